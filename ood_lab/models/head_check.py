@@ -159,7 +159,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     Outside, modes, buffers and the global random states are again as they were.
     """
     like = next(module.parameters(), None)
-    devices = [like.device] if like is not None and like.is_cuda else []
+    devices = [like.device] if like is not None and like.device.type == "cuda" else []
     with kept_state(module), kept_random_states(), torch.random.fork_rng(devices):
         module.eval()
         with torch.no_grad():

@@ -21,7 +21,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.data.sources.image_files import FileDataset, load_rgb
+from ood_lab.data.sources.image_files import DECODING, FileDataset, decoding_of, load_rgb
 from ood_lab.data.sources.image_lists import Listing
 from ood_lab.data.sources.source_settings import Given
 from ood_lab.data.transforms.few_shot import even_rows
@@ -53,7 +53,6 @@ from ood_lab.evaluation.prediction.table_parts import PartFiles, files_to_make
 from ood_lab.evaluation.prediction.thresholds import Thresholds
 from ood_lab.evaluation.prediction.unlabelled_images import (
     Images,
-    Listed,
     list_images,
     opened,
     tell_passed,
@@ -158,11 +157,12 @@ class Predict(Task):
         limit = memory_limit(self.memory_limit_gb)
         most = None if self.max_batches is None else self.max_batches * self.batch_size
         listed = list_images(self.images, most)
-        pictures = opened(listed) if len(listed) <= self.shard_size else None
         ready = load_detectors(self.detector_file, self.alpha) if self.detector_file else {}
         wanted = {name: saved.detector for name, saved in ready.items()} or ws.detectors
         thresholds.check_detectors(wanted)
         data = None if ready else ws.data
+        decoding = decoding_of(data.splits["train"]) if data else DECODING
+        pictures = opened(listed, decoding) if len(listed) <= self.shard_size else None
         classes = data.classes if data else next(iter(ready.values())).classes
         backbone = ws.load_backbone(classes)
         weights, transform = weights_sha256(backbone), transform_text(backbone.transform, "images")
@@ -232,7 +232,8 @@ class Predict(Task):
             ready = made_by_main(ws.extractor, fit)
             fitted_on = {n: s.identity for n, s in data.splits.items()} if data else None
             by = made_by(ready, fitted_on, ws.seed, thresholds.made_of(ood))
-            found = self._in_parts(ws, listed, backbone, weights, ready, by)
+            names = listed.unopened(decoding)
+            found = self._in_parts(ws, names, listed.passed, backbone, weights, ready, by)
         else:
             ready = fit() if ws.is_main else {}
             found = _at_once(ws, pictures, banks.get("images"), ready)
@@ -270,14 +271,15 @@ class Predict(Task):
     def _in_parts(
         self,
         ws: Workspace,
-        listed: Listed,
+        images: Listing,
+        passed: Sequence[str],
         backbone: Backbone,
         weights: str,
         ready: Mapping[str, CalibratedDetector],
         verdicts_by: str,
     ) -> _NewImages | None:
         """Images that pass without being kept, on all processes; None on all but the main one."""
-        images, trainer = listed.unopened(), ws.extractor
+        trainer = ws.extractor
         images.transform = backbone.transform
         made_of = made_from(trainer, backbone, images, weights=weights)
         by = f"{made_of['key']} {verdicts_by}"
@@ -314,7 +316,7 @@ class Predict(Task):
                 f"'{images.address(0)}' ({judged.table['error'].iloc[0]})"
             )
         identity = images.digest(range(len(images)))
-        return _NewImages(judged, images, _picture_of(images), identity, listed.passed, made_of)
+        return _NewImages(judged, images, _picture_of(images), identity, passed, made_of)
 
 
 @dataclass(frozen=True)
@@ -353,7 +355,7 @@ def _at_once(
     readable = pictures.readable
 
     def picture(_: str, row: int) -> Image.Image:
-        return load_rgb(table["path"].iloc[row], readable.store)
+        return load_rgb(table["path"].iloc[row], readable.store, readable.decoding)
 
     judged = judged_at_once(table, list(ready))
     made_of = dict(bank.manifest)
@@ -361,7 +363,7 @@ def _at_once(
 
 
 def _picture_of(images: Listing) -> LoadImage:
-    return lambda _, row: load_rgb(images.address(row), images.store(row))
+    return lambda _, row: load_rgb(images.address(row), images.store(row), images.decoding)
 
 
 def _id_banks(

@@ -20,10 +20,11 @@ import pyarrow.parquet as pq
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import missing_path, suggestion
 from ood_lab.data.dataset import UNKNOWN, Transform
-from ood_lab.data.sources.image_files import load_rgb, reason
+from ood_lab.data.sources.image_files import DECODING, load_rgb, reason
 from ood_lab.data.sources.image_formats import image_extensions
 from ood_lab.data.sources.image_stores import FILES, Store
 from ood_lab.data.sources.manifest import csv_separator, found_below
+from ood_lab.data.sources.pixel_decoding import Decoding
 from ood_lab.data.sources.table_columns import renamed
 
 #: Endings of tables and lists.
@@ -63,14 +64,16 @@ class Listing:
 
     Args:
         sources: one after the other.
+        decoding: how pixels become 8 bits; a range of its own is part of the digest.
     """
 
     name = "images"
     #: What is made of them has a digest of the addresses in its own key.
     identity = ""
 
-    def __init__(self, sources: Sequence[Addresses]) -> None:
+    def __init__(self, sources: Sequence[Addresses], decoding: Decoding = DECODING) -> None:
         self.sources = list(sources)
+        self.decoding = decoding
         self.transform: Transform | None = None
         self._ends = list(accumulate(map(len, self.sources)))
 
@@ -99,7 +102,7 @@ class Listing:
         assert self.transform is not None
         address = self.address(row)
         try:
-            image = load_rgb(address, self.store(row))
+            image = load_rgb(address, self.store(row), self.decoding)
         except UserError as error:
             raise UserError(reason(error.__cause__ or error, address)) from error
         return {"image": self.transform(image), "index": row, "label": UNKNOWN}
@@ -107,6 +110,8 @@ class Listing:
     def digest(self, rows: range) -> str:
         """sha256 (hex) of addresses, and of the version of their store where that is at hand."""
         digest = hashlib.sha256()
+        if self.decoding.pixel_range is not None:
+            digest.update(f"{self.decoding.pixel_range}".encode())
         for source, start, stop in self._overlaps(rows):
             texts = source.texts.slice(start, stop - start)
             digest.update(f"{source.base}\0{len(texts)}\0".encode("utf-8", "surrogateescape"))
@@ -135,7 +140,7 @@ class Listing:
             own = rows[(rows >= start) & (rows < start + len(source))] - start
             found.append(Addresses(source.texts.take(pa.array(own)), source.store, source.base))
             start += len(source)
-        return Listing(found)
+        return Listing(found, self.decoding)
 
 
 def texts_of(values: Any) -> pa.Array:

@@ -16,10 +16,11 @@ import pandas as pd
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import missing_path
 from ood_lab.data.sources.file_facts import Facts, file_facts
-from ood_lab.data.sources.image_files import FileDataset, load_rgb, reason
+from ood_lab.data.sources.image_files import DECODING, FileDataset, load_rgb, reason
 from ood_lab.data.sources.image_formats import image_extensions
 from ood_lab.data.sources.image_lists import TABLES, Addresses, Listing, read_paths, texts_of
 from ood_lab.data.sources.image_stores import FILES, CombinedStores, Store
+from ood_lab.data.sources.pixel_decoding import Decoding
 from ood_lab.data.sources.reading_warnings import ReadingWarning
 from ood_lab.data.sources.source_settings import Given, Manifest, source_of
 from ood_lab.data.transforms.few_shot import even_rows
@@ -72,10 +73,11 @@ class Listed:
         """What was passed over, in sentences."""
         return tuple(remark.text for remark in self.remarks if remark.doubtful)
 
-    def unopened(self) -> Listing:
+    def unopened(self, decoding: Decoding = DECODING) -> Listing:
         """The images as they are listed, at equal steps where there are more than the limit."""
-        whole = len(self) == len(self.images)
-        return self.images if whole else self.images.taken(even_rows(len(self.images), len(self)))
+        images = Listing(self.images.sources, decoding)
+        whole = len(self) == len(images)
+        return images if whole else images.taken(even_rows(len(images), len(self)))
 
 
 def list_images(source: Given | Sequence[Given], limit: int | None = None) -> Listed:
@@ -115,8 +117,12 @@ def read_images(source: Given | Sequence[Given], limit: int | None = None) -> Im
     return opened(list_images(source, limit))
 
 
-def opened(given: Listed) -> Images:
+def opened(given: Listed, decoding: Decoding = DECODING) -> Images:
     """Decodes every listed image once.
+
+    Args:
+        given: what is listed.
+        decoding: how pixels become 8 bits: as those of the ID images.
 
     Raises:
         UserError: a table lists files that are not there, or no image can be read.
@@ -149,7 +155,9 @@ def opened(given: Listed) -> Images:
             raise UserError(f"task.images: {some}; {example}")
         log.warning("%s and have an error in the table; %s", some, example)
     readable = table.loc[table["error"] == "", ["path"]].assign(label=-1).reset_index(drop=True)
-    return Images(table, FileDataset("images", readable, [], store=store), passed)
+    return Images(
+        table, FileDataset("images", readable, [], store=store, decoding=decoding), passed
+    )
 
 
 def tell_passed(sentences: Sequence[str]) -> None:

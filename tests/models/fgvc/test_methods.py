@@ -220,7 +220,8 @@ def test_official_settings(name):
     assert (cfg.model.classifier.trunk_lr, cfg.model.classifier.optimizer.lr) == (trunk, rest)
     assert cfg.model.trunk == "resnet50.tv_in1k"
     backbone = mock.Mock()
-    backbone.data_config = {"mean": (0.5,) * 3, "std": (0.5,) * 3}
+    size = {"input_size": (3, 64, 64)}
+    backbone.data_config = size | {"mean": (0.5,) * 3, "std": (0.5,) * 3}
     geometry, augment = (
         [instantiate(step) for step in cfg.model[key]] for key in ("geometry", "augment")
     )

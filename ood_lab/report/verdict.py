@@ -227,7 +227,7 @@ class Verdict:
                 yield f"There are too few images to compare detectors ({images})."
 
     def _why(self) -> str:
-        if len(self.best) == 1:
+        if self.best == (self.named,):
             return f"Mean AUROC of {self.named} is significantly higher than that of all others."
         return (
             f"{len(self.best)} detectors may be the best: {some(self.best)}; {self.named} is the "

@@ -59,16 +59,18 @@ def weights_file(ckpt: Path) -> Path:
 
 def _check_kind(file: Path) -> None:
     """Raises :class:`UserError` if the first bytes show that this is not a weights file."""
+    from ood_lab.models.weights_formats import foreign_format
+
     with file.open("rb") as stream:
         start = stream.read(2)
     # PyTorch writes zip archives, formerly pickles; a truncated file is reported when it is read.
-    from ood_lab.models.weights_formats import foreign_format
-
-    if what := foreign_format(file):
-        raise UserError(f"ckpt={what}")
-    if file.suffix in (".safetensors", ".json") or start in (b"", b"PK") or start[:1] == b"\x80":
-        return
+    written = start in (b"", b"PK") or start[:1] == b"\x80"
     run = next((place for place in file.parents if (place / "config.yaml").is_file()), None)
+    if run is None or written:
+        if what := foreign_format(file):
+            raise UserError(f"ckpt={what}")
+    if written or file.suffix in (".safetensors", ".json"):
+        return
     remedy = "name a run folder, or a file of weights" if run is None else f"give ckpt={run}"
     raise UserError(f"ckpt={file} is not a PyTorch checkpoint: {remedy}")
 

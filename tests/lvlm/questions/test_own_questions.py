@@ -348,7 +348,11 @@ def test_a_model_that_is_right_in_everyday_styles_is_found_to_be(tmp_path):
 
     with LocalServer(reply) as server:
         model = ("lvlm=openai", "lvlm.model=m", f"lvlm.base_url={server.url}", "logger=none")
-        given = (f"task.questions={file}", f"paths.outputs={tmp_path}/out", "metrics.n_bootstrap=20")
+        given = (
+            f"task.questions={file}",
+            f"paths.outputs={tmp_path}/out",
+            "metrics.n_bootstrap=20",
+        )
         assert call("eval.py", "task=questions", *model, *given, "task.report=false") == 0
     judged = pd.read_parquet(run_folders(tmp_path / "out")[-1] / "judged.parquet")
     known = np.array([row["says"] is not None for row in rows])

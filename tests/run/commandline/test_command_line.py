@@ -33,7 +33,7 @@ CASES = {
     "added": (["+lr=1e-4"], "'lr'. Did you mean model.classifier.optimizer.lr?"),
     "epochs": (["epochs=10"], "'epochs'. Did you mean trainer.max_epochs?"),
     "renamed": (["metrics.protocol=hendrycks"], "is now metrics.fpr95_positive=ood (before: open"),
-    "renamed too": (["metrics.n_bootstrap=50"], "is now metrics.n_bootstrap"),
+    "renamed too": (["metrics.draws=50"], "is now metrics.n_bootstrap"),
     "renamed, added": (
         ["+metrics.protocol=openood"],
         "'metrics.protocol'. Its name is now metrics",

@@ -96,17 +96,17 @@ def test_there_is_one_mean_wherever_it_is_shown(tmp_path):
 def test_levels_have_keys_and_no_number_has_two(tmp_path):
     run = write_run(tmp_path, {"knn": (0.7, 0.9), "vim": (0.8, 0.9)})
     table = pd.read_parquet(run / "results.parquet")
-    point = table[(table.ood == "near") & table.metric.isin(["auroc", "fpr95"])]
+    point = table[(table.dataset == "near") & table.metric.isin(["auroc", "fpr95"])]
     parts = [table]
     for level in range(6):
         for axis in ("semantic_level", "covariate_level"):
-            cell = point.assign(ood="grid", shift_level=None, value=point.value + level / 100)
+            cell = point.assign(dataset="grid", shift_level=None, value=point.value + level / 100)
             parts.append(cell.assign(**{axis: float(level)}))
     twins = point.assign(metric="fpr95_id_positive")[point.metric == "fpr95"]
-    twins = pd.concat([twins, table[(table.ood == "far") & (table.metric == "fpr95")]])
+    twins = pd.concat([twins, table[(table.dataset == "far") & (table.metric == "fpr95")]])
     parts.append(twins.assign(metric="fpr95_id_positive"))
-    mean = table[(table.ood == "near") & (table.metric == "auroc")]
-    parts.append(mean.assign(ood=None, metric="mean_auroc", value=0.8))
+    mean = table[(table.dataset == "near") & (table.metric == "auroc")]
+    parts.append(mean.assign(dataset=None, metric="mean_auroc", value=0.8))
     others = ("aupr_in", "aupr_out", "aurc", "augrc", "e_aurc")
     parts += [table[table.metric == "auroc"].assign(metric=name) for name in others]
     values = summary_values(pd.concat(parts, ignore_index=True))

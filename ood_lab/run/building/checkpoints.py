@@ -66,9 +66,8 @@ def _check_kind(file: Path) -> None:
     # PyTorch writes zip archives, formerly pickles; a truncated file is reported when it is read.
     written = start in (b"", b"PK") or start[:1] == b"\x80"
     run = next((place for place in file.parents if (place / "config.yaml").is_file()), None)
-    if run is None or written:
-        if what := foreign_format(file):
-            raise UserError(f"ckpt={what}")
+    if (run is None or written) and (what := foreign_format(file)):
+        raise UserError(f"ckpt={what}")
     if written or file.suffix in (".safetensors", ".json"):
         return
     remedy = "name a run folder, or a file of weights" if run is None else f"give ckpt={run}"

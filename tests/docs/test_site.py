@@ -73,13 +73,13 @@ def test_pictures_are_small_and_shown():
     files = {file.name: file.stat().st_size for file in PICTURES.iterdir()}
     assert shown == set(files)
     assert sum(files.values()) < 1_500_000
-    assert files["how_far.webp"] < 300_000
+    assert files["shift_report.webp"] < 300_000
 
 
 def test_the_readme_is_short_and_shows_the_page():
     text = (ROOT / "README.md").read_text()
     assert text.count("\n") <= 150
-    assert re.findall(r"!\[[^\]]*\]\(([^)]*)\)", text) == ["docs/assets/pictures/how_far.webp"]
+    assert re.findall(r"!\[[^\]]*\]\(([^)]*)\)", text) == ["docs/assets/pictures/shift_report.webp"]
     for mark in ("setup", "test"):  # .ci/run reads the line below each
         assert re.search(rf"<!-- ci:{mark} -->\n```bash\n.+\n```\n", text)
 

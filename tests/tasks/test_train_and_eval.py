@@ -187,7 +187,8 @@ def test_sweep_reads_one_bank(trained, outputs, capsys):
 
 def test_a_page_that_fails_is_one_warning(trained, outputs, capsys, monkeypatch):
     def fails(path, *_, **__):
-        assert {"scores", "results", "best"} <= {p.stem for p in path.parent.glob("*.parquet")}
+        tables = {p.stem for p in path.parent.glob("*.parquet")}
+        assert {"scores", "results", "significance_best"} <= tables
         assert {"results", "significance"} <= {p.stem for p in path.parent.glob("*.csv")}
         raise UserError("cannot read image 'moved.png'")
 
@@ -232,7 +233,7 @@ def test_a_run_folder_without_its_configuration(trained, tmp_path, capsys, damag
 
 @pytest.mark.parametrize("axis", ["semantic", pytest.param("covariate", marks=pytest.mark.slow)])
 def test_one_axis_of_shift(trained, outputs, axis):
-    arguments = (f"shift={axis}", "detector=[msp]", "logger=none", f"name={axis}")
+    arguments = (f"report_by={axis}", "detector=[msp]", "logger=none", f"name={axis}")
     arguments += ("task.report=false",)
     assert call("eval.py", f"ckpt={trained}", f"paths.outputs={outputs}", *arguments) == 0
     results = read(run_folders(outputs / axis)[-1])

@@ -23,6 +23,7 @@ from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.sources.image_files import DECODING, FileDataset, decoding_of, load_rgb
 from ood_lab.data.sources.image_lists import Listing
+from ood_lab.data.sources.pixel_decoding import is_deep
 from ood_lab.data.sources.source_settings import Given
 from ood_lab.data.transforms.few_shot import even_rows
 from ood_lab.detectors import (
@@ -53,6 +54,7 @@ from ood_lab.evaluation.prediction.table_parts import PartFiles, files_to_make
 from ood_lab.evaluation.prediction.thresholds import Thresholds
 from ood_lab.evaluation.prediction.unlabelled_images import (
     Images,
+    Listed,
     list_images,
     opened,
     tell_passed,
@@ -175,7 +177,7 @@ class Predict(Task):
         if self.onnx:
             _check_onnx(usable, backbone)
         alpha = None if thresholds else DEFAULT_ALPHA if self.alpha is None else self.alpha
-        warnings: list[str] = []
+        warnings = _range_unknown(listed) if ready else []
         if data:
             warnings = without_training_images(data, ws.trained_on)
             usable = with_enough_held_out(usable, len(data.splits["val"]), alpha, refused)
@@ -360,6 +362,21 @@ def _at_once(
     judged = judged_at_once(table, list(ready))
     made_of = dict(bank.manifest)
     return _NewImages(judged, readable, picture, readable.identity, pictures.passed, made_of)
+
+
+def _range_unknown(listed: Listed) -> list[str]:
+    """Warns of images of more than 8 bits, whose range a saved detector does not keep."""
+    images = listed.unopened()
+    for row in even_rows(len(images), min(COMPARED, len(images))):
+        address = images.address(int(row))
+        # An image that cannot be read has its error in the table.
+        with suppress(Exception), images.store(int(row)).open(address) as image:
+            if is_deep(image):
+                return [
+                    f"'{address}' has more than 8 bits, and task.detector_file does not keep "
+                    "data.pixel_range of the training: scores may differ; use ckpt=RUN instead."
+                ]
+    return []
 
 
 def _picture_of(images: Listing) -> LoadImage:

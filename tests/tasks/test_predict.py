@@ -174,6 +174,19 @@ def test_saved_detectors_need_no_id_images(fitted, predict, pictures):
     assert not (again / "detectors").exists()
 
 
+def test_deep_images_are_warned_of_with_a_saved_detector(
+    fitted, predict, pictures, tmp_path, capsys
+):
+    """The file does not keep the range that the training's images of 12 or 16 bits had."""
+    pixels = np.random.default_rng(0).integers(0, 4096, size=(32, 32)).astype(np.uint16)
+    Image.fromarray(pixels).save(tmp_path / "deep.png")
+    saved = f"task.detector_file={fitted}/detectors/knn.safetensors"
+    predict(f"task.images={tmp_path}/deep.png", saved, *NO_DATA)
+    assert "does not keep data.pixel_range" in " ".join(capsys.readouterr().out.split())
+    predict(f"task.images={pictures}/second", saved, *NO_DATA)
+    assert "pixel_range" not in capsys.readouterr().out
+
+
 def test_an_exported_detector_gives_the_scores_of_the_table(fitted, predict, pictures, trained):
     session = pytest.importorskip("onnxruntime").InferenceSession
     pytest.importorskip("onnx")

@@ -1,4 +1,4 @@
-"""The answer in plain sentences: how far the sets are, and who notices."""
+"""Results in sentences: values with intervals, comparisons, and what was measured."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Measured:
         summary: see :func:`ood_lab.report.shift.shift_tables.summary_tables`.
         axes: column of ``degrees`` → its words.
         detector: whose misses are looked at; None = nobody's.
-        facts: ``by``, ``k`` and ``rulers``; ``unsplit`` where meaning and looks are not told apart.
+        facts: ``by``, ``k`` and ``rulers``; ``unsplit`` where nothing separates the two shifts.
         found: how well the distances predict the misses, by detector and axis.
         others: all detectors, the best first, whose misses are shown beside.
     """

@@ -167,7 +167,8 @@ def test_a_rate_limit_costs_no_answer(folder, header):
     with LocalServer(reply) as server:
         answers = ask(folder, server, 60, concurrency=32)
     assert all(answer.error is None for answer in answers)
-    assert len(server.asked) - 60 < 60  # refusals
+    # 55 to 70 refusals, by how the threads fall; each for itself they are refused over 230 times.
+    assert len(server.asked) - 60 < 120
 
 
 @pytest.mark.parametrize("bad", [{"error": "overloaded"}, b'{"choices": [', {}])

@@ -46,6 +46,7 @@ class Answer:
         reasoning: what the model thought before, or why it refused, where its server gives it apart
             from the reply; it is never parsed.
         retries: how often the request was repeated before.
+        p_options: P(letter) of the options of multiple choice, where the model gives it.
     """
 
     key: str
@@ -65,6 +66,7 @@ class Answer:
     server: str | None = None
     reasoning: str | None = None
     retries: int = 0
+    p_options: Mapping[str, float] = field(default_factory=dict)
 
 
 #: By the id of their question.

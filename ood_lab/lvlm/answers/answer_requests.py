@@ -22,7 +22,7 @@ from ood_lab.lvlm.answers.answer_files import Answer, AnswerStore, answer_key, s
 from ood_lab.lvlm.answers.asking_facts import failures
 from ood_lab.lvlm.answers.request_progress import asking_progress
 from ood_lab.lvlm.chat.base import ChatModel, Message, Reply, Request, made_for
-from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_files import ONE_WORD, SAMPLE, Question
 
 log = logging.getLogger(__name__)
 
@@ -68,11 +68,12 @@ def answers_to(
 
 
 def messages_of(question: Question, folder: Path) -> list[Message]:
-    """A question in OpenAI's form: a system message if it has one, the image, then the text."""
-    content: list[dict[str, Any]] = [{"type": "text", "text": question.text}]
-    if question.image is not None:
-        url = str(folder / question.image)
-        content.insert(0, {"type": "image_url", "image_url": {"url": url}})
+    """A question in OpenAI's form: a system message if it has one, its images, then the text."""
+    content: list[dict[str, Any]] = [
+        {"type": "image_url", "image_url": {"url": str(folder / image)}}
+        for image in question.images
+    ]
+    content.append({"type": "text", "text": question.text})
     system = [{"role": "system", "content": question.system}] if question.system else []
     return [*system, {"role": "user", "content": content}]
 
@@ -100,26 +101,27 @@ def messages_hashes(questions: Sequence[Question], folder: Path) -> Iterator[str
     """
     digest = cache(_content_hash)  # of this call: images may change between calls
     for question in questions:
-        image = None if question.image is None else digest(folder / question.image)
-        known_by = messages_of(replace(question, image=image), Path())
+        image, *more = [digest(folder / image) for image in question.images] or [None]
+        known_by = messages_of(replace(question, image=image, more_images=more), Path())
         yield hashlib.sha256(json.dumps(known_by).encode()).hexdigest()[:32]
 
 
 def _wanted(questions: Sequence[Question], folder: Path, model: ChatModel) -> list[_Request]:
     wanted = []
     hashes = messages_hashes(questions, folder)
-    settings = {form: dict(made_for(model, question)) for form, question in _forms(questions)}
+    forms = {_form(each): each for each in questions}  # a model tells nothing else apart
+    known = {form: dict(made_for(model, question)) for form, question in forms.items()}
     for question, messages_hash in zip(questions, hashes, strict=True):
-        made_with = settings[question.reply]
+        made_with = known[_form(question)]
         key = answer_key(messages_hash, made_with)
         messages = messages_of(question, folder)
         wanted.append(_Request(question, key, messages_hash, messages, made_with))
     return wanted
 
 
-def _forms(questions: Sequence[Question]) -> Iterator[tuple[str, Question]]:
-    """One question of each form: what a model does depends on nothing else of them."""
-    yield from {question.reply: question for question in questions}.items()
+def _form(question: Question) -> tuple[str, int]:
+    """What is asked for, and for which time."""
+    return question.reply, question.meta.get(SAMPLE, 1)
 
 
 def _found(wanted: Sequence[_Request], model: ChatModel, store: AnswerStore) -> dict[str, Answer]:
@@ -176,7 +178,7 @@ def _say_without_chance(
 ) -> None:
     """Says of how many answers, asked before, P(yes) is not known though it is wanted now."""
     known = [
-        found[each.key] for each in wanted if each.key in found and each.question.reply == "word"
+        found[each.key] for each in wanted if each.key in found and each.question.reply in ONE_WORD
     ]
     lost = sum(answer.p_yes is None for answer in known)
     if getattr(model, "logprobs", None) and lost:
@@ -217,6 +219,7 @@ def _answer(wanted: _Request, reply: Reply, server: str | None) -> Answer:
         server=server,
         reasoning=reply.reasoning,
         retries=reply.retries,
+        p_options=reply.p_options,
     )
 
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.line_files import read_records
-from ood_lab.lvlm.answers.answer_files import Answer, is_text, model_of, read_answers
+from ood_lab.lvlm.answers.answer_files import (
+    Answer,
+    answer_key,
+    is_text,
+    model_of,
+    read_answers,
+)
 from ood_lab.lvlm.answers.answer_requests import as_answer_to, messages_hashes
-from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_files import SAMPLE, Question
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +50,8 @@ def recorded_answers(questions: Sequence[Question], path: Path, folder: Path) ->
 
     Args:
         questions: those that were asked.
-        path: ``answers.jsonl`` of a run.
+        path: ``answers.jsonl`` of a run; or lines with ``question_id`` and ``response``, see
+            :func:`matcher`. Of questions that were asked several times the first answer counts.
         folder: from which the paths of their images start.
 
     Raises:
@@ -53,7 +60,9 @@ def recorded_answers(questions: Sequence[Question], path: Path, folder: Path) ->
     """
     found: dict[str, Answer] = {}
     models = set()
-    answers = list(read_answers(path))
+    answers = [answer for answer in read_answers(path) if not answer.made_with.get(SAMPLE)]
+    if not answers:
+        return list(_replayed(questions, path, folder))
     known = _hashes_by_id(questions, folder)
     texts = {question.question_id: question.text for question in questions}
     wanted = set(known.values())
@@ -76,6 +85,31 @@ def recorded_answers(questions: Sequence[Question], path: Path, folder: Path) ->
         raise UserError(f"{path} has no answer to any of the {len(questions):,} questions")
     fitting = [(q, _of(q, found, known)) for q in questions]
     return [as_answer_to(q, answer) for q, answer in fitting if answer is not None]
+
+
+def _replayed(questions: Sequence[Question], path: Path, folder: Path) -> Iterator[Answer]:
+    """Answers of a file that knows little of what was asked."""
+    hashes = _hashes_by_id(questions, folder)
+    pairs = [(question, hashes.get(question.question_id, "")) for question in questions]
+    found = matcher(pairs, path)
+    made_with = {"backend": "replay", "model": path.stem}
+    for question, own in pairs:
+        said = found(question, own)
+        if said is None:
+            continue
+        yield Answer(
+            key=answer_key(own, made_with),
+            question_id=question.question_id,
+            task=question.task,
+            image=question.image,
+            messages_hash=own,
+            prompt=question.text,
+            response=said.reply,
+            answer=question.answer,
+            p_yes=said.p_yes,
+            finish_reason=said.finish_reason,
+            made_with=made_with,
+        )
 
 
 def matcher(
@@ -132,6 +166,8 @@ def _said(path: Path) -> list[RecordedReply]:
             raise UserError(f"{path} holds questions, no replies: name a file of answers")
         reply = record.get("response", record.get("text", record.get("answer")))
         if "question_id" not in record or not is_text(reply) or record.get("error"):
+            continue
+        if isinstance(how := record.get("made_with"), dict) and how.get(SAMPLE):
             continue
         text = record.get("prompt", record.get("question"))
         name = str(record["question_id"])

@@ -63,6 +63,7 @@ class Reply:
         reasoning: what the model thought before, or why it refused, where that is given apart from
             the reply.
         retries: how often the request was repeated before.
+        p_options: P(letter) of the options of multiple choice, renormalised over those known.
     """
 
     key: str
@@ -74,6 +75,7 @@ class Reply:
     error: str | None = None
     reasoning: str | None = None
     retries: int = 0
+    p_options: Mapping[str, float] = field(default_factory=dict)
 
 
 class ChatModel(Protocol):

@@ -12,6 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPo
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from string import ascii_uppercase
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Interval
@@ -30,7 +31,7 @@ from ood_lab.lvlm.chat.request_pacing import Pacing, interruption, pause_before
 from ood_lab.lvlm.chat.server_connection import LONGEST_PAUSE_S, OpenAIServer
 from ood_lab.lvlm.parsers import NO, PARSERS, YES
 from ood_lab.lvlm.parsers.answer_words import plain, said_at_start
-from ood_lab.lvlm.questions.question_files import Question, ReplyForm
+from ood_lab.lvlm.questions.question_files import ONE_WORD, SAMPLE, Question, ReplyForm
 
 if TYPE_CHECKING:
     import openai
@@ -44,7 +45,7 @@ Count = Annotated[int, Ge(1)]
 Seconds = Annotated[float, Gt(0.0)]
 
 #: Longest reply to a question of each form, in tokens; ``max_tokens=auto``.
-LONGEST: Mapping[ReplyForm, int] = {"word": 64, "steps": 1024, "text": 512}
+LONGEST: Mapping[ReplyForm, int] = {"word": 64, "open": 1024, "steps": 1024, "text": 512}
 #: Characters of a token, for estimates; most tokens that frame the messages of a request.
 _CHARACTERS, _FRAME = 4, 32
 _USAGE = ("prompt_tokens", "completion_tokens", "total_tokens")
@@ -95,6 +96,8 @@ class OpenAIChat:
         batch: send all requests through OpenAI's Batch API, see
             :mod:`ood_lab.lvlm.chat.batch_api`: ``wait`` until they are answered, or ``stop`` once
             they are sent; repeating the call picks the replies up. None = one by one.
+        samples: how often a question is asked; the temperature must not be 0 then. A ``seed`` grows
+            by one each time.
         http_client: for tests; None = the client's own.
 
     Raises:
@@ -123,8 +126,15 @@ class OpenAIChat:
         logprobs: Annotated[int, Interval(ge=1, le=20)] | None = None,
         give_up_after: Count = 50,
         batch: Literal["wait", "stop"] | None = None,
+        samples: Count = 1,
         http_client: Any = None,
     ) -> None:
+        if samples > 1 and temperature == 0:
+            raise UserError(
+                f"lvlm.samples={samples} with lvlm.temperature=0 gives the same reply each time: "
+                "give lvlm.temperature=1, for example"
+            )
+        self.samples = samples
         self.model = model
         self.concurrency = concurrency
         self.max_pixels = max_pixels
@@ -169,22 +179,24 @@ class OpenAIChat:
 
     def made_for(self, question: Question) -> Mapping[str, Any]:
         """The same for a question, with the longest reply that it gets."""
-        return self._made_with(self._longest(question))
+        return self._made_with(self._longest(question), question.meta.get(SAMPLE, 1))
 
-    def _made_with(self, longest: int | str | None) -> dict[str, Any]:
+    def _made_with(self, longest: int | str | None, sample: int = 1) -> dict[str, Any]:
         made_with = {
             "backend": "openai",
             "model": self.model,
             "revision": None,
-            "gen_kwargs": self._fields(longest),
+            "gen_kwargs": self._fields(longest, sample),
             "max_pixels": self.max_pixels,
         }
-        return made_with | ({"server": self.server} if self.by_server else {})
+        made_with |= {"server": self.server} if self.by_server else {}
+        return made_with | ({SAMPLE: sample} if sample > 1 else {})
 
-    def _fields(self, longest: int | str | None) -> dict[str, Any]:
+    def _fields(self, longest: int | str | None, sample: int = 1) -> dict[str, Any]:
         """Fields of a request besides model and messages."""
         limit = {} if longest is None else {"max_tokens": longest}
-        return {**limit, **self._settings, **self._extra}
+        fields = {**limit, **self._settings, **self._extra}
+        return fields | ({"seed": fields["seed"] + sample - 1} if "seed" in fields else {})
 
     def _longest(self, question: Question | None) -> int | None:
         if self.max_tokens == "auto":
@@ -337,15 +349,18 @@ class OpenAIChat:
             log.info("a batch for %s at %s: %s", self.model, self.server, self._estimate(new))
             batches.send(bodies)
         keys = [request.key for request in requests if request.key not in unreadable]
+        options = {r.key: len(r.question.options) if r.question else 0 for r in requests}
         for said in batches.replies(keys, wait=self.batch == "wait"):
             if said.error:
                 yield Reply(said.key, "", error=said.error)
             else:
-                yield self._reply(said.key, said.body)
+                yield self._reply(said.key, said.body, options=options[said.key])
 
     def _body(self, request: Request) -> dict[str, Any]:
-        body = {"model": self.model, **self._fields(self._longest(request.question))}
-        if self.logprobs and request.question is not None and request.question.reply == "word":
+        question = request.question
+        sample = question.meta.get(SAMPLE, 1) if question else 1
+        body = {"model": self.model, **self._fields(self._longest(question), sample)}
+        if self.logprobs and question is not None and question.reply in ONE_WORD:
             body |= {"logprobs": True, "top_logprobs": self.logprobs}
         return body | {"messages": [sendable(m, self.max_pixels) for m in request.messages]}
 
@@ -373,7 +388,8 @@ class OpenAIChat:
                     start = time.monotonic()
                     client = self._server.client.with_options(max_retries=0)
                     answer = client.post("/chat/completions", body=body, cast_to=object)
-                reply = self._reply(request.key, answer, time.monotonic() - start)
+                options = len(request.question.options) if request.question else 0
+                reply = self._reply(request.key, answer, time.monotonic() - start, options)
                 again = isinstance(answer, str) or "choices" not in _as_record(answer)
                 if not again:
                     self._pacing.succeeded()
@@ -403,7 +419,9 @@ class OpenAIChat:
         if error.status_code != 429 or counted >= self._server.retries or _long_pause(error):
             self._server.stop_at(error, body)
 
-    def _reply(self, key: str, answer: Any, latency_s: float | None = None) -> Reply:
+    def _reply(
+        self, key: str, answer: Any, latency_s: float | None = None, options: int = 0
+    ) -> Reply:
         try:  # a text where the server sent HTML, any JSON where it sent something else
             choice = answer["choices"][0]
             content, thought = choice["message"]["content"], self._reasoning(choice["message"])
@@ -423,7 +441,8 @@ class OpenAIChat:
             finish_reason=reason if isinstance(reason, str) and is_text(reason) else None,
             usage={name: usage[name] for name in _USAGE if isinstance(usage.get(name), int)},
             latency_s=None if latency_s is None else round(latency_s, 4),
-            p_yes=None if error else p_yes_of(choice.get("logprobs")),
+            p_yes=None if error or options else p_yes_of(choice.get("logprobs")),
+            p_options={} if error else p_options_of(choice.get("logprobs"), options),
             error=error,
             reasoning=thought,
         )
@@ -521,6 +540,38 @@ def p_yes_of(logprobs: Any) -> float | None:
     except (KeyError, TypeError, ValueError, StopIteration):
         return None
     return said[YES] / (said[YES] + said[NO]) if said[YES] > 0 and said[NO] > 0 else None
+
+
+def p_options_of(logprobs: Any, options: int) -> dict[str, float]:
+    """P(letter) of the token that holds a reply's option, renormalised over the letters.
+
+    The token is the first that is a letter of an option, reasoning aside.
+
+    Args:
+        logprobs: as of :func:`p_yes_of`.
+        options: how many there are; of 0, nothing is known.
+
+    Returns:
+        By letter; empty where no token is a letter.
+    """
+    letters = ascii_uppercase[:options]
+    found: dict[str, float] = {}
+    try:
+        tokens = [(str(token["token"]), token["top_logprobs"]) for token in logprobs["content"]]
+        thought = [n for n, (text, _) in enumerate(tokens) if "</think" in text]
+        held = [top for t, top in tokens[(thought or [-1])[-1] + 1 :] if _letter(t, letters)]
+        for other in held[0] if held else ():
+            if letter := _letter(str(other["token"]), letters):
+                found[letter] = found.get(letter, 0.0) + math.exp(float(other["logprob"]))
+    except (KeyError, TypeError, ValueError):
+        return {}
+    return {letter: p / sum(found.values()) for letter, p in found.items()}
+
+
+def _letter(token: str, letters: str) -> str:
+    """The letter that a token is, marks aside; "" where it is none."""
+    said = token.strip(" \n\t.,:;()[]*'\"")
+    return said if len(said) == 1 and said in letters else ""
 
 
 def _word(token: str) -> str | None:

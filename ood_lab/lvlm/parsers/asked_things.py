@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from string import ascii_uppercase
 from typing import NamedTuple
 
 from ood_lab.lvlm.questions.grammar import english
@@ -37,6 +38,8 @@ _MORE = re.compile(
     re.IGNORECASE,
 )
 _OPTION = re.compile(r"(?:^|[\s(])([A-H])[.):]\s*(.+?)(?=\s+\(?[B-H][.):]\s|\s*[\n;]|\s*$)")
+#: Options that have a line each, which then ends at the end of the line.
+_LINE_OPTION = re.compile(r"^([A-Z])\. (.+)$", re.MULTILINE)
 _NUMBER_FIRST = re.compile(r"(?:one|two|three|four|five|\d+|more)\b")
 
 
@@ -63,8 +66,10 @@ def asked_by(question: str) -> Asked:
     Raises:
         UserError: inflect is missing.
     """
-    options = dict(_OPTION.findall(question))
-    options = options if list(options) == [*"ABCDEFGH"][: len(options)] and options else {}
+    options = dict(_LINE_OPTION.findall(question))
+    if len(options) < 2:
+        options = dict(_OPTION.findall(question))
+    options = options if list(options) == [*ascii_uppercase][: len(options)] and options else {}
     if found := _MORE.search(question):
         names = [name for name in found.groups() if name]
         return Asked(None, False, (_pattern(names[0]), _pattern(names[1])), options)

@@ -85,10 +85,34 @@ def choice(reply: str, question: str) -> str | None:
             return letter
     if is_refusal(said := plain(reply)):
         return None
-    if letter := _letter_of(reply, options):
-        return letter
+    return _letter_of(reply, options) or _named_option(said, options)
+
+
+@parser_with_question(OURS, "the text of an option")
+def option(reply: str, question: str) -> str | None:
+    """The letter of the only option whose text an explicit answer, or the whole reply, has."""
+    options = asked_by(question).options
+    said = [*map(plain, explicit_answers(reply)), "" if is_refusal(plain(reply)) else plain(reply)]
+    return next(filter(None, (_named_option(part, options) for part in said)), None)
+
+
+@parser(OURS, "its text")
+def text(reply: str) -> str | None:
+    """All that it says: an explicit answer, else the whole, in lower case; see :func:`bare`."""
+    said = [re.split(r"\.\s|\n", part.strip())[0] for part in explicit_answers(reply)]
+    return next(filter(None, map(bare, [*said, reply])), None)
+
+
+def bare(said: str) -> str:
+    """A text in lower case without articles, punctuation and markup, to be compared."""
+    return " ".join(word for word in words_of(plain(said)) if word not in ("a", "an", "the"))
+
+
+def _named_option(said: str, options: Mapping[str, str]) -> str | None:
+    """The letter of the option that a plain text names; of options within others, the longest."""
     texts = {letter: plain(own).strip(" .!") for letter, own in options.items()}
-    named = [letter for letter, own in texts.items() if re.search(rf"\b{re.escape(own)}\b", said)]
+    named = [k for k, own in texts.items() if re.search(rf"(?<!\w){re.escape(own)}(?!\w)", said)]
+    named = [k for k in named if not any(texts[k] in texts[o] for o in named if o != k)]
     return named[0] if len(named) == 1 else None
 
 
@@ -139,7 +163,7 @@ def _value(said: str) -> str:
 
 def _letter(part: str, options: Mapping[str, str]) -> str | None:
     """The letter of an option that an explicit answer begins with, or whose text it is."""
-    found = re.match(r"[\W_]*(?:(?:option|choice)\s+)?\(?([A-Ha-h])(?![\w'])(?!\s+[a-z])", part)
+    found = re.match(r"[\W_]*(?:(?:option|choice)\s+)?\(?([A-Za-z])(?![\w'])(?!\s+[a-z])", part)
     if found and found[1].upper() in options:
         return found[1].upper()
     texts = {plain(text): letter for letter, text in options.items()}

@@ -155,7 +155,7 @@ def export(
     Raises:
         UserError: an image cannot be read, or there is no question that the format can hold.
     """
-    with_image = [question for question in questions if question.image is not None]
+    with_image = [question for question in questions if len(question.images) == 1]
     if not with_image:
         raise UserError(f"no question has an image: there is nothing to export as {form}")
     kept = [question for question in with_image if _HOLDS[form](question)]
@@ -163,7 +163,8 @@ def export(
         raise UserError(f"no question has yes or no as its answer: {form} has no other kind")
     if len(kept) < len(questions):
         left_out = len(questions) - len(kept)
-        log.info("%s has no place for %d questions (no image, a caption): left out", form, left_out)
+        why = "no image or several, a caption"
+        log.info("%s has no place for %d questions (%s): left out", form, left_out, why)
     if form == "lmms_eval":
         return _lmms_eval(kept, source, folder, name, wholes or {})
     files = []

@@ -196,6 +196,11 @@ def with_forms(
         one = first.iloc[0]
         rows = found[keys].assign(**named)
         tables.append(kind.table(rows, model=one["model"], seed=one["seed"]))
+    return with_whole_counts(tables)
+
+
+def with_whole_counts(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Results below each other; counts that some rows lack are whole numbers all the same."""
     table = pd.concat(tables, ignore_index=True)
     lacking = [name for name in table if str(name).startswith("n_") and table[name].isna().any()]
     return table.astype(dict.fromkeys(lacking, "Int64"))

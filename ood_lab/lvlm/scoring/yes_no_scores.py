@@ -115,7 +115,7 @@ def yes_no_rows(
     sets = [*splits, every] if every else list(splits)
     for way in sorted(WAYS, key=lambda each: each != first):
         for place, part in places(rows, sets, "pair_id", min_count, finer, every):
-            kept = part[_kept(part, way)]
+            kept = part[kept_rows(part, way)]
             read = kept if any_read(kept) else kept.iloc[:0]
             counts, clusters = answer_counts(read), clusters_of(read)
             found = clustered(counts, metrics_of(positive), clusters, draws=draws, seed=seed)
@@ -181,7 +181,7 @@ def pair_table(judged: pd.DataFrame, unparsed: Unparsed) -> pd.DataFrame:
         known, ``kept, tp, fp, tn, fn``; counts of a pair that is not ``kept`` are 0.
     """
     rows = judged[judged["task"] == YES_NO]
-    kept = _kept(rows, unparsed)
+    kept = kept_rows(rows, unparsed)
     sums = cluster_sums(answer_counts(rows) * kept.to_numpy()[:, None], rows["pair_id"])
     first = rows.assign(kept=kept).drop_duplicates("pair_id").reset_index(drop=True)
     known = ["pair_id", "split", "category", "image", *LEVELS, "kept"]
@@ -226,14 +226,14 @@ def model_contrasts(
         seed: of the draws.
     """
     rows = judged[judged["task"] == YES_NO]
-    rows = rows[_kept(rows, "wrong")]
+    rows = rows[kept_rows(rows, "wrong")]
     models = list(dict.fromkeys(rows["model"]))
     number = rows["model"].map(models.index)
     sums = cluster_sums(answer_counts(rows), clusters_of(rows), number, len(models))
     return contrast(models, clustered(sums, metrics_of(positive), draws=draws, seed=seed))
 
 
-def _kept(rows: pd.DataFrame, unparsed: Unparsed) -> pd.Series:
+def kept_rows(rows: pd.DataFrame, unparsed: Unparsed) -> pd.Series:
     """Which answers count, by row: whole pairs."""
     lost = rows["status"] == FAILED
     if unparsed == "drop_pair":

@@ -60,7 +60,20 @@ NEUTRAL = (
 )
 
 #: Keys that came later, and the values that change nothing: earlier runs keep their hash.
-LATER = {"model.weights_entry": None, "model.match": "name"}
+LATER: Mapping[str, Any] = {
+    "model.weights_entry": None,
+    "model.match": "name",
+    "lvlm.samples": 1,
+    "judge.samples": 1,
+    "reader.samples": 1,
+    "task._may_use_": ["annotations"],  # which are hashed where they are chosen
+    "task.system": None,
+    "task.prompt_prefix": None,
+    "task.prompt_suffix": None,
+    "task.option_order": "given",
+    "task.read_by": "letter",
+    "task.matching": "contained",
+}
 
 
 def telling(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

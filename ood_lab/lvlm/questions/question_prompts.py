@@ -77,12 +77,11 @@ def with_options(
                 what = "text" if by == "text" else "letter"
                 lines.append(f"Answer with only the {what} of the right option.")
             right = shown.index(ascii_uppercase.index(question.answer))
-            circle = {ROUND: question.question_id} if order == "circular" else {}
+            name = question.question_id
+            circle = {ROUND: name} if order == "circular" else {}
             yield replace(
                 question,
-                question_id=f"{question.question_id}/turn {turn}"
-                if circle
-                else question.question_id,
+                question_id=f"{name}/turn {turn}" if circle else name,
                 text="\n".join([question.text, *lines]),
                 answer=ascii_uppercase[right],
                 parser=parser,

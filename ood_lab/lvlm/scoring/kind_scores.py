@@ -151,7 +151,9 @@ def kind_rows(
                 else:
                     estimates.pop("circular_accuracy", None)
                 n = clusters_of(kept).nunique()
-                yield from estimate_rows({**place, "unparsed": way}, estimates, n, part)
+                yield from estimate_rows(
+                    {**place, "unit": "question", "unparsed": way}, estimates, n, part
+                )
 
 
 def _counts(rows: pd.DataFrame) -> NDArray[np.int64]:

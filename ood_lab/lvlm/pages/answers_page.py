@@ -16,12 +16,11 @@ from ood_lab.common.files import write_text
 from ood_lab.lvlm.answers.answer_files import Answers
 from ood_lab.lvlm.answers.judgements import FAILED, UNPARSED
 from ood_lab.lvlm.answers.reply_text import without_reasoning
-from ood_lab.lvlm.pages.benchmark_page import Scored
+from ood_lab.lvlm.pages.benchmark_page import ANSWERS_PAGE, Scored
 from ood_lab.lvlm.questions.question_files import Question
 from ood_lab.report.rendering.page import page_template
 from ood_lab.schema.shift_axes import LEVELS
 
-ANSWERS_PAGE = "answers/index.html"
 #: Rows of a file: a page reads no more files than it shows, or searches.
 _ROWS = 1000
 RIGHT, WRONG = "right", "wrong"

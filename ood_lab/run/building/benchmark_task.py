@@ -24,8 +24,14 @@ from ood_lab.lvlm.answers.open_answer_reader import READER, read_by_reader
 from ood_lab.lvlm.answers.recorded_answers import recorded_answers
 from ood_lab.lvlm.answers.reply_text import is_cut
 from ood_lab.lvlm.answers.text_model import TextModel
-from ood_lab.lvlm.pages.answers_page import ANSWERS_PAGE, write_answers_page
-from ood_lab.lvlm.pages.benchmark_page import Headline, Scored, difference_table, form_table
+from ood_lab.lvlm.pages.answers_page import write_answers_page
+from ood_lab.lvlm.pages.benchmark_page import (
+    ANSWERS_PAGE,
+    Headline,
+    Scored,
+    difference_table,
+    form_table,
+)
 from ood_lab.lvlm.pages.result_sentences import MetricSentence, found_sentences
 from ood_lab.lvlm.parsers import OURS, PARSERS, YES_NO_PARSERS, parser_of
 from ood_lab.lvlm.questions.image_checks import check_whole

@@ -116,7 +116,7 @@ def test_replies_of_every_kind_are_read(place):
         ]
     assert sorted(images) == [1] * 8 + [2]  # both images of one question
     wanted = {"accuracy": 0.5, "choice_accuracy": 0.5, "count_accuracy": 0, "count_within_one": 1}
-    # Of 4 things that captions name, the tree of the first is made up; of 4 that are there, 3 named.
+    # Of 4 things that captions name one is made up; of 4 that are there 3 are named.
     wanted |= {"text_accuracy": 0.5, "chair": 1 / 4, "cover": 3 / 4, "hal": 1 / 2}
     assert {metric: value(results, metric) for metric in wanted} == wanted
     judged = pd.read_parquet(run / "judged.parquet").set_index("question_id")
@@ -162,7 +162,7 @@ def test_options_are_shuffled_and_turned(place):
     with LocalServer(always_the_first) as server:
         _, given = asked(place, file, *served(server))
         assert value(given, "choice_accuracy") == 4 / 12
-        run, shuffled = asked(place, file, *served(server), "task.option_order=shuffled")
+        _, shuffled = asked(place, file, *served(server), "task.option_order=shuffled")
         orders = {}
         for number in range(12):
             orders[number] = [0, 1, 2]
@@ -171,7 +171,7 @@ def test_options_are_shuffled_and_turned(place):
         assert value(shuffled, "choice_accuracy") == pytest.approx(right)
         assert len({tuple(order) for order in orders.values()}) > 1
     with LocalServer(knows_two) as server:
-        run, turned = asked(
+        _, turned = asked(
             place, file, *served(server, "lvlm.model=n"), "task.option_order=circular"
         )
         assert len(server.asked) == 36

@@ -101,8 +101,10 @@ def messages_hashes(questions: Sequence[Question], folder: Path) -> Iterator[str
     """
     digest = cache(_content_hash)  # of this call: images may change between calls
     for question in questions:
-        image, *more = [digest(folder / image) for image in question.images] or [None]
-        known_by = messages_of(replace(question, image=image, more_images=more), Path())
+        content = [digest(folder / image) for image in question.images]
+        first = content[0] if content else None
+        by_content = replace(question, image=first, more_images=content[1:])
+        known_by = messages_of(by_content, Path())
         yield hashlib.sha256(json.dumps(known_by).encode()).hexdigest()[:32]
 
 

@@ -148,10 +148,10 @@ def _question(given: Record, where: str, number: int, table: bool) -> Question:
     if wrong := [key for key in others if not table and key not in _OF_META]:
         known = suggestion(wrong[0], [*names, *_OWN_KEYS, *_OF_META], 20)
         raise UserError(f"{where}: there is no key '{wrong[0]}': {known}")
-    meta |= {key: _level(record.pop(key), key, where) for key in others}
+    meta = {**meta, **{key: _level(record.pop(key), key, where) for key in others}}
     if not isinstance(record.get("text"), str) or not record["text"].strip():
         raise UserError(f"{where}: the key 'text' is missing or no text: write what is asked")
-    first, *more = _texts(record, "image", where) or [None]
+    images = [*_texts(record, "image", where), *_texts(record, "more_images", where)]
     options, objects = (_texts(record, key, where) for key in ("options", "objects"))
     truth = record.get("answer")
     task = str(record.get("task") or _kind(truth, options, "objects" in record))
@@ -168,15 +168,15 @@ def _question(given: Record, where: str, number: int, table: bool) -> Question:
     question = Question(
         question_id=str(number if name is None else name),
         task=task,
-        image=first,
+        image=images[0] if images else None,
         text=record["text"],
         answer=true_caption(objects) if objects and not truth else truth,  # type: ignore[arg-type]
         parser=parser,
         pair_id=None if pair is None else str(pair),
         system=None if system is None else str(system),
         meta=meta,
-        reply=reply,
-        more_images=(*more, *_texts(record, "more_images", where)),
+        reply=reply,  # type: ignore[arg-type]
+        more_images=tuple(images[1:]),
         options=tuple(options),
     )
     return replace(question, answer=_plain_answer(question, where))

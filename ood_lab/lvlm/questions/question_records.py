@@ -81,7 +81,7 @@ def _table(path: Path, text: str, pictures: Path | None) -> Iterator[tuple[Recor
         where = f"{path}, line {rows.line_num}"
         if row.get(None):  # type: ignore[call-overload]
             raise UserError(f"{where}, has more cells than the header has columns")
-        record = {k: v for k, v in row.items() if v is not None and v.strip()}
+        record: Record = {k: v for k, v in row.items() if v is not None and v.strip()}
         if not record:
             continue
         given = [k for k in record if len(k) == 1 and k in ascii_uppercase]

@@ -159,8 +159,8 @@ def kind_rows(
 def _counts(rows: pd.DataFrame) -> NDArray[np.int64]:
     """Of each answer whether it is right, whether a count is within 1, and 1: ``[N, 3]``."""
     said, truth = (pd.to_numeric(rows[key], errors="coerce") for key in ("parsed", "truth"))
-    columns = [rows["correct"].astype(bool), (said - truth).abs() <= 1, np.ones(len(rows), bool)]
-    return np.stack(columns, axis=1).astype(np.int64)
+    right, close = rows["correct"].to_numpy(bool), ((said - truth).abs() <= 1).to_numpy(bool)
+    return np.stack([right, close, np.ones(len(rows), bool)], axis=1).astype(np.int64)
 
 
 def _shares(names: Sequence[str], counts: NDArray[Any]) -> dict[str, Floats]:

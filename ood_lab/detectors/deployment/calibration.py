@@ -102,6 +102,8 @@ class CalibratedDetector:
             raise UserError(f"task.alpha={self.alpha} must lie between 0 and 1")
         if self.given_threshold is not None and not math.isfinite(self.given_threshold):
             raise UserError(f"task.threshold={self.given_threshold}: give a finite number")
+        if isinstance(self.classes, str) or len(set(self.classes)) < len(self.classes):
+            raise UserError(f"classes={self.classes!r}: give a list of different class names")
         if reason := too_few(len(self.id_scores), self.alpha):
             raise UserError(f"{self.detector.name}: {reason}")
 
@@ -162,8 +164,14 @@ class CalibratedDetector:
         """Scores of the rows of a bank, ``[N] float64``, higher = more OOD.
 
         Raises:
-            UserError: see :func:`~ood_lab.detectors.base.checked_score`.
+            UserError: the head of the bank has another number of classes than there are names; see
+                :func:`~ood_lab.detectors.base.checked_score`.
         """
+        if len(bank.head_weight) != len(self.classes):
+            raise UserError(
+                f"{self.detector.name} was calibrated with {len(self.classes):,} class names, the "
+                f"network has {len(bank.head_weight):,} outputs: give a name for each output"
+            )
         return checked_score(self.detector, bank)
 
     def p_values(self, scores: ArrayLike) -> Tensor:

@@ -118,8 +118,8 @@ def weight_sets(content: Any, name: str = "", depth: int = 3) -> dict[str, dict[
 def weight_lists(content: Any, name: str = "", depth: int = 3) -> dict[str, list[Tensor]]:
     """All averages of parameters without their names, in the order of the parameters.
 
-    Those are lists of tensors (``shadow_params`` of torch-ema and diffusers, ``ema`` of an optimiser
-    that averages), and averages in an optimiser's state (``ax`` of ASGD, ``swa_buffer``).
+    Those are lists of tensors (``shadow_params`` of torch-ema and diffusers, ``ema`` of NeMo's
+    optimiser), and averages in an optimiser's state (``ax`` of ASGD, ``swa_buffer``).
     """
     if isinstance(content, list | tuple):
         if content and all(isinstance(value, Tensor) for value in content):

@@ -78,6 +78,8 @@ class CalibratedDetector:
         weights_sha256: of the backbone whose features it was fitted on.
         transform: of the images, printed.
         given_threshold: the lowest score that is OOD; None = alpha decides.
+        pixel_range: values that became black and white in training images of more than 8 bits;
+            None = the whole range of 16 bits.
 
     Raises:
         UserError: alpha is out of range, the threshold is not finite, or there are too few held-out
@@ -92,6 +94,7 @@ class CalibratedDetector:
     weights_sha256: str
     transform: str
     given_threshold: float | None = None
+    pixel_range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if (self.alpha is None) == (self.given_threshold is None):

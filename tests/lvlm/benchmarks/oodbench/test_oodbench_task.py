@@ -515,7 +515,7 @@ def test_probabilities_give_doubt_and_its_figure(finished):
         (
             ["weaker"],
             10,
-            "not tested against setting 2 ({label}), as answers or draws are too few.",
+            "not tested against setting 2 ({label}): too few answers or resamples.",
         ),
     ],
 )

@@ -35,7 +35,7 @@ WORDS = tuple(
 class SceneChats(Dataset[Example]):
     """Scenes with questions.
 
-    Row ``i`` is asked for one thing that is there and one that is not; ``(i, draw)`` for whatever
+    Row ``i`` has questions about a thing that is there and one that is not; ``(i, draw)`` those that
     the draw says, and half of the time mirrored: training sees others in every epoch.
 
     Args:

@@ -1,6 +1,6 @@
 """The tables of parsers in ``docs/lvlm.md``, made from the parsers and two files of replies.
 
-``python -m ood_lab.lvlm.parsers.documentation_table`` writes them anew; a test compares them with
+``python -m ood_lab.lvlm.parsers.documentation_table`` writes them again; a test compares them with
 the page.
 """
 

@@ -55,7 +55,7 @@ def amber(reply: str) -> str | None:
     "yes or no alone, whatever the case and the space around it",
 )
 def lmms_pope(reply: str) -> str | None:
-    """Yes or no alone. A full stop is too much: "Yes." is none."""
+    """Only yes or no. A full stop is too much: "Yes." is none."""
     said = reply.lower().strip()
     return said if said in (YES, NO) else None
 
@@ -79,7 +79,7 @@ def lmms_mme(reply: str) -> str | None:
     "is anywhere, in words too",
 )
 def ode(reply: str) -> str | None:
-    """What stands before the first comma, line end and full stop.
+    """The text before the first comma, line end and full stop.
 
     Else no, if No, not or no is anywhere in the reply, inside of words too ("know").
     """

@@ -100,7 +100,7 @@ class Predict(Task):
     """Writes ``predictions.csv`` or parts, ``predictions.html`` and, once fitted, ``detectors/``.
 
     A fitted detector is ``detectors/<name>.safetensors``, and ``<name>.onnx`` with its network
-    where that is asked for (:func:`~ood_lab.detectors.deployment.onnx_export.save_onnx`). The table
+    where wanted (:func:`~ood_lab.detectors.deployment.onnx_export.save_onnx`). The table
     has a row per image: ``path, predicted``, for every detector ``<name>_score`` (higher = more
     OOD), ``<name>_p_value`` and ``<name>_is_ood`` (p-value ≤ alpha, or score ≥ a given threshold),
     and ``error`` (why an image could not be read). Held-out ID images are those of the val split
@@ -390,7 +390,7 @@ def _check_onnx(detectors: Mapping[str, Detector], backbone: Backbone) -> None:
     reasons = [cannot_export(detector, backbone) for detector in detectors.values()]
     known = [reason for reason in reasons if reason]
     if len(known) == len(reasons):
-        raise UserError(f"task.onnx=true: {known[0]}; leave it out, or choose detector=[knn,msp]")
+        raise UserError(f"task.onnx=true: {known[0]}; remove it, or choose detector=[knn,msp]")
 
 
 def _export(

@@ -16,7 +16,7 @@ _VARIABLES = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK")
 
 
 def is_main() -> bool:
-    """True on the first process of the job, which alone writes."""
+    """True on the first process of the job, the only one that writes."""
     number = next((int(os.environ[name]) for name in _VARIABLES if name in os.environ), 0)
     # Users start one process a node and tell Lightning, which starts the others, only its node.
     further_node = "RANK" not in os.environ and int(os.environ.get("NODE_RANK", 0)) > 0

@@ -70,12 +70,12 @@ _ONLY = "all"
 
 @dataclass(frozen=True, kw_only=True)
 class Questions(Benchmark):
-    """Asks a chat model the questions of a file, and scores its answers.
+    """Prompts a vision-language model with the questions of a file, and scores its answers.
 
-    The file is one of :func:`~ood_lab.lvlm.questions.question_files.read_questions`
-    (docs/own_questions.md): yes/no questions, multiple choice, counts, free text and captions.
-    Images lie beside it, or in it. Captions are searched for what ``objects`` of any question name,
-    or, with ``annotations=...``, for the annotated categories.
+    The file is one of :func:`~ood_lab.lvlm.questions.question_files.read_questions`: yes/no
+    questions, multiple choice, counts, free text and captions. Images are next to it, or in it.
+    Captions are searched for the ``objects`` of all questions, or, with ``annotations=...``, for
+    the annotated categories.
 
     Args:
         title: what the benchmark is called.
@@ -134,7 +134,7 @@ class Questions(Benchmark):
 
     @property
     def wholes(self) -> Mapping[str, GroupMetric]:
-        """The groups, whose questions also count alone."""
+        """The groups, whose questions also count one by one."""
         return {name: GroupMetric((YES_NO,), key, alone=True) for name, key in self.groups.items()}
 
     def check(self, ws: Workspace) -> None:

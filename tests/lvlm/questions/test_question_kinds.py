@@ -236,7 +236,8 @@ def test_free_text_is_matched_in_three_ways(place):
 def test_a_reader_is_needed_and_said(place, capsys):
     given = (f"task.questions={written(place, MIXED)}", f"paths.outputs={place}/out")
     assert call("eval.py", "task=questions", "lvlm=oracle", *given, "task.matching=reader") == 1
-    assert "task.matching=reader needs a chat model" in capsys.readouterr().err.replace("\n", " ")
+    said = capsys.readouterr().err.replace("\n", " ")
+    assert "task.matching=reader needs a language model" in said
 
 
 def encoded(colour):

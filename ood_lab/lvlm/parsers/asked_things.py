@@ -28,7 +28,7 @@ _WAYS = tuple(
         rf"(?:{_PICTURE}|it|you|we)\s+(?P<no>not\s+)?"
         r"(?:contain|show|include|have|depict|display|feature|see|spot|find|notice)\s+" + _THING,
         rf"\b(?:is|are)(?P<negated>n't|\s+not)?\s+{_ARTICLE}(?P<thing>[\w][\w' /-]*?)\s+"
-        rf"(?P<no>not\s+)?(?:visible|present|shown|depicted|in\s+(?:the|this)\s+{_PICTURE})\b",
+        rf"(?P<no>not\s+)?(?:(?:visible|present|shown|depicted)\b|in\s+(?:the|this)\s+{_PICTURE}\s*(?:[?.,(:]|$))",
     )
 )
 _MORE = re.compile(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -33,6 +34,12 @@ _OF_META = ("split", "category", "l2-category", "semantic_level", "covariate_lev
 #: How files write the right answers to yes/no questions.
 _WRITTEN = dict.fromkeys(("yes", "y", "true", "1"), YES) | dict.fromkeys(
     ("no", "n", "false", "0"), NO
+)
+#: A question that is answered by yes or no, whatever its right answer looks like.
+_YES_NO_TEXT = re.compile(
+    r"^\W*(?:is|are|was|were|does|do|did|has|have|had|can|could|will|would)\b"
+    r"|\b(?:yes or no|yes/no|true or false)\b",
+    re.IGNORECASE,
 )
 #: What a question asks for: a word or a number, steps that end in one, or a text; or it is answered
 #: in a word, and does not ask for one.
@@ -131,7 +138,7 @@ def yes_or_no(answer: object, where: str) -> str:
     Raises:
         UserError: it is something else.
     """
-    word = str(answer).strip().strip(".").lower()
+    word = str(answer).strip().removesuffix(".0").strip(".").lower()
     if word not in _WRITTEN:
         raise UserError(f"{where}: the answer {answer!r} is neither yes nor no: write yes or no")
     return _WRITTEN[word]
@@ -154,7 +161,7 @@ def _question(given: Record, where: str, number: int, table: bool) -> Question:
     images = [*_texts(record, "image", where), *_texts(record, "more_images", where)]
     options, objects = (_texts(record, key, where) for key in ("options", "objects"))
     truth = record.get("answer")
-    task = str(record.get("task") or _kind(truth, options, "objects" in record))
+    task = str(record.get("task") or _kind(record["text"], truth, options, "objects" in record))
     task = GENERATIVE if task == _CAPTION else task
     if "objects" in record:
         meta = {"truth": objects, "hallu": [], **meta}
@@ -200,18 +207,18 @@ def _level(value: object, key: str, where: str) -> object:
     if not key.endswith("_level"):
         return value
     try:
-        return int(str(value))
+        return int(str(value).removesuffix(".0"))
     except ValueError:
         raise UserError(f"{where}: the key '{key}' holds {value!r}: write a whole number") from None
 
 
-def _kind(answer: object, options: Sequence[str], objects: bool) -> str:
-    """The kind of a question that does not say it."""
+def _kind(text: str, answer: object, options: Sequence[str], objects: bool) -> str:
+    """The kind of a question that does not say it; 0 and 1 are no and yes to "Is there ...?"."""
     if options or objects:
         return CHOICE if options else GENERATIVE
-    word = str(answer).strip().strip(".").lower()
+    word = str(answer).strip().removesuffix(".0").strip(".").lower()
     if word.isdecimal() and not isinstance(answer, bool):
-        return COUNT
+        return "yes_no" if word in _WRITTEN and _YES_NO_TEXT.search(text) else COUNT
     return "yes_no" if word in _WRITTEN or answer in (None, "") else FREE_TEXT
 
 

@@ -284,14 +284,17 @@ def test_a_csv_with_its_own_columns(place):
     lines = [
         "image,question,answer,category,semantic_level,colour",
         "red.png,Is it red?,Yes,new,2,x",
+        "red.png,Is there a cap?,0,new,2.0,x",  # no; a table of numbers writes them so
+        "red.png,How many caps?,1.0,new,2,x",
     ]
     lines += ["blue.png,How many?,3,new,1,y", 'red.png,"What, if any?",a couch,old,1,z']
     (place / "q.csv").write_text("\r\n".join(lines))
     found = read_questions(place / "q.csv")
-    assert [q.task for q in found] == ["yes_no", "count", "free_text"]
-    assert [q.meta["semantic_level"] for q in found] == [2, 1, 1]
+    assert [q.task for q in found] == ["yes_no", "yes_no", "count", "count", "free_text"]
+    assert [q.answer for q in found] == ["yes", "no", "1", "3", "a couch"]
+    assert [q.meta["semantic_level"] for q in found] == [2, 2, 2, 1, 1]
     assert found[0].meta["colour"] == "x"
-    assert found[2].text == "What, if any?"
+    assert found[4].text == "What, if any?"
     write_questions(found, place / "again.jsonl")
     assert read_questions(place / "again.jsonl") == found
 

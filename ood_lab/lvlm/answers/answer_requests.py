@@ -198,17 +198,24 @@ def _asked(todo: Mapping[str, _Request], model: ChatModel) -> Iterator[Answer]:
     with asking_progress(len(todo), getattr(model, "cost_of", None)) as tell:
         for reply in model.ask([each.request for each in todo.values()]):
             tell(reply)
-            yield _answer(todo[reply.key], reply, server)
+            own = todo[reply.key]
+            yield answer_of(own.question, own.messages_hash, own.made_with, reply, server)
 
 
-def _answer(wanted: _Request, reply: Reply, server: str | None) -> Answer:
-    question = wanted.question
+def answer_of(
+    question: Question,
+    messages_hash: str,
+    made_with: Mapping[str, Any],
+    reply: Reply,
+    server: str | None = None,
+) -> Answer:
+    """The reply to a question, as it is kept."""
     return Answer(
-        key=wanted.key,
+        key=reply.key,
         question_id=question.question_id,
         task=question.task,
         image=question.image,
-        messages_hash=wanted.messages_hash,
+        messages_hash=messages_hash,
         prompt=question.text,
         response=reply.text,
         answer=question.answer,
@@ -217,7 +224,7 @@ def _answer(wanted: _Request, reply: Reply, server: str | None) -> Answer:
         usage=reply.usage,
         latency_s=reply.latency_s,
         error=reply.error,
-        made_with=wanted.made_with,
+        made_with=made_with,
         server=server,
         reasoning=reply.reasoning,
         retries=reply.retries,

@@ -16,7 +16,8 @@ from ood_lab.lvlm.answers.answer_files import (
     model_of,
     read_answers,
 )
-from ood_lab.lvlm.answers.answer_requests import as_answer_to, messages_hashes
+from ood_lab.lvlm.answers.answer_requests import answer_of, as_answer_to, messages_hashes
+from ood_lab.lvlm.chat.base import Reply
 from ood_lab.lvlm.questions.question_files import SAMPLE, Question
 
 log = logging.getLogger(__name__)
@@ -97,19 +98,9 @@ def _replayed(questions: Sequence[Question], path: Path, folder: Path) -> Iterat
         said = found(question, own)
         if said is None:
             continue
-        yield Answer(
-            key=answer_key(own, made_with),
-            question_id=question.question_id,
-            task=question.task,
-            image=question.image,
-            messages_hash=own,
-            prompt=question.text,
-            response=said.reply,
-            answer=question.answer,
-            p_yes=said.p_yes,
-            finish_reason=said.finish_reason,
-            made_with=made_with,
-        )
+        key = answer_key(own, made_with)
+        reply = Reply(key, said.reply, said.p_yes, said.finish_reason)
+        yield answer_of(question, own, made_with, reply)
 
 
 def matcher(

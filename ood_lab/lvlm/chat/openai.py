@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from itertools import islice
@@ -29,7 +29,7 @@ from ood_lab.lvlm.chat.batch_api import Batches
 from ood_lab.lvlm.chat.request_images import images_of, sendable, texts_of
 from ood_lab.lvlm.chat.request_pacing import Pacing, interruption, pause_before
 from ood_lab.lvlm.chat.server_connection import LONGEST_PAUSE_S, OpenAIServer
-from ood_lab.lvlm.parsers import NO, PARSERS, YES
+from ood_lab.lvlm.parsers import PARSERS, YES
 from ood_lab.lvlm.parsers.answer_words import plain, said_at_start
 from ood_lab.lvlm.questions.question_files import ONE_WORD, SAMPLE, Question, ReplyForm
 
@@ -44,6 +44,8 @@ _LOOK_S, _SILENT_S = 0.5, 15.0
 Count = Annotated[int, Ge(1)]
 Seconds = Annotated[float, Gt(0.0)]
 
+#: What a text says; None = nothing.
+Reading = Callable[[str], str | None]
 #: Longest reply to a question of each form, in tokens; ``max_tokens=auto``.
 LONGEST: Mapping[ReplyForm, int] = {"word": 64, "open": 1024, "steps": 1024, "text": 512}
 #: Characters of a token, for estimates; most tokens that frame the messages of a request.
@@ -528,18 +530,8 @@ def p_yes_of(logprobs: Any) -> float | None:
         logprobs: of a choice, as OpenAI's servers give them; anything else has no P(yes), nor has
             a token of whose alternatives all say the same.
     """
-    try:
-        tokens = [(str(token["token"]), token["top_logprobs"]) for token in logprobs["content"]]
-        read = PARSERS["default"](without_reasoning("".join(text for text, _ in tokens)))
-        thought = [n for n, (text, _) in enumerate(tokens) if "</think" in text]
-        held = (own for text, own in tokens[(thought or [-1])[-1] + 1 :] if _word(text) == read)
-        said = {YES: 0.0, NO: 0.0}
-        for other in next(held) if read else ():
-            if word := _word(str(other["token"])):
-                said[word] += math.exp(float(other["logprob"]))
-    except (KeyError, TypeError, ValueError, StopIteration):
-        return None
-    return said[YES] / (said[YES] + said[NO]) if said[YES] > 0 and said[NO] > 0 else None
+    said = _chances(logprobs, _word, lambda reply: PARSERS["default"](without_reasoning(reply)))
+    return said[YES] if len(said) == 2 else None
 
 
 def p_options_of(logprobs: Any, options: int) -> dict[str, float]:
@@ -554,24 +546,37 @@ def p_options_of(logprobs: Any, options: int) -> dict[str, float]:
     Returns:
         By letter; empty where no token is a letter.
     """
-    letters = ascii_uppercase[:options]
+    letters = [*ascii_uppercase[:options]]
+
+    def letter(token: str) -> str | None:
+        said = token.strip(" \n\t.,:;()[]*'\"")
+        return said if said in letters else None
+
+    return _chances(logprobs, letter)
+
+
+def _chances(logprobs: Any, says: Reading, whole: Reading | None = None) -> dict[str, float]:
+    """Probabilities of what the alternatives of one token say, which sum to 1; empty: unknown.
+
+    Args:
+        logprobs: of a choice.
+        says: what a token says; None = nothing.
+        whole: what the reply says; None = the first token that says anything counts. Else the
+            first one that says the same.
+    """
     found: dict[str, float] = {}
     try:
         tokens = [(str(token["token"]), token["top_logprobs"]) for token in logprobs["content"]]
         thought = [n for n, (text, _) in enumerate(tokens) if "</think" in text]
-        held = [top for t, top in tokens[(thought or [-1])[-1] + 1 :] if _letter(t, letters)]
-        for other in held[0] if held else ():
-            if letter := _letter(str(other["token"]), letters):
-                found[letter] = found.get(letter, 0.0) + math.exp(float(other["logprob"]))
+        own = [(says(text), others) for text, others in tokens[(thought or [-1])[-1] + 1 :]]
+        read = whole("".join(text for text, _ in tokens)) if whole else None
+        held = (others for said, others in own if said and (whole is None or said == read))
+        for other in next(held, ()):
+            if said := says(str(other["token"])):
+                found[said] = found.get(said, 0.0) + math.exp(float(other["logprob"]))
+        return {said: p / sum(found.values()) for said, p in found.items() if p > 0}
     except (KeyError, TypeError, ValueError):
         return {}
-    return {letter: p / sum(found.values()) for letter, p in found.items()}
-
-
-def _letter(token: str, letters: str) -> str:
-    """The letter that a token is, marks aside; "" where it is none."""
-    said = token.strip(" \n\t.,:;()[]*'\"")
-    return said if len(said) == 1 and said in letters else ""
 
 
 def _word(token: str) -> str | None:

@@ -85,21 +85,21 @@ class OpenAIChat:
             the place of ``max_tokens``; None = not sent.
         temperature: of the sampling; None = not sent.
         seed: of the sampling; None = not sent.
-        max_pixels: larger images are made smaller before they are sent; None = sent as they are.
+        max_pixels: larger images are made smaller before they are sent; None = sent unchanged.
         extra_body: further fields of the request, as ``{"reasoning_effort": "low"}``.
         by_server: answers belong to the address of the server, too; else to the model and its
             settings, wherever it is served.
-        price: of a million tokens, ``{"input": 2.5, "output": 10.0}``; None = no cost is told.
+        price: of a million tokens, ``{"input": 2.5, "output": 10.0}``; None = no cost is shown.
         image_tokens: most tokens of an image, for the estimate; None = images are counted apart.
         dry_run: tells what would be sent, and sends nothing.
-        logprobs: alternatives of the first token that are asked for with yes/no questions, for
-            P(yes); None = none. Not every server gives them; the reply is the same.
+        logprobs: number of alternatives of a token, requested with yes/no questions, for P(yes);
+            None = none. Not every server gives them; the reply is the same.
         give_up_after: so many failures in a row end the asking.
         batch: send all requests through OpenAI's Batch API, see
             :mod:`ood_lab.lvlm.chat.batch_api`: ``wait`` until they are answered, or ``stop`` once
             they are sent; repeating the call picks the replies up. None = one by one.
-        samples: how often a question is asked; the temperature must not be 0 then. A ``seed`` grows
-            by one each time.
+        samples: number of requests per question; the temperature must not be 0 then. A ``seed``
+            grows by one each time.
         http_client: for tests; None = the client's own.
 
     Raises:
@@ -195,7 +195,7 @@ class OpenAIChat:
         return made_with | ({SAMPLE: sample} if sample > 1 else {})
 
     def _fields(self, longest: int | str | None, sample: int = 1) -> dict[str, Any]:
-        """Fields of a request besides model and messages."""
+        """Fields of a request without model and messages."""
         limit = {} if longest is None else {"max_tokens": longest}
         fields = {**limit, **self._settings, **self._extra}
         return fields | ({"seed": fields["seed"] + sample - 1} if "seed" in fields else {})
@@ -218,14 +218,14 @@ class OpenAIChat:
             self._server.check()
 
     def keep_beside(self, answers: Path) -> None:
-        """Is told the file of the answers: batches are remembered beside it."""
+        """Receives the file of the answers: its folder has the batches."""
         self._beside = answers.with_suffix(".batches.jsonl")
 
     def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
         """Yields replies as they come, up to ``concurrency`` requests under way.
 
         Raises:
-            UserError: the key or what all requests have in common is refused, what answers is no
+            UserError: the key or what all requests have in common is rejected, what answers is no
                 such server, or ``give_up_after`` requests in a row failed.
             Stopped: with ``dry_run``; says what would be sent.
         """
@@ -249,7 +249,7 @@ class OpenAIChat:
     ) -> Iterator[Reply]:
         """A window of requests over a pool of threads.
 
-        The first request goes alone: what is wrong with all of them is then refused once. At an
+        The first request goes first: what is wrong with all of them is then rejected once. At an
         error or an interruption nothing more is sent, and what is under way is kept for up to
         ``timeout_s`` seconds.
         """
@@ -369,7 +369,7 @@ class OpenAIChat:
     def _one(self, request: Request) -> Reply:
         """The reply to a request, repeated where that may help; its retries are counted.
 
-        A refusal for asking too much counts as a retry only where no other request was answered
+        A rejection for too many requests counts as a retry only where no other request was answered
         meanwhile.
         """
         import openai
@@ -450,7 +450,7 @@ class OpenAIChat:
         )
 
     def _reasoning(self, message: Mapping[str, Any]) -> str | None:
-        """What servers give apart from the reply: reasoning, under two names, or a refusal."""
+        """What servers give apart from the reply: reasoning (two names), or why it declined."""
         for name in ("reasoning_content", "reasoning", "refusal"):
             if isinstance(said := message.get(name), str) and said and is_text(said):
                 return self._server.without_key(said)
@@ -510,7 +510,7 @@ def _heals(status: int) -> bool:
 
 
 def _long_pause(error: openai.APIStatusError) -> bool:
-    """Whether a refusal will not heal within the pauses between retries."""
+    """Whether a rejection will not heal within the pauses between retries."""
     quota = "insufficient_quota" in str(error.body)
     return quota or pause_before(0, error.response.headers) > LONGEST_PAUSE_S
 

@@ -48,7 +48,7 @@ class Asked(NamedTuple):
 
     Attributes:
         thing: pattern of the object's name, singular and plural; None where it asks for none.
-        negated: whether the thing is asked not to be there.
+        negated: whether the question is for its absence.
         more: patterns of the two things whose numbers are compared.
         options: text of each option by its letter.
     """

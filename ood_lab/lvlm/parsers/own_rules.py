@@ -54,7 +54,7 @@ def default(reply: str, question: str) -> str | None:
 
     1. An explicit answer: "final answer: yes", "the answer is no", ``\boxed{}``, JSON,
        ``<answer>``, the letter of an option.
-    2. A first or last word that stands as an answer, in English, Chinese, French, German,
+    2. A first or last word that is an answer by itself, in English, Chinese, French, German,
        Japanese, Portuguese or Spanish. "No" before a noun, "yes or no" and refusals are none.
     3. A sentence about the very object: there is, shows, contains, I see, and their negations.
 
@@ -81,7 +81,7 @@ def strict(reply: str) -> str | None:
 
 @parser_with_question(OURS, "the letter of an option")
 def choice(reply: str, question: str) -> str | None:
-    """The letter of an option: an explicit answer, a letter that stands as one, its only text."""
+    """The letter of an option: an explicit answer, a letter by itself, its only text."""
     options = asked_by(question).options
     for part in explicit_answers(reply):
         if letter := _letter(part, options):
@@ -137,7 +137,7 @@ def number(reply: str, question: str) -> str | None:
 
     An explicit answer comes first, then a total or final number, the number of the very things, a
     number after "I see" or "there are", and the first number. "Step 1", "one image" and marks of
-    lists are none. Where no number stands, ``no`` and ``none`` are 0, ``a`` and ``an`` are 1,
+    lists are none. Without a number, ``no`` and ``none`` are 0, ``a`` and ``an`` are 1,
     whichever is first: "No, there are 3" is 3.
     """
     text, asked = plain(reply), asked_by(question)

@@ -81,7 +81,7 @@ _IT = r"(?:it|there|this|one|s?he|they|the image|the picture|i) (?:is|are|does|d
 _SHORT = {
     YES: re.compile(
         rf"{_IT}(?: one| indeed| present| visible| there)?|present|yes indeed"
-        r"|(?:there is|i see|i can see) one (?:in|on|at|near|next to|behind|beside|under|by) .*"
+        r"|(?:there is|i see|i can see) one (?:in|on|at|under|behind|next to|near|beside|by) .*"
         r"|(?:it (?:seems|appears|looks)|i (?:think|believe|guess)) so"
         r"|(?:certainly|absolutely|definitely|indeed|of course|sure)(?: yes)?"
     ),

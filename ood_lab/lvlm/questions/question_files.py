@@ -52,21 +52,21 @@ SAMPLE = "sample"
 
 @dataclass(frozen=True)
 class Question:
-    """One question to a chat model.
+    """One question to a vision-language model.
 
     Args:
         question_id: unique within the set.
         task: what kind of question it is (``yes_no``, ``count``, ``caption``, ...).
         image: path of its image, relative to the folder of the questions' file or absolute;
             None where the question has no image.
-        text: the question as it is asked.
+        text: the question that is sent.
         answer: the right answer as the parser gives it (``yes``, ``no``, a number as text), or
             ``""`` where there is none (captions).
         parser: name of the parser that reads the reply.
         pair_id: questions that belong together share it; metrics resample by it.
         system: text of a system message, or None.
         meta: what results are divided by: category, split, counts, sizes, shift levels.
-        reply: what is asked for; how long a reply may be follows from it.
+        reply: its form; how long a reply may be follows from it.
         more_images: paths of further images, which are shown after the first.
         options: of multiple choice, in the order of their letters; ``answer`` is a letter.
     """
@@ -157,7 +157,7 @@ def _question(given: Record, where: str, number: int, table: bool) -> Question:
         raise UserError(f"{where}: there is no key '{wrong[0]}': {known}")
     meta = {**meta, **{key: _level(record.pop(key), key, where) for key in others}}
     if not isinstance(record.get("text"), str) or not record["text"].strip():
-        raise UserError(f"{where}: the key 'text' is missing or no text: write what is asked")
+        raise UserError(f"{where}: the key 'text' is missing or no text: write the question")
     images = [*_texts(record, "image", where), *_texts(record, "more_images", where)]
     options, objects = (_texts(record, key, where) for key in ("options", "objects"))
     truth = record.get("answer")

@@ -80,7 +80,7 @@ def by_text(judged: pd.DataFrame, matching: Matching, model: TextModel | None) -
 
     Args:
         judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
-        matching: when a text is right. A reader is asked about those that are not equal.
+        matching: when a text is right. A reader reads those that are not equal.
         model: the reader.
     """
     rows = judged["task"] == FREE_TEXT
@@ -116,7 +116,7 @@ def kind_rows(
     seed: int = 0,
     min_count: int = 10,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of a results table, of every kind of :data:`KINDS` that was asked.
+    """Rows of a results table, of every kind of :data:`KINDS` in the file.
 
     Of each set, of all together, by level of shift and by ``category``; unparsed answers are
     treated both ways, as :func:`~ood_lab.lvlm.scoring.yes_no_scores.yes_no_rows` does. Intervals
@@ -163,7 +163,7 @@ def _counts(rows: pd.DataFrame) -> NDArray[np.int64]:
 
 
 def kind_tables(run: Scored, splits: Mapping[str, str]) -> Iterator[Table]:
-    """A table of each kind that was asked, and one of its categories, where there are any."""
+    """A table of each kind in the file, and one of its categories, where there are any."""
     for title, names in KINDS.values():
         for caption, part in by_way(f"{title}, %", run, names):
             yield metric_table(caption, "split", whole(part), splits, names)
@@ -175,7 +175,7 @@ def kind_tables(run: Scored, splits: Mapping[str, str]) -> Iterator[Table]:
 
 
 def kind_contrasts(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -> list[pd.DataFrame]:
-    """How models differ in the accuracy of each kind that was asked; an unparsed answer is wrong.
+    """How models differ in the accuracy of each kind; an unparsed answer is wrong.
 
     Args:
         judged: the answers of all models, with ``model``.

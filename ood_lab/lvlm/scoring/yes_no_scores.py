@@ -51,7 +51,7 @@ METRICS = {
 DEFINITIONS = (
     (
         "Question pair",
-        "Each pair is asked about twice, with opposite answers: does the image contain it, does it "
+        "Each pair has two questions with opposite answers: does the image contain it, does it "
         "not contain it. A model that always says yes is right half of the time.",
     ),
     (
@@ -106,7 +106,7 @@ def yes_no_rows(
         groups: metric → column: the share of the column's groups all of whose questions are right.
             Intervals resample groups.
         finer: columns whose values are parts of each set.
-        every: what all sets together are called; "" = they are left out.
+        every: what all sets together are called; "" = they are skipped.
         draws: bootstrap resamples.
         seed: of the draws.
         min_count: levels and cells with fewer pairs are missing.
@@ -173,8 +173,8 @@ def pair_table(judged: pd.DataFrame, unparsed: Unparsed) -> pd.DataFrame:
         unparsed: what becomes of an answer that cannot be read.
 
     Returns:
-        One row per pair: ``pair_id, split, category, image`` and the levels, as far as they are
-        known, ``kept, tp, fp, tn, fn``; counts of a pair that is not ``kept`` are 0.
+        One row per pair: ``pair_id, split, category, image`` and the levels, where
+        these are known, ``kept, tp, fp, tn, fn``; counts of a pair that is not ``kept`` are 0.
     """
     rows = judged[judged["task"] == YES_NO]
     kept = kept_rows(rows, unparsed)
@@ -217,7 +217,7 @@ def model_contrasts(
 ) -> pd.DataFrame:
     """How models differ on the same yes/no questions, all of them together.
 
-    Pairs that any model was not asked whole (a failed request) are left out; an unparsed answer is
+    Pairs of which any model lacks an answer (a failed request) are skipped; an unparsed answer is
     wrong. See :func:`~ood_lab.metrics.resampling.clustered_bootstrap.contrast`.
 
     Args:

@@ -1,7 +1,7 @@
 """Each vision-language model as a detector of OOD samples: it flags what it answers wrongly.
 
-OODBench's figure 6 (arXiv 2602.18094). A sample is an image with a category, of which two questions
-are asked; a model flags it where it answers any of them wrongly, asked once. The paper does not say
+OODBench's figure 6 (arXiv 2602.18094). A sample is an image with a category, with two questions; a
+model flags it where it answers any of them wrongly. The paper does not say
 how its own numbers are counted, and those of its tables do not give them.
 """
 
@@ -118,7 +118,7 @@ def flag_tables(results: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def flag_sentence(results: pd.DataFrame) -> str:
-    """What the models flag alone and together, with the best order."""
+    """What each model flags, and what models flag together in the best order."""
     alone = results[results["metric"] == "flagged"]
     ood, inside = (alone.loc[alone["split"] == split, "value"] for split in (OOD, "id"))
     union = results[(results["metric"] == "flagged_union") & (results[PART] == BEST)]

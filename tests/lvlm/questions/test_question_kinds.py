@@ -317,7 +317,7 @@ def test_a_csv_with_its_own_columns(place):
         ("q.jsonl", '{"text": "x", "task": "free_text"}', "line 1: the key 'answer' is missing"),
         ("q.jsonl", '{"text": "x", "task": "count", "answer": "few"}', "'few' is no count"),
         ("q.json", '[{"text": "x", "answer": 1.5, "task": "count"}]', "record 1: the answer 1.5"),
-        ("q.csv", "question,A,C,answer\nx,a,c,A\n", "line 2: options stand in A, C"),
+        ("q.csv", "question,A,C,answer\nx,a,c,A\n", "line 2: options are in A, C"),
         ("q.csv", "question,answer\nx,yes,no\n", "line 2, has more cells"),
         (
             "q.csv",

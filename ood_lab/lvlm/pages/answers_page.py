@@ -66,7 +66,7 @@ def write_answers_page(
     write_text(f"const index = {json.dumps(index)};\n", page.parent / "index.js")
     text = page_template("answers.html.j2").render(
         title=run.title,
-        sentence="Every question with its images, the reply, what was read in it and what is right",
+        sentence="All questions with images, replies, parsed and correct answers",
         answer=[],
         facts=[],
         warnings=[],

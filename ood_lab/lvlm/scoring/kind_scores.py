@@ -174,7 +174,7 @@ def kind_tables(run: Scored, splits: Mapping[str, str]) -> Iterator[Table]:
                 yield metric_table(heading, "category", of, named, names, key=PART)
 
 
-def kind_contrasts(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -> list[pd.DataFrame]:
+def kind_contrasts(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
     """How models differ in the accuracy of each kind; an unparsed answer is wrong.
 
     Args:
@@ -182,7 +182,7 @@ def kind_contrasts(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) ->
         draws: bootstrap resamples.
         seed: of the draws.
     """
-    tables = []
+    tables = [pd.DataFrame()]
     for kind, (_, names) in KINDS.items():
         rows = judged[judged["task"] == kind]
         rows = rows[kept_rows(rows, "wrong")]
@@ -193,4 +193,4 @@ def kind_contrasts(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) ->
             accuracy = [*names][:1]
             found = clustered(sums, partial(shares, accuracy), draws=draws, seed=seed)
             tables.append(contrast(models, found))
-    return tables
+    return pd.concat(tables, ignore_index=True)

@@ -135,6 +135,21 @@ def test_tables_of_several_models_have_every_kind(place):
     assert {"accuracy", "text_accuracy", "chair"} <= set(table.index)
 
 
+def test_runs_with_other_prompts_are_compared_in_every_kind(place):
+    rows = [
+        {"text": f"Which {n}?", "options": ["x", "y"], "answer": "AB"[n % 2]} for n in range(60)
+    ]
+    rows += [{"text": f"Is there {n}? (yes or no)", "answer": n % 2} for n in range(60)]
+    file = written(place, rows)
+    asked(place, file, "lvlm=oracle", "task.system=Look.")
+    asked(place, file, "lvlm=constant", "lvlm.text=A")
+    board = ("task=benchmarks", f"runs={place / 'out'}", f"paths.outputs={place / 'board'}")
+    assert call("eval.py", *board, "logger=none") == 0
+    _, ahead = answer_of(run_folders(place / "board")[0], "benchmarks")
+    assert "Multiple choice: Acc (100.0%" in ahead
+    assert "not known" not in ahead
+
+
 CHOICES = [
     {"text": f"Which is picture {n}?", "options": ["red", "blue", "green"], "answer": "ABC"[n % 3]}
     for n in range(12)

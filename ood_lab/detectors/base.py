@@ -31,6 +31,7 @@ class Detector(ABC):
         input_type: what it reads: the logits alone, the features alone, features and head, or the
             network inside the extraction pass; tables group detectors by it.
         formula: the score, and ``source``, its paper, for the table of the docs.
+        suspicious: in words, where an image gets a high score.
         labels: ``fit`` reads the labels.
         moments: parts of the :class:`~ood_lab.features.moments.Moments` that ``fit`` reads
             (:meth:`statistics`): an extraction gathers them as it goes.
@@ -48,6 +49,7 @@ class Detector(ABC):
     input_type: InputType = "features"
     formula: str = ""
     source: str = ""
+    suspicious: str = ""
     labels: bool = False
     moments: tuple[str, ...] = ()
     needs_rows: bool = True

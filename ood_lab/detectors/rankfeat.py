@@ -186,6 +186,7 @@ class RankFeat(NetworkDetector):
     name = "rankfeat"
     formula = "energy without the strongest rank-one part of the last maps"
     source = "2209.08590"
+    suspicious = "the energy is small without the strongest direction of the feature maps"
     cost = "power iteration"
 
     def __init__(

@@ -33,10 +33,9 @@ def pages() -> dict[str, str]:
     lines = [f"- [`{top}`]({top}.md): {', '.join(_choices(top))}" for top in tops]
     own = "".join(_section(CONF / f"{name}.yaml", name, "") for name in ("base", "train", "eval"))
     found["index"] = (
-        "# Configuration\n\nEvery option with its default and its comment, made from the files of "
-        "`conf/` when this site was built. A group is a folder; `group=choice` takes one of its "
-        "files, `key=value` sets an option of it, and `python eval.py ... --cfg job` prints what a "
-        "line comes to.\n\n## Groups\n\n" + "\n".join(lines) + "\n" + own
+        "# Configuration\n\nEvery option with its default and its comment, from the files of "
+        "`conf/`. A group is a folder. `group=choice` takes one of its files, `key=value` sets an "
+        "option, and `python eval.py ... --cfg job` prints the whole configuration.\n\n## Groups\n\n" + "\n".join(lines) + "\n" + own
     )
     return found
 
@@ -45,6 +44,23 @@ def _files(top: str) -> list[Path]:
     """Of a group and the groups below it; not the text of ``--help``."""
     files = sorted((CONF / top).rglob("*.yaml"), key=lambda file: (len(file.parts), file))
     return [file for file in files if file.parent != CONF / "hydra" / "help"]
+
+
+def choice_table(group: str) -> str:
+    """The choices of a group with the first sentence of their comments, linked to their options."""
+    rows = []
+    for file in sorted((CONF / group).glob("*.yaml")):
+        anchor = re.sub(r"\W+", "-", f"{group}={file.stem}")
+        page = f"../configuration/{group.split('/')[0]}.md#{anchor}"
+        rows.append(f"| [`{file.stem}`]({page}) | {_words(first_sentence(file))} |")
+    return "| choice | |\n|---|---|\n" + "\n".join(rows)
+
+
+def first_sentence(file: Path) -> str:
+    """Of the comment at the top of a file, without what only Hydra or a program reads."""
+    lines = re.findall(r"^#(.*)", file.read_text(encoding="utf-8"), re.M)
+    head = [line.strip() for line in lines if not re.match(r" (@|   )", line)]
+    return re.split(r"(?<=[.:])\s", " ".join(head))[0].rstrip(":.") + "."
 
 
 def _choices(top: str) -> list[str]:
@@ -189,5 +205,5 @@ def _words(text: str) -> str:
     for i in range(0, len(parts), 2):
         words = parts[i].replace("&", "&amp;").replace("<", "&lt;")
         words = re.sub(r"([\\*_\[\]|])", r"\\\1", words)
-        parts[i] = re.sub(r"docs/([\w-]+)\.md", r"[\1.md](../\1.md)", words)
+        parts[i] = re.sub(r"docs/([\w/-]+)\.md", r"[\1.md](../\1.md)", words)
     return "".join(parts)

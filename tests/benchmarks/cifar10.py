@@ -41,6 +41,7 @@ All numbers are in %. Ours have 95% confidence intervals.
 [Two FPR95](../explanation/metrics.md) differ in their positive class.
 
 `odin` uses OpenOOD's standard deviations, and `gram` the layers of its authors.
+References of FPR95 in rows without settings have one decimal.
 `gram` has no reference: OpenOOD uses the true class in place of the predicted one.
 The largest difference is {largest:.2f} percentage points, of {where}.
 """

@@ -35,7 +35,10 @@ def pages() -> dict[str, str]:
     found["index"] = (
         "# Configuration\n\nEvery option with its default and its comment, from the files of "
         "`conf/`. A group is a folder. `group=choice` takes one of its files, `key=value` sets an "
-        "option, and `python eval.py ... --cfg job` prints the whole configuration.\n\n## Groups\n\n" + "\n".join(lines) + "\n" + own
+        "option; `python eval.py ... --cfg job` prints the whole configuration.\n\n## Groups\n\n"
+        + "\n".join(lines)
+        + "\n"
+        + own
     )
     return found
 
@@ -50,10 +53,14 @@ def choice_table(group: str) -> str:
     """The choices of a group with the first sentence of their comments, linked to their options."""
     rows = []
     for file in sorted((CONF / group).glob("*.yaml")):
-        anchor = re.sub(r"\W+", "-", f"{group}={file.stem}")
-        page = f"../configuration/{group.split('/')[0]}.md#{anchor}"
-        rows.append(f"| [`{file.stem}`]({page}) | {_words(first_sentence(file))} |")
+        said = first_sentence(file)
+        rows.append(f"| [`{file.stem}`](../configuration/{anchor(group, file)}) | {_words(said)} |")
     return "| choice | |\n|---|---|\n" + "\n".join(rows)
+
+
+def anchor(group: str, file: Path) -> str:
+    """Where a choice of a group is, from the folder of the configuration."""
+    return f"{group.split('/')[0]}.md#" + re.sub(r"\W+", "-", f"{group}={file.stem}")
 
 
 def first_sentence(file: Path) -> str:

@@ -81,7 +81,9 @@ def detector_tables() -> dict[str, str]:
         ]
         if reads == "network":
             heads.insert(4, "cost")
-            for row, one in zip(rows, (f for f in found if f.kind.input_type == reads), strict=True):
+            for row, one in zip(
+                rows, (f for f in found if f.kind.input_type == reads), strict=True
+            ):
                 row.insert(4, one.kind.cost)
         tables[f"detectors of {reads}"] = table(heads, rows)
     return tables
@@ -90,7 +92,9 @@ def detector_tables() -> dict[str, str]:
 def table(heads: list[str], rows: list[list[str]]) -> str:
     """In Markdown."""
     lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join("| " + " | ".join(c.replace("|", "\\|") for c in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(c.replace("|", "\\|") for c in line) + " |" for line in lines
+    )
 
 
 def pages() -> dict[str, str]:
@@ -126,7 +130,7 @@ def _page(one: DetectorFile) -> str:
 
 
 def _settings(one: DetectorFile, arguments: dict[str, str]) -> str:
-    """With their default and the comment of the YAML, or what the docstring says of them."""
+    """With their default, what the docstring says of them, and the comment of the YAML."""
     _, options, _, _ = configuration.read(one.source, "")
     prefix = f"detector.{one.key}."
     rows = []
@@ -135,12 +139,11 @@ def _settings(one: DetectorFile, arguments: dict[str, str]) -> str:
         if option.name.startswith(prefix) and not name.startswith("_"):
             meaning = arguments.get(name, "").replace("\n", " ")
             comment = " ".join(option.comments)
-            said = " ".join(part for part in (meaning, comment and f"*{comment}*") if part)
             default = _shown(one.settings.get(name))
-            rows.append([f"`detector.{option.name.removeprefix('detector.')}`", default, said])
+            rows.append([f"`{option.name}`", f"`{default}`", meaning, comment])
     if not rows:
         return ""
-    return "## Settings\n\n" + table(["setting", "default", "meaning"], rows) + "\n"
+    return "## Settings\n\n" + table(["setting", "default", "meaning", "values"], rows) + "\n"
 
 
 def _example(one: DetectorFile) -> str:

@@ -11,14 +11,16 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(Path(__file__).parent), str(ROOT)]
+sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parent))
 import command_line
 import configuration
 import detector_pages
 import gallery
 import notebooks
 import reference_tables
+
+ROOT = Path(__file__).parents[2]
 
 
 @cache
@@ -33,7 +35,10 @@ def pages() -> dict[str, str]:
     groups = {f"configuration/{name}.md": text for name, text in configuration.pages().items()}
     detectors = detector_pages.pages().items()
     copies = {
-        page.lower(): (ROOT / page).read_text(encoding="utf-8").replace("](docs/", "](")
+        page.lower(): (ROOT / page)
+        .read_text(encoding="utf-8")
+        .replace("](docs/", "](")
+        .replace("](CONTRIBUTING", "](contributing")
         for page in ("CHANGELOG.md", "CONTRIBUTING.md")
     }
     return {

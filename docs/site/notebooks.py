@@ -19,7 +19,8 @@ _SHOWN = {
 def pages() -> dict[str, str]:
     """Markdown of every notebook, by its path on the site."""
     return {
-        f"tutorials/notebooks/{book.stem}.md": _page(book) for book in sorted(EXAMPLES.glob("*.ipynb"))
+        f"tutorials/notebooks/{book.stem}.md": _page(book)
+        for book in sorted(EXAMPLES.glob("*.ipynb"))
     }
 
 

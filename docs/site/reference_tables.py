@@ -19,7 +19,7 @@ from ood_lab.metrics.record import known_metrics
 from ood_lab.schema.results import CORE, Kind
 
 ROOT = Path(__file__).parents[2]
-_TABLE = re.compile(r"<!-- table: (.+?) -->")
+_TABLE = re.compile(r"^<!-- table: (.+?) -->$", re.M)
 #: Groups of conf/ that pages list; a choice is a row.
 GROUPS = ("annotations", "generator", "image_text", "lvlm", "prompt", "task", "trainer", "tuning")
 
@@ -138,7 +138,7 @@ def _datasets(group: str) -> str:
         text = file.read_text(encoding="utf-8")
         info = (yaml.safe_load(text).get("data") or {}).get("info") or {}
         said = dict(re.findall(r"^# (Licence|Source): (.*)\.$", text, re.M))
-        link = f"../configuration/data.md#{re.sub(r'\W+', '-', f'{group}={file.stem}')}"
+        link = f"../configuration/{configuration.anchor(group, file)}"
         licence = info.get("licence", said.get("Licence", ""))
         source = str(info.get("source", said.get("Source", "")))
         about = configuration.first_sentence(file)

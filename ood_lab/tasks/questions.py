@@ -50,9 +50,9 @@ _ONLY = "all"
 class Questions(Benchmark):
     """Asks a chat model the questions of a file, and scores its answers.
 
-    The file is a ``questions.jsonl`` (docs/lvlm.md): ``question_id, task: yes_no, image, text,
-    answer``; ``pair_id`` of questions that belong together, and in ``meta`` the ``split`` and the
-    levels of shift, as far as they are known. Images lie beside it.
+    The file is a ``questions.jsonl`` (docs/how-to/own-questions.md): ``question_id, task: yes_no,
+    image, text, answer``; ``pair_id`` of questions that belong together, and in ``meta`` the
+    ``split`` and the levels of shift, as far as they are known. Images lie beside it.
 
     Args:
         title: what the benchmark is called.

@@ -13,7 +13,8 @@ from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.run.commandline.staged_experiments import stages_of
 from ood_lab.run.job.preflight import asks_for_validation
 
-README, DOCS = ROOT / "README.md", sorted((ROOT / "docs").glob("*.md"))
+README, DOCS = ROOT / "README.md", sorted((ROOT / "docs").rglob("*.md"))
+GALLERY = ROOT / "docs" / "site" / "gallery.yaml"
 #: Of a file that the reader is told to write.
 READERS_OWN = "nearest,"
 
@@ -49,8 +50,8 @@ def not_understood(script: str, line: str) -> str | None:
 
 @pytest.mark.parametrize(
     "page",
-    [README, *(pytest.param(page, marks=pytest.mark.slow) for page in DOCS)],
-    ids=lambda page: page.name,
+    [README, *(pytest.param(page, marks=pytest.mark.slow) for page in (*DOCS, GALLERY))],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
 )
 def test_every_command_is_understood(page):
     register_resolvers()

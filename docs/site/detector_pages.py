@@ -140,7 +140,8 @@ def _settings(one: DetectorFile, arguments: dict[str, str]) -> str:
             meaning = arguments.get(name, "").replace("\n", " ")
             comment = " ".join(option.comments)
             default = _shown(one.settings.get(name))
-            rows.append([f"`{option.name}`", f"`{default}`", meaning, comment])
+            default = " | ".join(f"`{value}`" for value in default.split(" | "))
+            rows.append([f"`{option.name}`", default, meaning, comment])
     if not rows:
         return ""
     return "## Settings\n\n" + table(["setting", "default", "meaning", "values"], rows) + "\n"

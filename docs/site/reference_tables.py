@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 
 import configuration
@@ -59,10 +60,10 @@ def pages(made: dict[str, str]) -> dict[str, str]:
 
 
 def _metrics() -> str:
+    found = [one for one in known_metrics() if one.name != "fpr95"]
     rows = [
-        [f"`{one.name}`", one.title, one.better or "–", one.meaning or "see the row above or below"]
-        for one in known_metrics()
-        if one.name != "fpr95"
+        [f"`{one.name}`", one.title, one.better or "–", one.meaning or f"See `{before.name}`."]
+        for before, one in pairwise([found[0], *found])
     ]
     return table(["column `metric`", "title", "better", "definition"], rows)
 

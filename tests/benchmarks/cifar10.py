@@ -11,9 +11,8 @@ import contextlib
 import datetime
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -41,7 +40,7 @@ All numbers are in %. Ours have 95% confidence intervals.
 [Two FPR95](../explanation/metrics.md) differ in their positive class.
 
 `odin` uses OpenOOD's standard deviations, and `gram` the layers of its authors.
-References of FPR95 in rows without settings have one decimal.
+References of FPR95 with lower-case names have one decimal.
 `gram` has no reference: OpenOOD uses the true class in place of the predicted one.
 The largest difference is {largest:.2f} percentage points, of {where}.
 """
@@ -58,51 +57,55 @@ def main() -> None:
 
 
 def page(results: pd.DataFrame) -> str:
-    """The page, with a table for each OOD dataset."""
+    """The page, with a table for each OOD dataset, and one of settings."""
     accuracy = 100 * results.loc[results["metric"] == "id_accuracy", "value"].iloc[0]
     cells = results[(results["kind"] == "detection") & results["dataset"].notna()]
     cells = cells.set_index(["detector", "dataset", "metric"])
-    rows = {key: list(_rows(cells, *key)) for key in [(one[0], one[2]) for one in SETS]}
-    differences = [
-        (abs(ours - theirs), f"`{name}` ({METRICS[place]})")
-        for table in rows.values()
-        for name, _, pairs in table
-        for place, (ours, _, theirs) in enumerate(pairs)
+    found = {key: dict(_rows(cells, key, reference)) for key, _, reference, _ in SETS}
+    largest, where = max(
+        (abs(ours - theirs), f"`{name}` ({metric})")
+        for rows in found.values()
+        for name, triples in rows.items()
+        for metric, (ours, _, theirs) in zip(METRICS, triples, strict=True)
         if theirs is not None
-    ]
-    largest, where = max(differences)
+    )
     today = datetime.datetime.now(datetime.UTC).date()
     text = HEAD.format(command=COMMAND, date=today, accuracy=accuracy, largest=largest, where=where)
-    for key, title, reference, images in SETS:
+    for key, title, _, images in SETS:
         text += f"\n## {title}\n\n{images:,} images.\n\n"
-        text += "| detector | settings | AUROC | OpenOOD | FPR95, OOD positive | OpenOOD "
-        text += "| FPR95, ID positive | OpenOOD |\n|---|---|---|---|---|---|---|---|\n"
-        for name, settings, pairs in rows[key, reference]:
+        text += "| detector | AUROC | OpenOOD | FPR95, OOD positive | OpenOOD "
+        text += "| FPR95, ID positive | OpenOOD |\n|---|---|---|---|---|---|---|\n"
+        for name, triples in found[key].items():
             shown = [
                 f"{ours:.2f} {ends} | {'–' if theirs is None else f'{theirs:.2f}'}"
-                for ours, ends, theirs in pairs
+                for ours, ends, theirs in triples
             ]
-            text += f"| `{name}` | {settings} | {' | '.join(shown)} |\n"
+            text += f"| `{name}` | {' | '.join(shown)} |\n"
+    text += "\n## Settings\n\n| row | class | settings |\n|---|---|---|\n"
+    for kind, given, row in openood.VARIANTS.values():
+        spaced = given.replace(":", "=").replace(",", ", ")
+        text += f"| `{row}` | `{kind}` | {f'`{spaced}`' if given else ''} |\n"
     return text.rstrip("\n")
 
 
-def _rows(cells: pd.DataFrame, dataset: str, reference: str) -> Iterator[Any]:
-    """Name, settings, and for each metric our value, its interval and the reference's."""
-    for name, values in {**openood.REFERENCE, "gram": (None, None)}.items():
-        theirs = values[dataset == "crops"] or (None,) * 3
-        yield (
-            name,
-            "",
-            [(*_own(cells, name, dataset, m), t) for m, t in zip(METRICS, theirs, strict=True)],
-        )
-    for name, (_, given, row) in openood.VARIANTS.items():
+def _rows(
+    cells: pd.DataFrame, dataset: str, reference: str
+) -> Iterator[tuple[str, list[tuple[float, str, float | None]]]]:
+    """Name, and for each metric our value, its interval and the reference's value."""
+    for name, values in {**openood.REFERENCE, "gram": ((None,) * 3,) * 2}.items():
+        yield name, _triples(cells, name, dataset, values[dataset == "crops"])
+    for name, (_, _, row) in openood.VARIANTS.items():
         theirs = [openood.MORE[row][reference][column] for column in COLUMNS]
-        found = [
-            (*_own(cells, f"more_{name}", dataset, m), t)
-            for m, t in zip(METRICS, theirs, strict=True)
-        ]
-        settings = f"`{given.replace(':', '=')}`" if given else ""
-        yield row, settings, found
+        yield row, _triples(cells, f"more_{name}", dataset, theirs)
+
+
+def _triples(
+    cells: pd.DataFrame, name: str, dataset: str, theirs: Sequence[float | None]
+) -> list[tuple[float, str, float | None]]:
+    return [
+        (*_own(cells, name, dataset, metric), value)
+        for metric, value in zip(METRICS, theirs, strict=True)
+    ]
 
 
 def _own(cells: pd.DataFrame, name: str, dataset: str, metric: str) -> tuple[float, str]:

@@ -18,7 +18,7 @@ STYLED = REPLIES.with_name("styled_replies.jsonl")
 #: What :data:`REPLIES` answer, where a rule reads the question.
 QUESTION = "Is there a dog in the image? A. Yes B. No"
 _READER = (
-    "| `reader` | ours | what the chat model of `reader=...` says that the answer means | "
+    "| `reader` | ours | what the language model of `reader=...` says that the answer means | "
     "unparsed: it says unclear |"
 )
 

@@ -156,5 +156,8 @@ def evaluation(place: Path, n_bootstrap: int) -> Callable[..., Path]:
 def percents(folder: Path) -> Callable[..., float]:
     """``values(detector, ood, metric)`` of a run folder."""
     results = pd.read_parquet(folder / "results.parquet")
-    table = results[results.dataset.notna()].set_index(["detector", "dataset", "metric"])["value"]
+    rows = results[
+        (results.kind == "detection") & results.dataset.notna()
+    ]  # the verdict repeats some
+    table = rows.set_index(["detector", "dataset", "metric"])["value"]
     return lambda *key: 100 * table[key]

@@ -89,6 +89,31 @@ def detector_tables() -> dict[str, str]:
     return tables
 
 
+_NEEDS = {
+    "logits": "Logits",
+    "features": "Features",
+    "head": "Features and linear head",
+    "network": "Feature maps or gradients",
+}
+
+
+def detector_map() -> str:
+    """A column for each kind of input, the cheapest first, with links from ``how-to``.
+
+    Bold runs by default; a star marks a fit that reads the labels of ID images.
+    """
+    found = list(detector_files())
+    columns = []
+    for reads, title in _NEEDS.items():
+        names = []
+        for one in (one for one in found if one.kind.input_type == reads):
+            name = f"`{one.key}`" + ("\\*" if "labels" in one.fitted_on else "")
+            name = f"[{name}](../reference/detectors/{one.key}.md)"
+            names.append(f"**{name}**" if "@default true" in one.source else name)
+        columns.append(f"<div markdown>\n\n**{title}**\n\n" + " ".join(names) + "\n\n</div>")
+    return "<div class='detector-map' markdown>\n" + "\n".join(columns) + "\n</div>"
+
+
 def table(heads: list[str], rows: list[list[str]]) -> str:
     """In Markdown."""
     lines = [heads, ["---"] * len(heads), *rows]

@@ -22,7 +22,7 @@ def test_it_detects(blobs):
     names = {}
     exec(block("python"), names)
     node = yaml.safe_load(block("yaml"))
-    target = "ood_lab.detectors.nearest.NearestMean"
+    target = "my_detectors.NearestMean"
     assert node == {"detector": {"nearest": {"_target_": target}}}
     detector = names["NearestMean"]()
     assert detector.name == "nearest"

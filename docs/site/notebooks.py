@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -42,4 +43,8 @@ def _output(output: dict[str, Any]) -> str:
         return f"```text\n{''.join(output['text']).rstrip()}\n```"
     data = output.get("data", {})
     kind = next((kind for kind in _SHOWN if kind in data), None)
-    return _SHOWN[kind].format("".join(data[kind]).rstrip()) if kind else ""
+    text = "".join(data[kind]).rstrip() if kind else ""
+    if kind == "text/html":  # a table of pandas looks like the other tables of the site
+        text = re.sub(r"<style.*?</style>\n?", "", text, flags=re.DOTALL)
+        text = text.replace('<table border="1" class="dataframe">', "<table>")
+    return _SHOWN[kind].format(text) if kind else ""

@@ -73,7 +73,7 @@ def write_figure(folder: Path, name: str, title: str, caption: str, figure: Figu
 
 
 def write_all(folder: Path, plan: Sequence[PlannedFigure]) -> list[FigureFile]:
-    """Writes the figures of a plan; one that cannot be drawn is left out with a warning.
+    """Writes the figures of a plan; one that cannot be drawn is skipped with a warning.
 
     They are drawn side by side, in as many processes as there are cores.
 

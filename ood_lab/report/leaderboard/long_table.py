@@ -109,8 +109,8 @@ def _at_chance(run: FinishedRun) -> str:
     accuracy = run.view.get("id_accuracy", None).value
     return (
         f"{run.sweep}/seed={run.seed}: ID accuracy {percent(accuracy)}% is no better than chance "
-        f"({percent(run.chance)}%, the share of the largest class). Its scores mean nothing and its "
-        "rows carry no mark."
+        f"({percent(run.chance)}%, the share of the largest class). Its scores mean nothing and "
+        "its rows carry no mark."
     )
 
 

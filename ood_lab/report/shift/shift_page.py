@@ -52,9 +52,9 @@ _DEFINITIONS = (
     ),
     (
         "LAID",
-        "An orthogonal matrix that rotates CLIP features (IS-OOD). The first half holds the semantic "
-        "part, the second half the covariate part. It is learned only from texts: names of objects "
-        "in templates of styles.",
+        "An orthogonal matrix that rotates CLIP features (IS-OOD). The first half holds the "
+        "semantic part, the second half the covariate part. It is learned only from texts: "
+        "names of objects in templates of styles.",
     ),
     (
         "PCA",

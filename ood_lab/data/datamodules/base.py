@@ -217,7 +217,7 @@ class OODDataModule(L.LightningDataModule):
         )
         for name, rows in report.broken.items():
             splits[name] = _less(splits[name], rows)
-            self.notes.append(f"unreadable images of {name} left out: {len(rows)}")
+            self.notes.append(f"unreadable images of {name} skipped: {len(rows)}")
         self.notes += self.replacement.apply(
             splits, self.own_backgrounds(), self.seed, self.checking.cache_dir
         )

@@ -26,6 +26,7 @@ from ood_lab.evaluation.detector_tuning import with_tuned
 from ood_lab.evaluation.fit_warnings import doubtful_fits, suspicious
 from ood_lab.evaluation.hierarchy_tables import heads_to_read, hierarchy_results
 from ood_lab.evaluation.id_accuracy import Chance, accuracy_warnings, check_id_accuracy
+from ood_lab.evaluation.pass_cost import affordable
 from ood_lab.evaluation.prediction.calibration import n_held_out
 from ood_lab.evaluation.run_page import write_page
 from ood_lab.evaluation.shift.image_distances import Distances, pooled
@@ -51,7 +52,7 @@ from ood_lab.report.rendering.output_failures import optional
 from ood_lab.report.rendering.run_summary import show, show_warnings
 from ood_lab.report.rendering.sentences import asked_sentence
 from ood_lab.report.verdict import Verdict
-from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.run.building.workspace import LEFT_OUT, Task, Workspace
 from ood_lab.run.commandline.composition import plain
 from ood_lab.run.commandline.next_command import next_command
 from ood_lab.schema.results import read_results, write_results
@@ -140,10 +141,14 @@ class Score(Task):
         heads = heads_to_read(ws.data, ws.backbone)
         evaluated = [*ws.data.csid_names, *ood_sets]
         selection = [*ws.tuning.splits, *more]
+        kept = [heads] if heads else []
+        sets = (evaluated, selection, kept)
+        usable, left_out = affordable(extraction, usable, sets, not ws.detectors_chosen)
+        refused |= left_out
+        ws.manifest |= {LEFT_OUT: list(left_out)} if left_out else {}
         if not self.keep_features:
-            kept = [heads] if heads else []
             return _in_passing(ws, extraction, usable, refused, evaluated, limit, kept)
-        banks = extraction.banks(usable, evaluated, selection, [heads] if heads else [])
+        banks = extraction.banks(usable, *sets)
         return Passed(limit, extraction, usable, refused, banks)
 
     def scored(

@@ -12,10 +12,11 @@ from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_config, write_text
+from ood_lab.common.files import read_config, read_json, write_text
 from ood_lab.common.stage_times import Stages
 from ood_lab.run.building import checkpoints, nodes, synthetic_datasets
 from ood_lab.run.commandline.composition import plain, running_overrides, trains
@@ -48,6 +49,8 @@ Built = TypeVar("Built")
 GROUPS: dict[str, tuple[str, ...]] = {}
 #: Groups that only other settings and the training of a network read.
 OF_TRAINING = ("preset", "detector_preset", "auto_length")
+#: Entry of the manifest: detectors of the default that a run has left out to save time.
+LEFT_OUT = "left_out_to_save_time"
 
 
 def made_of(
@@ -383,6 +386,12 @@ class Workspace:
             raise UserError("no detector chosen: set detector=[knn,vim] or leave it at its default")
         return detectors
 
+    @property
+    def detectors_chosen(self) -> bool:
+        """True if the command line or an experiment chooses the detectors, the default too."""
+        typed = any(key_of(o) == "detector" for o in running_overrides())
+        return typed or HydraConfig.get().runtime.choices.get("detector") != "default"
+
     def _detector(self, name: str, **settings: Any) -> Detector:
         """The detector of that YAML; ``settings`` override the YAML's."""
         detector: Detector = self.build(f"detector.{name}", **settings)
@@ -531,9 +540,15 @@ class Workspace:
         """Descriptions of everything that has changed since the run folder was made from it."""
         if self.cfg.force:  # it is run again, whatever has changed
             return []
-        return input_files.changes_of(
+        changes = input_files.changes_of(
             self.run_folder, self.settings, self.code, lambda: self._unread
         )
+        # How fast the machine is decides what the default leaves out, and so does not a choice.
+        if self.run_folder.done and self.detectors_chosen:
+            made = read_json(self.folder / "manifest.json")
+            if left_out := made.get(LEFT_OUT):
+                changes.append(f"it left out {', '.join(left_out)} to save time")
+        return changes
 
     @property
     def done(self) -> bool:

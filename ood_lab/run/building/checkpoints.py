@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 #: Groups that an evaluation inherits from its run, unless the user chooses one of those listed.
 INHERITED = {"data": ("data",), "model": ("model",), "synthetic_ood": ("data", "synthetic_ood")}
+#: Heads that are fitted on features, as :data:`ood_lab.models.FITTED` names them.
+PROBES = ("linear", "nearest_mean")
+#: Builders that put a fresh head in place of a pretrained one for other classes.
+RESIZED = ("ood_lab.models.timm_backbone", "ood_lab.models.hf_backbone")
+#: What the identity of a run says of :func:`begins_with_probe`.
+PROBE = {"begins_with": "linear probe"}
 #: Characters of a file's name, on all file systems that are in use.
 _LONGEST = 255
 
@@ -98,6 +104,23 @@ def check_weights(cfg: DictConfig) -> bool:
             "model.weights=FILE or model.pretrained=true, or train one with train.py"
         )
     return True
+
+
+def begins_with_probe(cfg: DictConfig) -> bool:
+    """True if train.py fits a linear head on frozen features before it fine-tunes them.
+
+    That is where the weights are pretrained and the head is fresh, in a training by the plain
+    :class:`~ood_lab.models.Classifier`.
+    """
+    model = cfg.model
+    backbone = model.get("backbone") or {}
+    if not cfg.get("probe_first") or cfg.ckpt or "clip" in backbone:
+        return False
+    weights = model.get("pretrained") or model.get("weights")
+    resized = model.get("pretrained") and backbone.get("_target_") in RESIZED
+    fresh = resized or backbone.get("new_head") or model.get("head") in PROBES
+    plain = OmegaConf.select(cfg, "model.classifier._target_") == "ood_lab.models.Classifier"
+    return bool(plain and weights and fresh)
 
 
 def load_best(module: LightningModule, run: Path) -> None:

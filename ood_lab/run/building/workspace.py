@@ -591,7 +591,8 @@ class Workspace:
 
         Runs that differ in detectors, report, metrics or task have the same weights.
         """
-        from ood_lab.features.process_agreement import agreed, join
+        from ood_lab.features.process_agreement import agreed, join, told_by_main
+        from ood_lab.run.building.linear_probe import LinearProbe
 
         with self.weights.locked() if self.is_main else nullcontext():
             if self.is_main:
@@ -600,11 +601,27 @@ class Workspace:
             found = agreed(self.trainer, self.weights.record)
             if found and self.is_main:
                 log.info("weights: those of %s, which %s trained", self.weights.path, found["run"])
-            yield not found
+            probe = None
+            if not (found or self.own_training):
+                place = self.weights.path
+                probe = LinearProbe.fitted(self.cfg, module, self.extractor, self.data, place)
+            ends = probe is not None and probe.ends
+            self.training_log.started |= ends
+            yield not (found or ends)
             if self.is_main:
                 if not found:
-                    self.weights.finish(self.cfg, self._facts_of_training(module.trainer))
+                    facts: dict[str, Any] = {"training": {"epochs": 0, "steps": 0}}
+                    if not ends:
+                        facts = self._facts_of_training(module.trainer)
+                    if probe is not None:
+                        of_probe = probe.compared(facts.get("val_accuracy"))
+                        warnings = [*facts.get("warnings", []), *of_probe.pop("warnings", [])]
+                        facts |= {**of_probe, "warnings": warnings}
+                    facts |= {"run": self.run_folder.label, "classes": self.data.classes}
+                    self.weights.finish(self.cfg, facts)
                 self.weights.give_to(self.folder)
+            if probe is not None:
+                told_by_main(self.extractor, True)  # now the others may read the best
 
     def classifier(self) -> L.LightningModule:
         """The LightningModule to train, with a head for the classes of the data."""
@@ -615,21 +632,21 @@ class Workspace:
         return module
 
     def _facts_of_training(self, trainer: L.Trainer) -> dict[str, Any]:
-        """How long it was, its warning and its validation accuracy; the run that it was part of."""
+        """How long it was, its warning and its validation accuracy."""
         from ood_lab.models import total_steps
 
         length = {"epochs": trainer.current_epoch, "steps": total_steps(trainer)}
-        facts: dict[str, Any] = {"run": self.run_folder.label, "training": length}
+        facts: dict[str, Any] = {"training": length}
         if warning := self.training_log.warning(trainer):
             facts["warnings"] = [warning]
         accuracy = checkpoints.val_accuracy(trainer)
-        facts |= {} if accuracy is None else {"val_accuracy": accuracy}
-        return facts | {"classes": self.data.classes}
+        return facts | ({} if accuracy is None else {"val_accuracy": accuracy})
 
     def finish_training(self, module: L.LightningModule) -> None:
         """Records how long the training was and which run did it, and loads its best weights."""
         known = self.weights.record if self.is_main else {}
-        self.manifest |= {key: known[key] for key in ("training", "val_accuracy") if key in known}
+        facts = ("training", "val_accuracy", "probe", "fitted_head")
+        self.manifest |= {key: known[key] for key in facts if key in known}
         if warnings := known.get("warnings"):
             self.manifest.setdefault("warnings", []).extend(warnings)
         if known.get("run") not in (None, self.run_folder.label):

@@ -8,9 +8,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -266,7 +266,7 @@ class Workspace:
         for finding in findings:
             log.warning("data: %s", finding)
 
-    @made_of("model", "ckpt")
+    @made_of("model", "ckpt", "ensemble", "mc_dropout")
     def backbone(self) -> Backbone:
         """The backbone with its weights, for the classes of the data.
 
@@ -331,6 +331,31 @@ class Workspace:
             cfg.ckpt = str(path) if checkpoints.folder(path).exists() else saved.ckpt
         return self._load_backbone(cfg, self.data.classes)
 
+    def other_networks(self) -> list[tuple[str | None, Callable[[], Backbone]]]:
+        """What loads the other networks of an ensemble: runs by number, or samples by dropout.
+
+        Raises:
+            UserError: the runs are not of the same images and classes.
+        """
+        from ood_lab.models import dropout_sample
+
+        runs = [str(run) for run in self.cfg.get("ensemble") or []]
+        for run in runs[1:]:
+            checkpoints.check_classes(Path(run), self.data.classes)
+            images = [input_files.training_images(Path(r)) for r in (runs[0], run)]
+            if None not in images and images[0][0] != images[1][0]:  # type: ignore[index]
+                raise UserError(
+                    f"ensemble: {run} was trained on other images than {runs[0]}: take runs that "
+                    "differ in their seed or network alone"
+                )
+        n = int(self.cfg.get("mc_dropout") or 0)
+        samples = [partial(dropout_sample, self.backbone, i, self.seed) for i in range(n)]
+        for sample in samples[:1]:
+            sample()  # refused before any long work
+        return [(None, sample) for sample in samples] + [
+            (str(number), partial(self.backbone_of, run)) for number, run in enumerate(runs[1:], 2)
+        ]
+
     @made_of("clip")
     def clip(self) -> ClipModel:
         """The CLIP of ``clip=...``."""
@@ -380,11 +405,14 @@ class Workspace:
     @made_of("detector", "detector_device")
     def detectors(self) -> dict[str, Detector]:
         """The chosen detectors, by the key of their YAML."""
-        names = map(str, self.cfg.get("detector") or {})
-        detectors = {name: self._detector(name) for name in names}
-        if not detectors:
+        if not (detectors := self.new_detectors()):
             raise UserError("no detector chosen: set detector=[knn,vim] or leave it at its default")
         return detectors
+
+    def new_detectors(self) -> dict[str, Detector]:
+        """The same once more, not fitted."""
+        names = map(str, self.cfg.get("detector") or {})
+        return {name: self._detector(name) for name in names}
 
     @property
     def detectors_chosen(self) -> bool:
@@ -474,6 +502,7 @@ class Workspace:
                 a Trainer that this machine cannot provide, or no W&B account.
         """
         settings = self.settings
+        checkpoints.check_ensemble(self.cfg)
         if not isinstance(self.cfg.force, bool):  # `no` is a text, and as such true
             raise UserError(f"force={self.cfg.force}: give true or false")
         if self.builds:
@@ -722,6 +751,9 @@ class Task(ABC):
     members of the workspace it uses (:data:`GROUPS`): a run depends on that part of the
     configuration alone, a dry run builds no more, and the workspace refuses all other members.
     """
+
+    #: Whether it evaluates the networks of ``ensemble`` and ``mc_dropout``.
+    takes_ensembles: ClassVar[bool] = False
 
     def check(self, ws: Workspace) -> None:  # noqa: B027 - most have nothing to check
         """Raises :class:`UserError` where this task cannot work, before any long work."""

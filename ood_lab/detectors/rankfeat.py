@@ -59,7 +59,7 @@ class RankFeatColumn(BankColumn):
 
     def __init__(self, stages: Sequence[str] | None, fusion: bool, squarings: int) -> None:
         self.stages = None if stages is None else list(stages)
-        self.fusion = fusion
+        self.fusion = self.runs_again = fusion
         self.squarings = squarings
         chosen = "+".join(self.stages) if self.stages else "found"
         self.key = f"rankfeat(stages={chosen},fusion={fusion},squarings={squarings})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -16,8 +16,10 @@ _NOT_PHOTOS = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
 #: Endings of what telephones store, and what it takes to open it.
 HEIF = (".heic", ".heif", ".hif")
 READ_HEIF = "pip install pillow-heif reads HEIC"
+#: Endings of arrays, which are images where no other images are.
+ARRAYS = (".npy", ".npz")
 #: First bytes of files that :class:`ArrayFile` opens.
-_ARRAYS = (b"\x93NUMPY", b"PK\x03\x04", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_STARTS = (b"\x93NUMPY", b"PK\x03\x04", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 #: Files that commonly lie beside images and are not images.
 _COMPANIONS = (
     *(".csv", ".tsv", ".txt", ".lst", ".json", ".jsonl", ".xml", ".yaml", ".yml", ".parquet"),
@@ -32,8 +34,8 @@ def register_formats() -> None:
     The limit of size is ``data.max_megapixels``, which names the file, instead of PIL's own.
     """
     Image.MAX_IMAGE_PIXELS = None
-    Image.register_open(ArrayFile.format, ArrayFile, lambda prefix: prefix.startswith(_ARRAYS))
-    Image.register_extensions(ArrayFile.format, [".npy", ".npz"])
+    Image.register_open(ArrayFile.format, ArrayFile, lambda prefix: prefix.startswith(_STARTS))
+    Image.register_extensions(ArrayFile.format, list(ARRAYS))
     try:
         from pillow_heif import register_heif_opener
     except ImportError:
@@ -51,6 +53,12 @@ def image_extensions() -> frozenset[str]:
         for extension, kind in Image.registered_extensions().items()
         if kind in Image.OPEN and kind not in _NOT_PHOTOS
     )
+
+
+def pictures_among(paths: Sequence[str]) -> list[str]:
+    """The images of some files with :func:`image_extensions`: arrays only where no others are."""
+    others = [path for path in paths if not path.lower().endswith(ARRAYS)]
+    return others or list(paths)
 
 
 def passed_over(names: Iterable[str]) -> str:

@@ -9,6 +9,7 @@ from torchvision.transforms import CenterCrop, ColorJitter, RandomHorizontalFlip
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.datamodules.folder import FolderDataModule
+from ood_lab.data.sources.folders import read_folder
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.data.sources.pixel_decoding import Decoding
 from ood_lab.data.transforms.synthetic_ood import SyntheticOOD
@@ -130,6 +131,18 @@ def test_corruptions_treat_three_channels_at_a_time(tmp_path):
     assert np.array_equal(image.channels[..., :3], np.asarray(image))
     assert image.channels[..., 3:].std() < 0.6 * BYTES[..., 3:].std()
     assert data.splits["corrupted"][0]["image"].shape == (6, 16, 16)
+
+
+def test_arrays_beside_pictures_are_no_images(tmp_path):
+    root = folder(tmp_path / "a")
+    Image.fromarray(BYTES[..., :3]).save(root / "a" / "x.png")
+    np.save(root / "labels.npy", np.arange(3))
+    remarks = []
+    table = read_folder(root, True, lambda remark: remarks.append(remark.text))
+    assert [(path[-7:], label) for path, label in table.itertuples(index=False)] == [
+        ("a/x.png", "a")
+    ]
+    assert "13 .npy" in remarks[0]
 
 
 def test_pages_and_grey_images_are_said(tmp_path):

@@ -31,6 +31,7 @@ from torch import nn
 from ood_lab.common.errors import UserError
 from ood_lab.models import WrappedBackbone, check_determinism
 from ood_lab.models.head_check import evaluating, linear_layers_giving_logits, random_batch
+from ood_lab.models.output import logits_of
 from ood_lab.run.building import networks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,8 +72,8 @@ def built(name: str) -> tuple[nn.Module, tuple[int, ...]]:
 class AsFeatures(WrappedBackbone):
     """Networks without a linear head, such as SqueezeNet: their logits are the features, too."""
 
-    def __init__(self, net: nn.Module, name: str) -> None:
-        super().__init__(nn.Sequential(net, nn.Identity(), nn.Linear(1000, 3)), "2", name)
+    def __init__(self, net: nn.Module, width: int, name: str) -> None:
+        super().__init__(nn.Sequential(net, nn.Linear(width, 3)), "1", name)
 
 
 def look(name: str) -> float:
@@ -83,7 +84,8 @@ def look(name: str) -> float:
     building = time.perf_counter() - start
     image = random_batch(net, size)
     heads = linear_layers_giving_logits(net, image)
-    backbone = WrappedBackbone(net, heads[-1], name) if heads else AsFeatures(net, name)
+    width = logits_of(net(image)).shape[1]  # type: ignore[union-attr]
+    backbone = WrappedBackbone(net, heads[-1], name) if heads else AsFeatures(net, width, name)
     backbone.data_config = {"input_size": size}
     share = 0.0
     for statistics in ("first", "of two batches"):

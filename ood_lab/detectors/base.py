@@ -28,14 +28,14 @@ class Detector(ABC):
 
     Attributes:
         name: the key of its YAML; used in every message.
-        input_type: what it reads: the logits alone, the features alone, features and head, or the
-            network inside the extraction pass; tables group detectors by it.
+        input_type: what it reads: only logits, only features, features and head, or the
+            network during feature extraction; tables group detectors by it.
         formula: the score, and ``source``, its paper, for the table of the docs.
         labels: ``fit`` reads the labels.
         moments: parts of the :class:`~ood_lab.features.moments.Moments` that ``fit`` reads
             (:meth:`statistics`): an extraction gathers them as it goes.
-        needs_rows: False = besides them ``fit`` reads labels and head of the bank, and no row of
-            it.
+        needs_rows: False = in addition ``fit`` reads only labels and head of the bank, and no
+            row of it.
         cost: what it adds to the extraction pass.
         fit_split: split whose bank ``fit`` receives; None = nothing to fit.
         fitted: what ``fit`` learned, as plain tensors on the CPU; ``score`` reads nothing else of
@@ -118,7 +118,7 @@ class Detector(ABC):
     def check_size(self, n: int, c: int) -> None:  # noqa: B027 (most detectors take any number)
         """Raises :class:`DetectorRefusal` when n fit images, for c classes, are too few.
 
-        Known before any image is looked at; ``fit`` refuses them in any case.
+        Known before any image is looked at; ``fit`` rejects them in any case.
         """
 
     def fit_warning(self, bank: FeatureBank) -> str | None:
@@ -131,7 +131,7 @@ class Detector(ABC):
 
     def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
         """The part that needs :meth:`fit_memory`, and a way to need less, in words."""
-        return f"fit on {n:,} x {d:,} features, {c:,} classes", "leave it out of detector=[...]"
+        return f"fit on {n:,} x {d:,} features, {c:,} classes", "remove it from detector=[...]"
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``fitted`` from the bank of ``fit_split``."""

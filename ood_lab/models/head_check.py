@@ -124,7 +124,7 @@ def _check_shapes(backbone: Backbone, output: Output) -> None:
 
 
 def channels_taken(net: nn.Module, input_size: tuple[int, ...]) -> int:
-    """Channels of the images that ``net`` takes: those of its first layer, if it refuses three."""
+    """Channels of the images that ``net`` takes: those of its first layer, if it rejects three."""
     given, height, width = input_size
     first = next((m for m in net.modules() if isinstance(m, nn.Conv2d | nn.Linear)), None)
     if isinstance(first, nn.Conv2d):

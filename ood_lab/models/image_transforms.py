@@ -186,7 +186,7 @@ def _check_steps(backbone: Backbone, steps: Sequence[Callable[[Any], Any]]) -> N
         except Exception as error:  # steps are anybody's
             raise UserError(
                 f"the training transform {type(step).__name__} takes RGB images, and "
-                f"{backbone.name} takes {len(image)} channels: leave it out of model.augment and "
+                f"{backbone.name} takes {len(image)} channels: remove it from model.augment and "
                 "model.geometry"
             ) from error
 

@@ -17,6 +17,9 @@ from ood_lab.features.moments import Moments
 FitSplit = Literal["train", "val"]
 #: What a detector looks at: long tables are grouped by it, in this order.
 InputType = Literal["logits", "features", "head", "network"]
+#: What a detector needs of the network, from the cheapest; ``detector=forward`` chooses all that
+#: need no more. ``again``: besides the forward pass, gradients or (a part of) the network again.
+Needs = Literal["logits", "features", "forward", "again"]
 
 
 class DetectorRefusal(UserError):
@@ -31,6 +34,7 @@ class Detector(ABC):
         input_type: what it reads: only logits, only features, features and head, or the
             network during feature extraction; tables group detectors by it.
         formula: the score, and ``source``, its paper, for the table of the docs.
+        suspicious: in words, where an image gets a high score.
         labels: ``fit`` reads the labels.
         moments: parts of the :class:`~ood_lab.features.moments.Moments` that ``fit`` reads
             (:meth:`statistics`): an extraction gathers them as it goes.
@@ -48,6 +52,7 @@ class Detector(ABC):
     input_type: InputType = "features"
     formula: str = ""
     source: str = ""
+    suspicious: str = ""
     labels: bool = False
     moments: tuple[str, ...] = ()
     needs_rows: bool = True
@@ -84,6 +89,15 @@ class Detector(ABC):
             return 0 if self.input_type == "logits" else 1
         slow = self.extraction_hook is not None and self.extraction_hook.needs_input_grad
         return 3 if slow or self.second_pass_hook is not None else 2
+
+    @property
+    def needs(self) -> Needs:
+        """What it needs of the network, see :data:`Needs`."""
+        if self.second_pass_hook is not None:
+            return "again"
+        if (column := self.extraction_hook) is None:
+            return "logits" if self.input_type == "logits" else "features"
+        return "again" if column.needs_input_grad or column.runs_again else "forward"
 
     @property
     def extraction_hook(self) -> BankColumn | None:

@@ -92,6 +92,7 @@ class NAC(Detector):
     name = "nac"
     formula = "−mean_d min(n_d[bin of σ(α x_d (Wᵀ(p − 1/C))_d)]/O, 1)"
     source = "2306.02879"
+    suspicious = "neurons are in states that training images do not cover"
     labels = True
     input_type: InputType = "head"
 

@@ -32,6 +32,7 @@ class RMDS(MDS):
     name = "rmds"
     formula = "`mds` − (x − μ)ᵀΣ₀⁺(x − μ), Σ₀ of all images"
     source = "2106.09022"
+    suspicious = "a class mean is hardly nearer than the mean of all images"
     labels = True
 
     def check(self, bank: FeatureBank) -> None:

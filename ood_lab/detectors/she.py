@@ -51,6 +51,7 @@ class SHE(Detector):
     input_type = "head"
     formula = "−xᵀS_ŷ, S_c the mean of correct images"
     source = "ICLR 2023"
+    suspicious = "the features are unlike the mean pattern of their class"
     labels = True
 
     def __init__(

@@ -179,7 +179,8 @@ def module_backbone(
     own = getattr(net, "pretrained_cfg", None)
     known = resolve_model_data_config(net) if own else {}
     if weights is not None:
-        known |= load_weights(net, weights, name, head if new_head and not fitted else None)
+        fresh = head if new_head and not fitted else None
+        known |= load_weights(net, weights, name, fresh, headless=bool(fitted))
     known |= _as_saved(data_config)
     overrides = transform_options(**transform)
     open_keys = [k for k in ("input_size", "mean", "std") if k not in known and k not in overrides]

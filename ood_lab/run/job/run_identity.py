@@ -60,7 +60,10 @@ NEUTRAL = (
 )
 
 #: Keys that came later, and the values that change nothing: earlier runs keep their hash.
-LATER = {"model.weights_entry": None, "model.match": "name"}
+LATER = {
+    **{"model.weights_entry": None, "model.match": "name", "probe_first": True},
+    **{"ensemble": None, "mc_dropout": None},
+}
 
 
 def telling(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

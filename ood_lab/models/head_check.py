@@ -123,21 +123,24 @@ def _check_shapes(backbone: Backbone, output: Output) -> None:
             )
 
 
-def takes_grey(net: nn.Module, input_size: tuple[int, ...]) -> bool:
-    """True for a network whose first layer takes one channel and which rejects three."""
-    _, height, width = input_size
+def channels_taken(net: nn.Module, input_size: tuple[int, ...]) -> int:
+    """Channels of the images that ``net`` takes: those of its first layer, if it rejects three."""
+    given, height, width = input_size
     first = next((m for m in net.modules() if isinstance(m, nn.Conv2d | nn.Linear)), None)
-    wanted = first.in_channels if isinstance(first, nn.Conv2d) else getattr(first, "in_features", 0)
-    if wanted != (1 if isinstance(first, nn.Conv2d) else height * width):
-        return False
-    for channels in (3, 1):
+    if isinstance(first, nn.Conv2d):
+        wanted, rest = first.in_channels, 0
+    else:
+        wanted, rest = divmod(getattr(first, "in_features", 0), height * width)
+    if rest or wanted in (0, 3, given):
+        return given
+    for channels in (3, wanted):
         try:
             with evaluating(net):
                 net(random_batch(net, (channels, height, width)))
         except Exception:  # whatever the network of a user raises
             continue
-        return channels == 1
-    return False
+        return channels
+    return given
 
 
 def random_batch(net: nn.Module, input_size: tuple[int, ...]) -> Tensor:

@@ -14,17 +14,18 @@ import torch
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD, resolve_model_data_config
 from torch import nn
 
+from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import nearest
 from ood_lab.models.head_check import (
+    channels_taken,
     check_contract,
     linear_layers_giving_logits,
     random_batch,
-    takes_grey,
 )
 from ood_lab.models.image_transforms import (
     TransformSettings,
-    in_grey,
+    for_channels,
     set_transform,
     stamp_mismatch,
     transform_options,
@@ -104,8 +105,8 @@ def timm_backbone(
     overrides = transform_options(**transform)
     net = create_timm(name, pretrained=pretrained, num_classes=num_classes, **kwargs)
     expected = resolve_model_data_config(net)
-    if kwargs.get("in_chans") == 1:
-        expected, overrides = in_grey(expected), in_grey(overrides)
+    if (channels := kwargs.get("in_chans") or 3) != 3:
+        expected, overrides = for_channels(expected, channels), for_channels(overrides, channels)
     size = overrides.get("input_size", expected["input_size"])
     layer = _timm_head(net, name, size)
     if weights is not None and num_classes is None and not new_head:
@@ -188,9 +189,11 @@ def module_backbone(
     if own and "input_size" in open_keys:
         habit |= {"input_size": (3, *reversed(image_size or ())), "crop_pct": 1.0}
     expected = habit | known
-    if takes_grey(net, (expected | overrides)["input_size"]):
-        expected, overrides = in_grey(expected), in_grey(overrides)
-        _log.info("%s takes one channel: images are converted to grey", name)
+    given = (expected | overrides)["input_size"]
+    if (channels := channels_taken(net, given)) != given[0]:
+        expected, overrides = for_channels(expected, channels), for_channels(overrides, channels)
+        how = "images are converted to grey" if channels == 1 else "images need as many"
+        _log.info("%s takes %s: %s", name, counted(channels, "channel"), how)
     if open_keys:
         _log.warning(
             "%s does not say what images it expects; taking %s",

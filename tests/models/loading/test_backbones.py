@@ -411,8 +411,8 @@ def test_a_network_of_one_channel_gets_grey_images(first, options):
     assert cropped(red).shape == (1, 16, 16)
 
 
-def test_four_channels_are_refused():
-    with pytest.raises(UserError, match=r"input_size=\[4, 16, 16\]: images are grey or RGB"):
-        module_backbone(
-            nn.Sequential(nn.Flatten(), nn.Linear(1024, 3)), "1", 3, input_size=[4, 16, 16]
-        )
+def test_four_channels_are_found_without_a_convolution():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(1024, 3))
+    backbone = module_backbone(net, "1", 3, input_size=16)
+    assert backbone.data_config["input_size"] == (4, 16, 16)
+    assert len(backbone.data_config["std"]) == 4

@@ -34,6 +34,7 @@ class Metric:
         rule: which interval it has.
         headline: it stands in the first table of a run.
         of_levels: it compares cells of a grid, whose sizes differ.
+        by_level: its course along levels is computed, as that of a headline.
         tested: detectors are tested against each other by it.
         of_detector: a number of a detector: the best of a column is marked.
         of_sets: it compares ID with every OOD set.
@@ -48,6 +49,7 @@ class Metric:
     rule: Rule = "percentile"
     headline: bool = False
     of_levels: bool = True
+    by_level: bool = False
     tested: bool = False
     of_detector: bool = True
     of_sets: bool = True
@@ -56,6 +58,11 @@ class Metric:
     def ranks(self) -> bool:
         """True when the best of a column of detectors can be told."""
         return self.better is not None and self.of_detector
+
+    @property
+    def has_course(self) -> bool:
+        """True when its levels have a correlation, a sensitivity, a table and figures."""
+        return self.headline or self.by_level
 
     @property
     def direction(self) -> str:
@@ -124,7 +131,7 @@ AUPR_OUT = Metric(
     _AUPR,
     point=lambda pair, method: pair.aupr("out", method),
     drawn=lambda ranked, draws, method: ranked.aupr_out(draws, method),
-    of_levels=False,
+    by_level=True,
     tested=True,
 )
 DAD = Metric(
@@ -139,7 +146,7 @@ DAD = Metric(
 CORRELATION = Metric(
     "correlation",
     "Correlation",
-    "Pearson correlation between shift level and AUROC (or FPR95), levels without enough images "
+    "Pearson correlation between shift level and AUROC, FPR95 or AUPR, levels without enough images "
     "left out. It has no interval: sampling weakens it in every draw.",
     better=None,
     of_sets=False,
@@ -147,7 +154,7 @@ CORRELATION = Metric(
 SENSITIVITY = Metric(
     "sensitivity",
     "Sensitivity",
-    "By how many percentage points AUROC (or FPR95) moves a shift level: the absolute "
+    "By how many percentage points AUROC, FPR95 or AUPR moves a shift level: the absolute "
     "least-squares slope; the sign is that of the correlation.",
     better=None,
     of_sets=False,

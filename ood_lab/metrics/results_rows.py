@@ -239,7 +239,7 @@ def _axis_rows(evaluation: Evaluation, of_set: LevelCells, axis: str, metric: st
             n_ood=int(n_ood[members[level]].sum()),
             **{f"{axis}_level": level},
         )
-    if not metric_of(metric).headline or len(levels) < 2:
+    if not metric_of(metric).has_course or len(levels) < 2:
         return
     for name, trend in TRENDS.items():
         if name == "correlation" and len(levels) < _LEVELS_OF_A_CORRELATION:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from ood_lab.metrics.resampling.photograph_groups import photographs
 from ood_lab.metrics.selective import ACCURACIES, AREAS
 from ood_lab.report.detection.hierarchy_tables import hierarchy_notes, hierarchy_tables
 from ood_lab.report.detection.level_curves import HIERARCHY, level_blocks, of_section
-from ood_lab.report.rendering.blocks import Block, FigureFile, Folded, Text
+from ood_lab.report.rendering.blocks import Block, FigureFile, Folded, Menu, Text
 from ood_lab.report.rendering.metric_definitions import (
     definitions_of,
     finding_sentences,
@@ -87,11 +88,12 @@ def detection_blocks(
         first = main_table(view, _notes(view, fpr95_positive, intervals), intervals)
         brief = len(view.detectors) > UNGROUPED and not every
         blocks.append(_brief(first, view) if brief else first)
-        for table in levels:
-            blocks.append(Folded(table.caption, [_brief(table, view) if brief else table]))
+        shown = partial(_brief, view=view) if brief else None
+        blocks += [_level_menu(title, of, shown) for title, of in levels.items()]
         if brief:
             title = f"All {len(view.detectors)} detectors"
-            blocks.append(Folded(title, [first, *levels], page_only=True))
+            whole = [_level_menu(title, of) for title, of in levels.items()]
+            blocks.append(Folded(title, [first, *whole], page_only=True))
     blocks += [Text(sentence, "note") for sentence in view.left_out]
     blocks += [Text(sentence, "finding") for sentence in finding_sentences(findings)]
     if refused:
@@ -387,32 +389,46 @@ def _half(view: RunView, metric: str) -> float:
     return float(np.median(known)) if known else 0.0
 
 
-def _level_tables(view: RunView, intervals: bool = False) -> list[Table]:
-    """AUROC by level with correlation and sensitivity, one table per set and axis."""
-    return [
-        _level_table(view, ood, axis, levels, intervals)
+def _level_tables(view: RunView, intervals: bool = False) -> dict[str, list[Table]]:
+    """Title of a set and axis → every metric by level, with its correlation and sensitivity."""
+    return {
+        f"By {axis} level ({view.marked(ood)})": [
+            _level_table(view, ood, axis, levels, metric, intervals)
+            for metric in view.level_metrics
+        ]
         for ood in view.level_sets
         for axis in AXES
         if (levels := view.levels(ood, axis))
+    }
+
+
+def _level_menu(
+    title: str, tables: Sequence[Table], shown: Callable[[Table], Table] | None = None
+) -> Folded:
+    """The tables of a set and axis, of which a page shows that of one metric."""
+    options = [
+        Folded(table.caption.partition(" in %")[0], [shown(table) if shown else table])
+        for table in tables
     ]
+    return Folded(title, [Menu("Metric", options)])
 
 
 def _level_table(
-    view: RunView, ood: str, axis: Axis, levels: Sequence[float], intervals: bool
+    view: RunView, ood: str, axis: Axis, levels: Sequence[float], metric: str, intervals: bool
 ) -> Table:
-    n = [view.at_level("auroc", view.detectors[0], ood, axis, x).n_ood for x in levels]
+    n = [view.at_level(metric, view.detectors[0], ood, axis, x).n_ood for x in levels]
     heads = [Head("detector", "ascending")]
     heads += [Head(f"{x:g}", note=f"n {k:,}") for x, k in zip(levels, n, strict=True)]
     heads += [Head("correl-", note="ation"), Head("points", note="per level")]
     rows = []
     for d in view.detectors:
-        cells = [_cell(view.at_level("auroc", d, ood, axis, level)) for level in levels]
-        correlation = view.get(f"correlation_{axis}_auroc", d, ood)
-        sensitivity = view.get(f"sensitivity_{axis}_auroc", d, ood)
+        cells = [_cell(view.at_level(metric, d, ood, axis, level)) for level in levels]
+        correlation = view.get(f"correlation_{axis}_{metric}", d, ood)
+        sensitivity = view.get(f"sensitivity_{axis}_{metric}", d, ood)
         cells.append(_cell(correlation, "{:+.2f}".format))
         cells.append(_cell(sensitivity, lambda v: f"{100 * v:.1f}"))
         rows.append([name_cell(d), *cells])
-    caption = f"AUROC in % by {axis} level ({view.marked(ood)})"
+    caption = f"{metric_of(metric).title} in % by {axis} level ({view.marked(ood)})"
     return Table(caption, heads, rows, spreads=intervals)
 
 

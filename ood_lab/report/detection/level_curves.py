@@ -75,8 +75,8 @@ def _kinds(figure: FigureFile) -> list[tuple[str, Path]]:
 
 
 def _field(view: RunView, detector: str, ood: str) -> list[Block]:
-    """The two headline metrics of a detector over the levels."""
-    return [_grid(view, metric, detector, ood) for metric in ("auroc", "fpr95")]
+    """The metrics of a detector over the levels."""
+    return [_grid(view, metric, detector, ood) for metric in view.level_metrics]
 
 
 def _grid(view: RunView, metric: str, detector: str, ood: str, counts: bool = False) -> Table:

@@ -143,11 +143,27 @@ DAD = Metric(
     better=None,
     of_sets=False,
 )
+DAD_OF_MEANS = Metric(
+    "dad_of_means",
+    "DAD of means",
+    "DAD of groups of OOD sets: s_j is the mean FPR95 of the sets of group j, as ShiftedBronzes "
+    "(arXiv 2412.12683) averages its general sets.",
+    better=None,
+    of_sets=False,
+)
+DAD_POOLED = Metric(
+    "dad_pooled",
+    "DAD pooled",
+    "DAD of groups of OOD sets: s_j is the FPR95 of all images of group j together, as of one "
+    "set. It has no interval.",
+    better=None,
+    of_sets=False,
+)
 CORRELATION = Metric(
     "correlation",
     "Correlation",
-    "Pearson correlation between shift level and AUROC, FPR95 or AUPR, levels without enough images "
-    "left out. It has no interval: sampling weakens it in every draw.",
+    "Pearson correlation between shift level and AUROC, FPR95 or AUPR, levels without enough "
+    "images left out. It has no interval: sampling weakens it in every draw.",
     better=None,
     of_sets=False,
 )
@@ -204,6 +220,7 @@ _KNOWN = {
     metric.name: metric
     for metric in (
         *(AUROC, FPR95, FPR95_OOD_POSITIVE, FPR95_ID_POSITIVE, AUPR_IN, AUPR_OUT, DAD),
+        *(DAD_OF_MEANS, DAD_POOLED),
         *(CORRELATION, SENSITIVITY, AURC, E_AURC, AUGRC),
         *(ACCURACY_AT_50, ACCURACY_AT_80, ACCURACY_AT_90, ID_ACCURACY, ACCURACY, RECALL),
     )

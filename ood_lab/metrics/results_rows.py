@@ -45,9 +45,10 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
       :func:`~ood_lab.metrics.score_evaluation.sets_of_means`; group of OOD sets:
       ``mean_<group>_<metric>``. dataset is None.
     - All sets in shift order (two or more), or of two or more groups: ``dad`` over ``fpr95``.
-    - Set with levels: AUROC and FPR95 of every cell (both levels given) and of every level (the
-      other level NaN), which is the mean over the level's cells that are not NaN, so that uneven
-      cells do not mix one shift into the other; ``correlation_<axis>_<metric>`` and
+      Of two or more groups, one of several sets: ``dad_of_means`` and ``dad_pooled``, too.
+    - Set with levels: AUROC, FPR95 and ``aupr_out`` of every cell (both levels given) and of every
+      level (the other level NaN), which is the mean over the level's cells that are not NaN, so
+      that uneven cells do not mix one shift into the other; ``correlation_<axis>_<metric>`` and
       ``sensitivity_<axis>_<metric>`` of these means.
     - ``id_accuracy`` when ID rows have labels, with Wilson's interval; detector and dataset are
       None.
@@ -201,6 +202,15 @@ def _dad_rows(evaluation: Evaluation) -> Iterator[Row]:
         sizes = evaluation.sets.n_ood[:count]
         ends = bootstrap_interval(draws, min(evaluation.n_id, *sizes))
         yield from _rows(evaluation, "dad", values, ends, dataset=None, n_ood=sum(sizes))
+    if evaluation.has_group_dad:
+        places = evaluation.places([n for names in evaluation.groups.values() for n in names])
+        sizes = [evaluation.sets.n_ood[place] for place in places]
+        values, draws = evaluation.dad_of_means()
+        ends = bootstrap_interval(draws, min(evaluation.n_id, *sizes))
+        yield from _rows(evaluation, "dad_of_means", values, ends, dataset=None, n_ood=sum(sizes))
+        pooled = evaluation.dad_pooled()
+        none = (np.full_like(values, np.nan, float),) * 2
+        yield from _rows(evaluation, "dad_pooled", pooled, none, dataset=None, n_ood=sum(sizes))
 
 
 def _level_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:

@@ -318,6 +318,13 @@ def main_table(view: RunView, notes: Sequence[str] = (), intervals: bool = False
             groups.append(Group())
             heads.append(Head("DAD", note=f"of {view.most_dad}"))
             columns.append([_cell(dad, "{:.0f}".format) for dad in dads])
+    if len(view.groups) > 1:
+        of_means = [view.get("dad_of_means", d) for d in view.detectors]
+        if not all(math.isnan(dad.value) for dad in of_means):
+            groups.append(Group())
+            most = math.comb(len(view.groups), 2)
+            heads.append(Head("DAD", note=f"of means, of {most}"))
+            columns.append([_cell(dad, "{:.0f}".format) for dad in of_means])
     titles = " and ".join(metric_of(m).title for m in shown)
     order = f", OOD sets {view.order}" if view.order else ""
     parts = {t: [view.detectors.index(d) for d in names] for t, names in view.sections}
@@ -405,11 +412,12 @@ def _level_tables(view: RunView, intervals: bool = False) -> dict[str, list[Tabl
 def _level_menu(
     title: str, tables: Sequence[Table], shown: Callable[[Table], Table] | None = None
 ) -> Folded:
-    """The tables of a set and axis, of which a page shows that of one metric."""
-    options = [
-        Folded(table.caption.partition(" in %")[0], [shown(table) if shown else table])
-        for table in tables
-    ]
+    """The tables of a set and axis, of which a page shows one metric; a terminal has the first."""
+    options = []
+    for table in tables:
+        blocks = [shown(table) if shown else table]
+        name = table.caption.partition(" in %")[0]
+        options.append(Folded(name, blocks, page_only=table is not tables[0]))
     return Folded(title, [Menu("Metric", options)])
 
 

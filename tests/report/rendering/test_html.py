@@ -207,9 +207,11 @@ def test_the_field_of_one_detector_is_shown_from_a_menu_without_script(small, te
     labels = re.findall(r'<label for="([^"]+)">([^<]+)</label>', text)
     assert [of for of, _ in labels] == [attrs["id"] for attrs in choices]
     view = RunView(small.results)
-    assert [name for _, name in labels] == [*view.detectors, "number of images"]
-    assert [("checked" in attrs) for attrs in choices] == [True, *[False] * len(view.detectors)]
-    assert len({attrs["name"] for attrs in choices}) == 1
+    metrics = ["AUROC", "FPR95"] * 2  # of the tables by semantic and by covariate level
+    assert [name for _, name in labels] == [*metrics, *view.detectors, "number of images"]
+    first = [True, False, True, False, True, *[False] * len(view.detectors)]
+    assert [("checked" in attrs) for attrs in choices] == first
+    assert len({attrs["name"] for attrs in choices}) == 3
     (ood,) = view.level_sets
     semantic, covariate = view.cell_levels(ood)
     for metric, title in (("auroc", "AUROC"), ("fpr95", "FPR95")):
@@ -222,4 +224,4 @@ def test_the_field_of_one_detector_is_shown_from_a_menu_without_script(small, te
         good = [1 - value if metric == "fpr95" else max(2 * value - 1, 0) for value in values]
         assert [int(shade) for shade, _ in cells] == [round(10 * share) for share in good]
     assert f'href="figures/heatmap_{ood}.png"' in text
-    assert f"Semantic × covariate level: {ood}" not in text  # the panels of all are not embedded
+    assert f"semantic × covariate level: {ood}" not in text  # the panels of all are not embedded

@@ -53,7 +53,7 @@ def dad_figure(board: Leaderboard) -> Figure:
     lines = max(title.count("\n") for title in titles)
     footer = (
         "Grouped by DAD, within a group by mean FPR95; OOD sets by increasing shift; "
-        f"lines: 95% intervals. {fpr95_sentence(board.fpr95_positive)}."
+        f"lines: 95% intervals.\n{fpr95_sentence(board.fpr95_positive)}."
     )
     figure, grid = panels(
         titles,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Literal
 
@@ -239,6 +239,8 @@ def metric_of(name: str) -> Metric:
             return trend
     if name.startswith(f"{ID_ACCURACY.name}_"):
         return ID_ACCURACY
+    if found := re.fullmatch(r"(?:all_cells|larger_semantic)_(.+)", name):
+        return replace(metric_of(found[1]), of_sets=False)
     if found := re.fullmatch(r"mean_(?:.*?_)??(" + "|".join(map(re.escape, _KNOWN)) + ")", name):
         return _KNOWN[found[1]]
     return Metric(name, name, better=None, headline=True)

@@ -49,7 +49,8 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
     - Set with levels: AUROC, FPR95 and ``aupr_out`` of every cell (both levels given) and of every
       level (the other level NaN), which is the mean over the level's cells that are not NaN, so
       that uneven cells do not mix one shift into the other; ``correlation_<axis>_<metric>`` and
-      ``sensitivity_<axis>_<metric>`` of these means.
+      ``sensitivity_<axis>_<metric>`` of these means. ``all_cells_<metric>``: the mean over all
+      cells; ``larger_semantic_<metric>``: over the upper half of the semantic levels.
     - ``id_accuracy`` when ID rows have labels, with Wilson's interval; detector and dataset are
       None.
       With csID sets it is that of ID test alone, ``id_accuracy_<set>`` that of each csID set and
@@ -229,6 +230,22 @@ def _level_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
     for axis in of_set.axes:
         for metric in _names(evaluation, True):
             yield from _axis_rows(evaluation, of_set, axis, metric)
+            if axis == "semantic" and metric_of(metric).has_course:
+                yield from _larger_rows(evaluation, of_set, metric)
+
+
+def _larger_rows(evaluation: Evaluation, of_set: LevelCells, metric: str) -> Iterator[Row]:
+    """Means over all cells, and over those of the upper half of the semantic levels."""
+    levels = list(of_set.members("semantic").values())
+    upper = levels[len(levels) // 2 :]
+    measured = of_set.measured
+    for name, kept in {"all_cells": levels, "larger_semantic": upper}.items():
+        cells = np.concatenate(kept)
+        numbers = of_set.mean_of(cells, metric)
+        ends = measured.mean_ends(metric, cells, *numbers, evaluation.n_id)
+        n_ood = sum(measured.n_ood[cell] for cell in cells)
+        common = {"dataset": of_set.dataset, "n_ood": n_ood}
+        yield from _rows(evaluation, f"{name}_{metric}", numbers[0], ends, **common)
 
 
 def _axis_rows(evaluation: Evaluation, of_set: LevelCells, axis: str, metric: str) -> Iterator[Row]:

@@ -381,3 +381,21 @@ def test_dad_of_groups_by_mean_and_by_pooled_fpr95(positive):
     one_each = options | {"groups": {"little": ["near"], "much": ["far"]}}
     alone = results_table(SCORES, DETECTORS, model="net", **one_each)
     assert not alone["metric"].str.startswith("dad_").any()
+
+
+@pytest.mark.parametrize("metric", ["auroc", "fpr95"])
+def test_all_cells_and_larger_semantic_shift_are_means_over_cells(table, metric):
+    def mean(detector, levels):
+        cells = [cell(s, c) for (s, c), n in CELLS.items() if s in levels and n >= 10]
+        function = auroc if metric == "auroc" else fpr_at_tpr
+        return np.mean([function(of("test", detector), of(None, detector, x)) for x in cells])
+
+    for detector in DETECTORS:
+        where = {"detector": detector, "dataset": "grid", **WHOLE}
+        row = one(table, metric=f"all_cells_{metric}", **where)
+        assert row["value"] == pytest.approx(mean(detector, (0, 1, 2)))
+        assert row["ci_low"] < row["value"] < row["ci_high"]
+        assert row["n_ood"] == sum(CELLS.values())
+        row = one(table, metric=f"larger_semantic_{metric}", **where)
+        assert row["value"] == pytest.approx(mean(detector, (1, 2)))
+        assert row["n_ood"] == sum(n for (s, _), n in CELLS.items() if s)

@@ -160,7 +160,7 @@ def _counted(rows: pd.DataFrame) -> Figure:
     titles = {str(name): f"{name}: images" for name in rows["dataset"].unique()}
     left = len(names) - len(shown)
     footer = f"The {len(shown)} most frequent of {len(names)}." if left else "ID: all splits."
-    return bar_panels(
+    figure = bar_panels(
         rows,
         titles,
         shown,
@@ -170,3 +170,6 @@ def _counted(rows: pd.DataFrame) -> Figure:
         series=("category", categories),
         factor=1.0,
     )
+    for axes in figure.axes:
+        axes.set_xlim(left=0)
+    return figure

@@ -26,7 +26,11 @@ from ood_lab.report.rendering.metric_definitions import (
     percent,
     star_sentence,
 )
-from ood_lab.report.rendering.misclassified_images import Thumbnails, mistake_blocks
+from ood_lab.report.rendering.misclassified_images import (
+    Thumbnails,
+    marginal_blocks,
+    mistake_blocks,
+)
 from ood_lab.report.rendering.page import Page, Section
 from ood_lab.report.rendering.table import (
     Cell,
@@ -90,6 +94,11 @@ def detection_blocks(
         blocks.append(_brief(first, view) if brief else first)
         shown = partial(_brief, view=view) if brief else None
         blocks += [_level_menu(title, of, shown) for title, of in levels.items()]
+        blocks += [
+            Folded(f"All cells against larger semantic shift ({ood})", [table], page_only=True)
+            for ood in view.level_sets
+            if (table := _larger_table(view, ood))
+        ]
         if brief:
             title = f"All {len(view.detectors)} detectors"
             whole = [_level_menu(title, of) for title, of in levels.items()]
@@ -156,8 +165,10 @@ def write_report(
     shown = bool(view.detectors and view.sets)
     pictures = Pictures(load_image or (lambda *_: None))
     store, mistakes = Thumbnails(pictures), []
+    marginal: list[Block] = []
     if load_image is not None and shown:
         mistakes = mistake_blocks(scores, view.detectors, view.sets, id_dataset, classes, store)
+        marginal = marginal_blocks(*_semantic_shift(view, scores, measured), classes, store)
     options: dict[str, Any] = {"fpr95_positive": fpr95_positive, "significance": significance}
     options |= {"reads": reads, "refused": refused}
     blocks = detection_blocks(results, findings=findings, **options)
@@ -191,6 +202,7 @@ def write_report(
             *after,
             Section("Hierarchical classification", _hierarchy(hierarchy, figures)),
             Section("Figures", [f for f in figures if not of_section(f)]),
+            Section("OOD images with the smallest semantic shift", marginal),
             Section("Most confident mistakes", mistakes),
         ],
         thumbnails=store.uris,
@@ -200,6 +212,19 @@ def write_report(
     ).write(path)
     pictures.warn(path.name)
     return page
+
+
+def _semantic_shift(
+    view: RunView, scores: pd.DataFrame, measured: Measured | None
+) -> tuple[pd.DataFrame, pd.Series]:
+    """The OOD images, and their measured semantic distance; without one their semantic level."""
+    ood = scores[scores["dataset"].isin([*view.sets, *view.level_sets])]
+    if measured is not None and "semantic" in measured.degrees:
+        degrees = measured.degrees[["dataset", "index", "semantic"]]
+        ood = ood.merge(degrees, "left", on=["dataset", "index"])
+        return ood, ood["semantic"]
+    levels = ood.reindex(columns=["semantic_level"])["semantic_level"].astype("float64")
+    return ood, levels.where(levels >= 0)
 
 
 def _threshold(verdict: Verdict, threshold: float | None) -> Iterator[Block]:
@@ -438,6 +463,21 @@ def _level_table(
         rows.append([name_cell(d), *cells])
     caption = f"{metric_of(metric).title} in % by {axis} level ({view.marked(ood)})"
     return Table(caption, heads, rows, spreads=intervals)
+
+
+def _larger_table(view: RunView, ood: str) -> Table | None:
+    """Means over all cells of a set, and over its larger semantic shift (IS-OOD, table 8)."""
+    parts = {"all_cells": "all cells", "larger_semantic": "upper half of the semantic levels"}
+    columns = [f"{part}_{metric}" for part in parts for metric in view.level_metrics]
+    first = [view.get(f"{part}_auroc", view.detectors[0], ood) for part in parts]
+    if all(math.isnan(estimate.value) for estimate in first):
+        return None
+    n = [f"n {estimate.n_ood:,}" for estimate in first]
+    each = len(view.level_metrics)
+    groups = [Group(), *(Group(t, k, each) for t, k in zip(parts.values(), n, strict=True))]
+    rows = [[name_cell(d), *(_cell(view.get(m, d, ood)) for m in columns)] for d in view.detectors]
+    heads = [Head("detector", "ascending"), *map(_head, columns)]
+    return Table(f"Mean over cells in % ({view.marked(ood)})", heads, rows, groups)
 
 
 def _all_metrics(view: RunView) -> Table:

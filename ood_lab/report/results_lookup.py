@@ -232,6 +232,13 @@ class RunView:
         """The metrics of the first table: AUROC, the headline FPR95, and what was added."""
         return [name for name in self.set_metrics if metric_of(name).headline]
 
+    @cached_property
+    def level_metrics(self) -> list[str]:
+        """The metrics whose course along levels of shift is shown, in the order of the results."""
+        levels = [f"{axis}_level" for axis in AXES]
+        found = self.table.loc[self.table[levels].notna().any(axis=1), "metric"].drop_duplicates()
+        return [name for name in found if metric_of(name).has_course]
+
     def mean(self, metric: str, detector: str) -> Estimate:
         """Mean over ``sets``; the number of the only one where there is one.
 

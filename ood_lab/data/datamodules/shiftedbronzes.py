@@ -177,8 +177,11 @@ class BronzesDataModule(OODDataModule):
                 raise UserError(f"'{folder}' contains no images{instead(folder)}")
             parts.append(part.assign(kind=folder.name))
         table = pd.concat(parts, ignore_index=True)
-        known = annotated.set_index("path")["category"]
-        table["category"] = table["path"].map(known).fillna(str(UNKNOWN))
+        known = annotated.set_index("path")
+        table["category"] = table["path"].map(known["category"]).fillna(str(UNKNOWN))
+        for name in ("era", "period", "shape"):  # to be counted, not predicted
+            found = table["path"].map(known[name]).fillna("")
+            table[f"{name}_name"] = found.where(found != str(UNKNOWN), "")
         table["category_name"] = table["label"].where(table["label"] != str(UNKNOWN), "")
         return table.assign(label=UNKNOWN)
 

@@ -174,6 +174,8 @@ def printed(blocks: Sequence[Block]) -> Iterator[Table | Text]:
             yield block
         elif isinstance(block, Folded) and not block.page_only:
             yield from printed(block.blocks)
+        elif isinstance(block, Menu):
+            yield from printed(block.options)
 
 
 def read_summary(folder: Path) -> list[Table | Text]:

@@ -78,7 +78,9 @@ def _paper_page() -> str:
             for item in items
             if item["paper"] == paper
         ]
-        parts.append(f"## {paper}\n\n" + table(["in the paper", "content", "command", "output"], rows))
+        parts.append(
+            f"## {paper}\n\n" + table(["in the paper", "content", "command", "output"], rows)
+        )
     return "\n\n".join(parts) + "\n"
 
 

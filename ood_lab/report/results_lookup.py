@@ -78,7 +78,7 @@ class RunView:
         findings: ``text`` and ``sets`` of what the check of the data found, as in the manifest.
 
     Attributes:
-        sets: OOD sets in shift order, then those without a place in it; sets that only serve
+        sets: OOD sets by increasing shift, then those without a place in it; sets that only serve
             a grid of levels are in ``level_sets``.
         detectors: best mean AUROC first.
 
@@ -153,7 +153,7 @@ class RunView:
         return self._reads.get(detector) or self._reads.get(detector.removesuffix("_tuned"), "")
 
     def mark(self, dataset: str) -> str:
-        """What stands behind the name of a set that the check of the data found something about."""
+        """The mark behind the name of a set with a finding of the data check."""
         return DAGGER if dataset in self._doubted else ""
 
     def marked(self, dataset: str, words: str = "") -> str:
@@ -178,7 +178,7 @@ class RunView:
         if not self.most_dad:
             return ""
         placed = self.table.dropna(subset=["shift_level", "dataset"]).drop_duplicates("dataset")
-        return "in shift order" if placed["shift_level"].is_unique else "by group"
+        return "by increasing shift" if placed["shift_level"].is_unique else "by group"
 
     @cached_property
     def groups(self) -> list[str]:
@@ -204,7 +204,7 @@ class RunView:
     def has_marks(self) -> bool:
         """False where nothing is to be marked: one detector, or tests that name no best one.
 
-        The latter is how a network that is no better than chance is told.
+        The latter identifies a network that is no better than chance.
         """
         tested = self._significance.values()
         return len(self.detectors) > 1 and (not tested or any(tested))
@@ -279,7 +279,7 @@ class RunView:
             )
         if few := named(FEWEST):
             notes.append(
-                f"AUPR, DAD, and failure detection with such a set have no interval below {FEWEST} "
+                f"AUPR, DAD, and selective classification with such a set have no interval below {FEWEST} "
                 f"images on a side, where the bootstrap fails: {few}."
             )
         return notes
@@ -308,7 +308,7 @@ class RunView:
         """What is not shown because there is no value in it, a sentence each."""
         return [
             f"No level of {ood} has enough images for a value (metrics.min_count): its tables and "
-            "figures are left out."
+            "figures are skipped."
             for ood in self.level_sets
             if not any(self.levels(ood, axis) for axis in AXES)
         ]

@@ -37,7 +37,7 @@ def confusion_counts(labels: np.ndarray, predictions: np.ndarray, n: int) -> np.
 
 
 def confusion(inputs: FigureInputs) -> Figure | None:
-    """Confusion matrix in % of the label beside the accuracy of each class.
+    """Confusion matrix in % of the label, next to the accuracy of each class.
 
     None without ID labels. Of more than 30 classes the 30 with the lowest accuracy are shown.
     """

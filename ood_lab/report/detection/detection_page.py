@@ -63,7 +63,7 @@ def detection_blocks(
     findings: Sequence[Mapping[str, Any]] = (),
     every: bool = False,
 ) -> list[Block]:
-    """What a run shows first: detectors × OOD sets, then levels, and what was left out.
+    """What a run shows first: detectors × OOD sets, then levels, and what was skipped.
 
     Args:
         results: a results table of one model and seed.
@@ -73,7 +73,7 @@ def detection_blocks(
             without ``ood`` in that of the mean.
         reads: detector → what it looks at; a table of many detectors has a section for each.
         refused: detector → why it could not work here.
-        intervals: the terminal shows the half-width of the 95% interval in every cell.
+        intervals: the terminal shows the ± of the 95% interval in every cell.
         title: what was run, first in the headline.
         findings: ``text`` and ``sets`` of what the check of the data found: the sets are marked.
         every: the first tables have a row for every detector, also where these are many.
@@ -146,13 +146,13 @@ def write_report(
         reads: detector → what it looks at, a column of the first table.
         refused: detector → why it could not work here.
         load_image: ``(dataset, index)`` → PIL image, encoded bytes or None; without it the
-            most confident mistakes are left out.
+            most confident mistakes are skipped.
         classes: names of the ID classes, position = label.
         id_dataset: the ID test set in ``scores``.
-        downloads: files beside the report, by relative name.
+        downloads: files next to the report, by relative name.
         title: what was run.
         hierarchy: the hierarchy table, where the ID classes have levels or a category.
-        measured: how far the images are, where that is known.
+        measured: shift of the images, where that is known.
         verdict: what the page begins with.
 
     Raises:
@@ -411,7 +411,7 @@ def _notes(view: RunView, fpr95_positive: str, intervals: bool) -> list[str]:
         f"{metric_of(m).title} ±{100 * h:.1f}" for m in view.headlines if (h := _half(view, m))
     ]
     if halves and not intervals:
-        notes.append(f"95% intervals: {', '.join(halves)} points (median half-width).")
+        notes.append(f"95% intervals: {', '.join(halves)} points (median).")
     return [*notes, *view.interval_notes]
 
 
@@ -499,8 +499,8 @@ def _failure_tables(view: RunView) -> list[Table]:
     """Of ID errors, and of them with each OOD set; none where there is nothing."""
     places = [p for p in (None, *view.sets) if view.get("aurc", view.detectors[0], p).n_id]
     titles = {
-        "Failure detection: areas under risk-coverage curves in %": AREAS,
-        "Failure detection: accuracy in % of the images that are kept": ACCURACIES,
+        "Selective classification: areas under risk-coverage curves in %": AREAS,
+        "Selective classification: accuracy in % of the images that are kept": ACCURACIES,
     }
     return [_failure_table(view, *each, places) for each in titles.items() if places]
 

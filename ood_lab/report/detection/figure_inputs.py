@@ -39,7 +39,7 @@ class FigureInputs:
     classes: Sequence[str]
 
     def footer(self, *notes: str, fpr95: bool = False) -> str:
-        """Stands below a figure: how to read it, and what FPR95 means where it shows one."""
+        """Text below a figure: how to read it, and what FPR95 means where it shows one."""
         words = " ".join(note for note in notes if note)
         sentence = f"{fpr95_sentence(self.fpr95_positive)}." if fpr95 else ""
         lines = [line for line in (words, sentence) if line]

@@ -37,7 +37,7 @@ def lowest(metric: str) -> float:
 
 
 def of_section(figure: FigureFile) -> bool:
-    """True for a figure that stands in the section of the levels or of the hierarchy."""
+    """True for a figure in the section of the levels or of the hierarchy."""
     return figure.png.stem == HIERARCHY or figure.png.stem.startswith((_CURVES, _MAPS))
 
 
@@ -68,7 +68,7 @@ def _of_set(
         return
     yield Text(
         f"The field of one detector: a cell compares the images of {ood} of one semantic and one "
-        "covariate level with all of ID test. Light cells are told from ID well, dark cells are "
+        "covariate level with all of ID test. Light cells are detected well, dark cells are "
         "not; N/A = too few images."
     )
     names = sorted(view.detectors, key=lambda name: name != first)

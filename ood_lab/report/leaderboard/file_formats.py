@@ -35,7 +35,7 @@ def write_leaderboard(
     Where runs have a hierarchy table, so do the last three; ``<name>_hierarchy.csv`` has its
     numbers. Where they have several numbers of training images, ``<name>_shots.csv``, ``.png`` and
     ``.svg`` show what more of them bring. Where there is a DAD, ``<name>_dad.png`` and ``.svg``
-    show it beside the FPR95 of every set. ``<name>_verdict.csv`` has the numbers of the verdict.
+    show it next to the FPR95 of every set. ``<name>_verdict.csv`` has the numbers of the verdict.
 
     Args:
         board: the table.

@@ -28,6 +28,7 @@ class TextHead(Backbone):
     """
 
     text_head = True
+    head: nn.Linear
 
     def __init__(self, clip: ClipModel, classnames: Sequence[str]) -> None:
         super().__init__()

@@ -69,10 +69,10 @@ class MDSEnsemble(NetworkDetector):
     """
 
     name = "mds_ensemble"
+    reads = ("maps", "labels")
     formula = "mean over layers of `mds` on the spatial mean of their maps"
     source = "1807.03888"
     cost = "spatial means; with `noise` a second pass (below)"
-    labels = True
 
     def __init__(
         self,

@@ -48,10 +48,9 @@ class SHE(Detector):
     name = "she"
     moments = ("means",)
     needs_rows = False
-    input_type = "head"
+    reads = ("features", "logits", "labels")
     formula = "−xᵀS_ŷ, S_c the mean of correct images"
     source = "ICLR 2023"
-    labels = True
 
     def __init__(
         self,

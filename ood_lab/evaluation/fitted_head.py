@@ -46,6 +46,7 @@ def fit_head(
     fitted = FITTED[kind](features["train"], labels, len(classes)) if features else None
     fitted = told_by_main(trainer, fitted)
     assert fitted is not None  # the main process has the features
+    assert backbone.head is not None  # it is zero
     with torch.no_grad():
         for parameter, value in zip(
             (backbone.head.weight, backbone.head.bias), fitted, strict=True

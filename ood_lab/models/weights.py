@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ def load_weights(
     module: nn.Module,
     file: str | os.PathLike[str],
     name: str | None = None,
-    new_head: str | None = None,
+    new_head: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Loads ``file`` into ``module``, all tensors or none.
 
@@ -36,7 +37,7 @@ def load_weights(
         module: receives the weights, in its own dtype and on its own device.
         file: the file, or one of its sets of weights (:class:`WeightsFile`).
         name: what messages call the module; its class name by default.
-        new_head: name of a layer that keeps its fresh weights (fine-tuning to other classes).
+        new_head: names of layers that keep their fresh weights (fine-tuning to other classes).
 
     Returns:
         The ``data_config`` that the checkpoint was trained with, empty where it does not say.
@@ -47,11 +48,12 @@ def load_weights(
     """
     file, path, name = WeightsFile.of(file), Path(file), name or type(module).__name__
     target: Named = module.state_dict()
-    if new_head is not None:
-        target = {k: v for k, v in target.items() if not k.startswith(f"{new_head}.")}
+    fresh = tuple(f"{layer}." for layer in new_head)
+    if fresh:
+        target = {k: v for k, v in target.items() if not k.startswith(fresh)}
     checkpoint, source = weights_of(file, target)
-    if new_head is not None:
-        source = {k: v for k, v in source.items() if not k.startswith(f"{new_head}.")}
+    if fresh:
+        source = {k: v for k, v in source.items() if not k.startswith(fresh)}
     _check_fit(source, target, f"{path} does not fit {name}")
     _check_finite(source, path)
     module.load_state_dict(source, strict=False)

@@ -58,7 +58,7 @@ def _row(file: Path) -> tuple[InputType, str]:
     found = cast("type[Detector]", locate(settings["_target_"]))
     grid = file.stem in content.get("tuning", {}).get("grids", {})
     fitted = _shown(settings["fit_split"]) if "fit_split" in settings else "–"
-    fitted += ", labels" if found.labels else ""
+    fitted += ", labels" if "labels" in found.reads else ""
     cells = [f"`{file.stem}`", found.formula, fitted]
     cells += [found.cost] if found.input_type == "network" else []
     cells += [", ".join(_settings(settings, grid)) or "–", found.source]

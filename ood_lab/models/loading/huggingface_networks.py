@@ -68,7 +68,13 @@ def hf_backbone(
                 "these alone"
             )
     backbone = module_backbone(
-        net, head, num_classes, data_config=config, classes=classes, name=Path(path).name
+        net,
+        head,
+        num_classes,
+        data_config=config,
+        classes=classes,
+        name=Path(path).name,
+        classifier=True,
     )
     backbone.transform = transform
     return backbone

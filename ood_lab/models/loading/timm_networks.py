@@ -138,6 +138,7 @@ def module_backbone(
     name: str | None = None,
     features: str | None = None,
     output: str | None = None,
+    classifier: bool = False,
     **transform: Unpack[TransformSettings],
 ) -> WrappedBackbone:
     """Makes a backbone of any network that gives logits, features, or both.
@@ -162,6 +163,8 @@ def module_backbone(
         name: what messages call the network; its class by default.
         features: entry of its output, or layer, with the features; None = the head's input.
         output: entry of its output with the logits; None = the only one.
+        classifier: what it returns are logits; else they are taken for that with a linear head, as
+            probabilities, or if there are as many as classes.
         transform: see :class:`~ood_lab.models.image_transforms.TransformSettings`; ``crop_pct`` is
             1 where only the size is known.
 
@@ -218,6 +221,14 @@ def module_backbone(
     set_transform(backbone, expected, overrides)
     stamp_mismatch(backbone, known, overrides, allow_transform_mismatch)
     check_contract(backbone)
+    said = classifier or output or reading.probabilities or head is not None
+    if not (said or reading.heads) and backbone.num_classes != outputs:
+        width = backbone.num_classes
+        raise UserError(
+            f"no linear layer makes the output [2, {width}] of {name}. If it gives features, "
+            "model.head=none takes them alone and model.head=linear|nearest_mean fits a head on ID "
+            f"train; if these are logits, say so: model.backbone.num_classes={width}"
+        )
     return backbone
 
 

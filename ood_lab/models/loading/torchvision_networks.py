@@ -81,6 +81,7 @@ def torchvision_backbone(
         new_head=new_head,
         allow_transform_mismatch=allow_transform_mismatch,
         data_config=data_config,
+        classifier=True,
         **transform,
     )
 

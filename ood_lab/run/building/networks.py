@@ -119,7 +119,7 @@ def load_backbone(
         checkpoints.check_classes(Path(ckpt), classes)
         backbone.load(_weights(cfg, file))
     if isinstance(backbone, WrappedBackbone) and (told := backbone.reading.told):
-        log.info("%s: %s (%s)", backbone.name, told, backbone.kind)
+        log.info("%s: %s", backbone.name, told)
     _check_determinism(cfg, backbone)
     return backbone
 
@@ -161,6 +161,11 @@ def make_classifier(
         raise UserError(f"model={cfg.model.name} has a loss of its own: leave loss=... out")
     asked_for = _asked_for(cfg, None, data.classes, lambda: data)
     backbone = _built(cfg, num_classes=len(data.classes), **asked_for)
+    if not backbone.num_classes:
+        raise UserError(
+            f"model.head=none: {backbone.name} gives features only, which train.py cannot train: "
+            "eval.py scores it as it is, and model.head=linear fits a head"
+        )
     warn_if_foreign(backbone, data)
     if cfg.ckpt:
         backbone.load(_weights(cfg, checkpoints.weights_file(Path(cfg.ckpt))))

@@ -20,7 +20,7 @@ def load_weights(
     module: nn.Module,
     file: str | os.PathLike[str],
     name: str | None = None,
-    new_head: Sequence[str] = (),
+    new_head: str | Sequence[str] = (),
 ) -> dict[str, Any]:
     """Loads ``file`` into ``module``, all tensors or none.
 
@@ -37,7 +37,7 @@ def load_weights(
         module: receives the weights, in its own dtype and on its own device.
         file: the file, or one of its sets of weights (:class:`WeightsFile`).
         name: what messages call the module; its class name by default.
-        new_head: names of layers that keep their fresh weights (fine-tuning to other classes).
+        new_head: name, or names, of layers that keep their fresh weights (fine-tuning to other classes).
 
     Returns:
         The ``data_config`` that the checkpoint was trained with, empty where it does not say.
@@ -48,7 +48,8 @@ def load_weights(
     """
     file, path, name = WeightsFile.of(file), Path(file), name or type(module).__name__
     target: Named = module.state_dict()
-    fresh = tuple(f"{layer}." for layer in new_head)
+    layers = (new_head,) if isinstance(new_head, str) else new_head
+    fresh = tuple(f"{layer}." for layer in layers)
     if fresh:
         target = {k: v for k, v in target.items() if not k.startswith(fresh)}
     checkpoint, source = weights_of(file, target)

@@ -116,7 +116,7 @@ def timm_backbone(
             net = create_timm(name, pretrained=False, num_classes=saved, **kwargs)
     backbone = WrappedBackbone(net, reading, name)
     if weights is not None:
-        expected |= load_weights(net, weights, name, backbone.head_name if new_head else ())
+        expected |= load_weights(net, weights, name, reading.names if new_head else ())
     expected |= _as_saved(data_config)
     set_transform(backbone, expected, overrides)
     if pretrained or weights is not None or data_config:
@@ -239,7 +239,7 @@ def _check_outputs(
     new_head: bool,
 ) -> None:
     """Raises :class:`UserError` if the head has other outputs than the data or the weights."""
-    head, name = backbone.head_name[0], backbone.name
+    head, name = backbone.reading.names[0], backbone.name
     outputs, argument = backbone.num_classes, _classes_argument(backbone.net)
     if num_classes is not None and outputs != num_classes:
         raise UserError(

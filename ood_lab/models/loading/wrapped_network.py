@@ -99,9 +99,9 @@ class WrappedBackbone(Backbone):
         self.transform_overrides = {}
 
     @property
-    def head_name(self) -> tuple[str, ...]:
-        """Names of the layers that make the logits."""
-        return tuple(self.reading.names)
+    def head_name(self) -> str:
+        """Names of the layers that make the logits, comma-separated."""
+        return ", ".join(self.reading.names)
 
     @property
     def head(self) -> nn.Linear | None:  # type: ignore[override]  # an alias doubles the state dict

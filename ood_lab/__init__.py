@@ -1,4 +1,4 @@
-"""ood_lab: out-of-distribution detection under graded shift."""
+"""ood_lab: out-of-distribution detection under controlled shift."""
 
 from __future__ import annotations
 

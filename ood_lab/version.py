@@ -1,3 +1,3 @@
-"""The version, which stands here alone."""
+"""The version; only this file has it."""
 
 __version__ = "0.1.0"

@@ -28,7 +28,8 @@ def in_python(text: str, chosen: Mapping[str, Detector]) -> str:
     def written(found: re.Match[str]) -> str:
         name, detector = found["name"], chosen.get(found["name"])
         call = name if detector is None else type(detector).__name__
-        return f"detectors={{'{name}': {call}({found['key']}{found['value'] or '=...'})}}"
+        value = {"=true": "=True", "=false": "=False", None: "=..."}.get(found["value"])
+        return f"detectors={{'{name}': {call}({found['key']}{value or found['value']})}}"
 
     text = text.replace("leave it out of detector=[...]", "leave it out of detectors=[...]")
     return _SETTING.sub(written, text)

@@ -6,6 +6,7 @@ import io
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -20,7 +21,7 @@ from ood_lab.common.files import write_csv, write_table
 from ood_lab.detectors import Detector, unserved
 from ood_lab.evaluation.detector_fitting import cut_at, memory_limit, score_banks
 from ood_lab.evaluation.fit_warnings import doubtful_fits, suspicious
-from ood_lab.evaluation.id_accuracy import Chance
+from ood_lab.evaluation.id_accuracy import Chance, other_order
 from ood_lab.evaluation.verdict_remarks import kind_remarks, shift_remarks
 from ood_lab.features.bank import FeatureBank
 from ood_lab.metrics import (
@@ -220,7 +221,8 @@ def evaluate(
     usable = _with_columns(chosen, sets, ["test", *ood], refused)
     parts = {name: _rows(name, sets[name]) for name in ("test", *ood)}
     with explained(usable):
-        scores, timing = score_banks(parts, sets, usable, refused, memory_limit(None))
+        in_words = partial(in_python, chosen=usable)
+        scores, timing = score_banks(parts, sets, usable, refused, memory_limit(None), in_words)
     evaluation = Evaluation(
         scores
         if of_train.num_classes and bool((sets["test"].labels >= 0).any())
@@ -262,11 +264,13 @@ def _doubts(
     if classes and bool(known.any()):
         accuracy = float((test.predictions == test.labels)[known].double().mean())
         chance = Chance.of(test.labels, classes)
+        names = list(map(str, range(classes)))
         if chance.reached(accuracy):
+            order = other_order(test, names)
             return True, [
-                f"ID accuracy is {accuracy:.1%}, no better than chance "
-                f"({chance.words(list(map(str, range(classes))))}), so the scores of detectors "
-                "mean nothing: are these the labels of test, in the order of the head?"
+                f"ID accuracy is {accuracy:.1%}, no better than chance ({chance.words(names)}), so "
+                "the scores of detectors mean nothing: "
+                + (order or "are these the labels of test, in the order of the head?")
             ]
     return False, [*fits, *suspicious(evaluation)]
 

@@ -1,7 +1,7 @@
 """CLIP models of open_clip: loading, text and image features, zero-shot heads, a CLIP of one's own.
 
-The shipped ``tiny`` CLIP (2 million parameters) was trained on captions of the builtin vessels
-alone. **It knows only vessels**: on any other images or texts its numbers mean nothing.
+The shipped ``tiny`` CLIP (2 million parameters) was trained only on captions of the builtin
+vessels. **It knows only vessels**: on any other images or texts its numbers mean nothing.
 """
 
 from ood_lab.clip.backbone import ClipBackbone, TextHead, clip_backbone

@@ -47,7 +47,7 @@ class TextHead(Backbone):
 
     @torch.no_grad()
     def reset_head(self) -> None:
-        """Puts the text features of the classes, as they are now, into the head."""
+        """Puts the current text features of the classes into the head."""
         self.head.weight.copy_(self.clip.logit_scale * self.class_texts())
 
     def forward(self, image: Tensor) -> Output:

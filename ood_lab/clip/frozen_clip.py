@@ -133,7 +133,7 @@ class ClipModel(nn.Module):
         Args:
             embeddings: ``[N, L, w]``, positions not yet added.
             ids: token ids of the same layout, ``[N, L]``: they say where each text ends.
-            crop: leave out the padding after the longest text; ignored for text towers in which
+            crop: skip the padding after the longest text; ignored for text towers in which
                 padding counts (bidirectional, or pooled at the last position).
 
         Returns:

@@ -1,7 +1,7 @@
 """Text features from token embeddings, for the text towers of ``CLIP`` and ``CustomTextCLIP``.
 
 ``x = transformer(e + positions)``, ``t = proj(pool(ln(x)))``: what ``encode_text`` does after its
-look-up of the embeddings ``e``, so that learned vectors can stand in for words (CoOp,
+look-up of the embeddings ``e``, so that learned vectors can replace words (CoOp,
 arXiv:2109.01134).
 """
 

@@ -59,7 +59,7 @@ class Remedy:
 def check_values(function: Callable[..., Any], values: Mapping[str, Any], key: str) -> None:
     """Checks plain values against the hints of the parameters that they are for.
 
-    Objects, and parameters without a hint that can be read, are left alone. A number is no
+    Objects, and parameters without a hint that can be read, are not checked. A number is no
     substitute for another kind: 2.0 and "2" are not whole numbers, 1 is not true.
 
     Args:

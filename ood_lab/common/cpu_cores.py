@@ -41,7 +41,7 @@ def on_all_cores(
 
     The parts are done side by side in forked processes, as those of a DataLoader are: work may hold
     functions and tables, which no other kind of process could be given; its answers are pickled.
-    Where there is one core, or no fork, each part is done when it is asked for.
+    Where there is one core, or no fork, each part is done on request.
 
     Args:
         work: without effect on this process; it uses no GPU and none of torch's threads.

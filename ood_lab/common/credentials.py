@@ -1,4 +1,4 @@
-"""Keys and passwords among settings: they are refused before any of them is written down."""
+"""Keys and passwords among settings: they are rejected before any of them is written down."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def _reason(key: str, value: object) -> str | None:
         )
     if _KEY.search(value) or _NAME.fullmatch(name):
         return (
-            "holds what looks like a key or a password, which would be written into files: leave "
-            "it out; a key is read from the environment variable that api_key_env names"
+            "holds what looks like a key or a password, which would be written into files: remove "
+            "it; a key is read from the environment variable that api_key_env names"
         )
     return None
 

@@ -60,7 +60,7 @@ def replaced(path: Path | str) -> Iterator[Path]:
 def share(path: Path | str) -> None:
     """Gives a file or folder the rights that any new one gets: the umask says who may read it.
 
-    Temporary files, and those of safetensors, are made for their owner alone.
+    Temporary files, and those of safetensors, are readable only by their owner.
     """
     mask = os.umask(0)
     os.umask(mask)
@@ -154,5 +154,5 @@ def _read(path: Path, read: Callable[[], _Content]) -> _Content:
     except Exception as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise UserError(
-            f"{path} is damaged ({reason}): repeat that run with force=true, or leave it out"
+            f"{path} is damaged ({reason}): repeat that run with force=true, or remove it"
         ) from error

@@ -1,4 +1,4 @@
-"""Lines about long work: how far it is, and how long it still takes."""
+"""Lines about long work: its progress, and the time that it still takes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def duration(seconds: float) -> str:
 
 
 class Pace:
-    """How fast some work goes on.
+    """The speed of some work.
 
     Args:
         total: how much there is to do; None where that is unknown.
@@ -53,7 +53,7 @@ class Pace:
 
     @property
     def due(self) -> bool:
-        """True when nothing was said for ``every`` seconds."""
+        """True without a line for ``every`` seconds."""
         return time.monotonic() - self._said >= self.every
 
     def line(self, text: str) -> None:

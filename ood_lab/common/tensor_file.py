@@ -32,7 +32,7 @@ class TensorFile:
     Args:
         kind: what such a file is called in messages.
         key: entry of the metadata that holds the JSON text, and tells these files from others.
-        format: raised when the content changes; other formats are refused.
+        format: raised when the content changes; other formats are rejected.
         source: who writes such files, in words.
         remedy: what makes a new one, in words.
     """

@@ -64,10 +64,12 @@ def each_that_works(
     detectors: Mapping[str, Detector],
     work: Callable[[str, Detector], _Result],
     refused: dict[str, str],
+    in_words: Callable[[str], str] = str,
 ) -> dict[str, _Result]:
     """``work`` of every detector, given its name and it.
 
-    Those that refuse are left out with a warning, and go to ``refused`` with the reason.
+    Those that refuse are skipped with a warning, in the words that ``in_words`` makes of it, and go
+    to ``refused`` with the reason.
 
     Raises:
         UserError: none works.
@@ -78,7 +80,7 @@ def each_that_works(
             results[name] = work(name, detector)
         except DetectorRefusal as refusal:
             refused[name] = str(refusal)
-            log.warning("%s is left out: %s", name, refusal)
+            log.warning("%s is skipped: %s", name, in_words(str(refusal)))
     if not results:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
         raise UserError(f"no chosen detector works here. {reasons}")
@@ -105,6 +107,7 @@ def score_banks(
     detectors: Mapping[str, Detector],
     refused: dict[str, str],
     limit: int,
+    in_words: Callable[[str], str] = str,
 ) -> tuple[pd.DataFrame, dict[str, dict[str, float]]]:
     """Fits every detector within ``limit`` bytes and scores; those that refuse go to ``refused``.
 
@@ -124,5 +127,5 @@ def score_banks(
             parts[split][name] = values.numpy()
         return {"fit_seconds": fitted - start, "score_seconds": time.perf_counter() - fitted}
 
-    timing = each_that_works(detectors, fit_and_score, refused)
+    timing = each_that_works(detectors, fit_and_score, refused, in_words)
     return pd.concat(parts.values(), ignore_index=True), timing

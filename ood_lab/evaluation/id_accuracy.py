@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch.utilities import rank_zero_only
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
@@ -137,6 +138,56 @@ class Chance:
         return f"{self.share:.1%}, the share of the largest class, '{names[self.label]}'"
 
 
+def other_order(bank: FeatureBank, names: Sequence[str]) -> str | None:
+    """The order of the classes that explains an accuracy at chance; None if none does.
+
+    An offset is looked for first: output ``label + k`` for every label, modulo the number of
+    outputs. Otherwise the permutation of the outputs that is right most often on every second
+    image (Hungarian method on the confusion matrix, Kuhn 1955) has to be better than chance on
+    the images between them, of which it has seen none.
+
+    Args:
+        bank: of the ID test set.
+        names: of the classes, by label.
+    """
+    known = bank.labels >= 0
+    labels, found = bank.labels[known], bank.predictions[known]
+    if len(labels) < 2:
+        return None
+    n = max(len(names), int(found.max()) + 1)
+    by_class = labels.argsort(stable=True)  # so that both halves have every class
+    labels, found = labels[by_class], found[by_class]
+    counts = torch.zeros(n, n)
+    counts.index_put_((labels[::2], found[::2]), torch.ones(len(labels[::2])), accumulate=True)
+    output = torch.as_tensor(linear_sum_assignment(counts.numpy(), maximize=True)[1])
+    held_out = labels[1::2]
+    accuracy = float((output[held_out] == found[1::2]).double().mean())
+    offsets = torch.bincount((found - labels) % n, minlength=n) / len(labels)
+    k, shifted = int(offsets.argmax()), float(offsets.max())
+    if k and n > 2 and shifted > accuracy - 0.05 and _explains(shifted, labels, n):
+        step = f"{k:,} higher" if k <= n // 2 else f"{n - k:,} lower"
+        return (
+            f"the order of the classes explains it: with every label {step} the accuracy is "
+            f"{shifted:.1%}. Number the labels as the outputs of the network are"
+        )
+    if not _explains(accuracy, held_out, n):
+        return None
+    moved = [i for i in range(len(names)) if int(output[i]) != i and counts[i, output[i]] > 0]
+    shown = [f"'{names[i]}' is output {int(output[i])}" for i in moved[:3]]
+    more = f" and {len(moved) - 3:,} more" if len(moved) > 3 else ""
+    return (
+        f"the order of the classes explains it: in another order the accuracy is {accuracy:.1%} "
+        f"({', '.join(shown)}{more}). Order the class names as the outputs of the network are"
+    )
+
+
+def _explains(accuracy: float, labels: Tensor, classes: int) -> bool:
+    """Whether an order reaches far more than chance, which the best of many orders always does."""
+    chance = Chance.of(labels, classes)
+    least = min(3 * chance.share, (1 + chance.share) / 2)
+    return accuracy >= least and not chance.reached(accuracy)
+
+
 def accuracy_warnings(
     banks: Mapping[str, FeatureBank],
     val_labels: Tensor,
@@ -164,15 +215,19 @@ def accuracy_warnings(
     val = manifest.get("val_accuracy")
     if val is None and "val" in banks:
         val = _accuracy(banks["val"])
+    order = other_order(bank, names)
     if val is not None and not Chance.of(val_labels, len(names)).reached(val):
         advice = (
             f"on the validation images it is {val:.1%}, so the network has learnt the classes, and "
-            "the labels of the test set are not those of train and val (or its images are of "
-            "quite another kind): compare them class by class with task=data_check, and the order "
-            "of the classes where labels are numbers"
+            "the labels of the test set are not those of train and val"
+        ) + (
+            f": {order}"
+            if order
+            else " (or its images are of quite another kind): compare them class by class with "
+            "task=data_check, and the order of the classes where labels are numbers"
         )
     else:
-        advice = "; ".join(filter(None, [collapsed, _advice(backbone, manifest)]))
+        advice = order or "; ".join(filter(None, [collapsed, _advice(backbone, manifest)]))
     return True, [
         f"ID accuracy is {accuracy:.1%}, no better than chance ({chance.words(names)}), so the "
         f"scores of detectors mean nothing and none is marked as best: {advice}"

@@ -37,7 +37,8 @@ def load_weights(
         module: receives the weights, in its own dtype and on its own device.
         file: the file, or one of its sets of weights (:class:`WeightsFile`).
         name: what messages call the module; its class name by default.
-        new_head: name, or names, of layers that keep their fresh weights (fine-tuning to other classes).
+        new_head: name, or names, of layers that keep their fresh weights (fine-tuning to other
+            classes).
 
     Returns:
         The ``data_config`` that the checkpoint was trained with, empty where it does not say.

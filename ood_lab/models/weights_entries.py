@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
-from ood_lab.models.weights_formats import read_weights, say, weight_sets
+from ood_lab.models.weights_formats import read_weights, say, weight_lists, weight_sets
 
 Named = dict[str, Tensor]
 #: What training code puts before the names of a network's tensors.
@@ -25,8 +25,10 @@ _MARKS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_f
 _WRAPPERS = {"module", "model", "net", "network", "backbone", "encoder", "student", "_module"}
 #: Where a checkpoint has its weights; the first of several is taken.
 _USUAL = ("", "state_dict", "model_state_dict", "model", "net", "module")
+#: Tensors of a network that are no parameters.
+_BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 #: Names of averaged weights, which are the ones to evaluate.
-_AVERAGED = re.compile(r"(?i)(^|[._])(ema|swa|averag\w*|avg|polyak)\d*($|[._])")
+_AVERAGED = re.compile(r"(?i)(^|[._])(ema|swa\w*|averag\w*|avg|polyak|shadow_params|ax)\d*($|[._])")
 
 
 class WeightsFile(os.PathLike[str]):
@@ -97,9 +99,10 @@ def weights_of(file: WeightsFile, target: Named) -> tuple[dict[str, Any], Named]
     path = Path(file)
     checkpoint = read_weights(path)
     sets = weight_sets(checkpoint)
-    if not sets:
-        raise UserError(_empty(checkpoint, path))
     found = [c for place, tensors in sets.items() for c in _candidates(place, tensors, target)]
+    found += _unnamed_averages(checkpoint, found, target)
+    if not found:
+        raise UserError(_empty(checkpoint, path))
     labels = list(dict.fromkeys(c.label for c in found))
     if file.entry is not None:
         named = [c for c in found if file.entry in (c.label, c.place, c.prefix.rstrip("."))]
@@ -161,6 +164,23 @@ def _candidates(place: str, tensors: Named, target: Named) -> Iterator[_Candidat
     if len(bare) == len(source) and len(wanted) == len(plain):
         both = {own[wanted[k]]: source[bare[k]] for k in wanted if k in bare}
         yield _candidate(place, "", both, target)
+
+
+def _unnamed_averages(
+    checkpoint: dict[str, Any], found: list[_Candidate], target: Named
+) -> Iterator[_Candidate]:
+    """Lists with the shapes of the parameters in their order; buffers are those of a named set."""
+    lists = weight_lists(checkpoint)
+    if not lists:
+        return
+    named = max(found, key=lambda c: c.fits).tensors if found else {}
+    parameters = [k for k in target if not k.endswith(_BUFFERS)]
+    for place, values in lists.items():
+        for names in (parameters, list(target)):
+            if [v.shape for v in values] == [target[k].shape for k in names]:
+                tensors = named | dict(zip(names, values, strict=True))
+                yield _candidate(place, "", tensors, target)
+                break
 
 
 def _candidate(place: str, prefix: str, tensors: Named, target: Named) -> _Candidate:

@@ -62,8 +62,8 @@ class CandidateSearch:
     (Cauchy-Schwarz on the measured rounding of the inputs, the float32 sums, the rounding u of the
     result). A random sample of the bank gives each query a threshold t below its n-th largest
     product. Rows with :math:`\tilde s \ge t` are the candidates; :math:`\tilde s_{(n)}`, the n-th
-    largest of theirs, and the bounds around it settle most of them: what lies surely above is
-    counted, what lies surely below is left out, and only those in between are multiplied again in
+    largest of theirs, and the bounds around it settle most of them: what is surely above is
+    counted, what is surely below is skipped, and only those in between are multiplied again in
     float32. A query is **certified** if at least n candidates were found and
     :math:`t + u|t| + e_q` is below the bound under :math:`\tilde s_{(n)}`: no other row can matter
     then. An uncertified query (many near ties) gets no result here.
@@ -252,7 +252,7 @@ def _sampled(rows: int) -> int:
 
 
 def _sample_rank(rows: int, n: int) -> int:
-    """The rank in the sample that nearly always lies beyond the n-th of the bank."""
+    """The rank in the sample that is nearly always beyond the n-th of the bank."""
     mean = n * _sampled(rows) / rows
     return math.ceil(mean + 4 * math.sqrt(mean) + 4)
 

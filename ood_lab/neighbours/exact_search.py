@@ -88,8 +88,8 @@ class NeighbourSearch:
 
         Args:
             queries: ``[N, d] float32``, on any device.
-            in_bank: the queries are rows of the bank, of equal length; the k-th neighbour besides
-                itself counts. A row is its own nearest match, so that is the (k + 1)-th.
+            in_bank: the queries are rows of the bank, of equal length; the k-th neighbour other
+                than itself counts. A row is its own nearest match, so that is the (k + 1)-th.
             groups: of the queries ``[N]`` and of the rows of the bank ``[M]``, integers: rows of a
                 query's own group do not count, and all float32 products are ranked. -inf for a
                 query with fewer than k other rows.
@@ -135,7 +135,7 @@ class NeighbourSearch:
 
 
 def _fits(bank: Rows, device: torch.device) -> bool:
-    """Whether the bank can stay on the device beside what a search needs."""
+    """Whether the bank can stay on the device in addition to what a search needs."""
     if device.type != "cuda" or bank.device.type == "cuda":
         return True
     free, _ = torch.cuda.mem_get_info(device)
@@ -145,7 +145,7 @@ def _fits(bank: Rows, device: torch.device) -> bool:
 def ranked_product(queries: Tensor, bank: Rows, n: int, groups: Groups | None = None) -> Tensor:
     """n-th largest product of each query with the bank, in blocks of both: ``[Q, d] -> [Q]``.
 
-    Blocks of a bank that lies elsewhere travel to the queries' device. With ``groups``, rows of a
+    Blocks of a bank on another device travel to the queries' device. With ``groups``, rows of a
     query's own group do not count.
     """
     of_queries, of_rows = (g.to(queries.device) for g in groups) if groups else (None, None)

@@ -24,7 +24,7 @@ def nearest_rows(queries: Tensor, bank: Tensor | Rows, own: Tensor | None = None
         own: row of each query in the bank, ``[N] int64``, which is not its own neighbour.
 
     Raises:
-        UserError: no row is left besides the query's own.
+        UserError: no row is left other than the query's own.
     """
     rows = bank if isinstance(bank, Rows) else Rows(bank)
     check_k(1 + (own is not None), len(rows), "without itself, the pool has")

@@ -1,4 +1,4 @@
-"""The rows that are searched, as they lie in memory or in a mapped file."""
+"""The rows that are searched, in memory or in a mapped file."""
 
 from __future__ import annotations
 

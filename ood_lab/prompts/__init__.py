@@ -1,7 +1,7 @@
 """CLIP against OOD: zero-shot scores (MCM, GL-MCM, CLIPN) and prompt learning (CoOp and others).
 
 A trained method is a backbone (normalised image features, learned texts as the linear head), and
-its own score a detector, so that both stand in one table with all the others.
+its own score a detector, so that both are in one table with all the others.
 """
 
 from ood_lab.prompts.backbone import (

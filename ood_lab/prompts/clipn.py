@@ -108,7 +108,7 @@ def clipn_backbone(
         checkpoint_path: their ``epoch_10.pt``.
         classes: names of the ID classes in the data.
         classnames: words for them, in the same order; None = the names themselves.
-        templates_file: their ``prompt.txt``, one template with ``{}`` a line, read as it stands
+        templates_file: their ``prompt.txt``, one template with ``{}`` a line, read unchanged
             (its quotes are part of the texts); None = OpenAI's 80 templates for ImageNet, with
             which the numbers are not the published ones.
         num_classes: expected number of classes, checked.

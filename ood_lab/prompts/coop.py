@@ -16,10 +16,10 @@ from ood_lab.prompts.backbone import PromptBackbone
 
 
 class PromptLearner(Classifier):
-    """Trains the prompts of a :class:`PromptBackbone`; everything of CLIP stays as it is.
+    """Trains the prompts of a :class:`PromptBackbone`; everything of CLIP stays frozen.
 
     Image features are computed without gradients. Validation runs through the head, which is
-    brought up to date first. Checkpoints hold the prompts alone, in float32, and under
+    brought up to date first. Checkpoints hold only the prompts, in float32, and under
     ``prompts`` the class names, the template, the temperature and the identity of the CLIP, which
     are compared by name when they are loaded.
 
@@ -68,7 +68,7 @@ class PromptLearner(Classifier):
         self.backbone.reset_head()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Leaves the prompts alone, and says what they were learned for."""
+        """Keeps only the prompts, and says what they were learned for."""
         super().on_save_checkpoint(checkpoint)
         kept = {f"backbone.{name}" for name in self.backbone.learned.state_dict()}
         weights = checkpoint["state_dict"]
@@ -76,7 +76,7 @@ class PromptLearner(Classifier):
         checkpoint["prompts"] = self.backbone.settings
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuses prompts of other classes or another CLIP."""
+        """Rejects prompts of other classes or another CLIP."""
         self.backbone.check_settings(checkpoint.get("prompts"), "the checkpoint")
 
 
@@ -85,7 +85,7 @@ class CoOp(PromptLearner):
 
     With ``cache_views`` every training image is encoded once, before the first step, under the
     evaluation transform, and ``model.geometry`` and ``model.augment`` have no effect. A step then
-    costs the text tower alone, but each epoch sees the same view of each image instead of a new
+    costs only the text tower, but each epoch sees the same view of each image instead of a new
     random crop: with few images the prompts fit these views more closely. It takes 4·N·d bytes.
 
     In several processes the gradients are means over equal parts of the batch, so that the numbers

@@ -27,7 +27,7 @@ class OutlierOutput(NamedTuple):
     """Of ID crops and of outlier crops, over the C classes and then the N outlier prompts.
 
     Attributes:
-        logits: ``[R, C]``, of the ID crops over the classes alone.
+        logits: ``[R, C]``, of the ID crops, only over the classes.
         inside: ``[R, C + N]``, of the ID crops.
         outside: ``[R, C + N]``, of the outlier crops.
         outlier_texts: ``[N, d]``, normalised.
@@ -71,7 +71,7 @@ class IDLike(PromptLearner):
     the least like it are outliers. ``L_out`` is :func:`outlier_loss` of the latter, ``L_div``
     :func:`diversity_loss` of the outlier prompts, and the cross-entropy is over classes and
     outlier prompts together. Nothing can be kept from one epoch to the next, as the views change.
-    The validation loss is the cross-entropy over the classes alone.
+    The validation loss is the cross-entropy over only the classes.
 
     In several processes all terms are means over equal numbers of crops, so that the numbers are
     those of one process with the whole batch, up to rounding and to the order of the images.

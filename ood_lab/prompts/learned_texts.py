@@ -96,7 +96,7 @@ class ContextPrompts(nn.Module):
 
     ``[ctx] name .`` (end), ``[first half] name [second half] .`` (middle), ``name [ctx] .``
     (front). As in CoOp's code, ``name.`` is encoded as a whole and its first k tokens are the
-    name, where k is the length of the name encoded alone: of "kite (bird of prey)." the last
+    name, where k is the length of the name encoded by itself: of "kite (bird of prey)." the last
     token is ")." and there is no other stop.
 
     Args:

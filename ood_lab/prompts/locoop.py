@@ -50,7 +50,7 @@ def outlier_entropy(local_logits: Tensor, labels: Tensor, top_k: int) -> Tensor:
 class LoCoOp(PromptLearner):
     """``loss = CE(s f·t_c, y) - weight · H`` with the entropy H of :func:`outlier_entropy`.
 
-    The validation loss is the cross-entropy alone.
+    The validation loss is only the cross-entropy.
 
     In several processes H is the mean over the regions that each process has selected, then over
     the processes; their numbers of regions differ, so the numbers are close to those of one

@@ -70,7 +70,7 @@ def _clip_of(backbone: Backbone, method: str) -> ClipModel:
     clip = getattr(backbone, "clip", None)
     if not isinstance(clip, ClipModel):
         raise DetectorRefusal(
-            f"{method} needs a CLIP: choose model=clip or prompt=..., or leave it out"
+            f"{method} needs a CLIP: choose model=clip or prompt=..., or remove it"
         )
     return clip
 
@@ -94,12 +94,12 @@ class MCM(Detector):
         self.temperature = check_positive(f"{self.name}.temperature", temperature)
 
     def check(self, bank: FeatureBank) -> None:
-        """Refuses features that are not normalised, or a head with biases: that is no CLIP."""
+        """Rejects features that are not normalised, or a head with biases: that is no CLIP."""
         norms = bank.features[:1000].norm(dim=1)
         if bool((norms - 1).abs().max() > 1e-2) or bool(bank.head_bias.any()):
             raise DetectorRefusal(
                 f"{self.name} needs normalised features and a head of texts: choose model=clip or "
-                "prompt=..., or leave it out"
+                "prompt=..., or remove it"
             )
 
     def score(self, bank: FeatureBank) -> Tensor:
@@ -151,7 +151,7 @@ class GLMCM(NetworkDetector):
 
 
 class LMCM(NetworkDetector):
-    """The local term of :class:`GLMCM` alone.
+    """Only the local term of :class:`GLMCM`.
 
     Args:
         temperature: T > 0.

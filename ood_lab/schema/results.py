@@ -30,7 +30,7 @@ PART = "part"
 
 @dataclass(frozen=True)
 class Kind:
-    """What the rows of one kind of result have beside the core columns.
+    """What the rows of one kind of result have in addition to the core columns.
 
     Attributes:
         name: value of the column ``kind``.
@@ -129,7 +129,7 @@ def why_missing(row: Mapping[Any, Any]) -> str:
         int(row[k]) for k in ("n_asked", "n_unparsed", "n_cut", "n_failed")
     )
     if not asked:
-        return "nothing was asked"
+        return "no question was sent"
     if failed == asked:
         return "every request failed"
     if unparsed and unparsed + failed == asked:

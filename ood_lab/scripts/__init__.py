@@ -1,7 +1,7 @@
 """The two scripts and the configuration, and the console commands that run them.
 
-In a clone, ``train.py``, ``eval.py`` and ``conf/`` lie beside the package; a wheel has them in this
-folder (``hatch_build.py``). The commands do what ``python train.py`` and ``python eval.py`` do.
+In a clone, ``train.py``, ``eval.py`` and ``conf/`` are next to the package; a wheel has them in
+this folder (``hatch_build.py``). The commands act as ``python train.py`` and ``python eval.py``.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The shift of data from an ID set in meaning and in looks: LAID, shift degrees, levels.
+"""Semantic and covariate shift of data from an ID set: LAID, shift degrees, levels.
 
 Works on plain feature tensors of any CLIP; texts are encoded by a callable.
 """

@@ -29,7 +29,7 @@ _VALIDATION_BATCHES = 8
 
 
 class LaidTraining(LightningModule):
-    r"""LAID (IS-OOD, equations 1 to 3): an orthogonal W learnt from texts alone.
+    r"""LAID (IS-OOD, equations 1 to 3): an orthogonal W learnt only from texts.
 
     .. math::
         L = L_{sem} + L_{cov} + \lambda \|W^T W - I\|_F^2, \qquad
@@ -99,7 +99,7 @@ class LaidTraining(LightningModule):
 
     @property
     def W(self) -> Tensor:
-        """The matrix as it stands, ``[l, l]``."""
+        """The current matrix, ``[l, l]``."""
         return self.projection.weight.T
 
     def decomposition(self) -> Decomposition:

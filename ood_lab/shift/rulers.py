@@ -42,7 +42,7 @@ class Sample:
 
 
 def class_units(median: ArrayLike, marks: Floats) -> Floats:
-    """``(m - m_0) / (m_1 - m_0)``: 0 = ID test, 1 = a class that is left out, without bounds.
+    """``(m - m_0) / (m_1 - m_0)``: 0 = ID test, 1 = a held-out class, without bounds.
 
     Args:
         median: m of a dataset, ``[...]``.
@@ -84,7 +84,7 @@ _SCALES: dict[str, Callable[[ArrayLike, Floats], Floats]] = {
     RATIO: ratio,
 }
 _NO_RISE = {
-    CLASS_UNITS: "a class that is left out is not significantly farther than the ID test images",
+    CLASS_UNITS: "a held-out class is not significantly more shifted than the ID test images",
     SEVERITY: "corruption of severity 5 does not move the ID test images significantly farther",
 }
 

@@ -1,4 +1,4 @@
-"""Shift degrees: how far an image is from the ID set in meaning and in looks."""
+"""Shift degrees: semantic and covariate shift of an image from the ID set."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ShiftMeter:
     images, ``D_cov`` that of the covariate part, independently. The paper defines k = 1 and uses
     10 against noise.
 
-    Exact, in float32, and chunked in queries and bank. Beside the queries and a few hundred MB,
+    Exact, in float32, and chunked in queries and bank. Beyond the queries and a few hundred MB,
     memory is that of the parts of the ID set on the device that searches: ``4 M (s + c)`` bytes, of
     which ``resident=False`` keeps one part at a time, for few calls with many images each. 1.28
     million ID images at 256 + 256 take 2.6 or 1.3 GB.
@@ -41,7 +41,7 @@ class ShiftMeter:
         id_features: CLIP features of the ID images, ``[M, l]``.
         k: neighbour; the decomposition's by default.
         device: where to search; by default where ``id_features`` are.
-        resident: keep both parts of the ID set; else each is made anew in every call, and
+        resident: keep both parts of the ID set; else every call makes each again, and
             ``id_features`` are kept.
 
     Raises:

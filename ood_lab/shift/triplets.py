@@ -82,7 +82,7 @@ class Triplets(Dataset[Tensor]):
     """Batches of random triplets ``(a, p), (b, p), (a, q)`` with ``a != b`` and ``p != q``.
 
     An item is ``[3, batch, l] float32``: start, semantic shift, covariate shift. Items are drawn
-    in the order in which they are asked for; their number means nothing.
+    in the order of access; their number means nothing.
 
     Args:
         grid: texts of labels x templates.
@@ -121,7 +121,7 @@ class Triplets(Dataset[Tensor]):
         return texts.view(3, self.batch_size, -1)
 
     def skip(self, epochs: int) -> None:
-        """Draws what earlier epochs drew, for a training that goes on after them."""
+        """Draws what earlier epochs drew, for a training that resumes after them."""
         for _ in range(epochs * self.batches):
             self._two_of(self.labels)
             self._two_of(self.templates)

@@ -1,4 +1,4 @@
-"""Answers of a slow model, kept one per line, so that none is asked for twice."""
+"""Answers of a slow model, kept one per line, so that none is computed twice."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Ledger:
         self.answers: dict[str, dict[str, Any]] = {r.pop("key"): r for r in records if "key" in r}
 
     def add(self, answers: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-        """Keeps answers by key, each on disk as soon as it is there."""
+        """Keeps answers by key, each on disk as soon as it exists."""
         append_lines(self.path, self._kept(answers))
 
     def _kept(self, answers: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:

@@ -46,9 +46,9 @@ def make_images(
     text: str = "making images",
     pixels: int = 0,
 ) -> list[int]:
-    """Makes the images whose file is missing or cut short, and shows how far it is.
+    """Makes the images whose file is missing or cut short, and shows the progress.
 
-    A file appears under its name only when it is whole, so that a stopped run goes on where it
+    A file appears under its name only when it is whole, so that a stopped run resumes where it
     was.
 
     Args:
@@ -63,7 +63,7 @@ def make_images(
         Positions of the images that were withheld.
 
     Raises:
-        UserError: the disk has no room, or refuses a file.
+        UserError: the disk has no room, or a file cannot be written.
     """
     todo, withheld = unmade(files), []
     if len(todo) < len(files):
@@ -103,7 +103,7 @@ def _save(image: Image.Image, file: Path) -> None:
     except OSError as error:
         raise UserError(
             f"image '{file}' cannot be written: {error}; free some space and run the same command "
-            "again, it goes on from here"
+            "again, it resumes from here"
         ) from error
 
 

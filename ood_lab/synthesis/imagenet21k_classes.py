@@ -45,7 +45,7 @@ def imagenet21k_synsets() -> tuple[list[Synset], set[str]]:
 
 
 def select_by_keyword(synsets: Iterable[Synset], keywords: Sequence[str]) -> dict[str, str]:
-    """The first keyword that stands as a word in a class's names or definition, by wnid.
+    """The first keyword that is a word in a class's names or definition, by wnid.
 
     Case does not matter, and a plural counts: ``pot`` finds "flower pots", not "potato".
     """

@@ -22,7 +22,7 @@ def parse_answer(text: str) -> bool | None:
 class LanguageModel:
     """The most likely answer to each question, without sampling.
 
-    A model that was tuned for chats (its tokenizer has a chat template) is asked in a chat.
+    A model that was tuned for chats (its tokenizer has a chat template) is prompted with it.
 
     Args:
         folder: of a causal language model of transformers.

@@ -73,7 +73,7 @@ def load_materials(data: OODDataModule, source: str | None) -> Materials:
     if strangers:
         raise UserError(
             f"exemplar '{strangers[0]}' is not an ID test image ({len(strangers)} such): materials "
-            "must come from ID test images alone; leave task.exemplars null to take all of them"
+            "must come only from ID test images; leave task.exemplars null to take all of them"
         )
     return Materials(test, sorted({row_of[digest] for digest in digests}))
 
@@ -89,7 +89,7 @@ def _check_apart(
     if leaks:
         raise UserError(
             f"exemplar '{leaks[0][0]}' is also a {split} image, '{others.paths[leaks[0][1]]}' "
-            f"({len(leaks)} such): materials must come from ID test images alone"
+            f"({len(leaks)} such): materials must come only from ID test images"
         )
 
 

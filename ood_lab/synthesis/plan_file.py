@@ -1,4 +1,4 @@
-"""A plan on disk: made once, read again by every run that goes on with it."""
+"""A plan on disk: made once, read again by every run that resumes it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def keep_settings(path: Path, made_with: Mapping[str, Any]) -> None:
 
     Args:
         path: JSON file.
-        made_with: everything that determines the results beside it, plain values.
+        made_with: everything that determines the results next to it, plain values.
 
     Raises:
         UserError: they differ, or the file is damaged or cannot be written.

@@ -13,7 +13,7 @@ from ood_lab.common.progress import Pace
 
 @contextmanager
 def progress_bar(text: str, total: int) -> Iterator[Callable[[float], None]]:
-    """Is told the share done of ``total`` things, in [0, 1].
+    """Takes the fraction done of ``total`` things, in [0, 1].
 
     Where there is no terminal, a line every 10 seconds and at the end.
     """

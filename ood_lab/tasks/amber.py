@@ -1,4 +1,4 @@
-"""AMBER: what do chat models make up in captions, and what do they affirm that is not so?"""
+"""AMBER: what do vision-language models hallucinate in captions and wrongly affirm?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Error rates from people's verdicts on a benchmark, and how far two people agree."""
+"""Error rates from people's verdicts on a benchmark, and the agreement of two people."""
 
 from __future__ import annotations
 

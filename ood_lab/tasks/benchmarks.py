@@ -1,4 +1,4 @@
-"""One table over the vision-language benchmarks of chat models, detectors beside them."""
+"""One table over the vision-language benchmarks of models, and the results of detectors."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Benchmarks(Task):
 
     Args:
         runs: run folders, folders of them, or globs of either: runs of any question benchmark;
-            the leaderboards of ``task=compare`` are shown beside them.
+            the leaderboards of ``task=compare`` are shown, too.
 
     Raises:
-        UserError: no finished run is found, or none asked a chat model.
+        UserError: no finished run is found, or none prompted a vision-language model.
     """
 
     runs: str | Sequence[str]
@@ -74,7 +74,7 @@ class Benchmarks(Task):
 
 
 def _contrasts(board: pd.DataFrame) -> pd.DataFrame:
-    """Paired tests of all runs that were asked the same yes/no questions, Holm-corrected."""
+    """Paired tests of all runs with the same yes/no questions, Holm-corrected."""
     found = []
     for _, part in board.groupby("asked", sort=False):
         paths = part.drop_duplicates("run").set_index("label")["run"]

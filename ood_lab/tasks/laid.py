@@ -1,4 +1,4 @@
-"""Training of the LAID matrix, from texts alone."""
+"""Training of the LAID matrix, only from texts."""
 
 from __future__ import annotations
 

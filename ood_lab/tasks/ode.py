@@ -1,4 +1,4 @@
-"""ODE: what do chat models make up about images of pairs that are common, rare, or unheard of?"""
+"""ODE: what do vision-language models hallucinate on pairs that are common, rare or fictional?"""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ _MOST_NATURAL = 500
 
 @dataclass(frozen=True, kw_only=True)
 class Ode(CaptionBenchmark):
-    """Builds images and questions, asks a chat model, scores its answers.
+    """Builds images and questions, prompts a vision-language model, scores its answers.
 
     ``build`` writes ``graph_T.graphml``, ``graph_H.graphml``, ``graphs.csv``, ``pairs.csv``,
     ``plan.jsonl``, ``images/``, ``audit.csv``, ``effectiveness.csv``, ``pictures.jsonl`` and
@@ -97,20 +97,20 @@ class Ode(CaptionBenchmark):
 
     Args:
         construction: graph, criteria and attributes.
-        pictures: ODE's own annotations, or ``pictures.jsonl`` of another run: only the images of
-            this list are asked about, and none is made.
+        pictures: ODE's own annotations, or ``pictures.jsonl`` of another run: the questions
+            are about the images of this list, and none is made.
         images: folder of these images; None = that of the list.
         previous: run folder of the round before this one.
         filter: drops images that do not show what they should; None = none is dropped.
         audit: ``audit.csv`` of an earlier run with verdicts, which have the last word.
         origins: name of a set → ``annotations``, or a table of photographs with the columns ``file,
-            first, second``: the pairs that all of them show are asked about in every origin, made
-            images included, see :mod:`ood_lab.lvlm.benchmarks.ode.construction.image_origins`.
+            first, second``: questions are about the pairs that all of them show, in every origin,
+            made images included, see :mod:`ood_lab.lvlm.benchmarks.ode.construction.image_origins`.
         balance: as many images of every criterion.
         batch_size: images that are made at a time.
         released: graphs, candidates and questions as ODE's code makes them, see
             :mod:`ood_lab.lvlm.benchmarks.ode.construction.released_code`.
-        clustering: of the concepts beside which something is made up.
+        clustering: of the concepts with which something is hallucinated.
         tuning: which questions become data for fine-tuning.
 
     Raises:
@@ -168,7 +168,7 @@ class Ode(CaptionBenchmark):
 
     def _check_origins(self, ws: Workspace, makes: bool) -> None:
         if self.origins and not makes:
-            raise UserError("task.origins are of images that are made: leave out task.pictures")
+            raise UserError("task.origins are of images that are made: remove task.pictures")
         if SYNTHETIC in (self.origins or {}):
             raise UserError(f"task.origins.{SYNTHETIC} is the set of made images: choose a name")
         for name, source in (self.origins or {}).items():
@@ -384,6 +384,6 @@ def _concepts(ws: Workspace) -> Concepts:
 
 
 def _splits(judged: Mapping[str, pd.DataFrame]) -> list[str]:
-    """The criteria in the order in which they are asked about."""
+    """The criteria in the order of their questions."""
     tables = [table["split"] for table in judged.values() if len(table)]
     return list(dict.fromkeys(map(str, pd.concat(tables))))

@@ -1,4 +1,4 @@
-"""OODBench: do chat models see the objects that image-text models overlook?"""
+"""OODBench: do vision-language models see the objects that image-text models overlook?"""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class OODBench(Benchmark):
-    """Builds questions, asks a chat model, scores its answers: three stages that can run alone.
+    """Builds questions, prompts a model, scores its answers: three stages that can run separately.
 
     ``build`` writes ``division.parquet``, ``audit.csv`` and ``questions.jsonl``; ``ask`` writes
     ``answers.jsonl``; ``score`` writes ``judged.parquet``, ``results.*``, figures and
@@ -68,12 +68,12 @@ class OODBench(Benchmark):
     Args:
         case1, combine, threshold: see :class:`~ood_lab.lvlm.benchmarks.oodbench.division.Rule`.
         verified_only: of federated annotations, only verified labels count as absent.
-        audit: ``audit.csv`` with verdicts: rejected pairs are left out.
+        audit: ``audit.csv`` with verdicts: rejected pairs are skipped.
         id_pairing, id_pairs, most_pairs: see
             :class:`~ood_lab.lvlm.benchmarks.oodbench.question_pairs.Pairing`.
         datasets: ``questions.jsonl`` of several runs, each of which divided another data set, in
-            place of the first stage. They are asked together: results of a split are of all of
-            them, and those of each data set stand beside them.
+            place of the first stage. They are pooled: results of a split are of all of them, and
+            those of each data set are next to them.
         form: ``plain``, ``cot``, a chain of thought, or ``both``, which are then compared.
         cot_article, bap_per_image: see
             :class:`~ood_lab.lvlm.benchmarks.oodbench.question_building.QuestionSettings`.

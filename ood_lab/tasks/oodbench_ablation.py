@@ -34,7 +34,7 @@ from ood_lab.schema.results import read_results, whole
 class OODBenchAblation(Task):
     """Writes ``ablation.csv``, ``ablation.html`` and a figure: metrics of every split and run.
 
-    A row names what differs between the runs: ``T``, the image-text models, the chat model, ...
+    A row names what differs between the runs: ``T``, the image-text models, the VLM, ...
     The number of pairs of each split before any cut is there too. ``differences.csv`` has the first
     run minus each other one, see
     :func:`~ood_lab.lvlm.benchmarks.oodbench.setting_differences.setting_differences`.
@@ -114,7 +114,7 @@ def differences_of(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _settings(run: Path) -> dict[str, Any]:
-    """What may differ between ablations: task, chat model, and which image-text models divide."""
+    """What may differ between ablations: task, VLM, and the image-text models of the division."""
     config = read_config(run)
     read = {key: config.get(key) or {} for key in ("task", "lvlm", "annotations")}
     found = {key: value for key, value in leaves(read) if not str(key).startswith("task.report")}
@@ -158,12 +158,12 @@ def _said(
         rows = rows.assign(on=rows["b"].map(dict(zip(labels[1:], others, strict=True))))
         most = rows.loc[[rows["difference"].abs().idxmax()]]
         same, few = compared(most, False, draws, "than with", "from that with")
-        words = listed(same or [f"not tested against {few[0]}, as answers or draws are too few"])
+        words = listed(same or [f"not tested against {few[0]}: too few answers or resamples"])
         yield f"It differs most on {SPLITS[most['split'].iloc[0]]}: there it is {words}."
 
 
 def _differences(table: pd.DataFrame, labels: Sequence[str]) -> Iterator[Table | Folded]:
-    """The first setting minus each other one; of the splits but the last one the page alone."""
+    """The first setting minus each other one; only the page has those of all but the last split."""
     numbers = {label: str(number) for number, label in enumerate(labels, 1)}
     tables = [
         difference_table(

@@ -81,7 +81,7 @@ class OODBenchStatistics(Task):
         corpora: a CSV with ``image`` and ``text`` of the training data of each model.
         epsilon: largest share of known pairs that is negligible.
         synonyms: see :func:`ood_lab.lvlm.statistics.synonyms.read_synonyms`; without them a text
-            names a category by its name and its plural alone.
+            names a category only by its name and its plural.
         suggestions: phrases of the corpora that ``clip=...`` finds nearest to each category, to be
             looked through and given back as ``synonyms``; none counts by itself.
         foreign_clip: take a CLIP that comes with the package for images that it knows nothing of.
@@ -172,7 +172,7 @@ class OODBenchStatistics(Task):
         ws.manifest |= {
             "title": f"OODBench's statistics: {', '.join(names)}",
             "sentence": f"ID against {ood}; {len(pairs):,} question pairs that all "
-            f"models answered; {self.draws:,} draws. Intervals: 95%, of TOST and MMD 90%",
+            f"models answered; {self.draws:,} resamples. Intervals: 95%, of TOST and MMD 90%",
             "runs": {run.name: str(run.path) for run in runs},
         }
         if self.report:
@@ -239,7 +239,7 @@ class OODBenchStatistics(Task):
         place = built_in(run.path)
         if place is None:
             log.warning(
-                "E5 counts the %s pairs that were asked about, as %s has no audit.csv with all of "
+                "E5 counts only the %s pairs of the questions, as %s has no audit.csv with all of "
                 "them",
                 self.split,
                 run.path,

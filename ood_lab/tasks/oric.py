@@ -1,4 +1,4 @@
-"""ORIC: do chat models see unexpected objects, and only objects that are there?"""
+"""ORIC: do vision-language models see unexpected objects, and only objects that are there?"""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Oric(Benchmark):
-    """Constructs questions, asks a chat model, scores its answers: stages that can run alone.
+    """Constructs questions, prompts a model, scores its answers: stages that can run separately.
 
     ``build`` writes ``oric_bench.json``, ``oric_train.json`` (where wanted), ``audit.csv``,
     ``sets.parquet``, ``analyses.csv`` and ``questions.jsonl``; ``ask`` writes ``answers.jsonl``;
@@ -106,13 +106,13 @@ class Oric(Benchmark):
             what a shipped CLIP was trained on.
         crowd: groups in one box are objects.
         pope: kinds of POPE's questions to ask too, from the same annotations, or files of the
-            published ones, which are asked in the same wordings.
-        audit: ``audit.csv`` with verdicts: rejected questions are left out.
+            published ones, in the same wordings.
+        audit: ``audit.csv`` with verdicts: rejected questions are skipped.
         ablations: ORIC's construction to ask too with other samplers, see :data:`Ablation`; of
             published questions about the same images.
         form: ``plain``, ``cot``, a chain of thought, or ``both``, which are then compared.
-        prompts: of the four wordings, how many are asked.
-        second_step: ``judge``: its chat model reads replies that the parser does not match.
+        prompts: how many of the four wordings to use.
+        second_step: ``judge``: its language model reads replies that the parser does not match.
         area_of: size of a category with several objects: see :data:`AreaOf`.
         thresholds: edges of the tiers of size: sides of squares, pixels.
         bins: of the curve over ``P(object | context)``, at most.
@@ -176,7 +176,7 @@ class Oric(Benchmark):
                 "task.parser=reader reads every reply: task.second_step=judge has none left"
             )
         if self.second_step == "judge" and not _is_chat(ws.settings.get("judge")):
-            raise UserError("task.second_step=judge needs a chat model: judge=openai, for example")
+            raise UserError("task.second_step=judge needs a language model, such as judge=openai")
 
     @staticmethod
     def _check_construction(given: Mapping[str, Any]) -> None:
@@ -188,7 +188,7 @@ class Oric(Benchmark):
             )
 
     def _check_more(self) -> None:
-        """What is given beside the questions."""
+        """What is given in addition to the questions."""
         Verdicts.read(self.audit)
         drawn = [sampling_of(each) for each in self.pope]
         if twice := {each for each in drawn if drawn.count(each) > 1}:
@@ -347,7 +347,7 @@ class Oric(Benchmark):
             if not isinstance(model, ClipScores):
                 raise UserError(
                     f"image_text={other} is not a CLIP of open_clip, in whose space distances of "
-                    "images could be measured: leave it out"
+                    "images could be measured: remove it"
                 )
             clips[other] = model.clip
         where = (sets.pool.paths, sets.objects, self._clip_text, ws.features_root / "oric", rows)
@@ -380,7 +380,7 @@ class Oric(Benchmark):
     def find_answers(
         self, ws: Workspace, questions: Sequence[Question], folder: Path
     ) -> list[Answer]:
-        """Predictions of ORIC's code where they are given, else the answers of a chat model."""
+        """Predictions of ORIC's code where they are given, else the answers of a model."""
         questions, rejected = self._judged_fit(questions)
         if not self.predictions:
             return super().find_answers(ws, questions, folder)

@@ -6,7 +6,7 @@ import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,9 +21,8 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.data.sources.image_files import DECODING, FileDataset, decoding_of, load_rgb
+from ood_lab.data.sources.image_files import FileDataset, decoding_of, load_rgb
 from ood_lab.data.sources.image_lists import Listing
-from ood_lab.data.sources.pixel_decoding import is_deep
 from ood_lab.data.sources.source_settings import Given
 from ood_lab.data.transforms.few_shot import even_rows
 from ood_lab.detectors import (
@@ -37,6 +36,7 @@ from ood_lab.detectors import (
 from ood_lab.evaluation.detector_fitting import memory_limit
 from ood_lab.evaluation.id_accuracy import held_out_accuracy
 from ood_lab.evaluation.prediction.calibration import (
+    decoding_with,
     fit_and_held_out,
     fit_detectors,
     load_detectors,
@@ -54,7 +54,6 @@ from ood_lab.evaluation.prediction.table_parts import PartFiles, files_to_make
 from ood_lab.evaluation.prediction.thresholds import Thresholds
 from ood_lab.evaluation.prediction.unlabelled_images import (
     Images,
-    Listed,
     list_images,
     opened,
     tell_passed,
@@ -101,7 +100,7 @@ class Predict(Task):
     """Writes ``predictions.csv`` or parts, ``predictions.html`` and, once fitted, ``detectors/``.
 
     A fitted detector is ``detectors/<name>.safetensors``, and ``<name>.onnx`` with its network
-    where that is asked for (:func:`~ood_lab.detectors.deployment.onnx_export.save_onnx`). The table
+    where wanted (:func:`~ood_lab.detectors.deployment.onnx_export.save_onnx`). The table
     has a row per image: ``path, predicted``, for every detector ``<name>_score`` (higher = more
     OOD), ``<name>_p_value`` and ``<name>_is_ood`` (p-value ≤ alpha, or score ≥ a given threshold),
     and ``error`` (why an image could not be read). Held-out ID images are those of the val split
@@ -162,8 +161,9 @@ class Predict(Task):
         ready = load_detectors(self.detector_file, self.alpha) if self.detector_file else {}
         wanted = {name: saved.detector for name, saved in ready.items()} or ws.detectors
         thresholds.check_detectors(wanted)
+        warnings: list[str] = []
         data = None if ready else ws.data
-        decoding = decoding_of(data.splits["train"]) if data else DECODING
+        decoding = decoding_of(data.splits["train"]) if data else decoding_with(ready)
         pictures = opened(listed, decoding) if len(listed) <= self.shard_size else None
         classes = data.classes if data else next(iter(ready.values())).classes
         backbone = ws.load_backbone(classes)
@@ -177,9 +177,8 @@ class Predict(Task):
         if self.onnx:
             _check_onnx(usable, backbone)
         alpha = None if thresholds else DEFAULT_ALPHA if self.alpha is None else self.alpha
-        warnings = _range_unknown(listed) if ready else []
         if data:
-            warnings = without_training_images(data, ws.trained_on)
+            warnings += without_training_images(data, ws.trained_on)
             usable = with_enough_held_out(usable, len(data.splits["val"]), alpha, refused)
             check_sizes(usable, data, backbone.num_classes)
         bank_of: BankOf = partial(
@@ -226,7 +225,8 @@ class Predict(Task):
                 threshold_of if thresholds else None,
             )
             for name, calibrated in found.items():
-                save_detector(ws.folder / "detectors" / f"{name}.safetensors", calibrated)
+                found[name] = replace(calibrated, pixel_range=decoding.pixel_range)
+                save_detector(ws.folder / "detectors" / f"{name}.safetensors", found[name])
             return found
 
         if pictures is None:
@@ -364,21 +364,6 @@ def _at_once(
     return _NewImages(judged, readable, picture, readable.identity, pictures.passed, made_of)
 
 
-def _range_unknown(listed: Listed) -> list[str]:
-    """Warns of images of more than 8 bits, whose range a saved detector does not keep."""
-    images = listed.unopened()
-    for row in even_rows(len(images), min(COMPARED, len(images))):
-        address = images.address(int(row))
-        # An image that cannot be read has its error in the table.
-        with suppress(Exception), images.store(int(row)).open(address) as image:
-            if is_deep(image):
-                return [
-                    f"'{address}' has more than 8 bits, and task.detector_file does not keep "
-                    "data.pixel_range of the training: scores may differ; use ckpt=RUN instead."
-                ]
-    return []
-
-
 def _picture_of(images: Listing) -> LoadImage:
     return lambda _, row: load_rgb(images.address(row), images.store(row), images.decoding)
 
@@ -405,7 +390,7 @@ def _check_onnx(detectors: Mapping[str, Detector], backbone: Backbone) -> None:
     reasons = [cannot_export(detector, backbone) for detector in detectors.values()]
     known = [reason for reason in reasons if reason]
     if len(known) == len(reasons):
-        raise UserError(f"task.onnx=true: {known[0]}; leave it out, or choose detector=[knn,msp]")
+        raise UserError(f"task.onnx=true: {known[0]}; remove it, or choose detector=[knn,msp]")
 
 
 def _export(

@@ -48,11 +48,11 @@ _ONLY = "all"
 
 @dataclass(frozen=True, kw_only=True)
 class Questions(Benchmark):
-    """Asks a chat model the questions of a file, and scores its answers.
+    """Prompts a vision-language model with the questions of a file, and scores its answers.
 
     The file is a ``questions.jsonl`` (docs/lvlm.md): ``question_id, task: yes_no, image, text,
     answer``; ``pair_id`` of questions that belong together, and in ``meta`` the ``split`` and the
-    levels of shift, as far as they are known. Images lie beside it.
+    levels of shift, where known. Images are next to it.
 
     Args:
         title: what the benchmark is called.
@@ -93,7 +93,7 @@ class Questions(Benchmark):
 
     @property
     def wholes(self) -> Mapping[str, GroupMetric]:
-        """The groups, whose questions also count alone."""
+        """The groups, whose questions also count one by one."""
         return {name: GroupMetric((YES_NO,), key, alone=True) for name, key in self.groups.items()}
 
     def check(self, ws: Workspace) -> None:

@@ -75,8 +75,8 @@ class Passed:
     Attributes:
         limit: bytes that a detector's fit may take, looked at before the banks took their share.
         extraction: made the passes.
-        usable: detectors that the network can serve.
-        refused: why it cannot serve the others.
+        usable: detectors that the network supports.
+        refused: why it does not support the others.
         banks: features of the sets, by name; with ``fitted``, what is left of the evaluated ones.
         fitted: the detectors, where they were fitted before the images passed.
     """
@@ -95,7 +95,7 @@ class Score(Task):
 
     ``significance.csv`` has the tests between all pairs of detectors.
     Where the ID test set has levels or a category, rows of kind ``hierarchy``. Without any OOD set
-    there is the accuracy on ID alone, and ``scores.parquet`` holds predictions.
+    there is only the accuracy on ID, and ``scores.parquet`` holds predictions.
 
     Args:
         memory_limit_gb: bound on what a detector's fit may need; None = 80% of free memory.
@@ -104,7 +104,7 @@ class Score(Task):
             detectors are fitted on features are kept where one of them needs more than sums.
 
     Raises:
-        UserError: see the checks; a detector that refuses this backbone is left out and listed.
+        UserError: see the checks; a detector that cannot use this backbone is skipped and listed.
     """
 
     memory_limit_gb: Positive | None
@@ -200,7 +200,7 @@ class Score(Task):
         """
         manifest, accuracy, banks = ws.manifest, ws.manifest["id_accuracy"], passed.banks
         if ws.model_seed != ws.seed:
-            log.info("seed=%d draws here; the weights have seed %d", ws.seed, ws.model_seed)
+            log.info("random numbers use seed=%d; the weights have seed %d", ws.seed, ws.model_seed)
         val_labels = ws.data.splits["val"].labels
         lost, doubts = accuracy_warnings(banks, val_labels, ws.backbone, manifest)
         evaluated = ["test", *ws.data.csid_names, *ood_sets]

@@ -48,19 +48,19 @@ class SelectClasses(Task):
 
     1. Candidates are all classes, or those that a keyword finds.
     2. With ``llm``, each candidate is put to a language model; its yes keeps the class.
-    3. ``include`` and ``exclude`` have the last word, and ImageNet-1K's classes are left out.
+    3. ``include`` and ``exclude`` have the last word, and ImageNet-1K's classes are skipped.
     4. With ``images`` (``DIR/<wnid>/<image>``) the images of the chosen classes are listed; with
        ``detector`` only those whose main box of the label scores at least ``threshold`` and covers
        at least ``min_share`` of the image.
 
-    Answers and boxes are kept in ``out`` as they come: the same command goes on, and other
+    Answers and boxes are kept in ``out`` as they come: the same command resumes, and other
     thresholds cost nothing.
 
     Args:
         out: folder of the results; kept between runs.
         concept: what the classes should have to do with, in words.
         keywords: see :func:`~ood_lab.synthesis.select_by_keyword`.
-        include, exclude: wnids or names of classes that are taken, or not, whatever is said.
+        include, exclude: wnids or names of classes that are always taken, or never.
         exclude_words: words that rule a class out, matched like ``keywords``.
         keep_imagenet1k: leave ImageNet-1K's classes in.
         llm: folder of a causal language model.

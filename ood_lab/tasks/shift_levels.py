@@ -111,7 +111,7 @@ def with_sources(pool: pd.DataFrame, data: OODDataModule, cache: str) -> pd.Data
 
 
 def _contents(paths: pd.Series, data: OODDataModule, cache: str) -> list[str]:
-    """The hashes of images by address, which may lie in any store of the data."""
+    """The hashes of images by address, which may be in any store of the data."""
     wanted = set(paths)
     known: dict[str, str] = {}
     for images in data.splits.values():
@@ -127,7 +127,7 @@ def _contents(paths: pd.Series, data: OODDataModule, cache: str) -> list[str]:
 def write_division(folder: Path, pool: pd.DataFrame, counts: np.ndarray, edges: Edges) -> None:
     """Writes the table of levels, the edges, the counts and one list per cell.
 
-    Images that are made when they are asked for have no file, and are not listed.
+    Images that are made on access have no file, and are not listed.
     """
     write_table(pool, folder / "levels.parquet")
     save_edges(folder / "level_edges.json", edges)

@@ -1,4 +1,4 @@
-"""How far the data is from ID, in meaning and in looks, and which detector notices: one page."""
+"""Semantic and covariate shift of the data from ID, and the detectors that detect it."""
 
 from __future__ import annotations
 
@@ -70,17 +70,17 @@ _K = 10
 class ShiftReport(Score):
     """Measures and divides the OOD sets, then scores every detector on sets and levels.
 
-    ``shift_scores.parquet`` and the rows of kind ``shift`` in ``results.*`` say how far every image
-    and set is from ID train; ``levels.parquet`` and ``cells/`` which level it has, see
-    :class:`~ood_lab.tasks.shift_levels.ShiftLevels`. ``report.html`` begins with the answer.
+    ``shift_scores.parquet`` and the rows of kind ``shift`` in ``results.*`` have the shift of
+    every image and set from ID train; ``levels.parquet`` and ``cells/`` which level it has, see
+    :class:`~ood_lab.tasks.shift_levels.ShiftLevels`. ``report.html`` begins with the summary.
 
     Args:
         distance: what measures, see the YAML file.
         laid: folder with the matrices; None = see the YAML file.
         k: neighbour; None = that of the matrix.
         levels: of each axis; None = as many as the images allow.
-        training: of the matrices, where the CLIP comes without.
-        question: that ``lvlm=...`` is asked about every image; ``{classes}`` = the ID classes.
+        training: of the matrices, for a CLIP without them.
+        question: the prompt of ``lvlm=...`` about every image; ``{classes}`` = the ID classes.
         accept_failed: images about which there is no answer count as undecided; else the run is
             not finished, and the same command asks again.
 
@@ -98,11 +98,11 @@ class ShiftReport(Score):
     accept_failed: bool
 
     def check(self, ws: Workspace) -> None:
-        """Raises :class:`UserError` where CLIP, chat model and data clash; see the scoring too."""
+        """Raises :class:`UserError` where CLIP, VLM and data clash; see the scoring too."""
         if not self.keep_features:
             raise UserError(
-                "task.keep_features=false: the distance of an image compares its features with all "
-                "of ID train, so that they are kept: leave it out, or take task=score"
+                "task.keep_features=false is not supported by task=shift_report, which needs all "
+                "training features. Remove it, or skip the shift with task=score"
             )
         if self.distance == "clip" and (said := foreign(ws.clip, ws.data)):
             raise UserError(f"task.distance=clip: {said}")
@@ -166,7 +166,7 @@ class ShiftReport(Score):
     def _by_clip(self, ws: Workspace) -> Distances | None:
         folder = self._matrices(ws)
         names = ["train", "test", *ws.data.ood_names]
-        log.info("the CLIP '%s' measures how far the images are", ws.clip.name)
+        log.info("the CLIP '%s' measures the shift of the images", ws.clip.name)
         made = [corrupted_test(ws.data.splits["test"])]
         where = ws.data, ws.extractor, ws.features_root
         features = clip_features(*where, ws.clip, names, ws.stages, made)

@@ -1,4 +1,4 @@
-"""How far every image is from the ID set, in meaning and in looks."""
+"""Semantic and covariate shift of every image from the ID set."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Measured:
-    """How far every image is from ID train.
+    """The shift of every image from ID train.
 
     Attributes:
         degrees: one row per image: ``dataset, index, path, label``, ``semantic`` and ``covariate``
@@ -93,7 +93,7 @@ class ShiftScores(Task):
                 )
 
     def measured(self, ws: Workspace) -> Measured | None:
-        """Writes how far the images of every set are from ID train.
+        """Writes the shift of the images of every set from ID train.
 
         Where a set brings known levels along, ``agreement.csv`` says how well the degrees rank
         them. ``D_sem`` and ``D_cov`` of an image are the cosine distances of the semantic and
@@ -146,7 +146,7 @@ class ShiftScores(Task):
             told += agreement_sentences(known, SPLIT)
         if doubt := foreign(ws.clip, data):
             ws.manifest["warnings"] = [*ws.manifest.get("warnings", []), doubt]
-            told = [f"How far the sets are is not known: {doubt}"]
+            told = [f"The shift of the sets is not known: {doubt}"]
         blocks = [*(Text(sentence, "answer") for sentence in told), *blocks]
         log.info("every image: %s", folder / "shift_scores.parquet")
         return Measured(degrees, summary, blocks, results)

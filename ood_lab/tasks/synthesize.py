@@ -48,7 +48,7 @@ class Synthesize(Task):
     2. Their shift degrees are measured from CLIP's text features to the ID images, see
        :func:`~ood_lab.synthesis.measure_prompts`, and divided by edges of their own.
     3. ``per_cell`` prompts of each cell are drawn and the plan is written.
-    4. What has no image yet is generated. A stopped run goes on with the same command.
+    4. What has no image yet is generated. The same command resumes a stopped run.
 
     ``data.ood.syn=<out>/manifest.csv`` evaluates detectors over the levels.
 
@@ -203,8 +203,8 @@ def _finish(
         },
         "Versions": package_versions(_PACKAGES),
         "Licence": {"pipeline": terms, "images": "as the pipeline's licence allows"},
-        "Intended use": "Measuring how out-of-distribution detectors react to graded shift from "
-        "the ID images named above. The levels are those of the prompts: an image may show "
+        "Intended use": "Measuring how out-of-distribution detectors react to controlled shift "
+        "from the ID images named above. The levels are those of the prompts: an image may show "
         "something else than its prompt asks for. Not for training models of the world, nor for "
         "any statement about the labels.",
         "How to use it": "`data=folder data.ood.syn=manifest.csv` with this folder's path.",

@@ -54,7 +54,7 @@ class Transfer(Task):
     Every content image is repainted with the material of ``per_content`` exemplars, see
     :class:`~ood_lab.synthesis.MaterialTransfer`. **Exemplars are ID test images**, and none may be
     among the training or validation images (by the sha256 of its file): a detector must not have
-    seen its material. A copy that was saved anew has another sha256 and is not found out.
+    seen its material. A copy that was saved again has another sha256 and is not detected.
 
     Args:
         out: folder of the images; kept between runs.
@@ -218,7 +218,7 @@ def _finish(
         "What it is": {
             "images": f"{len(made):,}",
             "content images": f"{made['content'].nunique():,}",
-            "exemplars": f"{made['exemplar'].nunique():,}, ID test images alone",
+            "exemplars": f"{made['exemplar'].nunique():,}, only ID test images",
             "withheld by the pipeline": len(withheld),
         },
         "How it was made": {

@@ -42,8 +42,8 @@ class TuneGrpo(Task):
 
     Args:
         export: folder of the model; None = ``model`` in the run folder.
-        held_out: ``questions.jsonl`` of ``task=oric``; its ORIC questions are asked before and
-            after. None = nothing is measured.
+        held_out: ``questions.jsonl`` of ``task=oric``; its ORIC questions are answered before
+            and after. None = nothing is measured.
     """
 
     export: str | None

@@ -35,7 +35,7 @@ class TuneVlm(Task):
 
     Args:
         export: folder of the model; None = ``model`` in the run folder.
-        scenes: builtin test scenes that it is asked about; 0 = none.
+        scenes: builtin test scenes of its questions; 0 = none.
     """
 
     export: str | None
@@ -46,7 +46,7 @@ class TuneVlm(Task):
         self._parts(ws)
 
     def run(self, ws: Workspace) -> pd.DataFrame | None:
-        """Returns shares of right answers with their intervals; None where none was asked."""
+        """Returns rates of right answers with their intervals; None without questions."""
         module, data = self._parts(ws)
         trainer = ws.trainer
         if data.val is None:  # nothing tells the best epoch, so that it is the last one

@@ -25,7 +25,7 @@ class WandbDashboard(Task):
         title: of both.
 
     Raises:
-        UserError: wandb-workspaces is missing, W&B refuses the account, no finished run is found,
+        UserError: wandb-workspaces is missing, W&B rejects the account, no finished run is found,
             or none has scored a detector.
     """
 

@@ -407,3 +407,7 @@ def test_scores_for_a_calibration_are_one_number_an_image(banks):
             of(detector, wrong, alpha, **facts)
     with pytest.raises(UserError, match="NaN"):
         calibrated.is_ood([float("nan")])
+    with pytest.raises(UserError, match="list of different class names"):
+        of(detector, scores, 0.05, **facts | {"classes": "abc"})
+    with pytest.raises(UserError, match="with 1 class names, the network has 3 outputs"):
+        of(detector, scores, 0.05, **facts | {"classes": ["a"]}).score(banks["test"])

@@ -100,11 +100,11 @@ def test_the_quickstart_is_hashed_as_ever():
 
 SAID = {
     ("train", "model=nts"): "conf/recipe/model/nts_builtin.yaml (preset=builtin)",
-    ("train", "model=nts", "data=folder"): "conf/model/nts.yaml as it is (preset=official)",
+    ("train", "model=nts", "data=folder"): "conf/model/nts.yaml unchanged (preset=official)",
     ("train", "model=sps", "preset=shiftedbronzes"): (
-        "conf/model/sps.yaml as it is (preset=shiftedbronzes)"
+        "conf/model/sps.yaml unchanged (preset=shiftedbronzes)"
     ),
-    ("train",): "conf/model/resnet10s.yaml as it is (preset=builtin)",
+    ("train",): "conf/model/resnet10s.yaml unchanged (preset=builtin)",
     ("eval", "prompt=gl_mcm"): "conf/recipe/prompt/gl_mcm_builtin.yaml (preset=builtin)",
     ("eval", "task=compare"): None,
 }
@@ -142,7 +142,7 @@ def test_an_evaluation_takes_the_preset_of_its_run_over(run, more):
     assert (cfg.model.name, cfg.model.trunk) == ("nts", "resnet50.tv_in1k")
     assert cfg.model.backbone.input_size == 448
     said = recipe_of(cfg, [f"ckpt={run}", *more])
-    assert said == ("conf/model/nts.yaml as it is (preset=official)" if more else f"that of {run}")
+    assert said == ("conf/model/nts.yaml unchanged (preset=official)" if more else f"that of {run}")
 
 
 def test_but_not_where_the_line_chooses_data_or_preset(run):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ood_lab.evaluation.id_accuracy import accuracy_warnings, check_id_accuracy
+from ood_lab.evaluation.id_accuracy import accuracy_warnings, check_id_accuracy, other_order
 from ood_lab.features.bank import FeatureBank
 from ood_lab.models import Backbone
 
@@ -45,6 +45,44 @@ def test_equal_classes_are_counted_as_such():
     assert "33.3%, no better than chance (33.3% of 3 classes)" in warning
 
 
+@pytest.mark.parametrize(
+    ("order", "said"),
+    [
+        ([1, 2, 0], "with every label 1 higher the accuracy is 95.0%"),
+        ([2, 0, 1], "with every label 1 lower the accuracy is 95.0%"),
+        ([1, 0, 2], "another order the accuracy is 97.3% ('cat' is output 1, 'dog' is output 0)"),
+        ([0, 1, 2], None),
+    ],
+)
+def test_an_order_of_the_classes_that_explains_it_is_named(order, said):
+    labels = [0, 1, 2] * 100
+    answers = [order[label] for label in labels]
+    answers[:15] = [labels[i] for i in range(15)]  # not all fit
+    lost, warnings = asked((labels, answers), **TRAINED)
+    assert lost == (said is not None)
+    if said:
+        assert said in warnings[0]
+        assert "train longer" not in warnings[0]
+
+
+def test_a_permutation_is_named_and_not_read_into_chance():
+    generator = torch.Generator().manual_seed(0)
+    names = [f"c{i}" for i in range(8)]
+    labels = torch.arange(400) % 8
+    outputs = torch.tensor([3, 0, 1, 2, 7, 4, 5, 6])  # two circles: no offset
+    for answers, found in [
+        (outputs[labels], True),
+        (torch.randint(8, (400,), generator=generator), False),
+        (torch.zeros(400, dtype=torch.long), False),
+    ]:
+        logits = torch.nn.functional.one_hot(answers, 8).float()
+        bank = FeatureBank(logits, logits, labels, torch.arange(400), torch.eye(8), torch.zeros(8))
+        said = other_order(bank, names)
+        assert (said is not None) == found
+        if said:
+            assert "100.0% ('c0' is output 3, 'c1' is output 0, 'c2' is output 1 and 5" in said
+
+
 def test_nearly_one_class_is_told_above_chance_too():
     """Of 3,000 images one in 25 is another class, and rightly so: above chance by 4 points."""
     labels = [0] * 1000 + [1] * 1000 + [2] * 1000
@@ -68,7 +106,8 @@ def test_right_on_val_and_at_chance_on_test_means_other_labels(noted):
     assert "the labels of the test set are not those of train and val" in warning
     assert "train longer" not in warning
     # Where the network has not learnt anything on val either, its training is the cause.
-    (warning,) = asked((right, wrong), val_accuracy=0.34, **TRAINED)[1]
+    at_random = [0, 1, 2, 1, 2, 0, 2, 0, 1] * 14
+    (warning,) = asked(([0, 1, 2] * 42, at_random), val_accuracy=0.34, **TRAINED)[1]
     assert "train longer" in warning
 
 

@@ -26,6 +26,7 @@ class Net(nn.Module):
 
 
 RAW, EMA = (net.state_dict() for net in (Net(), Net()))
+LIST = [EMA[name] for name, _ in Net().named_parameters()]
 
 
 def named(prefix, tensors):
@@ -60,6 +61,12 @@ LAYOUTS = {
     "mmengine": ({"meta": {"mmengine_version": "0.10"}, "state_dict": EMA,
                   "ema_state_dict": {"steps": torch.tensor(9)} | named("module.", RAW)},
                  "ema_state_dict"),
+    "torch_ema": ({"model": RAW, "ema": {"decay": 0.9, "shadow_params": LIST}}, "model"),
+    "shadow_params": ({"model": RAW, "shadow_params": LIST, "collected_params": None}, "model"),
+    "nemo": ({"state_dict": RAW, "optimizer_states": [{"ema": LIST, "opt": {"state": {}}}]},
+             "state_dict"),
+    "asgd": ({"model": RAW, "optimizer": {"param_groups": [], "state": {
+        i: {"step": 3, "ax": value} for i, value in enumerate(LIST)}}}, "model"),
 }  # fmt: skip
 
 

@@ -139,7 +139,7 @@ def test_a_unit_that_may_be_nothing_gives_ratios():
     test, mine = rng.gamma(4, 1, 60), {"mine": sample(rng.gamma(4, 3, 60))}
     flat = rng.permutation(test)
     for ruler, words in (
-        (classes_ruler(test, flat), "a class that is left out is not significantly farther"),
+        (classes_ruler(test, flat), "a held-out class is not significantly more shifted"),
         (severity_ruler(test, [flat] * 5), "corruption of severity 5 does not move"),
         (Ruler(CLASS_UNITS, "semantic", [sample(test)], "one class"), "one class"),
     ):

@@ -124,7 +124,7 @@ def test_refused_jobs_are_one_error_that_says_what_there_is(slurm, tmp_path, ask
     printed, errors = slurm.sweep("train.py", *line).ended(status=1)
     assert printed == ""
     (error,) = errors.splitlines()
-    assert error.startswith(f"error: SLURM refused the jobs ({said}; ")
+    assert error.startswith(f"error: SLURM rejected the jobs ({said}; ")
     assert "cpu (2 nodes, each 4 CPUs, 7 GB, no GPUs)" in error
     assert "hydra.launcher.partition" in error
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,8 @@ from timm.data import create_transform
 import ood_lab
 from ood_lab.builtin.vessels.datamodule import VesselsDataModule
 from ood_lab.common.errors import UserError
+from ood_lab.detectors import load_detector, save_detector
+from ood_lab.evaluation.prediction.calibration import decoding_with, load_detectors
 from ood_lab.evaluation.prediction.unlabelled_images import read_images
 from ood_lab.metrics import wilson_interval
 from ood_lab.models import saved_entry
@@ -174,17 +177,25 @@ def test_saved_detectors_need_no_id_images(fitted, predict, pictures):
     assert not (again / "detectors").exists()
 
 
-def test_deep_images_are_warned_of_with_a_saved_detector(
-    fitted, predict, pictures, tmp_path, capsys
-):
-    """The file does not keep the range that the training's images of 12 or 16 bits had."""
+def test_a_saved_detector_keeps_the_range_of_deep_images(fitted, predict, tmp_path):
+    """A 12-bit image scores as its 8-bit version does where the training had 12 bits."""
     pixels = np.random.default_rng(0).integers(0, 4096, size=(32, 32)).astype(np.uint16)
     Image.fromarray(pixels).save(tmp_path / "deep.png")
-    saved = f"task.detector_file={fitted}/detectors/knn.safetensors"
-    predict(f"task.images={tmp_path}/deep.png", saved, *NO_DATA)
-    assert "does not keep data.pixel_range" in " ".join(capsys.readouterr().out.split())
-    predict(f"task.images={pictures}/second", saved, *NO_DATA)
-    assert "pixel_range" not in capsys.readouterr().out
+    plain = (pixels * (255 / 4095)).round().astype(np.uint8)
+    Image.fromarray(plain).save(tmp_path / "plain.png")
+    saved = load_detector(fitted / "detectors/knn.safetensors")
+    assert saved.pixel_range is None
+    save_detector(tmp_path / "knn.safetensors", replace(saved, pixel_range=(0.0, 4095.0)))
+    assert load_detector(tmp_path / "knn.safetensors").pixel_range == (0.0, 4095.0)
+    for detector, same in ((tmp_path, True), (fitted / "detectors", False)):
+        file = f"task.detector_file={detector}/knn.safetensors"
+        scores = table(predict(f"task.images={tmp_path}/*.png", file, *NO_DATA))["knn_score"]
+        assert (abs(scores[0] - scores[1]) < 1e-9) == same
+    save_detector(tmp_path / "klm.safetensors", load_detector(fitted / "detectors/klm.safetensors"))
+    with pytest.raises(UserError, match="different ranges of pixel values"):
+        decoding_with(
+            load_detectors([str(tmp_path / f"{n}.safetensors") for n in ("knn", "klm")], None)
+        )
 
 
 def test_an_exported_detector_gives_the_scores_of_the_table(fitted, predict, pictures, trained):

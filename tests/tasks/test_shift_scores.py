@@ -54,7 +54,7 @@ def test_the_shipped_clip_says_what_it_does_not_know(tmp_path, capsys):
     assert doubt in kept
     assert doubt in (folder / "log.txt").read_text().replace("\n", " ")
     (first, *_) = json.loads((folder / "summary.json").read_text())["shift"]
-    assert first["text"].startswith("How far the sets are is not known: the CLIP 'tiny' knows only")
+    assert first["text"].startswith("The shift of the sets is not known: the CLIP 'tiny' knows")
 
 
 def test_the_answer_comes_first_and_holds_the_numbers_of_the_results(tmp_path):

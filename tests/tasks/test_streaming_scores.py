@@ -144,7 +144,7 @@ def test_two_processes_give_the_same_rows(run, detectors):
 def test_distances_need_features(run, capsys):
     with pytest.raises(AssertionError):
         run("far", "task=shift_report", "task.keep_features=false")
-    assert "task.keep_features=false: the distance" in capsys.readouterr().err
+    assert "task.keep_features=false is not supported" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ class CaptionedScenes(ScenesDataset):
     """Scenes with a ``caption`` that names one of their things.
 
     As people's captions do, it names large things more often: with a chance in proportion to the
-    visible area, drawn anew each time row ``i`` is asked for.
+    visible area, sampled at each access to row ``i``.
     """
 
     def __init__(self, name: str, n: int, seed: int, size: int) -> None:

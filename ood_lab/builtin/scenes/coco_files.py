@@ -26,7 +26,7 @@ INSTANCES, IMAGES = "instances.json", "images"
 
 
 def write_coco(data: RenderedScenes, folder: str | os.PathLike[str]) -> Path:
-    """Writes ``instances.json`` and ``images/<row>.png``; a folder that holds them is left alone.
+    """Writes ``instances.json`` and ``images/<row>.png``; a folder that holds them is kept.
 
     The format is that of COCO's instances: categories are all things that can be drawn, numbered
     from 1 in the order of ``THINGS``; ``bbox``, ``area`` and ``segmentation`` (compressed RLE) are
@@ -35,7 +35,7 @@ def write_coco(data: RenderedScenes, folder: str | os.PathLike[str]) -> Path:
     ``covariate_level`` and ``attributes`` (``place``, ``style``); ``info.identity`` is that of the
     data set.
 
-    The folder appears when it is complete: everything is written beside it first.
+    The folder appears when it is complete: everything is written next to it first.
 
     Args:
         data: the scenes.

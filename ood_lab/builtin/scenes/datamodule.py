@@ -11,7 +11,7 @@ from ood_lab.data.dataset import ImageDataset
 
 
 class ScenesDataModule(OODDataModule):
-    """Procedural data, no files: the images depend on the arguments alone. The class is the place.
+    """Procedural data, no files: the images depend only on the arguments. The class is the place.
 
     OOD sets are the kinds of ``SHIFTS``, between which no order of shift is claimed, then
     ``grid``, which carries levels.

@@ -49,8 +49,8 @@ class RenderedScenes(ImageDataset):
     """Scenes drawn and rendered on demand, kept (27 KiB each at 96 pixels) if wished.
 
     The table has ``place``, ``style`` and the levels of every row; which objects there are is
-    drawn when row ``i`` is first asked for (:meth:`scene`, :meth:`objects`), from
-    ``(seed, index, name)`` alone. ``identity`` covers the renderer's version, the name, the seed,
+    sampled at the first access to row ``i`` (:meth:`scene`, :meth:`objects`), only
+    from ``(seed, index, name)``. ``identity`` covers the renderer's version, the name, the seed,
     the size and the table.
 
     Args:

@@ -79,7 +79,7 @@ class SceneRenderer:
     def check(self) -> None:
         """Raises a UserError where no style is given; nothing else is needed."""
         if not self.styles:
-            raise UserError("generator.styles=[] draws no image: give one, such as [photo]")
+            raise UserError("generator.styles=[] gives no image: add a style, such as [photo]")
 
     def drawable(self, graph: nx.Graph) -> nx.Graph:
         """Things and places that can be drawn, with the attributes that can be seen."""

@@ -96,7 +96,7 @@ class Layout:
 
         Args:
             look: the object.
-            must: it shrinks until it fits; else it is left out where there is no room.
+            must: it shrinks until it fits; else it is skipped where there is no room.
 
         Returns:
             Whether it stands in the scene.

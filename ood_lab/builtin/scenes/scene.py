@@ -96,8 +96,8 @@ class Scene:
     def attributes(self, item: Item) -> dict[str, str]:
         """What this picture shows of an object: ``colour``, and ``state`` or ``action``.
 
-        Left out where the style hides it: no colour in a drawing, and no state that differs in
-        colour alone.
+        Left out where the style hides it: no colour in a drawing, and no state that differs only
+        in colour.
         """
         thing, style = THINGS[item.look.thing], STYLES[self.style]
         shown = {}

@@ -35,7 +35,7 @@ class ObjectRequest:
 
 
 def check_size(size: int) -> None:
-    """Refuses sizes that no style can paint.
+    """Rejects sizes that no style can paint.
 
     Raises:
         UserError: not a multiple of 4 from 64 to 256.
@@ -49,7 +49,7 @@ def check_size(size: int) -> None:
 def check_scene(
     place: str | None, style: str, semantic_level: int, objects: tuple[int, int]
 ) -> None:
-    """Refuses names and numbers that no scene can have.
+    """Rejects names and numbers that no scene can have.
 
     Raises:
         UserError: an unknown place or style, a level or number of objects out of range.
@@ -67,7 +67,7 @@ def check_scene(
 
 
 def check_wishes(wanted: Sequence[ObjectRequest], size: int) -> None:
-    """Refuses wishes that cannot be drawn in an image of ``size`` pixels.
+    """Rejects wishes that cannot be drawn in an image of ``size`` pixels.
 
     Raises:
         UserError: more than a scene holds; an unknown thing, colour or state, or a length out of

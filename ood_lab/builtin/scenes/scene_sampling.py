@@ -44,7 +44,7 @@ def sample_scene(
     The objects are the wanted ones, then one or more of the semantic level, then some that the
     place's prior expects. Sizes are log-uniform from 5 pixels to half the image. No object is
     hidden by more than 35% (see :class:`~ood_lab.builtin.scenes.layout.Layout`); of those that
-    were not asked for, the ones that find no room are left out, down to two.
+    were not asked for, the ones that find no room are skipped, down to two.
 
     A wanted object stands in the scene whatever its own level, so that ``semantic_level`` of the
     scene may come out higher; where the wanted ones are all, it is theirs. One that finds no room

@@ -1,4 +1,4 @@
-"""Semantic levels: how far an object is from what is expected in a place."""
+"""Semantic levels: the distance of an object from those that are expected in a place."""
 
 from __future__ import annotations
 

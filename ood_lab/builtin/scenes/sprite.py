@@ -1,4 +1,4 @@
-"""One object alone: everything that says how it looks, and its pixels."""
+"""A single object: everything that says how it looks, and its pixels."""
 
 from __future__ import annotations
 

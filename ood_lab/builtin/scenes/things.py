@@ -21,7 +21,7 @@ class States:
     Attributes:
         words: the two, adjectives (``open``) or, for an action, bare verbs (``wave``).
         kind: name of the attribute, ``state`` or ``action``.
-        by_colour: the states differ in colour alone, so that no drawing shows them.
+        by_colour: the states differ only in colour, so that no drawing shows them.
         spots: where a thing in one of them belongs, if not where the thing does.
         colourless: the one in which a thing shows nothing of its colour.
     """

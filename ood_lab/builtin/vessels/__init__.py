@@ -1,4 +1,4 @@
-"""Builtin procedural data: bronze ding and gui, and graded shifts away from them.
+"""Builtin procedural data: bronze ding and gui, and controlled shifts away from them.
 
 Everything is drawn with numpy from ``(seed, index)``: no files, no downloads, the same images for
 any number of workers. Semantic levels (0 ding and gui, 1 similar vessels, 2 containers, 3 tools,

@@ -28,7 +28,7 @@ Images = Annotated[
 
 
 class VesselsDataModule(OODDataModule):
-    """Procedural data, no files: the images depend on the arguments alone.
+    """Procedural data, no files: the images depend only on the arguments.
 
     OOD sets are the five kinds of ``SHIFTS``, by default in that declared order of shift, then
     ``grid``, which carries levels and has no place in the order.

@@ -19,7 +19,7 @@ from ood_lab.data.sources.pixel_cache import KeptImages
 
 
 def check_counts(dataset: str, **counts: int) -> None:
-    """Refuses numbers that no data set can have.
+    """Rejects numbers that no data set can have.
 
     Raises:
         UserError: a count is below 1, or the seed below 0.
@@ -33,13 +33,13 @@ def check_counts(dataset: str, **counts: int) -> None:
 class SceneDataset(ImageDataset):
     """Images rendered on demand and kept (12 KiB each) after their first use, see ``KeptImages``.
 
-    Pixels depend on ``(seed, index, stream)`` alone. ``identity`` covers the renderer's version,
+    Pixels depend only on ``(seed, index, stream)``. ``identity`` covers the renderer's version,
     the stream, the seed, and every drawn parameter and label of every scene.
 
     Args:
         name: see ``ImageDataset``.
         scenes: one per image.
-        columns: table columns besides ``path``, ``noun``, ``style`` and ``caption``.
+        columns: table columns in addition to ``path``, ``noun``, ``style`` and ``caption``.
         classes: see ``ImageDataset``.
         seed: base seed.
         stream: name of the random stream, different for every data set of an experiment.

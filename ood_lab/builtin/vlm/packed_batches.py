@@ -15,13 +15,13 @@ class Packed:
     """Batches of one image a row, behind which its conversations follow, unseen by each other.
 
     Every conversation continues the image: its positions start behind it, and attention is masked
-    by block. What a model sees is what it sees when it is asked once; the image is paid for once.
+    by block. A model sees the same as for one question; the image is paid for once.
     For models with rotary positions of one dimension whose prompts start with the image.
 
     Args:
         processor: of the model, with ``image_token``.
         image_tokens: visual tokens of an image.
-        targets: of the examples of a batch, for a loss beside that of the words.
+        targets: of the examples of a batch, for a loss in addition to that of the words.
     """
 
     def __init__(

@@ -35,8 +35,8 @@ WORDS = tuple(
 class SceneChats(Dataset[Example]):
     """Scenes with questions.
 
-    Row ``i`` is asked for one thing that is there and one that is not; ``(i, draw)`` for whatever
-    the draw says, and half of the time mirrored: training sees others in every epoch.
+    Row ``i`` has questions about a thing that is there and one that is not; ``(i, draw)`` those
+    of the draw, and half of the time mirrored: training sees others in every epoch.
 
     Args:
         split: name of the random stream: ``train`` or ``val``.

@@ -133,7 +133,7 @@ class TinyVlmTuning(VlmTuning):
         return self.tower_epochs <= self.current_epoch < self.tower_epochs + self.join_epochs
 
     def _resting(self) -> list[nn.Parameter]:
-        """Parameters that this epoch leaves as they are."""
+        """Parameters that this epoch does not change."""
         inner = self.model.model
         first = list(inner.multi_modal_projector.linear_1.parameters())
         if self._joins:

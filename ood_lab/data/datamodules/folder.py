@@ -6,11 +6,9 @@ import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 import pandas as pd
 from lightning.pytorch.utilities import rank_zero_only
 
@@ -27,10 +25,8 @@ from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.datamodules.label_hierarchy import add_levels, complete_levels, read_hierarchy
 from ood_lab.data.datamodules.splits import ID_SPLITS, default_shares, stratified_split
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.data.sources.image_files import FileDataset, pixel_values
-from ood_lab.data.sources.image_stores import Store
+from ood_lab.data.sources.image_files import FileDataset, PixelRange, found_decoding
 from ood_lab.data.sources.label_names import align_attributes, encode_names
-from ood_lab.data.sources.pixel_decoding import Decoding, range_of
 from ood_lab.data.sources.reading_warnings import ReadingWarning
 from ood_lab.data.sources.source_settings import Given, Listed, Source, source_of
 from ood_lab.data.transforms.few_shot import ALL
@@ -40,8 +36,6 @@ log = logging.getLogger(__name__)
 #: Names of sets become names of files.
 _NAME = re.compile(r"[^\W_][\w .,+()-]*|_[\w .,+()-]+")
 _LONGEST = 100
-#: Training images in which the range of pixel values is looked for.
-_SAMPLE = 64
 
 
 class FolderDataModule(OODDataModule):
@@ -83,7 +77,7 @@ class FolderDataModule(OODDataModule):
         root: str | os.PathLike[str] | None = None,
         split: Sequence[float] | None = None,
         split_seed: Seed = 0,
-        pixel_range: Literal["auto", "percentile"] | Sequence[float] = "auto",
+        pixel_range: PixelRange = "auto",
         max_megapixels: float = 250,
         **options: Any,
     ) -> None:
@@ -100,9 +94,7 @@ class FolderDataModule(OODDataModule):
         self.hierarchy = hierarchy
         self.split = None if split is None else list(split)
         self.split_seed = split_seed
-        if not max_megapixels > 0:
-            raise UserError(f"data.max_megapixels={max_megapixels}: give a number above 0")
-        self.pixel_range, self.decoding = pixel_range, Decoding(max_megapixels=max_megapixels)
+        self.pixel_range, self.max_megapixels = pixel_range, max_megapixels
 
     @property
     def sources(self) -> dict[str, Path]:
@@ -142,7 +134,11 @@ class FolderDataModule(OODDataModule):
         if self.left_out:
             sets = ", ".join(self.left_out)
             self._note(f"csID sets left out: {sets}; data.full_spectrum=true takes them in")
-        self.decoding = self._decoding(tables["train"], stores["train"])
+        paths = tables["train"]["path"].tolist()
+        settings = (self.pixel_range, self.max_megapixels, self.checking.cache_dir)
+        decoding, text = found_decoding(paths, stores["train"], *settings)
+        if text:
+            self.remark(ReadingWarning(text, doubtful=self.pixel_range == "auto"))
         return {
             name: FileDataset(
                 name,
@@ -152,20 +148,10 @@ class FolderDataModule(OODDataModule):
                 self.checking.cache_dir,
                 names,
                 stores.get(name, stores["train"]),  # of which val and test may be a part
-                self.decoding,
+                decoding,
             )
             for name, table in (tables | outside).items()
         }
-
-    def _decoding(self, train: pd.DataFrame, store: Store) -> Decoding:
-        """The decoding with the range of pixel values, found on a sample of train."""
-        rows = np.unique(np.linspace(0, len(train) - 1, _SAMPLE).astype(int))
-        paths = train["path"].iloc[rows].tolist()
-        values = pixel_values(paths, store, self.decoding, self.checking.cache_dir)
-        pixel_range, text = range_of(values, self.pixel_range)
-        if text:
-            self.remark(ReadingWarning(text, doubtful=self.pixel_range == "auto"))
-        return replace(self.decoding, pixel_range=pixel_range)
 
     def _add_levels(
         self, tables: dict[str, pd.DataFrame], classes: list[str], names: dict[str, list[str]]

@@ -18,8 +18,10 @@ from ood_lab.data.datamodules.label_hierarchy import add_levels
 from ood_lab.data.datamodules.splits import stratified_split
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.sources.folders import instead, read_folder
-from ood_lab.data.sources.image_files import FileDataset
+from ood_lab.data.sources.image_files import FileDataset, PixelRange, found_decoding
+from ood_lab.data.sources.image_stores import FILES
 from ood_lab.data.sources.label_names import encode_names
+from ood_lab.data.sources.reading_warnings import ReadingWarning
 from ood_lab.data.sources.shiftedbronzes_tables import (
     COLOUR,
     read_annotations,
@@ -48,6 +50,9 @@ class BronzesDataModule(OODDataModule):
             (``<run>/splits``), which is then the split; None = a split is made.
         name: of the data, for folders and tables.
         shift_order: of the OOD sets, for DAD; None = the order of ``ood``.
+        pixel_range: values that become black and white in images of more than 8 bits, see
+            :func:`~ood_lab.data.sources.pixel_decoding.range_of`; one pair for all sets.
+        max_megapixels: larger images are read reduced where their format can be, else rejected.
         options: see :class:`OODDataModule`.
     """
 
@@ -61,6 +66,8 @@ class BronzesDataModule(OODDataModule):
         splits: str | os.PathLike[str] | None = None,
         name: str = "shiftedbronzes",
         shift_order: Sequence[str] | None = None,
+        pixel_range: PixelRange = "auto",
+        max_megapixels: float = 250,
         **options: Any,
     ) -> None:
         self.root = Path(os.path.abspath(Path(root).expanduser()))
@@ -74,6 +81,7 @@ class BronzesDataModule(OODDataModule):
         self.periods = periods
         self.split = list(split)
         self.split_seed = split_seed
+        self.pixel_range, self.max_megapixels = pixel_range, max_megapixels
         self.given_splits = Path(splits) if splits else None
 
     @property
@@ -97,6 +105,10 @@ class BronzesDataModule(OODDataModule):
         outside = {name: self._outside(name, annotated) for name in self.folders}
         classes, names = self._encode(colour, outside)
         tables = self._divide(colour)
+        settings = (self.pixel_range, self.max_megapixels, self.checking.cache_dir)
+        decoding, text = found_decoding(tables["train"]["path"].tolist(), FILES, *settings)
+        if text:
+            self.remark(ReadingWarning(text, doubtful=self.pixel_range == "auto"))
         return {
             name: FileDataset(
                 name,
@@ -105,6 +117,7 @@ class BronzesDataModule(OODDataModule):
                 self.checking.identify,
                 self.checking.cache_dir,
                 names,
+                decoding=decoding,
             )
             for name, table in (tables | outside).items()
         }

@@ -19,12 +19,23 @@ from ood_lab.data.sources.file_facts import Facts, content_hashes, file_facts
 from ood_lab.data.sources.image_formats import register_formats
 from ood_lab.data.sources.image_stores import FILES, Store
 from ood_lab.data.sources.label_names import label_columns
-from ood_lab.data.sources.pixel_decoding import PERCENTILES, TOP, Decoding, is_deep
+from ood_lab.data.sources.pixel_decoding import (
+    PERCENTILES,
+    TOP,
+    Decoding,
+    deep_colour,
+    is_deep,
+    range_of,
+)
 
 Identify = Literal["content", "stat"]
 
 #: How images are decoded where nothing is set.
 DECODING = Decoding()
+#: ``data.pixel_range``.
+PixelRange = Literal["auto", "percentile"] | Sequence[float]
+#: Training images in which the range of pixel values is looked for.
+_SAMPLE = 64
 #: Pixels of an image that are looked at for percentiles.
 _PIXELS = 1e6
 _TURNED = {
@@ -57,8 +68,8 @@ def load_rgb(
     """
     try:
         register_formats()
-        with store.open(os.fspath(path)) as image, decoding.loaded(image):
-            return _as_rgb(_upright(image), decoding)
+        with store.open(os.fspath(path)) as image, decoding.loaded(image) as decoded:
+            return _as_rgb(_upright(decoded, _turn(image)), decoding)
     # Broken files make PIL's readers raise almost anything: OSError, SyntaxError, struct.error.
     except Exception as error:
         raise UserError(f"cannot read image '{path}': {reason(error, path)}") from error
@@ -82,8 +93,7 @@ def _turn(image: Image.Image) -> Image.Transpose | None:
         return None
 
 
-def _upright(image: Image.Image) -> Image.Image:
-    turn = _turn(image)
+def _upright(image: Image.Image, turn: Image.Transpose | None) -> Image.Image:
     return image if turn is None else image.transpose(turn)
 
 
@@ -182,6 +192,37 @@ def decoding_of(data: ImageDataset) -> Decoding:
     return data.decoding if isinstance(data, FileDataset) else DECODING
 
 
+def found_decoding(
+    paths: Sequence[str],
+    store: Store,
+    pixel_range: PixelRange,
+    max_megapixels: float,
+    cache_dir: str | os.PathLike[str] | None = None,
+) -> tuple[Decoding, str]:
+    """The decoding of all sets, with the range of pixel values of a sample of ``paths``.
+
+    Args:
+        paths: of the training images.
+        store: of them.
+        pixel_range: see :func:`~ood_lab.data.sources.pixel_decoding.range_of`.
+        max_megapixels: see :class:`~ood_lab.data.sources.pixel_decoding.Decoding`.
+        cache_dir: see :class:`FileDataset`.
+
+    Returns:
+        It, and what to report of the range; empty for nothing.
+
+    Raises:
+        UserError: the limit is not above 0, or the range cannot be known.
+    """
+    if not max_megapixels > 0:
+        raise UserError(f"data.max_megapixels={max_megapixels}: give a number above 0")
+    decoding = Decoding(max_megapixels=max_megapixels)
+    rows = np.unique(np.linspace(0, len(paths) - 1, _SAMPLE).astype(int))
+    values = pixel_values([paths[row] for row in rows], store, decoding, cache_dir)
+    found, text = range_of(values, pixel_range)
+    return Decoding(found, max_megapixels), text
+
+
 def pixel_values(
     paths: Sequence[str],
     store: Store,
@@ -203,11 +244,13 @@ def _values(path: str, store: Store, decoding: Decoding) -> Facts:
     facts |= {"deep": False, "floats": False, "error": ""}
     try:
         register_formats()
+        with store.open(path) as image:
+            colours = deep_colour(image)
         with store.open(path) as image, decoding.loaded(image):
             deep = is_deep(image)
-            facts |= {"deep": deep, "floats": image.mode == "F"}
+            facts |= {"deep": deep or colours is not None, "floats": image.mode == "F"}
             plain = image if deep or image.mode in ("L", "RGB") else _as_rgb(image, decoding)
-            whole = np.asarray(plain)
+            whole = np.asarray(plain) if colours is None else colours
         # Percentiles of so many pixels need no more of them.
         step = max(1, int((whole.shape[0] * whole.shape[1] / _PIXELS) ** 0.5))
         some = whole[::step, ::step].astype(np.float64)

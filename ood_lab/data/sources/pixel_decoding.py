@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -44,6 +47,9 @@ class Decoding:
     def loaded(self, image: Image.Image) -> Iterator[Image.Image]:
         """The image with its pixels, reduced where it is too large and its format can be.
 
+        Colours of 16 bits are 8-bit colours in the range that is set; without one Pillow keeps the
+        upper 8 bits, which is the whole range.
+
         Raises:
             ValueError: it is too large.
         """
@@ -52,8 +58,9 @@ class Decoding:
         if large:
             _ONE_LARGE.acquire()
         try:
+            deep = None if self.pixel_range is None else deep_colour(image)
             image.load()
-            yield image
+            yield image if deep is None else Image.fromarray(self._levels(deep))
         finally:
             if large:
                 _ONE_LARGE.release()
@@ -64,18 +71,18 @@ class Decoding:
         Raises:
             ValueError: floats, where no range is given.
         """
-        pixels = np.asarray(image).astype(np.float64)
-        if self.pixel_range is None:
-            if image.mode == "F":
-                raise ValueError(
-                    "floating-point pixels have no fixed range: set data.pixel_range=[low,high] "
-                    "or percentile, or save it with 8 or 16 bits"
-                )
-            levels = pixels * (255 / 65535)
-        else:
-            low, high = self.pixel_range
-            levels = (np.nan_to_num(pixels, nan=low) - low) * (255 / (high - low))
-        return Image.fromarray(levels.round().clip(0, 255).astype(np.uint8))
+        if self.pixel_range is None and image.mode == "F":
+            raise ValueError(
+                "floating-point pixels have no fixed range: set data.pixel_range=[low,high] "
+                "or percentile, or save it with 8 or 16 bits"
+            )
+        return Image.fromarray(self._levels(np.asarray(image)))
+
+    def _levels(self, pixels: np.ndarray) -> np.ndarray:
+        """8 bits of the range, the whole one of 16 bits where none is set."""
+        low, high = self.pixel_range or WHOLE
+        levels = (np.nan_to_num(pixels.astype(np.float64), nan=low) - low) * (255 / (high - low))
+        return levels.round().clip(0, 255).astype(np.uint8)
 
     def _reduce(self, image: Any) -> None:
         """Asks the decoder for the largest version within the limit."""
@@ -109,6 +116,39 @@ class Decoding:
 def is_deep(image: Image.Image) -> bool:
     """True for one channel of more than 8 bits."""
     return image.mode == "F" or image.mode.startswith("I")
+
+
+def deep_colour(image: Any) -> np.ndarray | None:
+    """``[H, W, 3] uint16`` of colours of 16 bits, without transparency; None for other images.
+
+    Pillow decodes the upper byte of each value in the file's order of bytes (``RGB;16B``), and the
+    lower byte in the other one.
+    """
+    raw = str(image.tile[0][3]) if getattr(image, "tile", None) else ""
+    order = re.search(r"RGB\w?;16([BLN])", raw)
+    if order is None or image.fp is None:
+        return None
+    image.fp.seek(0)
+    encoded = image.fp.read()
+    first = order[1] if order[1] != "N" else "L" if sys.byteorder == "little" else "B"
+    halves = []
+    for which in (first, "B" if first == "L" else "L"):
+        half: Any = Image.open(BytesIO(encoded))
+        if page := image.tell():
+            half.seek(page)
+        half.tile = [
+            (*tile[:3], _other_order(tile[3], order[0], f"{order[0][:-1]}{which}"))
+            for tile in half.tile
+        ]
+        halves.append(np.asarray(half)[..., :3].astype(np.uint16))
+    return halves[0] << 8 | halves[1]
+
+
+def _other_order(settings: Any, old: str, new: str) -> Any:
+    """Of a decoder: the order of bytes in its text, or in the first of several."""
+    if isinstance(settings, str):
+        return settings.replace(old, new)
+    return (str(settings[0]).replace(old, new), *settings[1:])
 
 
 def range_of(values: pd.DataFrame, wanted: Any) -> tuple[tuple[float, float] | None, str]:

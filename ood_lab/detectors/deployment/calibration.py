@@ -78,6 +78,8 @@ class CalibratedDetector:
         weights_sha256: of the backbone whose features it was fitted on.
         transform: of the images, printed.
         given_threshold: the lowest score that is OOD; None = alpha decides.
+        pixel_range: values that became black and white in training images of more than 8 bits;
+            None = the whole range of 16 bits.
 
     Raises:
         UserError: alpha is out of range, the threshold is not finite, or there are too few held-out
@@ -92,6 +94,7 @@ class CalibratedDetector:
     weights_sha256: str
     transform: str
     given_threshold: float | None = None
+    pixel_range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if (self.alpha is None) == (self.given_threshold is None):
@@ -102,6 +105,8 @@ class CalibratedDetector:
             raise UserError(f"task.alpha={self.alpha} must lie between 0 and 1")
         if self.given_threshold is not None and not math.isfinite(self.given_threshold):
             raise UserError(f"task.threshold={self.given_threshold}: give a finite number")
+        if isinstance(self.classes, str) or len(set(self.classes)) < len(self.classes):
+            raise UserError(f"classes={self.classes!r}: give a list of different class names")
         if reason := too_few(len(self.id_scores), self.alpha):
             raise UserError(f"{self.detector.name}: {reason}")
 
@@ -162,8 +167,14 @@ class CalibratedDetector:
         """Scores of the rows of a bank, ``[N] float64``, higher = more OOD.
 
         Raises:
-            UserError: see :func:`~ood_lab.detectors.base.checked_score`.
+            UserError: the head of the bank has another number of classes than there are names; see
+                :func:`~ood_lab.detectors.base.checked_score`.
         """
+        if len(bank.head_weight) != len(self.classes):
+            raise UserError(
+                f"{self.detector.name} was calibrated with {len(self.classes):,} class names, the "
+                f"network has {len(bank.head_weight):,} outputs: give a name for each output"
+            )
         return checked_score(self.detector, bank)
 
     def p_values(self, scores: ArrayLike) -> Tensor:

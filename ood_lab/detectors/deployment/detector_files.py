@@ -46,6 +46,7 @@ def save_detector(path: str | os.PathLike[str], calibrated: CalibratedDetector) 
         "classes": calibrated.classes,
         "weights_sha256": calibrated.weights_sha256,
         "transform": calibrated.transform,
+        "pixel_range": calibrated.pixel_range,
     }
     tensors = {"id_scores": calibrated.id_scores} | {
         _FITTED + name: value for name, value in detector.fitted.items()
@@ -78,6 +79,7 @@ def load_detector(path: str | os.PathLike[str]) -> CalibratedDetector:
             if name.startswith(_FITTED)
         }
         alpha, given = description["alpha"], description.get("given_threshold")
+        ends = description.get("pixel_range")
         return CalibratedDetector(
             detector,
             tensors["id_scores"],
@@ -86,6 +88,7 @@ def load_detector(path: str | os.PathLike[str]) -> CalibratedDetector:
             str(description["weights_sha256"]),
             str(description["transform"]),
             None if given is None else float(given),
+            None if ends is None else (float(ends[0]), float(ends[1])),
         )
 
 

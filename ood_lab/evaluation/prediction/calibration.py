@@ -15,6 +15,7 @@ from ood_lab.data.checks.content_overlap import shared_content
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import UNKNOWN
 from ood_lab.data.sources.image_files import FileDataset
+from ood_lab.data.sources.pixel_decoding import Decoding
 from ood_lab.detectors import (
     CalibratedDetector,
     Detector,
@@ -49,6 +50,22 @@ def load_detectors(
     if not ready:
         raise UserError(f"task.detector_file={files} holds no .safetensors file")
     return ready
+
+
+def decoding_with(ready: Mapping[str, CalibratedDetector]) -> Decoding:
+    """How images are decoded for saved detectors: in the range of the training images.
+
+    Raises:
+        UserError: the detectors have different ranges.
+    """
+    ranges = {saved.pixel_range: name for name, saved in ready.items()}
+    if len(ranges) > 1:
+        first, second = list(ranges.values())[:2]
+        raise UserError(
+            f"task.detector_file: {first} and {second} were fitted on images with different "
+            "ranges of pixel values (data.pixel_range): score them one after the other"
+        )
+    return Decoding(pixel_range=next(iter(ranges)))
 
 
 def without_training_images(

@@ -14,6 +14,7 @@ from lightning.pytorch import Trainer
 from ood_lab.data.sources.image_lists import Listing
 from ood_lab.data.transforms.few_shot import even_rows
 from ood_lab.detectors import CalibratedDetector
+from ood_lab.detectors.base import checked_score
 from ood_lab.evaluation.prediction.table_parts import PartFiles, PartSink
 from ood_lab.evaluation.prediction.unlabelled_images import Images
 from ood_lab.evaluation.streaming_scores import identity_of
@@ -42,7 +43,7 @@ def verdicts(bank: FeatureBank, ready: Mapping[str, CalibratedDetector]) -> pd.D
     predicted = list(map(name, bank.predictions.tolist()))
     columns: dict[str, Any] = {"predicted": predicted}
     for name, calibrated in ready.items():
-        scores = calibrated.score(bank)
+        scores = checked_score(calibrated.detector, bank)
         columns[f"{name}_score"] = scores.numpy()
         columns[f"{name}_p_value"] = calibrated.p_values(scores).numpy()
         columns[f"{name}_is_ood"] = pd.array(calibrated.is_ood(scores).tolist(), dtype="boolean")

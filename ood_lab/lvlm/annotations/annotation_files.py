@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def need(package: str, extra: str, what: str) -> None:
-    """Refuses work for which an optional package is missing.
+    """Rejects work for which an optional package is missing.
 
     Raises:
         UserError: with the command that installs it.
@@ -69,7 +69,7 @@ def _plain(error: Exception) -> str:
 
 
 def check_folder(folder: Path, key: str) -> None:
-    """Refuses a folder that is none.
+    """Rejects a folder that is none.
 
     Raises:
         UserError: it does not exist, or is a file.
@@ -81,7 +81,7 @@ def check_folder(folder: Path, key: str) -> None:
 
 
 def check_images(root: Path, files: Sequence[str], key: str) -> None:
-    """Refuses annotations of images that are not there; reads each folder once.
+    """Rejects annotations of images that are not there; reads each folder once.
 
     Args:
         root: folder that ``files`` start from.
@@ -117,6 +117,6 @@ def _names(folder: Path) -> set[str]:
 
 
 def positions(values: Sequence[Any], known: Sequence[Any]) -> list[int]:
-    """Where each value stands in ``known``, -1 = nowhere."""
+    """The position of each value in ``known``, -1 = nowhere."""
     place = {value: position for position, value in enumerate(known)}
     return [place.get(value, -1) for value in values]

@@ -24,7 +24,7 @@ _ORIENTATION, _TURNED = 274, (5, 6, 7, 8)
 
 
 def check_unique(file: Path, what: str, values: Sequence[Any], ids: Sequence[Any]) -> None:
-    """Refuses a value that two entries have.
+    """Rejects a value that two entries have.
 
     Args:
         file: for the message.
@@ -46,7 +46,7 @@ def check_unique(file: Path, what: str, values: Sequence[Any], ids: Sequence[Any
 
 
 def check_names(file: Path, names: Sequence[str], ids: Sequence[int]) -> None:
-    """Refuses names of categories that cannot be asked about, or not be told apart.
+    """Rejects names of categories that no question can use, or that are ambiguous.
 
     Names that differ only in case, blanks, hyphens and underscores count as the same.
 
@@ -87,7 +87,7 @@ class Boxes(NamedTuple):
 
 
 def check_boxes(file: Path, given: Boxes) -> None:
-    """Refuses boxes that are none, or not of their image.
+    """Rejects boxes that are none, or not of their image.
 
     A box may reach :data:`OVERHANG` pixels beyond its image, and have no width or height: COCO's
     train2017 has two without height (annotations 918 and 2206849).
@@ -125,7 +125,7 @@ def check_boxes(file: Path, given: Boxes) -> None:
 
 
 def check_sizes(file: Path, root: Path, images: pd.DataFrame) -> None:
-    """Refuses images that are of another size than the file says.
+    """Rejects images that are of another size than the file says.
 
     The files of at most 5,000 images are looked at, evenly spread. A size that is that of the
     image as its EXIF orientation turns it is right, too. A file that cannot be read passes: who

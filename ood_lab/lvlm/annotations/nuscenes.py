@@ -105,7 +105,7 @@ class NuScenesAnnotations:
 
     A box is the bounding rectangle of the convex hull of its projected corners (those in front of
     the camera) within the image, as nuScenes' own export of 2D boxes has it: not tight, and blind
-    to what stands before it. ``area`` is that of the rectangle. Bins of visibility are those over
+    to what is before it. ``area`` is that of the rectangle. Bins of visibility are those over
     all six cameras: 1: 0 to 40%, 2: to 60%, 3: to 80%, 4: to 100%.
 
     nuscenes-devkit reads the same tables, but asks for numpy below 2.
@@ -114,7 +114,7 @@ class NuScenesAnnotations:
         root: folder of the data set.
         version: ``v1.0-trainval`` or ``v1.0-mini``.
         scenes: ``val`` (the 150 scenes of the split), ``all``, or names of scenes.
-        min_visibility: leaves out objects of lower bins; 1 = none, not even those without a bin.
+        min_visibility: skips objects of lower bins; 1 = none, not even those without a bin.
         categories: names to keep, of ``LABELS``' values, in this order; None = all 22.
         name: of the data, for folders and tables.
     """

@@ -1,1 +1,1 @@
-"""Answers of chat models: requests, files, and what a reply says."""
+"""Answers of vision-language models: requests, files, and what a reply says."""

@@ -1,4 +1,4 @@
-"""Where the answers of a chat model are kept, and under which name it stands in tables."""
+"""The folder of a model's answers, and its name in tables."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ood_lab.lvlm.answers.answer_files import Answer, AnswerStore
 
 
 def model_name(made_with: Mapping[str, Any]) -> str:
-    """Name of a chat model: the last part of its path."""
+    """Name of a model: the last part of its path."""
     return str(made_with.get("model", "model")).rstrip("/").rpartition("/")[2] or "model"
 
 
 def store_of(made_with: Mapping[str, Any], folder: Path) -> AnswerStore:
-    """The file of a chat model's answers: its name, and a hash of what tells it from others.
+    """The file of a model's answers: its name, and a hash of what tells it from others.
 
     Answers in other files of models of that name are found, too, where they are of the same model:
     earlier versions called the file differently, as do other settings that change no reply.

@@ -18,7 +18,7 @@ _KINDS, _IDS = 8, 3
 def failures(answers: Sequence[Answer]) -> str:
     """Every kind of failure with how many there are and the ids of the first questions.
 
-    Errors that differ in numbers alone are of one kind.
+    Errors that differ only in numbers are of one kind.
     """
     kinds: dict[str, list[Answer]] = {}
     for answer in answers:

@@ -1,4 +1,4 @@
-"""A chat model as a detector: is each image one of the ID classes?"""
+"""A vision-language model as a detector: is each image one of the ID classes?"""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FAMILY = "vision-language model"
 
 @dataclass(frozen=True)
 class MembershipScores:
-    """What a chat model says of the images.
+    """What a vision-language model says of the images.
 
     Attributes:
         name: of the model, and of its column in the scores table.
@@ -63,11 +63,11 @@ class MembershipScores:
         return counts.reset_index()
 
     def said_of(self, ood_sets: Sequence[str]) -> pd.DataFrame:
-        """The same of ID test and these sets alone."""
+        """The same of only ID test and these sets."""
         return self.said[self.said["dataset"].isin(["test", *ood_sets])]
 
     def describe(self) -> dict[str, Any]:
-        """What the manifest says beside the detectors."""
+        """What the manifest says in addition to the detectors."""
         facts = {"input_type": FAMILY, "probabilities": not self.hard, **self.made_with}
         return facts | {"fit_seconds": 0.0, "score_seconds": self.seconds}
 
@@ -84,7 +84,7 @@ class MembershipScores:
         if self.hard:
             found.append(
                 f"{self.name} says yes or no without a probability: its AUROC is its balanced "
-                "accuracy, and no threshold can be set, so that FPR95 and AUPR are left out"
+                "accuracy, and without a threshold it has no FPR95 and no AUPR"
             )
         return found
 
@@ -100,12 +100,12 @@ def check_wording(wording: str, classes: Sequence[str]) -> None:
     """Raises a UserError where the question cannot be put in words."""
     if "{classes}" not in wording:
         raise UserError(
-            f"task.question='{wording}' has no {{classes}}: there the names of the ID classes stand"
+            f"task.question='{wording}' has no {{classes}}: put it where the ID class names go"
         )
     if not classes:
         raise UserError(
-            "a vision-language model is asked by the names of the ID classes, and these images "
-            "have no labels: leave out lvlm=..."
+            "a vision-language model needs the names of the ID classes, and these images "
+            "have no labels: remove lvlm=..."
         )
 
 
@@ -123,7 +123,7 @@ def questions_about(
         of_id: names of those that belong to ID.
         classes: names of the ID classes.
         wording: with ``{classes}``.
-        folder: in which images are written that lie in no file as they are.
+        folder: in which images without a file of their own are written.
     """
     names = [name.replace("_", " ") for name in classes]
     text = wording.replace("{classes}", listed(names, "or"))

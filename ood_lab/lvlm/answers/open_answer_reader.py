@@ -1,4 +1,4 @@
-"""A chat model that says what open answers mean: yes or no."""
+"""A language model that says what open answers mean: yes or no."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _CUT = " [the answer breaks off here]"
 def read_by_reader(
     questions: Sequence[Question], answers: Answers, model: TextModel
 ) -> pd.DataFrame:
-    """What every reply says, where a chat model reads those to yes/no questions.
+    """What every reply says, where a language model reads those to yes/no questions.
 
     A reply that is nothing but yes or no is not shown to it. What it finds unclear is unparsed.
     Answers of other kinds are read by the parsers of their questions.
 
     Args:
-        questions: those that were asked.
+        questions: those that were sent.
         answers: by the id of the question.
         model: reads texts only.
 
@@ -67,14 +67,14 @@ def matched(
     by: str,
     kind: str | None = None,
 ) -> pd.DataFrame:
-    """A table in which a chat model has read some replies.
+    """A table in which a language model has read some replies.
 
     Args:
         judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
         rows: that it reads.
-        texts: what it is asked about each of them.
-        model: is asked.
-        parser: reads its replies; where it finds neither yes nor no, the row stays as it is.
+        texts: the prompt for each of them.
+        model: the reader.
+        parser: reads its replies; where it finds neither yes nor no, the row stays unchanged.
         by: what ``matched_by`` says of rows that it has read; the others have ``""``.
         kind: of question, for its id; None = ``by``.
     """

@@ -25,8 +25,8 @@ def is_cut(finish_reason: str | None) -> bool:
 def without_reasoning(reply: str) -> str:
     """A reply without its ``<think>...</think>``; a block that never closes takes all that follows.
 
-    Blocks called ``thinking``, ``thought`` and ``reasoning`` are left out as well. A reply without
-    any comes back as it is.
+    Blocks called ``thinking``, ``thought`` and ``reasoning`` are removed as well. A reply without
+    any comes back unchanged.
     """
     rest = _OPENED_BEFORE.sub("", _BLOCK.sub("", reply))
     return reply if rest == reply else rest.strip()
@@ -37,7 +37,7 @@ def read(reply: str, parser: Parser, cut: bool, question: str = "") -> str | Non
 
     Of a cut reply, that is what the parser reads however the reply might have gone on: "Yes, there
     is" has its answer, the middle of a chain of thought has none, whatever words it holds. A single
-    word is taken as it stands, since ``max_tokens=1`` cuts every reply.
+    word is taken unchanged, since ``max_tokens=1`` cuts every reply.
 
     Args:
         reply: as the model gave it, reasoning included.

@@ -1,4 +1,4 @@
-"""How far the asking is: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of the requests: a bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ CostOf = Callable[[Mapping[str, int]], float | None]
 
 @contextmanager
 def asking_progress(total: int, cost_of: CostOf | None = None) -> Iterator[Callable[[Reply], None]]:
-    """Is told each reply as it comes; says count, rate, failures, cost and the time that is left.
+    """Takes each reply as it comes; reports count, rate, failures, cost and the time that is left.
 
     Where there is no terminal, a line every 10 seconds and at the end.
 
     Args:
         total: replies to come.
-        cost_of: of the usage of a reply; None = no cost is told.
+        cost_of: of the usage of a reply; None = the cost is not reported.
     """
     console, pace = get_console(), Pace(total, every=10.0)
     count, failed, cost = 0, 0, 0.0

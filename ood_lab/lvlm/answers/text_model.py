@@ -1,4 +1,4 @@
-"""A chat model that is asked about texts alone, as a judge of names or of replies."""
+"""A language model for prompts without images, as a judge of names or of replies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TextModel:
     Args:
         model: of ``judge=...`` or ``reader=...``.
         store: keeps its replies.
-        accept_failed: texts that got no reply are left out; else they are an error, as what is
+        accept_failed: texts that got no reply are skipped; else they are an error, as what is
             made of the others would not be what the model stands for.
         name: what messages call it.
     """
@@ -50,7 +50,7 @@ class TextModel:
             raise UserError(
                 f"the {self.name} has not answered {len(errors):,} of {len(answers):,} questions "
                 f"({errors[0]}): every reply that came is kept; repeat the command to ask the "
-                "others again, or give task.accept_failed=true to leave them out"
+                "others again, or give task.accept_failed=true to skip them"
             )
         return {a.prompt: None if a.error else a.response for a in answers}
 

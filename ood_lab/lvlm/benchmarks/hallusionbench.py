@@ -26,10 +26,10 @@ class HallusionFiles:
     the share of figures, ``category, subcategory, set_id, figure_id``, all of whose questions are
     right; questions of VS without a figure (``figure_id`` 0) belong to none.
     ``question_accuracy`` (qAcc) is the share of questions, ``category, subcategory, set_id,
-    question_id``, that are right about every figure they are asked about, and without one;
-    ``hard_accuracy`` the same of altered figures alone (``visual_input`` 2), ``easy_accuracy`` of
+    question_id``, that are right about every figure they concern, and without one;
+    ``hard_accuracy`` the same of only altered figures (``visual_input`` 2), ``easy_accuracy`` of
     all others. A VS question without a figure is also right where the reply is uncertain: where it
-    says neither yes nor no. The script asks a chat model whether a reply is right or uncertain;
+    says neither yes nor no. The script asks a language model whether a reply is right or uncertain;
     here a parser reads it. Nothing is rounded.
 
     Args:

@@ -18,8 +18,8 @@ _IMAGES = (".jpg", ".jpeg", ".png")
 class MmeFiles:
     """A folder for each subtask, with a text file for each image: lines ``question<TAB>answer``.
 
-    Text files lie beside the images, or in ``questions_answers_YN`` with the images in
-    ``images``, as they are published. ``accuracy`` is that of all questions of a subtask,
+    Text files are next to the images, or in ``questions_answers_YN`` with the images in
+    ``images``, as published. ``accuracy`` is that of all questions of a subtask,
     ``accuracy_plus`` the share of images both of whose questions are right; a subtask's score is
     the sum of the two in percent, at most 200.
 

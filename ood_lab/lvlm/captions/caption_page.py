@@ -24,7 +24,7 @@ COMPARED = {
 WAYS = {
     "neither": "an unparsed answer is neither, and wrong",
     "wrong": "an unparsed answer counts as wrong",
-    "drop": "unparsed answers are left out",
+    "drop": "unparsed answers are skipped",
 }
 DEFINITIONS = (
     ("CHAIR", "Hallucinated objects among all objects that the captions name."),
@@ -39,7 +39,7 @@ DEFINITIONS = (
     (
         "Unparsed, failed",
         "Replies in which the parser found no answer, and requests without a reply. Failed "
-        "requests are left out; an unparsed answer is wrong, or left out.",
+        "requests are skipped; an unparsed answer is wrong, or skipped.",
     ),
     (
         "Cut",

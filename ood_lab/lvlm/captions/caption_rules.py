@@ -86,7 +86,7 @@ class Rules:
         )
 
     def judge(self, nouns: Sequence[str], truth: Sequence[str], hallu: Sequence[str]) -> Verdict:
-        """Judges the nouns of one caption; those outside the vocabulary are left out first."""
+        """Judges the nouns of one caption; those outside the vocabulary are skipped first."""
         true, tempting = self._expanded(truth), self._expanded(hallu)
         named = tuple(noun for noun in nouns if noun in self.vocabulary)
         flagged: list[str] = []

@@ -53,7 +53,7 @@ def caption_table(
     """What every caption names.
 
     Args:
-        questions: those that were asked; captions are read.
+        questions: those that were sent; captions are read.
         answers: by the id of the question.
         rules: judge the nouns.
         nouns: finds them.
@@ -168,7 +168,7 @@ def amber_table(
 
     Returns:
         One row a set and one for all: ``split, chair, cover, hal, cog`` and
-        ``<group>_accuracy, _precision, _recall, _f1`` of the groups that are asked about.
+        ``<group>_accuracy, _precision, _recall, _f1`` of the groups with questions.
     """
     rows = []
     groups = {g: tasks for g, tasks in GROUPS.items() if judged["task"].isin(tasks).any()}
@@ -247,7 +247,7 @@ def answer_counts(rows: pd.DataFrame, positive: str, way: Unparsed) -> NDArray[n
 
 
 def answer_metrics(counts: NDArray[Any]) -> dict[str, Floats]:
-    """Metrics of counts ``[..., 5]``; the fifth are wrong, and count in accuracy alone."""
+    """Metrics of counts ``[..., 5]``; the fifth are wrong, and count only in accuracy."""
     found = yes_no_metrics(counts[..., :4])
     right = counts[..., 0] + counts[..., 2]
     return {**found, "accuracy": share(right, counts.sum(axis=-1))}

@@ -37,9 +37,9 @@ def contrasts(
 ) -> pd.DataFrame:
     """CHAIR, Cover, Hal, Cog and accuracies of groups, compared in pairs.
 
-    Scenes are resampled with all that is said about them, in every style and by every model, so
+    Scenes are resampled with all that models say about them, in every style and by every model, so
     that styles and models are compared in pairs; criteria have scenes of their own. Failed requests
-    are left out, and an unparsed answer is wrong.
+    are skipped, and an unparsed answer is wrong.
 
     Args:
         captions: see :func:`ood_lab.lvlm.captions.caption_scoring.caption_table`.

@@ -32,9 +32,9 @@ class NounExtractor(Protocol):
 class Lexicon:
     """Looks up every word and every sequence of words; needs no data.
 
-    A word that the vocabulary has is taken as it is, and as one of its plurals only where it is
+    A word that the vocabulary has is taken unchanged, and as one of its plurals only where it is
     not: no lemmatiser turns a bus into a bu. A possessive is taken without its "'s". It does not
-    know parts of speech, so that it takes "light" and "watch" for nouns wherever they stand.
+    know parts of speech, so that it takes "light" and "watch" for nouns wherever they occur.
     Longest match first; case does not matter.
     """
 

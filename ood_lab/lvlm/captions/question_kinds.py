@@ -1,4 +1,4 @@
-"""What is asked about an image: a caption, and four sorts of yes/no questions in groups."""
+"""The questions about an image: a caption, and four sorts of yes/no questions in groups."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Chat models that see images: one contract, whatever answers."""
+"""Vision-language models: one contract, whatever answers."""

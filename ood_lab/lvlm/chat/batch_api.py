@@ -1,6 +1,6 @@
 """OpenAI's Batch API: requests go up as a file, and the replies are picked up hours later.
 
-What was sent is kept in a file beside the answers, so that no batch is submitted twice:
+What was sent is kept in a file next to the answers, so that no batch is submitted twice:
 
 1. the requests are uploaded, and the id of their file is written down with their keys;
 2. a batch is made of the file, and its id is written down. A process that is killed in between
@@ -68,7 +68,7 @@ class Batches:
         """Submits requests, by key, in as many batches as they need.
 
         Raises:
-            UserError: the server refuses them, or has no such API.
+            UserError: the server rejects them, or has no such API.
         """
         for part in _parts(bodies):
             data = "".join(part.values()).encode()
@@ -79,14 +79,14 @@ class Batches:
             self._submit(sent.id)
 
     def replies(self, wanted: Sequence[str], wait: bool) -> Iterator[BatchReply]:
-        """What the batches say of the requests with these keys, each as soon as it is there.
+        """What the batches say of the requests with these keys, each as soon as it has arrived.
 
         Args:
             wanted: keys of requests that were sent.
             wait: until every batch has ended.
 
         Raises:
-            UserError: a batch was refused, or the server cannot be asked. What was sent stays
+            UserError: a batch was rejected, or the server does not answer. What was sent stays
                 sent: the next call picks it up.
             Stopped: some batches have not ended, and ``wait`` is false.
         """
@@ -120,7 +120,7 @@ class Batches:
             reason = "; ".join(str(error.message) for error in errors) or "no reason given"
             self._note({"file": file, "failed": self._keys[file]})
             raise UserError(
-                f"{self._server.base_url} refuses the batch {batch.id}: "
+                f"{self._server.base_url} rejects the batch {batch.id}: "
                 f"{self._server.safe(reason)}. Once that is put right, repeat the command to send "
                 "it again"
             )
@@ -196,7 +196,7 @@ class Batches:
         """Errors of the client as one line.
 
         Args:
-            what: was asked for, which the server once had; None = nothing of the kind.
+            what: the requested thing, which the server once had; None = nothing of the kind.
         """
         import openai
 
@@ -208,7 +208,7 @@ class Batches:
             if error.status_code in (404, 405, 501):
                 if what is None:
                     raise UserError(
-                        f"{base_url} has no Batch API ({cause}): leave out lvlm.batch"
+                        f"{base_url} has no Batch API ({cause}): remove lvlm.batch"
                     ) from None
                 raise UserError(
                     f"{base_url} does not know {what} any more, or not for this key ({cause}): "
@@ -219,7 +219,7 @@ class Batches:
         except openai.OpenAIError as error:
             raise UserError(
                 f"the connection to {base_url} was lost ({self._server.cause(error)}): repeat the "
-                "command, which goes on with what was sent"
+                "command, which resumes with what was sent"
             ) from None
 
 

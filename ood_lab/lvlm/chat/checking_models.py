@@ -141,7 +141,7 @@ class Replay:
             )
 
     def expect(self, requests: Sequence[Request]) -> None:
-        """Is told everything that is asked, of which a file that says little must have it all."""
+        """Takes all requests, of which a file that says little must have every one."""
         self._expected = requests
 
     def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:

@@ -39,7 +39,7 @@ class ImagePart:
 
 
 def features_of(model: Any, inputs: Mapping[str, Tensor], images: int) -> list[ImagePart] | None:
-    """The features of several images, each apart; None where they cannot be told apart.
+    """The features of several images, each apart; None where they cannot be separated.
 
     Args:
         model: has ``get_image_features``.

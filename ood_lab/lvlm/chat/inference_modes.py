@@ -29,7 +29,7 @@ class BatchKind(NamedTuple):
     """What can make a batch differ from its requests asked one by one.
 
     Args:
-        way: how it is asked.
+        way: of its requests.
         images: of each request.
         mixed: whether the images are of different sizes.
         padded: whether the prompts are of different lengths.

@@ -29,7 +29,7 @@ class ModelFolder:
     Args:
         name: as the user wrote it; ``shipped:NAME`` is one of this package.
         setting: where the user wrote it, for messages.
-        trust_remote_code: run code that lies beside the weights.
+        trust_remote_code: run code that is next to the weights.
         download: fetch a model that is named by its id on the hub and not in the hub's cache;
             None = such names are not looked for at all.
     """
@@ -55,7 +55,7 @@ class ModelFolder:
 
     @cached_property
     def path(self) -> Path:
-        """The folder, which need not be there; that of a name on the hub lies in its cache.
+        """The folder, which need not be there; that of a name on the hub is in its cache.
 
         Raises:
             UserError: such a model is not here, and is not to be fetched or cannot be.
@@ -116,12 +116,12 @@ class ModelFolder:
         if own is None:
             raise UserError(
                 f"{self.named} has no chat template: it is not made to be asked, unless you put "
-                "one beside it as chat_template.jinja"
+                "one next to it as chat_template.jinja"
             )
         return str(own)
 
     def load_model(self, dtype: str, device_map: str | None = None) -> Any:
-        """The model alone, in evaluation mode; ``device_map`` is accelerate's.
+        """Only the model, in evaluation mode; ``device_map`` is accelerate's.
 
         Raises:
             UserError: it cannot be loaded.
@@ -186,7 +186,7 @@ class LoadedModel(NamedTuple):
         return inputs.to(self.model.device, dtype=self.model.dtype)
 
     def generated(self, sequences: Tensor, prompts: Tensor) -> Tensor:
-        """The new tokens alone of what ``generate`` returned, ``[B, L]``.
+        """Only the new tokens of what ``generate`` returned, ``[B, L]``.
 
         Most models return the prompt, too; those with an encoder begin with a token that starts
         the decoder, and some return only what is new.

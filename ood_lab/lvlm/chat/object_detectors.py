@@ -1,7 +1,7 @@
 """Object detectors that answer yes/no questions: is a box of it found?
 
-They are chat models that read no text: the object is ``meta["category"]`` of the question. All
-objects that are asked about in an image go into one call, and all wordings of a question get the
+They act as models that read no text: the object is ``meta["category"]`` of the question. All
+objects of an image's questions go into one call, and all wordings of a question get the
 answer of that call. The reply is "Yes" where some box of the object scores ``threshold`` or more;
 ``p_yes`` is the best score.
 """
@@ -133,7 +133,7 @@ class GroundingDino(_Detector):
     """Grounding DINO (arXiv 2303.05499): one text of all objects, ``cat . dog .``.
 
     The score of an object in a box is the greatest of those of its tokens. The objects of a call
-    are read together, so that a score depends a little on what else is asked about.
+    are read together, so that a score depends a little on the other questions.
     """
 
     auto, backend = "AutoModelForZeroShotObjectDetection", "grounding_dino"

@@ -27,7 +27,7 @@ def open_image(path: str, max_pixels: int | None = None) -> Image.Image:
 
 
 def data_url(path: str, max_pixels: int | None = None) -> str:
-    """An image as ``data:image/...;base64,...``: the file itself where it can be sent as it is.
+    """An image as ``data:image/...;base64,...``: the file itself where it can be sent unchanged.
 
     What its EXIF data turn is sent upright: few servers look there.
 

@@ -14,7 +14,7 @@ _FIRST_S, _LONGEST_S = 0.5, 8.0
 
 
 class Pacing:
-    """One pause for all after a refusal for asking too much, and fewer at once until it holds.
+    """One pause for all after a rate-limit error, and fewer at once until it holds.
 
     Each pause halves how many requests may be under way; as many answers in a row as there are
     allowed add one again.
@@ -72,7 +72,7 @@ def pause_before(repetition: int, headers: Any = None) -> float:
 
     Args:
         repetition: 0 for the first.
-        headers: of the refusal.
+        headers: of the error.
     """
     for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
         try:

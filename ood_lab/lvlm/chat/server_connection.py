@@ -110,7 +110,7 @@ class OpenAIServer:
         """Asks the server for its models.
 
         Raises:
-            UserError: there is no response, the key is refused, or what answers is no such server.
+            UserError: there is no response, the key is rejected, or what answers is no such server.
         """
         import openai
 
@@ -140,7 +140,7 @@ class OpenAIServer:
         """
         status = error.status_code
         if status in (401, 403):
-            given = "refuses the key in" if self._key else "asks for a key: set"
+            given = "rejects the key in" if self._key else "asks for a key: set"
             raise UserError(
                 f"{self.base_url} {given} the environment variable {self.api_key_env} "
                 f"(status {status})"
@@ -156,7 +156,7 @@ class OpenAIServer:
             ) from None
         if status in (400, 422) and (name := self._refused(error, body)):
             raise UserError(
-                f"{self.base_url} refuses '{name}', which every request has: "
+                f"{self.base_url} rejects '{name}', which every request has: "
                 f"{self._remedy(name)} ({self.cause(error)})"
             ) from None
         if status == 429:
@@ -187,10 +187,10 @@ class OpenAIServer:
         name = name.removeprefix("top_") if name == "top_logprobs" else name
         if name in ("temperature", "seed", "max_completion_tokens", "logprobs"):
             return f"set {node}.{name}=null, so that it is not sent"
-        return f"correct {node}.{name}" if name == "model" else f"leave it out of {node}.extra_body"
+        return f"correct {node}.{name}" if name == "model" else f"remove it from {node}.extra_body"
 
     def _stop_at_limit(self, error: openai.APIStatusError) -> None:
-        """Raises where a server that is asked too much wants a longer pause than a retry makes."""
+        """Raises where an overloaded server wants a longer pause than a retry makes."""
         if "insufficient_quota" in str(error.body):
             raise UserError(
                 f"{self.base_url} has no quota left for this key ({self.cause(error)}): answers "
@@ -207,7 +207,7 @@ class OpenAIServer:
             ) from None
 
     def lacking(self, what: str, answer: object) -> str:
-        """What to say of a reply that is not what was asked for.
+        """What to say of a reply that is not the requested thing.
 
         Raises:
             UserError: it is a web page.
@@ -223,7 +223,7 @@ class OpenAIServer:
         return self.safe(text)
 
     def safe(self, text: str) -> str:
-        """The beginning of a text, without the key: some servers repeat it when they refuse it."""
+        """The beginning of a text, without the key: some servers repeat it when they reject it."""
         return self.without_key(text)[:300]
 
     def without_key(self, text: str) -> str:

@@ -37,12 +37,12 @@ _REMEMBERED = 8
 class TransformersChat:
     """Asks an ``AutoModelForImageTextToText`` with its ``AutoProcessor``, without sampling.
 
-    Requests about the same image are asked one after another, and its visual features are computed
+    Requests about the same image are sent one after another, and its visual features are computed
     once, where the model takes features in the place of images.
 
-    Batches and features that are used again are for speed alone. Before either is trusted, up to
-    four requests of the first batch of each kind are asked alone, too, with their image; where the
-    scores of the first token differ by more than rounding, that kind is asked in the next slower
+    Batches and features that are used again are only for speed. Before either is trusted, up to
+    four requests of the first batch of each kind are repeated one by one, with their image. Where
+    the scores of the first token differ by more than rounding, that kind uses the next slower
     way (:class:`~ood_lab.lvlm.chat.inference_modes.InferenceMode`), and a line says so.
 
     ``P(yes)`` is kept of every reply: the probability that the first token says yes, in any
@@ -62,7 +62,7 @@ class TransformersChat:
             (:mod:`ood_lab.lvlm.chat.worker_processes`).
         device_map: of accelerate, to spread a large model; None = all on ``device``.
         max_pixels: larger images are made smaller first; None = left to the processor.
-        trust_remote_code: run code that lies beside the weights.
+        trust_remote_code: run code that is next to the weights.
         download: fetch a model that is named by its id and not here yet.
 
     Raises:
@@ -104,7 +104,7 @@ class TransformersChat:
             return
         if self.device_map or ":" in self.device:
             raise UserError(
-                f"lvlm.devices={self.devices} puts a copy of the model on each device: leave out "
+                f"lvlm.devices={self.devices} puts a copy of the model on each device: remove "
                 "lvlm.device_map, and the number in lvlm.device"
             )
         on_cpu = self.device_type == "cpu"
@@ -244,7 +244,7 @@ class TransformersChat:
                 self._trusted[kind] = True
                 self._distrust(failed)
                 return said
-            failed.append((kind, "its replies would be others than alone"))
+            failed.append((kind, "its replies differ from those one by one"))
         alone = [self._alone(asked.only(row), tokens) for row in range(len(asked.texts))]
         if not all(isinstance(each, str) for each in alone):  # else it was not the way
             self._distrust(failed)
@@ -257,7 +257,7 @@ class TransformersChat:
             return f"the model fails with {_reason(error)}"
 
     def _is_as_alone(self, asked: _ModelRequest, said: Sequence[_ModelReply]) -> bool:
-        """Whether some rows say what they say alone: shortest, longest, second and last."""
+        """Whether some rows say what they say one by one: shortest, longest, second and last."""
         lengths = [each.prompt for each in said]
         rows = {lengths.index(min(lengths)), lengths.index(max(lengths)), len(said) - 1}
         if len(said) > 1:
@@ -277,7 +277,7 @@ class TransformersChat:
                 log.info("%s: features of images are not used again (%s)", self.name, reason)
             else:
                 log.warning(
-                    "%s cannot be asked several such questions at a time (%s): it is asked one "
+                    "%s cannot answer several such questions at a time (%s): it answers one "
                     "by one, which takes longer",
                     self.name,
                     reason,

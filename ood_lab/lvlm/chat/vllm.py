@@ -1,7 +1,7 @@
 """vLLM in this process, where it is installed.
 
-Written after its documented interface (``LLM.chat``, ``SamplingParams``) and tested against a
-stand-in alone: no machine with vLLM was at hand.
+Written after its documented interface (``LLM.chat``, ``SamplingParams``) and tested only
+against a substitute: no machine with vLLM was available.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class VllmChat:
         memory: share of a GPU's memory that may be used (``gpu_memory_utilization``).
         max_pixels: larger images are made smaller first; None = left to the processor.
         download: fetch a model that is named by its id and not here yet.
-        trust_remote_code: run code that lies beside the weights.
+        trust_remote_code: run code that is next to the weights.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Asks a local model in several processes, each with a copy of it: ``lvlm.devices=4``.
 
 Lightning starts the processes, one for each device, and shares out the batches, none of them twice.
-Replies come back to the process that asked, batch by batch, so that one process alone keeps them,
+Replies come back to the process that asked, batch by batch, so that only one process keeps them,
 and a benchmark does not know how many answered.
 """
 
@@ -35,7 +35,7 @@ def replies_of_processes(chat: CopiedModel, batches: Sequence[Batch]) -> Iterato
 
     Args:
         chat: the model, which is not loaded here; each process loads a copy.
-        batches: what is asked.
+        batches: the requests.
 
     Raises:
         UserError: a process cannot load the model, or ended before it had answered.

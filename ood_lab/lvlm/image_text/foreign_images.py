@@ -1,4 +1,4 @@
-"""The CLIPs that come with the package know the builtin images alone: others they cannot judge."""
+"""The CLIPs that come with the package know only the builtin images: they cannot judge others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BUILTIN = "ood_lab.builtin."
 def refuse_foreign(
     settings: Mapping[str, Any], images: tuple[str, ...], judges: tuple[str, ...]
 ) -> None:
-    """Refuses a shipped CLIP where images that are not builtin come before it.
+    """Rejects a shipped CLIP where images that are not builtin come before it.
 
     Nothing is loaded: the name of the CLIP and the target of the images' node decide.
 
@@ -42,7 +42,7 @@ def refuse_foreign(
 
 
 def refuse_shipped(settings: Mapping[str, Any], source: str, judges: tuple[str, ...]) -> None:
-    """Refuses a shipped CLIP.
+    """Rejects a shipped CLIP.
 
     Args:
         settings: the configuration.

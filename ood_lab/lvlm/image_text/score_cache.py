@@ -19,7 +19,7 @@ def cached_scores(model: ImageTextModel, annotations: Annotations, folder: Path)
     """Scores of every image and category, ``[N, n]``, from ``folder`` where they are known.
 
     Args:
-        model: is asked what is not there.
+        model: computes missing scores.
         annotations: images and label space.
         folder: of all such files; one is named by a hash of the model, the labels and the names,
             sizes and times of the images' files.

@@ -49,7 +49,7 @@ class Scored:
 
     Attributes:
         folder: of the run.
-        source: folder that the questions lie in, and their images start from.
+        source: folder of the questions, and of their images.
         results: the results table.
         judged: tables of single answers, by the name of their file.
         tables: what else was found, by the name of their file.
@@ -65,7 +65,7 @@ class Scored:
 
     @property
     def title(self) -> str:
-        """What was asked about what."""
+        """The model, and the subject of its questions."""
         return str(self.manifest["title"])
 
     @property
@@ -96,7 +96,7 @@ def metric_table(
     counts: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
 ) -> Table:
-    """One row per value of ``key``: how many were asked and lost, then its metrics.
+    """One row per value of ``key``: numbers of questions and of lost ones, then its metrics.
 
     Args:
         caption: of the table.
@@ -158,7 +158,7 @@ def difference_table(
         names: group → what it is called; others are called what they are.
         metrics: metric → what it is called; others are not shown.
         sets: set of questions → what it is called, where the groups are compared on several. Of two
-            groups alone the rows are named after the sets.
+            groups only, the rows are named after the sets.
         notes: below the table.
     """
     keys = ["a", "b"] if sets is None else ["a", "b", "split", PART]
@@ -199,7 +199,7 @@ def form_table(
         table: see :func:`ood_lab.lvlm.scoring.answer_differences.contrasts_by`.
         sets: set of questions → what it is called; in this order.
         metrics: metric → what it is called.
-        other: the run that was asked in the other form; None = both forms were asked in this one.
+        other: the run of the other form; None = this run has both forms.
     """
     order = {split: place for place, split in enumerate(sets)}
     shown = table[table[PART].isna() | (table["split"] == next(iter(sets)))]
@@ -207,7 +207,7 @@ def form_table(
     notes = ["The same questions in both forms; an answer that cannot be read is wrong."]
     if other is not None:
         notes.append(
-            f"The other form was asked in {other}: questions belong together by the content of "
+            f"The other form is that of {other}: questions belong together by the content of "
             "their image, category and right answer."
         )
     title = "Chain of thought minus plain, points"
@@ -217,7 +217,7 @@ def form_table(
 def form_figure(
     run: Scored, metrics: Mapping[str, str], sets: Mapping[str, str]
 ) -> Iterator[PlannedFigure]:
-    """Bars of what a chain of thought changes, where both forms were asked."""
+    """Bars of what a chain of thought changes, where both forms have answers."""
     table = run.tables.get("forms")
     if table is None or not len(table):
         return
@@ -380,7 +380,7 @@ def wrong_answers(
 def asked_and_said(question: str, reply: object, truth: str = "", most: int = 60) -> str:
     """A question, what the model replied (its first letters), and the right answer if there is one.
 
-    Marks tell them apart where they stand in one paragraph.
+    Marks distinguish them within one paragraph.
     """
     right = f" (right: {truth})" if truth else ""
     return f"Q: {' '.join(question.split())} · Reply: {quoted(reply, most)}{right}"

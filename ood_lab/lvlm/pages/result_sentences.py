@@ -34,7 +34,7 @@ _TESTS = (
 
 
 class MetricSentence(NamedTuple):
-    """A metric in words that stand between "its" and "is 91.4%".
+    """A metric in words that go between "its" and "is 91.4%".
 
     Attributes:
         metric: its name in the results.
@@ -63,7 +63,7 @@ def found_sentences(
     draws: int,
     again: int = 0,
 ) -> Iterator[str]:
-    """What was asked, metrics with their 95% intervals, comparisons, and what is not known.
+    """The questions, metrics with their 95% intervals, comparisons, and what is not known.
 
     Args:
         run: with its tables ``differences``, ``forms`` and ``models``, as far as they were made.
@@ -72,7 +72,7 @@ def found_sentences(
         words: what sets of questions are called, if not by their name; "" = they are not told.
         task: kind of the questions whose ``accuracy`` is held against a constant answer.
         draws: of the bootstrap, on which the least p-value depends.
-        again: questions that were asked again with a chain of thought.
+        again: questions that were repeated with a chain of thought.
     """
     asked, about = pd.concat(run.judged.values()), run.manifest["benchmark"]
     images, lost = asked["file"].nunique(), asked["status"].value_counts()
@@ -100,7 +100,7 @@ def found_sentences(
 
 
 def _lost(run: Scored, lost: pd.Series) -> str:
-    """How unparsed and failed questions count, beside the first number."""
+    """How unparsed and failed questions count, next to the first number."""
     ways = run.first_way.get("unparsed", pd.Series(dtype=object)).dropna()
     out = "left out" if len(ways) and str(ways.iloc[0]).startswith("drop") else "counted as wrong"
     parts = [
@@ -161,7 +161,7 @@ def _differences(
             yield f"{begins.format(sets.get(str(rows['a'].iloc[0])))} {listed(parts)}."
         if others:
             where = "on" if name == "forms" else "against"
-            yield f"There are too few answers or draws for a test {where} {listing(others)}."
+            yield f"There are too few answers or resamples for a test {where} {listing(others)}."
 
 
 def _width(rows: pd.DataFrame) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Words that are an answer by themselves, in seven languages, and where they stand as one."""
+"""Words that are an answer by themselves, in seven languages, and where they count as one."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def said_at_start(text: str) -> str | None:
 
 
 def said_by_a_word(text: str) -> str | None:
-    """What the first or the last word of a plain text says, where it stands as an answer.
+    """What the first or the last word of a plain text says, where it is an answer.
 
     Of two that differ the first counts, unless the text corrects itself between them.
     """

@@ -1,6 +1,6 @@
 """The tables of parsers in ``docs/lvlm.md``, made from the parsers and two files of replies.
 
-``python -m ood_lab.lvlm.parsers.documentation_table`` writes them anew; a test compares them with
+``python -m ood_lab.lvlm.parsers.documentation_table`` writes them again; a test compares them with
 the page.
 """
 
@@ -24,7 +24,7 @@ STYLED = REPLIES.with_name("styled_replies.jsonl")
 #: What :data:`REPLIES` answer, where a rule reads the question.
 QUESTION = "Is there a dog in the image? A. Yes B. No"
 _READER = (
-    "| `reader` | ours | what the chat model of `reader=...` says that the answer means | "
+    "| `reader` | ours | what the language model of `reader=...` says that the answer means | "
     "unparsed: it says unclear |"
 )
 

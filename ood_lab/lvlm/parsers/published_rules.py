@@ -52,18 +52,18 @@ def amber(reply: str) -> str | None:
 
 @parser(
     "lmms-eval 75571cf and 0.7.3, task pope: pope_process_results",
-    "yes or no alone, whatever the case and the space around it",
+    "only yes or no, whatever the case and the space around it",
 )
 def lmms_pope(reply: str) -> str | None:
-    """Yes or no alone. A full stop is too much: "Yes." is none."""
+    """Only yes or no. A full stop is too much: "Yes." is none."""
     said = reply.lower().strip()
     return said if said in (YES, NO) else None
 
 
 @parser(
     "lmms-eval 75571cf and 0.7.3, task mme: parse_pred_ans",
-    "yes, else no, within the first four characters, in words too, full stops aside; `y` or `n` "
-    "alone",
+    "yes, else no, within the first four characters, in words too, full stops aside; or only "
+    "`y` or `n`",
 )
 def lmms_mme(reply: str) -> str | None:
     """What the first four characters contain: "know" and "None" are no, "**Yes" is none."""
@@ -75,11 +75,11 @@ def lmms_mme(reply: str) -> str | None:
 
 @parser(
     "ODE (arXiv 2409.09318), inference.py of Iridescent-y/ODE 161de51",
-    "what stands before the first comma, line end and full stop; else no, if `No`, `not` or `no` "
+    "the text before the first comma, line end and full stop; else no, if `No`, `not` or `no` "
     "is anywhere, in words too",
 )
 def ode(reply: str) -> str | None:
-    """What stands before the first comma, line end and full stop.
+    """The text before the first comma, line end and full stop.
 
     Else no, if No, not or no is anywhere in the reply, inside of words too ("know").
     """

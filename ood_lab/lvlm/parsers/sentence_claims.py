@@ -1,4 +1,4 @@
-"""What the sentences of a reply claim of the very thing that was asked for."""
+"""What the sentences of a reply claim of the very thing in the question."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ _COUNTED = rf"\b(\d+|{'|'.join(_NUMBERS)})\s+(?:[a-z]+\s+)?"
 
 
 def is_refusal(text: str) -> bool:
-    """Whether a plain text refuses to answer."""
+    """Whether a plain text declines to answer."""
     return _REFUSAL.search(text) is not None
 
 

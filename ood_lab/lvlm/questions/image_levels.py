@@ -26,13 +26,13 @@ def with_levels(
 ) -> list[Question]:
     """The questions with the levels of ``task=shift_levels``, in place of any known ones.
 
-    An image is found by its content (``sha256`` of the file), wherever it lies and whatever it is
+    An image is found by its content (``sha256`` of the file), wherever it is and whatever it is
     called. An image of which the division knows no content is found by its absolute path.
 
     Args:
-        questions: of any benchmark. Those without an image stay as they are.
+        questions: of any benchmark. Those without an image stay unchanged.
         source: folder from which the paths of their images start.
-        path: ``levels.parquet`` of a division; None = the questions stay as they are.
+        path: ``levels.parquet`` of a division; None = the questions stay unchanged.
         cache_dir: remembers the sha256 of unchanged files; None = nothing is remembered.
 
     Raises:

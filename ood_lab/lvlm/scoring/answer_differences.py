@@ -29,7 +29,7 @@ def same_questions(judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         if wanted is not None and found != wanted:
             missing = len(wanted ^ found)
             raise UserError(
-                f"{name} was asked other questions ({missing:,} differ): only answers to the same "
+                f"{name} has other questions ({missing:,} differ): only answers to the same "
                 "questions can be compared"
             )
         wanted = found
@@ -42,7 +42,7 @@ def together(judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def runs_by_model(own: str, runs: Iterable[Path]) -> dict[str, Path]:
-    """Run folders by the name of their chat model, none of them that of the ``own`` one."""
+    """Run folders by the name of their model, none of them that of the ``own`` one."""
     found: dict[str, Path] = {}
     for run in runs:
         name = model_name(read_json(run / "manifest.json").get("lvlm", {}))
@@ -55,7 +55,7 @@ def contrasts_by(
 ) -> pd.DataFrame:
     """Contrasts between the same groups on several sets of questions, corrected for all of them.
 
-    Groups of which no answer could be read in a set are left out there. Holm's correction is over
+    Groups of which no answer could be read in a set are skipped there. Holm's correction is over
     all pairs of groups and sets of a metric; sets (``part`` is missing) and their parts are two
     families.
 

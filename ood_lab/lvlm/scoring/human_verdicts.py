@@ -1,4 +1,4 @@
-"""What people say of a benchmark's ``audit.csv``: error rates, and how far two of them agree."""
+"""What people say of a benchmark's ``audit.csv``: error rates, and the agreement of two of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read_audit(path: Path, needed: Sequence[str] = (), key: str = "task.audit") 
 
     Args:
         path: of the file.
-        needed: columns that it must have beside ``verdict``.
+        needed: columns that it must have in addition to ``verdict``.
         key: that gave it, for errors.
 
     Raises:

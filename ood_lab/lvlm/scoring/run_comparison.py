@@ -35,7 +35,7 @@ class ComparedRuns:
 
     Args:
         runs: the folders.
-        identity: what tells questions apart in whatever form they are asked, in ``meta``; () = they
+        identity: what tells questions apart in whatever form, in ``meta``; () = they
             have one form, and all runs are of other models.
     """
 
@@ -54,7 +54,7 @@ class ComparedRuns:
         """The run in the other form, if any.
 
         Args:
-            forms: in which new questions are asked.
+            forms: of new questions.
             given: files of questions that were built before, and take the place of new ones.
 
         Raises:
@@ -101,7 +101,7 @@ class ComparedRuns:
 
 @dataclass(frozen=True)
 class OtherFormRun:
-    """A run of the same model that was asked the same questions in the other form.
+    """A run of the same model with the same questions in the other form.
 
     Args:
         run: its folder.
@@ -146,7 +146,7 @@ def contrasts_of_runs(
 
     Returns:
         See :func:`ood_lab.lvlm.scoring.yes_no_scores.model_contrasts`, with ``split``; empty where
-        the runs were asked other questions.
+        the runs have other questions.
     """
     try:
         rows = same_questions(tables)
@@ -172,7 +172,7 @@ def of_models(
         others: run folders of other models.
 
     Raises:
-        UserError: they were asked other questions.
+        UserError: they have other questions.
     """
     found = {model: own} | {
         name: {key: read_table(run / f"{key}.parquet") for key in own}

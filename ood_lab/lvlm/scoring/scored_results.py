@@ -48,7 +48,7 @@ def places(
     """Whole sets, then every known level of shift, every cell of two, and every other part.
 
     Args:
-        rows: with ``split``; levels and finer keys as far as they are known.
+        rows: with ``split``; levels and finer keys where known.
         splits: in order; ``every`` = all rows.
         unit: column that tells apart what is resampled.
         min_count: levels, cells and finer parts with fewer units are missing.

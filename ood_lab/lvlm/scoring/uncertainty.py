@@ -35,7 +35,7 @@ DEFINITIONS = (
     ),
     (
         ", ".join(metric.title for metric in (AURC, AUGRC, ACCURACY_AT_80)),
-        "Failure detection with wrong answers as failures; the answers with the most doubt are "
+        "Selective classification with wrong answers as failures. Answers with the most doubt are "
         "rejected first. AURC: the mean, over all shares of answers that are kept, of the share of "
         "wrong ones among them; AUGRC: of the wrong ones among all; both: lower is better. "
         "Acc@80%: the share of right answers among the 80% with the least doubt.",
@@ -57,7 +57,7 @@ def uncertainty_rows(
     draws: int = MAX_DRAWS,
     seed: int = 0,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of a results table: AUROCs of doubt and failure detection, of every split and of all.
+    """Rows of a results table: AUROCs of doubt and selective classification, of all splits.
 
     ``auroc_errors`` (is doubt higher where the answer is wrong?), ``auroc_ood`` of an OOD split (is
     it higher than on ID pairs?), and those of :meth:`ood_lab.metrics.selective.Ranked.measures`
@@ -67,9 +67,9 @@ def uncertainty_rows(
 
     Args:
         judged: see :func:`ood_lab.lvlm.answers.judgements.judge`; answers without ``p_yes`` are
-            left out.
+            skipped.
         splits: names of the sets, in order.
-        every: what all splits together are called; "" = they are left out.
+        every: what all splits together are called; "" = they are skipped.
         id_split: the set that the others are held against; None = there is none.
         draws: bootstrap resamples; no more than 200.
         seed: of them.

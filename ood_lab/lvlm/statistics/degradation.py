@@ -48,7 +48,7 @@ class Tost(NamedTuple):
         eta: margin.
         eta_resample: questions of the resamples that the margin comes from; 0 where it does not.
             The verdict depends on it.
-        equivalent: the interval lies within ``(-eta, eta)``.
+        equivalent: the interval is within ``(-eta, eta)``.
     """
 
     delta: float
@@ -137,7 +137,7 @@ def signature_tost(
     if not references or any(
         (len(i), len(o)) != (len(candidate[0]), len(candidate[1])) for i, o in everyone
     ):
-        raise ValueError("expected references that were asked the same pairs as the candidate")
+        raise ValueError("expected references with the same pairs as the candidate")
     rng = np.random.default_rng(seed)
     point = _all_differences(everyone)
     replicates = _replicates(everyone, draws, rng, None)
@@ -157,7 +157,7 @@ def signature_tost(
 
 
 def within(low: float, high: float, eta: float) -> bool:
-    """Whether an interval lies inside ``(-eta, eta)``."""
+    """Whether an interval is inside ``(-eta, eta)``."""
     return -eta < low and high < eta
 
 
@@ -193,7 +193,7 @@ def _weighted(
 def _permuted(
     id_pairs: Counts, ood_pairs: Counts, draws: int, rng: np.random.Generator
 ) -> dict[str, NDArray[np.float64]]:
-    """``Delta`` where pairs are ID or OOD by chance; equal pairs need not be told apart."""
+    """``Delta`` where pairs are ID or OOD by chance; equal pairs need not be distinguished."""
     everything = np.concatenate([id_pairs, ood_pairs])
     kinds, sizes = np.unique(everything, axis=0, return_counts=True)
     chosen = rng.multivariate_hypergeometric(sizes, len(id_pairs), size=draws)

@@ -37,11 +37,11 @@ _LINES = ("-", "--", ":")
 
 
 class Panel(NamedTuple):
-    """Draws, and where a number lies among them.
+    """Resamples, and the position of a number among them.
 
     Attributes:
         draws: label → ``[B]``.
-        lines: label → where a vertical line stands; the first is the number itself.
+        lines: label → position of a vertical line; the first is the number itself.
     """
 
     draws: Draws
@@ -62,7 +62,7 @@ def statistics_figures(
         PlannedFigure(
             f"degradation_{metric}",
             f"Degradation against chance: {words}",
-            "Draws behind the interval, and behind p: pairs are ID or OOD by chance.",
+            "Resamples behind the interval, and behind p: pairs are ID or OOD by chance.",
             partial(degradation_draws, tables["degradation"], draws, metric, ood),
         )
         for metric, words in _METRICS.items()
@@ -73,8 +73,8 @@ def statistics_figures(
         yield PlannedFigure(
             "errors",
             "Wrong answers that models share",
-            f"Of the questions of {ood} alone: how many models get one wrong, and what models get "
-            "wrong, alone and together with all above them.",
+            f"Only questions of {ood}: how many models get one wrong, and what models get "
+            "wrong, each by itself and together with all above it.",
             partial(error_bars, tables["wrong_by"], tables["errors"], ood),
         )
         yield PlannedFigure(
@@ -119,7 +119,7 @@ def degradation_draws(table: pd.DataFrame, draws: pd.DataFrame, metric: str, ood
         title = f"{name}: {100 * row['value']:.1f}, p {p_text(row['p'])}"
         parts[title] = Panel(shown, {"found": 100 * row["value"]})
     label = f"{_METRICS[metric]} on ID minus {ood}, points"
-    footer = f"{_count(parts)} draws. p: share by chance at least as large as found, one-sided."
+    footer = f"{_count(parts)} resamples. p: share by chance at least as large as found, one-sided."
     return _histograms(parts, label, footer, alike=True, columns=2 if len(parts) in (2, 4) else 3)
 
 
@@ -142,7 +142,7 @@ def hard_draws(table: pd.DataFrame, draws: pd.DataFrame) -> Figure:
 
 
 def mmd_draws(table: pd.DataFrame, draws: pd.DataFrame) -> Figure:
-    """MMD² of train and val, resampled, beside what parts of train and shuffled sets give."""
+    """MMD² of train and val, resampled, compared with parts of train and shuffled sets."""
     found, values = _of(draws, "mmd"), table.set_index("quantity")["value"]
     words = {
         "resampled": "resampled",
@@ -157,7 +157,7 @@ def mmd_draws(table: pd.DataFrame, draws: pd.DataFrame) -> Figure:
     panel = Panel({label: found[key] for label, key in words.items()}, lines)
     sizes = " and ".join(f"{size:,}" for size in values["sizes"])
     verdict = "equivalent" if values["equivalent"] else "not equivalent"
-    footer = f"{_count({'': panel})} draws, all of {sizes} pairs. Verdict: {verdict}."
+    footer = f"{_count({'': panel})} resamples, all of {sizes} pairs. Verdict: {verdict}."
     return _histograms({"": panel}, "class-conditional MMD²", footer, columns=1)
 
 
@@ -249,7 +249,7 @@ def _histograms(
         height=1.3 if columns > 1 else 2.2,
         extra=0.7,
         width=width,
-        labels=(label, "share of draws"),
+        labels=(label, "fraction of resamples"),
         sharex=alike,
     )
     reaches = [_reach([panel]) for panel in parts.values()]

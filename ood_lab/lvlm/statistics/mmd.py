@@ -65,7 +65,7 @@ class ClassMmd:
         features: ``[N, D]`` of the pool.
         classes: ``[N]``.
         bandwidth: s; see :func:`median_bandwidth`.
-        unbiased: leave out each sample's kernel with itself (U-statistic); else the biased
+        unbiased: skip each sample's kernel with itself (U-statistic); else the biased
             V-statistic, whose bias is of the order of 1/n + 1/m.
     """
 

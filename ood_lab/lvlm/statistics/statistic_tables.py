@@ -28,7 +28,7 @@ class BootstrapResult(Protocol):
 
 @dataclass
 class Findings:
-    """Collected as they are found.
+    """Collected one by one.
 
     Attributes:
         tables: by the name of their file.

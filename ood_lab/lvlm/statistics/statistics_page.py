@@ -69,11 +69,11 @@ _DEFINITIONS = (
         "Degradation",
         "A metric on ID minus the same on OOD, with a 95% percentile interval that resamples "
         "question pairs. p: permutation test, one-sided, of no degradation; it is at least "
-        "1 / (draws + 1).",
+        "1 / (resamples + 1).",
     ),
     (
         "TOST",
-        "Equivalent: the 90% interval of the difference to the open models' mean degradation lies "
+        "Equivalent: the 90% interval of the difference to the open models' mean degradation is "
         "within ± eta. The verdict depends on eta_resample, the questions of a resample behind "
         "eta.",
     ),
@@ -86,14 +86,14 @@ _DEFINITIONS = (
     (
         "p of comparisons",
         "McNemar: exact binomial test, which takes answers for independent. Bootstrap: two-sided "
-        "share of draws beyond zero, question pairs resampled whole; it is at least "
-        "2 / (draws + 1). Both are then Holm-corrected over the pairs of models.",
+        "fraction of resamples beyond zero, question pairs resampled whole; it is at least "
+        "2 / (resamples + 1). Both are then Holm-corrected over the pairs of models.",
     ),
     (
         "E1 to E5",
         "E1: F test, right tail. E2: correlations over models, two-sided. E3, E4: left tail among "
-        "random subsets of the hard pairs, at least 1 / (draws + 1). E5: pairs that are both, of "
-        "all, before any is cut.",
+        "random subsets of the hard pairs, at least 1 / (resamples + 1). E5: pairs that are both, "
+        "of all, before any is cut.",
     ),
     (
         "MMD²",
@@ -130,7 +130,7 @@ def statistics_sentences(found: Findings, splits: pd.Series, ood: str) -> Iterat
     lower = listing(list(rows.loc[rows["p"] < ALPHA, "on"]) or ["no model"])
     yield (
         f"Accuracy on ID minus that on {name} is {noted(lost)}; it is "
-        f"significantly above zero for {lower} (a one-sided test of each alone)."
+        f"significantly above zero for {lower} (a one-sided test of each)."
     )
     wrong = found.tables["wrong_by"]["at_least"]
     said = f"Of the {name} questions, {spread_of(errors['share'], 1)}% are answered wrongly"

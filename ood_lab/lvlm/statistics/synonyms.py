@@ -83,7 +83,7 @@ def phrases(texts: Iterable[str]) -> Counter[str]:
     """Phrases of one to three words, in lower case, and in how many texts each occurs.
 
     No phrase reaches over a comma, a full stop or the like, none begins or ends with a word that
-    means nothing alone (*the*, *of*, scikit-learn's English list), and none has a digit.
+    has no meaning by itself (*the*, *of*, scikit-learn's English list), and none has a digit.
     """
     found: Counter[str] = Counter()
     for text in texts:
@@ -118,7 +118,7 @@ def nearest_phrases(
         texts: of the corpus.
         encode: normalised features of N texts, ``[N, D]``.
         most: phrases per category.
-        known: names that are known beside these categories: of other ones, and synonyms.
+        known: names that are known in addition to these categories: of other ones, and synonyms.
 
     Returns:
         ``category, synonym, cosine, texts`` (how many have the phrase); nearest first.

@@ -25,7 +25,7 @@ class Overlap(NamedTuple):
     Attributes:
         expressed: H, pairs whose category is named in a text of the same image.
         by_name: those of them whose category is named by its own name or its plural; the others
-            are named by a synonym alone.
+            are named only by a synonym.
         pairs: C, all pairs.
         share: ``r = H / C``.
         upper: upper end of the Clopper-Pearson interval.

@@ -106,7 +106,7 @@ class Corpora:
     def _note(self) -> str:
         if "synonyms" not in self.told:
             return (
-                "A text names a category by its name or its plural alone: synonyms count once they "
+                "A text names a category only by its name or its plural: synonyms count once they "
                 "are given (task.synonyms=FILE)."
             )
         count = sum(map(len, self.synonyms.values()))

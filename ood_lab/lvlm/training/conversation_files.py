@@ -29,7 +29,7 @@ class ChatFile(Dataset[Example]):
 
     Two forms are read: ``{"messages": [{"role", "content"}], "images": [path]}`` (TRL), and
     ``{"image": path, "conversations": [{"from": "human", "value": "<image>..."}]}`` (LLaVA). Every
-    message of the assistant is learned, each with what was said before it.
+    message of the assistant is learned, each with the messages before it.
 
     Args:
         path: the file.

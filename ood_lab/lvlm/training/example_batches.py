@@ -54,7 +54,7 @@ class Chats(L.LightningDataModule):
         return coming_epoch(self.trainer)
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """Batches in an order that depends on seed and epoch alone."""
+        """Batches in an order that depends only on seed and epoch."""
         size = len(self.train)  # type: ignore[arg-type]  # ours have a length
         return DataLoader(
             self.train,

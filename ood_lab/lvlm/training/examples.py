@@ -21,7 +21,7 @@ Conversation = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Example:
-    """An image and what is said about it.
+    """An image and the conversation about it.
 
     Attributes:
         image: RGB, or None.

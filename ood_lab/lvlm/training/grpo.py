@@ -1,8 +1,8 @@
 """Reinforcement fine-tuning of vision-language models on ORIC's training questions.
 
 TRL's GRPOTrainer trains such models too, but none of its losses is the released one (a ratio to
-the reference, without clipping), and it brings its own loop, checkpoints and logs beside those of
-every other training here.
+the reference, without clipping), and it brings its own loop, checkpoints and logs, unlike every
+other training here.
 """
 
 from __future__ import annotations

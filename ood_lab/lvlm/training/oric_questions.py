@@ -68,7 +68,7 @@ class OricTraining(L.LightningDataModule):
 
     Args:
         train: the file.
-        images: folder of its images; None = what the manifest beside the file says.
+        images: folder of its images; None = what the manifest next to the file says.
         problem: see :class:`OricPrompts`.
         val_share: share of the images whose questions are held out.
         num_workers: loader processes.
@@ -107,7 +107,7 @@ class OricTraining(L.LightningDataModule):
         return coming_epoch(self.trainer)
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """One prompt at a time, in an order that depends on seed and epoch alone."""
+        """One prompt at a time, in an order that depends only on seed and epoch."""
         sampler = EpochSampler(len(self.train), self.seed, self._epoch)
         return self._loader(self.train, sampler=sampler)
 

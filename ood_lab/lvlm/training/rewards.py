@@ -1,4 +1,4 @@
-"""Rewards of ORIC's visual reinforcement fine-tuning: functions of a reply and the truth alone."""
+"""Rewards of ORIC's visual reinforcement fine-tuning: functions of only a reply and the truth."""
 
 from __future__ import annotations
 

@@ -32,10 +32,10 @@ class VlmTuning(L.LightningModule):
 
     Args:
         model: loaded, or untrained.
-        processor: its processor, saved beside it.
+        processor: its processor, saved next to it.
         optimizer: makes the optimiser from parameter groups (a partial).
         scheduler: makes the scheduler from optimiser and ``total_steps`` (a partial), or None.
-        train: parts that are trained, ``all``, or ``projector`` alone.
+        train: parts that are trained, ``all``, or only ``projector``.
         lora: arguments of peft's ``LoraConfig``; None = the weights themselves are trained.
     """
 
@@ -159,7 +159,7 @@ class VlmTuning(L.LightningModule):
 
 
 def with_lora(model: Any, settings: Mapping[str, Any]) -> Any:
-    """The model with adapters of low rank (arXiv 2106.09685), which alone are trained.
+    """The model with adapters of low rank (arXiv 2106.09685), the only part that is trained.
 
     Raises:
         UserError: peft is missing, or does not know a setting.

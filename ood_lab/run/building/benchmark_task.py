@@ -1,4 +1,4 @@
-"""What the benchmarks share: questions are built, a chat model is asked, its answers are scored."""
+"""What the benchmarks share: build questions, prompt a vision-language model, score its answers."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ QUESTIONS, ANSWERS = "questions.jsonl", "answers.jsonl"
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark(Task):
-    """Three stages that run together or alone; each leaves a file that the next one reads.
+    """Three stages that run together or separately; each leaves a file that the next one reads.
 
     Answers are kept for all runs, so that none is paid for twice.
 
     Args:
         until: last stage to run.
-        against: run folders of other models that were asked the very same questions: they are
+        against: run folders of other models on the very same questions: they are
             compared in ``models.csv``. One of them may be of the same model and the same questions
             in the other form: the forms are compared in ``forms.csv``, as those of a run that asks
             both.
@@ -76,7 +76,7 @@ class Benchmark(Task):
         answers: ``answers.jsonl`` of another run, in place of the second stage.
         levels: ``levels.parquet`` of ``task=shift_levels`` for the images of the questions: results
             are then also given by these levels, in place of known ones.
-        parser: reads the answers to yes/no questions; ``reader`` = the chat model of
+        parser: reads the answers to yes/no questions; ``reader`` = the language model of
             ``reader=...``; None = the one that the questions name.
         export: formats of other packages to write the questions in, below ``exports``.
         foreign_clip: take a CLIP that comes with the package for images that it knows nothing of.
@@ -135,7 +135,7 @@ class Benchmark(Task):
 
     @property
     def forms(self) -> Forms:
-        """In which forms new questions are asked."""
+        """The forms of new questions."""
         return "plain"
 
     @property
@@ -155,9 +155,9 @@ class Benchmark(Task):
         given = bool(ws.settings.get("reader"))
         if given != (self.parser == READER):
             raise UserError(
-                "reader=... reads answers with task.parser=reader alone: give that, too"
+                "reader=... needs task.parser=reader: add it, or remove reader"
                 if given
-                else "task.parser=reader needs a chat model that reads: reader=openai, for example"
+                else "task.parser=reader needs a language model: add reader=openai, for example"
             )
         if given:
             _ = ws.reader.made_with  # a missing folder shows before anything is asked
@@ -202,7 +202,7 @@ class Benchmark(Task):
 
     @abstractmethod
     def build(self, ws: Workspace) -> Iterable[Question]:
-        """The questions, once what they are made of lies in the run folder."""
+        """The questions, once the run folder has what they are made of."""
 
     def note(self, ws: Workspace, questions: Sequence[Question], folder: Path) -> None:
         """Tells the manifest of questions in ``folder``: what the run that built them says."""
@@ -233,7 +233,7 @@ class Benchmark(Task):
     def find_answers(
         self, ws: Workspace, questions: Sequence[Question], folder: Path
     ) -> list[Answer]:
-        """The answers of another run, or those of the chat model; images lie in ``folder``.
+        """The answers of another run, or those of the model; images are in ``folder``.
 
         Raises:
             UserError: see :func:`~ood_lab.lvlm.answers.recorded_answers.recorded_answers`,
@@ -250,7 +250,7 @@ class Benchmark(Task):
         return found
 
     def _note_failures(self, ws: Workspace, found: Sequence[Answer]) -> None:
-        """A run with questions that have no answer can go on: it does not count as finished.
+        """A run with questions that have no answer can be resumed: it does not count as finished.
 
         Raises:
             UserError: no question has one.
@@ -265,7 +265,7 @@ class Benchmark(Task):
         if not self.accept_failed:
             ws.unfinished = (
                 f"{len(errors):,} of {len(found):,} questions have no answer ({failures(found)}): "
-                f"{kept}, or give task.accept_failed=true to leave them out"
+                f"{kept}, or give task.accept_failed=true to skip them"
             )
 
     def _finish(
@@ -397,7 +397,7 @@ class Benchmark(Task):
         if self.parser != READER and lost > _MANY_UNREAD * said:
             yield (
                 f"{lost:,} of {said:,} replies ({lost / said:.0%}) say nothing that the parser can "
-                "read: have a chat model read them with task.parser=reader reader=openai "
+                "read: have a language model read them with task.parser=reader reader=openai "
                 "reader.model=NAME"
             )
 
@@ -435,7 +435,7 @@ class Benchmark(Task):
 
     @property
     def sets(self) -> Mapping[str, str]:
-        """Sets of questions that are told apart in comparisons, and what they are called."""
+        """Sets of questions that comparisons separate, and their names."""
         return {}
 
     @abstractmethod
@@ -451,8 +451,8 @@ def _warnings(found: Sequence[Answer]) -> Iterator[str]:
     """What to know of the answers before a number is believed."""
     if failed := sum(answer.error is not None for answer in found):
         yield (
-            f"{failed:,} of {len(found):,} questions have no answer, and the numbers leave them "
-            f"out: {failures(found)}"
+            f"{failed:,} of {len(found):,} questions have no answer, and the numbers skip "
+            f"them: {failures(found)}"
         )
     if cut := sum(answer.error is None and is_cut(answer.finish_reason) for answer in found):
         yield (

@@ -78,13 +78,13 @@ def check_pretrained(cfg: DictConfig) -> None:
     """Raises :class:`UserError` where the weights of a folder or file are not to be taken."""
     if (path := cfg.model.get("path")) and not cfg.model.pretrained:
         raise UserError(
-            f"model.pretrained=false: the weights of model.path={path} are always taken; leave it "
-            "out, or train a network from scratch with model=timm or model=module"
+            f"model.pretrained=false: the weights of model.path={path} are always used; remove "
+            "it, or train a network from scratch with model=timm or model=module"
         )
 
 
 def check_weights(cfg: DictConfig) -> bool:
-    """True if the weights come from ``model`` alone, whose head may have other classes.
+    """True if the weights come only from ``model``, whose head may have other classes.
 
     Raises:
         UserError: the configuration names no weights at all, or does not want those of its path.
@@ -113,7 +113,7 @@ def load_best(module: LightningModule, run: Path) -> None:
 
 
 def run_of(ckpt: Path) -> Path | None:
-    """The run folder that ``ckpt`` is or lies in; None for a weights file from elsewhere."""
+    """The run folder that ``ckpt`` is or is in; None for a weights file from elsewhere."""
     if ckpt.is_dir():
         return ckpt
     run = ckpt.parent.parent
@@ -143,8 +143,8 @@ def to_resume(run: Path) -> Path | None:
     whole = next(filter(zipfile.is_zipfile, (last, best)), None)
     if whole is None:
         raise UserError(
-            f"the training cannot be resumed: {last} is cut short or damaged. Remove it and the "
-            "same command trains anew"
+            f"the training cannot be resumed: {last} is cut short or damaged. Remove it and repeat "
+            "the command, which trains again from the start"
         )
     if whole is best:
         log.warning("%s is cut short or damaged: the training resumes from %s", last, best)

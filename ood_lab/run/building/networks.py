@@ -197,8 +197,8 @@ def _give_outliers(module: Classifier, data: OODDataModule) -> None:
         )
     if given and not needed:
         raise UserError(
-            "data.outliers is read by loss=outlier_exposure alone: choose it, or leave the "
-            "outliers out"
+            "data.outliers is used only by loss=outlier_exposure: choose it, or remove "
+            "data.outliers"
         )
     if needed:
         data.use_outliers(needed)

@@ -35,7 +35,7 @@ def build(cfg: DictConfig, key: str, **arguments: Any) -> Any:
         reason = " ".join(str(error.__cause__ or error).split())
         if unknown := re.search(r"unexpected keyword argument '(\w+)'", reason):
             raise UserError(
-                f"{node['_target_']} has no option '{key}.{unknown[1]}': leave it out, or choose "
+                f"{node['_target_']} has no option '{key}.{unknown[1]}': remove it, or choose "
                 f"another {key.split('.')[0]}=..."
             ) from error
         raise UserError(f"cannot build '{key}': {reason}") from error

@@ -46,12 +46,12 @@ def fitting_trainer(
     loggers: Sequence[Logger],
     data: Callable[[], OODDataModule],
 ) -> L.Trainer:
-    """The Trainer for fitting; its checkpoints lie in the run folder.
+    """The Trainer for fitting; its checkpoints are in the run folder.
 
     Args:
         cfg: the configuration, whose callbacks come before the given ones.
         run: the run folder.
-        callbacks: of this training, beside those of the configuration.
+        callbacks: of this training, in addition to those of the configuration.
         loggers: what the training writes to.
         data: returns the DataModule, in case its size decides how long the training is.
     """
@@ -139,7 +139,7 @@ def check_length(trainer: Mapping[str, Any]) -> None:
         if trainer.get(key) == 0:
             raise UserError(
                 f"trainer.{key}=0 trains nothing: give at least 1; {command('eval')} scores "
-                "weights as they are, with model.pretrained=true, model.weights=FILE or ckpt=RUN"
+                "weights unchanged, with model.pretrained=true, model.weights=FILE or ckpt=RUN"
             )
 
 

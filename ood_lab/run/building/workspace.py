@@ -356,7 +356,7 @@ class Workspace:
 
     @made_of("lvlm")
     def lvlm(self) -> ChatModel:
-        """The chat model of ``lvlm=...``."""
+        """The vision-language model of ``lvlm=...``."""
         return self.build("lvlm")
 
     @made_of("judge")
@@ -371,7 +371,7 @@ class Workspace:
 
     @property
     def answers_root(self) -> Path:
-        """Folder of the answers of all chat models."""
+        """Folder of the answers of all vision-language models."""
         return Path(self.cfg.paths.answers)
 
     @made_of("detector", "detector_device")
@@ -412,7 +412,7 @@ class Workspace:
 
     @made_of("trainer", "callbacks")
     def trainer(self) -> L.Trainer:
-        """The Trainer for fitting; its checkpoints lie in the run folder."""
+        """The Trainer for fitting; its checkpoints are in the run folder."""
         from ood_lab.models import EpochSeed
         from ood_lab.run.building.trainers import fitting_trainer
 
@@ -507,7 +507,7 @@ class Workspace:
     def begin(self) -> None:
         """Prepares the open folder; results from other data or weights are set aside."""
         if self.cfg.force:
-            # A task that always looks again (force in its YAML) goes on where it was killed.
+            # A task that always looks again (force in its YAML) resumes where it was killed.
             if self.run_folder.done or any(key_of(o) == "force" for o in running_overrides()):
                 self.run_folder.empty()
                 self._anew = True
@@ -515,7 +515,7 @@ class Workspace:
             reason = "; ".join(self.changes)
             log.warning("what %s was made from has changed: %s", self.folder, reason)
             log.warning(
-                "starting anew; what was there is kept in %s", self.run_folder.set_aside(reason)
+                "starting from scratch; old files are kept in %s", self.run_folder.set_aside(reason)
             )
         if self.run_folder.done:
             return
@@ -674,7 +674,7 @@ class Workspace:
             manifest = json.dumps(self.manifest, indent=2, default=str)
             write_text(manifest, self.folder / "manifest.json")
             if self.unfinished is not None:
-                raise UserError(f"{self.unfinished}. What there is lies in {self.folder}")
+                raise UserError(f"{self.unfinished}. Its partial results are in {self.folder}")
             if self.cfg.debug:
                 log.info("this was a debug run, which no other run takes for its own")
             else:
@@ -688,7 +688,7 @@ class Task(ABC):
 
     Hydra builds it from its YAML; its fields are its settings. Its YAML says in ``_uses_`` which
     members of the workspace it uses (:data:`GROUPS`): a run depends on that part of the
-    configuration alone, a dry run builds no more, and the workspace refuses all other members.
+    configuration only, a dry run builds no more, and the workspace denies all other members.
     """
 
     def check(self, ws: Workspace) -> None:  # noqa: B027 - most have nothing to check

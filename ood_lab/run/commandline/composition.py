@@ -98,7 +98,7 @@ def as_typed(override: str) -> str:
 
 
 def command_to_repeat() -> str:
-    """The command that repeats the running job; output paths and loggers are left out."""
+    """The command that repeats the running job; it omits output paths and loggers."""
     places = ("paths.", "logger=", "task.export=")
     kept = [override for override in running_overrides() if not override.startswith(places)]
     return command_line(str(HydraConfig.get().job.config_name), kept)
@@ -121,7 +121,7 @@ def trains(cfg: DictConfig) -> bool:
 def composed_again(overrides: Sequence[str]) -> DictConfig:
     """The configuration that the running job would have with other overrides.
 
-    :class:`HydraConfig` stays as it is.
+    :class:`HydraConfig` stays unchanged.
 
     Raises:
         HydraException: see :func:`composed`.
@@ -159,7 +159,7 @@ def jobs_of(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def differences(lines: Sequence[Sequence[str]]) -> tuple[list[str], list[str]]:
-    """The overrides that all jobs of a sweep share, and as text those that each has alone."""
+    """The overrides that all jobs of a sweep share, and as text those that only one of them has."""
     shared = set.intersection(*map(set, lines))
     own = [" ".join(o for o in line if o not in shared) for line in lines]
     return [o for o in lines[0] if o in shared], own

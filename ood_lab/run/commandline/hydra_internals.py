@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 
 def flag_parser() -> ArgumentParser:
-    """The parser of Hydra's own flags, whose ``overrides`` are the arguments beside them."""
+    """The parser of Hydra's own flags, whose ``overrides`` are the other arguments."""
     return get_args_parser()
 
 

@@ -137,7 +137,7 @@ def _call(main: Callable[..., Any], line: Sequence[str]) -> None:
 
 
 def _other_flags(arguments: Namespace) -> bool:
-    """True if Hydra is asked for something other than running jobs, as by ``--cfg job``."""
+    """True if Hydra is to do something other than run jobs, as by ``--cfg job``."""
     of_jobs = ("overrides", "multirun", "run", "config_dir")
     return any(value for key, value in vars(arguments).items() if key not in of_jobs)
 

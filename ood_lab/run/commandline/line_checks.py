@@ -111,7 +111,7 @@ def check_headers(overrides: Sequence[str]) -> None:
         for file in conf_files(group):
             if file.stem in names and (found := _late_header(file)):
                 raise UserError(
-                    f"{file}: Hydra reads '{found}' at the very top alone: make it the first line"
+                    f"{file}: Hydra reads '{found}' only at the very top: make it the first line"
                 )
 
 
@@ -124,7 +124,7 @@ def _late_header(file: Path) -> str | None:
 
 
 def check_secrets(overrides: Sequence[str]) -> None:
-    """Refuses API keys and passwords before any of them is written anywhere.
+    """Rejects API keys and passwords before any of them is written anywhere.
 
     Raises:
         UserError: see :func:`~ood_lab.common.credentials.check_secret`.
@@ -210,7 +210,7 @@ def _check_choice(override: Override) -> None:
     for choice in value if isinstance(value, list) else [value]:
         if choice is None:  # Hydra allows it in defaults lists alone
             known = ", ".join(options)
-            raise UserError(f"{group}=null is not a choice: leave it out, or choose from {known}")
+            raise UserError(f"{group}=null is not a choice: remove it, or choose from {known}")
         if str(choice) not in options:
             raise UserError(
                 f"{group}={choice} is unknown. {key_suggestions.nearest(str(choice), options)}"

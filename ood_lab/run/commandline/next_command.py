@@ -32,7 +32,7 @@ def next_command(
     trains: bool,
     held_out: int,
 ) -> tuple[str, str] | None:
-    """What the command is for, and the command, which runs as it is printed.
+    """The purpose of the command, and the command, which runs as printed.
 
     Args:
         settings: of the running job.

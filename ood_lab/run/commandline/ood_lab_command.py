@@ -98,7 +98,7 @@ def _machine() -> Iterator[tuple[str, str]]:
     yield "W&B account", "found" if wandb else "none: logger=csv, or wandb login"
     token = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser() / "token"
     hub = bool(os.environ.get("HF_TOKEN")) or token.is_file()
-    yield "Hugging Face account", "found" if hub else "none: public models alone"
+    yield "Hugging Face account", "found" if hub else "none: only public models"
     yield "OPENAI_API_KEY", "set" if os.environ.get("OPENAI_API_KEY") else "not set"
     caches = {
         "Hugging Face cache": os.environ.get("HF_HOME", "~/.cache/huggingface"),
@@ -190,7 +190,7 @@ def _stop(message: str) -> None:
 #: Commands that hand their arguments on.
 SCRIPTS = ("train", "eval")
 COMMANDS: dict[str, tuple[Callable[[], None], str]] = {
-    "train": (train, "train a network, measure how far the OOD sets are, score detectors"),
+    "train": (train, "train a network, measure the shift of the OOD sets, score detectors"),
     "eval": (evaluate, "any task on a network that has weights"),
     "tasks": (tasks, "what eval can do, a line each"),
     "detectors": (detectors, "every detector with what it reads and its source"),

@@ -57,7 +57,7 @@ def trimmed(argument: str) -> str:
 def quoted(override: str) -> str:
     """Quotes values that Hydra's grammar cannot read bare.
 
-    These are paths with ``seed=0`` in them (alone, in a sweep, in a list or in a dictionary), a
+    These are paths with ``seed=0`` in them (as one path, in a sweep, a list or a dictionary), a
     file or folder whose name holds a comma, which would be a sweep, and one whose name is a number
     or ``off``.
 

@@ -1,6 +1,6 @@
-"""SLURM jobs of a sweep: how the launcher learns that they end, what it is told, what they ignore.
+"""SLURM jobs of a sweep: how the launcher learns that they end, what it reports, what they ignore.
 
-``conf/hydra/slurm.yaml`` names :class:`Cluster` as a callback of Hydra, beside the launcher.
+``conf/hydra/slurm.yaml`` names :class:`Cluster` as a callback of Hydra, next to the launcher.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Watcher(SlurmInfoWatcher):
 
 
 class Cluster(Callback):
-    """Makes submitit ask as :class:`Watcher` does, and be quiet about what is told later."""
+    """Makes submitit ask as :class:`Watcher` does, and be quiet about what is reported later."""
 
     #: SLURM has asked this job to end.
     stopped = False
@@ -119,7 +119,7 @@ def reasons(error: Exception) -> list[str]:
     do not ask SLURM.
 
     Raises:
-        UserError: SLURM has refused the jobs.
+        UserError: SLURM rejected the jobs.
     """
     if isinstance(error.__cause__, subprocess.CalledProcessError):
         raise UserError(_refusal(str(error))) from error
@@ -138,7 +138,7 @@ def reasons(error: Exception) -> list[str]:
 
 
 def going_on() -> str:
-    """What is said when the user ends the waiting; empty where no job of this process goes on."""
+    """The message when the user ends the waiting; empty where no job of this process continues."""
     watcher = SlurmJob.watcher
     if not isinstance(watcher, Watcher):
         return ""
@@ -173,7 +173,7 @@ def _refusal(said: str) -> str:
     found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.splitlines()
     offers = [_offer(*line.strip().split("|")) for line in found]
     return (
-        f"SLURM refused the jobs ({'; '.join(dict.fromkeys(filter(None, lines)))}). "
+        f"SLURM rejected the jobs ({'; '.join(dict.fromkeys(filter(None, lines)))}). "
         f"Its partitions: {'; '.join(offers) or 'sinfo names none'}. Ask for what one of them has: "
         "hydra.launcher.partition, nodes, tasks_per_node, cpus_per_task, gpus_per_node (null: "
         "none), mem_gb, timeout_min, account"

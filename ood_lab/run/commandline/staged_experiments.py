@@ -11,7 +11,7 @@ by hand, so finished runs are skipped and the same command resumes where it was 
         best_of: [akg, nts]    # ckpt=<the run of these stages with the best validation accuracy>
         runs_of: [akg, nts]    # runs=[<the finished runs of these stages>]
 
-``study:`` beside it holds what the overrides share; ``skip: [NAME]`` leaves stages out.
+``study:`` next to it holds what the overrides share; ``skip: [NAME]`` skips stages.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def own_overrides(overrides: Sequence[str]) -> list[str]:
 
 
 def stages_of(script: str, overrides: Sequence[str]) -> list[Stage]:
-    """The stages of the experiment that a command line names alone; none where it has none.
+    """The stages of the one experiment that a command line names; none where it has none.
 
     Raises:
         UserError: see :func:`read_stages`; or the command line of a stage does not compose.
@@ -153,7 +153,7 @@ def _stage(
         waits[key] = tuple(name for name in wanted if name in kept)
         if wanted and not waits[key]:
             raise UserError(
-                f"skip leaves nothing for stage {node['name']}: leave it out too, "
+                f"skip leaves nothing for stage {node['name']}: skip it, too: "
                 f"skip=[...,{node['name']}]"
             )
     takes = node.get("takes")
@@ -210,7 +210,7 @@ def run_stages(stages: Sequence[Stage], run: Callable[[str, Sequence[str]], int]
         try:
             line = stage.line(*_results_for(stage, folders))
         except UserError as error:
-            log.error("stage %s is left out: %s", stage.name, error)
+            log.error("stage %s is skipped: %s", stage.name, error)
             states[stage.name] = ("left out", 0.0)
             continue
         _announce(console, stages, number, line)

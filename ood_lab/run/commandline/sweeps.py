@@ -35,7 +35,7 @@ def run_sweep(main: Callable[[], Any], script: str, overrides: Sequence[str]) ->
     """Has Hydra's ``main`` run all jobs, and shows their results; returns the exit status.
 
     Raises:
-        UserError: SLURM has refused the jobs.
+        UserError: SLURM rejected the jobs.
         Exception: whatever ended the sweep, if it was not a job.
     """
     stopped: Exception | None = None
@@ -44,7 +44,7 @@ def run_sweep(main: Callable[[], Any], script: str, overrides: Sequence[str]) ->
     reasons = ["it has no results"] * len(lines)
     try:
         main()
-    except Exception as error:  # from the first job that failed; the others went on
+    except Exception as error:  # from the first job that failed; the others continued
         stopped = error
         reasons = _reasons(error, len(lines))
     except KeyboardInterrupt:
@@ -58,7 +58,7 @@ def run_sweep(main: Callable[[], Any], script: str, overrides: Sequence[str]) ->
     print_jobs(lines, jobs)
     if failed:
         files = sorted({str(job.noted) for job in failed if job.noted})
-        kept = f"; tracebacks lie in {', '.join(files)}" if files else ""
+        kept = f"; tracebacks are in {', '.join(files)}" if files else ""
         fail(UserError(f"{len(failed)} of {counted(len(jobs), 'job')} failed{kept}"))
     return 0
 
@@ -74,7 +74,7 @@ def _reasons(error: Exception, jobs: int) -> list[str]:
 
 
 def _going_on() -> str:
-    """What is said of jobs on a cluster, which a Ctrl-C here does not end; empty without any."""
+    """The message about jobs on a cluster, which a Ctrl-C here does not end; empty without any."""
     slurm = sys.modules.get("ood_lab.run.commandline.slurm_jobs")
     return slurm.going_on() if slurm else ""
 
@@ -87,7 +87,7 @@ def record_failure(
     Its run folder is None if the job did not get that far.
     """
     line = " ".join(overrides)
-    log.error("this job failed, the others go on: %s", one_line(error))
+    log.error("this job failed, the others continue: %s", one_line(error))
     log.error("its overrides: %s", line)
     trace = "".join(traceback.format_exception(error))
     now = time.strftime(_TIME)
@@ -102,7 +102,7 @@ def _csv_line(cells: Sequence[str]) -> str:
 
 
 def swept_job(script: str, line: Sequence[str], reason: str, began: str) -> JobRow:
-    """Reads what a job left in its run folder, or beside it since the sweep ``began``.
+    """Reads what a job left in its run folder, or next to it since the sweep ``began``.
 
     A job that left neither did not get that far, for a ``reason`` that others know, such as its
     launcher.
@@ -126,7 +126,7 @@ def swept_job(script: str, line: Sequence[str], reason: str, began: str) -> JobR
 def headline(folder: Path) -> dict[str, str]:
     """ID accuracy, the detector with the highest mean AUROC, and its mean AUROC and FPR95, in %.
 
-    For a chat model: its accuracy on every split.
+    For a vision-language model: its accuracy on every split.
     """
     file = folder / "results.parquet"
     if not file.exists():

@@ -195,7 +195,7 @@ def print_jobs(lines: Sequence[Sequence[str]], jobs: Sequence[JobRow]) -> None:
 
 
 def job_table(own: Sequence[str], jobs: Sequence[JobRow]) -> Table:
-    """One row per job: the overrides it alone has, and its cells; red if it has problems."""
+    """One row per job: the overrides only it has, and its cells; red if it has problems."""
     rows = [
         {"job": str(number), "differs by": line, **job.cells}
         for number, (line, job) in enumerate(zip(own, jobs, strict=True), 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import time
@@ -15,6 +16,8 @@ from ood_lab.common.errors import UserError
 _GONE = re.compile(r"gloo|nccl|connection (closed|reset)|broken pipe|TCPStore", re.IGNORECASE)
 #: Seconds in which the system tells how a process has ended.
 _WAIT = 3.0
+#: Of a process that Lightning has started, the one of rank 0 on its node; else a shell.
+_PARENT = os.getppid()
 
 
 def explained(error: Exception, trainers: Iterable[Any]) -> UserError | None:
@@ -32,6 +35,8 @@ def explained(error: Exception, trainers: Iterable[Any]) -> UserError | None:
         if died := _first_dead(processes):
             rank, number = died
             who = f"the process of rank {trainer.global_rank + rank} was ended by {_name(number)}"
+    if os.getppid() != _PARENT:  # orphaned; only a shell knows the signal
+        who = "the process of rank 0, which had started this one, has ended"
     said = UserError(f"{who}: the same command resumes this run")
     said.__cause__ = error
     return said

@@ -57,7 +57,7 @@ def changes_of(
         run: the folder.
         settings: the resolved configuration of the run.
         code: version and commit of this package.
-        data: returns the DataModule, which is set up here if the files alone cannot tell.
+        data: returns the DataModule, which is set up here if the files are not enough.
 
     Raises:
         UserError: the record of the inputs is damaged, or the data has become unusable.

@@ -49,7 +49,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
         UserError: a mandatory value is missing, an interpolation fails, or ``ckpt`` does not exist.
     """
     if "stages" in cfg:
-        raise UserError("this experiment has stages: give it alone, without a sweep over others")
+        raise UserError("this experiment has stages: run it by itself, without a sweep over others")
     with _said():
         cfg = checkpoints.inherit(cfg, list(overrides))
     if cfg.debug:
@@ -145,7 +145,7 @@ def recipe_of(cfg: DictConfig, overrides: Sequence[str]) -> str | None:
     if not files and hydra.job.config_name != "train":
         return None
     own = f"{method}_{cfg.preset}"
-    taken = f"recipe/{group}/{own}.yaml" if own in files else f"{group}/{method}.yaml as it is"
+    taken = f"recipe/{group}/{own}.yaml" if own in files else f"{group}/{method}.yaml unchanged"
     return f"conf/{taken} (preset={cfg.preset})"
 
 

@@ -9,13 +9,14 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import util as multiprocessing_util
 
 #: Set by launchers: torchrun and Lightning, Lightning's own subprocesses, SLURM, jsrun.
 _VARIABLES = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK")
 
 
 def is_main() -> bool:
-    """True on the first process of the job, which alone writes."""
+    """True on the first process of the job, the only one that writes."""
     number = next((int(os.environ[name]) for name in _VARIABLES if name in os.environ), 0)
     # Users start one process a node and tell Lightning, which starts the others, only its node.
     further_node = "RANK" not in os.environ and int(os.environ.get("NODE_RANK", 0)) > 0
@@ -61,6 +62,10 @@ def quick_exit() -> Iterator[None]:
         os._exit(status)
 
     atexit.register(leave)  # the first to be registered is the last to run
+    # Registered before, as packages import it: it removes the semaphores of process pools.
+    removal = multiprocessing_util._exit_function  # type: ignore[attr-defined]
+    atexit.unregister(removal)
+    atexit.register(removal)
     try:
         yield
         status = 0

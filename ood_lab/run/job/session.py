@@ -161,7 +161,7 @@ def _explained(error: Exception) -> Exception:
 
 
 def _fail(error: Exception, cfg: DictConfig, folder: Path | None = None) -> NoReturn:
-    """Ends a single run with the error's line; in a sweep, records it so that the others go on."""
+    """Ends a single run with the error's line; in a sweep, records it so that others continue."""
     if HydraConfig.get().mode == RunMode.RUN:
         if isinstance(error, UserError):
             fail(error)  # Hydra would add lines of its own

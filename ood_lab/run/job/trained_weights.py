@@ -54,7 +54,7 @@ def training_key(
 
 
 class TrainedWeights:
-    """The folder of one training. Runs that differ in their evaluation alone share it."""
+    """The folder of one training. Runs that differ only in their evaluation share it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -91,13 +91,13 @@ class TrainedWeights:
         """Makes the run's ``checkpoints`` lead here, and removes what is damaged.
 
         Args:
-            run: the run folder. A training that an earlier version began there goes on here.
-            anew: nothing of an earlier training is kept.
+            run: the run folder. A training that an earlier version began there resumes here.
+            anew: keep nothing of an earlier training.
         """
         if anew:
             self._empty()
         elif found := next(damaged(self.path, self.record.get("files", {})), None):
-            log.warning("%s: the weights are trained anew", found)
+            log.warning("%s: the weights are trained again from the start", found)
             self._empty()
         here, there = checkpoints.folder(run), checkpoints.folder(self.path)
         if here.is_dir() and not (here.is_symlink() or there.exists()):
@@ -113,7 +113,7 @@ class TrainedWeights:
         write_text(json.dumps({**facts, "files": files}, indent=2), self.path / RECORD)
 
     def give_to(self, run: Path) -> None:
-        """Puts the checkpoints in a run folder, which is then whole where it is moved alone."""
+        """Puts the checkpoints in a run folder, which is then complete if only it is moved."""
         here, made = checkpoints.folder(run), run / ".checkpoints"
         _remove(made)
         shutil.copytree(checkpoints.folder(self.path), made, copy_function=_linked)

@@ -39,7 +39,7 @@ MOST_KEYS = 30
 def summary_values(results: pd.DataFrame) -> dict[str, float]:
     """Numbers of a detection table, each under one key, and those that belong to no detector.
 
-    Of a detector, groups of keys come in this order, and a group is left out where it would be
+    Of a detector, groups of keys come in this order, and a group is skipped where it would be
     more than :data:`MOST_KEYS` in all:
 
     - ``mean/<detector>/<headline metric>`` and ``<detector>/dad``
@@ -216,7 +216,7 @@ def _pages(folder: Path) -> dict[str, Any]:
 
 
 def charts(results: pd.DataFrame) -> dict[str, wandb.plot.CustomChart]:
-    """W&B's own charts of a results table, by panel; charts without rows are left out.
+    """W&B's own charts of a results table, by panel; charts without rows are skipped.
 
     - ``charts/mean_<metric>``: bars, the mean over the OOD sets, one per detector.
     - ``charts/dad_fpr95``: points, DAD against mean FPR95.
@@ -269,7 +269,7 @@ def _scatter(view: RunView) -> dict[str, wandb.plot.CustomChart]:
 
 
 def begin(loggers: Mapping[str, Mapping[str, Any]]) -> None:
-    """Starts W&B's own process, for which its logger would wait, beside what follows.
+    """Starts W&B's own process, for which its logger would wait, in parallel with what follows.
 
     This comes before torch and Lightning are loaded: W&B's public API, which ``wandb.init`` loads,
     looks for the source of each of its classes among all modules.

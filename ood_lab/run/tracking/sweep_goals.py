@@ -31,8 +31,8 @@ def check_sweep(config: Mapping[str, Any]) -> None:
         )
     if "seed" in (config.get("parameters") or {}):
         raise UserError(
-            "seed is a parameter of this W&B sweep: the search would choose a lucky seed. Leave it "
-            "out, and repeat the best configurations with -m seed=0,1,2"
+            "seed is a parameter of this W&B sweep: the search would choose a lucky seed. Remove "
+            "it, and repeat the best configurations with -m seed=0,1,2"
         )
 
 

@@ -43,7 +43,7 @@ class Compared:
         groups: the experiments of the runs.
         metrics: the headline metrics.
         detectors: the highest mean AUROC over sets and runs first.
-        sets: OOD sets in shift order.
+        sets: OOD sets, ordered by increasing shift.
         charts: one of each chart that the runs log, by its panel.
         swept: settings that are not the same in all runs.
         keys: of the summaries that the runs have.

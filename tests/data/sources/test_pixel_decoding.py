@@ -1,5 +1,8 @@
 """Images of more than 8 bits and of many pixels: one range for all sets, a limit that is ours."""
 
+import struct
+import zlib
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -117,3 +120,55 @@ def test_reduced_images_are_counted(tmp_path):
     Image.fromarray(np.full((1200, 1600, 3), 90, np.uint8)).save(root / "a" / "x.jpg")
     data = module(root, max_megapixels=0.5)
     assert "that are read reduced: 1" in " ".join(data.report.warnings)
+
+
+def colours_of_16_bits(path, pixels):
+    """A PNG or TIFF, which Pillow cannot write: its parts by hand."""
+    height, width, _ = pixels.shape
+    if path.suffix == ".png":
+
+        def chunk(kind, data):
+            body = kind + data
+            return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+
+        rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
+        head = struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0)
+        path.write_bytes(
+            b"\x89PNG\r\n\x1a\n"
+            + chunk(b"IHDR", head)
+            + chunk(b"IDAT", zlib.compress(rows))
+            + chunk(b"IEND", b"")
+        )
+        return
+    data = pixels.astype("<u2").tobytes()
+    depths = 8 + len(data)
+    tags = [(256, 3, 1, width), (257, 3, 1, height), (258, 3, 3, depths), (259, 3, 1, 1),
+            (262, 3, 1, 2), (273, 4, 1, 8), (277, 3, 1, 3), (278, 3, 1, height),
+            (279, 4, 1, len(data)), (284, 3, 1, 1)]  # fmt: skip
+    path.write_bytes(
+        struct.pack("<2sHI", b"II", 42, depths + 6)
+        + data
+        + struct.pack("<3H", 16, 16, 16)
+        + struct.pack("<H", len(tags))
+        + b"".join(struct.pack("<HHII", *tag) for tag in tags)
+        + struct.pack("<I", 0)
+    )
+
+
+@pytest.mark.parametrize("ending", ["png", "tif"])
+@pytest.mark.parametrize(("high", "said"), [(4095, "read as 12 bits"), (65535, "")])
+def test_colours_of_more_than_8_bits(tmp_path, ending, high, said):
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, high + 1, (8, 16, 16, 3))
+    pixels[:, 0, :2] = [[0], [high]]
+    for name, part in (("a", pixels[:4]), ("b", pixels[4:])):
+        (tmp_path / "set" / name).mkdir(parents=True)
+        for i, one in enumerate(part):
+            colours_of_16_bits(tmp_path / "set" / name / f"{i}.{ending}", one)
+    data = module(tmp_path / "set")
+    assert said in " ".join(data.report.warnings)
+    seen = {np.asarray(data.splits[s].load_image(i)).tobytes()
+            for s in ("train", "val", "test") for i in range(len(data.splits[s]))}  # fmt: skip
+    # Without a range Pillow keeps the upper byte; with one values are rounded.
+    levels = pixels >> 8 if high == 65535 else (pixels * (255 / high)).round()
+    assert seen == {one.astype(np.uint8).tobytes() for one in levels}

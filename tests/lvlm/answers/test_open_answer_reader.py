@@ -94,7 +94,7 @@ def test_what_the_reader_did_not_read_is_shown_to_it_again(ask, server, tmp_path
     ("arguments", "message"),
     [
         (("task.parser=reader",), "reader=openai, for example"),
-        (("reader=constant",), "task.parser=reader alone"),
+        (("reader=constant",), "needs task.parser=reader"),
         (("task.parser=readr",), "reader"),
     ],
 )

@@ -124,7 +124,7 @@ def test_failed_requests_are_asked_again(folder, server):
 
 def test_a_batch_whose_id_was_lost_is_found_again(folder, server):
     server.loses = True
-    with pytest.raises(UserError, match="goes on with what was sent"):
+    with pytest.raises(UserError, match="resumes with what was sent"):
         ask(folder, server)
     server.loses = False
     assert [a.error for a in ask(folder, server)] == [None] * 4

@@ -131,5 +131,5 @@ def test_a_copy_that_cannot_be_loaded_is_said_in_one_line(scene_images, tmp_path
 def test_more_devices_than_there_are_or_spread_ones_are_refused():
     with pytest.raises(UserError, match=r"lvlm.devices=9999: this machine has \d+ CPU core"):
         TransformersChat("shipped:tiny", device="cpu", devices=9999)
-    with pytest.raises(UserError, match="leave out lvlm"):
+    with pytest.raises(UserError, match="remove lvlm"):
         TransformersChat("shipped:tiny", devices=2, device_map="auto")

@@ -97,7 +97,7 @@ def test_replies_under_way_are_kept_at_a_stop(folder):
         time.sleep(0.3)
         return YES
 
-    with LocalServer(reply) as server, pytest.raises(UserError, match="refuses the key"):
+    with LocalServer(reply) as server, pytest.raises(UserError, match="rejects the key"):
         ask(folder, server, 9, concurrency=8)
     assert {answer["question_id"] for answer in kept(folder)} == {f"q{i}" for i in range(9)} - {
         "q3"

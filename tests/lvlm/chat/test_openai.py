@@ -137,9 +137,9 @@ def html(request):
     ("handler", "message"),
     [
         (down, r"nothing answers at lvlm\.base_url=http://server/v1"),
-        (refuses, "refuses the key in the environment variable OPENAI_API_KEY"),
+        (refuses, "rejects the key in the environment variable OPENAI_API_KEY"),
         (html, "answers with a web page"),
-        (server(refuses), "refuses the key"),
+        (server(refuses), "rejects the key"),
         (server(html), "answers with a web page"),
     ],
 )
@@ -353,7 +353,7 @@ REFUSALS = {
         {"retry-after": "600"},
         "no more requests for 10 min",
     ),
-    "a setting": (400, {"message": "Unknown field: 'top'."}, {}, "refuses 'top'"),
+    "a setting": (400, {"message": "Unknown field: 'top'."}, {}, "rejects 'top'"),
 }
 
 

@@ -71,5 +71,5 @@ def test_a_paired_test_says_who_is_better_unless_the_draws_are_too_few(metric):
     assert told(rows, (metric,), models=table)[2:] == [
         "Compared on the same questions, it is 10.0 to 20.0 points better than a and b, 30.0 "
         "points [20.0, 40.0] worse than c and not significantly different from d.",
-        "There are too few answers or draws for a test against e and f.",
+        "There are too few answers or resamples for a test against e and f.",
     ]

@@ -139,7 +139,7 @@ def test_wrong_outliers_are_one_line(strangers, tmp_path, capsys):
     exposed = "loss=outlier_exposure"
     cases = {
         "give them with data.outliers=DIR": (*SMOKE, *SMALL, exposed),
-        "choose it, or leave the outliers out": (*SMOKE, *SMALL, f"data.outliers={strangers}"),
+        "choose it, or remove data.outliers": (*SMOKE, *SMALL, f"data.outliers={strangers}"),
         "images that are ID or evaluated": (*own, exposed, f"data.outliers={tmp_path}/ood"),
         "does not exist": (*SMOKE, *SMALL, exposed, f"data.outliers={tmp_path}/none"),
         "model=nts has a loss of its own": (*SMOKE, *SMALL, exposed, "model=nts"),

@@ -45,14 +45,14 @@ def test_a_failing_job_is_noted_and_the_others_go_on(sources, capsys):
     assert "Traceback" in row["traceback"]
     assert row["folder"].endswith("seed=0")
     printed = capsys.readouterr()
-    assert "the others go on" in printed.out
+    assert "the others continue" in printed.out
     _, table = printed.out.split("2 jobs: ")
     lines = [line.split() for line in table.splitlines()]
     assert ["1", f"data.id.train={sources}/idd", "failed"] in lines
     assert ["2", f"data.id.train={sources}/id", "finished"] in lines
     assert "job 1: 1 of 2 sources: train is missing" in table
     last = printed.err.splitlines()[-1]
-    assert last.startswith("error: 1 of 2 jobs failed; tracebacks lie in /")
+    assert last.startswith("error: 1 of 2 jobs failed; tracebacks are in /")
     assert last.endswith("/data_check/failures.csv")
 
 
@@ -83,7 +83,7 @@ def test_jobs_that_slurm_refuses_are_one_error(sources, capsys, monkeypatch):
     printed = capsys.readouterr()
     assert not printed.out
     assert printed.err.startswith(
-        "error: SLURM refused the jobs (invalid partition: x). Its partitions: gpu (2 nodes, each "
+        "error: SLURM rejected the jobs (invalid partition: x). Its partitions: gpu (2 nodes, each "
         "64 CPUs, 502 GB, gpu:a100:4). Ask for what one of them has: hydra.launcher.partition, "
     )
 

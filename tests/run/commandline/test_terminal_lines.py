@@ -57,7 +57,7 @@ def talk(tmp_path_factory):
 def test_before_the_training(talk):
     _, out, _ = talk
     assert re.search(r"training resnet10s: [\d,]+ parameters, random weights, input 64 x 64", out)
-    assert "recipe: conf/model/resnet10s.yaml as it is (preset=builtin)\n" in out
+    assert "recipe: conf/model/resnet10s.yaml unchanged (preset=builtin)\n" in out
     assert "240 training images in batches of 32, 7 steps per epoch, 3 epochs, 21 steps" in out
     assert re.search(r"about [\d.e-]+ s per step: \d+ s left", out)
 

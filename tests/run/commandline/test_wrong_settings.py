@@ -16,7 +16,7 @@ AT_ONCE = {
     "a word for a number": (["detector.knn.k=many"], "detector.knn.k=many: give a whole number"),
     "half an epoch": (["trainer.max_epochs=2.5"], "trainer.max_epochs=2.5: give a whole number"),
     "no epoch": (["trainer.max_epochs=0"], "trainer.max_epochs=0 trains nothing: give at least 1"),
-    "no step": (["+trainer.max_steps=0"], "eval.py scores weights as they are"),
+    "no step": (["+trainer.max_steps=0"], "eval.py scores weights unchanged"),
     "smoothing of everything": (["model.classifier.label_smoothing=1"], "label_smoothing=1"),
     "no device": (["detector_device=gpu"], "detector_device=gpu: choose auto, cpu, cuda"),
     "a task's setting": (["task.memory_limit_gb=-1"], "task.memory_limit_gb=-1"),

@@ -87,7 +87,7 @@ def test_changed_photos_start_anew_and_nothing_is_lost(run, photos, change):
     status, said = run("eval.py", "model=clip")
     assert status == 0
     assert "alreadydone" not in said
-    assert "startinganew" in said
+    assert "startingfromscratch" in said
     assert named in said
     again, after = evaluated(photos)
     assert again == folder
@@ -116,7 +116,7 @@ def test_an_interrupted_training_does_not_go_on_with_other_photos(run, photos):
     relabel(photos)
     status, said = run(*train)
     assert status == 0
-    assert "startinganew" in said
+    assert "startingfromscratch" in said
     (kept,) = replaced(photos)
     old, new = (p / "checkpoints" / "last.ckpt" for p in (kept.parent, folder))
     assert old.stat().st_mtime_ns < new.stat().st_mtime_ns
@@ -143,7 +143,7 @@ def test_other_weights_in_the_same_file_start_anew(run, photos):
     status, said = run(*line)
     assert status == 0
     assert f"model.weights={file}" in said
-    assert "startinganew" in said
+    assert "startingfromscratch" in said
     assert len(replaced(photos)) == 1
 
 

@@ -111,15 +111,23 @@ def rank_one(parent):
     return None
 
 
-def test_a_killed_rank_is_one_line(tmp_path):
+@pytest.mark.parametrize(
+    ("rank", "said"),
+    [
+        (1, "the process of rank 1 was ended by SIGKILL"),
+        pytest.param(0, "the process of rank 0, which had started", marks=pytest.mark.slow),
+    ],
+)
+def test_a_killed_rank_is_one_line(tmp_path, rank, said):
     line = [*command(tmp_path), "trainer=ddp_cpu", "trainer.max_epochs=200", "data.num_workers=0"]
     process = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     while not glob.glob(str(tmp_path / "smoke/*/seed=0/checkpoints/last.ckpt")):
         assert process.poll() is None, "it ended before it could be stopped"
         time.sleep(0.02)
-    os.kill(rank_one(process.pid), signal.SIGKILL)
+    os.kill(rank_one(process.pid) if rank else process.pid, signal.SIGKILL)
     _, error = process.communicate()
     lines = error.decode().strip().splitlines()
-    assert process.returncode == 1
-    assert "the process of rank 1 was ended by SIGKILL: the same command resumes" in lines[-1]
+    assert process.returncode == (1 if rank else -signal.SIGKILL)
+    assert said in lines[-1]
+    assert lines[-1].endswith("the same command resumes this run")
     assert not any("Traceback" in text for text in lines)

@@ -45,6 +45,22 @@ def test_the_process_ends_at_once_with_its_status_and_all_it_said(end, status):
     assert ("ZeroDivisionError" in done.stderr) == (end == "1 / 0")
 
 
+def test_a_pool_of_processes_leaves_no_semaphores():
+    """As a sweep by joblib does that Ctrl-C stops."""
+    pytest.importorskip("joblib")
+    code = """
+import multiprocessing.util, sys
+from ood_lab.run.job.process_start import quick_exit
+from joblib.externals.loky import get_reusable_executor
+with quick_exit():
+    pool = get_reusable_executor(max_workers=1)
+    pool.submit(abs, 1).result()
+    sys.exit(130)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 def test_nobody_reads_the_end():
     short = SCRIPT.format(end="pass").replace("2000", "2")  # all of it waits for the end
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What stands behind the object: ``background(rng) -> [3, H, W]`` in [0, 1]."""
+"""The background of the object: ``background(rng) -> [3, H, W]`` in [0, 1]."""
 
 from __future__ import annotations
 

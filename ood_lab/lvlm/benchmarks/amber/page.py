@@ -56,11 +56,11 @@ _DEFINITIONS = (
     ),
     (
         "Rounded",
-        "The tables round nothing but what they print. amber.csv has what AMBER's script prints: "
-        "percent, one decimal, denominators that begin at 0.001, F1 = 2PR / (P + R + e) of the "
-        "rounded P and R, with e = 0.001 for existence and 0.0001 for all others.",
+        "Only printed tables are rounded. amber.csv has the numbers of AMBER's script: "
+        "in percent, with one decimal and denominators of at least 0.001. There, F1 = "
+        "2PR / (P + R + e) of rounded P and R; e = 0.001 for existence, 0.0001 for all others.",
     ),
-    ("Interval", "95% bootstrap intervals; images are resampled with all that is said of them."),
+    ("Interval", "95% bootstrap intervals; images are resampled with all answers about them."),
 )
 
 

@@ -1,4 +1,4 @@
-"""Figures of ODE's page: what is made up beside what, and made images beside natural ones."""
+"""Figures of ODE's page: hallucinations by true concept, and made against natural images."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tendency_matrix(matrix: pd.DataFrame, groups: pd.DataFrame, footer: str) -> 
     Args:
         matrix: ``N[f, h]``; the 30 rows and columns with most are shown.
         groups: ``concept, group, hallucinated``.
-        footer: what stands below.
+        footer: text below.
     """
     order = groups.nlargest(_MOST, "hallucinated", keep="first")
     order = order.sort_values(["group", "hallucinated"], ascending=[True, False], kind="stable")
@@ -54,7 +54,7 @@ def feature_clouds(features: Mapping[str, NDArray[np.float32]], footer: str) -> 
 
     Args:
         features: ``[n, D]`` by name of the set; ``natural`` is grey.
-        footer: what stands below.
+        footer: text below.
     """
     if len(features) < 2 or _NATURAL not in features:
         return None

@@ -1,4 +1,4 @@
-"""Are the made images like natural ones? Their features beside those of annotated images."""
+"""Are the made images like natural ones? Their features against those of annotated images."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ NATURAL = "natural"
 
 
 def effectiveness(features: Mapping[str, NDArray[np.float32]]) -> pd.DataFrame:
-    """How near every set lies to the natural images.
+    """The distance of every set to the natural images.
 
     ``distance``: mean over the images of ``1 - max cos`` to a natural one; for natural images to
-    another one. ``ratio``: that over the natural images' own; 1 = as near as they are to each
+    another one. ``ratio``: that over the natural images' own; 1 = as near as they to each
     other.
 
     Args:

@@ -67,7 +67,7 @@ DIFFERENCES = {
 _OF_ORIGINS = "Origins compared on the same pairs, points"
 #: Tables of a run that are shown as they are: file, caption.
 _PLAIN = {
-    "tendencies_groups": "Groups of concepts by what is made up beside them",
+    "tendencies_groups": "Groups of concepts by hallucinated concepts",
     "change": "Change since the round before",
     "amber": "As AMBER's and ODE's scripts round them, %",
 }
@@ -101,8 +101,8 @@ _DEFINITIONS = (
     (
         "Origins",
         "With task.origins: the same pairs in photographs and in made images, as many of a pair in "
-        "each origin, all asked about the same things. What a photograph shows beside the pair "
-        "counts as hallucinated unless it is annotated.",
+        "each origin, all with the same questions. Everything but the pair that a photograph "
+        "shows counts as hallucinated unless it is annotated.",
     ),
     ("Distance", "Edges between the two concepts in the graph; 1 where they meet."),
     (
@@ -126,7 +126,7 @@ def summary(run: Scored) -> Iterator[Table | Text]:
 
 
 def _sorts(rows: pd.DataFrame) -> list[tuple[str, dict[str, str]]]:
-    """Sorts of yes/no questions that were asked; all of them together where there are several."""
+    """Sorts of yes/no questions with answers; all of them together where there are several."""
     asked = {title: m for title, m in ANSWERS.items() if rows["metric"].isin(m).any()}
     if len(asked) == 2:  # one sort, and the same once more as all
         del asked[ALL]
@@ -233,14 +233,14 @@ def _figures(run: Scored) -> Iterator[PlannedFigure]:
         groups = run.tables["tendencies"]
         yield PlannedFigure(
             "tendencies",
-            "What is made up beside what",
+            "Hallucinated concepts by true concept",
             "The concepts with most hallucinations, by group.",
             lambda: tendency_matrix(matrix, groups, footer),
         )
     if (file := run.source / "features.parquet").exists():
         yield PlannedFigure(
             "effectiveness",
-            "Made beside natural images",
+            "Made and natural images",
             "CLIP features along their two main directions.",
             lambda: feature_clouds(_features(file), footer),
         )

@@ -1,4 +1,4 @@
-"""What is asked about the pictures: captions, existence, states, actions, numbers.
+"""The questions about the pictures: captions, existence, states, actions, numbers.
 
 They ask about both concepts of the pair, with the right article and plural; ``released`` ones
 are ODE's shipped queries, see :mod:`ood_lab.lvlm.benchmarks.ode.construction.released_code`.
@@ -45,7 +45,7 @@ def questions_of(
     """All questions: captions of all pictures, then existence, attributes, numbers.
 
     Args:
-        pictures: what is asked about.
+        pictures: the subject of the questions.
         released: see the module.
         parser: reads the answers to the yes/no questions.
 

@@ -1,4 +1,4 @@
-"""Rounds: a run that goes on from an earlier one with other pairs, attributes or images."""
+"""Rounds: a run that continues an earlier one with other pairs, attributes or images."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PAIRS, CAPTIONS, JUDGED = "pairs.csv", "captions.parquet", "judged.parquet"
 
 @dataclass(frozen=True)
 class Round:
-    """A finished run that the next one goes on from.
+    """A finished run that the next one continues.
 
     Attributes:
         folder: of the run.

@@ -17,7 +17,7 @@ _TOP = 5
 
 @dataclass(frozen=True)
 class Tendencies:
-    """Groups of true concepts by what is hallucinated beside them.
+    """Groups of true concepts by what is hallucinated with them.
 
     Attributes:
         matrix: ``N[f, h]``: captions of images that show f and name the hallucinated h.
@@ -91,7 +91,7 @@ class Clustering:
 def hallucination_matrix(captions: pd.DataFrame) -> pd.DataFrame:
     """``N[f, h]``: captions of images that show f and name the hallucinated h.
 
-    Rows without any are left out; names are in alphabetical order.
+    Rows without any are skipped; names are in alphabetical order.
     """
     rows = [
         (true, false)

@@ -58,7 +58,7 @@ class Tuning:
         """The chosen questions, in their order.
 
         Args:
-            questions: those that were asked.
+            questions: those with answers.
             captions: see :func:`ood_lab.lvlm.captions.caption_scoring.caption_table`.
             judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
             seed: of the draws.

@@ -1,8 +1,8 @@
 """OODBench's division: which annotated objects image-text models do not find (arXiv 2602.18094).
 
 With scores ``s_d(x, y)`` of model ``d``, annotated labels ``Y`` and absent labels ``A`` of image
-``x``, every annotated label ``c`` is *purified*: the other annotated labels are left out of the
-softmax, ``p_c = e^{s_c} / (e^{s_c} + sum_{y in A} e^{s_y})``. A pair ``(x, c)`` is flagged by
+``x``, every annotated label ``c`` is *purified*: the softmax skips the other annotated
+labels, ``p_c = e^{s_c} / (e^{s_c} + sum_{y in A} e^{s_y})``. A pair ``(x, c)`` is flagged by
 
 - case 1, a label that is absent scores higher: than every annotated label (``all_labels``, the
   literal text) or than ``c`` (``per_label``); it does not depend on the scale of the scores;

@@ -35,7 +35,7 @@ def purified_histograms(division: pd.DataFrame, threshold: float) -> Figure:
     parts = {_ALL: division}
     parts |= {str(c): division[division["category"] == c] for c in counts.index[:_MOST]}
     left = len(counts) - _MOST
-    more = f" {left} further categories are in the first panel alone." if left > 0 else ""
+    more = f" {left} further categories are only in the first panel." if left > 0 else ""
     footer = f"Dashed: T = {threshold:g}. n = annotated pairs.{more}"
     titles = [f"{name}, n {len(rows):,}" for name, rows in parts.items()]
     labels = ("purified probability", "share of pairs")
@@ -70,7 +70,7 @@ def distribution_figures(
         yield PlannedFigure(
             "_".join(filter(None, ("of", plural.replace(" ", "_"), str(dataset)))),
             f"{plural.capitalize()} of the splits" + (f", {dataset}" if dataset else ""),
-            f"Pairs of image and category that are asked about, by {words}.",
+            f"Pairs of image and category with questions, by {words}.",
             partial(pair_counts, rows, shown, f"{title}.", plural),
         )
 
@@ -81,7 +81,7 @@ def pair_counts(rows: pd.DataFrame, splits: Mapping[str, str], footer: str, plur
     Args:
         rows: ``split, value, pairs``.
         splits: split and what it is called.
-        footer: what stands below.
+        footer: text below.
         plural: what the values are.
     """
     order = rows.groupby("value", sort=False)["pairs"].sum().sort_values(ascending=False)

@@ -36,7 +36,7 @@ class ModelRun:
 def read_runs(folders: Sequence[str]) -> list[ModelRun]:
     """Reads run folders of ``task=oodbench``.
 
-    Models of the same name are told apart by their folders.
+    Their folders distinguish models of the same name.
 
     Raises:
         UserError: a folder is not a finished run of that task, or is named twice.

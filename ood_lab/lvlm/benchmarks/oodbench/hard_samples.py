@@ -88,13 +88,13 @@ class HardSamples:
 class ObjectDetector:
     """Any object detector of transformers.
 
-    DETR and YOLOS give a softmax with a class for "no object", whose share is left out of the
+    DETR and YOLOS give a softmax with a class for "no object", whose share is no part of the
     classes' ``p``; RT-DETR and others give a sigmoid a class. The library's own post-processing
     says which, and ``p`` is the score of the best class of each proposal.
 
     Args:
         path: folder of the model; nothing is downloaded.
-        threshold: proposals below are left out.
+        threshold: proposals below are skipped.
         batch_size: images at a time.
         device: None = the first GPU, else the CPU.
 

@@ -54,12 +54,12 @@ _DEFINITIONS = (
     (
         "Purified probability",
         "p_c of an annotated label c: the softmax of an image-text model's scores over c and all "
-        "labels that are absent; the other annotated labels are left out.",
+        "labels that are absent, without the other annotated labels.",
     ),
     (
         "Flagged",
         "Case 1: an absent label scores higher than the annotated ones. Case 2: p_c is below T. "
-        "How the two go together stands in the manifest.",
+        "The manifest says how they are combined.",
     ),
     (
         "Data sets",

@@ -27,7 +27,7 @@ def built_datasets(files: Sequence[str]) -> dict[str, dict[str, Any]]:
         files: ``questions.jsonl`` of two or more runs of ``task=oodbench``.
 
     Raises:
-        UserError: a file does not lie in such a run, two data sets have the same name, or the runs
+        UserError: a file is not in such a run, two data sets have the same name, or the runs
             differ in their rule, their questions or their image-text models.
     """
     found: dict[str, dict[str, Any]] = {}
@@ -37,7 +37,7 @@ def built_datasets(files: Sequence[str]) -> dict[str, dict[str, Any]]:
         about = read_json(manifest) if manifest.is_file() else {}
         if "division" not in about or not (file.parent / "config.yaml").is_file():
             raise UserError(
-                f"task.datasets: {file} does not lie in the folder of a run of task=oodbench that "
+                f"task.datasets: {file} is not in the folder of a run of task=oodbench that "
                 "divided a data set"
             )
         name = str(about["annotations"]["name"])

@@ -35,7 +35,7 @@ class _Object(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionSettings:
-    """How the pairs are asked about.
+    """How the pairs become questions.
 
     Attributes:
         form: of the yes/no questions, ``plain`` or ``cot``.
@@ -194,7 +194,7 @@ def _objects(objects: pd.DataFrame) -> dict[tuple[int | str, str], _Object]:
 
 
 def _plain(pair: Mapping[Any, Any]) -> dict[str, Any]:
-    """A row of the pairs as JSON has it; what no model was asked about is left out."""
+    """A row of the pairs as JSON has it; without values that no model has."""
     return {str(key): _json(value) for key, value in pair.items() if not _missing(value)}
 
 

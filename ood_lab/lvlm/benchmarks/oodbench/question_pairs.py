@@ -1,4 +1,4 @@
-"""Which pairs of an image and a category are asked about."""
+"""Which pairs of an image and a category become questions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the splits are made of: categories, places and data sets of the pairs that are asked."""
+"""What the splits are made of: categories, places and data sets of the pairs of the questions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def distribution_of(judged: pd.DataFrame) -> pd.DataFrame:
     """How many pairs of every split are of which category, place and data set.
 
     Args:
-        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`; ``place`` and ``dataset`` as far
-            as they are known.
+        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`; ``place`` and ``dataset``
+            where known.
 
     Returns:
         ``dataset`` ("" where there is but one, and of rows by data set), ``split``, ``by`` (a key

@@ -1,4 +1,4 @@
-"""MMBench's second step (arXiv 2307.06281): a chat model reads what the parser could not."""
+"""MMBench's second step (arXiv 2307.06281): a language model reads what the parser could not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TEXT = (
 
 
 def second_step(judged: pd.DataFrame, model: TextModel) -> pd.DataFrame:
-    """The same table, where replies that were not matched are read by a chat model.
+    """The same table, where replies that were not matched are read by a language model.
 
     What it cannot match either stays unparsed.
 

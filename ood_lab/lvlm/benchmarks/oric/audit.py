@@ -50,7 +50,7 @@ class Verdicts:
         return cls(given, Path(path))
 
     def check(self, questions: pd.DataFrame) -> None:
-        """Refuses verdicts on other questions.
+        """Rejects verdicts on other questions.
 
         Args:
             questions: all that there are, rejected ones too: ``image, object, label``, and

@@ -22,7 +22,7 @@ def context_curves(curve: pd.DataFrame, sets: Mapping[str, str], footer: str) ->
     Args:
         curve: see :func:`ood_lab.lvlm.benchmarks.oric.question_analyses.curve_of`.
         sets: key in the rows → name of its line.
-        footer: what stands below.
+        footer: text below.
     """
     labels = ("P(object | other objects of the image)", "right answers (%)")
     figure, grid = panels(
@@ -51,7 +51,7 @@ def tier_bars(
             :func:`ood_lab.lvlm.benchmarks.oric.question_analyses.analyses_of`.
         recall: see :func:`ood_lab.lvlm.benchmarks.oric.question_analyses.by_tier`; may be empty.
         sets: key in the rows → name.
-        footer: what stands below.
+        footer: text below.
     """
     sizes = shares.rename(columns={"key": "tier"}).assign(metric="size")
     seen = recall.rename(columns={"accuracy": "value"}).assign(metric="seen")
@@ -67,7 +67,7 @@ def measure_bars(rows: pd.DataFrame, sets: Mapping[str, str], title: str, footer
         rows: ``split, series, value, ci_low, ci_high``.
         sets: key in the rows → name.
         title: of the panel.
-        footer: what stands below.
+        footer: text below.
     """
     series = {str(name): str(name) for name in rows["series"].unique()}
     named = rows.assign(metric="one")

@@ -78,8 +78,8 @@ _COUNTS = {"n_unparsed": "unmatched", "n_items": "items"}
 _DEFINITIONS = (
     (
         "Positive",
-        "An object that is there, smaller than the median of its image, whose presence the judge "
-        "does not expect from the names of the larger ones.",
+        "An object that is there, smaller than the median of its image. The judge does not expect "
+        "it from the names of the larger ones.",
     ),
     (
         "Negative",
@@ -89,13 +89,13 @@ _DEFINITIONS = (
     (
         "uniform, positives only, negatives only",
         "Ablations: both samplers draw at random, or only that of negatives, or of positives. The "
-        "drop is what the metric loses when random draws make way for ORIC's.",
+        "drop is what the metric loses when ORIC's choice replaces a random one.",
     ),
     (
         "POPE",
-        "Questions from the same annotations as POPE draws them, or those it published: absent "
+        "Questions from the same annotations, by POPE's sampling, or those it published: absent "
         "objects at random, the most frequent ones, or those most often seen with an object that "
-        "is there. All are asked in the same wordings.",
+        "is there. All have the same wordings.",
     ),
     (
         "P, R, F1",
@@ -106,7 +106,7 @@ _DEFINITIONS = (
     (
         "Unmatched, failed",
         "Replies in which no answer was found: wrong, but neither yes nor no. Requests without a "
-        "reply are left out.",
+        "reply are skipped.",
     ),
     (
         "Cut",
@@ -121,7 +121,7 @@ _DEFINITIONS = (
     (
         "Least distance",
         "Of a class: the least 1 - cosine of an image with it and one without it; mean over "
-        "classes that are asked about with both answers.",
+        "classes with questions of both answers.",
     ),
     ("CLIPScore", "100 times the cosine of image and text; no factor of 2.5, no clamp."),
     ("Interval", "95% bootstrap intervals that resample images whole."),

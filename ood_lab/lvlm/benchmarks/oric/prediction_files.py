@@ -57,7 +57,7 @@ def read_predictions(
 
     Raises:
         UserError: a file is missing or has other fields, another truth, or not exactly the items
-            that are asked about.
+            of the questions.
     """
     found: dict[str, Answer] = {}
     for number, path in enumerate(paths, 1):
@@ -69,8 +69,8 @@ def read_predictions(
             other = sorted(items ^ set(said))[0]
             which = "is not asked about" if other in said else "has no prediction"
             raise UserError(
-                f"{path} has predictions for {len(said):,} items, but {len(items):,} are asked "
-                f"about (item '{other}' {which}): these predictions are for other questions"
+                f"{path} has predictions for {len(said):,} items, but there are {len(items):,} "
+                f"questions (item '{other}' {which}): these predictions are for other questions"
             )
         for question in known:
             row = said[str(question.meta["item"])]

@@ -37,7 +37,7 @@ class Item:
     Attributes:
         id: from 1.
         image: name of its file.
-        target_object: what is asked for.
+        target_object: the object of the questions.
         problem: the four questions.
         solution: ``yes`` or ``no``.
     """

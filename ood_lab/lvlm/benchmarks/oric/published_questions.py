@@ -25,7 +25,7 @@ _FACTS = "sizes and P(object | context): there are no annotations (annotations=c
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedQuestions:
-    """ORIC's published questions, and POPE's beside them.
+    """ORIC's published questions, and POPE's.
 
     Attributes:
         bench: ``oric_bench.json``.
@@ -42,7 +42,7 @@ class PublishedQuestions:
     foreign_clip: bool
 
     def check(self, settings: Mapping[str, Any], drawn: Sequence[str]) -> None:
-        """Refuses what cannot be asked.
+        """Rejects what cannot be asked.
 
         Args:
             settings: the configuration.
@@ -128,7 +128,7 @@ class PublishedQuestions:
         if not settings.get("clip"):
             return f"{_SPACES}: no CLIP is chosen (clip=vit_b32)"
         for label, knows in shipped_clips(settings, "clip") if self._is_foreign(settings) else ():
-            return f"{_SPACES}: {label} knows {knows} alone; choose a real CLIP (clip=vit_b32)"
+            return f"{_SPACES}: {label} knows only {knows}; choose a real CLIP (clip=vit_b32)"
         return None
 
     def unknown(self, settings: Mapping[str, Any], sets: RunQuestions) -> list[str]:

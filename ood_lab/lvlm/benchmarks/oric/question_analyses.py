@@ -40,13 +40,13 @@ def analyses_of(
       interval; ``coco_tier_share`` by COCO's own edges, where these are others;
     - ``clip_score``: mean of ``100 cos(f_x, g_o)`` of image and text (no factor 2.5, no clamp);
     - ``p_context``: mean of ``P(object | other objects of the image)``;
-    - ``min_distance``: of every class that is asked about with both answers, the least
+    - ``min_distance``: of every class with questions of both answers, the least
       ``1 - cos`` of an image with and one without it (``key``); ``key`` "mean" is their mean.
 
     Means have bootstrap intervals that resample images, or classes for the last.
 
     Args:
-        questions: ``split, row, object, label``, one row an item, and as far as they are known
+        questions: ``split, row, object, label``, one row an item, and where known
             ``tier, coco_tier, cosine, p_context``.
         spaces: image features by the name of the CLIP.
         first: the CLIP whose texts gave ``cosine``, if any.
@@ -128,7 +128,7 @@ def _distances(
 def min_distances(questions: pd.DataFrame, space: Space) -> dict[str, float]:
     """``min 1 - cos(f_x, f_x')`` over images ``x`` with and ``x'`` without a class, by class.
 
-    A class that is not asked about with both answers is left out.
+    A class without questions of both answers is skipped.
 
     Args:
         questions: ``row, object, label`` of one set.
@@ -203,7 +203,7 @@ def by_tier(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -> pd.Dat
 def result_rows(analyses: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """The same as rows of a results table: ``part`` says of what of the set.
 
-    Least distances of single classes are left out, their mean is not.
+    Least distances of single classes are skipped, their mean is not.
 
     Args:
         analyses: see :func:`analyses_of`.

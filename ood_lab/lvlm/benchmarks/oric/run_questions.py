@@ -38,13 +38,13 @@ class RunQuestions:
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        """The images that are asked about, each once."""
+        """The images of the questions, each once."""
         rows = [table["row"].to_numpy(np.int64) for _, table in self.sets.values()]
         return np.unique(np.concatenate(rows))
 
     @property
     def objects(self) -> tuple[str, ...]:
-        """The label space: that of the annotations, else what is asked for."""
+        """The label space: that of the annotations, else the objects of the questions."""
         if self.pool.annotations is not None:
             return self.pool.annotations.categories
         return tuple(sorted({name for _, table in self.sets.values() for name in table["object"]}))

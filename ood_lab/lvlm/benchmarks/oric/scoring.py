@@ -44,7 +44,7 @@ def results_of(
     The metrics of :mod:`ood_lab.metrics.two_class`, for every set (``split``): their mean over the
     wordings (``part`` is missing), those of each wording, and the mean at every known level of
     shift and every cell of the two. Intervals resample images. Answers that could not be matched
-    are wrong, but neither yes nor no; failed requests are left out, and counted. Values are
+    are wrong, but neither yes nor no; failed requests are skipped, and counted. Values are
     missing where no answer could be read.
 
     Args:
@@ -76,7 +76,7 @@ def scored(
     """Means over the wordings, and their draws, which resample images.
 
     Args:
-        judged: answers; failed ones are left out.
+        judged: answers; failed ones are skipped.
         by: column that tells groups apart, which share the draws, in their order of appearance;
             None = one group.
         draws: bootstrap resamples.
@@ -104,7 +104,7 @@ def form_contrasts(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) ->
     """How two forms of the same questions differ: of every set the mean, and every wording.
 
     Args:
-        judged: the answers in both forms, which ``model`` tells apart; failed ones are left out.
+        judged: the answers in both forms, which ``model`` tells apart; failed ones are skipped.
         draws: bootstrap resamples, of images.
         seed: of the draws.
     """
@@ -146,7 +146,7 @@ def drops(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -> pd.DataF
     """What ORIC's samplers cost against random ones: ``uniform`` minus each other construction.
 
     Returns:
-        See :func:`contrasts`; empty unless both were asked.
+        See :func:`contrasts`; empty unless both have answers.
     """
     order = [name for name in CONSTRUCTIONS if (judged["split"] == name).any()]
     if order[:1] != ["uniform"] or len(order) == 1:

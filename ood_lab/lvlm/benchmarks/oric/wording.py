@@ -1,4 +1,4 @@
-"""From what is asked for to questions to a chat model."""
+"""From items to prompts of a vision-language model."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _SECOND_LINE: Mapping[Form, str] = {
 
 
 def plain_text(problem: str, form: Form = "plain") -> str:
-    """A question as chat models are asked it."""
+    """A question in the form of a prompt."""
     return f"Question: {problem}\n{_SECOND_LINE[form]}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionWording:
-    """How items are asked.
+    """How items become prompts.
 
     Attributes:
         form: ``plain``, or ``cot``, a chain of thought.
         parser: reads the replies.
-        prompts: how many of an item's wordings are asked.
+        prompts: how many of an item's wordings are used.
     """
 
     form: Form = "plain"

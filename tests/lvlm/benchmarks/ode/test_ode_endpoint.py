@@ -87,7 +87,7 @@ def test_a_prompt_that_is_refused_leaves_its_image_out(server, tmp_path):
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
-        ((401, {"error": "key sk-secret is wrong"}), "refuses the key in.* MY_KEY"),
+        ((401, {"error": "key sk-secret is wrong"}), "rejects the key in.* MY_KEY"),
         ((404, "<html>nothing here</html>"), "answers with a web page"),
         ((200, "<html>welcome</html>"), "answers with a web page"),
         ((200, {"data": [{"url": "http://elsewhere"}]}), "response_format=b64_json"),

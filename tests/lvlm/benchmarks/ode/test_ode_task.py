@@ -258,7 +258,7 @@ def test_criteria_can_be_left_out_as_the_error_advises():
     construction = OdeConstruction(criteria=criteria)
     found = construction.compositions({"T": graph}, Draws(), 0, [])
     assert {each.criterion for each in found} == {"standard"}
-    with pytest.raises(UserError, match="every criterion is left out"):
+    with pytest.raises(UserError, match="every criterion is null"):
         OdeConstruction(criteria={"standard": None}).compositions({"T": graph}, Draws(), 0, [])
 
 

@@ -352,7 +352,7 @@ def test_statistics_of_one_model_speak_of_one(finished, tmp_path):
     )
     assert f" is {ends} for oracle (95% intervals in brackets); " in lost
     lower = "oracle" if row["p"] < 0.05 else "no model"
-    assert lost.endswith(f"above zero for {lower} (a one-sided test of each alone).")
+    assert lost.endswith(f"above zero for {lower} (a one-sided test of each).")
     share = pd.read_csv(folder / "errors.csv")["share"].iloc[0]
     assert wrong == f"Of the OOD-H questions, {100 * share:.1f}% are answered wrongly."
 
@@ -515,7 +515,7 @@ def test_probabilities_give_doubt_and_its_figure(finished):
         (
             ["weaker"],
             10,
-            "not tested against setting 2 ({label}), as answers or draws are too few.",
+            "not tested against setting 2 ({label}): too few answers or resamples.",
         ),
     ],
 )

@@ -190,7 +190,7 @@ def test_what_a_judge_does_not_answer_is_asked_again_before_anything_is_built(tm
         (("task.against=[{f}/figures]",), "is not a run folder of ORIC"),
         (("task.parser=popee",), "pope"),
         (("task.construct.pairs=0",), "at least one pair"),
-        (("task.second_step=judge",), "needs a chat model"),
+        (("task.second_step=judge",), "needs a language model"),
         (("task.thresholds=[96,24]",), "ascending"),
         (("task.construct.min_categories=40",), "no image has 40 categories"),
         (("task.construct.k=9",), "none of"),

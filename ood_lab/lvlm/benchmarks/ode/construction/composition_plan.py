@@ -22,7 +22,7 @@ class OdeConstruction:
     """How compositions are chosen.
 
     Args:
-        criteria: by name; None = this one is left out.
+        criteria: by name; None = this one is skipped.
         graph: ``T`` or ``H``.
         limit: pairs of each kind and criterion.
         draws: draws of attributes for a pair.
@@ -59,14 +59,14 @@ class OdeConstruction:
             )
         criteria = {n: c for n, c in self.criteria.items() if c is not None}
         if not criteria:
-            raise UserError("every criterion is left out: give one of task.construction.criteria")
+            raise UserError("every criterion is null: give one of task.construction.criteria")
         found: list[Composition] = []
         for name, criterion in criteria.items():
             pairs = criterion.select(graph, self.limit, seed, known)
             if not pairs:
                 raise UserError(
                     f"criterion '{name}' finds no pair among {graph.number_of_nodes():,} concepts "
-                    "that can be drawn: change its limits, or leave it out, task.construction."
+                    "that can be drawn: change its limits, or remove it, task.construction."
                     f"criteria.{name}=null"
                 )
             found += compose(pairs, graph, name, criterion, seed, self.draws)

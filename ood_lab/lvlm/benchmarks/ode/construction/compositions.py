@@ -27,7 +27,7 @@ NEGATIVE = "bad anatomy, incomplete body, mutated"
 
 @dataclass(frozen=True)
 class Concept:
-    """A concept as it is to be seen; an attribute's true word is what the image shows."""
+    """A concept as an image shows it; an attribute's true word is what the image shows."""
 
     name: str
     state: Attribute | None = None

@@ -85,7 +85,7 @@ class LongTail:
             ends belong to it, for the quantiles of small counts are ties.
 
     Raises:
-        UserError: no frequency lies between the two, or a quantile outside [0, 1].
+        UserError: no frequency is between the two, or a quantile outside [0, 1].
     """
 
     low: float = 1

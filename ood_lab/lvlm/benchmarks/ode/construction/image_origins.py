@@ -37,8 +37,8 @@ class Photograph:
 
     Attributes:
         file: absolute.
-        also: what it is known to show beside the pair.
-        annotated: that it shows the pair is known, and no model is asked about it.
+        also: what it is known to show in addition to the pair.
+        annotated: that it shows the pair is known, and no model has to confirm it.
     """
 
     file: Path
@@ -150,7 +150,7 @@ class WithPhotographs:
         return orders
 
     def images(self, orders: Sequence[Order]) -> Iterable[Image.Image | None]:
-        """Photographs as they are, and what the generator makes."""
+        """Photographs unchanged, and what the generator makes."""
         made = iter(self.generator.images([o for o in orders if _PHOTOGRAPH not in o.settings]))
         for order in orders:
             file = order.settings.get(_PHOTOGRAPH)
@@ -189,8 +189,8 @@ def _opened(file: Path) -> Image.Image:
 def paired(pictures: Sequence[Picture]) -> list[Picture]:
     """The pictures of pairs that every origin still has, as many of a pair in each of them.
 
-    All are asked about the same: the two concepts, and the candidates that no picture of the pair
-    shows. Attributes and numbers, which nobody knows of a photograph, are not asked about.
+    All have the same questions: about the two concepts, and the candidates that no picture of the
+    pair shows. Attributes and numbers, which nobody knows of a photograph, have none.
 
     Raises:
         UserError: no pair is left in all origins.

@@ -25,11 +25,11 @@ class Order:
         composition: what it is to show.
         seed: of its noise.
         number: among the images of its composition.
-        prompt: what the generator is told.
-        negative_prompt: what it is told to leave out.
+        prompt: of the generator.
+        negative_prompt: what the image should not show.
         style: of the image, where the generator knows styles.
         settings: further arguments of its own call.
-        also: concepts that it is known to show beside the pair.
+        also: concepts that it is known to show in addition to the pair.
         states: of the pair, as far as this image shows them.
         actions: of the pair, likewise.
         meta: what results are divided by, such as levels of shift.

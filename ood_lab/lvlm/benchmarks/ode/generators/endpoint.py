@@ -29,7 +29,7 @@ Count = Annotated[int, Ge(1)]
 class EndpointGenerator:
     """Images of prompts from ``<base_url>/images/generations``.
 
-    A prompt that the server refuses for its content leaves its image out. Where a request fails
+    An image is skipped if the server rejects its prompt for its content. Where a request fails
     for good, the other images of its batch are kept, and the run ends.
 
     Args:
@@ -109,7 +109,7 @@ class EndpointGenerator:
         """See :class:`~ood_lab.lvlm.benchmarks.ode.generators.base.Generator`.
 
         Raises:
-            UserError: the key is refused, or, once the other images are out, a request failed.
+            UserError: the key is rejected, or, once the other images are out, a request failed.
         """
         failed = []
         for found in self._pool.map(self._one, orders):

@@ -1,4 +1,4 @@
-"""Orders of a generator that is told what to show in words."""
+"""Orders of a generator that is prompted in words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ood_lab.lvlm.benchmarks.ode.generators.base import Order
 
 @dataclass(frozen=True)
 class Variant:
-    """One of the ways in which a composition is asked for, in turn.
+    """One of the prompts of a composition, in turn.
 
     Attributes:
         words: added to the prompt.

@@ -1,4 +1,4 @@
-"""Images with what is known of them: what questions are asked about."""
+"""Images with what is known of them, the subject of questions."""
 
 from __future__ import annotations
 

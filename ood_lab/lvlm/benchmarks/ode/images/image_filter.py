@@ -31,7 +31,7 @@ class Detector(Protocol):
 
 @dataclass(frozen=True)
 class Filter:
-    """Drops the images that do not show what they were asked for.
+    """Drops the images that do not show what their prompt names.
 
     Args:
         min_conf: least confidence of an expected entity. The paper has .65, its code .2.
@@ -114,7 +114,7 @@ def confidences_of(
     image was not asked to show; of any other label the softmax over all of them.
 
     Args:
-        model: is asked.
+        model: finds the concepts.
         images: N files.
         orders: of these images.
         labels: n names.

@@ -1,4 +1,4 @@
-"""Makes the images of a plan, each once, and the pictures that are asked about."""
+"""Makes the images of a plan, each once, and the pictures of the questions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def make(
         The orders whose image is there; a generator may withhold some.
 
     Raises:
-        UserError: two orders are the same, or what lies in the folder was made otherwise.
+        UserError: two orders are the same, or the contents of the folder were made otherwise.
     """
     if len({order.file for order in orders}) < len(orders):
         raise UserError("two images of the plan are the same: give every one its own seed")
@@ -72,7 +72,7 @@ def pictures_of(
     Args:
         orders: of the images.
         candidates: that a graph has for hallucinations.
-        detected: by :attr:`Order.file`, what a detector sees beside the pair.
+        detected: by :attr:`Order.file`, what a detector sees in addition to the pair.
     """
     found, graph = [], candidates.graph
     for order in orders:

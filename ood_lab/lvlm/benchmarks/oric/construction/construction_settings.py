@@ -1,12 +1,12 @@
 """ORIC's construction: unexpected objects, and expected objects that are not there.
 
 - *Positives*: objects of interest of an image ``I`` (smaller than the median) whose presence a
-  judge does not expect from the names of the larger ones; ``k`` of them are asked about.
+  judge does not expect from the names of the larger ones; ``k`` of them get a question.
 - *Negatives*: ``I'``, the image nearest to ``I`` for a CLIP; of the objects that are not in it, the
-  ``k`` whose texts are nearest to it are asked about.
+  ``k`` whose texts are nearest to it get a question.
 
-A pair of images gives ``2 k`` questions, half of them with the answer yes. Where the released code
-departs from the paper stands in :mod:`ood_lab.lvlm.benchmarks.oric.construction.released_code`.
+A pair of images gives ``2 k`` questions, half of them with the answer yes. Deviations of the
+released code from the paper are in :mod:`ood_lab.lvlm.benchmarks.oric.construction.released_code`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class OricConstruction:
         positives: ``judge``, or ``uniform``: any k annotated objects.
         negatives: ``clip``, or ``uniform``: any k absent objects.
         min_categories: of an image ``I`` (released code: 3; the paper names none).
-        absent: which objects ``I'`` is asked about: ``any`` category that is not annotated in it
+        absent: the objects of questions about ``I'``: ``any`` category that is not annotated in it
             (released code), or only those ``of_interest`` in ``I``, as the paper's wording allows.
-        deduplicate: an unordered pair of images is used once, and a pair with a question that was
-            asked before is left out whole (released code; the published files have no repeats).
+        deduplicate: an unordered pair of images is used once, and a pair with a repeated
+            question is skipped whole (released code; the published files have no repeats).
         rules: what the released code does otherwise.
     """
 

@@ -1,7 +1,7 @@
 """How expected an object is among others: P(object | context) from annotations.
 
 ``P(o | S) = mean over c in S of n(o, c) / n(c)`` with the numbers of images that have ``c``, and
-``o`` and ``c``. The image in question is left out of both: else a combination that occurs nowhere
+``o`` and ``c``. Both skip the image in question: else a combination that occurs nowhere
 else would be the more expected the rarer its parts are. Where ``c`` occurs in no other image, the
 share of the other images that have ``o`` stands for it, and so it does where ``S`` is empty.
 """

@@ -93,7 +93,7 @@ def _check(
 ) -> None:
     pairs = zip(annotations.objects["image"], annotations.objects["category"], strict=True)
     there, ids = set(pairs), annotations.images["image"].tolist()
-    remedy = "choose the annotations of its images, or give their folder alone, task.images=DIR"
+    remedy = "choose the annotations of its images, or give only their folder, task.images=DIR"
     for item, row in zip(items, rows.tolist(), strict=True):
         if row < 0:
             raise UserError(

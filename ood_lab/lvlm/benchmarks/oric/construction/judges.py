@@ -82,7 +82,7 @@ class CooccurrenceJudge:
 
 @dataclass(frozen=True)
 class ChatJudge:
-    """A chat model, which sees names only, no image.
+    """A language model, which sees only names, no image.
 
     Args:
         texts: the model.

@@ -1,4 +1,4 @@
-"""POPE's questions (arXiv 2305.10355), published or from any annotations, beside ORIC's."""
+"""POPE's questions (arXiv 2305.10355), published or from any annotations, next to ORIC's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STREAM = 2
 class Pope:
     """How POPE draws its questions.
 
-    Of images with at least ``per_image`` categories, the first ``per_image`` are asked about, each
+    Of images with at least ``per_image`` categories, the first ``per_image`` get a question, each
     followed by one that is absent: any (``random``), the most frequent one (``popular``), or the
     one that occurs most often with the object before it (``adversarial``); any, where none occurs.
     No absent object is repeated within an image.

@@ -76,7 +76,7 @@ def construct(
 ) -> Constructed:
     """Draws images in random order until there are enough pairs.
 
-    What is chosen for an image depends on the seed and the image alone.
+    What is chosen for an image depends only on the seed and the image.
 
     Args:
         how: questions are made.
@@ -131,7 +131,7 @@ class Drawing:
     made: int = 0
 
     def fill(self, order: Integers) -> None:
-        """Goes through the images, some at a time: a judge is asked about several at once."""
+        """Goes through the images, some at a time: a judge gets several at once."""
         wanted, start = self.settings.pairs, 0
         if self.settings.rules.quota == "sampled":
             order = self._without_repeats(order)[:wanted]

@@ -30,7 +30,7 @@ class Rules:
             are then left out before the draw, in the order of the annotations.
         chunk: scores are a softmax over so many texts at a time (released: 100, which changes the
             order where there are more); None = the cosines of all are compared.
-        judge_wording: of the question to a chat model as judge.
+        judge_wording: of the question to a language model as judge.
         clip_text: of an object; None = ``an image contains {}``, or what a shipped CLIP was
             trained on.
         article: of the object in a question; the released one is "an" before vowels, else none.

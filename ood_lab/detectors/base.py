@@ -15,7 +15,7 @@ from ood_lab.detectors.support.compute_device import compute_device, on_device, 
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.moments import Moments
-from ood_lab.models.head_kind import OF_NETWORKS, WORDS, Part
+from ood_lab.models.head_kind import OF_NETWORKS, WORDS, Part, missing
 
 FitSplit = Literal["train", "val"]
 #: What a detector looks at: long tables are grouped by it, in this order.
@@ -184,10 +184,8 @@ def unserved(name: str, reads: Collection[Part], gives: Collection[Part], of: st
         gives: what there is.
         of: the network, or what stands for it, in words.
     """
-    missing = [part for part in WORDS if part in reads and part not in (*gives, "labels")]
-    if not missing:
-        return None
-    return f"{name} needs {listed([WORDS[part] for part in missing])}, which {of} does not give"
+    lacking = [WORDS[part] for part in missing(reads, gives)]
+    return f"{name} needs {listed(lacking)}, which {of} does not give" if lacking else None
 
 
 def check_memory(detector: Detector, n: int, d: int, c: int, limit_bytes: int) -> None:

@@ -32,7 +32,7 @@ class Residual(Detector):
     moments = ("means", "within")
     reads = ("features",)
     input_type = "head"
-    formula = "‖Rᵀ(x − u)‖, u = −W⁺b; without a head, the mean"
+    formula = "‖Rᵀ(x − u)‖, u = −W⁺b"
     source = "2203.10807"
 
     def __init__(self, dim: int | Literal["auto"] = "auto", fit_split: FitSplit = "train") -> None:

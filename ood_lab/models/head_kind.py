@@ -76,6 +76,11 @@ _SENTENCES = {
 }
 
 
+def missing(reads: Collection[Part], gives: Collection[Part]) -> list[Part]:
+    """What a detector reads and a network does not give; labels are those of the data."""
+    return [part for part in WORDS if part in reads and part not in (*gives, "labels")]
+
+
 def parts_of(features: int, logits: int, linear: bool, normalised: bool) -> frozenset[Part]:
     """What tensors ``[N, features]`` and ``[N, logits]`` give, without the network itself.
 

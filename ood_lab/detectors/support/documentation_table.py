@@ -16,7 +16,6 @@ import yaml
 
 from ood_lab.common.documentation_tables import with_table
 from ood_lab.detectors.base import Detector, InputType
-from ood_lab.models.head_kind import HeadKind
 from ood_lab.scripts import CONF, conf_files
 
 PAGE = Path(__file__).parents[3] / "docs" / "detectors.md"
@@ -36,25 +35,6 @@ def detector_tables() -> dict[InputType, str]:
     }
 
 
-def kinds_table() -> str:
-    """A table in Markdown of detectors and kinds of heads: served, or what is missing."""
-    rows = []
-    for file in sorted((CONF / "detector").glob("*.yaml")):
-        reads = _class_of(file).reads
-        cells = [f"`{file.stem}`", ", ".join(reads)]
-        for kind in HeadKind:
-            missing = [part for part in reads if part not in (*kind.gives, "labels")]
-            cells.append(f"no {', '.join(missing)}" if missing else "✓")
-        rows.append("| " + " | ".join(cells) + " |")
-    head = ["key", "reads", *HeadKind]
-    return "\n".join(["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *rows])
-
-
-def _class_of(file: Path) -> type[Detector]:
-    content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    return cast("type[Detector]", locate(content["detector"][file.stem]["_target_"]))
-
-
 def sources() -> Iterator[tuple[str, str, str]]:
     """Key, what is read, and source of every detector, those of the user's own folder too."""
     for file in conf_files("detector"):
@@ -67,7 +47,7 @@ def sources() -> Iterator[tuple[str, str, str]]:
 
 def with_tables(page: str) -> str:
     """The page with the table of today after every ``<!-- table: READS -->``."""
-    for reads, table in [*detector_tables().items(), ("kinds", kinds_table())]:
+    for reads, table in detector_tables().items():
         page = with_table(page, reads, table)
     return page
 
@@ -75,7 +55,7 @@ def with_tables(page: str) -> str:
 def _row(file: Path) -> tuple[InputType, str]:
     content = yaml.safe_load(file.read_text(encoding="utf-8"))
     settings = content["detector"][file.stem]
-    found = _class_of(file)
+    found = cast("type[Detector]", locate(settings["_target_"]))
     grid = file.stem in content.get("tuning", {}).get("grids", {})
     fitted = _shown(settings["fit_split"]) if "fit_split" in settings else "–"
     fitted += ", labels" if "labels" in found.reads else ""

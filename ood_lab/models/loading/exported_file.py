@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Unpack
@@ -21,7 +22,7 @@ def exported_backbone(
     path: str | Path,
     output: str | None = None,
     features: str | None = None,
-    head: Literal["none"] | None = None,
+    head: Literal["linear", "nearest_mean", "none"] | None = None,
     num_classes: int | None = None,
     image_size: Sequence[int] | None = None,
     classes: Sequence[str] = (),
@@ -35,7 +36,8 @@ def exported_backbone(
         path: the file.
         output: entry of its output with the logits; None = the only one.
         features: entry with the features, if any.
-        head: ``none`` = what it returns are features.
+        head: ``none`` = it returns features; ``linear`` or ``nearest_mean`` = such a head on them,
+            to be fitted.
         num_classes: expected number of logits.
         image_size: width and height that all images of the data share.
         classes: of the data.
@@ -82,7 +84,7 @@ class ExportedNet(nn.Module):
         super().__init__()
         self._path, self._device = str(path), torch.device("cpu")
         self._sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-        self._loaded: Callable[[Tensor], Any] | None = None
+        self._loaded: list[Callable[[Tensor], Any]] = []
         shape = _shape(self._run)
         self._batch = shape[0] if shape else None
         fixed = shape[2:] if shape and shape[2] and shape[3] else None
@@ -90,15 +92,15 @@ class ExportedNet(nn.Module):
 
     @property
     def _run(self) -> Callable[[Tensor], Any]:
-        # It belongs to one process, and stands outside the modules, as it has no modes.
-        if self._loaded is None:
-            self._loaded = _load(self._path, self._device)
-        return self._loaded
+        # In a list, as it has no modes and is no part of this module. It belongs to one process.
+        if not self._loaded:
+            self._loaded.append(_load(self._path, self._device))
+        return self._loaded[0]
 
     def forward(self, image: Tensor) -> Any:
         """Maps ``[B, 3, H, W]`` to what the file returns; several tensors by key."""
         if image.device != self._device:
-            self._loaded, self._device = None, image.device
+            self._loaded, self._device = [], image.device
         step = self._batch or len(image)
         parts = []
         for start in range(0, len(image), step):
@@ -116,19 +118,19 @@ class ExportedNet(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the program."""
-        return self.__dict__ | {"_loaded": None}
+        return self.__dict__ | {"_loaded": []}
 
 
 def _load(path: str, device: torch.device) -> Callable[[Tensor], Any]:
     reasons: list[Exception] = []
     try:
-        return torch.jit.load(path, map_location=device).eval()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of TorchScript, for who writes it
+            return torch.jit.load(path, map_location=device).eval()
     except (RuntimeError, ValueError) as error:
         reasons.append(error)
     try:
-        program = torch.export.load(path)
-        module = program.module()
-        return module.to(device)
+        return torch.export.load(path).module().to(device)
     except Exception as error:  # damaged files fail in many ways
         reasons.append(error)
     told = "; ".join(" ".join(str(reason).split())[:100] for reason in reasons)

@@ -86,8 +86,10 @@ def telling(
 
 
 def _later_of(config: Mapping[str, Any]) -> list[str]:
-    backbone = (config.get("model") or {}).get("backbone") or {}
-    keys = LATER_OF.get(str(backbone.get("_target_")), ())
+    model = config.get("model")
+    backbone = model.get("backbone") if isinstance(model, Mapping) else None
+    target = backbone.get("_target_") if isinstance(backbone, Mapping) else None
+    keys = LATER_OF.get(str(target), ())
     return [f"{place}.{key}" for place in ("model", "model.backbone") for key in keys]
 
 

@@ -114,5 +114,7 @@ def test_a_graph_with_other_scores_is_refused(net, images, tmp_path):
 def test_an_onnx_file_is_not_exported_again(images, tmp_path):
     backbone = onnx_backbone(write_onnx(tmp_path / "a.onnx", side=16), "logits", mean=0.5, std=0.5)
     held = calibrated(MSP(), ood_lab.extract_features(backbone, *images))
-    with pytest.raises(UserError, match=r"msp cannot be exported: a\.onnx is an exported file itself"):
+    with pytest.raises(
+        UserError, match=r"msp cannot be exported: a\.onnx is an exported file itself"
+    ):
         ood_lab.export_onnx(tmp_path / "it.onnx", held, backbone, images[0])

@@ -183,7 +183,7 @@ def evaluate(
 
     Features are banks, or arrays: ``x [N, D]``, or ``(x, labels)``. Of arrays alone the head is a
     linear one that is fitted on ``train``; without labels there is none, and the detectors that
-    read features alone are scored.
+    read nothing else are scored.
 
     Args:
         train: what most detectors are fitted on.

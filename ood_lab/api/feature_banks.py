@@ -119,7 +119,7 @@ def banks_of(
         elif banks[0].num_classes and len(banks) < 1 + len(others):
             raise UserError(
                 "arrays have features only, and these banks have logits without a linear head: "
-                "give banks of all sets, features_from_arrays(features, logits=logits)"
+                "give the features of all sets as features_from_arrays(features, logits=logits)"
             )
     elif _pair(train)[1] is not None:
         x, y = _pair(train)
@@ -179,7 +179,7 @@ def extract_features(
 
     Raises:
         UserError: there is no image, several outputs and no choice, or logits that do not depend
-            on the image alone.
+            only on the image.
     """
     module = _network(module)
     batches = batches_of(images, labels)

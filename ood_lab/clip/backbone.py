@@ -78,7 +78,7 @@ class ClipBackbone(TextHead):
 
 
 class ClipFeatures(Backbone):
-    """The normalised image features of a CLIP alone.
+    """The normalised image features of a CLIP, and no texts.
 
     Args:
         clip: the model.
@@ -106,7 +106,7 @@ def clip_backbone(
     num_classes: int | None = None,
     head: Literal["none"] | None = None,
 ) -> ClipBackbone | ClipFeatures:
-    """A zero-shot classifier for the classes of the data, or its image features alone.
+    """A zero-shot classifier for the classes of the data, or its image features only.
 
     Args:
         clip: the model.
@@ -114,7 +114,7 @@ def clip_backbone(
         classnames: words for them in the texts, in the same order; None = the names themselves.
         templates: see :func:`zero_shot_weights`.
         num_classes: expected number of classes, checked.
-        head: ``none`` = image features alone.
+        head: ``none`` = image features only.
 
     Raises:
         UserError: as many words as classes are needed.

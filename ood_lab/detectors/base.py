@@ -40,9 +40,9 @@ class Detector(ABC):
         name: the key of its YAML; used in every message.
         reads: what it cannot do without (:data:`~ood_lab.models.head_kind.Part`): a network that
             does not give all of it is not scored; ``labels`` are those that ``fit`` reads.
-        input_type: the group of tables that it stands in, as ``reads`` says: the logits alone, the
-            features alone, features and head or logits, or the network inside the extraction pass.
-            A class may declare this alone.
+        input_type: the group of tables that lists it, as ``reads`` says: only the logits, only the
+            features, features and head or logits, or the network inside the extraction pass.
+            A class may declare only this.
         formula: the score, and ``source``, its paper, for the table of the docs.
         moments: parts of the :class:`~ood_lab.features.moments.Moments` that ``fit`` reads
             (:meth:`statistics`): an extraction gathers them as it goes.
@@ -68,7 +68,7 @@ class Detector(ABC):
     arguments: tuple[tuple[Any, ...], dict[str, Any]]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Of ``reads`` and ``input_type``, makes the one that a class leaves out."""
+        """Of ``reads`` and ``input_type``, makes the one that a class omits."""
         super().__init_subclass__(**kwargs)
         declared = vars(cls).keys() & {"reads", "input_type"}
         if declared == {"reads"}:

@@ -105,7 +105,7 @@ class MDS(Detector):
         return self
 
     def _fit_one(self, bank: FeatureBank, moments: Moments) -> Self:
-        """The same of one class; besides, ``shrinkage`` ρ."""
+        """The same of one class; and ``shrinkage`` ρ."""
         mean = moments.mean()
         covariance, rho = shrunk(moments.about(mean), bank.features, mean)
         square = float(covariance.trace() + mean.square().sum())

@@ -63,7 +63,7 @@ class FeatureBank:
 
     @property
     def gives(self) -> frozenset[Part]:
-        """What detectors may read of it, besides the columns."""
+        """What detectors may read of it, in addition to the columns."""
         sizes = self.features.shape[1], self.logits.shape[1]
         return parts_of(*sizes, self.head_weight.numel() > 0, self.derived.normalised)
 

@@ -1,4 +1,4 @@
-"""Kinds of heads: what a network gives besides its verdict on an image, and what that serves."""
+"""Kinds of heads: what a network gives, and which detectors that serves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class HeadKind(StrEnum):
 
     ``LINEAR``: ``head(features) == logits``. ``BLACK_BOX``: logits are some function of the
     features. ``PROBABILITIES``: logits are the logarithms of probabilities. ``LOGITS`` and
-    ``FEATURES``: it gives these alone.
+    ``FEATURES``: it gives only these.
     """
 
     LINEAR = "linear head"

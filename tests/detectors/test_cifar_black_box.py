@@ -11,7 +11,7 @@ import pytest
 import torch
 from cifar_resnet import ResNet20
 from PIL import Image
-from test_head_kinds import column
+from test_reads import column
 from torch import nn
 from torch.nn import functional as F
 

@@ -35,12 +35,12 @@ def verdicts(bank: FeatureBank, ready: Mapping[str, CalibratedDetector]) -> pd.D
     # A head of other classes than the data's (a pretrained one) has no names here.
     named = len(classes) == bank.num_classes
 
-    def name(label: int) -> str:
+    def word(label: int) -> str:
         if label < 0:  # the network gives features only
             return ""
         return classes[label] if named else f"class {label}"
 
-    predicted = list(map(name, bank.predictions.tolist()))
+    predicted = list(map(word, bank.predictions.tolist()))
     columns: dict[str, Any] = {"predicted": predicted}
     for name, calibrated in ready.items():
         scores = checked_score(calibrated.detector, bank)

@@ -67,7 +67,7 @@ def exported_backbone(
     if num_classes not in (None, backbone.num_classes) and head is None:
         raise UserError(
             f"{path} gives {backbone.num_classes} logits, but the data has {num_classes} classes: "
-            "eval.py without ckpt scores it as it is"
+            "eval.py without ckpt scores it unchanged"
         )
     backbone.differentiable = False
     return backbone

@@ -17,7 +17,7 @@ from ood_lab.models.output import probabilities as kind_of
 
 #: Largest difference of logits that several layers make, as a share of the largest logit.
 TOLERANCE = 1e-4
-#: What ``model.head`` calls a network whose features are taken alone.
+#: What ``model.head`` calls a network whose features are all that is read.
 NO_HEAD = "none"
 
 
@@ -64,7 +64,7 @@ def reading_of(
     if values.ndim > 2 or len(values) != len(image):
         raise UserError(
             f"{name} returns logits {list(values.shape)} for {len(image)} images, not [B, C]: "
-            "model.output=KEY chooses another entry, model.head=none takes features alone"
+            "model.output=KEY chooses another entry, model.head=none takes features only"
         )
     kind = kind_of(values)
     single = (values.ndim == 1 or values.shape[1] == 1) and num_classes != 1

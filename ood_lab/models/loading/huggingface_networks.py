@@ -38,7 +38,7 @@ def hf_backbone(
         path: a folder as ``save_pretrained`` writes it, or ``OWNER/NAME`` of the hub.
         download: fetch a model that is not in the hub's cache.
         head: ``linear`` or ``nearest_mean`` = the features of the model (``pooler_output``, or the
-            first token) with such a head, to be fitted; ``none`` = these alone; a name = that layer
+            first token) with such a head, to be fitted; ``none`` = only these; a name = that layer
             of the classifier; None = the layers that make its logits, if any do.
         num_classes: outputs of the head, which is fresh where the model has others; None = its own.
         classes: of a head that is fitted.
@@ -65,7 +65,7 @@ def hf_backbone(
             raise UserError(
                 f"{named} is not an image classifier: its files lack {lost[0]}. "
                 "model.head=linear|nearest_mean fits a head on its features, model.head=none takes "
-                "these alone"
+                "only these"
             )
     backbone = module_backbone(
         net,

@@ -75,7 +75,7 @@ def timm_backbone(
             are kept in ``backbone.transform_overrides``.
         kwargs: passed to ``timm.create_model`` (``layers``, ``channels``, ``img_size``, ...).
         data_config: transform settings of the checkpoint that will be loaded next.
-        head: fit this head on the model's features, in place of its own; none = features alone.
+        head: fit this head on the model's features, in place of its own; none = features only.
         classes: of the fitted head.
         transform: see :class:`~ood_lab.models.image_transforms.TransformSettings`.
 
@@ -152,7 +152,7 @@ def module_backbone(
         net: maps ``[B, 3, H, W]`` to logits ``[B, C]``, or to features ``[B, D]``.
         head: name of its last linear layer, as in ``net.named_modules()``; None = found, if any.
             Where none has that name, ``linear`` and ``nearest_mean`` are heads to be fitted on
-            features, and ``none`` takes these alone.
+            features, and ``none`` takes only these.
         num_classes: expected number of outputs, checked.
         weights: file with the weights of ``net`` (see :func:`load_weights`).
         new_head: with ``weights``: keep the fresh head of ``net``.
@@ -184,7 +184,7 @@ def module_backbone(
     elif fitted and not outputs:
         raise UserError(
             f"model.head={head}: {name} has no head, and the ID images have no labels to fit one: "
-            "give data.id.train images of several classes, or take features alone: model.head=none"
+            "give data.id.train images of several classes, or take features only: model.head=none"
         )
     own = getattr(net, "pretrained_cfg", None)
     known = resolve_model_data_config(net) if own else {}
@@ -226,7 +226,7 @@ def module_backbone(
         width = backbone.num_classes
         raise UserError(
             f"no linear layer makes the output [2, {width}] of {name}. If it gives features, "
-            "model.head=none takes them alone and model.head=linear|nearest_mean fits a head on ID "
+            "model.head=none takes only them and model.head=linear|nearest_mean fits a head on ID "
             f"train; if these are logits, say so: model.backbone.num_classes={width}"
         )
     return backbone

@@ -216,7 +216,7 @@ def _check_head_name(net: nn.Module, head: str, name: str) -> None:
         raise UserError(
             f"{name} has no nn.Linear inside, so that '{head}' is none: model.head=null finds out "
             "what it gives; if it gives features, model.head=linear|nearest_mean fits a head on ID "
-            "train, and model.head=none takes them alone"
+            "train, and model.head=none takes only them"
         )
     near = nearest(head, linear, 3, 0.3) or linear[-3:]
     problem = "it has no such layer" if found is None else f"that is a {type(found).__name__}"

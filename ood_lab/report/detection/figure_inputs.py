@@ -73,7 +73,7 @@ class FigureInputs:
 
     @property
     def labelled(self) -> pd.DataFrame:
-        """Those of them with a label and a prediction, which features alone do not give."""
+        """Those of them with a label and a prediction, where the network gives logits."""
         test = self.test
         if "pred" not in test:
             return test.iloc[:0].assign(pred=-1)

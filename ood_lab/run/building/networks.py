@@ -164,7 +164,7 @@ def make_classifier(
     if not backbone.num_classes:
         raise UserError(
             f"model.head=none: {backbone.name} gives features only, which train.py cannot train: "
-            "eval.py scores it as it is, and model.head=linear fits a head"
+            "eval.py scores it unchanged, and model.head=linear fits a head"
         )
     warn_if_foreign(backbone, data)
     if cfg.ckpt:

@@ -190,7 +190,7 @@ def test_one_logit_is_a_network_of_two_classes():
 
 
 def test_what_no_linear_layer_makes_is_said_to_be_one_or_the_other():
-    with pytest.raises(UserError, match=r"model\.head=none takes them alone.*num_classes=8"):
+    with pytest.raises(UserError, match=r"model\.head=none takes only them.*num_classes=8"):
         made(bare(), num_classes=3)
     assert made(bare(), num_classes=8).kind == HeadKind.LOGITS
     assert made(bare(), "none").kind == HeadKind.FEATURES

@@ -213,7 +213,7 @@ def test_arrays_without_a_head_get_a_linear_one(tmp_path):
 def test_arrays_without_labels_are_features_alone(tmp_path):
     rng = np.random.default_rng(0)
     train, test, near = (rng.normal(size=(n, 12)) for n in (200, 100, 90))
-    sets = {"train": train, "test": test, "ood": {"far": 3 * near}}
+    sets = {"train": train, "val": near, "test": test, "ood": {"far": 3 * near}}
     found = ood_lab.evaluate(**sets, detectors="all", n_bootstrap=20)
     assert set(found.detectors) == {"cfood", "gmm", "knn", "mds", "residual"}
     assert found.skipped["msp"].startswith("msp needs logits, which")

@@ -23,7 +23,7 @@ _SETTING = re.compile(r"detector\.(?P<name>\w+)\.(?P<key>\w+)(?P<value>=(\[[^\]]
 
 
 def in_python(text: str, chosen: Mapping[str, Detector]) -> str:
-    """A message with settings as they are written here: ``KNN(k=5)`` for ``detector.knn.k=5``."""
+    """A message with settings in the syntax of Python: ``KNN(k=5)`` for ``detector.knn.k=5``."""
 
     def written(found: re.Match[str]) -> str:
         name, detector = found["name"], chosen.get(found["name"])
@@ -31,7 +31,7 @@ def in_python(text: str, chosen: Mapping[str, Detector]) -> str:
         value = {"=true": "=True", "=false": "=False", None: "=..."}.get(found["value"])
         return f"detectors={{'{name}': {call}({found['key']}{value or found['value']})}}"
 
-    text = text.replace("leave it out of detector=[...]", "leave it out of detectors=[...]")
+    text = text.replace("remove it from detector=[...]", "remove it from detectors=[...]")
     return _SETTING.sub(written, text)
 
 

@@ -178,8 +178,8 @@ def extract_features(
         output: entry of its output with the logits; None = the only one.
 
     Raises:
-        UserError: there is no image, several outputs and no choice, or logits that do not depend
-            only on the image.
+        UserError: there is no image, several outputs and no choice, or logits that depend
+            on more than the image.
     """
     module = _network(module)
     batches = batches_of(images, labels)

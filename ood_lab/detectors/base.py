@@ -41,13 +41,13 @@ class Detector(ABC):
         reads: what it cannot do without (:data:`~ood_lab.models.head_kind.Part`): a network that
             does not give all of it is not scored; ``labels`` are those that ``fit`` reads.
         input_type: the group of tables that lists it, as ``reads`` says: only the logits, only the
-            features, features and head or logits, or the network inside the extraction pass.
+            features, features and head or logits, or the network during extraction.
             A class may declare only this.
         formula: the score, and ``source``, its paper, for the table of the docs.
         moments: parts of the :class:`~ood_lab.features.moments.Moments` that ``fit`` reads
             (:meth:`statistics`): an extraction gathers them as it goes.
-        needs_rows: False = besides them ``fit`` reads labels and head of the bank, and no row of
-            it.
+        needs_rows: False = in addition ``fit`` reads only labels and head of the bank, and no
+            row of it.
         cost: what it adds to the extraction pass.
         fit_split: split whose bank ``fit`` receives; None = nothing to fit.
         fitted: what ``fit`` learned, as plain tensors on the CPU; ``score`` reads nothing else of
@@ -139,7 +139,7 @@ class Detector(ABC):
     def check_size(self, n: int, c: int) -> None:  # noqa: B027 (most detectors take any number)
         """Raises :class:`DetectorRefusal` when n fit images, for c classes, are too few.
 
-        Known before any image is looked at; ``fit`` refuses them in any case.
+        Known before any image is looked at; ``fit`` rejects them in any case.
         """
 
     def fit_warning(self, bank: FeatureBank) -> str | None:
@@ -152,7 +152,7 @@ class Detector(ABC):
 
     def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
         """The part that needs :meth:`fit_memory`, and a way to need less, in words."""
-        return f"fit on {n:,} x {d:,} features, {c:,} classes", "leave it out of detector=[...]"
+        return f"fit on {n:,} x {d:,} features, {c:,} classes", "remove it from detector=[...]"
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``fitted`` from the bank of ``fit_split``."""

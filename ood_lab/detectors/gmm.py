@@ -37,7 +37,7 @@ class GMM(Detector):
     expectation-maximisation with one Σ for all, labels not used, as OpenOOD's; scikit-learn fits
     them. Features without logits and without labels have clusters in either case.
 
-    Own: pytorch-ood's full mixture is the same. OpenOOD leaves out the constant of the tied one,
+    Own: pytorch-ood's full mixture is the same. OpenOOD omits the constant of the tied one,
     which does not rank, and loses in float32 everything beyond a squared distance of 206.
 
     Args:
@@ -98,7 +98,7 @@ class GMM(Detector):
     def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
         """The memory that the covariances take, and the other kind of covariance."""
         if self.covariance == "tied":
-            return f"fit on {n:,} x {d:,} features", "leave it out of detector=[...]"
+            return f"fit on {n:,} x {d:,} features", "remove it from detector=[...]"
         return f"{c:,} covariances of {d:,} x {d:,}", f"set detector.{self.name}.covariance=tied"
 
     def fit(self, bank: FeatureBank) -> Self:

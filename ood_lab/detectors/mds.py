@@ -38,7 +38,7 @@ class MDS(Detector):
 
     Own: pytorch-ood inverts the scatter (not divided by N) in float32 after adding 1e-6 to its
     diagonal: on collinear features distances turn negative, and a feature that is dead on the
-    fit split decides alone when it fires. Ranking is the same where Σ is well conditioned.
+    fit split decides the score when it fires. Ranking is the same where Σ is well conditioned.
 
     Args:
         fit_split: images, with labels if the network gives logits, that μ and Σ are estimated on.

@@ -49,7 +49,7 @@ class ODINColumn(GradientColumn):
     def direction(self, logits: Tensor) -> Tensor:
         """∂/∂z of T·CE(z/T, ŷ), which is softmax(z/T) − onehot(ŷ).
 
-        The factor T leaves the sign alone and keeps half precision away from underflow; images
+        The factor T keeps the sign, and keeps half precision away from underflow; images
         do not mix, as nothing is averaged.
         """
         dz = (logits.double() / self.temperature).softmax(dim=1)

@@ -31,7 +31,7 @@ class PNML(Detector):
     and p = softmax(W x̂ + b) in [1e-12, 1 − 1e-12]: the head on the unit feature, as in the
     authors' code. Labels are not used.
 
-    Own: pytorch-ood leaves out the constant of h and the part of h outside the span.
+    Own: pytorch-ood omits the constant of h and the part of h outside the span.
 
     Args:
         fit_split: images that H is made of.

@@ -24,7 +24,7 @@ class RMDS(MDS):
     varies in pass no judgement in either term.
 
     Own: pytorch-ood's formula is the same; it adds 1e-6 to both diagonals and inverts them. A
-    class without fit images is refused here: OpenOOD's mean of it is NaN.
+    class without fit images is rejected here: OpenOOD's mean of it is NaN.
 
     Args:
         fit_split: images, with labels, that the moments are estimated on.

@@ -36,7 +36,7 @@ class SHE(Detector):
 
     with one pattern per class from the fit images whose prediction ŷ is right. ``cosine`` is the
     cosine in place of the inner product, ``euclidean`` the distance ‖x − S_ŷ‖. A class without a
-    correct image is refused: it has no pattern, though an image may be predicted as it.
+    correct image is rejected: it has no pattern, though an image may be predicted as it.
 
     Own: pytorch-ood's formula is the same in float32, over all rows at once.
 

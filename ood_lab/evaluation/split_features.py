@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 def require_ood(data: OODDataModule) -> None:
-    """Raises :class:`UserError` where there is ID data alone."""
+    """Raises :class:`UserError` where there is only ID data."""
     if not data.ood_names:
         raise UserError(
             "there is no OOD set: add one with data.ood.NAME=DIR, or make one of ID test: "
@@ -85,7 +85,7 @@ def split_by_columns(
 def check_sizes(detectors: Mapping[str, Detector], data: OODDataModule, classes: int) -> None:
     """Warns of detectors that the sets they are fitted on are too small for.
 
-    ``classes`` are those of the head, as far as they are known.
+    ``classes`` are those of the head, where they are known.
 
     Raises:
         UserError: that is all of them.
@@ -127,7 +127,7 @@ class Extraction:
         backbone: the network.
         trainer: of the passes; on its other ranks, which do their share of them, all is empty.
         root: folder of all feature banks.
-        stages: how long it takes is told here, as stage ``extract``.
+        stages: records its duration, as stage ``extract``.
     """
 
     data: OODDataModule
@@ -149,7 +149,7 @@ class Extraction:
         """One bank per split: those some detector is fitted on, ID test, OOD sets, ``selection``.
 
         Detectors that work in the pass do so on the evaluated sets, not on those of ``selection``;
-        ``of_test`` is computed on ID test besides.
+        ``of_test`` is computed also on ID test.
         """
         fitted_on = {d.fit_split for d in detectors.values()}
         banks = {}
@@ -211,7 +211,7 @@ class Extraction:
     ) -> Scored | None:
         """Scores a set by fitted detectors while it passes, and keeps nothing else but ``kept``.
 
-        Parts that lie in ``folder`` from an earlier attempt are not made again.
+        Parts that are in ``folder`` from an earlier attempt are not made again.
         """
         images = self.data.predict_dataset(split)
         manifest = made_from(self.trainer, self.backbone, images, weights=self._weights)

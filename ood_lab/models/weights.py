@@ -1,4 +1,4 @@
-"""Weights from local files: every tensor must find its place, or the load is refused."""
+"""Weights from local files: every tensor must find its place, or the load is rejected."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def load_weights(
 
     Reads ``.safetensors`` files and everything ``torch.load(weights_only=True)`` reads: plain
     state dicts, training checkpoints that hold one (timm, Lightning, ...). Pickled objects beside
-    the weights are left out without being read. The names may begin with any prefix
+    the weights are skipped without being read. The names may begin with any prefix
     (``module.model.``, ``encoder.``, what a LightningModule calls its network), and those of
     ``module`` with ``module. model. _orig_mod. net. backbone.``. Words of wrappers inside names, as
-    torch.compile and FSDP write them, are left out. Averaged (EMA) weights are preferred where a
+    torch.compile and FSDP write them, are skipped. Averaged (EMA) weights are preferred where a
     checkpoint has both; the choice is logged. Tensors outside the network's prefix, such as a loss
     function's, are left alone once the network itself is complete.
 

@@ -199,7 +199,7 @@ def test_a_page_that_fails_is_one_warning(trained, outputs, capsys, monkeypatch)
     (folder,) = run_folders(outputs / "no_page")
     assert len(read(folder))
     said = " ".join(capsys.readouterr().out.split())
-    assert said.count("is left out (UserError: cannot read image 'moved.png')") == 1
+    assert said.count("is skipped (UserError: cannot read image 'moved.png')") == 1
 
 
 def test_a_file_inside_a_run_takes_its_data_over(trained, outputs):

@@ -1,6 +1,6 @@
 """The tables of ``docs/detectors.md``, made from the classes and their YAML files.
 
-``python -m ood_lab.detectors.support.documentation_table`` writes them anew; a test compares them
+``python -m ood_lab.detectors.support.documentation_table`` updates them; a test compares them
 with the page.
 """
 

@@ -36,7 +36,7 @@ def fit_residual(
     """``origin [D]`` = -W^+ b and ``residual [D, D - dim]``, the least explained directions.
 
     Without a head the origin is the mean. These are the eigenvectors of E[(x - u)(x - u)^T], u the
-    origin, but the top ``dim``. Then the mean of :func:`residual_norm` over the bank.
+    origin, but the top ``dim``. Also the mean of :func:`residual_norm` over the bank.
     Worked out once for all detectors.
 
     Raises:

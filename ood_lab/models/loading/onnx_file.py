@@ -38,7 +38,7 @@ def onnx_backbone(
     """Makes a backbone of an ONNX file that gives logits, features, or both.
 
     Where the logits are those of one linear layer, the file computes the features and PyTorch the
-    last layer, with the weights that lie in the file. No gradient reaches the image, and no other
+    last layer, with the weights that are in the file. No gradient reaches the image, and no other
     layer can be read.
 
     Args:

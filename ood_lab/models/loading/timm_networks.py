@@ -282,7 +282,7 @@ def create_timm(name: str, pretrained: bool, **kwargs: Any) -> nn.Module:
     """``timm.create_model`` in the memory layout that is fast.
 
     Raises:
-        UserError: unknown name, weights not to be had, or arguments that timm refuses.
+        UserError: unknown name, weights not to be had, or arguments that timm rejects.
     """
     _check_timm_name(name)
     from_hub = pretrained or name.startswith(("hf-hub:", "hf_hub:"))

@@ -120,6 +120,6 @@ def test_the_table_is_what_runs(kind, tmp_path):
     for name, reason in found.skipped.items():
         missing = table[name].removeprefix("no ").split(", ")
         # Of arrays, what works inside the pass says how a pass is made.
-        says = [WORDS.get(part, part) for part in missing] + ["make the banks of"]
+        says = [WORDS.get(part, part) for part in missing] + ["extract_features"]
         assert any(words in reason for words in says), reason
     assert kind.sentence is None or kind.sentence in found.verdict.remarks

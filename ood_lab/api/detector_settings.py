@@ -13,7 +13,7 @@ from ood_lab.common.hints import suggestion
 from ood_lab.detectors import Detector
 from ood_lab.run.building.nodes import build
 from ood_lab.run.commandline.detector_aliases import own_name
-from ood_lab.run.commandline.resolvers import detector_names, register_resolvers
+from ood_lab.run.commandline.resolvers import detector_sets, register_resolvers
 from ood_lab.scripts import conf_files
 
 Chosen = str | Detector | Sequence[str | Detector] | Mapping[str, Detector]
@@ -52,7 +52,7 @@ def chosen_detectors(chosen: Chosen, preset: str) -> dict[str, Detector]:
         return dict(chosen)
     if isinstance(chosen, Detector):
         chosen = [chosen]
-    sets = {"default": detector_names(default=True), "all": detector_names()}
+    sets = detector_sets()
     names = sets.get(chosen, [chosen]) if isinstance(chosen, str) else list(chosen)
     register_resolvers()
     built: dict[str, Detector] = {}

@@ -57,8 +57,7 @@ class EvaluationResult:
         scores: one row per image: ``dataset, index, label, pred`` and one column per detector,
             higher = more OOD.
         results: one row per number: ``detector, dataset, metric, value, ci_low, ci_high, n_id,
-            n_ood``
-            and the other columns of ``results.csv``; docs/metrics.md defines every metric.
+            n_ood`` and the other columns of ``results.csv`` (docs/reference/metrics.md).
         best: the detectors that are best, or not significantly worse, by set and metric.
         skipped: why a detector could not work here, by its name.
         detectors: the fitted detectors, by name.

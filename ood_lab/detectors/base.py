@@ -27,6 +27,9 @@ _READS: dict[InputType, tuple[Part, ...]] = {
     "head": ("features", "logits", "level", "head"),
     "network": ("features", "logits", "level", "head", "maps"),
 }
+#: What a detector needs of the network, from the cheapest; ``detector=forward`` chooses all that
+#: need no more. ``again``: besides the forward pass, gradients or (a part of) the network again.
+Needs = Literal["logits", "features", "forward", "again"]
 
 
 class DetectorRefusal(UserError):
@@ -44,6 +47,7 @@ class Detector(ABC):
             features, features and head or logits, or the network during extraction.
             A class may declare only this.
         formula: the score, and ``source``, its paper, for the table of the docs.
+        suspicious: in words, where an image gets a high score.
         moments: parts of the :class:`~ood_lab.features.moments.Moments` that ``fit`` reads
             (:meth:`statistics`): an extraction gathers them as it goes.
         needs_rows: False = in addition ``fit`` reads only labels and head of the bank, and no
@@ -61,6 +65,7 @@ class Detector(ABC):
     input_type: InputType = "features"
     formula: str = ""
     source: str = ""
+    suspicious: str = ""
     moments: tuple[str, ...] = ()
     needs_rows: bool = True
     cost: str = ""
@@ -105,6 +110,15 @@ class Detector(ABC):
             return 0 if self.input_type == "logits" else 1
         slow = self.extraction_hook is not None and self.extraction_hook.needs_input_grad
         return 3 if slow or self.second_pass_hook is not None else 2
+
+    @property
+    def needs(self) -> Needs:
+        """What it needs of the network, see :data:`Needs`."""
+        if self.second_pass_hook is not None:
+            return "again"
+        if (column := self.extraction_hook) is None:
+            return "logits" if self.input_type == "logits" else "features"
+        return "again" if column.needs_input_grad or column.runs_again else "forward"
 
     @property
     def extraction_hook(self) -> BankColumn | None:

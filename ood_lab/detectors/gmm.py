@@ -54,6 +54,7 @@ class GMM(Detector):
     moments = ("means",)
     formula = "−log Σ_k π_k N(x; μ_k, Σ_k + ε)"
     source = "2102.11582"
+    suspicious = "the features are improbable under a mixture of normal distributions"
 
     def __init__(
         self,

@@ -30,6 +30,7 @@ class GradUncertainty(Detector):
     reads = ("features", "logits")
     formula = "−‖C p − 1‖² ‖x‖²"
     source = "2008.08030"
+    suspicious = "the squared gradient towards a uniform prediction is small"
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Negative squared norm, ``[N]``, up to 0."""

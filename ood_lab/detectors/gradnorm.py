@@ -34,6 +34,7 @@ class GradNorm(Detector):
     reads = ("features", "logits")
     formula = "−Σ|1 − C p| · ‖x‖₁"
     source = "2110.00218"
+    suspicious = "the gradient towards a uniform prediction is small"
 
     def __init__(self, temperature: float = 1.0) -> None:
         super().__init__()

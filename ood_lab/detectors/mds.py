@@ -48,6 +48,7 @@ class MDS(Detector):
     reads = ("features", "labels")
     formula = "min_c (x − μ_c)ᵀΣ⁺(x − μ_c), Σ within classes"
     source = "1807.03888"
+    suspicious = "the features are far from every class mean, in units of the covariance"
     moments = ("means", "within")
     needs_rows = False
 

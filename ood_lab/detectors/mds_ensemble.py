@@ -72,6 +72,7 @@ class MDSEnsemble(NetworkDetector):
     reads = ("maps", "labels")
     formula = "mean over layers of `mds` on the spatial mean of their maps"
     source = "1807.03888"
+    suspicious = "the Mahalanobis distances of several layers are large"
     cost = "spatial means; with `noise` a second pass (below)"
 
     def __init__(

@@ -94,6 +94,7 @@ class NAC(Detector):
     formula = "−mean_d min(n_d[bin of σ(α x_d (Wᵀ(p − 1/C))_d)]/O, 1)"
     source = "2306.02879"
     reads: tuple[Part, ...] = ("features", "logits", "head", "labels")
+    suspicious = "neurons are in states that training images do not cover"
 
     def __init__(
         self,

@@ -40,6 +40,7 @@ class NECO(Detector):
     reads = ("features", "logits", "level")
     formula = "−‖top-dim principal part of t‖/‖t‖ · max z, t the standardised x"
     source = "2310.06823"
+    suspicious = "a small part of the features is in the principal directions"
 
     def __init__(
         self,

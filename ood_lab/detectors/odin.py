@@ -95,6 +95,7 @@ class ODIN(NetworkDetector):
     reads = ("logits", "gradients")
     formula = "−log max softmax(f(x̃)/T), all input elements moved by ε/σ"
     source = "1706.02690"
+    suspicious = "a small step of the pixels hardly raises the confidence"
     cost = "1 backward, 1 forward"
     column_type = ODINColumn
 

@@ -61,6 +61,7 @@ class OpenMax(Detector):
     reads = ("logits", "level", "labels")
     formula = "odds of an unknown class from Weibull tails of distances in z"
     source = "1511.06233"
+    suspicious = "the logits are in the tail of their class"
 
     def __init__(
         self,

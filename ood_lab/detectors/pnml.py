@@ -43,6 +43,7 @@ class PNML(Detector):
     reads = ("features", "head")
     formula = "log Σ_c p_c/(p_c + (1 − p_c)p_c^κ) / log C on x̂"
     source = "2110.09246"
+    suspicious = "as a training image it could have had any label"
 
     def __init__(self, fit_split: FitSplit = "train") -> None:
         super().__init__(fit_split)

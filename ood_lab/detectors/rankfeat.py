@@ -59,7 +59,7 @@ class RankFeatColumn(BankColumn):
 
     def __init__(self, stages: Sequence[str] | None, fusion: bool, squarings: int) -> None:
         self.stages = None if stages is None else list(stages)
-        self.fusion = fusion
+        self.fusion = self.runs_again = fusion
         self.squarings = squarings
         chosen = "+".join(self.stages) if self.stages else "found"
         self.key = f"rankfeat(stages={chosen},fusion={fusion},squarings={squarings})"
@@ -188,6 +188,7 @@ class RankFeat(NetworkDetector):
     reads = ("features", "head", "maps")
     formula = "energy without the strongest rank-one part of the last maps"
     source = "2209.08590"
+    suspicious = "the energy is small without the strongest direction of the feature maps"
     cost = "power iteration"
 
     def __init__(

@@ -34,6 +34,7 @@ class RMDS(MDS):
     reads = ("features", "labels")
     formula = "`mds` − (x − μ)ᵀΣ₀⁺(x − μ), Σ₀ of all images"
     source = "2106.09022"
+    suspicious = "a class mean is hardly nearer than the mean of all images"
 
     def check(self, bank: FeatureBank) -> None:
         """Raises :class:`DetectorRefusal` without labels of every class."""

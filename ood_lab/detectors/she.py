@@ -51,6 +51,7 @@ class SHE(Detector):
     reads = ("features", "logits", "labels")
     formula = "−xᵀS_ŷ, S_c the mean of correct images"
     source = "ICLR 2023"
+    suspicious = "the features are unlike the mean pattern of their class"
 
     def __init__(
         self,

@@ -51,6 +51,7 @@ class VRA(NonNegativeDetector):
     reads = ("features", "head")
     formula = "−E(v), v = 0 below α, x + γ between, β above"
     source = "2302.11716"
+    suspicious = "the energy is small after clipping of small and large features"
 
     def __init__(
         self,

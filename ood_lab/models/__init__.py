@@ -2,6 +2,7 @@
 
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.determinism_check import check_determinism
+from ood_lab.models.dropout_sample import dropout_sample
 from ood_lab.models.head_check import check_contract
 from ood_lab.models.image_transforms import train_transform
 from ood_lab.models.loading.exported_file import exported_backbone
@@ -42,6 +43,7 @@ __all__ = [
     "WrappedBackbone",
     "check_contract",
     "check_determinism",
+    "dropout_sample",
     "epochs_for",
     "exported_backbone",
     "hf_backbone",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,12 +16,15 @@ from ood_lab.common.errors import UserError
 from ood_lab.models.weights_entries import Named, WeightsFile, same_shapes, weights_of
 from ood_lab.models.weights_formats import read_weights
 
+_log = logging.getLogger(__name__)
+
 
 def load_weights(
     module: nn.Module,
     file: str | os.PathLike[str],
     name: str | None = None,
     new_head: str | Sequence[str] = (),
+    headless: bool = False,
 ) -> dict[str, Any]:
     """Loads ``file`` into ``module``, all tensors or none.
 
@@ -39,6 +43,7 @@ def load_weights(
         name: what messages call the module; its class name by default.
         new_head: name, or names, of layers that keep their fresh weights (fine-tuning to other
             classes).
+        headless: ``module`` has no head: that of the file is dropped, and logged.
 
     Returns:
         The ``data_config`` that the checkpoint was trained with, empty where it does not say.
@@ -56,6 +61,8 @@ def load_weights(
     checkpoint, source = weights_of(file, target)
     if fresh:
         source = {k: v for k, v in source.items() if not k.startswith(fresh)}
+    if headless:
+        source = _without_head(source, target, path)
     _check_fit(source, target, f"{path} does not fit {name}")
     _check_finite(source, path)
     module.load_state_dict(source, strict=False)
@@ -107,6 +114,22 @@ def weights_sha256(module: nn.Module) -> str:
         flat = value.detach().cpu().contiguous().reshape(-1)
         digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def _without_head(
+    source: dict[str, Tensor], target: dict[str, Tensor], path: Path
+) -> dict[str, Tensor]:
+    """The weights without the layers that give class scores, where nothing else is left over."""
+    extra = {key: value for key, value in source.items() if key not in target}
+    heads = {key.rpartition(".")[0] for key in extra} - {""}
+    outputs = {len(value) for value in extra.values() if value.ndim}
+    # Two of them in networks that were distilled.
+    if not 0 < len(heads) <= 2 or len(outputs) != 1 or any(k not in source for k in target):
+        return source
+    _log.info(
+        "%s: its head '%s' (%d classes) is dropped", path, "', '".join(sorted(heads)), *outputs
+    )
+    return {key: value for key, value in source.items() if key in target}
 
 
 def _check_fit(source: dict[str, Tensor], target: dict[str, Tensor], problem: str) -> None:

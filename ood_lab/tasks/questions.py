@@ -50,9 +50,9 @@ _ONLY = "all"
 class Questions(Benchmark):
     """Prompts a vision-language model with the questions of a file, and scores its answers.
 
-    The file is a ``questions.jsonl`` (docs/lvlm.md): ``question_id, task: yes_no, image, text,
-    answer``; ``pair_id`` of questions that belong together, and in ``meta`` the ``split`` and the
-    levels of shift, where known. Images are next to it.
+    The file is a ``questions.jsonl`` (docs/how-to/own-questions.md): ``question_id, task: yes_no,
+    image, text, answer``; ``pair_id`` of questions that belong together, and in ``meta`` the
+    ``split`` and the levels of shift, where known. Images are next to it.
 
     Args:
         title: what the benchmark is called.

@@ -23,7 +23,7 @@ from ood_lab.metrics import auroc
 from ood_lab.models.head_kind import HeadKind
 from ood_lab.run.commandline.resolvers import detector_names
 
-PAGE = Path(__file__).parents[2] / "docs" / "python.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to/python.md"
 
 
 def test_the_examples_of_the_page(tmp_path, monkeypatch):

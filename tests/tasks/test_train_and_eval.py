@@ -268,7 +268,7 @@ def test_wrong_input_is_one_line(case, tmp_path, capsys):
 
 def test_the_detector_that_the_docs_add(trained, tmp_path, monkeypatch):
     """Both files as they are shown, byte for byte."""
-    page = (ROOT / "docs" / "your-detector.md").read_text()
+    page = (ROOT / "docs" / "how-to/extend.md").read_text()
     python, yaml = (re.search(rf"```{k}\n(.*?)```", page, re.S)[1] for k in ("python", "yaml"))
     (tmp_path / "nearest.py").write_text(python)
     (tmp_path / "conf" / "detector").mkdir(parents=True)

@@ -190,7 +190,7 @@ def module_backbone(
     known = resolve_model_data_config(net) if own else {}
     if weights is not None:
         fresh = (str(head),) if named and new_head else ()
-        known |= load_weights(net, weights, name, fresh)
+        known |= load_weights(net, weights, name, fresh, headless=bool(fitted) or head == NO_HEAD)
     known |= _as_saved(data_config)
     overrides = transform_options(**transform)
     open_keys = [k for k in ("input_size", "mean", "std") if k not in known and k not in overrides]

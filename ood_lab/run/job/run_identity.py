@@ -60,7 +60,10 @@ NEUTRAL = (
 )
 
 #: Keys that came later, and the values that change nothing: earlier runs keep their hash.
-LATER: dict[str, Any] = {"model.weights_entry": None, "model.match": "name"}
+LATER: dict[str, Any] = {
+    **{"model.weights_entry": None, "model.match": "name", "probe_first": True},
+    **{"ensemble": None, "mc_dropout": None},
+}
 #: The same of ``model`` and ``model.backbone`` by what builds the network; null changes nothing.
 LATER_OF = {
     "ood_lab.models.module_backbone": ("features", "output"),

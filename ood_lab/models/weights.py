@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ def load_weights(
     module: nn.Module,
     file: str | os.PathLike[str],
     name: str | None = None,
-    new_head: str | None = None,
+    new_head: str | Sequence[str] = (),
     headless: bool = False,
 ) -> dict[str, Any]:
     """Loads ``file`` into ``module``, all tensors or none.
@@ -40,7 +41,8 @@ def load_weights(
         module: receives the weights, in its own dtype and on its own device.
         file: the file, or one of its sets of weights (:class:`WeightsFile`).
         name: what messages call the module; its class name by default.
-        new_head: name of a layer that keeps its fresh weights (fine-tuning to other classes).
+        new_head: name, or names, of layers that keep their fresh weights (fine-tuning to other
+            classes).
         headless: ``module`` has no head: that of the file is dropped, and logged.
 
     Returns:
@@ -52,11 +54,13 @@ def load_weights(
     """
     file, path, name = WeightsFile.of(file), Path(file), name or type(module).__name__
     target: Named = module.state_dict()
-    if new_head is not None:
-        target = {k: v for k, v in target.items() if not k.startswith(f"{new_head}.")}
+    layers = (new_head,) if isinstance(new_head, str) else new_head
+    fresh = tuple(f"{layer}." for layer in layers)
+    if fresh:
+        target = {k: v for k, v in target.items() if not k.startswith(fresh)}
     checkpoint, source = weights_of(file, target)
-    if new_head is not None:
-        source = {k: v for k, v in source.items() if not k.startswith(f"{new_head}.")}
+    if fresh:
+        source = {k: v for k, v in source.items() if not k.startswith(fresh)}
     if headless:
         source = _without_head(source, target, path)
     _check_fit(source, target, f"{path} does not fit {name}")

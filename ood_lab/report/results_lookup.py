@@ -174,7 +174,7 @@ class RunView:
 
     @property
     def order(self) -> str:
-        """How the OOD sets are ordered: ``in shift order``, ``by group``, or nothing."""
+        """How the OOD sets are ordered: ``by increasing shift``, ``by group``, or nothing."""
         if not self.most_dad:
             return ""
         placed = self.table.dropna(subset=["shift_level", "dataset"]).drop_duplicates("dataset")
@@ -279,8 +279,8 @@ class RunView:
             )
         if few := named(FEWEST):
             notes.append(
-                f"AUPR, DAD, and selective classification with such a set have no interval below {FEWEST} "
-                f"images on a side, where the bootstrap fails: {few}."
+                f"AUPR, DAD, and selective classification with such a set have no interval below "
+                f"{FEWEST} images on a side, where the bootstrap fails: {few}."
             )
         return notes
 

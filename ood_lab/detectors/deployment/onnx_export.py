@@ -21,7 +21,7 @@ from ood_lab.common.files import replaced, share
 from ood_lab.detectors.base import Detector
 from ood_lab.detectors.deployment.calibration import CalibratedDetector
 from ood_lab.detectors.support.compute_device import computing_on
-from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank import FeatureBank, weight_and_bias
 from ood_lab.models import Backbone, onnx_session, require_onnx
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ CONTRASTS, VARIED = (-1.0, 0.0, 0.3, 3.0), 4
 def cannot_export(detector: Detector, backbone: Backbone) -> str | None:
     """Why a detector of this network cannot be an ONNX graph, as far as is known beforehand."""
     if not backbone.differentiable:
-        return f"{backbone.name} is an ONNX file itself, and no graph of PyTorch"
+        return f"{backbone.name} is an exported file itself, and no graph of PyTorch"
     if detector.extraction_hook is not None:
         return f"{detector.name} reads gradients or inner layers, which such a graph does not give"
     return None
@@ -55,6 +55,7 @@ def save_onnx(
 ) -> None:
     r"""Writes ``image [B, 3, H, W] float32 -> logits [B, C] float32, score [B] float64``.
 
+    A network that gives features only has no logits in it.
     ``score`` is that of ``calibrated.score``, and an image is OOD where ``rule`` says:
     ``score > threshold``, or ``score >= threshold`` where the threshold was given.
     The file's metadata say ``threshold``, ``rule``, ``alpha`` (where it made the threshold),
@@ -84,8 +85,9 @@ def save_onnx(
         graph = _traced(scored, images[:TRACED], detector.name)
     content = _described(graph, calibrated)
     found = _run(content, images, detector.name)
-    _compare("logits", found[0], logits, float(logits.std()), detector.name)
-    deviation = _compare_scores(found[1], scores, calibrated)
+    if backbone.num_classes:
+        _compare("logits", found[0], logits, float(logits.std()), detector.name)
+    deviation = _compare_scores(found[-1], scores, calibrated)
     log.info(
         "%s: the scores of its ONNX graph differ from PyTorch's by at most %.1g of the spread of "
         "held-out ID scores",
@@ -117,18 +119,13 @@ class _Scored(nn.Module):
         self.backbone = backbone
         self.detector = detector
 
-    def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        output, head = self.backbone(image), self.backbone.head
-        n, bias = len(image), head.bias
-        bank = FeatureBank(
-            output.features,
-            output.logits,
-            torch.full((n,), -1),
-            torch.arange(n),
-            head.weight,
-            head.weight.new_zeros(head.out_features) if bias is None else bias,
-        )
-        return output.logits, self.detector.score(bank).double()
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+        output, n = self.backbone(image), len(image)
+        weight, bias = weight_and_bias(self.backbone.head)
+        labels, index = torch.full((n,), -1), torch.arange(n)
+        bank = FeatureBank(output.features, output.logits, labels, index, weight, bias)
+        found = output.logits, self.detector.score(bank).double()
+        return found if self.backbone.num_classes or not torch.jit.is_tracing() else found[1:]
 
 
 class _WithinRange(TorchFunctionMode):
@@ -150,7 +147,7 @@ def _arguments(input: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, 
 
 
 def _traced(scored: _Scored, images: Tensor, name: str) -> bytes:
-    names = ["logits", "score"]
+    names = ["logits", "score"] if scored.backbone.num_classes else ["score"]
     file = io.BytesIO()
     try:
         # It warns of all that is traced, and prints the graph that it fails at.
@@ -198,7 +195,9 @@ def _described(graph: bytes, calibrated: CalibratedDetector) -> bytes:
 def _run(content: bytes, images: Tensor, name: str) -> list[Tensor]:
     """Logits and scores of onnxruntime."""
     try:
-        found = onnx_session(content).run(["logits", "score"], {"image": images.numpy()})
+        session = onnx_session(content)
+        names = [output.name for output in session.get_outputs()]
+        found = session.run(names, {"image": images.numpy()})
     except Exception as error:  # onnxruntime has several, of no common class
         reason = " ".join(str(error).split())[:200]
         raise UserError(

@@ -77,7 +77,7 @@ class Classifier(LightningModule):
         self.loss = loss or CrossEntropy()
         if channels_last:  # a convolution takes its images as its weights lie
             backbone.to(memory_format=torch.channels_last)
-        classes = backbone.head.out_features
+        classes = backbone.num_classes
         self.train_acc = MulticlassAccuracy(classes, average="micro")
         self.val_acc = MulticlassAccuracy(classes, average="micro")
         self.test_acc = MulticlassAccuracy(classes, average="micro")

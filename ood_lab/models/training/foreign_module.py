@@ -47,7 +47,7 @@ class OwnTraining(Callback):
             raise UserError(f"model.batch={list(batch)}: image and label must be among them")
         self.backbone = backbone
         self.batch = batch
-        self.accuracy = MulticlassAccuracy(backbone.head.out_features, average="micro")
+        self.accuracy = MulticlassAccuracy(backbone.num_classes, average="micro")
         if not is_overridden("validation_step", module := backbone.net):
             module.validation_step = _no_step  # type: ignore[assignment]
 

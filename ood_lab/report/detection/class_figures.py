@@ -41,7 +41,7 @@ def confusion(inputs: FigureInputs) -> Figure | None:
 
     None without ID labels. Of more than 30 classes the 30 with the lowest accuracy are shown.
     """
-    test = inputs.test[inputs.test["label"] >= 0]
+    test = inputs.labelled
     if test.empty:
         return None
     labels, predictions = test["label"].to_numpy(int), test["pred"].to_numpy(int)

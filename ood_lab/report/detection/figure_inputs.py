@@ -71,6 +71,14 @@ class FigureInputs:
         """Rows of the ID test set."""
         return self._parts[self.id_dataset]
 
+    @property
+    def labelled(self) -> pd.DataFrame:
+        """Those of them with a label and a prediction, where the network gives logits."""
+        test = self.test
+        if "pred" not in test:
+            return test.iloc[:0].assign(pred=-1)
+        return test[(test["label"] >= 0) & (test["pred"] >= 0)]
+
     def scores_of(self, detector: str, dataset: str) -> np.ndarray:
         """Scores ``[N] float64`` of one dataset."""
         return self._parts[dataset][detector].to_numpy(np.float64)

@@ -276,7 +276,8 @@ def _extremes(read: pd.DataFrame, name: str, store: Thumbnails) -> list[Pictures
 
     def picture(row: int, at: pd.Series) -> Picture:
         text = (
-            f"{Path(at['path']).name}: {at['predicted']}; p = {at[f'{name}_p_value']:.3g}, "
+            f"{Path(at['path']).name}: {at['predicted'] or 'no class'}; "
+            f"p = {at[f'{name}_p_value']:.3g}, "
             f"score {at[f'{name}_score']:.4g}{', OOD' if at[f'{name}_is_ood'] else ''}"
         )
         return Picture(text, store.number("images", row))

@@ -275,7 +275,7 @@ def roc(inputs: FigureInputs) -> Figure:
 def risk_curves(inputs: FigureInputs) -> Figure:
     """Failures among what is kept: one panel for ID errors, one per OOD set."""
     view = inputs.view
-    labelled = inputs.test[inputs.test["label"] >= 0]
+    labelled = inputs.labelled
     wrong = (labelled["label"] != labelled["pred"]).to_numpy(np.float64)
     places = [None, *view.sets]
     figure, grid = panels(

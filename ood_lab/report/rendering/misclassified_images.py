@@ -63,7 +63,7 @@ def mistake_blocks(
         value = row[detector]
         share = np.mean(others < value) if above else np.mean(others > value)
         who = f"{row['dataset']} #{row['index']}"
-        label, predicted = (_class(classes, int(row[k])) for k in ("label", "pred"))
+        label, predicted = (_class(classes, int(row.get(k, -1))) for k in ("label", "pred"))
         what = f"{label}, predicted {predicted}" if row["label"] >= 0 else f"predicted {predicted}"
         side = "above" if above else "below"
         whom = "OOD" if above else "ID"
@@ -112,4 +112,5 @@ def marginal_blocks(
 
 
 def _class(classes: Sequence[str], label: int) -> str:
-    return classes[label] if 0 <= label < len(classes) else f"class {label}"
+    known = classes[label] if 0 <= label < len(classes) else f"class {label}"
+    return known if label >= 0 else "no class"

@@ -144,5 +144,7 @@ def test_the_largest_deviation_is_said(net, images, tmp_path, caplog):
 def test_an_onnx_file_is_not_exported_again(images, tmp_path):
     backbone = onnx_backbone(write_onnx(tmp_path / "a.onnx", side=16), "logits", mean=0.5, std=0.5)
     held = calibrated(MSP(), ood_lab.extract_features(backbone, *images))
-    with pytest.raises(UserError, match=r"msp cannot be exported: a\.onnx is an ONNX file itself"):
+    with pytest.raises(
+        UserError, match=r"msp cannot be exported: a\.onnx is an exported file itself"
+    ):
         ood_lab.export_onnx(tmp_path / "it.onnx", held, backbone, images[0])

@@ -70,25 +70,6 @@ def test_timm_models_keep_the_contract(name, size, kwargs):
 
 
 @pytest.mark.parametrize(
-    ("name", "size", "kwargs", "says"),
-    [
-        (
-            "deit_tiny_distilled_patch16_224",
-            32,
-            {"img_size": 32, "depth": 1},
-            "'head' (Linear), 'head_dist' (Linear)",
-        ),
-        ("dla46_c", 64, {}, "'fc' (Conv2d)"),
-    ],
-)
-def test_models_without_one_linear_head_are_refused(name, size, kwargs, says):
-    with pytest.raises(UserError) as refusal:
-        timm_backbone(name, input_size=size, kwargs=kwargs)
-    assert name in str(refusal.value)
-    assert says in str(refusal.value)
-
-
-@pytest.mark.parametrize(
     ("arguments", "says"),
     [
         ({"name": "resnt18"}, "resnet18"),

@@ -126,9 +126,9 @@ def test_a_module_becomes_a_bank():
         ({"detectors": ["knm"]}, "no detector 'knm'.*knn"),
         (
             {"detectors": {"mds_ensemble": MDSEnsemble(noise=0.01)}},
-            "mds_ensemble: with these settings .* network once more after the fit: eval.py does",
+            "mds_ensemble: with these settings it needs a second forward pass .* run eval.py",
         ),
-        ({"detectors": ["odin"]}, "no chosen detector works here.*odin: it works on the network"),
+        ({"detectors": ["odin"]}, "no chosen detector works here.*odin: it needs the network"),
     ],
 )
 def test_wrong_calls_are_one_line(banks, change, message):
@@ -166,7 +166,7 @@ def test_an_outcome_is_shown_saved_and_reported(banks, tmp_path):
     html = outcome._repr_html_()
     assert html.count("<tr>") == html.count("</tr>")
     assert "95% interval" in html
-    assert "odin is left out: it works on the network" in html
+    assert "odin is skipped: it needs the network" in html
     folder = outcome.save(tmp_path / "new" / "folder")
     read = pd.read_parquet(folder / "results.parquet")
     found = read[read["kind"] == "detection"]["value"].reset_index(drop=True)

@@ -168,7 +168,7 @@ def write_report(
     marginal: list[Block] = []
     if load_image is not None and shown:
         mistakes = mistake_blocks(scores, view.detectors, view.sets, id_dataset, classes, store)
-        marginal = marginal_blocks(*_semantic_shift(view, scores, measured), classes, store)
+        marginal += marginal_blocks(*_semantic_shift(view, scores, measured), classes, store)
     options: dict[str, Any] = {"fpr95_positive": fpr95_positive, "significance": significance}
     options |= {"reads": reads, "refused": refused}
     blocks = detection_blocks(results, findings=findings, **options)

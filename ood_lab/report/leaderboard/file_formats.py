@@ -78,7 +78,9 @@ def write_leaderboard(
             figures.append(write_dad_figure(folder, f"{name}_dad", board))
     files = list(texts)
     with optional(f"{name}.html"):
-        dating = [hierarchy, *(Folded(t.caption, [t]) for t in recalls)] if hierarchy else []
+        dating: list[Block] = []
+        if hierarchy:
+            dating = [hierarchy, *(Folded(t.caption, [t]) for t in recalls)]
         page(board, wide, dating, figures, files, notes).write(folder / f"{name}.html")
         files.append(f"{name}.html")
     return [folder / file for file in files]

@@ -65,7 +65,7 @@ def best_of_all(board: Leaderboard) -> dict[str, tuple[str, float]]:
         rows = board.rows[(board.rows["metric"] == metric) & board.rows["value"].notna()]
         rows = rows[rows["dataset"].isna() if dataset is None else rows["dataset"] == dataset]
         if len(rows):
-            best = rows.loc[rows["value"].idxmax()]
+            best = rows.iloc[int(rows["value"].argmax())]
             found[metric] = (str(best[key]), float(best["value"]))
     return found
 

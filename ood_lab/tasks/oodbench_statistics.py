@@ -29,11 +29,17 @@ from ood_lab.lvlm.benchmarks.oodbench.page import SPLITS
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.image_text.image_encoder import image_features, timm_features
-from ood_lab.lvlm.scoring.yes_no_scores import YES_NO, Unparsed
+from ood_lab.lvlm.scoring.yes_no_scores import COUNTS, YES_NO, Unparsed
 from ood_lab.lvlm.statistics.degradation import Eta
 from ood_lab.lvlm.statistics.figures import statistics_figures
 from ood_lab.lvlm.statistics.mmd import equivalence
 from ood_lab.lvlm.statistics.model_tables import add_comparison, add_degradations, add_hard
+from ood_lab.lvlm.statistics.ood_flags import (
+    flag_figures,
+    flag_results,
+    flag_sentence,
+    flag_tables,
+)
 from ood_lab.lvlm.statistics.statistic_tables import Findings
 from ood_lab.lvlm.statistics.statistics_page import (
     DRAWS,
@@ -47,6 +53,7 @@ from ood_lab.report.rendering.output_failures import optional
 from ood_lab.report.rendering.page import write_summary
 from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.schema.results import write_results
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +68,8 @@ class OODBenchStatistics(Task):
 
     ``comparison.csv`` (McNemar, bootstrap by pair, Holm; all splits) and, of the errors on
     ``split``, ``errors.csv``, ``wrong_by.csv`` and ``errors_together.csv`` are always there, and
-    ``draws.parquet`` with the draws behind all of them.
+    ``draws.parquet`` with the draws behind all of them. Of several models, ``flags.csv``,
+    ``flags_union.csv`` and ``results.*`` say what each flags as OOD, and what they flag together.
 
     Args:
         runs: run folders of ``task=oodbench`` on the same questions, one per model.
@@ -156,15 +164,39 @@ class OODBenchStatistics(Task):
                 corpora.suggest(found, ws.clip, self.suggestions)
         if self.train is not None:
             found.tables["mmd"] = self._mmd(found, ws, runs[0].path)
+        flags = self._flags(runs, pairs, counts, drawn)
+        if flags is not None:
+            found.tables |= flag_tables(flags)
+            write_results(flags, ws.folder)
         for name, table in found.tables.items():
             write_csv(table, ws.folder / f"{name}.csv")
         write_table(found.draws, ws.folder / DRAWS)
-        self._show(ws, found, runs, pairs["split"])
+        self._show(ws, found, runs, pairs["split"], flags)
+
+    def _flags(
+        self,
+        runs: Sequence[ModelRun],
+        pairs: pd.DataFrame,
+        counts: NDArray[np.int64],
+        drawn: Mapping[str, int],
+    ) -> pd.DataFrame | None:
+        """What each of several models flags as OOD: pairs of which it gets a question wrong."""
+        if len(runs) < 2:
+            return None
+        wrong = counts[..., [COUNTS.index("fp"), COUNTS.index("fn")]].sum(axis=-1) > 0
+        flags = {run.name: each for run, each in zip(runs, wrong, strict=True)}
+        return flag_results(flags, list(pairs["split"]), list(pairs["image"]), **drawn)
 
     def _show(
-        self, ws: Workspace, found: Findings, runs: Sequence[ModelRun], pairs: pd.Series
+        self,
+        ws: Workspace,
+        found: Findings,
+        runs: Sequence[ModelRun],
+        pairs: pd.Series,
+        flags: pd.DataFrame | None,
     ) -> None:
-        said = statistics_sentences(found, pairs, self.split)
+        said = [*statistics_sentences(found, pairs, self.split)]
+        said += [] if flags is None else [flag_sentence(flags)]
         blocks = [*(Text(each, "answer") for each in said), *statistics_tables(found)]
         write_summary(blocks, ws.folder, "oodbench_statistics")
         print_blocks(blocks)
@@ -178,6 +210,8 @@ class OODBenchStatistics(Task):
         if self.report:
             with optional("statistics.html"):
                 figures = list(statistics_figures(found.tables, found.draws, ood))
+                if flags is not None:
+                    figures.extend(flag_figures(flags))
                 page = statistics_page(blocks, figures, ws.manifest)
                 page.write(ws.folder / "statistics.html")
 

@@ -1,29 +1,51 @@
-"""Your own yes/no questions about your own images, asked and scored like any other benchmark."""
+"""Your own questions about your own images, asked and scored like any other benchmark."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
 import pandas as pd
 
 from ood_lab.common.errors import UserError
+from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.answers.answer_files import Answers
+from ood_lab.lvlm.answers.open_answer_reader import READER
 from ood_lab.lvlm.benchmarks.published_files import QuestionSource
+from ood_lab.lvlm.captions.caption_page import CAPTIONS
+from ood_lab.lvlm.captions.caption_page import DEFINITIONS as OF_CAPTIONS
+from ood_lab.lvlm.captions.caption_rules import Rules
+from ood_lab.lvlm.captions.caption_scoring import caption_table, result_rows
+from ood_lab.lvlm.captions.comparison import contrasts
+from ood_lab.lvlm.captions.nouns import Lexicon
+from ood_lab.lvlm.captions.question_kinds import GENERATIVE, true_caption
 from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
     Scored,
     answer_figures,
+    metric_table,
     page_of,
     wrong_answers,
 )
-from ood_lab.lvlm.pages.result_sentences import ACCURACY, MetricSentence
+from ood_lab.lvlm.pages.result_sentences import ACCURACY, CHAIR, MetricSentence
 from ood_lab.lvlm.questions.package_exports import GroupMetric
 from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_prompts import Order, ReadBy, with_options
 from ood_lab.lvlm.scoring import uncertainty
+from ood_lab.lvlm.scoring.kind_scores import (
+    ACCURACIES,
+    KINDS,
+    Matching,
+    by_probability,
+    by_text,
+    kind_contrasts,
+    kind_rows,
+    kind_tables,
+)
+from ood_lab.lvlm.scoring.kind_scores import DEFINITIONS as OF_KINDS
 from ood_lab.lvlm.scoring.scored_results import POOLED, question_kind
 from ood_lab.lvlm.scoring.uncertainty import doubt_table, uncertainty_rows
 from ood_lab.lvlm.scoring.yes_no_scores import (
@@ -50,14 +72,18 @@ _ONLY = "all"
 class Questions(Benchmark):
     """Prompts a vision-language model with the questions of a file, and scores its answers.
 
-    The file is a ``questions.jsonl`` (docs/how-to/own-questions.md): ``question_id, task: yes_no,
-    image, text, answer``; ``pair_id`` of questions that belong together, and in ``meta`` the
-    ``split`` and the levels of shift, where known. Images are next to it.
+    The file is one of :func:`~ood_lab.lvlm.questions.question_files.read_questions`: yes/no
+    questions, multiple choice, counts, free text and captions. Images are next to it, or in it.
+    Captions are searched for the ``objects`` of all questions, or, with ``annotations=...``, for
+    the annotated categories.
 
     Args:
         title: what the benchmark is called.
         unparsed: which of the two ways of treating unparsed answers comes first.
         source: published files that the questions are read from, in place of ``questions``.
+        option_order, read_by: of multiple choice, see
+            :func:`~ood_lab.lvlm.questions.question_prompts.with_options`.
+        matching: of free text, see :func:`~ood_lab.lvlm.scoring.kind_scores.by_text`.
         positive: the positive class of precision, recall and F1.
         groups: metric → key in ``meta``: the share of groups all of whose questions are right.
 
@@ -68,12 +94,27 @@ class Questions(Benchmark):
     title: str
     unparsed: Unparsed
     source: QuestionSource | None
+    option_order: Order
+    read_by: ReadBy
+    matching: Matching
     positive: Literal["yes", "no"]
     groups: Mapping[str, str]
-    headlines: ClassVar[Sequence[Headline]] = (Headline(POOLED, "accuracy", "Acc"),)
-    told: ClassVar[Sequence[MetricSentence]] = (ACCURACY,)
-    compared: ClassVar[Mapping[str, str]] = METRICS
-    asks: ClassVar[Sequence[str]] = (YES_NO,)
+    headlines: ClassVar[Sequence[Headline]] = (
+        Headline(POOLED, "accuracy", "Acc"),
+        *(Headline(POOLED, metric, words) for metric, words in ACCURACIES.items()),
+        Headline(POOLED, "chair", "CHAIR"),
+    )
+    told: ClassVar[Sequence[MetricSentence]] = (
+        ACCURACY,
+        *(
+            MetricSentence(metric, f"accuracy on {words.split(':')[0].lower()}")
+            for metric, words in ACCURACIES.items()
+        ),
+        CHAIR,
+    )
+    compared: ClassVar[Mapping[str, str]] = {**METRICS, **ACCURACIES, **CAPTIONS}
+    asks: ClassVar[Sequence[str]] = (YES_NO, *KINDS, GENERATIVE)
+    read_also: ClassVar[Sequence[str]] = ("matching",)
 
     @property
     def name(self) -> str:
@@ -97,10 +138,23 @@ class Questions(Benchmark):
         return {name: GroupMetric((YES_NO,), key, alone=True) for name, key in self.groups.items()}
 
     def check(self, ws: Workspace) -> None:
-        """Raises a UserError unless there is a file of yes/no questions, or a source of them."""
+        """Raises a UserError unless there is a file of questions, or a source of them."""
         if self.questions is None and self.source is None:
             raise UserError("task=questions asks those of a file: give task.questions=FILE.jsonl")
+        by_chance = self.read_by == "probability" and self.answers is None
+        if by_chance and not getattr(ws.lvlm, "logprobs", None):
+            raise UserError(
+                "task.read_by=probability needs a server that gives P(letter): lvlm=openai "
+                "lvlm.logprobs=10"
+            )
         super().check(ws)
+
+    def asked_as(self, ws: Workspace, questions: Sequence[Question]) -> list[Question]:
+        """With the options of multiple choice, and what the images of captions show."""
+        instruct = self.prompt_suffix is None
+        asked = with_options(questions, self.option_order, self.read_by, instruct, ws.seed)
+        annotations = ws.annotations if ws.settings.get("annotations") else None
+        return super().asked_as(ws, list(with_objects(asked, annotations)))
 
     def build(self, ws: Workspace) -> Sequence[Question]:
         """The questions of the published files."""
@@ -117,16 +171,26 @@ class Questions(Benchmark):
         self, ws: Workspace, questions: Sequence[Question], answers: Answers
     ) -> Mapping[str, pd.DataFrame]:
         """See the base class."""
-        table = self.read(ws, questions, answers)
-        splits = table["split"].fillna(_ONLY) if "split" in table else _ONLY
-        return {"judged": table.assign(split=splits)}
+        table = self.read(ws, [q for q in questions if q.task != GENERATIVE], answers)
+        table = by_probability(table) if self.read_by == "probability" else table
+        model = self.reading_model(ws) if self.matching == READER else None
+        found = {"judged": by_text(table, self.matching, model)}
+        if captions := [q for q in questions if q.task == GENERATIVE]:
+            words = {word for q in captions for key in ("truth", "hallu") for word in q.meta[key]}
+            words |= set(ws.annotations.categories) if ws.settings.get("annotations") else set()
+            found["captions"] = caption_table(captions, answers, Rules(words), Lexicon())
+        return {
+            name: each.assign(split=each["split"].fillna(_ONLY) if "split" in each else _ONLY)
+            for name, each in found.items()
+        }
 
     def results(
         self, ws: Workspace, judged: Mapping[str, pd.DataFrame], model: str
     ) -> pd.DataFrame:
         """See the base class."""
         table, options = judged["judged"], results_options(ws)
-        splits = list(dict.fromkeys(table["split"]))
+        captions = judged.get("captions", table.iloc[:0])
+        splits = list(dict.fromkeys([*table["split"], *captions["split"]]))
         doubts = uncertainty_rows(table, splits, POOLED, **ws.resampling)
         rows = yes_no_rows(
             table,
@@ -136,17 +200,27 @@ class Questions(Benchmark):
             groups=self.groups,
             **options,
         )
-        return self.kind.table([*rows, *doubts], model=model, seed=options["seed"])
+        kinds = kind_rows(table, splits, self.unparsed, **options)
+        named = result_rows(captions, table.iloc[:0], splits, **options) if len(captions) else []
+        named = [{k: v for k, v in row.items() if k != "n_images"} for row in named]
+        every = [*rows, *doubts, *kinds, *named]
+        return self.kind.table(every, model=model, seed=options["seed"])
 
     def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         """See the base class."""
-        return model_contrasts(judged["judged"], positive=self.positive, **ws.resampling)
+        answers, captions = judged["judged"], judged.get("captions")
+        tables = [kind_contrasts(answers, **ws.resampling)]
+        if (answers["task"] == YES_NO).any():
+            tables.insert(0, model_contrasts(answers, positive=self.positive, **ws.resampling))
+        if captions is not None:
+            tables.append(contrasts(captions, answers.iloc[:0], "model", **ws.resampling))
+        return pd.concat(tables, ignore_index=True)
 
     @property
     def _definitions(self) -> list[tuple[str, str]]:
         """What is counted; of published files, as their reader says."""
         if self.source is None:
-            return [*DEFINITIONS, *uncertainty.DEFINITIONS]
+            return [*DEFINITIONS, *OF_KINDS, *OF_CAPTIONS[:4], *uncertainty.DEFINITIONS]
         _, (names, meaning), *others = DEFINITIONS
         counted = " ".join(str(type(self.source).__doc__).split("Args:")[0].split())
         meaning = meaning.replace("with yes as", f"with {self.positive} as")
@@ -156,6 +230,10 @@ class Questions(Benchmark):
         """Metrics of every set."""
         yield from yes_no_tables(run, self._metrics, _names(run), self.positive)
         yield from doubt_table(run, _names(run))
+        yield from kind_tables(run, _names(run))
+        if "captions" in run.judged:
+            rows, note = run.whole, "Lower is better but for Cover."
+            yield metric_table("Captions, %", "split", rows, _names(run), CAPTIONS, notes=[note])
 
     @property
     def _metrics(self) -> dict[str, str]:
@@ -166,17 +244,48 @@ class Questions(Benchmark):
         """Results, figures, and the first wrong answers of each set."""
         judged, names = run.judged["judged"], _names(run)
         wrong, thumbnails = wrong_answers(judged, names, run.source)
-        levels = {key: METRICS[key] for key in ("accuracy", "yes_rate", "f1")}
+        every, known = {**self._metrics, **ACCURACIES, **CAPTIONS}, set(run.whole["metric"])
+        shown = {metric: words for metric, words in every.items() if metric in known}
+        keys = ("accuracy", "yes_rate", "f1", *ACCURACIES, "chair")
+        levels = {key: shown[key] for key in keys if key in shown}
         remark = f"Positive class: {self.positive}."
         return page_of(
             run,
             summary=blocks,
             details=[],
-            figures=list(answer_figures(run, self._metrics, names, levels, POOLED, remark)),
+            figures=list(answer_figures(run, shown, names, levels, POOLED, remark)),
             wrong=wrong,
             thumbnails=thumbnails,
             definitions=self._definitions,
         )
+
+
+def with_objects(
+    questions: Iterable[Question], annotations: Annotations | None
+) -> Iterator[Question]:
+    """Captions with what is annotated in their images, which are found by the names of the files.
+
+    Raises:
+        UserError: it is not known what an image shows.
+    """
+    shown: dict[str, dict[str, None]] = {}
+    if annotations is not None:
+        names = {row.image: Path(str(row.file)).name for row in annotations.images.itertuples()}
+        shown = {name: {} for name in names.values()}
+        for row in annotations.objects.itertuples():
+            shown[names[row.image]][str(row.category)] = None
+    for question in questions:
+        name = Path(str(question.image)).name
+        if question.task == GENERATIVE and name in shown:
+            truth = list(shown[name])
+            meta = {"hallu": [], **question.meta, "truth": truth}
+            question = replace(question, meta=meta, answer=true_caption(truth))
+        if question.task == GENERATIVE and "truth" not in question.meta:
+            raise UserError(
+                f"the caption '{question.question_id}' has no key 'objects', and '{name}' is not "
+                "in annotations=...: say what the image shows"
+            )
+        yield question
 
 
 def _names(run: Scored) -> dict[str, str]:

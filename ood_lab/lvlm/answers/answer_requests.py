@@ -1,8 +1,8 @@
-"""Asks a chat model what is not answered yet.
+"""Prompts a vision-language model with the questions that have no answer yet.
 
 ``answers = answers_to(questions, folder, model, AnswerStore(path))`` gives one :class:`Answer` for
 each question, in order. What the store holds is not asked again; what comes is in its file before
-anything else happens; what failed has ``error`` set, and is asked for again by the next call.
+anything else happens; what failed has ``error`` set, and the next call requests it again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ood_lab.lvlm.answers.answer_files import Answer, AnswerStore, answer_key, s
 from ood_lab.lvlm.answers.asking_facts import failures
 from ood_lab.lvlm.answers.request_progress import asking_progress
 from ood_lab.lvlm.chat.base import ChatModel, Message, Reply, Request, made_for
-from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_files import ONE_WORD, SAMPLE, Question
 
 log = logging.getLogger(__name__)
 
@@ -35,12 +35,12 @@ def answers_to(
     Args:
         questions: what to ask; ids are unique.
         folder: from which the paths of their images start.
-        model: is asked what the store does not hold.
-        store: is filled; an interrupted call goes on where it was.
+        model: answers the questions that the store does not have.
+        store: is filled; an interrupted call resumes.
 
     Raises:
         UserError: an image is missing, or the model cannot answer (its endpoint is down or
-            refuses the key, its folder is not a model, ...). Answers that came before are kept.
+            rejects the key, its folder is not a model, ...). Answers that came before are kept.
     """
     wanted = _wanted(questions, folder, model)
     with store.taken():
@@ -68,18 +68,19 @@ def answers_to(
 
 
 def messages_of(question: Question, folder: Path) -> list[Message]:
-    """A question in OpenAI's form: a system message if it has one, the image, then the text."""
-    content: list[dict[str, Any]] = [{"type": "text", "text": question.text}]
-    if question.image is not None:
-        url = str(folder / question.image)
-        content.insert(0, {"type": "image_url", "image_url": {"url": url}})
+    """A question in OpenAI's form: a system message if it has one, its images, then the text."""
+    content: list[dict[str, Any]] = [
+        {"type": "image_url", "image_url": {"url": str(folder / image)}}
+        for image in question.images
+    ]
+    content.append({"type": "text", "text": question.text})
     system = [{"role": "system", "content": question.system}] if question.system else []
     return [*system, {"role": "user", "content": content}]
 
 
 @dataclass(frozen=True)
 class _Request:
-    """A question with what it is asked and known by."""
+    """A question with its messages and its key."""
 
     question: Question
     key: str
@@ -100,26 +101,29 @@ def messages_hashes(questions: Sequence[Question], folder: Path) -> Iterator[str
     """
     digest = cache(_content_hash)  # of this call: images may change between calls
     for question in questions:
-        image = None if question.image is None else digest(folder / question.image)
-        known_by = messages_of(replace(question, image=image), Path())
+        content = [digest(folder / image) for image in question.images]
+        first = content[0] if content else None
+        by_content = replace(question, image=first, more_images=content[1:])
+        known_by = messages_of(by_content, Path())
         yield hashlib.sha256(json.dumps(known_by).encode()).hexdigest()[:32]
 
 
 def _wanted(questions: Sequence[Question], folder: Path, model: ChatModel) -> list[_Request]:
     wanted = []
     hashes = messages_hashes(questions, folder)
-    settings = {form: dict(made_for(model, question)) for form, question in _forms(questions)}
+    forms = {_form(each): each for each in questions}  # a model tells nothing else apart
+    known = {form: dict(made_for(model, question)) for form, question in forms.items()}
     for question, messages_hash in zip(questions, hashes, strict=True):
-        made_with = settings[question.reply]
+        made_with = known[_form(question)]
         key = answer_key(messages_hash, made_with)
         messages = messages_of(question, folder)
         wanted.append(_Request(question, key, messages_hash, messages, made_with))
     return wanted
 
 
-def _forms(questions: Sequence[Question]) -> Iterator[tuple[str, Question]]:
-    """One question of each form: what a model does depends on nothing else of them."""
-    yield from {question.reply: question for question in questions}.items()
+def _form(question: Question) -> tuple[str, int]:
+    """The form of the reply, and the number of the sample."""
+    return question.reply, question.meta.get(SAMPLE, 1)
 
 
 def _found(wanted: Sequence[_Request], model: ChatModel, store: AnswerStore) -> dict[str, Answer]:
@@ -176,35 +180,42 @@ def _say_without_chance(
 ) -> None:
     """Says of how many answers, asked before, P(yes) is not known though it is wanted now."""
     known = [
-        found[each.key] for each in wanted if each.key in found and each.question.reply == "word"
+        found[each.key] for each in wanted if each.key in found and each.question.reply in ONE_WORD
     ]
     lost = sum(answer.p_yes is None for answer in known)
     if getattr(model, "logprobs", None) and lost:
         log.warning(
             "%d of %d answers that were kept have no P(yes): lvlm.logprobs asks for it with new "
-            "questions alone; another folder (paths.answers=DIR) asks all of them again",
+            "questions only; another folder (paths.answers=DIR) asks all of them again",
             lost,
             len(known),
         )
 
 
 def _asked(todo: Mapping[str, _Request], model: ChatModel) -> Iterator[Answer]:
-    """What comes back; a bar, or a line now and then, says how far it is."""
+    """What comes back; a bar, or a line now and then, says how many there are."""
     server = getattr(model, "server", None)
     with asking_progress(len(todo), getattr(model, "cost_of", None)) as tell:
         for reply in model.ask([each.request for each in todo.values()]):
             tell(reply)
-            yield _answer(todo[reply.key], reply, server)
+            own = todo[reply.key]
+            yield answer_of(own.question, own.messages_hash, own.made_with, reply, server)
 
 
-def _answer(wanted: _Request, reply: Reply, server: str | None) -> Answer:
-    question = wanted.question
+def answer_of(
+    question: Question,
+    messages_hash: str,
+    made_with: Mapping[str, Any],
+    reply: Reply,
+    server: str | None = None,
+) -> Answer:
+    """The reply to a question, as a record."""
     return Answer(
-        key=wanted.key,
+        key=reply.key,
         question_id=question.question_id,
         task=question.task,
         image=question.image,
-        messages_hash=wanted.messages_hash,
+        messages_hash=messages_hash,
         prompt=question.text,
         response=reply.text,
         answer=question.answer,
@@ -213,10 +224,11 @@ def _answer(wanted: _Request, reply: Reply, server: str | None) -> Answer:
         usage=reply.usage,
         latency_s=reply.latency_s,
         error=reply.error,
-        made_with=wanted.made_with,
+        made_with=made_with,
         server=server,
         reasoning=reply.reasoning,
         retries=reply.retries,
+        p_options=reply.p_options,
     )
 
 

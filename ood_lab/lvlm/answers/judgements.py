@@ -1,7 +1,8 @@
-"""Answers read by parsers and held against the truth; nothing is asked here."""
+"""Answers read by parsers and compared with the truth; no model is needed here."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ FOUND = ("metric", "value", "ci_low", "ci_high", "seed")
 
 _COLUMNS = ["question_id", "pair_id", "task", "truth", "text", "file", "reply", "parsed", "correct"]
 _COLUMNS += ["status", "cut", "error", "p_yes"]
+#: Of multiple choice, where it is known.
+P_OPTIONS = "p_options"
 
 
 def judge(
@@ -33,11 +36,11 @@ def judge(
     """What every reply says, and whether it is right.
 
     A failed request, and a question without an answer, is ``failed``: it is never parsed. A reply
-    that is nothing but reasoning, or a refusal beside it, is unparsed by any parser. Of a
+    that is nothing but reasoning, or a declined answer, is unparsed by any parser. Of a
     reply that was cut, see :func:`ood_lab.lvlm.answers.reply_text.read`.
 
     Args:
-        questions: those that were asked.
+        questions: of the answers.
         answers: by the id of the question.
         parser: reads the answers to yes/no questions in place of their own.
 
@@ -53,7 +56,8 @@ def judge(
         parser_named(parser)
     rows = [_row(q, answers.get(q.question_id), parser) for q in questions]
     meta = pd.DataFrame([dict(question.meta) for question in questions])
-    table = pd.DataFrame(rows, columns=_COLUMNS)
+    known = [P_OPTIONS] if any(P_OPTIONS in row for row in rows) else []
+    table = pd.DataFrame(rows, columns=[*_COLUMNS, *known])
     return table.join(meta[[name for name in meta if name not in table]])
 
 
@@ -111,4 +115,5 @@ def _row(question: Question, answer: Answer | None, parser: str | None) -> dict[
         "cut": cut,
         "error": error,
         "p_yes": None if answer is None else answer.p_yes,
+        **({P_OPTIONS: json.dumps(dict(answer.p_options))} if answer and answer.p_options else {}),
     }

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.line_files import read_records
-from ood_lab.lvlm.answers.answer_files import Answer, is_text, model_of, read_answers
-from ood_lab.lvlm.answers.answer_requests import as_answer_to, messages_hashes
-from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.answers.answer_files import (
+    Answer,
+    answer_key,
+    is_text,
+    model_of,
+    read_answers,
+)
+from ood_lab.lvlm.answers.answer_requests import answer_of, as_answer_to, messages_hashes
+from ood_lab.lvlm.chat.base import Reply
+from ood_lab.lvlm.questions.question_files import SAMPLE, Question
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +28,7 @@ class RecordedReply(NamedTuple):
 
     Args:
         question_id: of its question, as text.
-        messages_hash: of what was asked, images included; "" where the file does not say.
+        messages_hash: of the messages, images included; "" where the file does not say.
         text: of the question; None where the file does not say.
         reply: as it came.
         p_yes: P(yes), where the file has it.
@@ -43,8 +50,9 @@ def recorded_answers(questions: Sequence[Question], path: Path, folder: Path) ->
     whatever the ids. Of several answers to a question, the last without an error counts.
 
     Args:
-        questions: those that were asked.
-        path: ``answers.jsonl`` of a run.
+        questions: of the answers.
+        path: ``answers.jsonl`` of a run; or lines with ``question_id`` and ``response``, see
+            :func:`matcher`. Of repeated samples the first answer counts.
         folder: from which the paths of their images start.
 
     Raises:
@@ -53,7 +61,9 @@ def recorded_answers(questions: Sequence[Question], path: Path, folder: Path) ->
     """
     found: dict[str, Answer] = {}
     models = set()
-    answers = list(read_answers(path))
+    answers = [answer for answer in read_answers(path) if not answer.made_with.get(SAMPLE)]
+    if not answers:
+        return list(_replayed(questions, path, folder))
     known = _hashes_by_id(questions, folder)
     texts = {question.question_id: question.text for question in questions}
     wanted = set(known.values())
@@ -78,6 +88,21 @@ def recorded_answers(questions: Sequence[Question], path: Path, folder: Path) ->
     return [as_answer_to(q, answer) for q, answer in fitting if answer is not None]
 
 
+def _replayed(questions: Sequence[Question], path: Path, folder: Path) -> Iterator[Answer]:
+    """Answers of a file that does not have the messages."""
+    hashes = _hashes_by_id(questions, folder)
+    pairs = [(question, hashes.get(question.question_id, "")) for question in questions]
+    found = matcher(pairs, path)
+    made_with = {"backend": "replay", "model": path.stem}
+    for question, own in pairs:
+        said = found(question, own)
+        if said is None:
+            continue
+        key = answer_key(own, made_with)
+        reply = Reply(key, said.reply, said.p_yes, said.finish_reason)
+        yield answer_of(question, own, made_with, reply)
+
+
 def matcher(
     questions: Sequence[tuple[Question, str]], path: Path
 ) -> Callable[[Question, str], RecordedReply | None]:
@@ -87,7 +112,7 @@ def matcher(
     of their question; then the texts, where the file has them, and the numbers must agree.
 
     Args:
-        questions: all that are asked, each with the hash of its messages.
+        questions: all of them, each with the hash of its messages.
         path: a line has ``question_id`` and ``response`` (or ``text`` or ``answer``), and perhaps
             ``messages_hash`` and ``prompt`` (or ``question``).
 
@@ -120,7 +145,7 @@ def _check_same(by_id: Mapping[str, RecordedReply], texts: Mapping[str, str], pa
         )
         raise UserError(
             f"{path} has {len(by_id):,} replies to {len(texts):,} questions ({which}): lines that "
-            "do not say what was asked about which image are taken for an answer only where they "
+            "do not name their question and image are taken for an answer only where they "
             "are exactly those of the questions"
         )
 
@@ -132,6 +157,8 @@ def _said(path: Path) -> list[RecordedReply]:
             raise UserError(f"{path} holds questions, no replies: name a file of answers")
         reply = record.get("response", record.get("text", record.get("answer")))
         if "question_id" not in record or not is_text(reply) or record.get("error"):
+            continue
+        if isinstance(how := record.get("made_with"), dict) and how.get(SAMPLE):
             continue
         text = record.get("prompt", record.get("question"))
         name = str(record["question_id"])
@@ -155,7 +182,7 @@ def _hashes_by_id(questions: Sequence[Question], folder: Path) -> dict[str, str]
     try:
         hashes = list(messages_hashes(questions, folder))
     except UserError as error:
-        log.warning("%s: answers are held against the texts of the questions alone", error)
+        log.warning("%s: answers are held against only the texts of the questions", error)
         return {}
     return {q.question_id: each for q, each in zip(questions, hashes, strict=True)}
 

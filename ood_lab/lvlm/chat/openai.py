@@ -7,11 +7,12 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from string import ascii_uppercase
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Interval
@@ -28,9 +29,9 @@ from ood_lab.lvlm.chat.batch_api import Batches
 from ood_lab.lvlm.chat.request_images import images_of, sendable, texts_of
 from ood_lab.lvlm.chat.request_pacing import Pacing, interruption, pause_before
 from ood_lab.lvlm.chat.server_connection import LONGEST_PAUSE_S, OpenAIServer
-from ood_lab.lvlm.parsers import NO, PARSERS, YES
+from ood_lab.lvlm.parsers import PARSERS, YES
 from ood_lab.lvlm.parsers.answer_words import plain, said_at_start
-from ood_lab.lvlm.questions.question_files import Question, ReplyForm
+from ood_lab.lvlm.questions.question_files import ONE_WORD, SAMPLE, Question, ReplyForm
 
 if TYPE_CHECKING:
     import openai
@@ -43,8 +44,10 @@ _LOOK_S, _SILENT_S = 0.5, 15.0
 Count = Annotated[int, Ge(1)]
 Seconds = Annotated[float, Gt(0.0)]
 
+#: What a text says; None = nothing.
+Reading = Callable[[str], str | None]
 #: Longest reply to a question of each form, in tokens; ``max_tokens=auto``.
-LONGEST: Mapping[ReplyForm, int] = {"word": 64, "steps": 1024, "text": 512}
+LONGEST: Mapping[ReplyForm, int] = {"word": 64, "open": 1024, "steps": 1024, "text": 512}
 #: Characters of a token, for estimates; most tokens that frame the messages of a request.
 _CHARACTERS, _FRAME = 4, 32
 _USAGE = ("prompt_tokens", "completion_tokens", "total_tokens")
@@ -82,19 +85,21 @@ class OpenAIChat:
             the place of ``max_tokens``; None = not sent.
         temperature: of the sampling; None = not sent.
         seed: of the sampling; None = not sent.
-        max_pixels: larger images are made smaller before they are sent; None = sent as they are.
+        max_pixels: larger images are made smaller before they are sent; None = sent unchanged.
         extra_body: further fields of the request, as ``{"reasoning_effort": "low"}``.
         by_server: answers belong to the address of the server, too; else to the model and its
             settings, wherever it is served.
-        price: of a million tokens, ``{"input": 2.5, "output": 10.0}``; None = no cost is told.
+        price: of a million tokens, ``{"input": 2.5, "output": 10.0}``; None = no cost is shown.
         image_tokens: most tokens of an image, for the estimate; None = images are counted apart.
         dry_run: tells what would be sent, and sends nothing.
-        logprobs: alternatives of the first token that are asked for with yes/no questions, for
-            P(yes); None = none. Not every server gives them; the reply is the same.
+        logprobs: number of alternatives of a token, requested with yes/no questions, for P(yes);
+            None = none. Not every server gives them; the reply is the same.
         give_up_after: so many failures in a row end the asking.
         batch: send all requests through OpenAI's Batch API, see
             :mod:`ood_lab.lvlm.chat.batch_api`: ``wait`` until they are answered, or ``stop`` once
             they are sent; repeating the call picks the replies up. None = one by one.
+        samples: number of requests per question; the temperature must not be 0 then. A ``seed``
+            grows by one each time.
         http_client: for tests; None = the client's own.
 
     Raises:
@@ -123,8 +128,15 @@ class OpenAIChat:
         logprobs: Annotated[int, Interval(ge=1, le=20)] | None = None,
         give_up_after: Count = 50,
         batch: Literal["wait", "stop"] | None = None,
+        samples: Count = 1,
         http_client: Any = None,
     ) -> None:
+        if samples > 1 and temperature == 0:
+            raise UserError(
+                f"lvlm.samples={samples} with lvlm.temperature=0 gives the same reply each time: "
+                "give lvlm.temperature=1, for example"
+            )
+        self.samples = samples
         self.model = model
         self.concurrency = concurrency
         self.max_pixels = max_pixels
@@ -169,22 +181,24 @@ class OpenAIChat:
 
     def made_for(self, question: Question) -> Mapping[str, Any]:
         """The same for a question, with the longest reply that it gets."""
-        return self._made_with(self._longest(question))
+        return self._made_with(self._longest(question), question.meta.get(SAMPLE, 1))
 
-    def _made_with(self, longest: int | str | None) -> dict[str, Any]:
+    def _made_with(self, longest: int | str | None, sample: int = 1) -> dict[str, Any]:
         made_with = {
             "backend": "openai",
             "model": self.model,
             "revision": None,
-            "gen_kwargs": self._fields(longest),
+            "gen_kwargs": self._fields(longest, sample),
             "max_pixels": self.max_pixels,
         }
-        return made_with | ({"server": self.server} if self.by_server else {})
+        made_with |= {"server": self.server} if self.by_server else {}
+        return made_with | ({SAMPLE: sample} if sample > 1 else {})
 
-    def _fields(self, longest: int | str | None) -> dict[str, Any]:
-        """Fields of a request besides model and messages."""
+    def _fields(self, longest: int | str | None, sample: int = 1) -> dict[str, Any]:
+        """Fields of a request without model and messages."""
         limit = {} if longest is None else {"max_tokens": longest}
-        return {**limit, **self._settings, **self._extra}
+        fields = {**limit, **self._settings, **self._extra}
+        return fields | ({"seed": fields["seed"] + sample - 1} if "seed" in fields else {})
 
     def _longest(self, question: Question | None) -> int | None:
         if self.max_tokens == "auto":
@@ -204,14 +218,14 @@ class OpenAIChat:
             self._server.check()
 
     def keep_beside(self, answers: Path) -> None:
-        """Is told the file of the answers: batches are remembered beside it."""
+        """Receives the file of the answers: its folder has the batches."""
         self._beside = answers.with_suffix(".batches.jsonl")
 
     def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
         """Yields replies as they come, up to ``concurrency`` requests under way.
 
         Raises:
-            UserError: the key or what all requests have in common is refused, what answers is no
+            UserError: the key or what all requests have in common is rejected, what answers is no
                 such server, or ``give_up_after`` requests in a row failed.
             Stopped: with ``dry_run``; says what would be sent.
         """
@@ -235,7 +249,7 @@ class OpenAIChat:
     ) -> Iterator[Reply]:
         """A window of requests over a pool of threads.
 
-        The first request goes alone: what is wrong with all of them is then refused once. At an
+        The first request goes first: what is wrong with all of them is then rejected once. At an
         error or an interruption nothing more is sent, and what is under way is kept for up to
         ``timeout_s`` seconds.
         """
@@ -337,22 +351,25 @@ class OpenAIChat:
             log.info("a batch for %s at %s: %s", self.model, self.server, self._estimate(new))
             batches.send(bodies)
         keys = [request.key for request in requests if request.key not in unreadable]
+        options = {r.key: len(r.question.options) if r.question else 0 for r in requests}
         for said in batches.replies(keys, wait=self.batch == "wait"):
             if said.error:
                 yield Reply(said.key, "", error=said.error)
             else:
-                yield self._reply(said.key, said.body)
+                yield self._reply(said.key, said.body, options=options[said.key])
 
     def _body(self, request: Request) -> dict[str, Any]:
-        body = {"model": self.model, **self._fields(self._longest(request.question))}
-        if self.logprobs and request.question is not None and request.question.reply == "word":
+        question = request.question
+        sample = question.meta.get(SAMPLE, 1) if question else 1
+        body = {"model": self.model, **self._fields(self._longest(question), sample)}
+        if self.logprobs and question is not None and question.reply in ONE_WORD:
             body |= {"logprobs": True, "top_logprobs": self.logprobs}
         return body | {"messages": [sendable(m, self.max_pixels) for m in request.messages]}
 
     def _one(self, request: Request) -> Reply:
         """The reply to a request, repeated where that may help; its retries are counted.
 
-        A refusal for asking too much counts as a retry only where no other request was answered
+        A rejection for too many requests counts as a retry only where no other request was answered
         meanwhile.
         """
         import openai
@@ -373,7 +390,8 @@ class OpenAIChat:
                     start = time.monotonic()
                     client = self._server.client.with_options(max_retries=0)
                     answer = client.post("/chat/completions", body=body, cast_to=object)
-                reply = self._reply(request.key, answer, time.monotonic() - start)
+                options = len(request.question.options) if request.question else 0
+                reply = self._reply(request.key, answer, time.monotonic() - start, options)
                 again = isinstance(answer, str) or "choices" not in _as_record(answer)
                 if not again:
                     self._pacing.succeeded()
@@ -403,7 +421,9 @@ class OpenAIChat:
         if error.status_code != 429 or counted >= self._server.retries or _long_pause(error):
             self._server.stop_at(error, body)
 
-    def _reply(self, key: str, answer: Any, latency_s: float | None = None) -> Reply:
+    def _reply(
+        self, key: str, answer: Any, latency_s: float | None = None, options: int = 0
+    ) -> Reply:
         try:  # a text where the server sent HTML, any JSON where it sent something else
             choice = answer["choices"][0]
             content, thought = choice["message"]["content"], self._reasoning(choice["message"])
@@ -423,13 +443,14 @@ class OpenAIChat:
             finish_reason=reason if isinstance(reason, str) and is_text(reason) else None,
             usage={name: usage[name] for name in _USAGE if isinstance(usage.get(name), int)},
             latency_s=None if latency_s is None else round(latency_s, 4),
-            p_yes=None if error else p_yes_of(choice.get("logprobs")),
+            p_yes=None if error or options else p_yes_of(choice.get("logprobs")),
+            p_options={} if error else p_options_of(choice.get("logprobs"), options),
             error=error,
             reasoning=thought,
         )
 
     def _reasoning(self, message: Mapping[str, Any]) -> str | None:
-        """What servers give apart from the reply: reasoning, under two names, or a refusal."""
+        """What servers give apart from the reply: reasoning (two names), or why it declined."""
         for name in ("reasoning_content", "reasoning", "refusal"):
             if isinstance(said := message.get(name), str) and said and is_text(said):
                 return self._server.without_key(said)
@@ -489,7 +510,7 @@ def _heals(status: int) -> bool:
 
 
 def _long_pause(error: openai.APIStatusError) -> bool:
-    """Whether a refusal will not heal within the pauses between retries."""
+    """Whether a rejection will not heal within the pauses between retries."""
     quota = "insufficient_quota" in str(error.body)
     return quota or pause_before(0, error.response.headers) > LONGEST_PAUSE_S
 
@@ -509,18 +530,53 @@ def p_yes_of(logprobs: Any) -> float | None:
         logprobs: of a choice, as OpenAI's servers give them; anything else has no P(yes), nor has
             a token of whose alternatives all say the same.
     """
+    said = _chances(logprobs, _word, lambda reply: PARSERS["default"](without_reasoning(reply)))
+    return said[YES] if len(said) == 2 else None
+
+
+def p_options_of(logprobs: Any, options: int) -> dict[str, float]:
+    """P(letter) of the token that holds a reply's option, renormalised over the letters.
+
+    The token is the first that is a letter of an option, reasoning aside.
+
+    Args:
+        logprobs: as of :func:`p_yes_of`.
+        options: how many there are; of 0, nothing is known.
+
+    Returns:
+        By letter; empty where no token is a letter.
+    """
+    letters = [*ascii_uppercase[:options]]
+
+    def letter(token: str) -> str | None:
+        said = token.strip(" \n\t.,:;()[]*'\"")
+        return said if said in letters else None
+
+    return _chances(logprobs, letter)
+
+
+def _chances(logprobs: Any, says: Reading, whole: Reading | None = None) -> dict[str, float]:
+    """Probabilities of what the alternatives of one token say, which sum to 1; empty: unknown.
+
+    Args:
+        logprobs: of a choice.
+        says: what a token says; None = nothing.
+        whole: what the reply says; None = the first token that says anything counts. Else the
+            first one that says the same.
+    """
+    found: dict[str, float] = {}
     try:
         tokens = [(str(token["token"]), token["top_logprobs"]) for token in logprobs["content"]]
-        read = PARSERS["default"](without_reasoning("".join(text for text, _ in tokens)))
         thought = [n for n, (text, _) in enumerate(tokens) if "</think" in text]
-        held = (own for text, own in tokens[(thought or [-1])[-1] + 1 :] if _word(text) == read)
-        said = {YES: 0.0, NO: 0.0}
-        for other in next(held) if read else ():
-            if word := _word(str(other["token"])):
-                said[word] += math.exp(float(other["logprob"]))
-    except (KeyError, TypeError, ValueError, StopIteration):
-        return None
-    return said[YES] / (said[YES] + said[NO]) if said[YES] > 0 and said[NO] > 0 else None
+        own = [(says(text), others) for text, others in tokens[(thought or [-1])[-1] + 1 :]]
+        read = whole("".join(text for text, _ in tokens)) if whole else None
+        held = (others for said, others in own if said and (whole is None or said == read))
+        for other in next(held, ()):
+            if said := says(str(other["token"])):
+                found[said] = found.get(said, 0.0) + math.exp(float(other["logprob"]))
+        return {said: p / sum(found.values()) for said, p in found.items() if p > 0}
+    except (KeyError, TypeError, ValueError):
+        return {}
 
 
 def _word(token: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from ood_lab.lvlm.answers.judgements import PARSED
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.heatmap import level_cells
 from ood_lab.report.figures.lines import level_lines
-from ood_lab.report.rendering.blocks import Folded, Picture, Pictures, PlannedFigure, Text
+from ood_lab.report.rendering.blocks import Folded, Links, Picture, Pictures, PlannedFigure, Text
 from ood_lab.report.rendering.metric_definitions import MISSING
 from ood_lab.report.rendering.misclassified_images import Thumbnails
 from ood_lab.report.rendering.p_values import P_NOTE, p_text
@@ -33,6 +33,8 @@ from ood_lab.report.rendering.thumbnails import Pictures as Images
 from ood_lab.schema.results import PART, whole, why_missing
 
 _SHOWN = 6  # pictures of a set
+#: Beside the page: see :mod:`ood_lab.lvlm.pages.answers_page`.
+ANSWERS_PAGE = "answers/index.html"
 
 
 class Headline(NamedTuple):
@@ -302,7 +304,10 @@ def page_of(
 ) -> Page:
     """The page of a question benchmark: results, figures, wrong answers, definitions."""
     files = ["results.csv", "results.parquet", *(f"{name}.csv" for name in run.tables)]
-    files += [f"{name}.parquet" for name in run.judged]
+    files += [f"{name}.{kind}" for name in run.judged for kind in ("csv", "parquet")]
+    every = [Links([("Every answer, with filters and a search", ANSWERS_PAGE)])]
+    every = every if (run.folder / ANSWERS_PAGE).is_file() else []
+    wrong = replace(wrong, blocks=[*every, *wrong.blocks])
     files += ["questions.jsonl", "answers.jsonl", *downloads, "config.yaml"]
     return Page(
         title=run.title,

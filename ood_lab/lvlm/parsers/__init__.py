@@ -30,10 +30,14 @@ PARSERS: Mapping[str, Parser] = {
         published_rules.mmbench,
         own_rules.number,
         own_rules.choice,
+        own_rules.option,
+        own_rules.text,
     )
 }
 #: Those that read yes or no, and may stand for each other.
-YES_NO_PARSERS = tuple(name for name in PARSERS if name not in ("number", "choice"))
+YES_NO_PARSERS = tuple(
+    name for name in PARSERS if name not in ("number", "choice", "option", "text")
+)
 
 
 def parser_named(name: str) -> Parser:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from string import ascii_uppercase
 from typing import NamedTuple
 
 from ood_lab.lvlm.questions.grammar import english
@@ -27,7 +28,7 @@ _WAYS = tuple(
         rf"(?:{_PICTURE}|it|you|we)\s+(?P<no>not\s+)?"
         r"(?:contain|show|include|have|depict|display|feature|see|spot|find|notice)\s+" + _THING,
         rf"\b(?:is|are)(?P<negated>n't|\s+not)?\s+{_ARTICLE}(?P<thing>[\w][\w' /-]*?)\s+"
-        rf"(?P<no>not\s+)?(?:visible|present|shown|depicted|in\s+(?:the|this)\s+{_PICTURE})\b",
+        rf"(?P<no>not\s+)?(?:(?:visible|present|shown|depicted)\b|in\s+(?:the|this)\s+{_PICTURE}\s*(?:[?.,(:]|$))",
     )
 )
 _MORE = re.compile(
@@ -37,6 +38,8 @@ _MORE = re.compile(
     re.IGNORECASE,
 )
 _OPTION = re.compile(r"(?:^|[\s(])([A-H])[.):]\s*(.+?)(?=\s+\(?[B-H][.):]\s|\s*[\n;]|\s*$)")
+#: Options that have a line each, which then ends at the end of the line.
+_LINE_OPTION = re.compile(r"^([A-Z])\. (.+)$", re.MULTILINE)
 _NUMBER_FIRST = re.compile(r"(?:one|two|three|four|five|\d+|more)\b")
 
 
@@ -45,7 +48,7 @@ class Asked(NamedTuple):
 
     Attributes:
         thing: pattern of the object's name, singular and plural; None where it asks for none.
-        negated: whether the thing is asked not to be there.
+        negated: whether the question is for its absence.
         more: patterns of the two things whose numbers are compared.
         options: text of each option by its letter.
     """
@@ -63,8 +66,10 @@ def asked_by(question: str) -> Asked:
     Raises:
         UserError: inflect is missing.
     """
-    options = dict(_OPTION.findall(question))
-    options = options if list(options) == [*"ABCDEFGH"][: len(options)] and options else {}
+    options = dict(_LINE_OPTION.findall(question))
+    if len(options) < 2:
+        options = dict(_OPTION.findall(question))
+    options = options if list(options) == [*ascii_uppercase][: len(options)] and options else {}
     if found := _MORE.search(question):
         names = [name for name in found.groups() if name]
         return Asked(None, False, (_pattern(names[0]), _pattern(names[1])), options)

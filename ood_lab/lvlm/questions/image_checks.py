@@ -1,4 +1,4 @@
-"""Images of questions that cannot be decoded are found before a model is asked about any."""
+"""Images of questions that cannot be decoded are found before the first request."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_whole(
     Raises:
         UserError: images are missing, truncated or none, with the first of them and why.
     """
-    images = sorted({question.image for question in questions if question.image is not None})
+    images = sorted({image for question in questions for image in question.images})
     facts = file_facts(
         [os.path.abspath(source / image) for image in images], _damage, "decoding images", cache_dir
     )

@@ -138,10 +138,10 @@ def export(
     A file has questions of one kind (yes or no, counts, ...), since other packages score a file by
     one rule. The task of lmms-eval has all that a parser reads, no captions: its metrics are the
     accuracy of every kind and of ``wholes``, over all questions and over each set, where an
-    unparsed answer counts as wrong. What a format cannot hold is left out, and a line says so.
+    unparsed answer counts as wrong. What a format cannot hold is skipped, with a message.
 
     Args:
-        questions: what is asked.
+        questions: to be written.
         source: folder from which the paths of their images start.
         folder: where to; made if missing.
         name: of the task.
@@ -155,7 +155,7 @@ def export(
     Raises:
         UserError: an image cannot be read, or there is no question that the format can hold.
     """
-    with_image = [question for question in questions if question.image is not None]
+    with_image = [question for question in questions if len(question.images) == 1]
     if not with_image:
         raise UserError(f"no question has an image: there is nothing to export as {form}")
     kept = [question for question in with_image if _HOLDS[form](question)]
@@ -163,7 +163,8 @@ def export(
         raise UserError(f"no question has yes or no as its answer: {form} has no other kind")
     if len(kept) < len(questions):
         left_out = len(questions) - len(kept)
-        log.info("%s has no place for %d questions (no image, a caption): left out", form, left_out)
+        why = "no image or several, a caption"
+        log.info("%s has no place for %d questions (%s): left out", form, left_out, why)
     if form == "lmms_eval":
         return _lmms_eval(kept, source, folder, name, wholes or {})
     files = []
@@ -279,7 +280,7 @@ def _pope(questions: Sequence[Question], source: Path, file: Path) -> Path:
         for number, (question, name) in enumerate(zip(questions, names, strict=True), 1)
     ]
     write_text("".join(f"{line}\n" for line in lines), file)
-    log.info("the images of %s lie in %s", file, root)
+    log.info("the images of %s are in %s", file, root)
     return file
 
 

@@ -3,44 +3,72 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from string import ascii_uppercase
+from typing import Any, Literal, get_args
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_text
-from ood_lab.lvlm.parsers import NO, YES, YES_NO_PARSERS
+from ood_lab.common.hints import suggestion
+from ood_lab.lvlm.captions.question_kinds import GENERATIVE, true_caption
+from ood_lab.lvlm.parsers import NO, PARSERS, YES, YES_NO_PARSERS
+from ood_lab.lvlm.questions.question_records import Record, records_of
 
 #: ``parser`` of captions, which are read in another way.
 _CAPTION = "caption"
 #: ``parser`` of counts.
 _NUMBER = "number"
+#: ``Question.task`` of questions of one's own beside yes or no and captions.
+CHOICE, COUNT, FREE_TEXT = "multiple_choice", "count", "free_text"
+#: The parser of a kind of question whose record names none.
+_PARSER_OF = {CHOICE: "choice", COUNT: _NUMBER, FREE_TEXT: "text", GENERATIVE: _CAPTION}
+#: Other names of keys, as other packages have them.
+_SAME = {"index": "question_id", "id": "question_id", "question": "text", "images": "image"}
+_SAME |= {"image_path": "image", "type": "task"}
+#: Keys of a record that are no fields of a question; and those that belong to its ``meta``.
+_OWN_KEYS = ("objects",)
+_OF_META = ("split", "category", "l2-category", "semantic_level", "covariate_level")
 #: How files write the right answers to yes/no questions.
 _WRITTEN = dict.fromkeys(("yes", "y", "true", "1"), YES) | dict.fromkeys(
     ("no", "n", "false", "0"), NO
 )
-#: What a question asks for: a word or a number, steps that end in one, or a text.
-ReplyForm = Literal["word", "steps", "text"]
+#: A question that is answered by yes or no, whatever its right answer looks like.
+_YES_NO_TEXT = re.compile(
+    r"^\W*(?:is|are|was|were|does|do|did|has|have|had|can|could|will|would)\b"
+    r"|\b(?:yes or no|yes/no|true or false)\b",
+    re.IGNORECASE,
+)
+#: What a question asks for: a word or a number, steps that end in one, or a text; or it is answered
+#: in a word, and does not ask for one.
+ReplyForm = Literal["word", "steps", "text", "open"]
+#: Forms of replies that are read for a word, of which a probability may be known.
+ONE_WORD = ("word", "open")
+#: In ``meta`` of a question that is asked again, the how manieth time it is: 2, 3, ...
+SAMPLE = "sample"
 
 
 @dataclass(frozen=True)
 class Question:
-    """One question to a chat model.
+    """One question to a vision-language model.
 
     Args:
         question_id: unique within the set.
         task: what kind of question it is (``yes_no``, ``count``, ``caption``, ...).
         image: path of its image, relative to the folder of the questions' file or absolute;
             None where the question has no image.
-        text: the question as it is asked.
+        text: the question that is sent.
         answer: the right answer as the parser gives it (``yes``, ``no``, a number as text), or
             ``""`` where there is none (captions).
         parser: name of the parser that reads the reply.
         pair_id: questions that belong together share it; metrics resample by it.
         system: text of a system message, or None.
         meta: what results are divided by: category, split, counts, sizes, shift levels.
-        reply: what is asked for; how long a reply may be follows from it.
+        reply: its form; how long a reply may be follows from it.
+        more_images: paths of further images, which are shown after the first.
+        options: of multiple choice, in the order of their letters; ``answer`` is a letter.
     """
 
     question_id: str
@@ -53,15 +81,34 @@ class Question:
     system: str | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
     reply: ReplyForm = "word"
+    more_images: Sequence[str] = ()
+    options: Sequence[str] = ()
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """Paths of all its images, in order."""
+        return () if self.image is None else (self.image, *self.more_images)
 
 
 def write_questions(questions: Iterable[Question], path: Path) -> None:
     """Writes one question per line, whole or not at all."""
-    write_text("".join(f"{json.dumps(asdict(question))}\n" for question in questions), path)
+    few = ("more_images", "options")  # most questions have none
+    records = (
+        {k: v for k, v in asdict(question).items() if v or k not in few} for question in questions
+    )
+    write_text("".join(f"{json.dumps(record)}\n" for record in records), path)
 
 
-def read_questions(path: Path) -> list[Question]:
+def read_questions(path: Path, pictures: Path | None = None) -> list[Question]:
     """Reads a file of questions; their right answers as the parsers give them.
+
+    A record has ``text`` and ``answer``, perhaps ``image`` (a path or a list of them) and what else
+    a :class:`Question` has, ``options`` (a list) and ``objects`` (what is in the image of a
+    caption). What kind of question it is follows from these where no ``task`` says so.
+
+    Args:
+        path: of any layout of :func:`~ood_lab.lvlm.questions.question_records.records_of`.
+        pictures: see there.
 
     Raises:
         UserError: the file is missing, a line is not a question, its right answer is none that its
@@ -69,16 +116,11 @@ def read_questions(path: Path) -> list[Question]:
     """
     if not path.is_file():
         raise UserError(f"There is no file of questions '{path}': build it first")
-    questions = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            record = json.loads(line)
-            if "reply" not in record and record.get("parser") == _CAPTION:  # an earlier version's
-                record["reply"] = "text"
-            question = Question(**record)
-        except (ValueError, TypeError, AttributeError) as error:
-            raise UserError(f"{path}, line {number}, is not a question: {error}") from error
-        questions.append(_with_plain_answer(question, f"{path}, line {number}"))
+    table = path.suffix.lower() in (".csv", ".tsv")
+    questions = [
+        _question(record, where, number, table)
+        for number, (record, where) in enumerate(records_of(path, pictures), 1)
+    ]
     ids = [question.question_id for question in questions]
     if len(set(ids)) != len(ids):
         twice = next(each for position, each in enumerate(ids) if each in ids[:position])
@@ -96,17 +138,95 @@ def yes_or_no(answer: object, where: str) -> str:
     Raises:
         UserError: it is something else.
     """
-    word = str(answer).strip().strip(".").lower()
+    word = str(answer).strip().removesuffix(".0").strip(".").lower()
     if word not in _WRITTEN:
         raise UserError(f"{where}: the answer {answer!r} is neither yes nor no: write yes or no")
     return _WRITTEN[word]
 
 
-def _with_plain_answer(question: Question, where: str) -> Question:
-    """The question with its right answer in the words of its parser."""
+def _question(given: Record, where: str, number: int, table: bool) -> Question:
+    """A question of a record; other columns of a table belong to its ``meta``."""
+    record = {_SAME.get(str(key), str(key)): value for key, value in given.items()}
+    names = [each.name for each in fields(Question)]
+    meta = record.pop("meta", None) or {}
+    if not isinstance(meta, Mapping):
+        raise UserError(f'{where}: the key \'meta\' holds no object such as {{"split": "new"}}')
+    others = [key for key in record if key not in (*names, *_OWN_KEYS)]
+    if wrong := [key for key in others if not table and key not in _OF_META]:
+        known = suggestion(wrong[0], [*names, *_OWN_KEYS, *_OF_META], 20)
+        raise UserError(f"{where}: there is no key '{wrong[0]}': {known}")
+    meta = {**meta, **{key: _level(record.pop(key), key, where) for key in others}}
+    if not isinstance(record.get("text"), str) or not record["text"].strip():
+        raise UserError(f"{where}: the key 'text' is missing or no text: write the question")
+    images = [*_texts(record, "image", where), *_texts(record, "more_images", where)]
+    options, objects = (_texts(record, key, where) for key in ("options", "objects"))
+    truth = record.get("answer")
+    task = str(record.get("task") or _kind(record["text"], truth, options, "objects" in record))
+    task = GENERATIVE if task == _CAPTION else task
+    if "objects" in record:
+        meta = {"truth": objects, "hallu": [], **meta}
+    parser = str(record.get("parser") or _PARSER_OF.get(task, "default"))
+    if parser not in (*PARSERS, _CAPTION):
+        raise UserError(f"{where}: the parser '{parser}': {suggestion(parser, PARSERS)}")
+    reply = record.get("reply") or ("text" if parser == _CAPTION else "word")
+    if reply not in get_args(ReplyForm):
+        raise UserError(f"{where}: the key 'reply': {suggestion(str(reply), get_args(ReplyForm))}")
+    name, pair, system = (record.get(key) for key in ("question_id", "pair_id", "system"))
+    question = Question(
+        question_id=str(number if name is None else name),
+        task=task,
+        image=images[0] if images else None,
+        text=record["text"],
+        answer=true_caption(objects) if objects and not truth else truth,  # type: ignore[arg-type]
+        parser=parser,
+        pair_id=None if pair is None else str(pair),
+        system=None if system is None else str(system),
+        meta=meta,
+        reply=reply,  # type: ignore[arg-type]
+        more_images=tuple(images[1:]),
+        options=tuple(options),
+    )
+    return replace(question, answer=_plain_answer(question, where))
+
+
+def _texts(record: Record, key: str, where: str) -> list[str]:
+    """What a key lists: texts, or one; of options and objects in one text, its parts at ``;``."""
+    value = record.get(key)
+    if isinstance(value, str):
+        value = [value] if "image" in key else [part.strip() for part in value.split(";")]
+    if isinstance(value, Mapping):  # {"A": ..., "B": ...}
+        value = [value[k] for k in sorted(value)]
+    if value is None or value == ():
+        return []
+    if not isinstance(value, list) or not all(isinstance(each, str | int) for each in value):
+        raise UserError(f"{where}: the key '{key}' is neither a text nor a list of texts")
+    return [" ".join(str(each).split("\n")) for each in value]
+
+
+def _level(value: object, key: str, where: str) -> object:
+    if not key.endswith("_level"):
+        return value
+    try:
+        return int(str(value).removesuffix(".0"))
+    except ValueError:
+        raise UserError(f"{where}: the key '{key}' holds {value!r}: write a whole number") from None
+
+
+def _kind(text: str, answer: object, options: Sequence[str], objects: bool) -> str:
+    """The kind of a question that does not say it; 0 and 1 are no and yes to "Is there ...?"."""
+    if options or objects:
+        return CHOICE if options else GENERATIVE
+    word = str(answer).strip().removesuffix(".0").strip(".").lower()
+    if word.isdecimal() and not isinstance(answer, bool):
+        return "yes_no" if word in _WRITTEN and _YES_NO_TEXT.search(text) else COUNT
+    return "yes_no" if word in _WRITTEN or answer in (None, "") else FREE_TEXT
+
+
+def _plain_answer(question: Question, where: str) -> str:
+    """Its right answer in the words of its parser."""
     answer: object = question.answer
     if question.parser in YES_NO_PARSERS:
-        return replace(question, answer=yes_or_no(answer, where))
+        return yes_or_no(answer, where)
     if question.parser == _NUMBER:
         try:
             count = float(str(answer).replace(",", ""))
@@ -116,5 +236,25 @@ def _with_plain_answer(question: Question, where: str) -> Question:
             raise UserError(
                 f"{where}: the answer {answer!r} is no count: write a number such as 3"
             ) from None
-        return replace(question, answer=str(int(count)))
-    return question
+        return str(int(count))
+    if question.options:
+        letters = ascii_uppercase[: len(question.options)]
+        said = str(answer).strip()
+        texts = [text.strip().lower() for text in question.options]
+        if said.lower() in texts:
+            return letters[texts.index(said.lower())]
+        if len(said) != 1 or said.upper() not in letters:
+            raise UserError(
+                f"{where}: the answer {answer!r} is no option: write a letter from A to "
+                f"{letters[-1:]}, or the text of an option"
+            )
+        return said.upper()
+    if question.task == CHOICE and not str(answer or "").strip():
+        raise UserError(f"{where}: the key 'answer' is missing: write the letter of an option")
+    if question.task == FREE_TEXT:
+        answers = answer if isinstance(answer, list) else [answer]
+        texts = [" ".join(str(each).split()) for each in answers if each not in (None, "")]
+        if not texts:
+            raise UserError(f"{where}: the key 'answer' is missing: write the right answer")
+        return "\n".join(texts)
+    return "" if answer is None else str(answer)

@@ -36,4 +36,9 @@ def with_images_found(questions: Sequence[Question], folder: Path) -> list[Quest
         moved = os.path.normpath(folder.absolute() / os.path.relpath(image, before))
         return moved if os.path.exists(moved) else image
 
-    return [q if q.image is None else replace(q, image=found(q.image)) for q in questions]
+    return [
+        q
+        if q.image is None
+        else replace(q, image=found(q.image), more_images=[*map(found, q.more_images)])
+        for q in questions
+    ]

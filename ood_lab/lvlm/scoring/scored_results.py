@@ -96,14 +96,14 @@ def estimate_rows(
         units: how many of them a metric rests on, where these are fewer than ``n``.
     """
     common = {**place, "n": n, **sizes_of(asked)}
-    exact = {m: _exact_at_ends(m, e, (units or {}).get(m, n)) for m, e in found.items()}
+    exact = {m: exact_at_ends(m, e, (units or {}).get(m, n)) for m, e in found.items()}
     return [
         {**common, "metric": metric, "value": e.value, "ci_low": e.low, "ci_high": e.high}
         for metric, e in exact.items()
     ]
 
 
-def _exact_at_ends(metric: str, found: Estimate, n: int) -> Estimate:
+def exact_at_ends(metric: str, found: Estimate, n: int) -> Estimate:
     """The estimate, at 0 and 1 with an exact interval.
 
     An MCC of -1 or 1 is that of ``2 p - 1``, p the accuracy, as in balanced questions.

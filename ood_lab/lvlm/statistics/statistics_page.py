@@ -29,6 +29,8 @@ TITLES = {
     "tost": "Do the others degrade like the open models? Points",
     "errors": "Wrong answers to OOD questions, %",
     "wrong_by": "How many models get an OOD question wrong, %",
+    "flags": "Samples that each model flags, by what it gets wrong, %",
+    "flags_union": "OOD samples that so many models flag together, %",
     "comparison": "Models on the same questions of all splits, % and points",
     "hard": "Is OOD the same as hard?",
     "mmd": "Class-conditional MMD² of train's and val's OOD images",
@@ -55,8 +57,16 @@ _SHARES = {
     "ci_high",
     "of_ood",
     "of_hard",
+    "ood",
+    "id",
+    "ood_s",
+    "ood_h",
 }
 _WORDS = {
+    "ood": "all OOD",
+    "id": "ID (false alarms)",
+    "ood_s": "OOD-S",
+    "ood_h": "OOD-H",
     "f": "F = Var(hard) / Var(OOD)",
     "variance": "Var(OOD), points²",
     "of_ood": "share of the OOD pairs, %",
@@ -82,6 +92,12 @@ _DEFINITIONS = (
         "Share: of the OOD questions, what a model gets wrong. Union: what this model or one above "
         "it gets wrong; gain: what it adds. At least: the share that so many models or more get "
         "wrong.",
+    ),
+    (
+        "Flagged",
+        "A model flags a sample, an image with a category, where it answers any of its two "
+        "questions wrongly. Union: what so many models flag together; best order: each next model "
+        "adds the most; the mean is over all orders.",
     ),
     (
         "p of comparisons",
@@ -166,7 +182,7 @@ def statistics_page(
         sections=[Section("Figures", figures)],
         definitions=_DEFINITIONS,
         manifest=manifest,
-        downloads=[*(f"{name}.csv" for name in (*TITLES, "errors_together")), DRAWS],
+        downloads=[*(f"{name}.csv" for name in (*TITLES, "errors_together")), DRAWS, "results.csv"],
     )
 
 

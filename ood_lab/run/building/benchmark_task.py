@@ -24,7 +24,14 @@ from ood_lab.lvlm.answers.open_answer_reader import READER, read_by_reader
 from ood_lab.lvlm.answers.recorded_answers import recorded_answers
 from ood_lab.lvlm.answers.reply_text import is_cut
 from ood_lab.lvlm.answers.text_model import TextModel
-from ood_lab.lvlm.pages.benchmark_page import Headline, Scored, difference_table, form_table
+from ood_lab.lvlm.pages.answers_page import write_answers_page
+from ood_lab.lvlm.pages.benchmark_page import (
+    ANSWERS_PAGE,
+    Headline,
+    Scored,
+    difference_table,
+    form_table,
+)
 from ood_lab.lvlm.pages.result_sentences import MetricSentence, found_sentences
 from ood_lab.lvlm.parsers import OURS, PARSERS, YES_NO_PARSERS, parser_of
 from ood_lab.lvlm.questions.image_checks import check_whole
@@ -38,10 +45,13 @@ from ood_lab.lvlm.questions.question_forms import (
     apart,
     check_same_model,
     with_forms,
+    with_whole_counts,
 )
+from ood_lab.lvlm.questions.question_prompts import sampled, with_prompt
 from ood_lab.lvlm.questions.relocated_images import with_images_found
 from ood_lab.lvlm.scoring.answer_differences import together
 from ood_lab.lvlm.scoring.run_comparison import ComparedRuns, OtherFormRun, of_models
+from ood_lab.lvlm.scoring.sample_spread import sample_spread, spread_rows, spread_table
 from ood_lab.report.rendering.blocks import Text
 from ood_lab.report.rendering.output_failures import optional
 from ood_lab.report.rendering.page import Page, write_summary
@@ -80,7 +90,9 @@ class Benchmark(Task):
             ``reader=...``; None = the one that the questions name.
         export: formats of other packages to write the questions in, below ``exports``.
         foreign_clip: take a CLIP that comes with the package for images that it knows nothing of.
-        report: write figures and the page too.
+        report: write figures and the pages too.
+        system, prompt_prefix, prompt_suffix: see
+            :func:`~ood_lab.lvlm.questions.question_prompts.with_prompt`.
     """
 
     until: Literal["build", "ask", "score"]
@@ -93,6 +105,9 @@ class Benchmark(Task):
     report: bool
     accept_failed: bool
     against: Sequence[str]
+    system: str | None
+    prompt_prefix: str | None
+    prompt_suffix: str | None
     #: Its numbers where several benchmarks are shown.
     headlines: ClassVar[Sequence[Headline]]
     #: Metrics that are told in sentences, see
@@ -102,6 +117,8 @@ class Benchmark(Task):
     told_as: ClassVar[Mapping[str, str]] = {}
     #: Metrics in which models are compared, and what they are called.
     compared: ClassVar[Mapping[str, str]]
+    #: Settings beside the parser that may be ``reader``.
+    read_also: ClassVar[Sequence[str]] = ()
     #: Settings that name files.
     files: ClassVar[Sequence[str]] = ("questions", "answers", "levels")
     #: ``Question.task`` of the questions that it scores.
@@ -153,11 +170,13 @@ class Benchmark(Task):
             known = suggestion(self.parser, parsers)
             raise UserError(f"task.parser={self.parser} reads no yes or no: {known}")
         given = bool(ws.settings.get("reader"))
-        if given != (self.parser == READER):
+        wanted = [k for k in ("parser", *self.read_also) if getattr(self, k) == READER]
+        if given != bool(wanted):
             raise UserError(
                 "reader=... needs task.parser=reader: add it, or remove reader"
                 if given
-                else "task.parser=reader needs a language model: add reader=openai, for example"
+                else f"task.{wanted[0]}=reader needs a language model: add reader=openai, for "
+                "example"
             )
         if given:
             _ = ws.reader.made_with  # a missing folder shows before anything is asked
@@ -179,12 +198,13 @@ class Benchmark(Task):
         if self.questions is None:
             write_questions(self.build(ws), file)
         cache = ws.cfg.paths.cache
-        asked = with_images_found(read_questions(file), file.parent)
+        written = read_questions(file, ws.folder / "images")
+        asked = self.asked_as(ws, with_images_found(written, file.parent))
         if not asked:
             raise UserError(f"{file} holds no question: there is nothing to ask")
         questions = with_levels(asked, file.parent, self.levels, cache)
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
-        images = len({question.image for question in questions} - {None})
+        images = len({image for question in questions for image in question.images})
         about = {"n": len(questions), "images": images, "sha256": digest}
         ws.manifest["questions"] = {"file": str(file.absolute()), **about}
         self.note(ws, questions, file.parent)
@@ -192,13 +212,21 @@ class Benchmark(Task):
         if self.until == "build":
             return None
         twin = self._others.twin(questions, file.parent, cache)
-        found = self.find_answers(ws, questions, file.parent)
+        times = 1 if self.answers is not None else getattr(ws.lvlm, "samples", 1)
+        samples = sampled(questions, times)
+        every = [question for sample in samples for question in sample]
+        found = self.find_answers(ws, every, file.parent)
         ws.manifest.setdefault("lvlm", dict(found[0].made_with) if found else {})
         write_answers(found, ws.folder / ANSWERS)
         self._note_failures(ws, found)
         if self.until == "ask":
             return None
-        return self._finish(ws, questions, found, file.parent, twin)
+        return self._finish(ws, samples, found, file.parent, twin)
+
+    def asked_as(self, ws: Workspace, questions: Sequence[Question]) -> list[Question]:
+        """The questions of a file with the texts of the prompt."""
+        words = (self.system, self.prompt_prefix, self.prompt_suffix)
+        return [with_prompt(question, *words) for question in questions]
 
     @abstractmethod
     def build(self, ws: Workspace) -> Iterable[Question]:
@@ -271,7 +299,7 @@ class Benchmark(Task):
     def _finish(
         self,
         ws: Workspace,
-        questions: Sequence[Question],
+        samples: Sequence[Sequence[Question]],
         found: Sequence[Answer],
         source: Path,
         twin: OtherFormRun | None,
@@ -280,6 +308,7 @@ class Benchmark(Task):
 
         Results are written first, the page last; whatever comes after the results costs none.
         """
+        questions = samples[0]
         model = model_name(ws.manifest["lvlm"])
         ws.manifest["parsers"] = self._parsers(questions)
         cost_of = getattr(ws.lvlm, "cost_of", None) if self.answers is None else None
@@ -289,10 +318,15 @@ class Benchmark(Task):
         beside = [q for q in others if q.question_id in answers]
         judged = dict(self.judged(ws, first, answers))
         second = dict(self.judged(ws, beside, answers)) if beside else {}
+        repeated = [dict(self.judged(ws, apart(each)[0], answers)) for each in samples[1:]]
         ws.manifest["warnings"] = [*_warnings(found), *self._unread([*judged.values()])]
         show_warnings(ws.manifest)
-        for name, table in {**judged, **{f"{k}_{COT}": t for k, t in second.items()}}.items():
+        single = {**judged, **{f"{k}_{COT}": t for k, t in second.items()}}
+        if repeated:
+            single |= {f"{k}_samples": pd.concat([t[k] for t in repeated]) for k in judged}
+        for name, table in single.items():
             write_table(table, ws.folder / f"{name}.parquet")
+            write_csv(table, ws.folder / f"{name}.csv")
         ws.manifest |= {
             "title": f"{self.name}: {model} on {self.about(ws)}",
             "benchmark": {
@@ -317,6 +351,13 @@ class Benchmark(Task):
             both = together(forms)
             tables["forms"] = self.form_contrasts(ws, {**judged, "judged": both})
             results = with_forms(self.kind, own, thinking, tables["forms"])
+        if repeated:
+            drawn = [own, *(self.results(ws, each, model) for each in repeated)]
+            of_sets = [Scored(ws.folder, source, each, {}, {}, {}).whole for each in drawn]
+            said = [each["judged"] for each in (judged, *repeated)]
+            tables["samples"] = sample_spread(of_sets, said, self.compared)
+            rows = self.kind.table(spread_rows(tables["samples"]), model=model, seed=ws.seed)
+            results = with_whole_counts([results, rows])
         write_results(results, ws.folder)
         tables |= self.further(ws, judged, source)
         models = self._others.models(twin)
@@ -327,8 +368,8 @@ class Benchmark(Task):
         run = Scored(ws.folder, source, results, judged, tables, ws.manifest)
         again = len(second["judged"]) if second else 0
         draws = int(ws.metrics["n_bootstrap"])
-        said = found_sentences(run, self.told, self.told_as, self.asks[0], draws, again)
-        blocks = [*(Text(sentence, "answer") for sentence in said), *self.summary(run)]
+        told = found_sentences(run, self.told, self.told_as, self.asks[0], draws, again)
+        blocks = [*(Text(sentence, "answer") for sentence in told), *self.summary(run)]
         if thinking is not None:
             sets = thinking[thinking[PART].isna()]
             part = Scored(ws.folder, source, sets, second, {}, ws.manifest)
@@ -340,12 +381,21 @@ class Benchmark(Task):
         if forms:
             run_beside = None if twin is None else twin.run
             blocks.append(form_table(tables["forms"], self.sets, self.compared, run_beside))
+        if "samples" in tables:
+            blocks.append(spread_table(tables["samples"], self.sets, self.compared))
         if models:
             title = "Models on the same questions, points"
             given = self.sets if "split" in tables["models"] else None
             blocks.append(difference_table(title, tables["models"], {}, self.compared, given))
         blocks.append(Text(asking_sentence(ws.manifest["asking"]), "note"))
         blocks.append(Text(_whose(ws.manifest["parsers"]), "note"))
+        if self.report:
+            with optional(ANSWERS_PAGE):
+                every = [question for sample in samples for question in sample]
+                write_answers_page(run, every, answers, [*single.values()])
+                blocks.append(
+                    Text(f"Every question with its image and reply: {ANSWERS_PAGE}", "note")
+                )
         write_summary(blocks, ws.folder, self.kind.name)
         print_blocks(blocks)
         if self.report:
@@ -384,11 +434,14 @@ class Benchmark(Task):
         """What every reply says by ``task.parser``, see ``judge``."""
         if self.parser != READER:
             return with_unsure(judge(questions, answers, self.parser))
+        return with_unsure(read_by_reader(questions, answers, self.reading_model(ws)))
+
+    def reading_model(self, ws: Workspace) -> TextModel:
+        """The language model of ``reader=...``."""
         made_with = ws.reader.made_with
         store = store_of(made_with, ws.answers_root)
         ws.manifest["reader"] = dict(made_with)
-        model = TextModel(ws.reader, store, self.accept_failed, READER)
-        return with_unsure(read_by_reader(questions, answers, model))
+        return TextModel(ws.reader, store, self.accept_failed, READER)
 
     def _unread(self, judged: Sequence[pd.DataFrame]) -> Iterator[str]:
         """What to do where many replies could not be read."""

@@ -79,12 +79,15 @@ def made_of(
 def uses_of(task: Mapping[str, Any]) -> frozenset[str]:
     """The members a task uses, from ``_uses_`` in its YAML; all of :data:`GROUPS` by default.
 
+    ``_may_use_`` names those that it came to use where they are chosen: no hash depends on it.
+
     Raises:
         UserError: it names something that the workspace does not have.
     """
     names = task.get("_uses_")
     if names is None:
         return frozenset(GROUPS)
+    names = [*names, *task.get("_may_use_", ())]
     if wrong := [name for name in names if name not in GROUPS]:
         raise UserError(
             f"{task['_target_']}: _uses_ names '{wrong[0]}'. Choose among {', '.join(GROUPS)}"

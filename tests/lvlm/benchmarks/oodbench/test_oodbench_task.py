@@ -15,6 +15,7 @@ from scripted_answers import answer_of
 from ood_lab.common.files import read_table
 from ood_lab.lvlm.questions.question_files import read_questions
 from ood_lab.run.commandline.sweeps import headline
+from ood_lab.schema.results import read_results
 
 NO_PAGE = "task.report=false"
 SMALL = ("annotations.n=30", "metrics.n_bootstrap=50", "metrics.min_count=2", "logger=none")
@@ -331,8 +332,50 @@ def test_statistics_of_several_models(finished, weaker, tmp_path, capsys):
     told = json.loads((folder / "manifest.json").read_text())["overlap"]
     assert told["synonyms_of"] == {category: ["gadget"]}
     assert told["suggestions"]["counted"] is False
+    check_flags(folder, found, dict(zip(names, (finished, weaker), strict=True)))
     check_draws(folder, found)
     check_answer(answer_of(folder, "statistics"), found, judged)
+
+
+def check_flags(folder, found, runs):
+    """Figure 6: samples of which a model answers any question wrongly, from the answers alone."""
+    wrong = {}
+    for name, run in runs.items():
+        answers = read_table(run / "judged.parquet").query("task == 'yes_no'")
+        pairs = answers.groupby("pair_id").agg(right=("correct", "all"), split=("split", "first"))
+        wrong[name] = {
+            split: set(p.index[~p["right"].astype(bool)]) for split, p in pairs.groupby("split")
+        }
+        sizes = pairs["split"].value_counts()
+    table, first = found["flags"].set_index("model"), next(iter(runs))
+    for name, by in wrong.items():
+        for split in sizes.index:
+            assert table.loc[name, split] == pytest.approx(len(by.get(split, ())) / sizes[split])
+    n = sizes.drop("id").sum()
+    ood = {
+        name: set().union(*(s for k, s in by.items() if k != "id")) for name, by in wrong.items()
+    }
+    union = found["flags_union"].set_index(["order", "models"])["union"]
+    both = len(set.union(*ood.values())) / n
+    shares = [len(flagged) / n for flagged in ood.values()]
+    for order, alone in (
+        ("given order", shares[0]),
+        ("best order", max(shares)),
+        ("mean of all orders", np.mean(shares)),
+    ):
+        assert union[order, 1] == pytest.approx(alone), order
+        assert union[order, 2] == pytest.approx(both), order
+    assert table.loc[first, "ood"] == pytest.approx(shares[0])
+    results = read_results(folder)
+    assert set(results["kind"]) == {"ood_flags"}
+    row = results.query("metric == 'flagged' and split == 'ood'").iloc[1]
+    assert row["value"] == pytest.approx(shares[1])
+    assert row["ci_low"] < row["value"] < row["ci_high"]
+    assert (folder / "figures" / "flags.png").is_file()
+    assert (
+        "Vision-language models as detectors of OOD samples"
+        in (folder / "statistics.html").read_text()
+    )
 
 
 def told(folder):
@@ -359,7 +402,14 @@ def test_statistics_of_one_model_speak_of_one(finished, tmp_path):
 
 def check_answer(said, found, judged):
     """The sentences have the numbers of the tables."""
-    sizes, lost, wrong = said
+    sizes, lost, wrong, flagged = said
+    best = found["flags_union"].query("order == 'best order'")["union"]
+    assert flagged.endswith(
+        " and ".join(
+            f"{100 * v:.1f}% with {m}" for v, m in zip(best, best_names(found), strict=True)
+        )
+        + "."
+    )
     assert f" {judged['pair_id'].nunique()} of OOD-H." in sizes
     rows = found["degradation"].query("metric == 'accuracy'").sort_values("value")
     numbers = [f"{100 * x:.1f}" for x in rows[["value", "low", "high"]].to_numpy().ravel()]
@@ -370,6 +420,10 @@ def check_answer(said, found, judged):
     by = found["wrong_by"].set_index("models")["at_least"]
     shares = [*sorted(found["errors"]["share"]), by[1], by[2]]
     assert re.findall(r"\d+\.\d", wrong) == [f"{100 * x:.1f}" for x in shares]
+
+
+def best_names(found):
+    return found["flags_union"].query("order == 'best order'")["added"]
 
 
 def check_draws(folder, found):

@@ -1,0 +1,196 @@
+"""Multiple choice, counts and free text: shares of right answers, each kind with its table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ood_lab.lvlm.answers.judgements import FAILED, P_OPTIONS, PARSED, UNPARSED
+from ood_lab.lvlm.answers.open_answer_reader import READER, matched
+from ood_lab.lvlm.answers.text_model import TextModel
+from ood_lab.lvlm.pages.benchmark_page import Scored, metric_table
+from ood_lab.lvlm.parsers import PARSERS, YES
+from ood_lab.lvlm.parsers.own_rules import bare
+from ood_lab.lvlm.questions.question_files import CHOICE, COUNT, FREE_TEXT
+from ood_lab.lvlm.questions.question_prompts import ROUND
+from ood_lab.lvlm.scoring.scored_results import POOLED, any_read, estimate_rows, places
+from ood_lab.lvlm.scoring.yes_no_scores import WAYS, Unparsed, by_way, clusters_of, kept_rows
+from ood_lab.metrics.resampling.clustered_bootstrap import (
+    cluster_sums,
+    clustered,
+    contrast,
+    shares,
+)
+from ood_lab.report.rendering.table import Table
+from ood_lab.schema.results import PART, whole
+
+#: When a free text is right: it has a right answer in it; it is one; a chat model says so.
+Matching = Literal["contained", "exact", "reader"]
+_TEXT = (
+    "An assistant was asked a question about an image, which you do not see. Compare its answer "
+    "with the right one; do not answer the question yourself.\n"
+    "Question: {question}\nRight answer: {truth}\nAnswer: {reply}\n"
+    "Does the answer say the same as the right one? Reply with one word: yes or no."
+)
+
+
+#: By kind: the title of its table; its metrics, the accuracy first, and what they are called.
+KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    CHOICE: (
+        "Multiple choice",
+        {"choice_accuracy": "Acc", "circular_accuracy": "right in every order"},
+    ),
+    COUNT: ("Counts", {"count_accuracy": "Acc", "count_within_one": "within 1"}),
+    FREE_TEXT: ("Free text", {"text_accuracy": "Acc"}),
+}
+#: The accuracy of each kind, and what it is called where kinds stand beside each other.
+ACCURACIES = {next(iter(metrics)): f"{title}: Acc" for title, metrics in KINDS.values()}
+DEFINITIONS = (
+    (
+        "Multiple choice, counts, free text",
+        "Acc is the share of right answers; within 1: that of counts at most one off. Right in "
+        "every order: the share of questions that are answered rightly in every order of their "
+        "options. By category where questions name one.",
+    ),
+)
+
+
+def by_probability(judged: pd.DataFrame) -> pd.DataFrame:
+    """Answers to multiple choice as the most probable letter; unparsed where none is known."""
+    rows = judged["task"] == CHOICE
+    known = judged.get(P_OPTIONS, pd.Series(None, judged.index, dtype=object))
+    chances = [json.loads(each) if isinstance(each, str) else {} for each in known[rows]]
+    said = [max(each, key=each.__getitem__) if each else None for each in chances]
+    table = judged.assign(correct=judged["correct"].astype(bool))
+    letters = pd.Series(said, table.index[rows], dtype=object)[table.loc[rows, "status"] != FAILED]
+    table.loc[letters.index, "parsed"] = letters
+    table.loc[letters.index, "status"] = np.where(letters.isna(), UNPARSED, PARSED)
+    table.loc[letters.index, "correct"] = letters == table.loc[letters.index, "truth"]
+    return table
+
+
+def by_text(judged: pd.DataFrame, matching: Matching, model: TextModel | None) -> pd.DataFrame:
+    """Free texts held against the right answers, one a line; articles, case and marks are ignored.
+
+    Args:
+        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
+        matching: when a text is right. A reader reads those that are not equal.
+        model: the reader.
+    """
+    rows = judged["task"] == FREE_TEXT
+    if not rows.any():
+        return judged
+
+    def right(row: pd.Series) -> bool:
+        answers = [bare(each) for each in str(row["truth"]).split("\n")]
+        whole_reply = f" {bare(str(row['reply']))} "
+        contained = matching == "contained" and any(f" {each} " in whole_reply for each in answers)
+        return row["status"] == PARSED and (row["parsed"] in answers or contained)
+
+    table = judged.assign(correct=judged["correct"].astype(bool))
+    table.loc[rows, "correct"] = table[rows].apply(right, axis=1).astype(bool)
+    if matching != READER or model is None:
+        return table
+    shown = table[rows & (table["status"] == PARSED) & ~table["correct"]]
+    texts = [
+        _TEXT.format(question=asked, truth=" or ".join(truth.split("\n")), reply=reply.strip())
+        for asked, truth, reply in zip(shown["text"], shown["truth"], shown["reply"], strict=True)
+    ]
+    said = matched(shown.assign(truth=YES), shown.index, texts, model, PARSERS["default"], READER)
+    table.loc[shown.index, "correct"] = said["correct"].astype(bool)
+    return table
+
+
+def kind_rows(
+    judged: pd.DataFrame,
+    splits: Sequence[str],
+    first: Unparsed,
+    *,
+    draws: int = 1000,
+    seed: int = 0,
+    min_count: int = 10,
+) -> Iterator[dict[str, Any]]:
+    """Rows of a results table, of every kind of :data:`KINDS` in the file.
+
+    Of each set, of all together, by level of shift and by ``category``; unparsed answers are
+    treated both ways, as :func:`~ood_lab.lvlm.scoring.yes_no_scores.yes_no_rows` does. Intervals
+    resample what shares a ``pair_id``: all orders of the options of a question.
+
+    Args:
+        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
+        splits: names of the sets, in order.
+        first: the way of treating unparsed answers that comes first.
+        draws: bootstrap resamples.
+        seed: of the draws.
+        min_count: levels, cells and categories with fewer questions are missing.
+    """
+    options, sets = {"draws": draws, "seed": seed}, [*splits, POOLED]
+    for kind, (_, metrics) in KINDS.items():
+        rows = judged[judged["task"] == kind]
+        for way in sorted(WAYS, key=lambda each: each != first):
+            for place, part in places(rows, sets, "pair_id", min_count, ["category"]):
+                kept = part[kept_rows(part, way)]
+                read = kept if any_read(kept) else kept.iloc[:0]
+                found = clustered(
+                    _counts(read), partial(shares, [*metrics]), clusters_of(read), **options
+                )
+                estimates = found.estimates()
+                turned = read[read[ROUND].notna()] if ROUND in read else read.iloc[:0]
+                if len(turned):
+                    every = turned["correct"].astype(bool).groupby(turned[ROUND]).all()
+                    counts = np.stack([every, np.ones(len(every))], axis=1).astype(np.int64)
+                    names = ["circular_accuracy"]
+                    estimates |= clustered(counts, partial(shares, names), **options).estimates()
+                else:
+                    estimates.pop("circular_accuracy", None)
+                n = clusters_of(kept).nunique()
+                yield from estimate_rows(
+                    {**place, "unit": "question", "unparsed": way}, estimates, n, part
+                )
+
+
+def _counts(rows: pd.DataFrame) -> NDArray[np.int64]:
+    """Of each answer whether it is right, whether a count is within 1, and 1: ``[N, 3]``."""
+    said, truth = (pd.to_numeric(rows[key], errors="coerce") for key in ("parsed", "truth"))
+    right, close = rows["correct"].to_numpy(bool), ((said - truth).abs() <= 1).to_numpy(bool)
+    return np.stack([right, close, np.ones(len(rows), bool)], axis=1).astype(np.int64)
+
+
+def kind_tables(run: Scored, splits: Mapping[str, str]) -> Iterator[Table]:
+    """A table of each kind in the file, and one of its categories, where there are any."""
+    for title, names in KINDS.values():
+        for caption, part in by_way(f"{title}, %", run, names):
+            yield metric_table(caption, "split", whole(part), splits, names)
+            of = part[(part["split"] == POOLED) & part[PART].fillna("").str.startswith("category ")]
+            named = {each: each.removeprefix("category ") for each in dict.fromkeys(of[PART])}
+            if len(named) > 1:
+                heading = f"{caption}, by category"
+                yield metric_table(heading, "category", of, named, names, key=PART)
+
+
+def kind_contrasts(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
+    """How models differ in the accuracy of each kind; an unparsed answer is wrong.
+
+    Args:
+        judged: the answers of all models, with ``model``.
+        draws: bootstrap resamples.
+        seed: of the draws.
+    """
+    tables = [pd.DataFrame()]
+    for kind, (_, names) in KINDS.items():
+        rows = judged[judged["task"] == kind]
+        rows = rows[kept_rows(rows, "wrong")]
+        models = list(dict.fromkeys(rows["model"]))
+        if len(models) > 1:
+            number = rows["model"].map(models.index)
+            sums = cluster_sums(_counts(rows), clusters_of(rows), number, len(models))
+            accuracy = [*names][:1]
+            found = clustered(sums, partial(shares, accuracy), draws=draws, seed=seed)
+            tables.append(contrast(models, found))
+    return pd.concat(tables, ignore_index=True)

@@ -1,0 +1,168 @@
+"""Each vision-language model as a detector of OOD samples: it flags what it answers wrongly.
+
+OODBench's figure 6 (arXiv 2602.18094). A sample is an image with a category, with two questions; a
+model flags it where it answers any of them wrongly. The paper does not say
+how its own numbers are counted, and those of its tables do not give them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from math import comb
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from ood_lab.common.english import listed
+from ood_lab.lvlm.scoring.scored_results import exact_at_ends
+from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
+from ood_lab.report.figures.bars import bar_panels
+from ood_lab.report.figures.layout import add_legend, panels, short_names
+from ood_lab.report.figures.lines import draw_lines, lines_of
+from ood_lab.report.rendering.blocks import PlannedFigure
+from ood_lab.report.rendering.metric_definitions import percent
+from ood_lab.report.rendering.sentences import spread_of
+from ood_lab.schema.results import PART, Kind
+
+Flags = NDArray[np.bool_]
+KIND = Kind("ood_flags", "image", ("split", PART, "n_models"))
+#: OOD samples of all splits together.
+OOD = "ood"
+#: Orders in which models are added: as they were named; each next one adds the most; any.
+GIVEN, BEST, ANY = "given order", "best order", "mean of all orders"
+
+
+def flag_results(
+    flags: Mapping[str, Flags],
+    splits: Sequence[str],
+    images: Sequence[str],
+    *,
+    draws: int = 1000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """What each model flags, and what the first 1, 2, ... of M models flag together.
+
+    ``flagged = |S ∩ E_m| / |S|`` of the samples ``S`` of a split and of what model ``m`` gets
+    wrong, ``E_m``; of ID it is the share of false alarms. ``flagged_union`` is that of
+    ``E_1 ∪ ... ∪ E_k`` on all OOD samples: in the given order; in the best one, in which each next
+    model adds the most; and the mean of all orders, ``1 - mean over samples of
+    C(M - m, k) / C(M, k)``, where ``m`` models flag a sample. Intervals resample images.
+
+    Args:
+        flags: model → ``[P]``, which samples it flags.
+        splits: ``[P]``; ``id``, and the OOD ones.
+        images: ``[P]``.
+        draws: bootstrap resamples.
+        seed: of the draws.
+
+    Returns:
+        A table of :data:`KIND`; ``part`` is the order, ``n_models`` k, ``model`` the one that was
+        added last.
+    """
+    every, names, images = np.stack([*flags.values()], axis=1), [*flags], np.asarray(images)
+    outside = np.asarray(splits) != "id"
+    sets = {name: np.asarray(splits) == name for name in dict.fromkeys(splits)}
+    rows = []
+
+    def add(model: str, values: NDArray[Any], inside: Flags, metric: str, **keys: Any) -> None:
+        counts = np.stack([values, np.ones(len(values))], axis=1).astype(float)
+        found = clustered(counts, partial(shares, [metric]), images[inside], draws=draws, seed=seed)
+        each = exact_at_ends(metric, found.estimates()[metric], found.n)
+        known = {"metric": metric, "value": each.value, "ci_low": each.low, "ci_high": each.high}
+        rows.append(KIND.table([{**known, "n": found.n, **keys}], model=model, seed=seed))
+
+    for split, inside in {OOD: outside, **sets}.items():
+        for m, name in enumerate(names):
+            add(name, every[inside, m], inside, "flagged", split=split, n_models=1)
+    flagged, total = every[outside], len(names)
+    together = partial(add, inside=outside, metric="flagged_union", split=OOD)
+    for order, chosen in ((GIVEN, [*range(total)]), (BEST, _best_order(flagged))):
+        unions = np.logical_or.accumulate(flagged[:, chosen], axis=1)
+        for k, m in enumerate(chosen):
+            together(names[m], unions[:, k], part=order, n_models=k + 1)
+    by = flagged.sum(axis=1)
+    for k in range(1, total + 1):
+        missed = np.array([comb(total - m, k) / comb(total, k) for m in range(total + 1)])[by]
+        together("any", 1 - missed, part=ANY, n_models=k)
+    return pd.concat(rows, ignore_index=True)
+
+
+def _best_order(flagged: Flags) -> list[int]:
+    """Positions of the models; each next one flags the most of what is left."""
+    left, order = np.ones(len(flagged), bool), list[int]()
+    while len(order) < flagged.shape[1]:
+        gains = (flagged & left[:, None]).sum(axis=0)
+        gains[order] = -1
+        order.append(int(gains.argmax()))
+        left &= ~flagged[:, order[-1]]
+    return order
+
+
+def flag_tables(results: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """``flags``: model × split; ``flags_union``: what k models flag together, by order."""
+    alone = results[results["metric"] == "flagged"]
+    flags = alone.pivot(index="model", columns="split", values="value")
+    flags = flags.loc[list(dict.fromkeys(alone["model"])), list(dict.fromkeys(alone["split"]))]
+    union = results[results["metric"] == "flagged_union"]
+    columns = {PART: "order", "n_models": "models", "model": "added", "value": "union"}
+    table = union.rename(columns=columns)[[*columns.values(), "ci_low", "ci_high"]]
+    gain = table.groupby("order", sort=False)["union"].diff().fillna(table["union"])
+    return {
+        "flags": flags.rename_axis(columns=None).reset_index(),
+        "flags_union": table.assign(gain=gain).reset_index(drop=True),
+    }
+
+
+def flag_sentence(results: pd.DataFrame) -> str:
+    """What each model flags, and what models flag together in the best order."""
+    alone = results[results["metric"] == "flagged"]
+    ood, inside = (alone.loc[alone["split"] == split, "value"] for split in (OOD, "id"))
+    union = results[(results["metric"] == "flagged_union") & (results[PART] == BEST)]
+    added = zip(union["model"], union["value"], strict=True)
+    together = listed([f"{percent(v)}% with {name}" for name, v in added])
+    return (
+        f"Taken as detectors, by what it gets wrong, a model flags {spread_of(ood, 1)}% of the OOD "
+        f"samples and {spread_of(inside, 1)}% of ID; together, in the best order, {together}."
+    )
+
+
+def flag_figures(results: pd.DataFrame) -> Iterator[PlannedFigure]:
+    """What each model flags of OOD and of ID, and what models flag together."""
+    alone = results[(results["metric"] == "flagged") & results["split"].isin([OOD, "id"])]
+    models = list(dict.fromkeys(alone["model"]))
+    labels = {OOD: "all OOD", "id": "ID (false alarms)"}
+    yield PlannedFigure(
+        "flags",
+        "Vision-language models as detectors of OOD samples",
+        "The share of OOD and of ID samples that each model answers wrongly, with 95% intervals.",
+        partial(
+            bar_panels,
+            alone,
+            {"flagged": "flagged by each model"},
+            dict(zip(models, short_names(models), strict=True)),
+            "",
+            row="model",
+            series=("split", labels),
+        ),
+    )
+    union = results[results["metric"] == "flagged_union"]
+    yield PlannedFigure(
+        "flags_union",
+        "OOD samples that models flag together",
+        "The share of OOD samples that any of the first models answers wrongly.",
+        partial(_union_lines, union),
+    )
+
+
+def _union_lines(union: pd.DataFrame) -> Figure:
+    orders = {each: each for each in (GIVEN, BEST, ANY)}
+    axis = ("number of models", "flagged, % of OOD")
+    figure, (axes,) = panels([""], "", height=2.4, extra=0.4, width=4.6, labels=axis)
+    draw_lines(axes, lines_of(union, "n_models", PART, orders))
+    axes.set(xticks=range(1, int(union["n_models"].max()) + 1), ylim=(0, 103))
+    add_legend(figure, [axes])
+    return figure

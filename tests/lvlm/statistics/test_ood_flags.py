@@ -1,0 +1,76 @@
+"""Models as detectors of OOD samples, against all orders that there are."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from ood_lab.lvlm.statistics.ood_flags import flag_results, flag_sentence, flag_tables
+
+
+@pytest.fixture(scope="module")
+def case():
+    """Four models on 60 OOD samples and 30 of ID, about 45 images."""
+    rng = np.random.default_rng(0)
+    flags = {
+        name: rng.random(90) < share
+        for name, share in zip("abcd", (0.2, 0.5, 0.35, 0.05), strict=True)
+    }
+    splits = ["id"] * 30 + ["ood_s"] * 20 + ["ood_h"] * 40
+    images = [str(n // 2) for n in range(90)]
+    return flags, splits, flag_results(flags, splits, images, draws=200)
+
+
+def unions(results, part):
+    rows = results[results["part"] == part].sort_values("n_models")
+    return rows["value"].to_numpy()
+
+
+def test_one_shot_is_the_share_of_a_split(case):
+    flags, splits, results = case
+    table = flag_tables(results)["flags"].set_index("model")
+    for name, flagged in flags.items():
+        for split in ("id", "ood_s", "ood_h"):
+            assert table.loc[name, split] == pytest.approx(
+                flagged[np.array(splits) == split].mean()
+            )
+        assert table.loc[name, "ood"] == pytest.approx(flagged[30:].mean())
+
+
+def test_unions_of_the_given_the_best_and_all_orders(case):
+    flags, _, results = case
+    found = {
+        order: [np.any([flags[m][30:] for m in order[:k]], axis=0).mean() for k in range(1, 5)]
+        for order in permutations(flags)
+    }
+    assert unions(results, "given order") == pytest.approx(found["a", "b", "c", "d"])
+    assert unions(results, "mean of all orders") == pytest.approx(
+        np.mean([*found.values()], axis=0)
+    )
+    best = unions(results, "best order")
+    assert best[0] == max(values[0] for values in found.values())
+    rows = results[results["part"] == "best order"].sort_values("n_models")
+    order = tuple(rows["model"])
+    assert best == pytest.approx(found[order])
+    for k in range(1, 4):  # no other model would have added more
+        others = [
+            np.any([flags[m][30:] for m in (*order[:k], each)], axis=0).mean() for each in order[k:]
+        ]
+        assert best[k] == pytest.approx(max(others))
+
+
+def test_intervals_resample_images_and_are_exact_at_the_ends():
+    flags = {"all": np.ones(20, bool), "none": np.zeros(20, bool)}
+    results = flag_results(flags, ["ood_h"] * 20, [str(n // 2) for n in range(20)], draws=50)
+    row = results.query("metric == 'flagged' and model == 'all' and split == 'ood'").iloc[0]
+    assert (row["n"], row["unit"]) == (10, "image")
+    assert (row["value"], row["ci_high"]) == (1, 1)
+    assert row["ci_low"] == pytest.approx(0.025 ** (1 / 10))
+
+
+def test_the_sentence_names_the_best_order(case):
+    sentence = flag_sentence(case[2])
+    order = case[2][case[2]["part"] == "best order"].sort_values("n_models")["model"]
+    assert [sentence.index(f"with {name}") for name in order] == sorted(
+        sentence.index(f"with {name}") for name in order
+    )

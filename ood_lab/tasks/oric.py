@@ -45,6 +45,7 @@ from ood_lab.lvlm.benchmarks.oric.page import (
     COMPARED,
     HEADLINES,
     LINES,
+    METRICS,
     SETS,
     analyses_in,
     page,
@@ -149,6 +150,7 @@ class Oric(Benchmark):
     of_building: ClassVar[Sequence[str]] = ("annotations", "clip", "judge", "oric")
     identity: ClassVar[Sequence[str]] = ("split", "category", "prompt")
     headlines: ClassVar[Sequence[Headline]] = HEADLINES
+    metric_tables: ClassVar[Mapping[str, Mapping[str, str]]] = {"Answers": METRICS}
     told: ClassVar[Sequence[MetricSentence]] = (
         MetricSentence("macro_f1", "F1 (the mean of yes and no)"),
     )

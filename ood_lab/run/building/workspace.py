@@ -331,6 +331,14 @@ class Workspace:
             cfg.ckpt = str(path) if checkpoints.folder(path).exists() else saved.ckpt
         return self._load_backbone(cfg, self.data.classes)
 
+    def task_of(self, run: Path) -> Task:
+        """The task of another run, with its settings.
+
+        Raises:
+            UserError: there is no such run, or its settings are those of another version.
+        """
+        return nodes.build(OmegaConf.create(read_config(run)), "task")
+
     @made_of("clip")
     def clip(self) -> ClipModel:
         """The CLIP of ``clip=...``."""

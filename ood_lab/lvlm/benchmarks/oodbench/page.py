@@ -49,6 +49,8 @@ HEADLINES = (
     Headline("ood_s", "accuracy", "OOD-S Acc"),
     Headline("ood_h", "accuracy", "OOD-H Acc"),
 )
+#: Tables of several models, as the paper's tables 1, 3 and 10 to 17.
+METRIC_TABLES = {"Yes/no questions": METRICS, "Basic-to-advanced progression": BAP}
 _LEVEL_METRICS = {"accuracy": "Acc", "yes_rate": "yes-rate", "f1": "F1"}
 _DEFINITIONS = (
     (

@@ -148,7 +148,7 @@ def metric_tables(rows: pd.DataFrame) -> list[Table]:
                 groups,
                 notes=[*marks, *notes],
                 spreads=spreads,
-                split="groups",
+                each=f"{title}{percents}: {{}}",
             )
         )
     return tables

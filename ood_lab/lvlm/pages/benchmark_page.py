@@ -307,7 +307,7 @@ def page_of(
     *,
     summary: Sequence[Any],
     details: Sequence[Any],
-    figures: Sequence[PlannedFigure],
+    figures: Sequence[PlannedFigure | Folded],
     wrong: Section,
     thumbnails: Thumbnails,
     definitions: Sequence[tuple[str, str]],

@@ -156,8 +156,8 @@ def metric_tables(rows: pd.DataFrame) -> list[Table]:
 
 def _cell(row: Mapping[Any, Any]) -> Cell:
     show: Callable[[float], str] = "{:,.1f}".format if row["table"] == SECONDS else percent
-    values = (float(row[name]) for name in ("value", "ci_low", "ci_high"))
-    return number_cell(*values, show=show, best=bool(row["best"]))
+    value, low, high = (float(row[name]) for name in ("value", "ci_low", "ci_high"))
+    return number_cell(value, low, high, show, best=bool(row["best"]))
 
 
 def metric_figures(rows: pd.DataFrame) -> Iterator[PlannedFigure]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import configuration
 import yaml
-from detector_pages import detector_map, detector_tables, table
+from detector_pages import detector_map, detector_tables, head_kinds, table
 
 from ood_lab.data.transforms.corruptions import CORRUPTIONS, SIZES
 from ood_lab.lvlm.parsers import documentation_table as parsers
@@ -32,6 +32,7 @@ def tables() -> dict[str, str]:
         **{f"conf/{group}": configuration.choice_table(group) for group in GROUPS},
         "corruptions": _corruptions(),
         "detector map": detector_map(),
+        "head kinds": head_kinds(),
         "extras": _extras(),
         "kinds": _kinds(),
         "metrics": _metrics(),

@@ -330,9 +330,8 @@ class Benchmark(Task):
         second = dict(self.judged(ws, beside, answers)) if beside else {}
         repeated = [dict(self.judged(ws, apart(each)[0], answers)) for each in samples[1:]]
         ws.manifest["asking"]["seconds"] = {
-            form: seconds_by_set(pd.concat([t[["question_id", "split"]] for t in tables]), answers)
+            form: seconds_by_set(list(tables), answers)
             for form, tables in (("", judged.values()), (COT, second.values()))
-            if len(tables)
         }
         ws.manifest["warnings"] = [*_warnings(found), *self._unread([*judged.values()])]
         show_warnings(ws.manifest)

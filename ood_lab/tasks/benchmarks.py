@@ -122,7 +122,7 @@ def _tests(ws: Workspace, runs: Mapping[str, Path]) -> pd.DataFrame:
     answers = {n: {m: read_table(run / f"{n}.parquet") for m, run in runs.items()} for n in files}
     try:
         tables = {name: together(of_models) for name, of_models in answers.items()}
-        tables["judged"] = same_questions(answers["judged"])
+        tables["judged"] = same_questions(answers["judged"], texts=False)
         task = cast(Benchmark, ws.task_of(next(iter(runs.values()))))
         found = task.form_contrasts(ws, tables)
     except UserError:

@@ -35,10 +35,10 @@ from ood_lab.lvlm.statistics.figures import statistics_figures
 from ood_lab.lvlm.statistics.mmd import equivalence
 from ood_lab.lvlm.statistics.model_tables import add_comparison, add_degradations, add_hard
 from ood_lab.lvlm.statistics.ood_flags import (
+    flag_figures,
     flag_results,
     flag_sentence,
     flag_tables,
-    planned_flags,
 )
 from ood_lab.lvlm.statistics.statistic_tables import Findings
 from ood_lab.lvlm.statistics.statistics_page import (
@@ -220,7 +220,7 @@ class OODBenchStatistics(Task):
             with optional("statistics.html"):
                 figures = list(statistics_figures(found.tables, found.draws, ood))
                 if flags is not None:
-                    figures.append(planned_flags(flags, SPLITS))
+                    figures.extend(flag_figures(flags))
                 page = statistics_page(blocks, figures, ws.manifest)
                 page.write(ws.folder / "statistics.html")
 

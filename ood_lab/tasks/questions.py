@@ -214,7 +214,7 @@ class Questions(Benchmark):
     def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         """See the base class."""
         answers, captions = judged["judged"], judged.get("captions")
-        tables = kind_contrasts(answers, **ws.resampling)
+        tables = [kind_contrasts(answers, **ws.resampling)]
         if (answers["task"] == YES_NO).any():
             tables.insert(0, model_contrasts(answers, positive=self.positive, **ws.resampling))
         if captions is not None:

@@ -1,4 +1,4 @@
-"""Answers of chat models, one JSON object per line, so that none is ever paid for twice."""
+"""Answers of vision-language models, one JSON object per line: none is ever paid for twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LIMITS = ("max_tokens", "max_completion_tokens", "max_new_tokens")
 
 @dataclass(frozen=True)
 class Answer:
-    """What a chat model replied to a question.
+    """The reply of a vision-language model to a question.
 
     Args:
         key: hash of everything that can change the reply, see :func:`answer_key`.
@@ -31,7 +31,7 @@ class Answer:
         task: of the question.
         image: of the question.
         messages_hash: of the messages, with the content of images in place of their paths.
-        prompt: the text that was asked.
+        prompt: the text of the question.
         response: the reply as it came, reasoning included; ``""`` where ``error`` is set.
         p_yes: P(yes), renormalised over yes and no, where the model gives it.
         answer: the right answer, of the question. What the reply *means* is not kept here:
@@ -43,8 +43,8 @@ class Answer:
             next run.
         made_with: backend, model, revision, generation settings.
         server: address that replied; None for local models.
-        reasoning: what the model thought before, or why it refused, where its server gives it apart
-            from the reply; it is never parsed.
+        reasoning: what the model thought before, or why it declined, where its server gives it
+            apart from the reply; it is never parsed.
         retries: how often the request was repeated before.
         p_options: P(letter) of the options of multiple choice, where the model gives it.
     """
@@ -77,7 +77,7 @@ def answer_key(messages_hash: str, made_with: Mapping[str, Any]) -> str:
     """SHA-256 (32 digits) of the messages and of what the answer is made with.
 
     The id of the question is not part of it: the same question of two benchmarks, or after a
-    renumbering, is asked once.
+    renumbering, is sent once.
     """
     text = json.dumps([messages_hash, dict(made_with)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -111,7 +111,7 @@ class AnswerStore:
     """The file ``answers.jsonl``: it only grows, each answer is there as soon as it came.
 
     Half a line that a killed process or a full disk left is passed over. Answers of other models
-    and to other questions may lie in the same file: the key tells them apart.
+    and to other questions may be in the same file: the key tells them apart.
 
     Args:
         path: the file; made with its folders when the first answer comes.
@@ -160,7 +160,7 @@ class AnswerStore:
     def taken(self) -> Iterator[None]:
         """Keeps other processes from asking for the same answers at the same time.
 
-        They wait until this one has ended, however it ends, and then know what it was told.
+        They wait until this one has ended, however it ends, and then know its result.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.with_name(f".{self.path.name}.lock").open("w") as file:

@@ -1,8 +1,8 @@
-"""Asks a chat model what is not answered yet.
+"""Prompts a vision-language model with the questions that have no answer yet.
 
 ``answers = answers_to(questions, folder, model, AnswerStore(path))`` gives one :class:`Answer` for
 each question, in order. What the store holds is not asked again; what comes is in its file before
-anything else happens; what failed has ``error`` set, and is asked for again by the next call.
+anything else happens; what failed has ``error`` set, and the next call requests it again.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def answers_to(
     Args:
         questions: what to ask; ids are unique.
         folder: from which the paths of their images start.
-        model: is asked what the store does not hold.
-        store: is filled; an interrupted call goes on where it was.
+        model: answers the questions that the store does not have.
+        store: is filled; an interrupted call resumes.
 
     Raises:
         UserError: an image is missing, or the model cannot answer (its endpoint is down or
-            refuses the key, its folder is not a model, ...). Answers that came before are kept.
+            rejects the key, its folder is not a model, ...). Answers that came before are kept.
     """
     wanted = _wanted(questions, folder, model)
     with store.taken():
@@ -80,7 +80,7 @@ def messages_of(question: Question, folder: Path) -> list[Message]:
 
 @dataclass(frozen=True)
 class _Request:
-    """A question with what it is asked and known by."""
+    """A question with its messages and its key."""
 
     question: Question
     key: str
@@ -122,7 +122,7 @@ def _wanted(questions: Sequence[Question], folder: Path, model: ChatModel) -> li
 
 
 def _form(question: Question) -> tuple[str, int]:
-    """What is asked for, and for which time."""
+    """The form of the reply, and the number of the sample."""
     return question.reply, question.meta.get(SAMPLE, 1)
 
 
@@ -186,29 +186,36 @@ def _say_without_chance(
     if getattr(model, "logprobs", None) and lost:
         log.warning(
             "%d of %d answers that were kept have no P(yes): lvlm.logprobs asks for it with new "
-            "questions alone; another folder (paths.answers=DIR) asks all of them again",
+            "questions only; another folder (paths.answers=DIR) asks all of them again",
             lost,
             len(known),
         )
 
 
 def _asked(todo: Mapping[str, _Request], model: ChatModel) -> Iterator[Answer]:
-    """What comes back; a bar, or a line now and then, says how far it is."""
+    """What comes back; a bar, or a line now and then, says how many there are."""
     server = getattr(model, "server", None)
     with asking_progress(len(todo), getattr(model, "cost_of", None)) as tell:
         for reply in model.ask([each.request for each in todo.values()]):
             tell(reply)
-            yield _answer(todo[reply.key], reply, server)
+            own = todo[reply.key]
+            yield answer_of(own.question, own.messages_hash, own.made_with, reply, server)
 
 
-def _answer(wanted: _Request, reply: Reply, server: str | None) -> Answer:
-    question = wanted.question
+def answer_of(
+    question: Question,
+    messages_hash: str,
+    made_with: Mapping[str, Any],
+    reply: Reply,
+    server: str | None = None,
+) -> Answer:
+    """The reply to a question, as a record."""
     return Answer(
-        key=wanted.key,
+        key=reply.key,
         question_id=question.question_id,
         task=question.task,
         image=question.image,
-        messages_hash=wanted.messages_hash,
+        messages_hash=messages_hash,
         prompt=question.text,
         response=reply.text,
         answer=question.answer,
@@ -217,7 +224,7 @@ def _answer(wanted: _Request, reply: Reply, server: str | None) -> Answer:
         usage=reply.usage,
         latency_s=reply.latency_s,
         error=reply.error,
-        made_with=wanted.made_with,
+        made_with=made_with,
         server=server,
         reasoning=reply.reasoning,
         retries=reply.retries,

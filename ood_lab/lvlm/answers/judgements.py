@@ -1,4 +1,4 @@
-"""Answers read by parsers and held against the truth; nothing is asked here."""
+"""Answers read by parsers and compared with the truth; no model is needed here."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def judge(
     """What every reply says, and whether it is right.
 
     A failed request, and a question without an answer, is ``failed``: it is never parsed. A reply
-    that is nothing but reasoning, or a refusal beside it, is unparsed by any parser. Of a
+    that is nothing but reasoning, or a declined answer, is unparsed by any parser. Of a
     reply that was cut, see :func:`ood_lab.lvlm.answers.reply_text.read`.
 
     Args:
-        questions: those that were asked.
+        questions: of the answers.
         answers: by the id of the question.
         parser: reads the answers to yes/no questions in place of their own.
 

@@ -16,7 +16,8 @@ from ood_lab.lvlm.answers.answer_files import (
     model_of,
     read_answers,
 )
-from ood_lab.lvlm.answers.answer_requests import as_answer_to, messages_hashes
+from ood_lab.lvlm.answers.answer_requests import answer_of, as_answer_to, messages_hashes
+from ood_lab.lvlm.chat.base import Reply
 from ood_lab.lvlm.questions.question_files import SAMPLE, Question
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ class RecordedReply(NamedTuple):
 
     Args:
         question_id: of its question, as text.
-        messages_hash: of what was asked, images included; "" where the file does not say.
+        messages_hash: of the messages, images included; "" where the file does not say.
         text: of the question; None where the file does not say.
         reply: as it came.
         p_yes: P(yes), where the file has it.
@@ -49,9 +50,9 @@ def recorded_answers(questions: Sequence[Question], path: Path, folder: Path) ->
     whatever the ids. Of several answers to a question, the last without an error counts.
 
     Args:
-        questions: those that were asked.
+        questions: of the answers.
         path: ``answers.jsonl`` of a run; or lines with ``question_id`` and ``response``, see
-            :func:`matcher`. Of questions that were asked several times the first answer counts.
+            :func:`matcher`. Of repeated samples the first answer counts.
         folder: from which the paths of their images start.
 
     Raises:
@@ -88,7 +89,7 @@ def recorded_answers(questions: Sequence[Question], path: Path, folder: Path) ->
 
 
 def _replayed(questions: Sequence[Question], path: Path, folder: Path) -> Iterator[Answer]:
-    """Answers of a file that knows little of what was asked."""
+    """Answers of a file that does not have the messages."""
     hashes = _hashes_by_id(questions, folder)
     pairs = [(question, hashes.get(question.question_id, "")) for question in questions]
     found = matcher(pairs, path)
@@ -97,19 +98,9 @@ def _replayed(questions: Sequence[Question], path: Path, folder: Path) -> Iterat
         said = found(question, own)
         if said is None:
             continue
-        yield Answer(
-            key=answer_key(own, made_with),
-            question_id=question.question_id,
-            task=question.task,
-            image=question.image,
-            messages_hash=own,
-            prompt=question.text,
-            response=said.reply,
-            answer=question.answer,
-            p_yes=said.p_yes,
-            finish_reason=said.finish_reason,
-            made_with=made_with,
-        )
+        key = answer_key(own, made_with)
+        reply = Reply(key, said.reply, said.p_yes, said.finish_reason)
+        yield answer_of(question, own, made_with, reply)
 
 
 def matcher(
@@ -121,7 +112,7 @@ def matcher(
     of their question; then the texts, where the file has them, and the numbers must agree.
 
     Args:
-        questions: all that are asked, each with the hash of its messages.
+        questions: all of them, each with the hash of its messages.
         path: a line has ``question_id`` and ``response`` (or ``text`` or ``answer``), and perhaps
             ``messages_hash`` and ``prompt`` (or ``question``).
 
@@ -154,7 +145,7 @@ def _check_same(by_id: Mapping[str, RecordedReply], texts: Mapping[str, str], pa
         )
         raise UserError(
             f"{path} has {len(by_id):,} replies to {len(texts):,} questions ({which}): lines that "
-            "do not say what was asked about which image are taken for an answer only where they "
+            "do not name their question and image are taken for an answer only where they "
             "are exactly those of the questions"
         )
 
@@ -191,7 +182,7 @@ def _hashes_by_id(questions: Sequence[Question], folder: Path) -> dict[str, str]
     try:
         hashes = list(messages_hashes(questions, folder))
     except UserError as error:
-        log.warning("%s: answers are held against the texts of the questions alone", error)
+        log.warning("%s: answers are held against only the texts of the questions", error)
         return {}
     return {q.question_id: each for q, each in zip(questions, hashes, strict=True)}
 

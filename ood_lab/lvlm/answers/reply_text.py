@@ -9,7 +9,11 @@ from ood_lab.lvlm.parsers import Parser
 #: ``finish_reason`` of a reply that reached its longest length, as servers call it.
 _CUT = ("length", "max_tokens")
 _TAG = r"(?:think|thinking|thought|reasoning)"
-_BLOCK = re.compile(rf"<({_TAG})>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
+_BLOCK = re.compile(
+    rf"<({_TAG})>.*?(?:</\1>|\Z)|◁think▷.*?(?:◁/think▷|\Z)"
+    r"|<\|begin_of_thought\|>.*?(?:<\|end_of_thought\|>|\Z)",
+    re.DOTALL | re.IGNORECASE,
+)
 #: Some chat templates open the block themselves, so that the reply has only its end.
 _OPENED_BEFORE = re.compile(rf"\A.*</{_TAG}>", re.DOTALL | re.IGNORECASE)
 #: How a cut reply may have gone on; whichever it is must make no difference.

@@ -1,4 +1,4 @@
-"""What a chat model is: requests in, replies out."""
+"""A vision-language model: requests in, replies out."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Reply:
         usage: token counts, as OpenAI's client names them.
         latency_s: seconds.
         error: why there is no reply; such a reply is never parsed.
-        reasoning: what the model thought before, or why it refused, where that is given apart from
+        reasoning: what the model thought before, or why it declined, where that is given apart from
             the reply.
         retries: how often the request was repeated before.
         p_options: P(letter) of the options of multiple choice, renormalised over those known.
@@ -83,9 +83,8 @@ class ChatModel(Protocol):
 
     One that treats questions differently says so in ``made_for(question)``, which then stands for
     ``made_with`` (see :func:`made_for`); one that costs money says how much in ``cost_of(usage)``,
-    and one behind a server its address in ``server``. One that has to know everything that is
-    asked, answered before or not, is told by ``expect(requests)``; one that leaves something for
-    the next call beside the answers, where these lie by ``keep_beside(path)``.
+    and one behind a server its address in ``server``. ``expect(requests)`` gives all requests,
+    answered before or not; ``keep_beside(path)`` gives the file of the answers.
     """
 
     @property
@@ -94,11 +93,11 @@ class ChatModel(Protocol):
         ...
 
     def check(self) -> None:
-        """Raises a UserError where the model cannot answer, before any question is asked."""
+        """Raises a UserError where the model cannot answer, before the first question."""
         ...
 
     def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
-        """Yields one reply for each request, in any order, each as soon as it is there."""
+        """Yields one reply for each request, in any order, each at once."""
         ...
 
 

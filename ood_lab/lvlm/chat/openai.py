@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from itertools import islice
@@ -29,7 +29,7 @@ from ood_lab.lvlm.chat.batch_api import Batches
 from ood_lab.lvlm.chat.request_images import images_of, sendable, texts_of
 from ood_lab.lvlm.chat.request_pacing import Pacing, interruption, pause_before
 from ood_lab.lvlm.chat.server_connection import LONGEST_PAUSE_S, OpenAIServer
-from ood_lab.lvlm.parsers import NO, PARSERS, YES
+from ood_lab.lvlm.parsers import PARSERS, YES
 from ood_lab.lvlm.parsers.answer_words import plain, said_at_start
 from ood_lab.lvlm.questions.question_files import ONE_WORD, SAMPLE, Question, ReplyForm
 
@@ -44,6 +44,8 @@ _LOOK_S, _SILENT_S = 0.5, 15.0
 Count = Annotated[int, Ge(1)]
 Seconds = Annotated[float, Gt(0.0)]
 
+#: What a text says; None = nothing.
+Reading = Callable[[str], str | None]
 #: Longest reply to a question of each form, in tokens; ``max_tokens=auto``.
 LONGEST: Mapping[ReplyForm, int] = {"word": 64, "open": 1024, "steps": 1024, "text": 512}
 #: Characters of a token, for estimates; most tokens that frame the messages of a request.
@@ -83,21 +85,21 @@ class OpenAIChat:
             the place of ``max_tokens``; None = not sent.
         temperature: of the sampling; None = not sent.
         seed: of the sampling; None = not sent.
-        max_pixels: larger images are made smaller before they are sent; None = sent as they are.
+        max_pixels: larger images are made smaller before they are sent; None = sent unchanged.
         extra_body: further fields of the request, as ``{"reasoning_effort": "low"}``.
         by_server: answers belong to the address of the server, too; else to the model and its
             settings, wherever it is served.
-        price: of a million tokens, ``{"input": 2.5, "output": 10.0}``; None = no cost is told.
+        price: of a million tokens, ``{"input": 2.5, "output": 10.0}``; None = no cost is shown.
         image_tokens: most tokens of an image, for the estimate; None = images are counted apart.
         dry_run: tells what would be sent, and sends nothing.
-        logprobs: alternatives of the first token that are asked for with yes/no questions, for
-            P(yes); None = none. Not every server gives them; the reply is the same.
+        logprobs: number of alternatives of a token, requested with yes/no questions, for P(yes);
+            None = none. Not every server gives them; the reply is the same.
         give_up_after: so many failures in a row end the asking.
         batch: send all requests through OpenAI's Batch API, see
             :mod:`ood_lab.lvlm.chat.batch_api`: ``wait`` until they are answered, or ``stop`` once
             they are sent; repeating the call picks the replies up. None = one by one.
-        samples: how often a question is asked; the temperature must not be 0 then. A ``seed`` grows
-            by one each time.
+        samples: number of requests per question; the temperature must not be 0 then. A ``seed``
+            grows by one each time.
         http_client: for tests; None = the client's own.
 
     Raises:
@@ -193,7 +195,7 @@ class OpenAIChat:
         return made_with | ({SAMPLE: sample} if sample > 1 else {})
 
     def _fields(self, longest: int | str | None, sample: int = 1) -> dict[str, Any]:
-        """Fields of a request besides model and messages."""
+        """Fields of a request without model and messages."""
         limit = {} if longest is None else {"max_tokens": longest}
         fields = {**limit, **self._settings, **self._extra}
         return fields | ({"seed": fields["seed"] + sample - 1} if "seed" in fields else {})
@@ -216,14 +218,14 @@ class OpenAIChat:
             self._server.check()
 
     def keep_beside(self, answers: Path) -> None:
-        """Is told the file of the answers: batches are remembered beside it."""
+        """Receives the file of the answers: its folder has the batches."""
         self._beside = answers.with_suffix(".batches.jsonl")
 
     def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
         """Yields replies as they come, up to ``concurrency`` requests under way.
 
         Raises:
-            UserError: the key or what all requests have in common is refused, what answers is no
+            UserError: the key or what all requests have in common is rejected, what answers is no
                 such server, or ``give_up_after`` requests in a row failed.
             Stopped: with ``dry_run``; says what would be sent.
         """
@@ -247,7 +249,7 @@ class OpenAIChat:
     ) -> Iterator[Reply]:
         """A window of requests over a pool of threads.
 
-        The first request goes alone: what is wrong with all of them is then refused once. At an
+        The first request goes first: what is wrong with all of them is then rejected once. At an
         error or an interruption nothing more is sent, and what is under way is kept for up to
         ``timeout_s`` seconds.
         """
@@ -367,7 +369,7 @@ class OpenAIChat:
     def _one(self, request: Request) -> Reply:
         """The reply to a request, repeated where that may help; its retries are counted.
 
-        A refusal for asking too much counts as a retry only where no other request was answered
+        A rejection for too many requests counts as a retry only where no other request was answered
         meanwhile.
         """
         import openai
@@ -448,7 +450,7 @@ class OpenAIChat:
         )
 
     def _reasoning(self, message: Mapping[str, Any]) -> str | None:
-        """What servers give apart from the reply: reasoning, under two names, or a refusal."""
+        """What servers give apart from the reply: reasoning (two names), or why it declined."""
         for name in ("reasoning_content", "reasoning", "refusal"):
             if isinstance(said := message.get(name), str) and said and is_text(said):
                 return self._server.without_key(said)
@@ -508,7 +510,7 @@ def _heals(status: int) -> bool:
 
 
 def _long_pause(error: openai.APIStatusError) -> bool:
-    """Whether a refusal will not heal within the pauses between retries."""
+    """Whether a rejection will not heal within the pauses between retries."""
     quota = "insufficient_quota" in str(error.body)
     return quota or pause_before(0, error.response.headers) > LONGEST_PAUSE_S
 
@@ -528,18 +530,8 @@ def p_yes_of(logprobs: Any) -> float | None:
         logprobs: of a choice, as OpenAI's servers give them; anything else has no P(yes), nor has
             a token of whose alternatives all say the same.
     """
-    try:
-        tokens = [(str(token["token"]), token["top_logprobs"]) for token in logprobs["content"]]
-        read = PARSERS["default"](without_reasoning("".join(text for text, _ in tokens)))
-        thought = [n for n, (text, _) in enumerate(tokens) if "</think" in text]
-        held = (own for text, own in tokens[(thought or [-1])[-1] + 1 :] if _word(text) == read)
-        said = {YES: 0.0, NO: 0.0}
-        for other in next(held) if read else ():
-            if word := _word(str(other["token"])):
-                said[word] += math.exp(float(other["logprob"]))
-    except (KeyError, TypeError, ValueError, StopIteration):
-        return None
-    return said[YES] / (said[YES] + said[NO]) if said[YES] > 0 and said[NO] > 0 else None
+    said = _chances(logprobs, _word, lambda reply: PARSERS["default"](without_reasoning(reply)))
+    return said[YES] if len(said) == 2 else None
 
 
 def p_options_of(logprobs: Any, options: int) -> dict[str, float]:
@@ -554,24 +546,37 @@ def p_options_of(logprobs: Any, options: int) -> dict[str, float]:
     Returns:
         By letter; empty where no token is a letter.
     """
-    letters = ascii_uppercase[:options]
+    letters = [*ascii_uppercase[:options]]
+
+    def letter(token: str) -> str | None:
+        said = token.strip(" \n\t.,:;()[]*'\"")
+        return said if said in letters else None
+
+    return _chances(logprobs, letter)
+
+
+def _chances(logprobs: Any, says: Reading, whole: Reading | None = None) -> dict[str, float]:
+    """Probabilities of what the alternatives of one token say, which sum to 1; empty: unknown.
+
+    Args:
+        logprobs: of a choice.
+        says: what a token says; None = nothing.
+        whole: what the reply says; None = the first token that says anything counts. Else the
+            first one that says the same.
+    """
     found: dict[str, float] = {}
     try:
         tokens = [(str(token["token"]), token["top_logprobs"]) for token in logprobs["content"]]
         thought = [n for n, (text, _) in enumerate(tokens) if "</think" in text]
-        held = [top for t, top in tokens[(thought or [-1])[-1] + 1 :] if _letter(t, letters)]
-        for other in held[0] if held else ():
-            if letter := _letter(str(other["token"]), letters):
-                found[letter] = found.get(letter, 0.0) + math.exp(float(other["logprob"]))
+        own = [(says(text), others) for text, others in tokens[(thought or [-1])[-1] + 1 :]]
+        read = whole("".join(text for text, _ in tokens)) if whole else None
+        held = (others for said, others in own if said and (whole is None or said == read))
+        for other in next(held, ()):
+            if said := says(str(other["token"])):
+                found[said] = found.get(said, 0.0) + math.exp(float(other["logprob"]))
+        return {said: p / sum(found.values()) for said, p in found.items() if p > 0}
     except (KeyError, TypeError, ValueError):
         return {}
-    return {letter: p / sum(found.values()) for letter, p in found.items()}
-
-
-def _letter(token: str, letters: str) -> str:
-    """The letter that a token is, marks aside; "" where it is none."""
-    said = token.strip(" \n\t.,:;()[]*'\"")
-    return said if len(said) == 1 and said in letters else ""
 
 
 def _word(token: str) -> str | None:

@@ -34,14 +34,14 @@ def write_answers_page(
     answers: Answers,
     judged: Sequence[pd.DataFrame],
 ) -> Path:
-    """Writes ``answers/index.html`` of a run, with its rows beside it in files of 1,000.
+    """Writes ``answers/index.html`` of a run, and its rows in files of 1,000.
 
     The page filters by state, set and category, searches texts, and shows images from where they
     lie; it needs no server. ``index.html#show=wrong&set=new&find=dog&page=2`` opens it so.
 
     Args:
         run: its folder, its page, and the folder that the paths of images start from.
-        questions: that were asked.
+        questions: of the answers.
         answers: by the id of the question.
         judged: tables of single answers, see
             :func:`ood_lab.lvlm.answers.judgements.judge`, and of captions, see
@@ -66,7 +66,7 @@ def write_answers_page(
     write_text(f"const index = {json.dumps(index)};\n", page.parent / "index.js")
     text = page_template("answers.html.j2").render(
         title=run.title,
-        sentence="Every question with its images, the reply, what was read in it and what is right",
+        sentence="All questions with images, replies, parsed and correct answers",
         answer=[],
         facts=[],
         warnings=[],

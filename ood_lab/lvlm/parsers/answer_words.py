@@ -13,13 +13,24 @@ _SAID = dict.fromkeys(_YES.split(), YES) | dict.fromkeys(_NO.split(), NO)
 #: Chinese and Japanese have no spaces: the first of these that a text begins with counts.
 _BEGINNINGS: tuple[tuple[str, str | None], ...] = (
     (
-        r"不确定|不確定|不知道|不太?清楚|不一定|对不起|對不起|没问题|无法|無法|是否|是不是|有没有|分かり|わかり",
+        r"不确定|不確定|不知道|不太?清楚|不一定|不好说|对不起|對不起|没问题|无法|無法|是否|是不是|有没有|是[还或]"
+        r"|(?:我?看不(?:到|见)|没有?)(?:任何)?(?:图|照|圖|画像)|分かり|わかり|はいか|画像は?(?:が|は)?(?:見え|あり)ません",
         None,
     ),
-    (r"[没沒]有?|不|否|无|無|いいえ|いえ|ありません|いません|ない|見当たりません", NO),
-    (r"是|有|对|對|存在|包含|はい|ええ|あります|います", YES),
+    (
+        r"[没沒]有?|不|否|无|無|我?看不(?:到|见)|いいえ|いえ|ない|[^\s。、]*(?:あり|い|見え|見当たり)ません",
+        NO,
+    ),
+    (
+        r"是|有|对|對|存在|包含|我?(?:能|可以)?看[到见]|はい|ええ|[^\s。、]*(?:ありま|いま|見えま)す",
+        YES,
+    ),
 )
 _CJK = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]")
+#: "In this picture", before a Chinese or Japanese answer.
+_IN_PICTURE = re.compile(
+    r"在?[这這此该該]?[张張幅]?(?:图[片像]?|圖[片像]?|画[面像]|照片)[中里裡上]?(?:には|に)?[,，、]?"
+)
 _MARKS = {"✅": YES, "👍": YES, "✔": YES, "❌": NO, "👎": NO, "✗": NO}
 _FILLERS = (
     r"(?:(?:(?:most\s+)?likely|probably|i think|well|hmm+|oh|ok|okay|ah|so|assistant|\d+[.)])\W+)*"
@@ -34,20 +45,25 @@ _AFTER_NO = re.compile(
 _BEFORE_LAST = re.compile(
     "so|say|is|be|then|therefore|hence|thus|answer|definitely|definite|it's|that's|a|clear|with|as"
     "|but|clearly|simply|believe|think|likely|probably|respond|reply"
+    "|que|leider|denke"
 )
 #: How a text takes back its first word: at once, or at the beginning of a clause.
 _CORRECTION = re.compile(
     r"\A\s*(?:\?|\.\.\.)|[.!?,;]\s*(?:oh\W+|but\s+)?(?:wait|actually|sorry|correction|hmm"
     r"|on second thought|scratch that|upon closer|let me look|i was wrong|hold on)\b"
 )
-_NOT_SAID = re.compile(r"\b(?:not|\w+n't|cannot|says)\W+(?:\w+\W+)?$|\bthere(?:'s| is| are)\W+$")
+_NOT_SAID = re.compile(
+    r"\b(?:not|\w+n't|cannot|says)\W+(?:\w+\W+)?$|\bthere(?:'s| is| are)\W+$"
+    r"|\b(?:could|might|may)\s+be\s+(?:an?\s+)?$"
+)
 _WORD = re.compile(rf"(?<![\w'])(?:{'|'.join(sorted(_SAID, key=len, reverse=True))})(?![\w'])")
 _STRETCHED = re.compile(r"(?<!\w)(?:y+e+(s+)|n+(o+))(?!\w)")
 #: Both words as a pair, which says neither.
 _PAIR = re.compile(
     r"\b(?:either\s+|neither\s+)?(?:an?\s+)?(?:yes\b\W+(?:or|nor)\W+(?:an?\s+)?no"
     r"|no\b\W+(?:or|nor)\W+(?:an?\s+)?yes|yes\s*/\s*no|no\s*/\s*yes"
-    r"|yes\s+and\s+no(?=\W*$|\s*[,.:;!]))\b"
+    r"|yes\s+and\s+no(?=\W*$|\s*[,.:;!])|oui\s+ou\s+non|s[ií]\s+o\s+no|ja\s+oder\s+nein"
+    r"|sim\s+ou\s+não)\b"
 )
 
 
@@ -69,7 +85,7 @@ def said_at_start(text: str) -> str | None:
     text = re.sub(rf"^\W*{_FILLERS}", "", text)
     if text[:1] in ("y", "n") and not re.search(r"\w", text[1:]):
         return YES if text[0] == "y" else NO
-    if _CJK.match(text):
+    if _CJK.match(text := _IN_PICTURE.sub("", text, count=1) if _IN_PICTURE.match(text) else text):
         return next((said for way, said in _BEGINNINGS if re.match(way, text)), None)
     if text in ("1", "0") or re.match(r"[10]\W+$", text):
         return YES if text[0] == "1" else NO

@@ -28,7 +28,7 @@ _WAYS = tuple(
         rf"(?:{_PICTURE}|it|you|we)\s+(?P<no>not\s+)?"
         r"(?:contain|show|include|have|depict|display|feature|see|spot|find|notice)\s+" + _THING,
         rf"\b(?:is|are)(?P<negated>n't|\s+not)?\s+{_ARTICLE}(?P<thing>[\w][\w' /-]*?)\s+"
-        rf"(?P<no>not\s+)?(?:visible|present|shown|depicted|in\s+(?:the|this)\s+{_PICTURE})\b",
+        rf"(?P<no>not\s+)?(?:(?:visible|present|shown|depicted)\b|in\s+(?:the|this)\s+{_PICTURE}\s*(?:[?.,(:]|$))",
     )
 )
 _MORE = re.compile(
@@ -48,7 +48,7 @@ class Asked(NamedTuple):
 
     Attributes:
         thing: pattern of the object's name, singular and plural; None where it asks for none.
-        negated: whether the thing is asked not to be there.
+        negated: whether the question is for its absence.
         more: patterns of the two things whose numbers are compared.
         options: text of each option by its letter.
     """

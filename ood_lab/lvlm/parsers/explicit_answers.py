@@ -7,17 +7,19 @@ from collections.abc import Iterator
 
 _KEYS = ("answer", "final_answer", "final answer", "result", "response", "prediction", "verdict")
 _PAIR = re.compile(r"[\"']?([\w ]+?)[\"']?\s*:\s*(\"[^\"]*\"|'[^']*'|[\w.]+)")
-_TAG = re.compile(r"<(answer|final_answer|final|response|output)>(.*?)(?:</\1>|\Z)", re.S | re.I)
+_TAG = re.compile(
+    r"[<\[](answer|final_answer|final|response|output)[>\]](.*?)(?:[<\[]/\1[>\]]|\Z)", re.S | re.I
+)
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 _LATEX = re.compile(r"\\\w+\s*\{([^{}]*)\}")
 _IS = (
-    r"(?:\s+to\s+[^.:\n]{0,80}?)?[\s*_\"]*(?:is|'s|was|(?:would|will|should|must)\s+be|remains|es|est|"
-    r"ist|lautet|é|是|为|は|=|:|：|->|→|–|\n|\|)[\s:：*_\"#|-]*"
+    r"(?:\s+to\s+[^.:\n]{0,80}?)?[\s*_\"]*(?:(?:is|'s|was|(?:would|will|should|must)\s+be|remains|es|"
+    r"est|ist|lautet|é)\b|是|为|は|=|:|：|->|→|–|\n|\|)[\s:：*_\"#|-]*"
     r"(?:(?:therefore|thus|then|clearly|simply|definitely|definite|probably|likely|an?|option|choice)\s+)*"
 )
 _NOUNS = (
     r"(?:answer|verdict|conclusion|response|option|choice|respuesta|réponse|antwort|resposta|答案|"
-    r"答え|回答|结论)"
+    r"答え|回答|结论|正解)"
 )
 _FINAL = re.compile(rf"\bfinal(?:\s+\w+)?\s+{_NOUNS}{_IS}(?P<rest>.*)", re.S | re.I)
 _ANSWER = re.compile(rf"{_NOUNS}{_IS}(?P<rest>.*)", re.S | re.I)

@@ -17,16 +17,19 @@ from ood_lab.lvlm.questions.grammar import english
 _DIGITS = r"\d{1,3}(?:,\d{3})+(?!\d)|\d+"
 #: What says a number where no number stands: "no car", "a car".
 _IMPLIED = {"no": 0, "none": 0, "a": 1, "an": 1}
+_SMALL = r"(?:\d+|two|three|four|five|six|seven|eight|nine|ten)"
 #: Numbers that count nothing: of steps, of the picture, of the marks of a list.
 _NO_COUNT = re.compile(
     r"\b(?:step|part|image|figure|no\.|number|question)\s+\d+\b"
     r"|\b(?:one|1|single)\s+(?:image|picture|photo|photograph|side|hand)\b"
     r"|(?:^|\n)\s*\d+[.)](?=\s+\S)"
+    rf"|\bbetween {_SMALL} and {_SMALL}\b"
 )
 _ABOUT = r"(?:(?:about|approximately|around|roughly|exactly|only|just|at least|actually)\s+)*"
 #: Where a total or final number stands; the last of a kind counts.
 _TOTALS = (
-    r"(?:\b(?:total|altogether|sum)\b[^.\d\n]{0,60}?|=\s*)NUMBER",
+    rf"\b(?:there are|see|count)\s+{_ABOUT}NUMBER(?:\s+[\w-]+){{0,3}}\s+(?:in total|altogether)",
+    r"(?:\b(?:total|altogether|sum|final (?:count|number))\b[^.\d\n]{0,60}?|=\s*)NUMBER",
     r"NUMBER(?:\s+[\w-]+){0,3}\s+(?:in\s+total|altogether|in\s+all|total|overall|together)\b",
     r"\b(?:so|therefore|thus|hence|makes|making)\s+(?:[a-z']+\s+){0,2}?NUMBER",
     r":\s*NUMBER\W*$",
@@ -51,7 +54,7 @@ def default(reply: str, question: str) -> str | None:
 
     1. An explicit answer: "final answer: yes", "the answer is no", ``\boxed{}``, JSON,
        ``<answer>``, the letter of an option.
-    2. A first or last word that stands as an answer, in English, Chinese, French, German,
+    2. A first or last word that is an answer by itself, in English, Chinese, French, German,
        Japanese, Portuguese or Spanish. "No" before a noun, "yes or no" and refusals are none.
     3. A sentence about the very object: there is, shows, contains, I see, and their negations.
 
@@ -78,7 +81,7 @@ def strict(reply: str) -> str | None:
 
 @parser_with_question(OURS, "the letter of an option")
 def choice(reply: str, question: str) -> str | None:
-    """The letter of an option: an explicit answer, a letter that stands as one, its only text."""
+    """The letter of an option: an explicit answer, a letter by itself, its only text."""
     options = asked_by(question).options
     for part in explicit_answers(reply):
         if letter := _letter(part, options):
@@ -109,10 +112,18 @@ def bare(said: str) -> str:
 
 
 def _named_option(said: str, options: Mapping[str, str]) -> str | None:
-    """The letter of the option that a plain text names; of options within others, the longest."""
+    """The letter of the only option that a plain text names and does not deny.
+
+    Of options within others, the longest is named.
+    """
     texts = {letter: plain(own).strip(" .!") for letter, own in options.items()}
-    named = [k for k, own in texts.items() if re.search(rf"(?<!\w){re.escape(own)}(?!\w)", said)]
-    named = [k for k in named if not any(texts[k] in texts[o] for o in named if o != k)]
+    named = []
+    for letter in sorted(texts, key=lambda each: -len(texts[each])):
+        not_ = r"(?P<not>\b(?:not|isn't|aren't)\s+(?:an?\s+|the\s+)?)?"
+        way = rf"{not_}(?<!\w){re.escape(texts[letter])}(?!\w)"
+        if any(found["not"] is None for found in re.finditer(way, said)):
+            named.append(letter)
+        said = re.sub(way, " ", said)
     return named[0] if len(named) == 1 else None
 
 
@@ -126,7 +137,7 @@ def number(reply: str, question: str) -> str | None:
 
     An explicit answer comes first, then a total or final number, the number of the very things, a
     number after "I see" or "there are", and the first number. "Step 1", "one image" and marks of
-    lists are none. Where no number stands, ``no`` and ``none`` are 0, ``a`` and ``an`` are 1,
+    lists are none. Without a number, ``no`` and ``none`` are 0, ``a`` and ``an`` are 1,
     whichever is first: "No, there are 3" is 3.
     """
     text, asked = plain(reply), asked_by(question)
@@ -140,7 +151,10 @@ def number(reply: str, question: str) -> str | None:
         text = re.sub(words, digits, text)
     text = _NO_COUNT.sub(" ", text)
     number = f"(?P<number>{_number_words().pattern.pattern})"
-    for way in _TOTALS:
+    said = (
+        [] if asked.thing is None else [rf"(?:^|[\n,;{{])\s*{asked.thing.pattern}\W*[:=]\s*NUMBER"]
+    )
+    for way in (*_TOTALS[:-1], *said, _TOTALS[-1]):
         if totals := [*re.finditer(way.replace("NUMBER", number), text)]:
             return _value(totals[-1]["number"])
     if asked.thing is not None:
@@ -163,7 +177,9 @@ def _value(said: str) -> str:
 
 def _letter(part: str, options: Mapping[str, str]) -> str | None:
     """The letter of an option that an explicit answer begins with, or whose text it is."""
-    found = re.match(r"[\W_]*(?:(?:option|choice)\s+)?\(?([A-Za-z])(?![\w'])(?!\s+[a-z])", part)
+    found = re.match(
+        r"[\W_]*(?:(?:option|choice)\s+)?\(?([A-Za-z])(?![A-Za-z\d_'])(?!\s+[a-z])", part
+    )
     if found and found[1].upper() in options:
         return found[1].upper()
     texts = {plain(text): letter for letter, text in options.items()}
@@ -184,8 +200,10 @@ def _letter_of(reply: str, options: Mapping[str, str]) -> str | None:
     ways = (
         rf"^\(?([{letters}{letters.lower()}])(?:[.):]|\)?\s*$|\)?\s*\n)",
         rf"(?:^|[\s(])(?i:option|choice)\s+\(?([{letters}])\b",
-        rf"(?:\b(?:is|so|be|choose|pick|select|but)|[,:;])\s+\(?([{letters}])\)?\W*$",
+        rf"(?:\b(?:is|it's|so|be|choose|pick|select|but)|[,:;.])\s+\(?([{letters}])\)?\W*$",
         rf"\(([{letters}])\)",
+        rf"\b([{letters}])\s+is\s+(?:the\s+)?(?:correct|right|best|answer)\b",
+        rf"(?:[选選]|\b(?:[Cc]learly|[Dd]efinitely)\s)\s*([{letters}])\W*$",
     )
     for way in ways:
         found = {letter.upper() for letter in re.findall(way, text)}

@@ -16,7 +16,8 @@ _JOINED = re.compile(
 #: Clauses that claim nothing: doubts, wishes, conditions, questions told again.
 _NO_CLAIM = re.compile(
     r"\b(?:whether|if|may|might|maybe|perhaps|possibly|possible|usually|typically|often|would|should"
-    r"|could be|unclear|unsure|uncertain|asks?|asked|asking|question|look(?:s|ing)? (?:like|for)"
+    r"|could be|unclear|unsure|uncertain|asks?|asked|asking|says|reads|(?<!no )question"
+    r"|look(?:s|ing)? (?:like(?! there)|for)"
     r"|(?:not|n't) (?:sure|certain|clear|know)|hard to|difficult to|way to|instead of|rather than"
     r"|resembl\w+|similar to|(?:cannot|can't|unable to|able to|hard to) (?:\w+ )?"
     r"(?:tell|say|determine|confirm|verify|know))\b"
@@ -28,6 +29,9 @@ _REFUSAL = re.compile(
     r"|please\s+(?:provide|upload|share|attach|send|try)|as an ai\b"
     r"|\bno image (?:was|is|has|provided|attached|uploaded)|without the image"
     r"|(?:don't|do not) see (?:an|any|the) (?:image|picture|photo)"
+    r"|\bno (?:se puede|(?:lo )?sé|puedo (?:ver la imagen|determinar|saber|responder|ayudar))\b"
+    r"|\bnão (?:sei|(?:é possível|posso) (?:determinar|saber|responder|ajudar|ver a imagem))\b"
+    r"|\bje ne (?:sais|peux) pas\b|\bich (?:weiß|kann) (?:es |das |dir |leider )*nicht\b"
 )
 #: Of one side, "no" says nothing about the whole picture.
 _PLACE = re.compile(r"\b(?:left|right|top|bottom|upper|lower|foreground|background|corner)\b")
@@ -46,8 +50,9 @@ _BETWEEN = re.compile(
 )
 _RESTART = re.compile(r"\b(?:there|which|that|because|so)\b")
 _SEEN = re.compile(
-    r"\b(?:there(?:'s| is| are| was| were| exists?| (?:appears?|seems?) to be)|contain(?:s|ing)?"
-    r"|show(?:s|ing|n)?|depict(?:s|ing)?|features?|includ(?:es?|ing)|displays?|has|have|holds?|sees?"
+    r"\b(?:there(?:'s| is| are| was| were| exists?| (?:appears?|seems?) to be)"
+    r"|(?:is|are) there|contain(?:s|ing)?|show(?:s|ing|n)?|depict(?:s|ing)?|features?|"
+    r"includ(?:es?|ing)|displays?|has|have|holds?|sees?"
     r"|spot|notice|find|found|observe|identify|detect|(?:image|picture|photo|photograph) of|with"
     r"|stands?|sits?|lies|hangs?|(?:it|that|this|here)(?:'s| is)"
     r"|(?:is|are)\s+(?:(?:indeed|clearly)\s+)?(?:an?|some|two|several))\b"
@@ -71,22 +76,24 @@ _FOLLOWS = re.compile(
     r"|lies|appears?|instead|alone|inside|outside|among|between|against|along|around|for|i|\w+ing|\w+ed"
     r"|\w+ly|than)\b)"
 )
-_IT = r"(?:it|there|this|one|they|the image|the picture|i) (?:is|are|does|do|has|see)"
+_IT = r"(?:it|there|this|one|s?he|they|the image|the picture|i) (?:is|are|does|do|has|see)"
 #: Replies that leave the thing out.
-_SHORT = (
-    (re.compile(rf"{_IT}(?: one| indeed| present| visible| there)?|present|yes indeed"), YES),
-    (re.compile(r"(?:certainly|absolutely|definitely|indeed|of course|sure)(?: yes)?"), YES),
-    (re.compile(rf"{_IT}(?:n't| not| none)(?: see)?(?: one| any| present| visible| there)?"), NO),
-    (
-        re.compile(
-            r"none|absent|(?:(?:absolutely|definitely|certainly|of course) )?not(?: at all)?"
-        ),
-        NO,
+_SHORT = {
+    YES: re.compile(
+        rf"{_IT}(?: one| indeed| present| visible| there)?|present|yes indeed"
+        r"|(?:there is|i see|i can see) one (?:in|on|at|under|behind|next to|near|beside|by) .*"
+        r"|(?:it (?:seems|appears|looks)|i (?:think|believe|guess)) so"
+        r"|(?:certainly|absolutely|definitely|indeed|of course|sure)(?: yes)?"
     ),
-    (re.compile(r"(?:(?:that|this)(?:'s| is) )?not (?:true|correct|found|detected)"), NO),
-    (re.compile(r"not (?:present|visible|really|in this|in the|that i|there|here).*"), NO),
-    (re.compile(r"nothing (?:like|of).*"), NO),
-)
+    NO: re.compile(
+        rf"{_IT}(?:n't| not| none)(?: see)?(?: one| any| present| visible| there)?"
+        r"|i (?:don't|do not) (?:think|believe) so|none(?: of (?:them|these|those))?|absent"
+        r"|(?:(?:absolutely|definitely|certainly|of course) )?not(?: at all)?"
+        rf"|(?:i (?:can )?see|there (?:is|are)|it has) none|{_IT}(?:n't| not) \w+ (?:one|any)"
+        r"|(?:(?:that|this)(?:'s| is) )?not (?:true|correct|found|detected)"
+        r"|not (?:present|visible|really|in this|in the|that i|there|here).*|nothing (?:like|of).*"
+    ),
+}
 #: Of a question, what a sentence need not repeat.
 _NEEDLESS = re.compile(
     "is|are|was|were|does|do|did|the|an?|this|that|in|on|of|image|picture|photo|there|yes|no|or"
@@ -203,4 +210,4 @@ def _echo(clause: str, question: str) -> str | None:
 def _short(text: str) -> str | None:
     """A reply that leaves the thing out: "It does.", "None."."""
     first = re.split(r"[.!,;\n]", text.strip(), maxsplit=1)[0].strip()
-    return next((said for way, said in _SHORT if way.fullmatch(first)), None)
+    return next((said for said, way in _SHORT.items() if way.fullmatch(first)), None)

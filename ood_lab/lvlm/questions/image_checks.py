@@ -1,4 +1,4 @@
-"""Images of questions that cannot be decoded are found before a model is asked about any."""
+"""Images of questions that cannot be decoded are found before the first request."""
 
 from __future__ import annotations
 

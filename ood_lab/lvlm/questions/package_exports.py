@@ -138,10 +138,10 @@ def export(
     A file has questions of one kind (yes or no, counts, ...), since other packages score a file by
     one rule. The task of lmms-eval has all that a parser reads, no captions: its metrics are the
     accuracy of every kind and of ``wholes``, over all questions and over each set, where an
-    unparsed answer counts as wrong. What a format cannot hold is left out, and a line says so.
+    unparsed answer counts as wrong. What a format cannot hold is skipped, with a message.
 
     Args:
-        questions: what is asked.
+        questions: to be written.
         source: folder from which the paths of their images start.
         folder: where to; made if missing.
         name: of the task.
@@ -280,7 +280,7 @@ def _pope(questions: Sequence[Question], source: Path, file: Path) -> Path:
         for number, (question, name) in enumerate(zip(questions, names, strict=True), 1)
     ]
     write_text("".join(f"{line}\n" for line in lines), file)
-    log.info("the images of %s lie in %s", file, root)
+    log.info("the images of %s are in %s", file, root)
     return file
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -34,6 +35,12 @@ _OF_META = ("split", "category", "l2-category", "semantic_level", "covariate_lev
 _WRITTEN = dict.fromkeys(("yes", "y", "true", "1"), YES) | dict.fromkeys(
     ("no", "n", "false", "0"), NO
 )
+#: A question that is answered by yes or no, whatever its right answer looks like.
+_YES_NO_TEXT = re.compile(
+    r"^\W*(?:is|are|was|were|does|do|did|has|have|had|can|could|will|would)\b"
+    r"|\b(?:yes or no|yes/no|true or false)\b",
+    re.IGNORECASE,
+)
 #: What a question asks for: a word or a number, steps that end in one, or a text; or it is answered
 #: in a word, and does not ask for one.
 ReplyForm = Literal["word", "steps", "text", "open"]
@@ -45,21 +52,21 @@ SAMPLE = "sample"
 
 @dataclass(frozen=True)
 class Question:
-    """One question to a chat model.
+    """One question to a vision-language model.
 
     Args:
         question_id: unique within the set.
         task: what kind of question it is (``yes_no``, ``count``, ``caption``, ...).
         image: path of its image, relative to the folder of the questions' file or absolute;
             None where the question has no image.
-        text: the question as it is asked.
+        text: the question that is sent.
         answer: the right answer as the parser gives it (``yes``, ``no``, a number as text), or
             ``""`` where there is none (captions).
         parser: name of the parser that reads the reply.
         pair_id: questions that belong together share it; metrics resample by it.
         system: text of a system message, or None.
         meta: what results are divided by: category, split, counts, sizes, shift levels.
-        reply: what is asked for; how long a reply may be follows from it.
+        reply: its form; how long a reply may be follows from it.
         more_images: paths of further images, which are shown after the first.
         options: of multiple choice, in the order of their letters; ``answer`` is a letter.
     """
@@ -131,7 +138,7 @@ def yes_or_no(answer: object, where: str) -> str:
     Raises:
         UserError: it is something else.
     """
-    word = str(answer).strip().strip(".").lower()
+    word = str(answer).strip().removesuffix(".0").strip(".").lower()
     if word not in _WRITTEN:
         raise UserError(f"{where}: the answer {answer!r} is neither yes nor no: write yes or no")
     return _WRITTEN[word]
@@ -150,11 +157,11 @@ def _question(given: Record, where: str, number: int, table: bool) -> Question:
         raise UserError(f"{where}: there is no key '{wrong[0]}': {known}")
     meta = {**meta, **{key: _level(record.pop(key), key, where) for key in others}}
     if not isinstance(record.get("text"), str) or not record["text"].strip():
-        raise UserError(f"{where}: the key 'text' is missing or no text: write what is asked")
+        raise UserError(f"{where}: the key 'text' is missing or no text: write the question")
     images = [*_texts(record, "image", where), *_texts(record, "more_images", where)]
     options, objects = (_texts(record, key, where) for key in ("options", "objects"))
     truth = record.get("answer")
-    task = str(record.get("task") or _kind(truth, options, "objects" in record))
+    task = str(record.get("task") or _kind(record["text"], truth, options, "objects" in record))
     task = GENERATIVE if task == _CAPTION else task
     if "objects" in record:
         meta = {"truth": objects, "hallu": [], **meta}
@@ -200,18 +207,18 @@ def _level(value: object, key: str, where: str) -> object:
     if not key.endswith("_level"):
         return value
     try:
-        return int(str(value))
+        return int(str(value).removesuffix(".0"))
     except ValueError:
         raise UserError(f"{where}: the key '{key}' holds {value!r}: write a whole number") from None
 
 
-def _kind(answer: object, options: Sequence[str], objects: bool) -> str:
-    """The kind of a question that does not say it."""
+def _kind(text: str, answer: object, options: Sequence[str], objects: bool) -> str:
+    """The kind of a question that does not say it; 0 and 1 are no and yes to "Is there ...?"."""
     if options or objects:
         return CHOICE if options else GENERATIVE
-    word = str(answer).strip().strip(".").lower()
+    word = str(answer).strip().removesuffix(".0").strip(".").lower()
     if word.isdecimal() and not isinstance(answer, bool):
-        return COUNT
+        return "yes_no" if word in _WRITTEN and _YES_NO_TEXT.search(text) else COUNT
     return "yes_no" if word in _WRITTEN or answer in (None, "") else FREE_TEXT
 
 

@@ -1,4 +1,4 @@
-"""The two forms of a question: as it is, and with a chain of thought."""
+"""The two forms of a question: plain, and with a chain of thought."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def in_forms(forms: Forms, ask: Callable[[Form], Iterable[Question]]) -> list[Qu
     """Questions in one form, or in both.
 
     Of the chain of thought, only those are added that ask for steps: the others are the same in
-    both forms, and are asked once.
+    both forms, and are sent once.
 
     Args:
         forms: that are wanted.
@@ -51,7 +51,7 @@ def in_forms(forms: Forms, ask: Callable[[Form], Iterable[Question]]) -> list[Qu
 
 
 def apart(questions: Iterable[Question]) -> tuple[list[Question], list[Question]]:
-    """The questions of a run in its first form, and those that it asks beside them."""
+    """The questions of a run in its first form, and those of the second form."""
     first: list[Question] = []
     beside: list[Question] = []
     for question in questions:
@@ -77,7 +77,7 @@ def questions_of(run: Path) -> tuple[list[Question], Path] | None:
 
 
 def run_of_other_form(own: Form, runs: Sequence[Path]) -> Path | None:
-    """The one of these runs that was asked in the other form, if any.
+    """The one of these runs in the other form, if any.
 
     Raises:
         UserError: there are two.
@@ -100,7 +100,7 @@ def check_same_model(run: Path, made_with: Mapping[str, Any]) -> None:
     other = read_json(run / "manifest.json").get("lvlm", {})
     if model_of(other) != model_of(made_with):
         raise UserError(
-            f"task.against: {run} was asked in another form, and by another model or with other "
+            f"task.against: {run} has another form, and another model or with other "
             "settings of lvlm=...: forms are compared in the answers of one model, models on "
             "questions of one form"
         )
@@ -132,7 +132,7 @@ def counterparts(
     mine, theirs = (_by_identity(*side, kinds, keys, cache) for side in (own, other))
     if different := len(mine.keys() ^ theirs.keys()):
         raise UserError(
-            f"{name} was asked other questions, not the same ones in another form ({different:,} "
+            f"{name} has other questions, not the same ones in another form ({different:,} "
             "have no counterpart of the same image, category and answer)"
         )
     return {theirs[key].question_id: question for key, question in mine.items()}
@@ -162,7 +162,7 @@ def _by_identity(
 
 
 def as_asked(judged: pd.DataFrame, twins: Mapping[str, Question]) -> pd.DataFrame:
-    """Answers of another run under the pairs of its counterparts; those without one are left out.
+    """Answers of another run under the pairs of its counterparts; those without one are skipped.
 
     Args:
         judged: of the other run.

@@ -1,4 +1,4 @@
-"""How questions are asked: words around them, the order of options, and how many times."""
+"""Prompts: texts around questions, the order of options, and how many times."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def with_prompt(
     Where the whole asks for no short reply, there is room for a long one.
 
     Args:
-        question: as it is written.
+        question: of the file.
         system: takes the place of its system message; None = its own.
         prefix: before the text; None = nothing.
         suffix: behind it; None = nothing.
@@ -54,7 +54,7 @@ def with_options(
     """Questions with their options below the text, a letter each.
 
     Args:
-        questions: those without options stay as they are.
+        questions: those without options are unchanged.
         order: of the options; ``circular`` asks a question of n options n times.
         by: what the reply should say.
         instruct: add a line that asks for that.
@@ -92,7 +92,7 @@ def with_options(
 
 
 def sampled(questions: Iterable[Question], times: int) -> list[list[Question]]:
-    """The questions once for every time that they are asked."""
+    """The questions once per sample."""
     first = list(questions)
     again = [
         [

@@ -33,7 +33,7 @@ def records_of(path: Path, pictures: Path | None = None) -> Iterator[tuple[Recor
 
     Args:
         path: the file.
-        pictures: folder for images that stand in a table; made if missing. None = they are named,
+        pictures: folder for images that a table contains; made if missing. None = they are named,
             and not written.
 
     Raises:
@@ -87,7 +87,7 @@ def _table(path: Path, text: str, pictures: Path | None) -> Iterator[tuple[Recor
         given = [k for k in record if len(k) == 1 and k in ascii_uppercase]
         if letters := sorted(given):
             if letters != [*ascii_uppercase][: len(letters)]:
-                raise UserError(f"{where}: options stand in {', '.join(letters)}: leave none out")
+                raise UserError(f"{where}: options are in {', '.join(letters)}: leave none out")
             record["options"] = [record.pop(letter) for letter in letters]
         if "image" in record:
             shown = _images(record["image"], where, images, path.parent, pictures)

@@ -17,15 +17,20 @@ from ood_lab.metrics.resampling.significance import holm
 from ood_lab.schema.results import PART
 
 
-def same_questions(judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+def same_questions(judged: Mapping[str, pd.DataFrame], texts: bool = True) -> pd.DataFrame:
     """Answers of several models to the same questions, with a column ``model``.
+
+    Args:
+        judged: tables of answers by the name of the model.
+        texts: the texts must be the same, too; False for questions of one file.
 
     Raises:
         UserError: they were not asked the same.
     """
     wanted: set[tuple[str, str, str]] | None = None
     for name, table in judged.items():
-        found = set(zip(table["question_id"], table["text"], table["truth"], strict=True))
+        text = table["text"] if texts else [""] * len(table)
+        found = set(zip(table["question_id"], text, table["truth"], strict=True))
         if wanted is not None and found != wanted:
             missing = len(wanted ^ found)
             raise UserError(

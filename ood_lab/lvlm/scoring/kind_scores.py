@@ -20,13 +20,12 @@ from ood_lab.lvlm.parsers.own_rules import bare
 from ood_lab.lvlm.questions.question_files import CHOICE, COUNT, FREE_TEXT
 from ood_lab.lvlm.questions.question_prompts import ROUND
 from ood_lab.lvlm.scoring.scored_results import POOLED, any_read, estimate_rows, places
-from ood_lab.lvlm.scoring.yes_no_scores import WAYS, WORDS, Unparsed, clusters_of, kept_rows
-from ood_lab.metrics.ood import Floats
+from ood_lab.lvlm.scoring.yes_no_scores import WAYS, Unparsed, by_way, clusters_of, kept_rows
 from ood_lab.metrics.resampling.clustered_bootstrap import (
     cluster_sums,
     clustered,
     contrast,
-    share,
+    shares,
 )
 from ood_lab.report.rendering.table import Table
 from ood_lab.schema.results import PART, whole
@@ -81,7 +80,7 @@ def by_text(judged: pd.DataFrame, matching: Matching, model: TextModel | None) -
 
     Args:
         judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
-        matching: when a text is right. A reader is asked about those that are not equal.
+        matching: when a text is right. A reader reads those that are not equal.
         model: the reader.
     """
     rows = judged["task"] == FREE_TEXT
@@ -117,7 +116,7 @@ def kind_rows(
     seed: int = 0,
     min_count: int = 10,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of a results table, of every kind of :data:`KINDS` that was asked.
+    """Rows of a results table, of every kind of :data:`KINDS` in the file.
 
     Of each set, of all together, by level of shift and by ``category``; unparsed answers are
     treated both ways, as :func:`~ood_lab.lvlm.scoring.yes_no_scores.yes_no_rows` does. Intervals
@@ -139,7 +138,7 @@ def kind_rows(
                 kept = part[kept_rows(part, way)]
                 read = kept if any_read(kept) else kept.iloc[:0]
                 found = clustered(
-                    _counts(read), partial(_shares, [*metrics]), clusters_of(read), **options
+                    _counts(read), partial(shares, [*metrics]), clusters_of(read), **options
                 )
                 estimates = found.estimates()
                 turned = read[read[ROUND].notna()] if ROUND in read else read.iloc[:0]
@@ -147,7 +146,7 @@ def kind_rows(
                     every = turned["correct"].astype(bool).groupby(turned[ROUND]).all()
                     counts = np.stack([every, np.ones(len(every))], axis=1).astype(np.int64)
                     names = ["circular_accuracy"]
-                    estimates |= clustered(counts, partial(_shares, names), **options).estimates()
+                    estimates |= clustered(counts, partial(shares, names), **options).estimates()
                 else:
                     estimates.pop("circular_accuracy", None)
                 n = clusters_of(kept).nunique()
@@ -163,39 +162,27 @@ def _counts(rows: pd.DataFrame) -> NDArray[np.int64]:
     return np.stack([right, close, np.ones(len(rows), bool)], axis=1).astype(np.int64)
 
 
-def _shares(names: Sequence[str], counts: NDArray[Any]) -> dict[str, Floats]:
-    """Each count but the last over the last, ``[..., C]``."""
-    return {
-        name: share(counts[..., place], counts[..., -1], np.nan) for place, name in enumerate(names)
-    }
-
-
 def kind_tables(run: Scored, splits: Mapping[str, str]) -> Iterator[Table]:
-    """A table of each kind that was asked, and one of its categories, where there are any."""
+    """A table of each kind in the file, and one of its categories, where there are any."""
     for title, names in KINDS.values():
-        rows = run.results[run.results["metric"].isin(names)]
-        lost = bool(rows["n_unparsed"].any())
-        for way, part in rows.groupby("unparsed", sort=False):
-            caption = f"{title}, %" + (f"; {WORDS[str(way)]}" if lost else "")
+        for caption, part in by_way(f"{title}, %", run, names):
             yield metric_table(caption, "split", whole(part), splits, names)
             of = part[(part["split"] == POOLED) & part[PART].fillna("").str.startswith("category ")]
             named = {each: each.removeprefix("category ") for each in dict.fromkeys(of[PART])}
             if len(named) > 1:
                 heading = f"{caption}, by category"
                 yield metric_table(heading, "category", of, named, names, key=PART)
-            if not lost:
-                break
 
 
-def kind_contrasts(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -> list[pd.DataFrame]:
-    """How models differ in the accuracy of each kind that was asked; an unparsed answer is wrong.
+def kind_contrasts(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
+    """How models differ in the accuracy of each kind; an unparsed answer is wrong.
 
     Args:
         judged: the answers of all models, with ``model``.
         draws: bootstrap resamples.
         seed: of the draws.
     """
-    tables = []
+    tables = [pd.DataFrame()]
     for kind, (_, names) in KINDS.items():
         rows = judged[judged["task"] == kind]
         rows = rows[kept_rows(rows, "wrong")]
@@ -204,6 +191,6 @@ def kind_contrasts(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) ->
             number = rows["model"].map(models.index)
             sums = cluster_sums(_counts(rows), clusters_of(rows), number, len(models))
             accuracy = [*names][:1]
-            found = clustered(sums, partial(_shares, accuracy), draws=draws, seed=seed)
+            found = clustered(sums, partial(shares, accuracy), draws=draws, seed=seed)
             tables.append(contrast(models, found))
-    return tables
+    return pd.concat(tables, ignore_index=True)

@@ -1,4 +1,4 @@
-"""Questions that were asked several times: how much a number, and an answer, changes."""
+"""Repeated samples of questions: the spread of numbers and of answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def sample_spread(
     Args:
         results: of whole sets, one table a sample; unparsed answers are treated in one way.
         judged: single answers, one table a sample, in the same order.
-        metrics: those that are told.
+        metrics: those in the table.
 
     Returns:
         ``split, metric, mean, sd, low, high, samples``; ``low`` and ``high`` are the least and the

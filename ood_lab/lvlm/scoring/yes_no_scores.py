@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
     cluster_sums,
     clustered,
     contrast,
-    share,
+    shares,
 )
 from ood_lab.metrics.yes_no import outcome_counts, yes_no_metrics
 from ood_lab.report.rendering.table import Table
@@ -51,7 +51,7 @@ METRICS = {
 DEFINITIONS = (
     (
         "Question pair",
-        "Each pair is asked about twice, with opposite answers: does the image contain it, does it "
+        "Each pair has two questions with opposite answers: does the image contain it, does it "
         "not contain it. A model that always says yes is right half of the time.",
     ),
     (
@@ -106,7 +106,7 @@ def yes_no_rows(
         groups: metric → column: the share of the column's groups all of whose questions are right.
             Intervals resample groups.
         finer: columns whose values are parts of each set.
-        every: what all sets together are called; "" = they are left out.
+        every: what all sets together are called; "" = they are skipped.
         draws: bootstrap resamples.
         seed: of the draws.
         min_count: levels and cells with fewer pairs are missing.
@@ -125,13 +125,9 @@ def yes_no_rows(
             for metric, column in (groups or {}).items():
                 right = read["correct"].astype(bool).groupby(read[column], sort=False).all()
                 counts = np.stack([right, np.ones(len(right))], axis=1).astype(np.int64)
-                shares = clustered(counts, partial(_share, metric), draws=draws, seed=seed)
-                yield from estimate_rows(keys, shares.estimates(), len(right), part)
-
-
-def _share(name: str, counts: NDArray[Any]) -> dict[str, Floats]:
-    """The first count over the second, ``[..., 2]``."""
-    return {name: share(counts[..., 0], counts[..., 1])}
+                of_groups = partial(shares, [metric], otherwise=0.0)
+                estimates = clustered(counts, of_groups, draws=draws, seed=seed).estimates()
+                yield from estimate_rows(keys, estimates, len(right), part)
 
 
 def clusters_of(rows: pd.DataFrame) -> pd.Series:
@@ -177,8 +173,8 @@ def pair_table(judged: pd.DataFrame, unparsed: Unparsed) -> pd.DataFrame:
         unparsed: what becomes of an answer that cannot be read.
 
     Returns:
-        One row per pair: ``pair_id, split, category, image`` and the levels, as far as they are
-        known, ``kept, tp, fp, tn, fn``; counts of a pair that is not ``kept`` are 0.
+        One row per pair: ``pair_id, split, category, image`` and the levels, where
+        these are known, ``kept, tp, fp, tn, fn``; counts of a pair that is not ``kept`` are 0.
     """
     rows = judged[judged["task"] == YES_NO]
     kept = kept_rows(rows, unparsed)
@@ -199,14 +195,19 @@ def yes_no_tables(
         splits: set and what it is called.
         positive: the positive class.
     """
-    rows = whole(run.results[run.results["metric"].isin(metrics)])
-    lost = bool(rows["n_unparsed"].any())
     notes = [
         f"Positive class: {positive}. ± half of the 95% interval, from resampling question pairs."
     ]
+    for title, part in by_way("Yes/no questions, %", run, metrics):
+        yield metric_table(title, "split", whole(part), splits, metrics, notes=notes)
+
+
+def by_way(title: str, run: Scored, metrics: Collection[str]) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Title and rows of these metrics for each treatment of unparsed answers; one if none is."""
+    rows = run.results[run.results["metric"].isin(metrics)]
+    lost = bool(rows["n_unparsed"].any())
     for way, part in rows.groupby("unparsed", sort=False):
-        title = "Yes/no questions, %" + (f"; {WORDS[str(way)]}" if lost else "")
-        yield metric_table(title, "split", part, splits, metrics, notes=notes)
+        yield (f"{title}; {WORDS[str(way)]}" if lost else title), part
         if not lost:
             return
 
@@ -216,7 +217,7 @@ def model_contrasts(
 ) -> pd.DataFrame:
     """How models differ on the same yes/no questions, all of them together.
 
-    Pairs that any model was not asked whole (a failed request) are left out; an unparsed answer is
+    Pairs of which any model lacks an answer (a failed request) are skipped; an unparsed answer is
     wrong. See :func:`~ood_lab.metrics.resampling.clustered_bootstrap.contrast`.
 
     Args:

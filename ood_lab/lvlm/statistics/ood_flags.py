@@ -1,13 +1,13 @@
-"""Each chat model as its own detector of OOD samples: it flags what it gets wrong.
+"""Each vision-language model as a detector of OOD samples: it flags what it answers wrongly.
 
-OODBench's figure 6 (arXiv 2602.18094). A sample is an image with a category, of which two questions
-are asked; a model flags it where it answers any of them wrongly, asked once. The paper does not say
+OODBench's figure 6 (arXiv 2602.18094). A sample is an image with a category, with two questions; a
+model flags it where it answers any of them wrongly. The paper does not say
 how its own numbers are counted, and those of its tables do not give them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from math import comb
 from typing import Any
@@ -19,12 +19,10 @@ from numpy.typing import NDArray
 
 from ood_lab.common.english import listed
 from ood_lab.lvlm.scoring.scored_results import exact_at_ends
-from ood_lab.metrics.ood import Floats
-from ood_lab.metrics.resampling.clustered_bootstrap import clustered, share
-from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
-from ood_lab.report.figures.layout import add_legend, panels, short_names, wrapped
-from ood_lab.report.figures.lines import Line, draw_lines
-from ood_lab.report.figures.style import COLOURS, style
+from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
+from ood_lab.report.figures.bars import bar_panels
+from ood_lab.report.figures.layout import add_legend, panels, short_names
+from ood_lab.report.figures.lines import draw_lines, lines_of
 from ood_lab.report.rendering.blocks import PlannedFigure
 from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.rendering.sentences import spread_of
@@ -65,49 +63,32 @@ def flag_results(
         A table of :data:`KIND`; ``part`` is the order, ``n_models`` k, ``model`` the one that was
         added last.
     """
-    table = pd.DataFrame({"split": list(splits), "image": list(images)})
-    every, names, options = np.stack([*flags.values()], axis=1), [*flags], (draws, seed)
-    outside = (table["split"] != "id").to_numpy()
-    sets = {name: (table["split"] == name).to_numpy() for name in dict.fromkeys(table["split"])}
+    every, names, images = np.stack([*flags.values()], axis=1), [*flags], np.asarray(images)
+    outside = np.asarray(splits) != "id"
+    sets = {name: np.asarray(splits) == name for name in dict.fromkeys(splits)}
     rows = []
+
+    def add(model: str, values: NDArray[Any], inside: Flags, metric: str, **keys: Any) -> None:
+        counts = np.stack([values, np.ones(len(values))], axis=1).astype(float)
+        found = clustered(counts, partial(shares, [metric]), images[inside], draws=draws, seed=seed)
+        each = exact_at_ends(metric, found.estimates()[metric], found.n)
+        known = {"metric": metric, "value": each.value, "ci_low": each.low, "ci_high": each.high}
+        rows.append(KIND.table([{**known, "n": found.n, **keys}], model=model, seed=seed))
+
     for split, inside in {OOD: outside, **sets}.items():
-        columns = {name: every[inside, m] for m, name in enumerate(names)}
-        for name, row in _shares(columns, table["image"][inside], *options):
-            rows.append((name, {"metric": "flagged", "split": split, "n_models": 1, **row}))
-    flagged, of = every[outside], table["image"][outside]
-    for order, chosen in ((GIVEN, [*range(len(names))]), (BEST, _best_order(flagged))):
+        for m, name in enumerate(names):
+            add(name, every[inside, m], inside, "flagged", split=split, n_models=1)
+    flagged, total = every[outside], len(names)
+    together = partial(add, inside=outside, metric="flagged_union", split=OOD)
+    for order, chosen in ((GIVEN, [*range(total)]), (BEST, _best_order(flagged))):
         unions = np.logical_or.accumulate(flagged[:, chosen], axis=1)
-        columns = {names[m]: unions[:, k] for k, m in enumerate(chosen)}
-        for k, (name, row) in enumerate(_shares(columns, of, *options), 1):
-            rows.append((name, {**_union(order, k), **row}))
-    by, total = flagged.sum(axis=1), len(names)
+        for k, m in enumerate(chosen):
+            together(names[m], unions[:, k], part=order, n_models=k + 1)
+    by = flagged.sum(axis=1)
     for k in range(1, total + 1):
         missed = np.array([comb(total - m, k) / comb(total, k) for m in range(total + 1)])[by]
-        (row,) = (row for _, row in _shares({"": 1 - missed}, of, *options))
-        rows.append(("", {**_union(ANY, k), **row}))
-    parts = [KIND.table([row], model=name or "any", seed=seed) for name, row in rows]
-    return pd.concat(parts, ignore_index=True)
-
-
-def _union(order: str, k: int) -> dict[str, Any]:
-    return {"metric": "flagged_union", "split": OOD, PART: order, "n_models": k}
-
-
-def _shares(
-    columns: Mapping[str, NDArray[Any]], images: pd.Series, draws: int, seed: int
-) -> list[tuple[str, dict[str, Any]]]:
-    """The mean of each column, with its interval."""
-    counts = np.stack([*columns.values(), np.ones(len(images))], axis=1).astype(float)
-    found = clustered(counts, partial(_means, [*columns]), images, draws=draws, seed=seed)
-    exact = {m: exact_at_ends(m, each, found.n) for m, each in found.estimates().items()}
-    return [
-        (name, {"value": each.value, "ci_low": each.low, "ci_high": each.high, "n": found.n})
-        for name, each in exact.items()
-    ]
-
-
-def _means(names: Sequence[str], counts: NDArray[Any]) -> dict[str, Floats]:
-    return {name: share(counts[..., k], counts[..., -1], np.nan) for k, name in enumerate(names)}
+        together("any", 1 - missed, part=ANY, n_models=k)
+    return pd.concat(rows, ignore_index=True)
 
 
 def _best_order(flagged: Flags) -> list[int]:
@@ -137,69 +118,51 @@ def flag_tables(results: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def flag_sentence(results: pd.DataFrame) -> str:
-    """What the models flag alone and together, with the best order."""
+    """What each model flags, and what models flag together in the best order."""
     alone = results[results["metric"] == "flagged"]
     ood, inside = (alone.loc[alone["split"] == split, "value"] for split in (OOD, "id"))
     union = results[(results["metric"] == "flagged_union") & (results[PART] == BEST)]
-    shares = listed(
-        [
-            f"{percent(v)}% with {name}"
-            for name, v in zip(union["model"], union["value"], strict=True)
-        ]
-    )
+    added = zip(union["model"], union["value"], strict=True)
+    together = listed([f"{percent(v)}% with {name}" for name, v in added])
     return (
         f"Taken as detectors, by what it gets wrong, a model flags {spread_of(ood, 1)}% of the OOD "
-        f"samples and {spread_of(inside, 1)}% of ID; together, in the best order, {shares}."
+        f"samples and {spread_of(inside, 1)}% of ID; together, in the best order, {together}."
     )
 
 
-def planned_flags(results: pd.DataFrame, names: Mapping[str, str]) -> PlannedFigure:
-    """The figure; see :func:`flag_figure`."""
-    return PlannedFigure(
-        "flags",
-        "Chat models as detectors of OOD samples",
-        "What each model gets wrong of OOD and of ID samples, and what models get wrong together, "
-        "with 95% intervals.",
-        partial(flag_figure, results, names),
-    )
-
-
-def flag_figure(results: pd.DataFrame, names: Mapping[str, str]) -> Figure:
-    """Bars of what each model flags of OOD and of ID, and lines over the number of models.
-
-    Args:
-        results: see :func:`flag_results`.
-        names: split → what it is called.
-    """
+def flag_figures(results: pd.DataFrame) -> Iterator[PlannedFigure]:
+    """What each model flags of OOD and of ID, and what models flag together."""
     alone = results[(results["metric"] == "flagged") & results["split"].isin([OOD, "id"])]
     models = list(dict.fromkeys(alone["model"]))
-    n = alone["n"].iloc[0]
-    figure, (first, second) = panels(
-        ["flagged by each model, %", "flagged by so many models together, % of OOD"],
-        f"A model flags the samples that it answers wrongly; {n:,} images with OOD samples.",
-        columns=2,
-        height=max(1.8, 0.4 * len(models) + 0.6),
-        extra=0.6,
+    labels = {OOD: "all OOD", "id": "ID (false alarms)"}
+    yield PlannedFigure(
+        "flags",
+        "Vision-language models as detectors of OOD samples",
+        "The share of OOD and of ID samples that each model answers wrongly, with 95% intervals.",
+        partial(
+            bar_panels,
+            alone,
+            {"flagged": "flagged by each model"},
+            dict(zip(models, short_names(models), strict=True)),
+            "",
+            row="model",
+            series=("split", labels),
+        ),
     )
-    for place, split in enumerate((OOD, "id")):
-        rows = alone[alone["split"] == split].set_index("model").loc[models]
-        bars = [
-            Bar(100 * v, 100 * low, 100 * high, text=f"{100 * v:.1f}", colour=COLOURS[place])
-            for v, low, high in zip(rows["value"], rows["ci_low"], rows["ci_high"], strict=True)
-        ]
-        label = f"{names.get(split, 'all OOD')}" + " (false alarms)" * (split == "id")
-        draw_bars(first, bars, label=label, place=place, of=2)
-    name_rows(first, [wrapped(name, 18) for name in short_names(models)])
-    first.set_xlim(0, 122)
-    first.set_xticks([0, 50, 100])
     union = results[results["metric"] == "flagged_union"]
-    lines = []
-    for place, (order, rows) in enumerate(union.groupby(PART, sort=False)):
-        y, low, high = (100 * rows[key].to_numpy(float) for key in ("value", "ci_low", "ci_high"))
-        x = rows["n_models"].to_numpy(float)
-        lines.append(Line(x, y, style(place + 2), str(order), low, high))
-    draw_lines(second, lines)
-    second.set_xticks(range(1, len(models) + 1))
-    second.set_ylim(0, 103)
-    add_legend(figure, [first, second])
+    yield PlannedFigure(
+        "flags_union",
+        "OOD samples that models flag together",
+        "The share of OOD samples that any of the first models answers wrongly.",
+        partial(_union_lines, union),
+    )
+
+
+def _union_lines(union: pd.DataFrame) -> Figure:
+    orders = {each: each for each in (GIVEN, BEST, ANY)}
+    axis = ("number of models", "flagged, % of OOD")
+    figure, (axes,) = panels([""], "", height=2.4, extra=0.4, width=4.6, labels=axis)
+    draw_lines(axes, lines_of(union, "n_models", PART, orders))
+    axes.set(xticks=range(1, int(union["n_models"].max()) + 1), ylim=(0, 103))
+    add_legend(figure, [axes])
     return figure

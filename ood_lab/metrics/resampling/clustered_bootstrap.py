@@ -171,6 +171,16 @@ def share(part: Floats, whole: Floats, otherwise: float = 0.0) -> Floats:
     return np.divide(part, whole, out=found, where=whole > 0)
 
 
+def shares(
+    names: Sequence[str], counts: NDArray[Any], otherwise: float = np.nan
+) -> dict[str, Floats]:
+    """Each count but the last over the last, ``[..., C]``, by name."""
+    parts = (counts[..., place] for place in range(len(names)))
+    return {
+        n: share(part, counts[..., -1], otherwise) for n, part in zip(names, parts, strict=True)
+    }
+
+
 def _kinds(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Distinct rows and how often each occurs; rows as digits of one number sort much faster."""
     low = rows.min(axis=0)

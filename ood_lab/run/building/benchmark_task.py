@@ -234,7 +234,7 @@ class Benchmark(Task):
         return self._finish(ws, samples, found, file.parent, twin)
 
     def asked_as(self, ws: Workspace, questions: Sequence[Question]) -> list[Question]:
-        """The questions of a file as they are asked."""
+        """The questions of a file with the texts of the prompt."""
         words = (self.system, self.prompt_prefix, self.prompt_suffix)
         return [with_prompt(question, *words) for question in questions]
 
@@ -455,7 +455,7 @@ class Benchmark(Task):
         return with_unsure(read_by_reader(questions, answers, self.reading_model(ws)))
 
     def reading_model(self, ws: Workspace) -> TextModel:
-        """The chat model of ``reader=...``."""
+        """The language model of ``reader=...``."""
         made_with = ws.reader.made_with
         store = store_of(made_with, ws.answers_root)
         ws.manifest["reader"] = dict(made_with)

@@ -196,7 +196,7 @@ def test_without_the_images_the_texts_decide(folder, caplog):
     answers_to(asked, folder, Oracle(), AnswerStore(path))
     (folder / "red.png").unlink()
     assert len(recorded_answers(asked, path, folder)) == 2
-    assert "texts of the questions alone" in caplog.text
+    assert "only the texts of the questions" in caplog.text
 
 
 def test_a_missing_image_is_named_before_anything_is_asked(folder):

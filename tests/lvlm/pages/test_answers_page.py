@@ -100,8 +100,8 @@ def test_a_browser_shows_everything_of_an_answer(run):
     for name, value in {
         "question": "Is there a dog no. 1? (yes or no)",
         "reply": "No, &lt;b&gt;none&lt;/b&gt; at all.",
-        "read": "no",
-        "right": "yes",
+        "parsed as": "no",
+        "correct answer": "yes",
         "set": "new",
         "category": "dog &amp; co",
         "shift": "semantic level 1",

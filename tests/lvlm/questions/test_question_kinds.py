@@ -135,6 +135,21 @@ def test_tables_of_several_models_have_every_kind(place):
     assert {"accuracy", "text_accuracy", "chair"} <= set(table.index)
 
 
+def test_runs_with_other_prompts_are_compared_in_every_kind(place):
+    rows = [
+        {"text": f"Which {n}?", "options": ["x", "y"], "answer": "AB"[n % 2]} for n in range(60)
+    ]
+    rows += [{"text": f"Is there {n}? (yes or no)", "answer": n % 2} for n in range(60)]
+    file = written(place, rows)
+    asked(place, file, "lvlm=oracle", "task.system=Look.")
+    asked(place, file, "lvlm=constant", "lvlm.text=A")
+    board = ("task=benchmarks", f"runs={place / 'out'}", f"paths.outputs={place / 'board'}")
+    assert call("eval.py", *board, "logger=none") == 0
+    _, ahead = answer_of(run_folders(place / "board")[0], "benchmarks")
+    assert "Multiple choice: Acc (100.0%" in ahead
+    assert "not known" not in ahead
+
+
 CHOICES = [
     {"text": f"Which is picture {n}?", "options": ["red", "blue", "green"], "answer": "ABC"[n % 3]}
     for n in range(12)
@@ -284,14 +299,17 @@ def test_a_csv_with_its_own_columns(place):
     lines = [
         "image,question,answer,category,semantic_level,colour",
         "red.png,Is it red?,Yes,new,2,x",
+        "red.png,Is there a cap?,0,new,2.0,x",  # no; a table of numbers writes them so
+        "red.png,How many caps?,1.0,new,2,x",
     ]
     lines += ["blue.png,How many?,3,new,1,y", 'red.png,"What, if any?",a couch,old,1,z']
     (place / "q.csv").write_text("\r\n".join(lines))
     found = read_questions(place / "q.csv")
-    assert [q.task for q in found] == ["yes_no", "count", "free_text"]
-    assert [q.meta["semantic_level"] for q in found] == [2, 1, 1]
+    assert [q.task for q in found] == ["yes_no", "yes_no", "count", "count", "free_text"]
+    assert [q.answer for q in found] == ["yes", "no", "1", "3", "a couch"]
+    assert [q.meta["semantic_level"] for q in found] == [2, 2, 2, 1, 1]
     assert found[0].meta["colour"] == "x"
-    assert found[2].text == "What, if any?"
+    assert found[4].text == "What, if any?"
     write_questions(found, place / "again.jsonl")
     assert read_questions(place / "again.jsonl") == found
 
@@ -314,7 +332,7 @@ def test_a_csv_with_its_own_columns(place):
         ("q.jsonl", '{"text": "x", "task": "free_text"}', "line 1: the key 'answer' is missing"),
         ("q.jsonl", '{"text": "x", "task": "count", "answer": "few"}', "'few' is no count"),
         ("q.json", '[{"text": "x", "answer": 1.5, "task": "count"}]', "record 1: the answer 1.5"),
-        ("q.csv", "question,A,C,answer\nx,a,c,A\n", "line 2: options stand in A, C"),
+        ("q.csv", "question,A,C,answer\nx,a,c,A\n", "line 2: options are in A, C"),
         ("q.csv", "question,answer\nx,yes,no\n", "line 2, has more cells"),
         (
             "q.csv",

@@ -391,7 +391,10 @@ def check_flags(folder, found, runs):
     assert row["value"] == pytest.approx(shares[1])
     assert row["ci_low"] < row["value"] < row["ci_high"]
     assert (folder / "figures" / "flags.png").is_file()
-    assert "Chat models as detectors of OOD samples" in (folder / "statistics.html").read_text()
+    assert (
+        "Vision-language models as detectors of OOD samples"
+        in (folder / "statistics.html").read_text()
+    )
 
 
 def told(folder):

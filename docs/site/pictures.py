@@ -3,7 +3,7 @@
 ``--only shift_report field`` makes these only; ``--prefix lvlm_`` names them ``lvlm_...``.
 
 Each run gives the pictures of its task: its page in headless Chromium, its figures as small WebP.
-The commands that make the runs stand under the pictures in ``docs/gallery.md``.
+``gallery.yaml`` has the commands that make the runs.
 """
 
 from __future__ import annotations

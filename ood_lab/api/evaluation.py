@@ -56,13 +56,12 @@ class EvaluationResult:
         scores: one row per image: ``dataset, index, label, pred`` and one column per detector,
             higher = more OOD.
         results: one row per number: ``detector, dataset, metric, value, ci_low, ci_high, n_id,
-            n_ood``
-            and the other columns of ``results.csv``; docs/metrics.md defines every metric.
+            n_ood`` and the other columns of ``results.csv`` (docs/reference/metrics.md).
         best: the detectors that are best, or not significantly worse, by set and metric.
         skipped: why a detector could not work here, by its name.
         detectors: the fitted detectors, by name.
         warnings: what to know before a number is believed; said when it is found, too.
-        verdict: how far each dataset is, and which detector detects it: ``recommended, best,
+        verdict: the shift of each dataset, and which detector detects it: ``recommended, best,
             detects, sentences, shift``. The shift is that of the features, in held-out classes.
     """
 
@@ -121,7 +120,7 @@ class EvaluationResult:
     def report(self, path: Path | str = "report.html") -> Path:
         """Writes the page of a run, one HTML file with all figures inside.
 
-        The figures lie as PNG and SVG in ``<path without .html>_figures`` beside it.
+        The figures are PNG and SVG files in ``<path without .html>_figures``.
         """
         page, positive = Path(path), self.results.attrs["fpr95_positive"]
         figures = write_figures(
@@ -180,7 +179,7 @@ def evaluate(
 ) -> EvaluationResult:
     """Fits the detectors on ID features and scores ID test against every OOD set.
 
-    Features are banks, or arrays: ``x [N, D]``, or ``(x, labels)``. Of arrays alone the head is a
+    Features are banks, or arrays: ``x [N, D]``, or ``(x, labels)``. Without banks the head is a
     linear one that is fitted on ``train``.
 
     Args:
@@ -190,7 +189,7 @@ def evaluate(
         val: what the others are fitted on; None = a tenth of ``train``, drawn by ``seed``, which
             the detectors of ``train`` then do not see.
         detectors: ``default``, ``all``, names of ``conf/detector``, or detectors of your own by
-            name. Those that need a column that the banks do not have are left out, with the reason.
+            name. Those that need a column that the banks do not have are skipped, with the reason.
         detector_preset: ``openood`` or ``paper``.
         shift_order: OOD sets from the slightest to the largest shift, for DAD.
         groups: OOD sets by group (``{"near": [...], "far": [...]}``), for means and DAD.
@@ -204,9 +203,9 @@ def evaluate(
             works.
     """
     if not ood:
-        raise UserError("there is no OOD set: ood={'name': bank}")
+        raise UserError("there is no OOD set: write `ood={'name': bank}`")
     if not isinstance(ood, Mapping):
-        raise UserError("ood holds the OOD sets by name: ood={'name': bank}")
+        raise UserError("ood holds the OOD sets by name: write `ood={'name': bank}`")
     given = {"test": test, **ood} | ({"val": val} if val is not None else {})
     of_train, sets = banks_of(train, given)
     sets = {"train": of_train, **sets}
@@ -283,12 +282,12 @@ def _with_columns(
         lacking = [s for s in needed if column is not None and column.key not in sets[s].columns]
         if detector.second_pass_hook is not None:
             refused[name] = (
-                "with these settings the images to be scored go through the network once more "
-                "after the fit: eval.py does that (task=score, task=predict), banks alone cannot"
+                "with these settings it needs a second forward pass after the fit: run eval.py "
+                "(task=score, task=predict); cached features are not enough"
             )
         elif lacking:
             refused[name] = (
-                "it works on the network, inside the extraction pass: make the banks of "
+                "it needs the network during feature extraction: extract the features of "
                 f"{', '.join(lacking)} with extract_features(..., detectors=['{name}'])"
             )
         else:
@@ -303,11 +302,11 @@ def _check_one_head(sets: Mapping[str, FeatureBank]) -> None:
     reference = sets["train"]
     for name, bank in sets.items():
         if not len(bank):
-            raise UserError(f"the bank of {name} is empty")
+            raise UserError(f"the features of {name} are empty")
         if bank.head_weight.shape != reference.head_weight.shape or not torch.allclose(
             bank.head_weight, reference.head_weight
         ):
-            raise UserError(f"the bank of {name} has another head than that of train")
+            raise UserError(f"the features of {name} have another head than those of train")
 
 
 def _rows(name: str, bank: FeatureBank) -> pd.DataFrame:

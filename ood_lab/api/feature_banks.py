@@ -143,8 +143,8 @@ def extract_features(
         allow_random: accept a network whose logits depend on chance or on other images.
 
     Raises:
-        UserError: there is no image, no linear layer gives the logits, or they do not depend on
-            the image alone.
+        UserError: there is no image, no linear layer gives the logits, or they depend
+            on more than the image.
     """
     module = _network(module)
     batches = batches_of(images, labels)
@@ -229,7 +229,7 @@ def _wrapped(
         found = linear_layers_giving_logits(module, image)
         if not found:
             what = probabilities(output) or (
-                "name the last one with head=..., and give a module that returns the logits alone"
+                "name the last one with head=..., and give a module that returns only the logits"
             )
             raise UserError(f"no linear layer of {type(module).__name__} gives its logits: {what}")
         head = found[-1]

@@ -170,6 +170,7 @@ class AdaSCALEA(AdaSCALE):
     name = "adascale_a"
     formula = "as `scale`, at a percentile that falls as the features prove stable"
     source = "2503.08023"
+    suspicious = "the energy of features scaled by their stability is small"
     cost = "1 backward, 1 forward for both"
 
     def _energy(self, bank: FeatureBank, kept: Tensor) -> Tensor:
@@ -191,6 +192,7 @@ class AdaSCALEL(AdaSCALE):
     name = "adascale_l"
     formula = "as `lts`, at a percentile that falls as the features prove stable"
     source = "2503.08023"
+    suspicious = "the energy of logits scaled by the stability of features is small"
     cost = "1 backward, 1 forward for both"
 
     def _energy(self, bank: FeatureBank, kept: Tensor) -> Tensor:

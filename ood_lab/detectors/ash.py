@@ -52,6 +52,7 @@ class ASH(NonNegativeDetector):
     input_type = "head"
     formula = "−E of the largest entries, reshaped"
     source = "2209.09858"
+    suspicious = "the energy of the largest features is small"
 
     def __init__(
         self, variant: Literal["b", "s", "p"] = "b", percentile: float = 90, force: bool = False

@@ -17,6 +17,9 @@ from ood_lab.features.moments import Moments
 FitSplit = Literal["train", "val"]
 #: What a detector looks at: long tables are grouped by it, in this order.
 InputType = Literal["logits", "features", "head", "network"]
+#: What a detector needs of the network, from the cheapest; ``detector=forward`` chooses all that
+#: need no more. ``again``: besides the forward pass, gradients or (a part of) the network again.
+Needs = Literal["logits", "features", "forward", "again"]
 
 
 class DetectorRefusal(UserError):
@@ -28,14 +31,15 @@ class Detector(ABC):
 
     Attributes:
         name: the key of its YAML; used in every message.
-        input_type: what it reads: the logits alone, the features alone, features and head, or the
-            network inside the extraction pass; tables group detectors by it.
+        input_type: what it reads: only logits, only features, features and head, or the
+            network during feature extraction; tables group detectors by it.
         formula: the score, and ``source``, its paper, for the table of the docs.
+        suspicious: in words, where an image gets a high score.
         labels: ``fit`` reads the labels.
         moments: parts of the :class:`~ood_lab.features.moments.Moments` that ``fit`` reads
             (:meth:`statistics`): an extraction gathers them as it goes.
-        needs_rows: False = besides them ``fit`` reads labels and head of the bank, and no row of
-            it.
+        needs_rows: False = in addition ``fit`` reads only labels and head of the bank, and no
+            row of it.
         cost: what it adds to the extraction pass.
         fit_split: split whose bank ``fit`` receives; None = nothing to fit.
         fitted: what ``fit`` learned, as plain tensors on the CPU; ``score`` reads nothing else of
@@ -48,6 +52,7 @@ class Detector(ABC):
     input_type: InputType = "features"
     formula: str = ""
     source: str = ""
+    suspicious: str = ""
     labels: bool = False
     moments: tuple[str, ...] = ()
     needs_rows: bool = True
@@ -86,6 +91,15 @@ class Detector(ABC):
         return 3 if slow or self.second_pass_hook is not None else 2
 
     @property
+    def needs(self) -> Needs:
+        """What it needs of the network, see :data:`Needs`."""
+        if self.second_pass_hook is not None:
+            return "again"
+        if (column := self.extraction_hook) is None:
+            return "logits" if self.input_type == "logits" else "features"
+        return "again" if column.needs_input_grad or column.runs_again else "forward"
+
+    @property
     def extraction_hook(self) -> BankColumn | None:
         """The column that the detector needs from the extraction pass, if any."""
         return None
@@ -118,7 +132,7 @@ class Detector(ABC):
     def check_size(self, n: int, c: int) -> None:  # noqa: B027 (most detectors take any number)
         """Raises :class:`DetectorRefusal` when n fit images, for c classes, are too few.
 
-        Known before any image is looked at; ``fit`` refuses them in any case.
+        Known before any image is looked at; ``fit`` rejects them in any case.
         """
 
     def fit_warning(self, bank: FeatureBank) -> str | None:
@@ -131,7 +145,7 @@ class Detector(ABC):
 
     def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
         """The part that needs :meth:`fit_memory`, and a way to need less, in words."""
-        return f"fit on {n:,} x {d:,} features, {c:,} classes", "leave it out of detector=[...]"
+        return f"fit on {n:,} x {d:,} features, {c:,} classes", "remove it from detector=[...]"
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``fitted`` from the bank of ``fit_split``."""

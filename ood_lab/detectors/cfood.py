@@ -55,6 +55,7 @@ class CFOOD(Detector):
         "smallest share κ at which k·n references have x̂ within their ⌊κn⌋-th neighbour; many ties"
     )
     source = "SISAP 2025"
+    suspicious = "many training images have nearer neighbours than this one"
 
     def __init__(
         self,

@@ -28,6 +28,7 @@ class EBO(Detector):
     input_type = "logits"
     formula = "−T log Σ exp(z/T)"
     source = "2010.03759"
+    suspicious = "all logits together are small"
 
     def __init__(self, temperature: float = 1.0) -> None:
         super().__init__()

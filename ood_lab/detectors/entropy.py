@@ -24,6 +24,7 @@ class Entropy(Detector):
     input_type = "logits"
     formula = "−Σ p log p"
     source = "2012.06575"
+    suspicious = "the probability is spread over many classes"
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Entropy in nats, ``[N]`` in [0, log C]."""

@@ -33,7 +33,7 @@ class GMM(Detector):
     expectation-maximisation with one Σ for all, labels not used, as OpenOOD's; scikit-learn fits
     them.
 
-    Own: pytorch-ood's full mixture is the same. OpenOOD leaves out the constant of the tied one,
+    Own: pytorch-ood's full mixture is the same. OpenOOD omits the constant of the tied one,
     which does not rank, and loses in float32 everything beyond a squared distance of 206.
 
     Args:
@@ -48,6 +48,7 @@ class GMM(Detector):
     moments = ("means",)
     formula = "−log Σ_k π_k N(x; μ_k, Σ_k + ε)"
     source = "2102.11582"
+    suspicious = "the features are improbable under a mixture of normal distributions"
     labels = True
 
     def __init__(
@@ -92,7 +93,7 @@ class GMM(Detector):
     def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
         """The memory that the covariances take, and the other kind of covariance."""
         if self.covariance == "tied":
-            return f"fit on {n:,} x {d:,} features", "leave it out of detector=[...]"
+            return f"fit on {n:,} x {d:,} features", "remove it from detector=[...]"
         return f"{c:,} covariances of {d:,} x {d:,}", f"set detector.{self.name}.covariance=tied"
 
     def fit(self, bank: FeatureBank) -> Self:

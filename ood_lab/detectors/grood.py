@@ -47,6 +47,7 @@ class GROOD(CappedBankDetector):
     moments = ("means",)
     formula = "min_j ‖g(x) − g(x_j)‖², g the gradient at the OOD prototype"
     source = "2312.14427"
+    suspicious = "its gradient at an OOD prototype is unlike those of training images"
     labels = True
 
     def __init__(

@@ -34,7 +34,7 @@ class MDS(Detector):
 
     Own: pytorch-ood inverts the scatter (not divided by N) in float32 after adding 1e-6 to its
     diagonal: on collinear features distances turn negative, and a feature that is dead on the
-    fit split decides alone when it fires. Ranking is the same where Σ is well conditioned.
+    fit split decides the score when it fires. Ranking is the same where Σ is well conditioned.
 
     Args:
         fit_split: images, with labels, that μ and Σ are estimated on.
@@ -43,6 +43,7 @@ class MDS(Detector):
     name = "mds"
     formula = "min_c (x − μ_c)ᵀΣ⁺(x − μ_c), Σ within classes"
     source = "1807.03888"
+    suspicious = "the features are far from every class mean, in units of the covariance"
     labels = True
     moments = ("means", "within")
     needs_rows = False

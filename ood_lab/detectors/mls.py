@@ -25,6 +25,7 @@ class MLS(Detector):
     input_type = "logits"
     formula = "−max z"
     source = "1911.11132"
+    suspicious = "no class has a large logit"
 
     def score(self, bank: FeatureBank) -> Tensor:
         """-max logit, ``[N]``."""

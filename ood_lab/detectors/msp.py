@@ -29,6 +29,7 @@ class MSP(Detector):
     input_type = "logits"
     formula = "−max p at T"
     source = "1610.02136"
+    suspicious = "no class is probable"
 
     def __init__(self, temperature: float = 1.0) -> None:
         super().__init__()

@@ -64,7 +64,7 @@ class NAC(Detector):
         s(x) = -\frac1D \sum_d \min\Big(\frac{n_d[\mathrm{bin}(a_d)]}{O}, 1\Big)
 
     where Wᵀ(p − 1/C) is the gradient at the features of KL(uniform ‖ p), p = softmax(z), and n_d
-    counts the fit images whose state of feature d lies in the same bin. Fitted on as many images
+    counts the fit images whose state of feature d is in the same bin. Fitted on as many images
     of each class (``fit_images`` / C, or all of the smallest class).
 
     With ``layers``, s is the mean over layers. In a layer of maps, x is the sum of a channel over
@@ -92,6 +92,7 @@ class NAC(Detector):
     name = "nac"
     formula = "−mean_d min(n_d[bin of σ(α x_d (Wᵀ(p − 1/C))_d)]/O, 1)"
     source = "2306.02879"
+    suspicious = "neurons are in states that training images do not cover"
     labels = True
     input_type: InputType = "head"
 

@@ -35,6 +35,7 @@ class NCI(Detector):
     input_type = "head"
     formula = "−w_ŷᵀ(x − μ)/‖x − μ‖ − α‖x‖₁"
     source = "2311.01479"
+    suspicious = "the features are not aligned with the weights of their class"
 
     def __init__(self, alpha: float = 1e-4, fit_split: FitSplit = "train") -> None:
         super().__init__(fit_split)

@@ -51,6 +51,7 @@ class NNGuide(CappedBankDetector):
     input_type = "head"
     formula = "−log Σ exp z · mean of the k largest x̂ᵀx̂_j log Σ exp z_j"
     source = "2309.14888"
+    suspicious = "energy and similarity to training images are small"
 
     def __init__(
         self,

@@ -32,6 +32,7 @@ class Residual(Detector):
     input_type = "head"
     formula = "‖Rᵀ(x − u)‖, u = −W⁺b"
     source = "2203.10807"
+    suspicious = "a large part of the features is outside the subspace of training images"
 
     def __init__(self, dim: int | Literal["auto"] = "auto", fit_split: FitSplit = "train") -> None:
         super().__init__(fit_split)

@@ -23,7 +23,7 @@ class RMDS(MDS):
     varies in pass no judgement in either term.
 
     Own: pytorch-ood's formula is the same; it adds 1e-6 to both diagonals and inverts them. A
-    class without fit images is refused here: OpenOOD's mean of it is NaN.
+    class without fit images is rejected here: OpenOOD's mean of it is NaN.
 
     Args:
         fit_split: images, with labels, that the moments are estimated on.
@@ -32,6 +32,7 @@ class RMDS(MDS):
     name = "rmds"
     formula = "`mds` − (x − μ)ᵀΣ₀⁺(x − μ), Σ₀ of all images"
     source = "2106.09022"
+    suspicious = "a class mean is hardly nearer than the mean of all images"
     labels = True
 
     def check(self, bank: FeatureBank) -> None:

@@ -51,6 +51,7 @@ class TempScaling(Detector):
     input_type = "logits"
     formula = "log((1 − max p)/max p) at the T of the smallest negative log-likelihood"
     source = "1706.04599"
+    suspicious = "no class is probable after calibration of the network"
     labels = True
 
     def __init__(self, fit_split: FitSplit = "val") -> None:

@@ -59,7 +59,7 @@ def check_id_accuracy(
     """Top-1 accuracy of the ID test bank as a fraction; None where it is not defined.
 
     It is not defined without labels, or when the head has other classes than the data (a
-    pretrained head on one's own classes): logits are then used as they are. ``expected`` is what
+    pretrained head on one's own classes): logits are then used unchanged. ``expected`` is what
     the weights are known to reach, in percent; ``by_shape`` says that they were matched by shape.
 
     Raises:
@@ -216,8 +216,8 @@ def accuracy_warnings(
     order = other_order(bank, names)
     if val is not None and not Chance.of(val_labels, len(names)).reached(val):
         advice = (
-            f"on the validation images it is {val:.1%}, so the network has learnt the classes, and "
-            "the labels of the test set are not those of train and val"
+            f"on the validation images it is {val:.1%}: the network has learnt the classes. "
+            "The labels of the test set are not those of train and val"
         ) + (
             f": {order}"
             if order

@@ -96,7 +96,7 @@ class ScoreSink(PartSink):
         return pd.DataFrame(table)
 
     def facts(self) -> dict[str, Any]:
-        """Who refused, and the seconds since the last part."""
+        """Who rejected, and the seconds since the last part."""
         seconds, self._seconds = self._seconds, {}
         return {"refused": self._refused, "seconds": seconds}
 

@@ -25,7 +25,7 @@ class FeatureBank:
             ``features @ head_weight.T + head_bias == logits``.
         columns: what detectors computed in the extraction pass, ``{column key: [N, ...]}``.
         manifest: n, dtype, weights sha256, transform, dataset identity, versions.
-        derived: what follows from the rows, worked out once; made anew for other rows.
+        derived: what follows from the rows, worked out once; made again for other rows.
     """
 
     features: Tensor

@@ -10,7 +10,7 @@
     <root>/.locks/<key>                    held by the process that leads the pass
 
 A bank and each of its columns appear by one rename, so they are complete or absent. A pass that was
-killed goes on after the shards that it had written.
+killed resumes after the shards that it had written.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _load_head(folder: Path) -> dict[str, Tensor]:
     try:
         return load_file(folder / HEAD)
     except (OSError, SafetensorError) as error:
-        raise UserError(f"feature bank file '{folder / HEAD}' is missing or damaged") from error
+        raise UserError(f"feature cache file '{folder / HEAD}' is missing or damaged") from error
 
 
 def _remove_files(folder: Path) -> None:

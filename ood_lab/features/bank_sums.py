@@ -50,7 +50,7 @@ def sums_bank(
     num_workers: int = 0,
     weights: str | None = None,
 ) -> FeatureBank | None:
-    """A bank for detectors that learn from sums alone: moments, labels and head, without rows.
+    """A bank for detectors that learn only from sums: moments, labels and head, without rows.
 
     Args:
         trainer: its processes share the images out.

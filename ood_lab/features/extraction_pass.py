@@ -84,7 +84,7 @@ def run_extraction(
         dataset: all of them.
         store: of the bank.
         manifest: what the bank is made from.
-        moments: that are gathered, unless the pass goes on with one that was killed.
+        moments: that are gathered, unless the pass resumes one that was killed.
         begun: what that one has left.
 
     Raises:

@@ -26,7 +26,7 @@ FILE = TensorFile(
     "file of moments",
     key="moments",
     format=1,
-    source="a fit of detectors on the bank",
+    source="a fit of detectors on the features",
     remedy="delete it, and it is made again",
 )
 

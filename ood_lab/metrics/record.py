@@ -32,7 +32,7 @@ class Metric:
         point: the value of a pair of sorted samples; None where it follows from other metrics.
         drawn: the values of B resamples of all groups, ``[B, G]``; None = ``point`` of each.
         rule: which interval it has.
-        headline: it stands in the first table of a run.
+        headline: it is in the first table of a run.
         of_levels: it compares cells of a grid, whose sizes differ.
         tested: detectors are tested against each other by it.
         of_detector: a number of a detector: the best of a column is marked.
@@ -156,9 +156,9 @@ AURC = Metric(
     "aurc",
     "AURC",
     "Area under the risk-coverage curve: the mean, over all shares of images that are kept, of "
-    "the share of failures among them, where the highest scores are rejected first; lower is "
-    "better. A failure is a wrong prediction on ID, and every OOD image. E-AURC is how far it "
-    "lies above that of the best order.",
+    "the share of failures among them. The highest scores are rejected first; lower is better. A "
+    "failure is a wrong prediction on ID, or any OOD image. E-AURC is the excess over the best "
+    "order.",
     better="lower",
     of_sets=False,
 )
@@ -173,8 +173,8 @@ AUGRC = Metric(
     of_sets=False,
 )
 _SELECTIVE = (
-    "Selective accuracy (arXiv 1705.08500): share of what is right among the images that are kept "
-    "when those with the highest scores are rejected and 50, 80 or 90% are kept; higher is better."
+    "Selective accuracy (arXiv 1705.08500): accuracy on the 50, 80 or 90% of the images with the "
+    "lowest scores; higher is better."
 )
 ACCURACY_AT_50 = Metric("accuracy_at_coverage_50", "Acc@50%", _SELECTIVE, of_sets=False)
 ACCURACY_AT_80 = Metric("accuracy_at_coverage_80", "Acc@80%", _SELECTIVE, of_sets=False)

@@ -44,14 +44,15 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
     - All OOD sets (two or more) but those of a grid: ``mean_<metric>``, the plain mean, see
       :func:`~ood_lab.metrics.score_evaluation.sets_of_means`; group of OOD sets:
       ``mean_<group>_<metric>``. dataset is None.
-    - All sets in shift order (two or more), or of two or more groups: ``dad`` over ``fpr95``.
+    - Two or more sets, ordered by increasing shift, or of two or more groups: ``dad`` over
+      ``fpr95``.
     - Set with levels: AUROC and FPR95 of every cell (both levels given) and of every level (the
       other level NaN), which is the mean over the level's cells that are not NaN, so that uneven
       cells do not mix one shift into the other; ``correlation_<axis>_<metric>`` and
       ``sensitivity_<axis>_<metric>`` of these means.
     - ``id_accuracy`` when ID rows have labels, with Wilson's interval; detector and dataset are
       None.
-      With csID sets it is that of ID test alone, ``id_accuracy_<set>`` that of each csID set and
+      With csID sets it is only that of ID test, ``id_accuracy_<set>`` that of each csID set and
       ``id_accuracy_full_spectrum`` that of all of them together with ID test.
     - ``aurc, e_aurc, augrc, accuracy_at_coverage_<%>`` of the ID errors (dataset is None) and of
       ID errors together with each OOD set, where the predictions mean something; see
@@ -63,8 +64,8 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
 
     Returns:
         A table of :data:`KIND`; values are shares in [0, 1] except ``dad`` (pairs), correlations,
-        and sensitivities (share per level). ``shift_level`` is 1..n in shift order, or the place of
-        the set's group, else NaN;
+        and sensitivities (share per level). ``shift_level`` is 1..n (n is the largest
+        shift), or the place of the set's group, else NaN;
         ``attrs["fpr95_positive"]`` is that of the evaluation.
     """
     evaluation.draw_all()
@@ -89,7 +90,7 @@ def levels_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
 
 
 def accuracy_of(id_rows: pd.DataFrame, model: str, seed: int) -> pd.DataFrame:
-    """The results table of a model without OOD sets: its ``id_accuracy`` alone.
+    """The results table of a model without OOD sets: only its ``id_accuracy``.
 
     Args:
         id_rows: one row per ID image; empty result without ``label``, ``pred`` or any known label.

@@ -1,4 +1,4 @@
-"""OOD sets with graded shift: their cells, and means over a level."""
+"""OOD sets with levels of shift: their cells, and means over a level."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.determinism_check import check_determinism
+from ood_lab.models.dropout_sample import dropout_sample
 from ood_lab.models.head_check import check_contract
 from ood_lab.models.image_transforms import train_transform
 from ood_lab.models.loading.headless_networks import FITTED
@@ -41,6 +42,7 @@ __all__ = [
     "WrappedBackbone",
     "check_contract",
     "check_determinism",
+    "dropout_sample",
     "epochs_for",
     "hf_backbone",
     "load_weights",

@@ -124,7 +124,7 @@ def _check_shapes(backbone: Backbone, output: Output) -> None:
 
 
 def takes_grey(net: nn.Module, input_size: tuple[int, ...]) -> bool:
-    """True for a network whose first layer takes one channel and which refuses three."""
+    """True for a network whose first layer takes one channel and which rejects three."""
     _, height, width = input_size
     first = next((m for m in net.modules() if isinstance(m, nn.Conv2d | nn.Linear)), None)
     wanted = first.in_channels if isinstance(first, nn.Conv2d) else getattr(first, "in_features", 0)

@@ -1,8 +1,9 @@
-"""Weights from local files: every tensor must find its place, or the load is refused."""
+"""Weights from local files: every tensor must find its place, or the load is rejected."""
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -14,21 +15,24 @@ from ood_lab.common.errors import UserError
 from ood_lab.models.weights_entries import Named, WeightsFile, same_shapes, weights_of
 from ood_lab.models.weights_formats import read_weights
 
+_log = logging.getLogger(__name__)
+
 
 def load_weights(
     module: nn.Module,
     file: str | os.PathLike[str],
     name: str | None = None,
     new_head: str | None = None,
+    headless: bool = False,
 ) -> dict[str, Any]:
     """Loads ``file`` into ``module``, all tensors or none.
 
     Reads ``.safetensors`` files and everything ``torch.load(weights_only=True)`` reads: plain
     state dicts, training checkpoints that hold one (timm, Lightning, ...). Pickled objects beside
-    the weights are left out without being read. The names may begin with any prefix
+    the weights are skipped without being read. The names may begin with any prefix
     (``module.model.``, ``encoder.``, what a LightningModule calls its network), and those of
     ``module`` with ``module. model. _orig_mod. net. backbone.``. Words of wrappers inside names, as
-    torch.compile and FSDP write them, are left out. Averaged (EMA) weights are preferred where a
+    torch.compile and FSDP write them, are skipped. Averaged (EMA) weights are preferred where a
     checkpoint has both; the choice is logged. Tensors outside the network's prefix, such as a loss
     function's, are left alone once the network itself is complete.
 
@@ -37,6 +41,7 @@ def load_weights(
         file: the file, or one of its sets of weights (:class:`WeightsFile`).
         name: what messages call the module; its class name by default.
         new_head: name of a layer that keeps its fresh weights (fine-tuning to other classes).
+        headless: ``module`` has no head: that of the file is dropped, and logged.
 
     Returns:
         The ``data_config`` that the checkpoint was trained with, empty where it does not say.
@@ -52,6 +57,8 @@ def load_weights(
     checkpoint, source = weights_of(file, target)
     if new_head is not None:
         source = {k: v for k, v in source.items() if not k.startswith(f"{new_head}.")}
+    if headless:
+        source = _without_head(source, target, path)
     _check_fit(source, target, f"{path} does not fit {name}")
     _check_finite(source, path)
     module.load_state_dict(source, strict=False)
@@ -103,6 +110,22 @@ def weights_sha256(module: nn.Module) -> str:
         flat = value.detach().cpu().contiguous().reshape(-1)
         digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def _without_head(
+    source: dict[str, Tensor], target: dict[str, Tensor], path: Path
+) -> dict[str, Tensor]:
+    """The weights without the layers that give class scores, where nothing else is left over."""
+    extra = {key: value for key, value in source.items() if key not in target}
+    heads = {key.rpartition(".")[0] for key in extra} - {""}
+    outputs = {len(value) for value in extra.values() if value.ndim}
+    # Two of them in networks that were distilled.
+    if not 0 < len(heads) <= 2 or len(outputs) != 1 or any(k not in source for k in target):
+        return source
+    _log.info(
+        "%s: its head '%s' (%d classes) is dropped", path, "', '".join(sorted(heads)), *outputs
+    )
+    return {key: value for key, value in source.items() if key in target}
 
 
 def _check_fit(source: dict[str, Tensor], target: dict[str, Tensor], problem: str) -> None:

@@ -167,7 +167,7 @@ def _read(path: Path) -> dict[str, Any]:
     except Exception as error:  # a foreign file can break the readers in many ways
         refused = re.search(r"GLOBAL (\S+)", str(error))
         if refused and (content := _without_objects(path)):
-            say(path, f"pickled objects such as {refused[1]} are left out")
+            say(path, f"pickled objects such as {refused[1]} are skipped")
             return content
         if refused:
             raise UserError(
@@ -217,7 +217,7 @@ class _TensorsAlone:
 
 
 def _without_objects(path: Path) -> dict[str, Any] | None:
-    """A checkpoint whose pickled objects are left out; None where no weights are left."""
+    """A checkpoint whose pickled objects are skipped; None where no weights are left."""
     try:
         content = torch.load(
             path, map_location="cpu", weights_only=False, pickle_module=_TensorsAlone

@@ -1,4 +1,4 @@
-"""The verdict: how far each dataset is, which detector detects it, and what to run next.
+"""The verdict: the shift of each dataset, the best detector, and the next command.
 
 It is made of rows of results, and computes none of them.
 """

@@ -21,7 +21,7 @@ from ood_lab.detectors import KNN, MSP, ODIN, MDSEnsemble
 from ood_lab.metrics import auroc
 from ood_lab.run.commandline.resolvers import detector_names
 
-PAGE = Path(__file__).parents[2] / "docs" / "python.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to/python.md"
 
 
 def test_the_examples_of_the_page(tmp_path, monkeypatch):

@@ -199,7 +199,7 @@ def test_a_page_that_fails_is_one_warning(trained, outputs, capsys, monkeypatch)
     (folder,) = run_folders(outputs / "no_page")
     assert len(read(folder))
     said = " ".join(capsys.readouterr().out.split())
-    assert said.count("is left out (UserError: cannot read image 'moved.png')") == 1
+    assert said.count("is skipped (UserError: cannot read image 'moved.png')") == 1
 
 
 def test_a_file_inside_a_run_takes_its_data_over(trained, outputs):
@@ -268,7 +268,7 @@ def test_wrong_input_is_one_line(case, tmp_path, capsys):
 
 def test_the_detector_that_the_docs_add(trained, tmp_path, monkeypatch):
     """Both files as they are shown, byte for byte."""
-    page = (ROOT / "docs" / "your-detector.md").read_text()
+    page = (ROOT / "docs" / "how-to/extend.md").read_text()
     python, yaml = (re.search(rf"```{k}\n(.*?)```", page, re.S)[1] for k in ("python", "yaml"))
     (tmp_path / "nearest.py").write_text(python)
     (tmp_path / "conf" / "detector").mkdir(parents=True)

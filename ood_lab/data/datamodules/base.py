@@ -67,7 +67,7 @@ class OODDataModule(L.LightningDataModule):
         ood_groups: names of OOD sets by the name of their group, as in ``{near: [a, b]}``, from the
             slightest to the largest shift: groups have means of their own, and without a
             ``shift_order`` the DAD counts pairs of sets of different groups. A group that is None
-            is left out.
+            is skipped.
         unresized: names of sets whose images have the network's size already, as ImageNet-C's do:
             they are normalised, but neither resized nor cropped.
         seed: of the order of training images and their augmentation, together with the seed of the
@@ -217,7 +217,7 @@ class OODDataModule(L.LightningDataModule):
         )
         for name, rows in report.broken.items():
             splits[name] = _less(splits[name], rows)
-            self.notes.append(f"unreadable images of {name} left out: {len(rows)}")
+            self.notes.append(f"unreadable images of {name} skipped: {len(rows)}")
         self.notes += self.replacement.apply(
             splits, self.own_backgrounds(), self.seed, self.checking.cache_dir
         )
@@ -293,7 +293,7 @@ class OODDataModule(L.LightningDataModule):
 
     @property
     def labels(self) -> Labels:
-        """Everything that is known of the training images beside the pixels."""
+        """Labels of the training images."""
         return Labels.of(self._whole_train or self.splits["train"])
 
     def load_image(self, split: str, index: int) -> Image.Image:
@@ -305,7 +305,7 @@ class OODDataModule(L.LightningDataModule):
 
         Args:
             eval: PIL image to tensor, the backbone's own.
-            train: used by :meth:`train_dataloader` alone; None = ``eval``.
+            train: used only by :meth:`train_dataloader`; None = ``eval``.
         """
         self.setup()
         for name, data in self.splits.items():

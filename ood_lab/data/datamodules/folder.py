@@ -61,7 +61,7 @@ class FolderDataModule(OODDataModule):
         split_seed: of the split.
         pixel_range: values that become black and white in images of more than 8 bits, see
             :func:`~ood_lab.data.sources.pixel_decoding.range_of`; one pair for all sets.
-        max_megapixels: larger images are read reduced where their format can be, else refused.
+        max_megapixels: larger images are read reduced where their format can be, else rejected.
         options: see :class:`OODDataModule`.
     """
 
@@ -122,7 +122,7 @@ class FolderDataModule(OODDataModule):
         tables = {split: listed.table for split, listed in read.items()}
         self._check_labels(tables, classes)
         if not classes:
-            self._note("ID has no labels: detectors that need classes will refuse")
+            self._note("ID has no labels: detectors that need classes are skipped")
         shifted = {name: self._read(s, classes) for name, s in self.csid_sources.items()}
         others = {**self.ood_sources, **self.val_ood_sources}
         beyond = shifted | {name: self._read(source, []) for name, source in others.items()}
@@ -206,7 +206,7 @@ class FolderDataModule(OODDataModule):
         return source.read(classes, self.remark, self.checking.cache_dir, skip)
 
     def _sources(self, kind: str, given: Mapping[str, Given | None] | None) -> dict[str, Source]:
-        """The sources of sets by name, less those that are left out."""
+        """The sources of sets by name, less those that are skipped."""
         return {
             name: source_of(each, f"data.{kind}.{name}", self.root)
             for name, each in (given or {}).items()

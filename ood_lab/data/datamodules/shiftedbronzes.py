@@ -33,7 +33,7 @@ Tables = dict[str, pd.DataFrame]
 
 
 class BronzesDataModule(OODDataModule):
-    """The layout that ``docs/data.md`` describes (data of arXiv 2412.12683).
+    """The layout of ``conf/data/shiftedbronzes.yaml`` (data of arXiv 2412.12683).
 
     ID are the annotated images below ``colour/``: the class (and ``level_1``) is the period,
     ``level_0`` the era, ``category``, ``shape`` and ``attribute_<characteristic>`` where known.

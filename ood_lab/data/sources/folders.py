@@ -24,14 +24,14 @@ def read_folder(folder: Path, labelled: bool, tell: Tell = to_log) -> pd.DataFra
     """Columns ``path`` (absolute) and ``label`` (name of the sub-folder, or ``NO_LABEL``).
 
     Args:
-        folder: searched to any depth; hidden files and folders are left out, and a folder that
+        folder: searched to any depth; hidden files and folders are skipped, and a folder that
             links lead to again is searched once.
         labelled: the sub-folders must be classes; otherwise anything goes.
-        tell: is told what was passed over: files, empty folders, and images in folders that a
+        tell: receives what was skipped: files, empty folders, and images in folders that a
             system keeps for itself.
 
     Raises:
-        UserError: loose images beside class folders, folders of splits.
+        UserError: loose images next to class folders, folders of splits.
     """
     search = _Search(folder)
     files, loose = {}, search.images(folder, deep=False)

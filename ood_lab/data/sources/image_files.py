@@ -1,4 +1,4 @@
-"""Images that lie in files, or in another store."""
+"""Images that are in files, or in another store."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def load_rgb(
       be an unintended covariate shift.
     - Transparency is composited on white.
     - More than 8 bits are scaled by ``decoding``: 16-bit grey by 255/65535 where nothing else is
-      set (PIL alone would clip it to white).
+      set (PIL would clip it to white).
     - An image beyond the limit of ``decoding`` is read reduced where its format can be.
     - CMYK, palette and grey images are converted by PIL.
 
@@ -82,7 +82,7 @@ def reason(error: BaseException, path: str | os.PathLike[str]) -> str:
 
 
 def is_upright(image: Image.Image) -> bool:
-    """True when the EXIF data of an image leave it as it is stored."""
+    """True when the EXIF data of an image leave its orientation unchanged."""
     return _turn(image) is None
 
 
@@ -229,7 +229,7 @@ def pixel_values(
     decoding: Decoding,
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> pd.DataFrame:
-    """Values of the pixels as the files have them, a row an image; unreadable ones are left out.
+    """Values of the pixels as the files have them, a row an image; unreadable ones are skipped.
 
     Columns ``deep`` (more than 8 bits), ``floats``, ``least``, ``most``, the percentiles ``low``
     and ``high`` of :data:`PERCENTILES`, and ``top``, below which 99.9% are.

@@ -32,12 +32,12 @@ _ONE_LARGE = threading.Lock()
 
 @dataclass(frozen=True)
 class Decoding:
-    """What is asked of every image that is decoded.
+    """Settings for the decoding of every image.
 
     Attributes:
         pixel_range: values that become black and white in images of more than 8 bits; None = the
             whole range of 16 bits.
-        max_megapixels: larger images are read reduced, or refused.
+        max_megapixels: larger images are read reduced, or rejected.
     """
 
     pixel_range: tuple[float, float] | None = None

@@ -1,4 +1,4 @@
-"""Images of other sets under the common corruptions, made when they are asked for."""
+"""Images of other sets under the common corruptions, made when they are read."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class CorruptedImages(ImageDataset):
     """Images of other sets, each under one corruption; no file is written.
 
     The draws of an image follow from ``seed``, its row and the corruption, and not from the process
-    that loads it, so that severities differ in strength alone. The identity covers that of the
+    that loads it, so that severities differ only in strength. The identity covers that of the
     sources, the plan, the seed and the version of the corruptions.
 
     Args:
         name: of the set.
         sources: sets of images; those of classes say in ``category_name`` which an image shows.
-        plan: columns :data:`PLAN`, of which severity 0 leaves an image as it is, and levels of
+        plan: columns :data:`PLAN`, of which severity 0 leaves an image unchanged, and levels of
             shift, which become columns of the table.
         seed: of the draws.
         size: images whose shorter side has more pixels are reduced to so many before they are

@@ -35,8 +35,8 @@ def fit_residual(
 ) -> tuple[dict[str, Tensor], Tensor]:
     """``origin [D]`` = -W^+ b and ``residual [D, D - dim]``, the least explained directions.
 
-    These are the eigenvectors of E[(x - u)(x - u)^T], u the origin, but the top ``dim``. Besides
-    them the mean of :func:`residual_norm` over the bank. Worked out once for all detectors.
+    These are the eigenvectors of E[(x - u)(x - u)^T], u the origin, but the top ``dim``. Also
+    the mean of :func:`residual_norm` over the bank. Worked out once for all detectors.
 
     Raises:
         DetectorRefusal: the features are not finite, or leave no residual.

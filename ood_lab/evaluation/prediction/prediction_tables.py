@@ -93,7 +93,7 @@ def made_by(
     seed: int,
     thresholds_of: str | None = None,
 ) -> str:
-    """What verdicts are made by, in text that is the same whenever it is made anew.
+    """What verdicts are made by, in text that is the same whenever it is made again.
 
     ``fitted_on``: identities of the ID sets by split; None = the detectors were read from files.
     ``thresholds_of``: what thresholds are made of; None = they are given, or made of alpha.

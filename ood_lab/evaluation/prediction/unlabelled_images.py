@@ -74,7 +74,7 @@ class Listed:
         return tuple(remark.text for remark in self.remarks if remark.doubtful)
 
     def unopened(self, decoding: Decoding = DECODING) -> Listing:
-        """The images as they are listed, at equal steps where there are more than the limit."""
+        """The listed images, at equal steps where there are more than the limit."""
         images = Listing(self.images.sources, decoding)
         whole = len(self) == len(images)
         return images if whole else images.taken(even_rows(len(images), len(self)))

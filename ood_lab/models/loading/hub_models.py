@@ -1,4 +1,4 @@
-"""Hugging Face's hub, asked once whether it is there, and the models that lie in its cache."""
+"""Hugging Face's hub, asked once whether it is there, and the models that are in its cache."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def onnx_backbone(
 ) -> WrappedBackbone:
     """Makes a backbone of an ONNX file whose logits are those of one linear layer.
 
-    The file computes the features, PyTorch the last layer, with the weights that lie in the file.
+    The file computes the features, PyTorch the last layer, with the weights that are in the file.
     No gradient reaches the image, and no other layer can be read.
 
     Args:

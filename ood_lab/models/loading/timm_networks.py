@@ -178,7 +178,8 @@ def module_backbone(
     own = getattr(net, "pretrained_cfg", None)
     known = resolve_model_data_config(net) if own else {}
     if weights is not None:
-        known |= load_weights(net, weights, name, head if new_head and not fitted else None)
+        fresh = head if new_head and not fitted else None
+        known |= load_weights(net, weights, name, fresh, headless=bool(fitted))
     known |= _as_saved(data_config)
     overrides = transform_options(**transform)
     open_keys = [k for k in ("input_size", "mean", "std") if k not in known and k not in overrides]
@@ -257,7 +258,7 @@ def create_timm(name: str, pretrained: bool, **kwargs: Any) -> nn.Module:
     """``timm.create_model`` in the memory layout that is fast.
 
     Raises:
-        UserError: unknown name, weights not to be had, or arguments that timm refuses.
+        UserError: unknown name, weights not to be had, or arguments that timm rejects.
     """
     _check_timm_name(name)
     from_hub = pretrained or name.startswith(("hf-hub:", "hf_hub:"))

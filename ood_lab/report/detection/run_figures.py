@@ -47,7 +47,7 @@ def planned_figures(inputs: FigureInputs) -> Iterator[PlannedFigure]:
         yield PlannedFigure(
             "densities",
             "Score densities",
-            "The further a line lies to the right of the grey ID test set, the better.",
+            "The further right of the grey ID test set a line is, the better.",
             partial(densities, inputs),
         )
         star = star_sentence(inputs.view.has_significance).replace("* =", "Orange:")
@@ -115,7 +115,7 @@ def write_figures(
 ) -> list[FigureFile]:
     """Writes every figure the tables allow to ``folder`` as PNG (200 dpi) and SVG.
 
-    One that cannot be drawn is left out with a warning.
+    One that cannot be drawn is skipped with a warning.
 
     Args:
         folder: made if missing.

@@ -92,8 +92,8 @@ def _cell(row: dict[Any, Any] | None) -> Cell:
 def _notes(rows: pd.DataFrame) -> tuple[str, ...]:
     notes = [
         "Bold or *: within noise of the best of the column. All rows with several seeds: Welch's "
-        "t-test over the seeds, 5%, not corrected. Else: a difference within sqrt(a² + b²), a and "
-        "b the half-widths of the two 95% intervals (Wilson). Never: rows behind a worse one."
+        "t-test over the seeds, 5%, not corrected. Else: a difference within sqrt(a² + b²) of "
+        "the two 95% intervals ±a and ±b (Wilson). Never: rows behind a worse one."
     ]
     if (rows["source"] == "derived").any():
         notes.append(f"{_DERIVED}: the parent of the predicted class, not a head of the network.")

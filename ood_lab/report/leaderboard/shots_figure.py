@@ -47,7 +47,7 @@ def _range(counts: pd.Series) -> str:
 
 
 def _places(shots: Sequence[int]) -> dict[int, float]:
-    """Where each number stands: logarithmic, all images (-1) a step behind the last."""
+    """Position of each number: logarithmic, all images (-1) a step behind the last."""
     known = [s for s in shots if s > 0]
     places = {s: math.log2(s) for s in known}
     return places | ({s: math.log2(max(known)) + 1.0 for s in shots if s < 0})

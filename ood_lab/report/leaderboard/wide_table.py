@@ -22,7 +22,7 @@ _KEY = ["run", "detector"]
 
 @lru_cache(maxsize=1)  # the terminal and the files show the same one
 def wide_table(board: Leaderboard) -> Table:
-    """One row per detector of a run, best mean AUROC first; then the sets in shift order."""
+    """One row per detector of a run, best mean AUROC first; then the sets, ordered by shift."""
     return _Layout(board).table()
 
 
@@ -84,7 +84,7 @@ class _Layout:
         halves = [
             (Head(f"{h.text} ±", "ascending"), self._halves(m)) for m, h in self.shown.items()
         ]
-        add(("95% sampling", "median half-width"), *halves)
+        add(("95% sampling", "median ±"), *halves)
         n_id = int(self.board.rows["n_id"].max())
         tested = f"ID test{self.board.mark('test')} n = {n_id:,}"
         caption = f"In %, {tested}. {fpr95_sentence(self.board.fpr95_positive)}."
@@ -125,7 +125,7 @@ class _Layout:
         return Cell(text, value, interval, best=bool(row["best"]))
 
     def _halves(self, metric: str) -> list[Cell]:
-        """Median over the sets of the half-width of the sampling interval."""
+        """Median over the sets of the ± of the sampling interval."""
         found = []
         for run, detector in self.rows[_KEY].to_numpy():
             cells = [self.cells.get((run, detector, metric, s), {}) for s in self.board.sets]
@@ -147,7 +147,7 @@ class _Layout:
         ]
         if halves.notna().any():
             notes.append(
-                "95% sampling: half-width of the bootstrap interval over images (mean over seeds); "
+                "95% sampling: ± of the bootstrap interval over images (mean over seeds); "
                 "it is not a spread over seeds."
             )
         if self.board.shift_order:

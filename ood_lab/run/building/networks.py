@@ -209,7 +209,7 @@ def _advise(cfg: DictConfig, data: OODDataModule) -> None:
         log.info(
             "advice: %s learns from nothing but %s; fine-tuning a pretrained network mostly gets "
             "much further: model=timm model.name=resnet18 model.pretrained=true "
-            "trainer.max_epochs=10 (see docs/models.md)",
+            "trainer.max_epochs=10 (see docs/how-to/use-your-model.md)",
             cfg.model.name,
             counted(n, "photograph"),
         )

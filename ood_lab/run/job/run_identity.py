@@ -73,6 +73,9 @@ LATER: Mapping[str, Any] = {
     "task.option_order": "given",
     "task.read_by": "letter",
     "task.matching": "contained",
+    "probe_first": True,
+    "ensemble": None,
+    "mc_dropout": None,
 }
 
 

@@ -37,7 +37,7 @@ _LEVELLED = 3
 
 @dataclass(frozen=True)
 class Compared:
-    """What there is to compare, by the names under which W&B has it (docs/wandb.md).
+    """What there is to compare, by the names under which W&B has it (docs/how-to/wandb.md).
 
     Attributes:
         groups: the experiments of the runs.

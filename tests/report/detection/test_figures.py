@@ -116,7 +116,7 @@ def test_a_figure_that_fails_is_one_warning(tmp_path, monkeypatch, caplog):
     names = {f.png.stem for f in write_figures(tmp_path, run.results, run.scores)}
     assert names == {"densities", "roc", "confusion"}
     (warning,) = [record.message for record in caplog.records]
-    assert "figure fpr95_bars is left out (ZeroDivisionError: of an axis)" in warning
+    assert "figure fpr95_bars is skipped (ZeroDivisionError: of an axis)" in warning
 
 
 def test_what_cannot_be_drawn_is_left_out(tmp_path):

@@ -68,7 +68,7 @@ def seconds_by_set(tables: Sequence[pd.DataFrame], answers: Answers) -> dict[str
 
     Args:
         tables: of single answers, with ``question_id, split``.
-        answers: by the id of the question. Sets without a known time are left out.
+        answers: by the id of the question. Sets without a known time are skipped.
     """
     known = [table[["question_id", "split"]] for table in tables if len(table)]
     if not known:

@@ -51,7 +51,7 @@ class DetectorFile:
     def fitted_on(self) -> str:
         """The split, and whether its labels are read."""
         split = _shown(self.settings["fit_split"]) if "fit_split" in self.settings else "–"
-        return split + (", labels" if self.kind.labels else "")
+        return split + (", labels" if "labels" in self.kind.reads else "")
 
 
 def detector_files() -> Iterator[DetectorFile]:

@@ -168,6 +168,7 @@ class AdaSCALEA(AdaSCALE):
     """
 
     name = "adascale_a"
+    reads = ("features", "logits", "head", "gradients")
     formula = "as `scale`, at a percentile that falls as the features prove stable"
     source = "2503.08023"
     suspicious = "the energy of features scaled by their stability is small"
@@ -190,6 +191,7 @@ class AdaSCALEL(AdaSCALE):
     """
 
     name = "adascale_l"
+    reads = ("features", "logits", "level", "gradients")
     formula = "as `lts`, at a percentile that falls as the features prove stable"
     source = "2503.08023"
     suspicious = "the energy of logits scaled by the stability of features is small"

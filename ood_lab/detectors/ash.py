@@ -49,7 +49,7 @@ class ASH(NonNegativeDetector):
     """
 
     name = "ash"
-    input_type = "head"
+    reads = ("features", "head")
     formula = "−E of the largest entries, reshaped"
     source = "2209.09858"
     suspicious = "the energy of the largest features is small"

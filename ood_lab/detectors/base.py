@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from typing import Any, Literal, Self, get_args
 
 import torch
 from torch import Tensor
 
+from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
 from ood_lab.detectors.support.compute_device import compute_device, on_device, within_device_memory
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.moments import Moments
+from ood_lab.models.head_kind import OF_NETWORKS, WORDS, Part, missing
 
 FitSplit = Literal["train", "val"]
 #: What a detector looks at: long tables are grouped by it, in this order.
 InputType = Literal["logits", "features", "head", "network"]
+#: What a detector reads that says no more than its input type.
+_READS: dict[InputType, tuple[Part, ...]] = {
+    "logits": ("logits", "level"),
+    "features": ("features",),
+    "head": ("features", "logits", "level", "head"),
+    "network": ("features", "logits", "level", "head", "maps"),
+}
 #: What a detector needs of the network, from the cheapest; ``detector=forward`` chooses all that
 #: need no more. ``again``: besides the forward pass, gradients or (a part of) the network again.
 Needs = Literal["logits", "features", "forward", "again"]
@@ -31,11 +41,13 @@ class Detector(ABC):
 
     Attributes:
         name: the key of its YAML; used in every message.
-        input_type: what it reads: only logits, only features, features and head, or the
-            network during feature extraction; tables group detectors by it.
+        reads: what it cannot do without (:data:`~ood_lab.models.head_kind.Part`): a network that
+            does not give all of it is not scored; ``labels`` are those that ``fit`` reads.
+        input_type: the group of tables that lists it, as ``reads`` says: only the logits, only the
+            features, features and head or logits, or the network during extraction.
+            A class may declare only this.
         formula: the score, and ``source``, its paper, for the table of the docs.
         suspicious: in words, where an image gets a high score.
-        labels: ``fit`` reads the labels.
         moments: parts of the :class:`~ood_lab.features.moments.Moments` that ``fit`` reads
             (:meth:`statistics`): an extraction gathers them as it goes.
         needs_rows: False = in addition ``fit`` reads only labels and head of the bank, and no
@@ -49,16 +61,25 @@ class Detector(ABC):
     """
 
     name: str = "detector"
+    reads: tuple[Part, ...] = ("features",)
     input_type: InputType = "features"
     formula: str = ""
     source: str = ""
     suspicious: str = ""
-    labels: bool = False
     moments: tuple[str, ...] = ()
     needs_rows: bool = True
     cost: str = ""
     fit_split: FitSplit | None = None
     arguments: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Of ``reads`` and ``input_type``, makes the one that a class omits."""
+        super().__init_subclass__(**kwargs)
+        declared = vars(cls).keys() & {"reads", "input_type"}
+        if declared == {"reads"}:
+            cls.input_type = _input_type(cls.reads)
+        elif declared == {"input_type"}:
+            cls.reads = _READS[cls.input_type]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Notes the arguments here, so that no subclass has to."""
@@ -158,6 +179,27 @@ class Detector(ABC):
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """Every hyperparameter as used (after ``fit``, with the values a rule has chosen)."""
+
+
+def _input_type(reads: Collection[Part]) -> InputType:
+    if OF_NETWORKS & set(reads):
+        return "network"
+    if "features" not in reads:
+        return "logits"
+    return "head" if {"logits", "head"} & set(reads) else "features"
+
+
+def unserved(name: str, reads: Collection[Part], gives: Collection[Part], of: str) -> str | None:
+    """Why a detector cannot be scored on a network; None where it can.
+
+    Args:
+        name: of the detector.
+        reads: what it needs; labels are the data's affair.
+        gives: what there is.
+        of: the network, or what stands for it, in words.
+    """
+    lacking = [WORDS[part] for part in missing(reads, gives)]
+    return f"{name} needs {listed(lacking)}, which {of} does not give" if lacking else None
 
 
 def check_memory(detector: Detector, n: int, d: int, c: int, limit_bytes: int) -> None:

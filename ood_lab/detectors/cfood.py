@@ -51,6 +51,7 @@ class CFOOD(Detector):
     """
 
     name = "cfood"
+    reads = ("features",)
     formula = (
         "smallest share κ at which k·n references have x̂ within their ⌊κn⌋-th neighbour; many ties"
     )

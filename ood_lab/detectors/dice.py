@@ -39,7 +39,7 @@ class DICE(Detector):
     name = "dice"
     moments = ("means",)
     needs_rows = False
-    input_type = "head"
+    reads = ("features", "head")
     formula = "−E with the least contributing weights dropped"
     source = "2111.09805"
     suspicious = "the energy of the weights that contribute most is small"

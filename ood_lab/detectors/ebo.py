@@ -25,7 +25,7 @@ class EBO(Detector):
     """
 
     name = "ebo"
-    input_type = "logits"
+    reads = ("logits", "level")
     formula = "−T log Σ exp(z/T)"
     source = "2010.03759"
     suspicious = "all logits together are small"

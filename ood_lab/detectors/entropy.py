@@ -21,7 +21,7 @@ class Entropy(Detector):
     """
 
     name = "entropy"
-    input_type = "logits"
+    reads = ("logits",)
     formula = "−Σ p log p"
     source = "2012.06575"
     suspicious = "the probability is spread over many classes"

@@ -39,7 +39,7 @@ class FDBD(Detector):
     name = "fdbd"
     moments = ("means",)
     needs_rows = False
-    input_type = "head"
+    reads = ("features", "logits", "head")
     formula = "−mean over c ≠ ŷ of (z_ŷ − z_c)/‖w_ŷ − w_c‖, over ‖x − μ‖"
     source = "2312.11536"
     suspicious = "the features are near a decision boundary"

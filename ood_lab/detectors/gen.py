@@ -30,7 +30,7 @@ class GEN(Detector):
     """
 
     name = "gen"
-    input_type = "logits"
+    reads = ("logits",)
     formula = "Σ over the m largest p of (p(1 − p))^γ"
     source = "CVPR 2023"
     suspicious = "the probability is spread over many classes, small ones included"

@@ -27,7 +27,7 @@ class GradUncertainty(Detector):
     """
 
     name = "grad_uncertainty"
-    input_type = "head"
+    reads = ("features", "logits")
     formula = "−‖C p − 1‖² ‖x‖²"
     source = "2008.08030"
     suspicious = "the squared gradient towards a uniform prediction is small"

@@ -31,7 +31,7 @@ class GradNorm(Detector):
     """
 
     name = "gradnorm"
-    input_type = "head"
+    reads = ("features", "logits")
     formula = "−Σ|1 − C p| · ‖x‖₁"
     source = "2110.00218"
     suspicious = "the gradient towards a uniform prediction is small"

@@ -69,11 +69,11 @@ class MDSEnsemble(NetworkDetector):
     """
 
     name = "mds_ensemble"
+    reads = ("maps", "labels")
     formula = "mean over layers of `mds` on the spatial mean of their maps"
     source = "1807.03888"
     suspicious = "the Mahalanobis distances of several layers are large"
     cost = "spatial means; with `noise` a second pass (below)"
-    labels = True
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ class MLS(Detector):
     """
 
     name = "mls"
-    input_type = "logits"
+    reads = ("logits", "level")
     formula = "−max z"
     source = "1911.11132"
     suspicious = "no class has a large logit"

@@ -26,7 +26,7 @@ class MSP(Detector):
     """
 
     name = "msp"
-    input_type = "logits"
+    reads = ("logits",)
     formula = "−max p at T"
     source = "1610.02136"
     suspicious = "no class is probable"

@@ -37,7 +37,7 @@ class NECO(Detector):
     name = "neco"
     moments = ("means", "within")
     needs_rows = False
-    input_type = "head"
+    reads = ("features", "logits", "level")
     formula = "−‖top-dim principal part of t‖/‖t‖ · max z, t the standardised x"
     source = "2310.06823"
     suspicious = "a small part of the features is in the principal directions"

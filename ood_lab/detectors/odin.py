@@ -92,6 +92,7 @@ class ODIN(NetworkDetector):
     """
 
     name = "odin"
+    reads = ("logits", "gradients")
     formula = "−log max softmax(f(x̃)/T), all input elements moved by ε/σ"
     source = "1706.02690"
     suspicious = "a small step of the pixels hardly raises the confidence"

@@ -58,11 +58,10 @@ class OpenMax(Detector):
     """
 
     name = "openmax"
-    input_type = "logits"
+    reads = ("logits", "level", "labels")
     formula = "odds of an unknown class from Weibull tails of distances in z"
     source = "1511.06233"
     suspicious = "the logits are in the tail of their class"
-    labels = True
 
     def __init__(
         self,

@@ -104,6 +104,7 @@ class RankFeatColumn(BankColumn):
             features.append(_rerun(backbone, self.names, rest).float().mean(dim=(2, 3)))
         with torch.autocast(image.device.type, enabled=False):
             head = backbone.head
+            assert head is not None  # it is read
             bias = None if head.bias is None else head.bias.float()
             return F.linear(torch.stack(features, dim=1), head.weight.float(), bias)
 
@@ -184,6 +185,7 @@ class RankFeat(NetworkDetector):
     """
 
     name = "rankfeat"
+    reads = ("features", "head", "maps")
     formula = "energy without the strongest rank-one part of the last maps"
     source = "2209.08590"
     suspicious = "the energy is small without the strongest direction of the feature maps"

@@ -37,7 +37,7 @@ class ReAct(NonNegativeDetector):
     """
 
     name = "react"
-    input_type = "head"
+    reads = ("features", "head")
     formula = "−E(min(x, t))"
     source = "2111.12797"
     suspicious = "the energy is small after clipping of large features"

@@ -9,6 +9,7 @@ from torch import Tensor
 from ood_lab.detectors.base import DetectorRefusal
 from ood_lab.detectors.mds import MDS
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
+from ood_lab.detectors.support.requirements import require_labels
 from ood_lab.features.bank import FeatureBank
 
 
@@ -30,14 +31,14 @@ class RMDS(MDS):
     """
 
     name = "rmds"
+    reads = ("features", "labels")
     formula = "`mds` − (x − μ)ᵀΣ₀⁺(x − μ), Σ₀ of all images"
     source = "2106.09022"
     suspicious = "a class mean is hardly nearer than the mean of all images"
-    labels = True
 
     def check(self, bank: FeatureBank) -> None:
         """Raises :class:`DetectorRefusal` without labels of every class."""
-        super().check(bank)
+        require_labels(self, bank)
         absent = set(range(bank.logits.shape[1])) - set(bank.labels.unique().tolist())
         if absent:
             raise DetectorRefusal(

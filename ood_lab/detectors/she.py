@@ -48,11 +48,10 @@ class SHE(Detector):
     name = "she"
     moments = ("means",)
     needs_rows = False
-    input_type = "head"
+    reads = ("features", "logits", "labels")
     formula = "−xᵀS_ŷ, S_c the mean of correct images"
     source = "ICLR 2023"
     suspicious = "the features are unlike the mean pattern of their class"
-    labels = True
 
     def __init__(
         self,

@@ -54,7 +54,7 @@ def fit_within(detector: Detector, bank: FeatureBank, limit: int) -> Detector:
     """
     if detector.fitted and detector.second_pass_hook is not None:
         return detector  # another fit could differ in the last digit, and so from what was computed
-    classes, width = bank.head_weight.shape
+    classes, width = bank.num_classes, bank.features.shape[1]
     check_memory(detector, len(bank), width, classes, limit)
     with within_device_memory(detector.name):
         return detector.fit(bank) if detector.fit_split else detector

@@ -108,5 +108,5 @@ def ensemble_columns(
 
 
 def of_sets(scores: pd.DataFrame, sets: Sequence[str]) -> pd.DataFrame:
-    """The rows of the sets alone."""
+    """Only the rows of the sets."""
     return scores[scores["dataset"].isin(sets)].reset_index(drop=True)

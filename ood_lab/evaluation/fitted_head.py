@@ -58,6 +58,7 @@ def fit_head(
             "or leave the class out"
         )
     splits = ["train", *(["val"] if validated and "val" in data.splits else [])]
+    assert backbone.head is not None  # it is fitted
     with isolate_rng(), torch.no_grad():
         for parameter in backbone.head.parameters():
             parameter.zero_()
@@ -65,10 +66,8 @@ def fit_head(
         fitted = FITTED[kind](features["train"], labels, len(classes)) if features else None
         fitted = told_by_main(trainer, fitted)
         assert fitted is not None  # the main process has the features
-        for parameter, value in zip(
-            (backbone.head.weight, backbone.head.bias), fitted, strict=True
-        ):
-            parameter.copy_(value)
+        for own, value in zip((backbone.head.weight, backbone.head.bias), fitted, strict=True):
+            own.copy_(value)
     facts: dict[str, Any] = {"kind": kind, "images": len(labels)}
     for split, found in features.items():
         facts[f"{split}_accuracy"] = _accuracy(found, data.splits[split].labels, fitted)

@@ -158,7 +158,8 @@ class _Timer:
         return (self._known[key] + self._loading) / self._trainer.world_size
 
     def _timed(self, columns: Sequence[BankColumn]) -> float:
-        trainer, home = self._trainer, next(self._backbone.parameters()).device
+        trainer, some = self._trainer, next(self._backbone.parameters(), None)
+        home = torch.device("cpu") if some is None else some.device
         device = trainer.strategy.root_device
         extractor = Extractor(self._backbone, columns)
         try:

@@ -16,17 +16,18 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.stage_times import Stages
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.detectors import Detector, DetectorRefusal
+from ood_lab.detectors import Detector, DetectorRefusal, unserved
 from ood_lab.evaluation.prediction.table_parts import PART, PartFiles, files_to_make
 from ood_lab.evaluation.second_pass import SecondPass
 from ood_lab.evaluation.streaming_scores import Scored, ScoreSink, identity_of, read_scored
-from ood_lab.features.bank import FeatureBank, weight_and_bias
+from ood_lab.features.bank import FeatureBank
 from ood_lab.features.bank_store import BankStore
 from ood_lab.features.bank_sums import sums_bank
 from ood_lab.features.cached_extraction import extract, made_from
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.streaming import DatasetParts, pass_through
 from ood_lab.models import Backbone, weights_sha256
+from ood_lab.models.head_kind import Part
 
 log = logging.getLogger(__name__)
 
@@ -67,11 +68,13 @@ def split_by_columns(
     refused: dict[str, str] = {}
     for name, detector in detectors.items():
         try:
-            for column in (detector.extraction_hook, detector.second_pass_hook):
-                if column is not None and column.needs_input_grad and not backbone.differentiable:
-                    raise UserError(
-                        f"{name} needs gradients at the image, which {backbone.name} does not give"
-                    )
+            columns = [detector.extraction_hook, detector.second_pass_hook]
+            needed: list[Part] = [*detector.reads]
+            if any(column is not None and column.needs_input_grad for column in columns):
+                needed.append("gradients")
+            if reason := unserved(name, needed, backbone.gives, backbone.name):
+                raise UserError(reason)
+            for column in columns:
                 if column is not None:
                     column.layers(backbone)
             usable[name] = detector
@@ -266,9 +269,9 @@ class Extraction:
                 )
         if self.trainer.global_rank != 0:
             return None
-        facts = {"manifest": manifest | {"n": len(images)}}
-        head = {"head_weight": weight_and_bias(self.backbone.head)[0]}
-        return read_scored(files, facts | head, images.labels, kept)
+        facts: dict[str, Any] = {"manifest": manifest | {"n": len(images)}}
+        facts["num_classes"] = self.backbone.num_classes
+        return read_scored(files, facts, images.labels, kept)
 
     def _sums(self, split: str, moments: Collection[str]) -> FeatureBank | None:
         with self.stages("extract"):

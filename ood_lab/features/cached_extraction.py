@@ -174,5 +174,5 @@ def _check_size(
             "trainer.limit_predict_batches=1.0 and no fast_dev_run"
         )
     if missing.base:
-        needed = base_bytes(left, backbone.head.in_features, backbone.head.out_features, dtype)
+        needed = base_bytes(left, backbone.num_features, backbone.num_classes, dtype)
         require_space(folder, needed, f"the features of '{dataset.name}'")

@@ -236,9 +236,9 @@ class Extractor(LightningModule):
 
     def _logits(self, logits: Tensor, features: Tensor) -> Tensor:
         """Logits that agree with the stored features where autocast has rounded the head."""
-        if logits.dtype == torch.float32:
-            return logits
         head = self.backbone.head
+        if logits.dtype == torch.float32 or head is None:
+            return logits.float()
         with torch.autocast(features.device.type, enabled=False):
             bias = None if head.bias is None else head.bias.float()
             return F.linear(features, head.weight.float(), bias)

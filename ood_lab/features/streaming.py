@@ -227,7 +227,8 @@ def _block_rows(bank: FeatureBank) -> int:
     """Rows of a block: of as many the moments of a whole bank are added up."""
     tensors = (bank.features, bank.logits, *bank.columns.values())
     each = sum(values[:1].nbytes for values in tensors)
-    return max(1, min(BLOCK_BYTES // (8 * bank.features.shape[1]), MOST_BYTES // max(1, each)))
+    width = max(1, bank.features.shape[1])
+    return max(1, min(BLOCK_BYTES // (8 * width), MOST_BYTES // max(1, each)))
 
 
 def _joined(banks: list[FeatureBank]) -> FeatureBank:

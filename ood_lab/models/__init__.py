@@ -5,6 +5,7 @@ from ood_lab.models.determinism_check import check_determinism
 from ood_lab.models.dropout_sample import dropout_sample
 from ood_lab.models.head_check import check_contract
 from ood_lab.models.image_transforms import train_transform
+from ood_lab.models.loading.exported_file import exported_backbone
 from ood_lab.models.loading.headless_networks import FITTED
 from ood_lab.models.loading.huggingface_networks import hf_backbone
 from ood_lab.models.loading.onnx_file import onnx_backbone, onnx_session, require_onnx
@@ -44,6 +45,7 @@ __all__ = [
     "check_determinism",
     "dropout_sample",
     "epochs_for",
+    "exported_backbone",
     "hf_backbone",
     "load_weights",
     "module_backbone",

@@ -1,4 +1,4 @@
-"""One table over the benchmarks of vision-language models, with detectors."""
+"""One table over the vision-language benchmarks of models, and the results of detectors."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Benchmarks(Task):
             the page also shows the leaderboards of ``task=compare``.
 
     Raises:
-        UserError: no finished run is found, or none has answers of a model.
+        UserError: no finished run is found, or none prompted a vision-language model.
     """
 
     runs: str | Sequence[str]

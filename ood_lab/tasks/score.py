@@ -437,6 +437,7 @@ def _facts(ws: Workspace, test: FeatureBank, accuracy: float | None) -> dict[str
         "seeds": {"training": ws.model_seed, "evaluation": ws.seed},
         "fpr95_positive": ws.metrics["fpr95_positive"],
         "model": model,
+        "head": str(ws.backbone.kind),
         "classes": data.classes,
         "synthetic_ood": plain(ws.synthetic_ood) if ws.synthetic_ood else None,
         "split_off": {name: len(data.splits[name]) for name in data.split_off},

@@ -100,6 +100,7 @@ REQUIRED = {  # what the user has to fill in
     "task/tune_grpo.yaml": ["model=vlm_grpo", "model.prompts.train=FILE"],
     "model/timm.yaml": ["model.name=resnet18"],
     "model/hf.yaml": ["model.path=DIR"],
+    "model/exported.yaml": ["model.path=FILE"],
     "model/onnx.yaml": ["model.path=FILE"],
     "model/torch_hub.yaml": ["model.repo=DIR", "model.name=net"],
     "model/module.yaml": ["model.net._target_=torch.nn.Identity", "model.head=fc"],

@@ -68,5 +68,13 @@ def test_every_command_of_a_detector_is_understood(tmp_path, monkeypatch):
     test_every_command_is_understood(page)
 
 
+def test_every_command_of_the_papers_is_understood(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "site"))
+    page = tmp_path / "papers.md"
+    items = importlib.import_module("reference_tables").paper_items()
+    page.write_text("\n".join(item["command"] for item in items))
+    test_every_command_is_understood(page)
+
+
 def test_there_are_commands():
     assert sum(len(commands(page)) for page in (README, *DOCS, GALLERY)) > 60

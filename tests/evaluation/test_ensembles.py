@@ -100,7 +100,7 @@ def test_an_ensemble_beside_its_networks(runs, outputs, capsys):
     line = (*QUIET, "detector=[msp,knn]", f"paths.outputs={outputs}", "metrics.n_bootstrap=20")
     assert call("eval.py", f"ensemble=[{runs[0]},{runs[1]}]", *line) == 0
     out = capsys.readouterr().out
-    assert out.count("features of 'container': read from bank") == 2
+    assert out.count("features of 'container': read from the cache") == 2
     assert "features of 'test': extracted" not in out
     folder = run_folders(outputs)[-1]
     scores = pd.read_parquet(folder / "scores.parquet")

@@ -161,7 +161,7 @@ def test_eval_of_the_run_repeats_it_from_the_bank(trained, outputs, capsys):
     line = (f"ckpt={trained}", f"paths.outputs={outputs}", "task.report=false", *SMOKE)
     assert call("eval.py", *line) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "read from bank" in out
+    assert "read from the cache" in out
     assert "extracted" not in out
     again = run_folders(outputs)[-1]
     assert again != trained

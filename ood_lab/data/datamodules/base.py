@@ -44,6 +44,7 @@ from ood_lab.data.datamodules.preparation_steps import (
 from ood_lab.data.datamodules.splits import ID_SPLITS
 from ood_lab.data.dataset import UNKNOWN, ImageDataset, Transform
 from ood_lab.data.sources.image_files import FileDataset
+from ood_lab.data.sources.pixel_decoding import CHANNELS
 from ood_lab.data.sources.reading_warnings import ReadingWarning
 from ood_lab.data.transforms.background_replacement import Backgrounds
 from ood_lab.data.transforms.background_settings import Replacement
@@ -218,6 +219,11 @@ class OODDataModule(L.LightningDataModule):
         for name, rows in report.broken.items():
             splits[name] = _less(splits[name], rows)
             self.notes.append(f"unreadable images of {name} skipped: {len(rows)}")
+        if all(found.grey == 1 for found in report.sets if found.name in ID_SPLITS):
+            self.notes.append(
+                "all ID images are grey: corruptions, CLIP and networks of three channels read "
+                "them as RGB with three equal channels"
+            )
         self.notes += self.replacement.apply(
             splits, self.own_backgrounds(), self.seed, self.checking.cache_dir
         )
@@ -310,6 +316,11 @@ class OODDataModule(L.LightningDataModule):
         self.setup()
         for name, data in self.splits.items():
             data.transform = without_resize(eval) if name in self.unresized else eval
+            if len(data) and hasattr(next(iter(getattr(eval, "transforms", ())), None), CHANNELS):
+                try:  # the first image shows whether the set has them
+                    data[0]
+                except UserError as error:
+                    raise UserError(f"images of {name}: {error}") from error
         self._train_view = TrainingView(self.splits["train"], train or eval)
 
     def use_batch(self, keys: Sequence[str] | None) -> None:

@@ -27,7 +27,6 @@ from ood_lab.data.datamodules.splits import ID_SPLITS, default_shares, stratifie
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.sources.image_files import FileDataset, PixelRange, found_decoding
 from ood_lab.data.sources.label_names import align_attributes, encode_names
-from ood_lab.data.sources.reading_warnings import ReadingWarning
 from ood_lab.data.sources.source_settings import Given, Listed, Source, source_of
 from ood_lab.data.transforms.few_shot import ALL
 
@@ -136,9 +135,9 @@ class FolderDataModule(OODDataModule):
             self._note(f"csID sets left out: {sets}; data.full_spectrum=true takes them in")
         paths = tables["train"]["path"].tolist()
         settings = (self.pixel_range, self.max_megapixels, self.checking.cache_dir)
-        decoding, text = found_decoding(paths, stores["train"], *settings)
-        if text:
-            self.remark(ReadingWarning(text, doubtful=self.pixel_range == "auto"))
+        decoding, remarks = found_decoding(paths, stores["train"], *settings)
+        for remark in remarks:
+            self.remark(remark)
         return {
             name: FileDataset(
                 name,

@@ -369,7 +369,7 @@ def _check_no_fractions(labels: pd.Series, source: str) -> None:
     """Rejects measurements as labels: each fraction would become a class of its own."""
     known = labels != NO_LABEL
     numbers = pd.to_numeric(labels[known], errors="coerce")
-    broken = np.flatnonzero(known)[(numbers % 1 != 0).to_numpy()]
+    broken = np.flatnonzero(known)[(np.isfinite(numbers) & (numbers % 1 != 0)).to_numpy()]
     if len(broken) and numbers.notna().all():
         row = int(broken[0])
         raise UserError(

@@ -21,7 +21,7 @@ from ood_lab.common.hints import missing_path, suggestion
 from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.data.sources.folder_names import in_junk
 from ood_lab.data.sources.folders import NO_LABEL
-from ood_lab.data.sources.image_formats import image_extensions
+from ood_lab.data.sources.image_formats import ARRAYS, image_extensions
 from ood_lab.data.sources.image_lists import texts_of
 from ood_lab.data.sources.image_stores import Member, Members, ShardStore
 from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell, to_log
@@ -213,7 +213,7 @@ def _shards(pattern: str) -> list[str]:
 
 
 def _pictures() -> set[str]:
-    return {ending.removeprefix(".") for ending in image_extensions()}
+    return {ending.removeprefix(".") for ending in image_extensions() - set(ARRAYS)}
 
 
 def _index(shard: str) -> Facts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -11,6 +11,7 @@ from PIL import Image
 
 from ood_lab.common.random_streams import stream
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.data.sources.pixel_decoding import CHANNELS
 from ood_lab.data.transforms.corruptions import CORRUPTIONS, VERSION, corrupt
 
 #: What a row of a plan says: which image, and what is done to it.
@@ -69,8 +70,16 @@ class CorruptedImages(ImageDataset):
         if severity == 0:
             return image
         number = list(CORRUPTIONS).index(name)
-        rng = stream(self.seed, "corrupted pixels", source, row, number)
-        return corrupt(_reduced(image, self.size), name, severity, rng)
+
+        def corrupted(part: Image.Image) -> Image.Image:
+            rng = stream(self.seed, "corrupted pixels", source, row, number)
+            return corrupt(_reduced(part, self.size), name, severity, rng)
+
+        made = corrupted(image)
+        if (channels := getattr(image, CHANNELS, None)) is not None:
+            parts = [np.asarray(corrupted(part)) for part in _threes(channels)]
+            setattr(made, CHANNELS, np.concatenate(parts, axis=2)[..., : channels.shape[2]])
+        return made
 
 
 def _described(data: ImageDataset) -> pd.DataFrame:
@@ -82,6 +91,15 @@ def _described(data: ImageDataset) -> pd.DataFrame:
     elif "category_name" in data.table:
         table["category_name"] = data.table["category_name"]
     return table
+
+
+def _threes(channels: np.ndarray) -> Iterator[Image.Image]:
+    """``[H, W, n]`` as RGB pictures; the last channel fills up the last one."""
+    if channels.dtype != np.uint8:
+        channels = (channels * 255).round().astype(np.uint8)
+    full = np.pad(channels, ((0, 0), (0, 0), (0, -channels.shape[2] % 3)), mode="edge")
+    for first in range(0, full.shape[2], 3):
+        yield Image.fromarray(np.ascontiguousarray(full[..., first : first + 3]))
 
 
 def _reduced(image: Image.Image, size: int) -> Image.Image:

@@ -35,6 +35,11 @@ def require_labels(detector: Detector, bank: FeatureBank) -> None:
         raise DetectorRefusal(f"{needs}: all are {int(labels)}, but the head has {classes:,}")
 
 
+def one_class(bank: FeatureBank) -> bool:
+    """Whether features are all there is: no logits, and no label."""
+    return bank.num_classes == 0 and not bool((bank.labels >= 0).any())
+
+
 def require_two_classes(detector: Detector, bank: FeatureBank) -> None:
     """Rejects a head of one class, which leaves nothing to compare (:class:`DetectorRefusal`)."""
     if bank.logits.shape[1] < 2:

@@ -209,7 +209,9 @@ def unknowing(clip: ClipModel, data: OODDataModule, features: Tensor) -> str | N
     if clip.knows or len(data.classes) < 2 or not known.any():
         return None
     with torch.no_grad():
-        named = clip_backbone(clip, data.classes).head(features.float()).argmax(dim=1)
+        head = clip_backbone(clip, data.classes).head
+        assert head is not None
+        named = head(features.float()).argmax(dim=1)
     accuracy = float((named == labels)[known].double().mean())
     chance = Chance.of(labels, len(data.classes))
     if not chance.reached(accuracy):

@@ -63,17 +63,14 @@ def asking_facts(answers: Sequence[Answer], cost_of: CostOf | None = None) -> di
     }
 
 
-def seconds_by_set(tables: Sequence[pd.DataFrame], answers: Answers) -> dict[str, float]:
+def seconds_by_set(asked: pd.DataFrame, answers: Answers) -> dict[str, float]:
     """Seconds of all calls by set of questions; a call for several questions of a set counts once.
 
     Args:
-        tables: of single answers, with ``question_id, split``.
+        asked: ``question_id, split``.
         answers: by the id of the question. Sets without a known time are skipped.
     """
-    known = [table[["question_id", "split"]] for table in tables if len(table)]
-    if not known:
-        return {}
-    asked, found = pd.concat(known), {}
+    found = {}
     for split, ids in asked.groupby("split", sort=False)["question_id"]:
         calls = {answers[each].key: answers[each].latency_s for each in ids if each in answers}
         times = [seconds for seconds in calls.values() if seconds is not None]

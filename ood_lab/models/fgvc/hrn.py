@@ -90,7 +90,7 @@ class HRN(FGVCModule):
     images whose class is known, and is skipped where there are none.
 
     Deviation from the released code: the category is a tree of one level of its own,
-    ``p_c = exp(a_c) / (1 + sum exp(a))``, since it cannot stand above labels that all categories
+    ``p_c = exp(a_c) / (1 + sum exp(a))``, since it cannot be above labels that all categories
     share; the joint probability of both trees is the product of theirs.
 
     Args:

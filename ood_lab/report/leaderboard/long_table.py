@@ -152,8 +152,8 @@ def _rows_of(run: FinishedRun) -> Iterator[dict[str, Any]]:
             for group in view.groups:
                 of_group = row(f"mean_{group}_{metric}", detector, None)
                 yield {**of_group, "metric": metric, "dataset": f"{MEAN} {group}"}
-        if "dad" in present:
-            yield row("dad", detector, None)
+        for metric in sorted(present & {"dad", "dad_of_means", "dad_pooled"}):
+            yield row(metric, detector, None)
 
 
 def once(single: pd.DataFrame, configuration: Sequence[str]) -> pd.DataFrame:

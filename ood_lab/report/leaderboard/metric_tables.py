@@ -1,4 +1,4 @@
-"""All metrics of several vision-language models on the same questions: tables and bars."""
+"""All metrics of several models on the same questions, as papers print them: tables, bars."""
 
 from __future__ import annotations
 

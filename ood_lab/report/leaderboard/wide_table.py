@@ -26,6 +26,15 @@ def wide_table(board: Leaderboard) -> Table:
     return _Layout(board).table()
 
 
+def row_names(board: Leaderboard) -> dict[tuple[str, str], str]:
+    """Run and detector of every row → what tells the row apart."""
+    layout = _Layout(board)
+    columns = [cells for head, cells in layout.names() if head.text != "seeds"]
+    texts = [" ".join(cell.text for cell in row if cell.text) for row in zip(*columns, strict=True)]
+    keys = layout.rows[_KEY].itertuples(index=False, name=None)
+    return dict(zip(keys, texts, strict=True))
+
+
 def _head(metric: str) -> Head:
     record = metric_of(metric)
     return Head(record.title, "ascending" if record.better == "lower" else "descending")
@@ -53,7 +62,7 @@ class _Layout:
         return short_names(named, self.board.runs)
 
     def table(self) -> Table:
-        names = self._names()
+        names = self.names()
         groups, heads, columns = (
             [Group("", "", len(names))],
             [h for h, _ in names],
@@ -91,7 +100,7 @@ class _Layout:
         rows = list(zip(*columns, strict=True))
         return Table(caption, heads, rows, groups, len(names), self._notes(), each="{}, %")
 
-    def _names(self) -> list[tuple[Head, list[Cell]]]:
+    def names(self) -> list[tuple[Head, list[Cell]]]:
         """As many naming columns as it takes to tell the rows apart."""
 
         def column(key: str) -> tuple[Head, list[Cell]]:

@@ -52,7 +52,9 @@ def definitions_of(results: pd.DataFrame) -> list[tuple[str, str]]:
     for record in known_metrics():
         # The headline FPR95 is one of two: both are explained.
         shown = any(
-            metric_of(str(name)) is record or record.name.startswith(f"{name}_") for name in known
+            metric_of(str(name)) is record
+            or record.name in (f"{name}_id_positive", f"{name}_ood_positive")
+            for name in known
         )
         if record.meaning and shown:
             meant.setdefault(record.meaning, []).append(record.title)

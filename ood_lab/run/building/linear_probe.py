@@ -67,7 +67,7 @@ class LinearProbe:
         ends = each < FEW and not (has_length(cfg) or cfg.get("loss"))
         if ends:
             log.info(
-                "%d images a class are few: a linear head is fitted and %s stays as it is; "
+                "%d images per class are few: a linear head is fitted and %s stays frozen; "
                 "trainer.max_epochs=10 fine-tunes it too",
                 each,
                 backbone.name,
@@ -87,7 +87,7 @@ class LinearProbe:
             Facts about the training, for the manifest.
         """
         before = self.facts.get("val_accuracy")
-        facts = {"probe": {**self.facts, "fine_tuned_val_accuracy": accuracy}}
+        facts: dict[str, Any] = {"probe": {**self.facts, "fine_tuned_val_accuracy": accuracy}}
         taken = self.ends
         if before is not None and accuracy is not None:
             log.info("val accuracy: linear probe %.1f%%, fine-tuned %.1f%%", *_of(before, accuracy))
@@ -111,7 +111,9 @@ def _of(*shares: float) -> list[float]:
 
 def _is_fresh(cfg: DictConfig, backbone: Backbone) -> bool:
     """True if the head of a network with pretrained weights has not been trained."""
-    if not checkpoints.begins_with_probe(cfg) or backbone.head.bias is None:
+    head = backbone.head
+    # A head that is the mean of several has no parameters of its own.
+    if not checkpoints.begins_with_probe(cfg) or head is None or len([*head.parameters()]) < 2:
         return False
     if backbone.fitted_head or cfg.model.backbone.get("new_head"):
         return True
@@ -122,4 +124,4 @@ def _is_fresh(cfg: DictConfig, backbone: Backbone) -> bool:
     if path := cfg.model.get("path"):
         file = Path(path) / "config.json"
         known = len(read_json(file).get("id2label") or ()) if file.is_file() else None
-    return bool(known != backbone.head.out_features)
+    return bool(known != head.out_features)

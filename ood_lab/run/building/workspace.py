@@ -334,14 +334,6 @@ class Workspace:
             cfg.ckpt = str(path) if checkpoints.folder(path).exists() else saved.ckpt
         return self._load_backbone(cfg, self.data.classes)
 
-    def task_of(self, run: Path) -> Task:
-        """The task of another run, with its settings.
-
-        Raises:
-            UserError: there is no such run, or its settings are those of another version.
-        """
-        return nodes.build(OmegaConf.create(read_config(run)), "task")
-
     def other_networks(self) -> list[tuple[str | None, Callable[[], Backbone]]]:
         """What loads the other networks of an ensemble: runs by number, or samples by dropout.
 
@@ -356,16 +348,24 @@ class Workspace:
             images = [input_files.training_images(Path(r)) for r in (runs[0], run)]
             if None not in images and images[0][0] != images[1][0]:  # type: ignore[index]
                 raise UserError(
-                    f"ensemble: {run} was trained on other images than {runs[0]}: take runs that "
-                    "differ in their seed or network alone"
+                    f"ensemble: {run} was trained on other images than {runs[0]}: choose runs that "
+                    "differ only in seed or network"
                 )
         n = int(self.cfg.get("mc_dropout") or 0)
         samples = [partial(dropout_sample, self.backbone, i, self.seed) for i in range(n)]
         for sample in samples[:1]:
-            sample()  # refused before any long work
+            sample()  # raises before any long work
         return [(None, sample) for sample in samples] + [
             (str(number), partial(self.backbone_of, run)) for number, run in enumerate(runs[1:], 2)
         ]
+
+    def task_of(self, run: Path) -> Task:
+        """The task of another run, with its settings.
+
+        Raises:
+            UserError: there is no such run, or its settings are those of another version.
+        """
+        return nodes.build(OmegaConf.create(read_config(run)), "task")
 
     @made_of("clip")
     def clip(self) -> ClipModel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import netrc
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import takewhile
@@ -33,6 +34,7 @@ def register_resolvers() -> None:
     """Registers the resolvers, and the sets of detectors as choices (idempotent)."""
     resolvers: dict[str, Callable[..., Any]] = {
         "preset": _preset,
+        "clip_pixels": _clip_pixels,
         "coop_epochs": _coop_epochs,
         "last_part": _last_part,
         "stem": _stem,
@@ -78,6 +80,13 @@ def _preset(openood: Any, paper: Any, *, _root_: DictConfig) -> Any:
     if preset not in PRESETS:
         raise ValueError(f"detector_preset={preset} is unknown, valid: {', '.join(PRESETS)}")
     return openood if preset == PRESETS[0] else paper
+
+
+def _clip_pixels(name: str) -> int:
+    """Side of the images of a CLIP: 64 of ``tiny``, the number at the end of others, else 224."""
+    last = re.search(r"[-_@](\d{2,3})(?=$|[-_]quickgelu)", name)
+    side = int(last[1]) if last else 224
+    return 64 if name == "tiny" else side if side >= 64 else 224
 
 
 def _coop_epochs(shots: int) -> int:

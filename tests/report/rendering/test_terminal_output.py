@@ -206,7 +206,7 @@ def test_a_long_table_is_short_at_first():
 def test_groups_are_not_called_a_shift_order():
     """Sets of one group share a level: there is an order of groups, and none of sets."""
     results = make_run(2, 3).results
-    assert RunView(results).order == "in shift order"
+    assert RunView(results).order == "by increasing shift"
     placed = results["shift_level"].notna()
     results.loc[placed, "shift_level"] = results.loc[placed, "shift_level"].clip(upper=2)
     assert RunView(results).order == "by group"

@@ -75,7 +75,7 @@ def _paper_page() -> str:
     items = paper_items()
     for paper in dict.fromkeys(item["paper"] for item in items):
         rows = [
-            [item["item"], item["what"], f"`{item['command']}`", item["where"]]
+            [item["item"], item["what"], _calls(item["command"]), item["where"]]
             for item in items
             if item["paper"] == paper
         ]
@@ -83,6 +83,10 @@ def _paper_page() -> str:
             f"## {paper}\n\n" + table(["in the paper", "content", "command", "output"], rows)
         )
     return "\n\n".join(parts) + "\n"
+
+
+def _calls(commands: str) -> str:
+    return "<br>".join(f"`{line}`" for line in commands.splitlines())
 
 
 def _metrics() -> str:

@@ -108,7 +108,7 @@ class HRN(FGVCModule):
     def __init__(self, leaf_proportion: float = 1.0, leaf_seed: int = 0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if not 0 <= leaf_proportion <= 1:
-            raise UserError(f"leaf_proportion={leaf_proportion} must are in [0, 1]")
+            raise UserError(f"leaf_proportion={leaf_proportion} must be in [0, 1]")
         self.leaf_proportion = leaf_proportion
         self.leaf_seed = leaf_seed
         self._hidden: Tensor | None = None

@@ -49,7 +49,7 @@ def test_one_leaderboard_of_a_glob(outputs, capsys):
     table = pd.read_csv(made[0].parent / "leaderboard.csv")
     assert set(table.run) == {"one/aaaa", "two/bbbb"}
     assert set(table[table.run == "one/aaaa"].n_seeds) == {2}
-    assert "FPR95 = share of ID rejected" in out
+    assert "FPR95 = share of ID flagged" in out
     assert "left out, as no detector was scored there" in " ".join(out.split())
     status, _ = compare(outputs, f"runs={other}")
     assert status == 1

@@ -3,7 +3,7 @@
 ``--only shift_report field`` makes these only; ``--prefix lvlm_`` names them ``lvlm_...``.
 
 Each run gives the pictures of its task: its page in headless Chromium, its figures as small WebP.
-The commands that make the runs stand under the pictures in ``docs/gallery.md``.
+``gallery.yaml`` has the commands that make the runs.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def save(picture: Image.Image, name: str, widest: int) -> None:
         size = widest, round(picture.height * widest / picture.width)
         picture = picture.resize(size, Image.Resampling.LANCZOS)
     picture = picture.crop((0, 0, picture.width, min(picture.height, TALLEST)))
-    picture.save(PICTURES / f"{name}.webp", quality=72, method=6)
+    picture.save(PICTURES / f"{name}.webp", quality=66, method=6)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Detectors without a command line: arrays or a network in, results out (docs/python.md)."""
+"""Detectors without a command line: arrays or a network in, results out (docs/how-to/python.md)."""
 
 from ood_lab.api.evaluation import EvaluationResult, evaluate
 from ood_lab.api.feature_banks import extract_features, features_from_arrays

@@ -37,7 +37,7 @@ def tensor_of(values: Any, name: str) -> Tensor:
 
 
 def labels_of(labels: Any, n: int, classes: int | None = None) -> Tensor:
-    """``[n] int64``, -1 = unknown or OOD; None stands for -1, alone or in a list.
+    """``[n] int64``, -1 = unknown or OOD; None = -1, by itself or in a list.
 
     Raises:
         UserError: they are not such numbers, or ``classes`` is not above them.

@@ -13,7 +13,7 @@ from ood_lab.common.hints import suggestion
 from ood_lab.detectors import Detector
 from ood_lab.run.building.nodes import build
 from ood_lab.run.commandline.detector_aliases import own_name
-from ood_lab.run.commandline.resolvers import detector_names, register_resolvers
+from ood_lab.run.commandline.resolvers import detector_sets, register_resolvers
 from ood_lab.scripts import conf_files
 
 Chosen = str | Detector | Sequence[str | Detector] | Mapping[str, Detector]
@@ -23,7 +23,7 @@ _SETTING = re.compile(r"detector\.(?P<name>\w+)\.(?P<key>\w+)(?P<value>=(\[[^\]]
 
 
 def in_python(text: str, chosen: Mapping[str, Detector]) -> str:
-    """A message with settings as they are written here: ``KNN(k=5)`` for ``detector.knn.k=5``."""
+    """A message with settings in the syntax of Python: ``KNN(k=5)`` for ``detector.knn.k=5``."""
 
     def written(found: re.Match[str]) -> str:
         name, detector = found["name"], chosen.get(found["name"])
@@ -31,7 +31,7 @@ def in_python(text: str, chosen: Mapping[str, Detector]) -> str:
         value = {"=true": "=True", "=false": "=False", None: "=..."}.get(found["value"])
         return f"detectors={{'{name}': {call}({found['key']}{value or found['value']})}}"
 
-    text = text.replace("leave it out of detector=[...]", "leave it out of detectors=[...]")
+    text = text.replace("remove it from detector=[...]", "remove it from detectors=[...]")
     return _SETTING.sub(written, text)
 
 
@@ -52,7 +52,7 @@ def chosen_detectors(chosen: Chosen, preset: str) -> dict[str, Detector]:
         return dict(chosen)
     if isinstance(chosen, Detector):
         chosen = [chosen]
-    sets = {"default": detector_names(default=True), "all": detector_names()}
+    sets = detector_sets()
     names = sets.get(chosen, [chosen]) if isinstance(chosen, str) else list(chosen)
     register_resolvers()
     built: dict[str, Detector] = {}

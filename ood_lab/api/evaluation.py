@@ -18,11 +18,11 @@ from ood_lab.api.feature_banks import Features, banks_of
 from ood_lab.api.feature_shift import shift_of
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv, write_table
-from ood_lab.detectors import Detector
+from ood_lab.detectors import Detector, unserved
 from ood_lab.evaluation.detector_fitting import cut_at, memory_limit, score_banks
 from ood_lab.evaluation.fit_warnings import doubtful_fits, suspicious
 from ood_lab.evaluation.id_accuracy import Chance, other_order
-from ood_lab.evaluation.verdict_remarks import shift_remarks
+from ood_lab.evaluation.verdict_remarks import kind_remarks, shift_remarks
 from ood_lab.features.bank import FeatureBank
 from ood_lab.metrics import (
     VERDICT,
@@ -32,6 +32,7 @@ from ood_lab.metrics import (
     results_of,
     verdict_of,
 )
+from ood_lab.models.head_kind import OF_NETWORKS
 from ood_lab.report.detection.detection_page import detection_blocks, main_table, write_report
 from ood_lab.report.detection.run_figures import write_figures
 from ood_lab.report.rendering.metric_definitions import fpr95_sentence
@@ -56,13 +57,12 @@ class EvaluationResult:
         scores: one row per image: ``dataset, index, label, pred`` and one column per detector,
             higher = more OOD.
         results: one row per number: ``detector, dataset, metric, value, ci_low, ci_high, n_id,
-            n_ood``
-            and the other columns of ``results.csv``; docs/metrics.md defines every metric.
+            n_ood`` and the other columns of ``results.csv`` (docs/reference/metrics.md).
         best: the detectors that are best, or not significantly worse, by set and metric.
         skipped: why a detector could not work here, by its name.
         detectors: the fitted detectors, by name.
         warnings: what to know before a number is believed; said when it is found, too.
-        verdict: how far each dataset is, and which detector detects it: ``recommended, best,
+        verdict: the shift of each dataset, and which detector detects it: ``recommended, best,
             detects, sentences, shift``. The shift is that of the features, in held-out classes.
     """
 
@@ -121,7 +121,7 @@ class EvaluationResult:
     def report(self, path: Path | str = "report.html") -> Path:
         """Writes the page of a run, one HTML file with all figures inside.
 
-        The figures lie as PNG and SVG in ``<path without .html>_figures`` beside it.
+        The figures are PNG and SVG files in ``<path without .html>_figures``.
         """
         page, positive = Path(path), self.results.attrs["fpr95_positive"]
         figures = write_figures(
@@ -180,8 +180,9 @@ def evaluate(
 ) -> EvaluationResult:
     """Fits the detectors on ID features and scores ID test against every OOD set.
 
-    Features are banks, or arrays: ``x [N, D]``, or ``(x, labels)``. Of arrays alone the head is a
-    linear one that is fitted on ``train``.
+    Features are banks, or arrays: ``x [N, D]``, or ``(x, labels)``. Without banks the head is a
+    linear one that is fitted on ``train``; without labels there is none, and the detectors that
+    read nothing else are scored.
 
     Args:
         train: what most detectors are fitted on.
@@ -190,7 +191,7 @@ def evaluate(
         val: what the others are fitted on; None = a tenth of ``train``, drawn by ``seed``, which
             the detectors of ``train`` then do not see.
         detectors: ``default``, ``all``, names of ``conf/detector``, or detectors of your own by
-            name. Those that need a column that the banks do not have are left out, with the reason.
+            name. Those that need a column that the banks do not have are skipped, with the reason.
         detector_preset: ``openood`` or ``paper``.
         shift_order: OOD sets from the slightest to the largest shift, for DAD.
         groups: OOD sets by group (``{"near": [...], "far": [...]}``), for means and DAD.
@@ -204,9 +205,9 @@ def evaluate(
             works.
     """
     if not ood:
-        raise UserError("there is no OOD set: ood={'name': bank}")
+        raise UserError("there is no OOD set: write `ood={'name': bank}`")
     if not isinstance(ood, Mapping):
-        raise UserError("ood holds the OOD sets by name: ood={'name': bank}")
+        raise UserError("ood holds the OOD sets by name: write `ood={'name': bank}`")
     given = {"test": test, **ood} | ({"val": val} if val is not None else {})
     of_train, sets = banks_of(train, given)
     sets = {"train": of_train, **sets}
@@ -222,7 +223,9 @@ def evaluate(
         in_words = partial(in_python, chosen=usable)
         scores, timing = score_banks(parts, sets, usable, refused, memory_limit(None), in_words)
     evaluation = Evaluation(
-        scores if bool((sets["test"].labels >= 0).any()) else scores.drop(columns="pred"),
+        scores
+        if of_train.num_classes and bool((sets["test"].labels >= 0).any())
+        else scores.drop(columns="pred"),
         list(timing),
         seed=seed,
         shift_order=shift_order,
@@ -240,9 +243,13 @@ def evaluate(
     else:
         rows = verdict_of(evaluation, model, {name: usable[name].cost_rank for name in timing})
     measured = {name: sets[name] for name in ood}
-    shift, how = shift_of(of_train, sets["test"], measured, draws=n_bootstrap, seed=seed)
-    shift = shift.assign(encoder=model)
-    verdict = Verdict(rows, shift, fpr95_positive, remarks=tuple(shift_remarks(how)))
+    remarks = kind_remarks(of_train.kind)
+    shift = pd.DataFrame()
+    if "features" in of_train.gives:
+        shift, how = shift_of(of_train, sets["test"], measured, draws=n_bootstrap, seed=seed)
+        shift = shift.assign(encoder=model)
+        remarks += shift_remarks(how)
+    verdict = Verdict(rows, shift, fpr95_positive, remarks=tuple(remarks))
     refused = {name: in_python(reason, chosen) for name, reason in refused.items()}
     fitted = {name: usable[name] for name in timing}
     return EvaluationResult(scores, results, best, refused, fitted, doubts, verdict)
@@ -252,8 +259,8 @@ def _doubts(
     test: FeatureBank, evaluation: Evaluation, fits: Sequence[str]
 ) -> tuple[bool, list[str]]:
     """Whether the network is no better than chance, and what a run warns of."""
-    known, classes = test.labels >= 0, len(test.head_weight)
-    if bool(known.any()):
+    known, classes = test.labels >= 0, test.num_classes
+    if classes and bool(known.any()):
         accuracy = float((test.predictions == test.labels)[known].double().mean())
         chance = Chance.of(test.labels, classes)
         names = list(map(str, range(classes)))
@@ -278,17 +285,21 @@ def _with_columns(
     for name, detector in detectors.items():
         column = detector.extraction_hook
         needed = list(evaluated)
+        gives = sets["test"].gives | OF_NETWORKS  # a column says by itself that it is missing
+        if reason := unserved(name, detector.reads, gives, f"this bank ({sets['test'].kind})"):
+            refused[name] = reason
+            continue
         if column is not None and column.needed_for_fit and detector.fit_split:
             needed.append(detector.fit_split)
         lacking = [s for s in needed if column is not None and column.key not in sets[s].columns]
         if detector.second_pass_hook is not None:
             refused[name] = (
-                "with these settings the images to be scored go through the network once more "
-                "after the fit: eval.py does that (task=score, task=predict), banks alone cannot"
+                "with these settings it needs a second forward pass after the fit: run eval.py "
+                "(task=score, task=predict); cached features are not enough"
             )
         elif lacking:
             refused[name] = (
-                "it works on the network, inside the extraction pass: make the banks of "
+                "it needs the network during feature extraction: extract the features of "
                 f"{', '.join(lacking)} with extract_features(..., detectors=['{name}'])"
             )
         else:
@@ -303,11 +314,17 @@ def _check_one_head(sets: Mapping[str, FeatureBank]) -> None:
     reference = sets["train"]
     for name, bank in sets.items():
         if not len(bank):
-            raise UserError(f"the bank of {name} is empty")
+            raise UserError(f"the features of {name} are empty")
         if bank.head_weight.shape != reference.head_weight.shape or not torch.allclose(
             bank.head_weight, reference.head_weight
         ):
-            raise UserError(f"the bank of {name} has another head than that of train")
+            raise UserError(f"the features of {name} have another head than those of train")
+        widths = [(each.features.shape[1], each.num_classes) for each in (bank, reference)]
+        if widths[0] != widths[1]:
+            raise UserError(
+                f"the set {name} has {widths[0][0]:,} features and {widths[0][1]:,} classes, "
+                f"train has {widths[1][0]:,} and {widths[1][1]:,}"
+            )
 
 
 def _rows(name: str, bank: FeatureBank) -> pd.DataFrame:

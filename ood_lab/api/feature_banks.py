@@ -16,16 +16,12 @@ from ood_lab.api.detector_settings import Chosen, chosen_detectors, in_python
 from ood_lab.api.image_batches import Images, batches_of
 from ood_lab.common.errors import UserError
 from ood_lab.evaluation.split_features import split_by_columns
-from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank import FeatureBank, weight_and_bias
 from ood_lab.features.lightning_extractor import Extractor, frozen
 from ood_lab.models import FITTED, Backbone, WrappedBackbone, check_contract, check_determinism
-from ood_lab.models.head_check import (
-    evaluating,
-    like_weights,
-    linear_layers_giving_logits,
-    probabilities,
-)
-from ood_lab.models.output import logits_of
+from ood_lab.models.head_check import like_weights
+from ood_lab.models.loading.head_search import reading_of
+from ood_lab.models.output import as_logits, probabilities
 
 log = logging.getLogger(__name__)
 
@@ -33,24 +29,30 @@ Features = FeatureBank | ArrayLike | tuple[ArrayLike, ArrayLike | None]
 
 
 def features_from_arrays(
-    features: ArrayLike,
+    features: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     *,
-    head: Head,
+    head: Head | None = None,
     logits: ArrayLike | None = None,
 ) -> FeatureBank:
-    """A feature bank of what you have extracted yourself.
+    """A feature bank of what you have extracted yourself: features, logits, or both.
 
     Args:
-        features: the input of the last linear layer, ``[N, D]``.
+        features: the input of the last linear layer, or any vector an image, ``[N, D]``.
         labels: ``[N]``, -1 = unknown or OOD; None = all unknown.
-        head: the last linear layer, or its ``(weight [C, D], bias [C] or None)``.
-        logits: ``[N, C]``; None = computed from features and head. Given ones are checked.
+        head: the last linear layer, or its ``(weight [C, D], bias [C] or None)``; None = there is
+            none.
+        logits: ``[N, C]``; None = computed from features and head. With a head, given ones are
+            checked. Of probabilities, the logarithm is taken; one column z stands for [0, z].
 
     Raises:
-        UserError: shapes that do not fit, values that are not finite, or logits that are not those
-            of the head.
+        UserError: neither features nor logits, shapes that do not fit, values that are not finite,
+            or logits that are not those of the head.
     """
+    if head is None:
+        return _without_head(features, labels, logits)
+    if features is None:
+        raise UserError("a head is given without features: give features [N, D] too")
     x = matrix_of(features, "features")
     weight, bias = head_arrays(head)
     if weight.shape[1] != x.shape[1]:
@@ -74,25 +76,54 @@ def features_from_arrays(
     return FeatureBank(x, own, y, torch.arange(len(x)), weight, bias)
 
 
+def _without_head(
+    features: ArrayLike | None, labels: ArrayLike | None, logits: ArrayLike | None
+) -> FeatureBank:
+    given = [
+        matrix_of(values, name)
+        for name, values in (("features", features), ("logits", logits))
+        if values is not None
+    ]
+    if not given:
+        raise UserError("give features [N, D], logits [N, C], or both")
+    if len({len(values) for values in given}) > 1:
+        raise UserError(f"there are {len(given[0]):,} features and {len(given[1]):,} logits")
+    n = len(given[0])
+    x = torch.empty(n, 0) if features is None else given[0]
+    z = torch.empty(n, 0)
+    if logits is not None:
+        kind = probabilities(given[-1])
+        if kind == "softmax":
+            log.warning("logits are probabilities: their logarithms serve as logits")
+        z = as_logits(given[-1], kind)
+    y = labels_of(labels, n, z.shape[1] or None)
+    return FeatureBank(x, z, y, torch.arange(n), *weight_and_bias(None))
+
+
 def banks_of(
     train: Features, others: Mapping[str, Features]
 ) -> tuple[FeatureBank, dict[str, FeatureBank]]:
     """Feature banks of what was given as arrays, too: ``x [N, D]`` or ``(x, labels [N])``.
 
     Their head is that of the banks among them; where there is none, a linear head (ridge
-    regression) that is fitted on ``train``.
+    regression) that is fitted on ``train``, or none where ``train`` has no labels.
 
     Raises:
-        UserError: ``train`` has no labels, or one class; see :func:`features_from_arrays`.
+        UserError: ``train`` has labels of one class; see :func:`features_from_arrays`.
     """
     banks = [of for of in (train, *others.values()) if isinstance(of, FeatureBank)]
+    head: Head | None = None
     if banks:
-        head: Head = (banks[0].head_weight, banks[0].head_bias)
-    else:
+        if banks[0].head_weight.numel():
+            head = banks[0].head_weight, banks[0].head_bias
+        elif banks[0].num_classes and len(banks) < 1 + len(others):
+            raise UserError(
+                "arrays have only features, and the others have logits without a linear head: "
+                "give the features of all sets as features_from_arrays(features, logits=logits)"
+            )
+    elif _pair(train)[1] is not None:
         x, y = _pair(train)
         x = matrix_of(x, "features of train")
-        if y is None:
-            raise UserError("train has no labels: give train=(features, labels)")
         labels = labels_of(y, len(x))
         classes = int(labels.max()) + 1
         if classes < 2 or not bool(torch.bincount(labels.clamp(min=0), minlength=classes).all()):
@@ -125,34 +156,38 @@ def extract_features(
     detectors: Chosen = (),
     std: float | Sequence[float] = 1.0,
     allow_random: bool = False,
+    features: str | None = None,
+    output: str | None = None,
 ) -> FeatureBank:
     """One pass of a network over images: features, logits and labels in a bank.
 
     Args:
-        module: any torch module or LightningModule that maps ``[B, 3, H, W]`` to logits and ends in
-            a linear layer; left as it was, on its own device.
+        module: any torch module or LightningModule that maps ``[B, 3, H, W]`` to logits, features,
+            or both; left as it was, on its own device.
         images: a DataLoader, a dataset, or any iterable of batches or single images: tensors or
             arrays, ``(images, labels)``, or dicts with ``image`` and ``label``; or one tensor
             ``[N, 3, H, W]``. Normalised as the network expects, in any floating-point type.
         labels: of a tensor; None = those of the batches, else unknown.
-        head: name of the last linear layer; None = found.
+        head: name of the last linear layer; None = found, if any; ``none`` = it gives features.
         detectors: those that work inside this pass (``odin``, ``gram``, ...), as in
             :func:`evaluate`: what they need is computed too.
         std: the standard deviation by which images were normalised, so that the steps of ODIN and
             its like are in pixels.
         allow_random: accept a network whose logits depend on chance or on other images.
+        features: entry of its output, or layer, with the features; None = the head's input.
+        output: entry of its output with the logits; None = the only one.
 
     Raises:
-        UserError: there is no image, no linear layer gives the logits, or they do not depend on
-            the image alone.
+        UserError: there is no image, several outputs and no choice, or logits that depend
+            on more than the image.
     """
     module = _network(module)
     batches = batches_of(images, labels)
     first = next(batches, None)
     if first is None:
         raise UserError("there is no image in images")
-    backbone = as_backbone(module, first["image"], head, std, allow_random)
-    classes = len(backbone.head.weight)
+    backbone = as_backbone(module, first["image"], head, std, allow_random, features, output)
+    classes = backbone.num_classes or None
     chosen = chosen_detectors(detectors, "openood") if detectors else {}
     usable, refused = split_by_columns(chosen, backbone)
     if refused:
@@ -189,7 +224,7 @@ def _joined(parts: Sequence[dict[str, Any]], backbone: Backbone) -> FeatureBank:
             tensors.append(node.cpu())
         return torch.cat(tensors)
 
-    weight, bias = head_arrays(backbone.head)
+    weight, bias = weight_and_bias(backbone.head)
     return FeatureBank(
         whole("features"),
         whole("logits"),
@@ -207,6 +242,8 @@ def as_backbone(
     head: str | None,
     std: float | Sequence[float],
     allow_random: bool = False,
+    features: str | None = None,
+    output: str | None = None,
 ) -> Backbone:
     """The module as a backbone, its head found and checked, and that it reads one image at a time.
 
@@ -215,51 +252,35 @@ def as_backbone(
     """
     module = _network(module)
     some = like_weights(module, image[:2])
-    backbone = module if isinstance(module, Backbone) else _wrapped(module, some, head, std)
+    if isinstance(module, Backbone):
+        backbone = module
+    else:
+        chosen = {"head": head, "features": features, "output": output}
+        backbone = _wrapped(module, some, std, chosen)
     check_determinism(backbone, some, allow_random, "allow_random=True")
     return backbone
 
 
 def _wrapped(
-    module: nn.Module, image: Tensor, head: str | None, std: float | Sequence[float]
+    module: nn.Module, image: Tensor, std: float | Sequence[float], chosen: Mapping[str, str | None]
 ) -> Backbone:
-    if head is None:
-        with evaluating(module):
-            output = _output(module, image)
-        found = linear_layers_giving_logits(module, image)
-        if not found:
-            what = probabilities(output) or (
-                "name the last one with head=..., and give a module that returns the logits alone"
-            )
-            raise UserError(f"no linear layer of {type(module).__name__} gives its logits: {what}")
-        head = found[-1]
-    backbone = WrappedBackbone(module, head)
+    """The module as a backbone."""
+    name = type(module).__name__
+    last = image.shape[-1] in (1, 3) and image.shape[1] not in (1, 3)
+    advice = (
+        "channels come first, as images.permute(0, 3, 1, 2) has them"
+        if last
+        else "give them as the network was trained with"
+    )
+    head, features, output = (chosen[key] for key in ("head", "features", "output"))
+    reading = reading_of(module, image, name, head, features, output, advice=advice)
+    backbone = WrappedBackbone(module, reading)
     spread = [float(std)] * 3 if isinstance(std, int | float) else [float(s) for s in std]
     backbone.data_config = {"input_size": tuple(image.shape[1:]), "std": tuple(spread)}
     check_contract(backbone)
+    if told := reading.told:
+        log.warning("%s: %s", name, told)
     return backbone
-
-
-def _output(module: nn.Module, image: Tensor) -> object:
-    """The output for some images.
-
-    Raises:
-        UserError: the network cannot process them.
-    """
-    try:
-        return logits_of(module(image))
-    except Exception as error:  # the network is the user's, and so is whatever it raises
-        last = image.shape[-1] in (1, 3) and image.shape[1] not in (1, 3)
-        advice = (
-            "channels come first, as images.permute(0, 3, 1, 2) has them"
-            if last
-            else "give them as the network was trained with"
-        )
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"{type(module).__name__} cannot process images {list(image.shape)} "
-            f"({type(error).__name__}: {reason}): {advice}"
-        ) from error
 
 
 def _network(module: Any) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Shift of datasets in units of held-out classes, from features alone."""
+"""Shift of datasets in units of held-out classes, from only features."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def shift_of(
     draws: int,
     seed: int,
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """How far datasets are from ID, 1 = a class that is left out of ``train``.
+    """Shift of datasets from ID, 1 = a class held out of ``train``.
 
     The cosine distance to the k-th nearest training image in the features that were given, k = 10
     or as many as there are.

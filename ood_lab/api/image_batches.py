@@ -83,7 +83,7 @@ def _split(item: Any) -> tuple[Any, Any]:
 
 
 def _grouped(pairs: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
-    """Single images ``[3, H, W]`` put together; batches as they are."""
+    """Single images ``[3, H, W]`` put together; batches unchanged."""
     waiting: list[tuple[Any, Any]] = []
     for image, label in pairs:
         single = getattr(image, "ndim", None) == 3
@@ -112,7 +112,7 @@ def _check(images: Any) -> None:
         what = f"of shape {shape}" if shape else f"a {type(images).__name__}"
         raise UserError(
             f"images are {what}: give a tensor [N, 3, H, W], or batches of such "
-            "(one image alone: image[None])"
+            "(a single image: image[None])"
         )
     if not images.is_floating_point():
         raise UserError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,7 @@ class TextHead(Backbone):
     """
 
     text_head = True
+    head: nn.Linear
 
     def __init__(self, clip: ClipModel, classnames: Sequence[str]) -> None:
         super().__init__()
@@ -75,14 +77,36 @@ class ClipBackbone(TextHead):
         return zero_shot_weights(self.clip, self.classnames, self.templates)
 
 
+class ClipFeatures(Backbone):
+    """The normalised image features of a CLIP, and no texts.
+
+    Args:
+        clip: the model.
+    """
+
+    head = None
+
+    def __init__(self, clip: ClipModel) -> None:
+        super().__init__()
+        self.name, self.clip = clip.name, clip
+        self.data_config, self.transform = clip.data_config, clip.preprocess
+        self.transform_overrides = {}
+
+    def forward(self, image: Tensor) -> Output:
+        """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, 0], features [B, d])``."""
+        features = self.clip.encode_image(image)
+        return Output(features.new_zeros(len(features), 0), features)
+
+
 def clip_backbone(
     clip: ClipModel,
     classes: Sequence[str],
     classnames: Sequence[str] | None = None,
     templates: Sequence[str] | None = None,
     num_classes: int | None = None,
-) -> ClipBackbone:
-    """A zero-shot classifier for the classes of the data.
+    head: Literal["none"] | None = None,
+) -> ClipBackbone | ClipFeatures:
+    """A zero-shot classifier for the classes of the data, or its image features only.
 
     Args:
         clip: the model.
@@ -90,10 +114,15 @@ def clip_backbone(
         classnames: words for them in the texts, in the same order; None = the names themselves.
         templates: see :func:`zero_shot_weights`.
         num_classes: expected number of classes, checked.
+        head: ``none`` = image features only.
 
     Raises:
         UserError: as many words as classes are needed.
     """
+    if head is not None:
+        alone = ClipFeatures(clip)
+        check_contract(alone)
+        return alone
     names = list(classes if classnames is None else classnames)
     expected = len(classes) if num_classes is None else num_classes
     if len(names) != expected:

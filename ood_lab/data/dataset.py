@@ -89,7 +89,10 @@ class ImageDataset(Dataset[dict[str, Any]], ABC):
 
     @abstractmethod
     def load_image(self, index: int) -> Image.Image:
-        """Returns row ``index`` as an RGB PIL image."""
+        """Returns row ``index`` as an RGB PIL image.
+
+        With other numbers of channels it has an attribute ``channels [H, W, n]``.
+        """
 
     def load_mask(self, index: int) -> np.ndarray | None:
         """Share of the object in every pixel of row ``index``, ``[H, W]``; None = not known."""

@@ -2,7 +2,7 @@
 
 from ood_lab.detectors.adascale import AdaSCALEA, AdaSCALEL
 from ood_lab.detectors.ash import ASH
-from ood_lab.detectors.base import Detector, DetectorRefusal, check_memory, checked_score
+from ood_lab.detectors.base import Detector, DetectorRefusal, check_memory, checked_score, unserved
 from ood_lab.detectors.cfood import CFOOD
 from ood_lab.detectors.deployment.calibration import DEFAULT_ALPHA, CalibratedDetector, too_few
 from ood_lab.detectors.deployment.detector_files import load_detector, save_detector
@@ -94,4 +94,5 @@ __all__ = [
     "save_detector",
     "save_onnx",
     "too_few",
+    "unserved",
 ]

@@ -168,8 +168,10 @@ class AdaSCALEA(AdaSCALE):
     """
 
     name = "adascale_a"
+    reads = ("features", "logits", "head", "gradients")
     formula = "as `scale`, at a percentile that falls as the features prove stable"
     source = "2503.08023"
+    suspicious = "the energy of features scaled by their stability is small"
     cost = "1 backward, 1 forward for both"
 
     def _energy(self, bank: FeatureBank, kept: Tensor) -> Tensor:
@@ -189,8 +191,10 @@ class AdaSCALEL(AdaSCALE):
     """
 
     name = "adascale_l"
+    reads = ("features", "logits", "level", "gradients")
     formula = "as `lts`, at a percentile that falls as the features prove stable"
     source = "2503.08023"
+    suspicious = "the energy of logits scaled by the stability of features is small"
     cost = "1 backward, 1 forward for both"
 
     def _energy(self, bank: FeatureBank, kept: Tensor) -> Tensor:

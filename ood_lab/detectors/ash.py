@@ -49,9 +49,10 @@ class ASH(NonNegativeDetector):
     """
 
     name = "ash"
-    input_type = "head"
+    reads = ("features", "head")
     formula = "−E of the largest entries, reshaped"
     source = "2209.09858"
+    suspicious = "the energy of the largest features is small"
 
     def __init__(
         self, variant: Literal["b", "s", "p"] = "b", percentile: float = 90, force: bool = False

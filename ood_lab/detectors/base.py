@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from typing import Any, Literal, Self, get_args
 
 import torch
 from torch import Tensor
 
+from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
 from ood_lab.detectors.support.compute_device import compute_device, on_device, within_device_memory
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.moments import Moments
+from ood_lab.models.head_kind import OF_NETWORKS, WORDS, Part, missing
 
 FitSplit = Literal["train", "val"]
 #: What a detector looks at: long tables are grouped by it, in this order.
 InputType = Literal["logits", "features", "head", "network"]
+#: What a detector reads that says no more than its input type.
+_READS: dict[InputType, tuple[Part, ...]] = {
+    "logits": ("logits", "level"),
+    "features": ("features",),
+    "head": ("features", "logits", "level", "head"),
+    "network": ("features", "logits", "level", "head", "maps"),
+}
+#: What a detector needs of the network, from the cheapest; ``detector=forward`` chooses all that
+#: need no more. ``again``: besides the forward pass, gradients or (a part of) the network again.
+Needs = Literal["logits", "features", "forward", "again"]
 
 
 class DetectorRefusal(UserError):
@@ -28,14 +41,17 @@ class Detector(ABC):
 
     Attributes:
         name: the key of its YAML; used in every message.
-        input_type: what it reads: the logits alone, the features alone, features and head, or the
-            network inside the extraction pass; tables group detectors by it.
+        reads: what it cannot do without (:data:`~ood_lab.models.head_kind.Part`): a network that
+            does not give all of it is not scored; ``labels`` are those that ``fit`` reads.
+        input_type: the group of tables that lists it, as ``reads`` says: only the logits, only the
+            features, features and head or logits, or the network during extraction.
+            A class may declare only this.
         formula: the score, and ``source``, its paper, for the table of the docs.
-        labels: ``fit`` reads the labels.
+        suspicious: in words, where an image gets a high score.
         moments: parts of the :class:`~ood_lab.features.moments.Moments` that ``fit`` reads
             (:meth:`statistics`): an extraction gathers them as it goes.
-        needs_rows: False = besides them ``fit`` reads labels and head of the bank, and no row of
-            it.
+        needs_rows: False = in addition ``fit`` reads only labels and head of the bank, and no
+            row of it.
         cost: what it adds to the extraction pass.
         fit_split: split whose bank ``fit`` receives; None = nothing to fit.
         fitted: what ``fit`` learned, as plain tensors on the CPU; ``score`` reads nothing else of
@@ -45,15 +61,25 @@ class Detector(ABC):
     """
 
     name: str = "detector"
+    reads: tuple[Part, ...] = ("features",)
     input_type: InputType = "features"
     formula: str = ""
     source: str = ""
-    labels: bool = False
+    suspicious: str = ""
     moments: tuple[str, ...] = ()
     needs_rows: bool = True
     cost: str = ""
     fit_split: FitSplit | None = None
     arguments: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Of ``reads`` and ``input_type``, makes the one that a class omits."""
+        super().__init_subclass__(**kwargs)
+        declared = vars(cls).keys() & {"reads", "input_type"}
+        if declared == {"reads"}:
+            cls.input_type = _input_type(cls.reads)
+        elif declared == {"input_type"}:
+            cls.reads = _READS[cls.input_type]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Notes the arguments here, so that no subclass has to."""
@@ -84,6 +110,15 @@ class Detector(ABC):
             return 0 if self.input_type == "logits" else 1
         slow = self.extraction_hook is not None and self.extraction_hook.needs_input_grad
         return 3 if slow or self.second_pass_hook is not None else 2
+
+    @property
+    def needs(self) -> Needs:
+        """What it needs of the network, see :data:`Needs`."""
+        if self.second_pass_hook is not None:
+            return "again"
+        if (column := self.extraction_hook) is None:
+            return "logits" if self.input_type == "logits" else "features"
+        return "again" if column.needs_input_grad or column.runs_again else "forward"
 
     @property
     def extraction_hook(self) -> BankColumn | None:
@@ -118,7 +153,7 @@ class Detector(ABC):
     def check_size(self, n: int, c: int) -> None:  # noqa: B027 (most detectors take any number)
         """Raises :class:`DetectorRefusal` when n fit images, for c classes, are too few.
 
-        Known before any image is looked at; ``fit`` refuses them in any case.
+        Known before any image is looked at; ``fit`` rejects them in any case.
         """
 
     def fit_warning(self, bank: FeatureBank) -> str | None:
@@ -131,7 +166,7 @@ class Detector(ABC):
 
     def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
         """The part that needs :meth:`fit_memory`, and a way to need less, in words."""
-        return f"fit on {n:,} x {d:,} features, {c:,} classes", "leave it out of detector=[...]"
+        return f"fit on {n:,} x {d:,} features, {c:,} classes", "remove it from detector=[...]"
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``fitted`` from the bank of ``fit_split``."""
@@ -144,6 +179,27 @@ class Detector(ABC):
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """Every hyperparameter as used (after ``fit``, with the values a rule has chosen)."""
+
+
+def _input_type(reads: Collection[Part]) -> InputType:
+    if OF_NETWORKS & set(reads):
+        return "network"
+    if "features" not in reads:
+        return "logits"
+    return "head" if {"logits", "head"} & set(reads) else "features"
+
+
+def unserved(name: str, reads: Collection[Part], gives: Collection[Part], of: str) -> str | None:
+    """Why a detector cannot be scored on a network; None where it can.
+
+    Args:
+        name: of the detector.
+        reads: what it needs; labels are the data's affair.
+        gives: what there is.
+        of: the network, or what stands for it, in words.
+    """
+    lacking = [WORDS[part] for part in missing(reads, gives)]
+    return f"{name} needs {listed(lacking)}, which {of} does not give" if lacking else None
 
 
 def check_memory(detector: Detector, n: int, d: int, c: int, limit_bytes: int) -> None:

@@ -51,10 +51,12 @@ class CFOOD(Detector):
     """
 
     name = "cfood"
+    reads = ("features",)
     formula = (
         "smallest share κ at which k·n references have x̂ within their ⌊κn⌋-th neighbour; many ties"
     )
     source = "SISAP 2025"
+    suspicious = "many training images have nearer neighbours than this one"
 
     def __init__(
         self,

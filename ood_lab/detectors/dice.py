@@ -39,9 +39,10 @@ class DICE(Detector):
     name = "dice"
     moments = ("means",)
     needs_rows = False
-    input_type = "head"
+    reads = ("features", "head")
     formula = "−E with the least contributing weights dropped"
     source = "2111.09805"
+    suspicious = "the energy of the weights that contribute most is small"
 
     def __init__(
         self, percentile: float | Literal["auto"] = 90, fit_split: FitSplit = "train"

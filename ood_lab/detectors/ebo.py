@@ -25,9 +25,10 @@ class EBO(Detector):
     """
 
     name = "ebo"
-    input_type = "logits"
+    reads = ("logits", "level")
     formula = "−T log Σ exp(z/T)"
     source = "2010.03759"
+    suspicious = "all logits together are small"
 
     def __init__(self, temperature: float = 1.0) -> None:
         super().__init__()

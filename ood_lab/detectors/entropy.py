@@ -21,9 +21,10 @@ class Entropy(Detector):
     """
 
     name = "entropy"
-    input_type = "logits"
+    reads = ("logits",)
     formula = "−Σ p log p"
     source = "2012.06575"
+    suspicious = "the probability is spread over many classes"
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Entropy in nats, ``[N]`` in [0, log C]."""

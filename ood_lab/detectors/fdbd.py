@@ -39,9 +39,10 @@ class FDBD(Detector):
     name = "fdbd"
     moments = ("means",)
     needs_rows = False
-    input_type = "head"
+    reads = ("features", "logits", "head")
     formula = "−mean over c ≠ ŷ of (z_ŷ − z_c)/‖w_ŷ − w_c‖, over ‖x − μ‖"
     source = "2312.11536"
+    suspicious = "the features are near a decision boundary"
 
     def __init__(self, distance_as_normalizer: bool = True, fit_split: FitSplit = "train") -> None:
         super().__init__(fit_split)

@@ -30,9 +30,10 @@ class GEN(Detector):
     """
 
     name = "gen"
-    input_type = "logits"
+    reads = ("logits",)
     formula = "Σ over the m largest p of (p(1 − p))^γ"
     source = "CVPR 2023"
+    suspicious = "the probability is spread over many classes, small ones included"
 
     def __init__(self, gamma: float = 0.1, m: int = 100) -> None:
         super().__init__()

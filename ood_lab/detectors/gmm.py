@@ -16,11 +16,15 @@ from ood_lab.detectors.support.requirements import (
     check_choice,
     check_count,
     check_positive,
+    one_class,
     require_finite,
     require_labels,
     too_few_images,
 )
 from ood_lab.features.bank import FeatureBank
+
+#: Clusters where there are no classes, and images of each at least.
+CLUSTERS, PER_CLUSTER = 10, 50
 
 
 class GMM(Detector):
@@ -31,24 +35,26 @@ class GMM(Detector):
     ``full``: one Gaussian a class of the fit split, with its own covariance and share π (the
     classifier of arXiv 2102.11582, section 4). ``tied``: K clusters found by
     expectation-maximisation with one Σ for all, labels not used, as OpenOOD's; scikit-learn fits
-    them.
+    them. Features without logits and without labels have clusters in either case.
 
-    Own: pytorch-ood's full mixture is the same. OpenOOD leaves out the constant of the tied one,
+    Own: pytorch-ood's full mixture is the same. OpenOOD omits the constant of the tied one,
     which does not rank, and loses in float32 everything beyond a squared distance of 206.
 
     Args:
         covariance: full or tied.
-        clusters: K of the tied mixture; ``auto`` is the number of classes.
+        clusters: K of the tied mixture; ``auto`` is the number of classes; without any, 10, or one
+            for every 50 images if that is less.
         ridge: ε > 0.
         seed: of the clusters' start.
-        fit_split: images, with labels for ``full``.
+        fit_split: images, with labels for ``full`` if the network gives logits.
     """
 
     name = "gmm"
+    reads = ("features", "labels")
     moments = ("means",)
     formula = "−log Σ_k π_k N(x; μ_k, Σ_k + ε)"
     source = "2102.11582"
-    labels = True
+    suspicious = "the features are improbable under a mixture of normal distributions"
 
     def __init__(
         self,
@@ -65,14 +71,14 @@ class GMM(Detector):
 
     def check(self, bank: FeatureBank) -> None:
         """Raises :class:`DetectorRefusal` without the class labels that ``full`` needs."""
-        if self.covariance == "full":
+        if self.covariance == "full" and not one_class(bank):
             require_labels(self, bank)
 
     def check_size(self, n: int, c: int) -> None:
         """Raises :class:`DetectorRefusal` for more clusters than fit images."""
-        if self.covariance == "tied" and self._resolve(c) > n:
+        if self.covariance == "tied" and self._resolve(n, c) > n:
             raise DetectorRefusal(
-                f"GMM: {n:,} {self.fit_split} images cannot make {self._resolve(c):,} clusters: "
+                f"GMM: {n:,} {self.fit_split} images cannot make {self._resolve(n, c):,} clusters: "
                 f"set detector.{self.name}.clusters"
             )
 
@@ -80,19 +86,20 @@ class GMM(Detector):
         """Doubts a fit on fewer images than features."""
         return too_few_images(self, *bank.features.shape)
 
-    def _resolve(self, classes: int) -> int:
-        return classes if self.clusters == "auto" else self.clusters
+    def _resolve(self, n: int, classes: int) -> int:
+        automatic = classes or max(1, min(CLUSTERS, n // PER_CLUSTER))
+        return automatic if self.clusters == "auto" else self.clusters
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Whitening ``[K, D, D]`` and work space; for ``tied`` also what scikit-learn copies."""
-        if self.covariance == "tied":
-            return 8 * (5 * d * d + 3 * n * (d + self._resolve(c))) + 3 * CHUNK_BYTES
+        if self.covariance == "tied" or not c:
+            return 8 * (5 * d * d + 3 * n * (d + self._resolve(n, c))) + 3 * CHUNK_BYTES
         return 8 * (c * d * d + 5 * d * d + 3 * c * d) + 3 * CHUNK_BYTES
 
     def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
         """The memory that the covariances take, and the other kind of covariance."""
         if self.covariance == "tied":
-            return f"fit on {n:,} x {d:,} features", "leave it out of detector=[...]"
+            return f"fit on {n:,} x {d:,} features", "remove it from detector=[...]"
         return f"{c:,} covariances of {d:,} x {d:,}", f"set detector.{self.name}.covariance=tied"
 
     def fit(self, bank: FeatureBank) -> Self:
@@ -102,7 +109,8 @@ class GMM(Detector):
         """
         self.check(bank)
         self.check_size(len(bank), bank.logits.shape[1])
-        parts = self._full(bank) if self.covariance == "full" else self._tied(bank)
+        full = self.covariance == "full" and not one_class(bank)
+        parts = self._full(bank) if full else self._tied(bank)
         shares, means, covariances = parts
         eye = torch.eye(means.shape[1], dtype=torch.float64)
         factors = torch.linalg.cholesky(require_finite(self, covariances) + self.ridge * eye)
@@ -132,7 +140,7 @@ class GMM(Detector):
         from sklearn.mixture import GaussianMixture
 
         mixture = GaussianMixture(
-            self._resolve(bank.logits.shape[1]),
+            self._resolve(*bank.logits.shape),
             covariance_type="tied",
             reg_covar=self.ridge,
             random_state=self.seed,

@@ -20,16 +20,17 @@ class GradUncertainty(Detector):
 
     exact, because the gradient is the outer product of C p − 1 ``[C]`` and x ``[D]``. The paper
     trains a classifier on the norms of all layers; the score and its sign are pytorch-ood's,
-    taken at the last layer. Nothing is fitted; the bias is left out.
+    taken at the last layer. Nothing is fitted; the bias is skipped.
 
     Own: pytorch-ood needs the network and a backward pass per image, whose float32 gradient breaks
     down where a probability is below 1e-12, on most images of a confident network.
     """
 
     name = "grad_uncertainty"
-    input_type = "head"
+    reads = ("features", "logits")
     formula = "−‖C p − 1‖² ‖x‖²"
     source = "2008.08030"
+    suspicious = "the squared gradient towards a uniform prediction is small"
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Negative squared norm, ``[N]``, up to 0."""

@@ -21,7 +21,7 @@ class GradNorm(Detector):
         \quad p = \mathrm{softmax}(z/T)
 
     exact, because the gradient is the outer product of (C p - 1)/T ``[C]`` and x ``[D]``.
-    Nothing is fitted; the bias is left out, as in the paper.
+    Nothing is fitted; the bias is skipped, as in the paper.
 
     Own: pytorch-ood needs the network and a backward pass per image (micro-batches of 32), and by
     default takes the gradient of all parameters, which is another detector.
@@ -31,9 +31,10 @@ class GradNorm(Detector):
     """
 
     name = "gradnorm"
-    input_type = "head"
+    reads = ("features", "logits")
     formula = "−Σ|1 − C p| · ‖x‖₁"
     source = "2110.00218"
+    suspicious = "the gradient towards a uniform prediction is small"
 
     def __init__(self, temperature: float = 1.0) -> None:
         super().__init__()

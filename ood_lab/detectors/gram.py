@@ -52,8 +52,10 @@ class Gram(NetworkDetector):
     """
 
     name = "gram"
+    reads = ("logits", "maps")
     formula = "deviation of feature correlations from the range of the predicted class"
     source = "1912.12510"
+    suspicious = "correlations of feature maps are outside the range of the class"
     cost = "row sums of Gram matrices"
 
     def __init__(

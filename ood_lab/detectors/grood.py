@@ -44,10 +44,12 @@ class GROOD(CappedBankDetector):
     """
 
     name = "grood"
+    reads = ("features", "logits", "labels")
+    input_type = "features"
     moments = ("means",)
     formula = "min_j ‖g(x) − g(x_j)‖², g the gradient at the OOD prototype"
     source = "2312.14427"
-    labels = True
+    suspicious = "its gradient at an OOD prototype is unlike those of training images"
 
     def __init__(
         self, max_bank: int | None = None, seed: int = 0, fit_split: FitSplit = "train"

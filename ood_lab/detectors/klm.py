@@ -34,9 +34,10 @@ class KLM(Detector):
     """
 
     name = "klm"
-    input_type = "logits"
+    reads = ("logits",)
     formula = "min_k KL(p ‖ mean p of the images predicted k)"
     source = "1911.11132"
+    suspicious = "the probabilities resemble those of no class"
 
     def __init__(self, fit_split: FitSplit = "val") -> None:
         super().__init__(fit_split)

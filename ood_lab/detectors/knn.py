@@ -50,8 +50,10 @@ class KNN(Detector):
     """
 
     name = "knn"
+    reads = ("features",)
     formula = "distance of x̂ to its k-th nearest"
     source = "2204.06507"
+    suspicious = "the features are far from the k-th nearest training image"
 
     def __init__(
         self,

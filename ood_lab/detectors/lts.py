@@ -30,9 +30,10 @@ class LTS(Detector):
     """
 
     name = "lts"
-    input_type = "head"
+    reads = ("features", "logits", "level")
     formula = "−log Σ exp(r² z), r of max(x, 0)"
     source = "2409.01175"
+    suspicious = "the energy is small after scaling of the logits"
 
     def __init__(self, percentile: float = 95) -> None:
         super().__init__()

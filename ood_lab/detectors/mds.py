@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows, squared_distances
-from ood_lab.detectors.support.class_moments import whitening
+from ood_lab.detectors.support.class_moments import shrunk, whitening
 from ood_lab.detectors.support.requirements import (
+    one_class,
     require_finite,
     require_labels,
     too_few_images,
     warn_classes,
 )
 from ood_lab.features.bank import FeatureBank
+from ood_lab.features.moments import Moments
 
 
 class MDS(Detector):
@@ -30,20 +33,22 @@ class MDS(Detector):
     exceeds what rounding the features to float32 can make, eps32² E‖x‖², and eigh's error,
     D eps64 λ_max. The others are collinear or dead features and pass no judgement.
     Classes without fit images are skipped and reported; a class with one image has that image
-    as its mean.
+    as its mean. Of features without logits and without labels, all images are one class, and Σ is
+    shrunk as in Ledoit-Wolf (:func:`~ood_lab.detectors.support.class_moments.shrunk`).
 
     Own: pytorch-ood inverts the scatter (not divided by N) in float32 after adding 1e-6 to its
     diagonal: on collinear features distances turn negative, and a feature that is dead on the
-    fit split decides alone when it fires. Ranking is the same where Σ is well conditioned.
+    fit split decides the score when it fires. Ranking is the same where Σ is well conditioned.
 
     Args:
-        fit_split: images, with labels, that μ and Σ are estimated on.
+        fit_split: images, with labels if the network gives logits, that μ and Σ are estimated on.
     """
 
     name = "mds"
+    reads = ("features", "labels")
     formula = "min_c (x − μ_c)ᵀΣ⁺(x − μ_c), Σ within classes"
     source = "1807.03888"
-    labels = True
+    suspicious = "the features are far from every class mean, in units of the covariance"
     moments = ("means", "within")
     needs_rows = False
 
@@ -51,11 +56,19 @@ class MDS(Detector):
         super().__init__(fit_split)
 
     def check(self, bank: FeatureBank) -> None:
-        """Raises :class:`DetectorRefusal` without class labels."""
-        require_labels(self, bank)
+        """Raises :class:`DetectorRefusal` without class labels, where there are logits."""
+        if not one_class(bank):
+            require_labels(self, bank)
+        elif bank.features.is_meta:
+            raise DetectorRefusal(
+                f"{type(self).__name__}: without labels Σ is shrunk, which takes the features "
+                "themselves: set task.keep_features=true"
+            )
 
     def fit_warning(self, bank: FeatureBank) -> str | None:
-        """Doubts a fit on fewer images than features."""
+        """Doubts a fit on fewer images than features, unless Σ is shrunk."""
+        if one_class(bank):
+            return None
         return too_few_images(self, int((bank.labels >= 0).sum()), bank.features.shape[1])
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
@@ -66,6 +79,8 @@ class MDS(Detector):
         """Learns ``center [D]``, ``whiten [D, r]``, ``means [K, r]`` (whitened), ``classes``."""
         self.check(bank)
         moments = self.statistics(bank)
+        if one_class(bank):
+            return self._fit_one(bank, moments)
         classes = moments.labelled.nonzero().flatten()
         absent = sorted(set(range(bank.logits.shape[1])) - set(classes.tolist()))
         warn_classes(self, absent, f"have no {self.fit_split} image and are skipped")
@@ -90,6 +105,21 @@ class MDS(Detector):
         }
         return self
 
+    def _fit_one(self, bank: FeatureBank, moments: Moments) -> Self:
+        """The same of one class; and ``shrinkage`` ρ."""
+        mean = moments.mean()
+        covariance, rho = shrunk(moments.about(mean), bank.features, mean)
+        square = float(covariance.trace() + mean.square().sum())
+        whiten = self._whitening(covariance, square)
+        self.fitted = {
+            "center": mean,
+            "whiten": whiten,
+            "means": whiten.new_zeros(1, whiten.shape[1]),
+            "classes": torch.tensor([0]),
+            "shrinkage": torch.tensor(rho, dtype=torch.float64),
+        }
+        return self
+
     def _whitening(self, covariance: Tensor, square: float) -> Tensor:
         whiten = whitening(require_finite(self, covariance), square)
         if whiten.shape[1] == 0:
@@ -109,7 +139,9 @@ class MDS(Detector):
         return map_rows(distance, bank.features, width=len(means))
 
     def describe(self) -> dict[str, Any]:
-        """Fit split and, after ``fit``, the classes with a mean and the rank r of Σ."""
+        """Fit split; after ``fit``, the classes with a mean, the rank r of Σ, ρ if it is shrunk."""
         means = self.fitted.get("means")
         classes, rank = (None, None) if means is None else means.shape
-        return {"fit_split": self.fit_split, "classes": classes, "rank": rank}
+        rho = self.fitted.get("shrinkage")
+        shrinkage = {} if rho is None else {"shrinkage": float(rho)}
+        return {"fit_split": self.fit_split, "classes": classes, "rank": rank} | shrinkage

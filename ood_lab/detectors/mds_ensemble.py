@@ -56,7 +56,7 @@ class MDSEnsemble(NetworkDetector):
     network a second time after the fit: one forward pass, and for each layer a backward and a
     forward pass. At 0 there is no step and no second pass: s is the mean of d_l(I).
 
-    OpenOOD's setting reads the stem alone, after its activation (``layers=[act1]`` in timm's
+    OpenOOD's setting reads only the stem, after its activation (``layers=[act1]`` in timm's
     ResNets), with ε = 0.0014 and σ = 0.5, which is what its leaderboard shows.
 
     Args:
@@ -69,10 +69,11 @@ class MDSEnsemble(NetworkDetector):
     """
 
     name = "mds_ensemble"
+    reads = ("maps", "labels")
     formula = "mean over layers of `mds` on the spatial mean of their maps"
     source = "1807.03888"
+    suspicious = "the Mahalanobis distances of several layers are large"
     cost = "spatial means; with `noise` a second pass (below)"
-    labels = True
 
     def __init__(
         self,

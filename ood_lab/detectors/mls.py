@@ -22,9 +22,10 @@ class MLS(Detector):
     """
 
     name = "mls"
-    input_type = "logits"
+    reads = ("logits", "level")
     formula = "−max z"
     source = "1911.11132"
+    suspicious = "no class has a large logit"
 
     def score(self, bank: FeatureBank) -> Tensor:
         """-max logit, ``[N]``."""

@@ -26,9 +26,10 @@ class MSP(Detector):
     """
 
     name = "msp"
-    input_type = "logits"
+    reads = ("logits",)
     formula = "−max p at T"
     source = "1610.02136"
+    suspicious = "no class is probable"
 
     def __init__(self, temperature: float = 1.0) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, FitSplit, InputType
+from ood_lab.detectors.base import Detector, FitSplit
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows, row_chunks
 from ood_lab.detectors.support.compute_device import head_on_device, on_device
 from ood_lab.detectors.support.layer_statistics import split_layers
@@ -18,6 +18,7 @@ from ood_lab.detectors.support.requirements import check_count, require_column, 
 from ood_lab.detectors.support.state_histogram import StateHistogram, histograms_of
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.models.head_kind import Part
 
 #: What ``layers`` calls the input of the last layer.
 LAST = "features"
@@ -64,7 +65,7 @@ class NAC(Detector):
         s(x) = -\frac1D \sum_d \min\Big(\frac{n_d[\mathrm{bin}(a_d)]}{O}, 1\Big)
 
     where Wᵀ(p − 1/C) is the gradient at the features of KL(uniform ‖ p), p = softmax(z), and n_d
-    counts the fit images whose state of feature d lies in the same bin. Fitted on as many images
+    counts the fit images whose state of feature d is in the same bin. Fitted on as many images
     of each class (``fit_images`` / C, or all of the smallest class).
 
     With ``layers``, s is the mean over layers. In a layer of maps, x is the sum of a channel over
@@ -92,8 +93,8 @@ class NAC(Detector):
     name = "nac"
     formula = "−mean_d min(n_d[bin of σ(α x_d (Wᵀ(p − 1/C))_d)]/O, 1)"
     source = "2306.02879"
-    labels = True
-    input_type: InputType = "head"
+    reads: tuple[Part, ...] = ("features", "logits", "head", "labels")
+    suspicious = "neurons are in states that training images do not cover"
 
     def __init__(
         self,
@@ -116,6 +117,8 @@ class NAC(Detector):
         self._influence = InfluenceColumn(maps) if maps else None
         if self._influence is not None:
             self.input_type = "network"
+            last: tuple[Part, ...] = ("features", "head") if LAST in self._named else ()
+            self.reads = (*last, "logits", "labels", "maps", "gradients")
 
     @property
     def extraction_hook(self) -> BankColumn | None:

@@ -32,9 +32,10 @@ class NCI(Detector):
     name = "nci"
     moments = ("means",)
     needs_rows = False
-    input_type = "head"
+    reads = ("features", "logits", "head")
     formula = "−w_ŷᵀ(x − μ)/‖x − μ‖ − α‖x‖₁"
     source = "2311.01479"
+    suspicious = "the features are not aligned with the weights of their class"
 
     def __init__(self, alpha: float = 1e-4, fit_split: FitSplit = "train") -> None:
         super().__init__(fit_split)

@@ -26,7 +26,7 @@ class NECO(Detector):
     with mean μ and standard deviation σ of every feature over the fit split (a constant one keeps
     σ = 1) and P ``[D, dim]`` the top principal directions of the standardised features. Labels
     are not used. The paper tunes dim and finds it near C − 1, which ``auto`` takes. The authors'
-    code leaves out the maximum logit for ResNets; see ``max_logit``.
+    code omits the maximum logit for ResNets; see ``max_logit``.
 
     Args:
         dim: dimension of the principal subspace, or ``auto``; D at most.
@@ -37,9 +37,10 @@ class NECO(Detector):
     name = "neco"
     moments = ("means", "within")
     needs_rows = False
-    input_type = "head"
+    reads = ("features", "logits", "level")
     formula = "−‖top-dim principal part of t‖/‖t‖ · max z, t the standardised x"
     source = "2310.06823"
+    suspicious = "a small part of the features is in the principal directions"
 
     def __init__(
         self,

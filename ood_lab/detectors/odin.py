@@ -49,7 +49,7 @@ class ODINColumn(GradientColumn):
     def direction(self, logits: Tensor) -> Tensor:
         """∂/∂z of T·CE(z/T, ŷ), which is softmax(z/T) − onehot(ŷ).
 
-        The factor T leaves the sign alone and keeps half precision away from underflow; images
+        The factor T keeps the sign, and keeps half precision away from underflow; images
         do not mix, as nothing is averaged.
         """
         dz = (logits.double() / self.temperature).softmax(dim=1)
@@ -92,8 +92,10 @@ class ODIN(NetworkDetector):
     """
 
     name = "odin"
+    reads = ("logits", "gradients")
     formula = "−log max softmax(f(x̃)/T), all input elements moved by ε/σ"
     source = "1706.02690"
+    suspicious = "a small step of the pixels hardly raises the confidence"
     cost = "1 backward, 1 forward"
     column_type = ODINColumn
 

@@ -44,7 +44,7 @@ class OpenMax(Detector):
 
     The log odds rank as P(unknown) does and neither overflow nor tie near 1. A class whose tail
     holds fewer than two different distances (as with up to two correct images) has no
-    distribution: its w is 0, its logit stays as it is, and a warning names it. α is at most C.
+    distribution: its w is 0, its logit stays unchanged, and a warning names it. α is at most C.
 
     Own: pytorch-ood computes distances only to classes that some image of the same batch is
     predicted as, so that its scores depend on the batch, and fits on wrongly classified images
@@ -58,10 +58,10 @@ class OpenMax(Detector):
     """
 
     name = "openmax"
-    input_type = "logits"
+    reads = ("logits", "level", "labels")
     formula = "odds of an unknown class from Weibull tails of distances in z"
     source = "1511.06233"
-    labels = True
+    suspicious = "the logits are in the tail of their class"
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class OpenMax(Detector):
         warn_classes(
             self,
             torch.nonzero(~modelled).flatten().tolist(),
-            "have too few correct images to fit: their logits stay as they are",
+            "have too few correct images to fit: their logits stay unchanged",
         )
         start = smallest - self.translate
         shape, log_scale = (torch.zeros(c, dtype=torch.float64) for _ in range(2))

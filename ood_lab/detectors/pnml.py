@@ -31,7 +31,7 @@ class PNML(Detector):
     and p = softmax(W x̂ + b) in [1e-12, 1 − 1e-12]: the head on the unit feature, as in the
     authors' code. Labels are not used.
 
-    Own: pytorch-ood leaves out the constant of h and the part of h outside the span.
+    Own: pytorch-ood omits the constant of h and the part of h outside the span.
 
     Args:
         fit_split: images that H is made of.
@@ -40,9 +40,10 @@ class PNML(Detector):
     name = "pnml"
     moments = ("gram",)
     needs_rows = False
-    input_type = "head"
+    reads = ("features", "head")
     formula = "log Σ_c p_c/(p_c + (1 − p_c)p_c^κ) / log C on x̂"
     source = "2110.09246"
+    suspicious = "as a training image it could have had any label"
 
     def __init__(self, fit_split: FitSplit = "train") -> None:
         super().__init__(fit_split)

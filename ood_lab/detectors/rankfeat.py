@@ -59,7 +59,7 @@ class RankFeatColumn(BankColumn):
 
     def __init__(self, stages: Sequence[str] | None, fusion: bool, squarings: int) -> None:
         self.stages = None if stages is None else list(stages)
-        self.fusion = fusion
+        self.fusion = self.runs_again = fusion
         self.squarings = squarings
         chosen = "+".join(self.stages) if self.stages else "found"
         self.key = f"rankfeat(stages={chosen},fusion={fusion},squarings={squarings})"
@@ -78,7 +78,7 @@ class RankFeatColumn(BankColumn):
         if len(names) < n:
             raise DetectorRefusal(
                 f"RankFeat: needs {n} stage(s), the backbone shows {len(names)}; name them with "
-                "detector.rankfeat.stages=[previous,last] or leave it out"
+                "detector.rankfeat.stages=[previous,last] or remove it from detector=[...]"
             )
         names = names[-n:]
         check_names("RankFeat", backbone, names, list(seen.maps))
@@ -104,6 +104,7 @@ class RankFeatColumn(BankColumn):
             features.append(_rerun(backbone, self.names, rest).float().mean(dim=(2, 3)))
         with torch.autocast(image.device.type, enabled=False):
             head = backbone.head
+            assert head is not None  # it is read
             bias = None if head.bias is None else head.bias.float()
             return F.linear(torch.stack(features, dim=1), head.weight.float(), bias)
 
@@ -138,7 +139,7 @@ def _check_pooling(last: str, seen: Probe) -> None:
     if not _same(pooled, features):
         raise DetectorRefusal(
             f"RankFeat: the features are not the spatial mean of '{last}' [B, C, H, W]; name the "
-            "stages with detector.rankfeat.stages=[previous,last] or leave it out"
+            "stages with detector.rankfeat.stages=[previous,last] or remove it from detector=[...]"
         )
 
 
@@ -151,7 +152,7 @@ def _check_rerun(backbone: Backbone, names: list[str], seen: Probe) -> None:
         again = None
     if again is None or not _same(again, seen.maps[names[1]]):
         raise DetectorRefusal(
-            f"RankFeat: '{names[1]}' cannot be run on the output of '{names[0]}' alone; name the "
+            f"RankFeat: '{names[1]}' cannot be run on only the output of '{names[0]}'; name the "
             "stages with detector.rankfeat.stages=[previous,last], or use the last stage only: "
             "detector.rankfeat.fusion=false"
         )
@@ -172,7 +173,7 @@ class RankFeat(NetworkDetector):
 
     where z_4 changes the last stage's map ``[C, HW]`` and z_3 that of the stage before, after
     which the last stage is run again. The form of z_4 holds where x is the spatial mean of the
-    map, which is checked, as is that the last stage can be run again; else it is refused. The
+    map, which is checked, as is that the last stage can be run again; else it is rejected. The
     singular vectors come from power iteration (2^6 steps): no full SVD. pytorch-ood's version
     has no fusion, needs the network cut in two and one more forward, and takes the full SVD.
 
@@ -184,8 +185,10 @@ class RankFeat(NetworkDetector):
     """
 
     name = "rankfeat"
+    reads = ("features", "head", "maps")
     formula = "energy without the strongest rank-one part of the last maps"
     source = "2209.08590"
+    suspicious = "the energy is small without the strongest direction of the feature maps"
     cost = "power iteration"
 
     def __init__(

@@ -37,9 +37,10 @@ class ReAct(NonNegativeDetector):
     """
 
     name = "react"
-    input_type = "head"
+    reads = ("features", "head")
     formula = "−E(min(x, t))"
     source = "2111.12797"
+    suspicious = "the energy is small after clipping of large features"
 
     def __init__(
         self, percentile: float = 90, fit_split: FitSplit = "val", force: bool = False

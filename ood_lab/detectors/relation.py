@@ -39,9 +39,10 @@ class Relation(CappedBankDetector):
     """
 
     name = "relation"
-    input_type = "head"
+    reads = ("features", "logits")
     formula = "−Σ_j [k_j > θ] k_j^t, k_j = max(0, x̂ᵀx̂_j) pᵀp_j"
     source = "2301.12321"
+    suspicious = "it is related to few training images"
 
     def __init__(
         self,

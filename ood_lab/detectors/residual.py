@@ -18,7 +18,8 @@ class Residual(Detector):
 
     .. math:: s(x) = \|R^\top (x - u)\|_2, \qquad u = -W^+ b
 
-    with R ``[D, D - dim]`` as in :class:`~ood_lab.detectors.ViM`, whose rule for ``dim`` holds
+    Without a linear head u is the mean, and the principal subspace that of the covariance. R is,
+    ``[D, D - dim]``, as in :class:`~ood_lab.detectors.ViM`, whose rule for ``dim`` holds
     here too. Labels are not used. OpenOOD estimates R on validation images, and a dim of D or
     more gives every image a score of 0 there.
 
@@ -29,9 +30,11 @@ class Residual(Detector):
 
     name = "residual"
     moments = ("means", "within")
+    reads = ("features",)
     input_type = "head"
     formula = "‖Rᵀ(x − u)‖, u = −W⁺b"
     source = "2203.10807"
+    suspicious = "a large part of the features is outside the subspace of training images"
 
     def __init__(self, dim: int | Literal["auto"] = "auto", fit_split: FitSplit = "train") -> None:
         super().__init__(fit_split)

@@ -9,6 +9,7 @@ from torch import Tensor
 from ood_lab.detectors.base import DetectorRefusal
 from ood_lab.detectors.mds import MDS
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
+from ood_lab.detectors.support.requirements import require_labels
 from ood_lab.features.bank import FeatureBank
 
 
@@ -23,20 +24,21 @@ class RMDS(MDS):
     varies in pass no judgement in either term.
 
     Own: pytorch-ood's formula is the same; it adds 1e-6 to both diagonals and inverts them. A
-    class without fit images is refused here: OpenOOD's mean of it is NaN.
+    class without fit images is rejected here: OpenOOD's mean of it is NaN.
 
     Args:
         fit_split: images, with labels, that the moments are estimated on.
     """
 
     name = "rmds"
+    reads = ("features", "labels")
     formula = "`mds` − (x − μ)ᵀΣ₀⁺(x − μ), Σ₀ of all images"
     source = "2106.09022"
-    labels = True
+    suspicious = "a class mean is hardly nearer than the mean of all images"
 
     def check(self, bank: FeatureBank) -> None:
         """Raises :class:`DetectorRefusal` without labels of every class."""
-        super().check(bank)
+        require_labels(self, bank)
         absent = set(range(bank.logits.shape[1])) - set(bank.labels.unique().tolist())
         if absent:
             raise DetectorRefusal(

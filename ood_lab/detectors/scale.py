@@ -32,9 +32,10 @@ class SCALE(NonNegativeDetector):
     """
 
     name = "scale"
-    input_type = "head"
+    reads = ("features", "head")
     formula = "−E(x eʳ), r = Σx/Σ of the largest entries"
     source = "2310.00227"
+    suspicious = "the energy is small after scaling by how concentrated the features are"
 
     def __init__(self, percentile: float = 85, force: bool = False) -> None:
         super().__init__()

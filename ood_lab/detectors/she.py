@@ -36,7 +36,7 @@ class SHE(Detector):
 
     with one pattern per class from the fit images whose prediction ŷ is right. ``cosine`` is the
     cosine in place of the inner product, ``euclidean`` the distance ‖x − S_ŷ‖. A class without a
-    correct image is refused: it has no pattern, though an image may be predicted as it.
+    correct image is rejected: it has no pattern, though an image may be predicted as it.
 
     Own: pytorch-ood's formula is the same in float32, over all rows at once.
 
@@ -48,10 +48,10 @@ class SHE(Detector):
     name = "she"
     moments = ("means",)
     needs_rows = False
-    input_type = "head"
+    reads = ("features", "logits", "labels")
     formula = "−xᵀS_ŷ, S_c the mean of correct images"
     source = "ICLR 2023"
-    labels = True
+    suspicious = "the features are unlike the mean pattern of their class"
 
     def __init__(
         self,

@@ -48,10 +48,10 @@ class TempScaling(Detector):
     """
 
     name = "temp_scaling"
-    input_type = "logits"
+    reads = ("logits", "labels")
     formula = "log((1 − max p)/max p) at the T of the smallest negative log-likelihood"
     source = "1706.04599"
-    labels = True
+    suspicious = "no class is probable after calibration of the network"
 
     def __init__(self, fit_split: FitSplit = "val") -> None:
         super().__init__(fit_split)

@@ -37,9 +37,10 @@ class ViM(Detector):
 
     name = "vim"
     moments = ("means", "within")
-    input_type = "head"
+    reads = ("features", "logits", "level", "head")
     formula = "α‖Rᵀ(x − u)‖ − log Σ exp z, u = −W⁺b"
     source = "2203.10807"
+    suspicious = "a large part of the features is outside the subspace of training images"
 
     def __init__(self, dim: int | Literal["auto"] = "auto", fit_split: FitSplit = "train") -> None:
         super().__init__(fit_split)

@@ -31,7 +31,7 @@ class VRA(NonNegativeDetector):
     with α and β percentiles of the fit split. VRA has γ = a = 0, VRA+ (which amplifies) γ > 0,
     VRA++ γ = 0 and a > 0. In the paper α and β belong to each feature and are learned on training
     images. OpenOOD takes one percentile of all entries of the validation images and raises what
-    lies below α to α instead of setting it to 0 (``below=clip``).
+    is below α to α instead of setting it to 0 (``below=clip``).
 
     Own: pytorch-ood's class clips too, and takes the maps before pooling.
 
@@ -48,9 +48,10 @@ class VRA(NonNegativeDetector):
     """
 
     name = "vra"
-    input_type = "head"
+    reads = ("features", "head")
     formula = "−E(v), v = 0 below α, x + γ between, β above"
     source = "2302.11716"
+    suspicious = "the energy is small after clipping of small and large features"
 
     def __init__(
         self,

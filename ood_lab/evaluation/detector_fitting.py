@@ -1,6 +1,6 @@
 """Fitting and scoring detectors on the banks.
 
-The memory is checked first, and a detector that refuses leaves the others alone.
+The memory is checked first, and a detector that fails does not stop the others.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def memory_limit(gigabytes: float | None) -> int:
 
 
 def fit_within(detector: Detector, bank: FeatureBank, limit: int) -> Detector:
-    """Fits the detector, or returns it as it is where nothing is, or it was for a second pass.
+    """Fits the detector, or returns it unchanged where it needs no fit, or has one.
 
     ``bank`` is that of its ``fit_split``, or any where nothing is fitted.
 
@@ -54,7 +54,7 @@ def fit_within(detector: Detector, bank: FeatureBank, limit: int) -> Detector:
     """
     if detector.fitted and detector.second_pass_hook is not None:
         return detector  # another fit could differ in the last digit, and so from what was computed
-    classes, width = bank.head_weight.shape
+    classes, width = bank.num_classes, bank.features.shape[1]
     check_memory(detector, len(bank), width, classes, limit)
     with within_device_memory(detector.name):
         return detector.fit(bank) if detector.fit_split else detector
@@ -68,8 +68,8 @@ def each_that_works(
 ) -> dict[str, _Result]:
     """``work`` of every detector, given its name and it.
 
-    Those that refuse are skipped with a warning, in the words that ``in_words`` makes of it, and go
-    to ``refused`` with the reason.
+    Those that cannot be fitted are skipped with a warning, which ``in_words`` words, and go to
+    ``refused`` with the reason.
 
     Raises:
         UserError: none works.
@@ -109,7 +109,7 @@ def score_banks(
     limit: int,
     in_words: Callable[[str], str] = str,
 ) -> tuple[pd.DataFrame, dict[str, dict[str, float]]]:
-    """Fits every detector within ``limit`` bytes and scores; those that refuse go to ``refused``.
+    """Fits every detector within ``limit`` bytes and scores; those that cannot go to ``refused``.
 
     ``parts`` are the evaluated sets, ID test first: one row per image, to which every detector adds
     its column. ``banks`` are of these sets, and of those that detectors are fitted on.

@@ -96,7 +96,7 @@ class Tuning:
 
     @property
     def splits(self) -> list[str]:
-        """Sets whose features the selection reads, besides those that detectors are fitted on."""
+        """Sets whose features the selection reads, except those that detectors are fitted on."""
         return [] if self.mode == "none" else ["val", *self.sets]
 
     def evaluated(
@@ -142,7 +142,7 @@ class Tuning:
                 raise UserError(f"tuning.grids.{name}: {suggestion(name, detectors)}")
             if detectors[name].extraction_hook is not None:
                 raise UserError(
-                    f"tuning.grids.{name}: {name} works inside the extraction pass and cannot be "
+                    f"tuning.grids.{name}: {name} works during feature extraction and cannot be "
                     f"tuned on extracted features: set detector.{name} by hand and leave its grid "
                     f"out with ~tuning.grids.{name}"
                 )
@@ -169,7 +169,7 @@ class Tuning:
     ) -> Selection:
         """Tries every grid on the banks of the fit splits, ``val`` and the tuning sets.
 
-        Grids of others than these detectors, which work on this backbone, are left alone. A fit may
+        Grids of others than these detectors, which work on this backbone, are ignored. A fit may
         take ``limit`` bytes; the seed is that of the halves of ``val`` and the synthetic outliers.
         """
         if self.mode == "none":

@@ -9,6 +9,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from lightning import Trainer
+from lightning.pytorch.utilities.seed import isolate_rng
+from numpy.typing import ArrayLike
+from torch import Tensor
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.datamodules.base import OODDataModule
@@ -20,11 +23,23 @@ log = logging.getLogger(__name__)
 
 
 def fit_head(
-    backbone: Backbone, trainer: Trainer, data: OODDataModule, root: Path
+    backbone: Backbone,
+    trainer: Trainer,
+    data: OODDataModule,
+    root: Path,
+    validated: bool = False,
 ) -> dict[str, Any]:
-    """Gives a backbone with ``fitted_head`` its head; all processes must call it.
+    """Fits the head of a backbone, ``fitted_head`` or linear; all processes must call it.
 
     Features of ID train are extracted, or read from the bank; the logits of that bank mean nothing.
+    The head is zero meanwhile, so that all seeds share that bank, and no random number is drawn.
+
+    Args:
+        backbone: gets the head.
+        trainer: of the passes.
+        data: set up.
+        root: folder of all banks.
+        validated: measure the accuracy on ID val too, ``val_accuracy`` (a fraction).
 
     Returns:
         ``kind``, ``images`` and ``train_accuracy`` (a fraction), for the manifest.
@@ -33,7 +48,7 @@ def fit_head(
         UserError: ID train has no labels, or a class without images.
     """
     data.require_labels()
-    kind, classes = str(backbone.fitted_head), data.classes
+    kind, classes = backbone.fitted_head or "linear", data.classes
     labels = torch.as_tensor(data.splits["train"].labels)
     counts = torch.bincount(labels, minlength=len(classes))
     if not bool(counts.all()):
@@ -42,26 +57,34 @@ def fit_head(
             f"model.head={kind} is fitted on ID train, which has no image of '{empty}': add some, "
             "or leave the class out"
         )
-    features = Extraction(data, backbone, trainer, root).features(["train"])
-    fitted = FITTED[kind](features["train"], labels, len(classes)) if features else None
-    fitted = told_by_main(trainer, fitted)
-    assert fitted is not None  # the main process has the features
-    with torch.no_grad():
-        for parameter, value in zip(
-            (backbone.head.weight, backbone.head.bias), fitted, strict=True
-        ):
-            parameter.copy_(value)
+    splits = ["train", *(["val"] if validated and "val" in data.splits else [])]
+    assert backbone.head is not None  # it is fitted
+    with isolate_rng(), torch.no_grad():
+        for parameter in backbone.head.parameters():
+            parameter.zero_()
+        features = Extraction(data, backbone, trainer, root).features(splits)
+        fitted = FITTED[kind](features["train"], labels, len(classes)) if features else None
+        fitted = told_by_main(trainer, fitted)
+        assert fitted is not None  # the main process has the features
+        for own, value in zip((backbone.head.weight, backbone.head.bias), fitted, strict=True):
+            own.copy_(value)
     facts: dict[str, Any] = {"kind": kind, "images": len(labels)}
+    for split, found in features.items():
+        facts[f"{split}_accuracy"] = _accuracy(found, data.splits[split].labels, fitted)
     if features:
-        weight, bias = (value.float() for value in fitted)
-        right = F.linear(features["train"].float(), weight, bias).argmax(dim=1) == labels
-        facts["train_accuracy"] = float(right.double().mean())
         log.info(
-            "%s has no head: a %s head was fitted on the %s images of ID train, of which it gets "
-            "%.1f%% right",
-            backbone.name,
+            "%s: a %s head was fitted on the %s images of ID train, of which it gets %.1f%% "
+            "right%s",
+            backbone.name if validated else f"{backbone.name} has no head",
             kind.replace("_", " "),
             f"{len(labels):,}",
             100 * facts["train_accuracy"],
+            f"; val accuracy {facts['val_accuracy']:.1%}" if "val_accuracy" in facts else "",
         )
     return facts
+
+
+def _accuracy(features: Tensor, labels: ArrayLike, head: tuple[Tensor, Tensor]) -> float:
+    weight, bias = (value.float() for value in head)
+    right = F.linear(features.float(), weight, bias).argmax(dim=1) == torch.as_tensor(labels)
+    return float(right.double().mean())

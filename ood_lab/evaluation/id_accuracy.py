@@ -58,15 +58,17 @@ def check_id_accuracy(
 ) -> float | None:
     """Top-1 accuracy of the ID test bank as a fraction; None where it is not defined.
 
-    It is not defined without labels, or when the head has other classes than the data (a
-    pretrained head on one's own classes): logits are then used as they are. ``expected`` is what
+    It is not defined without labels or logits, or when the head has other classes than the data (a
+    pretrained head on one's own classes): logits are then used unchanged. ``expected`` is what
     the weights are known to reach, in percent; ``by_shape`` says that they were matched by shape.
 
     Raises:
         UserError: the accuracy is more than 2 points below ``expected``, or that of weights matched
             by shape is no better than chance.
     """
-    heads, accuracy = len(bank.head_weight), _accuracy(bank)
+    heads, accuracy = bank.num_classes, _accuracy(bank)
+    if not heads:
+        return None
     if accuracy is None:
         log.warning("the ID test set has no labels: ID accuracy cannot be checked")
         return None
@@ -96,7 +98,7 @@ def held_out_accuracy(bank: FeatureBank, classes: Sequence[str]) -> tuple[float,
 
     See :func:`check_id_accuracy`.
     """
-    accuracy = _accuracy(bank) if len(bank.head_weight) == len(classes) else None
+    accuracy = _accuracy(bank) if bank.num_classes == len(classes) else None
     return None if accuracy is None else (accuracy, int((bank.labels >= 0).sum()))
 
 
@@ -216,8 +218,8 @@ def accuracy_warnings(
     order = other_order(bank, names)
     if val is not None and not Chance.of(val_labels, len(names)).reached(val):
         advice = (
-            f"on the validation images it is {val:.1%}, so the network has learnt the classes, and "
-            "the labels of the test set are not those of train and val"
+            f"on the validation images it is {val:.1%}: the network has learnt the classes. "
+            "The labels of the test set are not those of train and val"
         ) + (
             f": {order}"
             if order

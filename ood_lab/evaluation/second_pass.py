@@ -47,7 +47,7 @@ class SecondPass:
     ) -> SecondPass:
         """Fits the detectors that declare a second pass, unless they are, on all processes alike.
 
-        One that cannot be fitted is left as it is: whoever fits the others says why. ``fit_bank``,
+        One that cannot be fitted is left unchanged: whoever fits the others says why. ``fit_bank``,
         what a detector is fitted on, is called on the main process only; a fit may take ``limit``
         bytes.
         """
@@ -80,7 +80,7 @@ class SecondPass:
         banks: dict[str, FeatureBank],
         sources: Mapping[str, Callable[..., FeatureBank | None]],
     ) -> None:
-        """Gives the banks what the pass adds; without detectors, leaves them as they are.
+        """Gives the banks what the pass adds; without detectors, leaves them unchanged.
 
         ``sources`` extract ``columns`` of the images of these banks, by name, on all processes; on
         all but the main one there is no bank.

@@ -16,22 +16,24 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.stage_times import Stages
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.detectors import Detector, DetectorRefusal
+from ood_lab.detectors import Detector, DetectorRefusal, unserved
 from ood_lab.evaluation.prediction.table_parts import PART, PartFiles, files_to_make
 from ood_lab.evaluation.second_pass import SecondPass
 from ood_lab.evaluation.streaming_scores import Scored, ScoreSink, identity_of, read_scored
-from ood_lab.features.bank import FeatureBank, weight_and_bias
+from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank_store import BankStore
 from ood_lab.features.bank_sums import sums_bank
 from ood_lab.features.cached_extraction import extract, made_from
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.streaming import DatasetParts, pass_through
 from ood_lab.models import Backbone, weights_sha256
+from ood_lab.models.head_kind import Part
 
 log = logging.getLogger(__name__)
 
 
 def require_ood(data: OODDataModule) -> None:
-    """Raises :class:`UserError` where there is ID data alone."""
+    """Raises :class:`UserError` where there is only ID data."""
     if not data.ood_names:
         raise UserError(
             "there is no OOD set: add one with data.ood.NAME=DIR, or make one of ID test: "
@@ -66,11 +68,13 @@ def split_by_columns(
     refused: dict[str, str] = {}
     for name, detector in detectors.items():
         try:
-            for column in (detector.extraction_hook, detector.second_pass_hook):
-                if column is not None and column.needs_input_grad and not backbone.differentiable:
-                    raise UserError(
-                        f"{name} needs gradients at the image, which {backbone.name} does not give"
-                    )
+            columns = [detector.extraction_hook, detector.second_pass_hook]
+            needed: list[Part] = [*detector.reads]
+            if any(column is not None and column.needs_input_grad for column in columns):
+                needed.append("gradients")
+            if reason := unserved(name, needed, backbone.gives, backbone.name):
+                raise UserError(reason)
+            for column in columns:
                 if column is not None:
                     column.layers(backbone)
             usable[name] = detector
@@ -82,7 +86,7 @@ def split_by_columns(
 def check_sizes(detectors: Mapping[str, Detector], data: OODDataModule, classes: int) -> None:
     """Warns of detectors that the sets they are fitted on are too small for.
 
-    ``classes`` are those of the head, as far as they are known.
+    ``classes`` are those of the head, where they are known.
 
     Raises:
         UserError: that is all of them.
@@ -115,6 +119,23 @@ def moments_for(detectors: Mapping[str, Detector], split: str) -> set[str]:
     return {part for d in detectors.values() if d.fit_split == split for part in d.moments}
 
 
+def _columns(
+    detectors: Mapping[str, Detector],
+    ood_sets: Sequence[str],
+    selection: Sequence[str],
+    of_test: Sequence[BankColumn],
+) -> dict[str, list[BankColumn]]:
+    """What is computed in the pass over each split, see :meth:`Extraction.banks`."""
+    fitted_on = {d.fit_split for d in detectors.values()}
+    found = {}
+    for split in dict.fromkeys(["train", "val", "test", *ood_sets, *selection]):
+        evaluated = split == "test" or split in ood_sets
+        if evaluated or split in fitted_on or split in selection:
+            columns = columns_for(detectors, split, evaluated)
+            found[split] = columns + list(of_test if split == "test" else ())
+    return found
+
+
 @dataclass(frozen=True)
 class Extraction:
     """The passes of one network over the sets of a DataModule; banks hold what they computed.
@@ -124,7 +145,7 @@ class Extraction:
         backbone: the network.
         trainer: of the passes; on its other ranks, which do their share of them, all is empty.
         root: folder of all feature banks.
-        stages: how long it takes is told here, as stage ``extract``.
+        stages: records its duration, as stage ``extract``.
     """
 
     data: OODDataModule
@@ -146,17 +167,26 @@ class Extraction:
         """One bank per split: those some detector is fitted on, ID test, OOD sets, ``selection``.
 
         Detectors that work in the pass do so on the evaluated sets, not on those of ``selection``;
-        ``of_test`` is computed on ID test besides.
+        ``of_test`` is computed also on ID test.
         """
-        fitted_on = {d.fit_split for d in detectors.values()}
-        banks = {}
-        for split in dict.fromkeys(["train", "val", "test", *ood_sets, *selection]):
-            evaluated = split == "test" or split in ood_sets
-            if evaluated or split in fitted_on or split in selection:
-                columns = columns_for(detectors, split, evaluated)
-                columns += of_test if split == "test" else ()
-                banks[split] = self._bank(split, columns, moments_for(detectors, split))
+        banks = {
+            split: self._bank(split, columns, moments_for(detectors, split))
+            for split, columns in _columns(detectors, ood_sets, selection, of_test).items()
+        }
         return {split: bank for split, bank in banks.items() if bank is not None}
+
+    def images_left(
+        self, detectors: Mapping[str, Detector], *sets: Any
+    ) -> dict[str, tuple[int, list[BankColumn]]]:
+        """Images of each split that have to pass for :meth:`banks`, and the columns it lacks."""
+        left = {}
+        for split, columns in _columns(detectors, *sets).items():
+            images = self.data.predict_dataset(split)
+            key = made_from(self.trainer, self.backbone, images, weights=self._weights)["key"]
+            missing = BankStore(self.root, key).missing([column.key for column in columns])
+            if missing:
+                left[split] = len(images), [c for c in columns if c.key in missing.columns]
+        return left
 
     def second_pass(
         self,
@@ -208,7 +238,7 @@ class Extraction:
     ) -> Scored | None:
         """Scores a set by fitted detectors while it passes, and keeps nothing else but ``kept``.
 
-        Parts that lie in ``folder`` from an earlier attempt are not made again.
+        Parts that are in ``folder`` from an earlier attempt are not made again.
         """
         images = self.data.predict_dataset(split)
         manifest = made_from(self.trainer, self.backbone, images, weights=self._weights)
@@ -239,9 +269,9 @@ class Extraction:
                 )
         if self.trainer.global_rank != 0:
             return None
-        facts = {"manifest": manifest | {"n": len(images)}}
-        head = {"head_weight": weight_and_bias(self.backbone.head)[0]}
-        return read_scored(files, facts | head, images.labels, kept)
+        facts: dict[str, Any] = {"manifest": manifest | {"n": len(images)}}
+        facts["num_classes"] = self.backbone.num_classes
+        return read_scored(files, facts, images.labels, kept)
 
     def _sums(self, split: str, moments: Collection[str]) -> FeatureBank | None:
         with self.stages("extract"):

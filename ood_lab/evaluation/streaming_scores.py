@@ -33,7 +33,7 @@ class Scored:
     Attributes:
         index: ``[N] int64``, ``labels`` and ``predictions`` too; see
             :class:`~ood_lab.features.bank.FeatureBank`.
-        head_weight: of the network.
+        num_classes: of the network.
         manifest: of the bank that it would be.
         scores: by detector, ``[N] float64``.
         refused: detectors that could not score some of the images, and why.
@@ -44,7 +44,7 @@ class Scored:
     index: Tensor
     labels: Tensor
     predictions: Tensor
-    head_weight: Tensor
+    num_classes: int
     manifest: Mapping[str, Any]
     scores: Mapping[str, Tensor]
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class ScoreSink(PartSink):
         return pd.DataFrame(table)
 
     def facts(self) -> dict[str, Any]:
-        """Who refused, and the seconds since the last part."""
+        """Who rejected, and the seconds since the last part."""
         seconds, self._seconds = self._seconds, {}
         return {"refused": self._refused, "seconds": seconds}
 
@@ -104,7 +104,7 @@ class ScoreSink(PartSink):
 def read_scored(
     files: PartFiles, bank_of: Mapping[str, Any], labels: Tensor, kept: Sequence[BankColumn]
 ) -> Scored:
-    """What the parts hold; ``bank_of`` has ``head_weight`` and ``manifest``.
+    """What the parts hold; ``bank_of`` has ``num_classes`` and ``manifest``.
 
     Raises:
         UserError: a part is missing or damaged, or its rows are not those of the set.
@@ -134,7 +134,7 @@ def read_scored(
     }
     predictions = torch.from_numpy(values["pred"].copy())
     return Scored(
-        *(index, labels, predictions, bank_of["head_weight"], bank_of["manifest"], scores),
+        *(index, labels, predictions, bank_of["num_classes"], bank_of["manifest"], scores),
         *(refused, seconds, columns),
     )
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from ood_lab.common.errors import UserError
 from ood_lab.features.bank import FeatureBank
 
 
@@ -43,11 +44,18 @@ def synthetic_outliers(bank: FeatureBank, seed: int) -> dict[str, FeatureBank]:
 
 
 def _bank(like: FeatureBank, features: Tensor) -> FeatureBank:
-    n = len(features)
+    n, logits = len(features), features.new_zeros(len(features), 0)
+    if like.num_classes and not like.head_weight.numel():
+        raise UserError(
+            "the logits of mixed features follow from a linear head, and this network has none: "
+            "tuning=val_ood with data.ood_val.NAME=DIR chooses settings without mixing"
+        )
+    if like.num_classes:
+        logits = features @ like.head_weight.T + like.head_bias
     return replace(
         like,
         features=features,
-        logits=features @ like.head_weight.T + like.head_bias,
+        logits=logits,
         labels=torch.full((n,), -1),
         index=torch.arange(n),
         columns={},

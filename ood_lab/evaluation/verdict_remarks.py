@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ood_lab.common.english import counted, listed
+from ood_lab.models.head_kind import HeadKind
 from ood_lab.schema.shift_axes import CLASS_UNITS
 
 #: What a ruler is made of, where there is none.
@@ -36,6 +37,12 @@ def shift_remarks(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"Shift is not in units of {listed(units, 'or')}: {reason}."
 
 
+def kind_remarks(kind: str) -> list[str]:
+    """What kind of head was found, where detectors are skipped for it."""
+    sentence = HeadKind(kind).sentence
+    return [sentence] if sentence else []
+
+
 def data_remarks(split_off: Mapping[str, int]) -> Iterator[str]:
     """Where the images of the intervals come from.
 
@@ -49,7 +56,8 @@ def data_remarks(split_off: Mapping[str, int]) -> Iterator[str]:
 
 def remarks_of(manifest: Mapping[str, Any]) -> list[str]:
     """All remarks of a run."""
-    parts: Iterable[Iterator[str]] = (
+    parts: Iterable[Iterable[str]] = (
+        kind_remarks(manifest.get("head") or HeadKind.LINEAR),
         shift_remarks(manifest.get("distance") or {}),
         data_remarks(manifest.get("split_off") or {}),
     )

@@ -1,4 +1,4 @@
-"""A finished run beside published numbers: how both were measured, and whether they agree."""
+"""A finished run compared with published numbers: protocols, and whether they agree."""
 
 from __future__ import annotations
 

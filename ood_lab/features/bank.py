@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ood_lab.features.derived_statistics import Derived
+from ood_lab.models.head_kind import HeadKind, Part, parts_of
 
 
 @dataclass(frozen=True)
@@ -16,16 +17,16 @@ class FeatureBank:
     """Everything a post-hoc detector may read.
 
     Attributes:
-        features: ``[N, D] float32``, the exact input of the last linear layer.
-        logits: ``[N, C] float32``.
+        features: ``[N, D] float32``, the exact input of the last linear layer; D = 0 without any.
+        logits: ``[N, C] float32``; C = 0 without any.
         labels: ``[N] int64``, -1 = OOD or unknown.
         index: ``[N] int64``, row of the dataset's table; ``arange(N)`` for a whole dataset.
         head_weight: ``[C, D] float32`` and
         head_bias: ``[C] float32`` (zeros where the head has none), so that
-            ``features @ head_weight.T + head_bias == logits``.
+            ``features @ head_weight.T + head_bias == logits``; both empty without a linear head.
         columns: what detectors computed in the extraction pass, ``{column key: [N, ...]}``.
         manifest: n, dtype, weights sha256, transform, dataset identity, versions.
-        derived: what follows from the rows, worked out once; made anew for other rows.
+        derived: what follows from the rows, worked out once; made again for other rows.
     """
 
     features: Tensor
@@ -51,13 +52,29 @@ class FeatureBank:
         """One line: what there is of it, not the numbers."""
         known = int((self.labels >= 0).sum())
         parts = [f"{len(self):,} images, {known:,} with a label"]
-        parts += [f"{self.features.shape[1]:,} features", f"{len(self.head_weight):,} classes"]
+        parts += [f"{self.features.shape[1]:,} features", f"{self.logits.shape[1]:,} classes"]
         parts += [f"columns {', '.join(self.columns)}"] if self.columns else []
         return f"FeatureBank({', '.join(parts)})"
 
     @property
+    def num_classes(self) -> int:
+        """C, 0 without logits."""
+        return self.logits.shape[1]
+
+    @property
+    def gives(self) -> frozenset[Part]:
+        """What detectors may read of it, in addition to the columns."""
+        sizes = self.features.shape[1], self.logits.shape[1]
+        return parts_of(*sizes, self.head_weight.numel() > 0, self.derived.normalised)
+
+    @property
+    def kind(self) -> HeadKind:
+        """How its logits follow from its features."""
+        return HeadKind.of(self.gives)
+
+    @property
     def predictions(self) -> Tensor:
-        """Predicted class of every image, ``[N] int64``."""
+        """Predicted class of every image, ``[N] int64``; -1 without logits."""
         return self.derived.predictions
 
     def rows(self, selection: Tensor) -> FeatureBank:
@@ -73,8 +90,10 @@ class FeatureBank:
         )
 
 
-def weight_and_bias(head: nn.Linear) -> tuple[Tensor, Tensor]:
-    """``[C, D]`` and ``[C]``, as a bank holds them."""
+def weight_and_bias(head: nn.Linear | None) -> tuple[Tensor, Tensor]:
+    """``[C, D]`` and ``[C]``, as a bank holds them; empty without a head."""
+    if head is None:
+        return torch.zeros(0, 0), torch.zeros(0)
     weight = head.weight.detach().float().cpu().contiguous()
     bias = torch.zeros(len(weight)) if head.bias is None else head.bias.detach().float().cpu()
     return weight, bias

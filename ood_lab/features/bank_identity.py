@@ -33,7 +33,7 @@ def transform_text(transform: Any, dataset_name: str) -> str:
     if re.search(r" at 0x[0-9a-fA-F]+", text):
         raise UserError(
             f"the transform of '{dataset_name}' prints as '{text[:80]}', which does not say what "
-            "it does: give it a __repr__ with its settings, so that feature banks can be keyed"
+            "it does: give it a __repr__ with its settings, so that cached features can be keyed"
         )
     return text
 

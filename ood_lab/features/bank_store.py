@@ -10,7 +10,7 @@
     <root>/.locks/<key>                    held by the process that leads the pass
 
 A bank and each of its columns appear by one rename, so they are complete or absent. A pass that was
-killed goes on after the shards that it had written.
+killed resumes after the shards that it had written.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_file import save_tensors
 from ood_lab.features import row_shards as shards
-from ood_lab.features.bank import FeatureBank, weight_and_bias
+from ood_lab.features.bank import FeatureBank
 from ood_lab.features.bank_identity import bank_key
 from ood_lab.features.derived_statistics import MOMENTS, Derived
 from ood_lab.features.disk_space import try_lock, writing
@@ -133,7 +133,7 @@ def _load_head(folder: Path) -> dict[str, Tensor]:
     try:
         return load_file(folder / HEAD)
     except (OSError, SafetensorError) as error:
-        raise UserError(f"feature bank file '{folder / HEAD}' is missing or damaged") from error
+        raise UserError(f"feature cache file '{folder / HEAD}' is missing or damaged") from error
 
 
 def _remove_files(folder: Path) -> None:
@@ -277,7 +277,7 @@ class BankStore:
         n: int,
         columns: Sequence[str],
         manifest: dict[str, Any],
-        head: nn.Linear | None,
+        head: tuple[Tensor, Tensor] | None,
     ) -> None:
         """Makes what a finished pass has written part of the bank; call it while ``locked``.
 
@@ -286,7 +286,7 @@ class BankStore:
             n: number of images.
             columns: keys of the columns in it.
             manifest: what the bank is made from.
-            head: the last linear layer when the pass wrote the base, else None.
+            head: its weight and bias when the pass wrote the base, else None.
 
         Raises:
             UserError: the shards do not hold every image once, or the disk is full.
@@ -300,13 +300,13 @@ class BankStore:
         n: int,
         columns: Sequence[str],
         manifest: dict[str, Any],
-        head: nn.Linear | None,
+        head: tuple[Tensor, Tensor] | None,
     ) -> None:
         made = {name: manifest[name] for name in ("chunk", "memory_format") if name in manifest}
         for key in columns:
             shards.seal(staging / COLUMNS / column_folder(key), n, {"key": key} | made)
         if head is not None:
-            weight, bias = weight_and_bias(head)
+            weight, bias = head
             save_tensors({"weight": weight, "bias": bias}, staging / HEAD)
             shards.seal(staging, n, manifest)
             merge_files(staging / PARTIAL, staging / MOMENTS, _identity(shards.check(staging)))

@@ -50,7 +50,7 @@ def sums_bank(
     num_workers: int = 0,
     weights: str | None = None,
 ) -> FeatureBank | None:
-    """A bank for detectors that learn from sums alone: moments, labels and head, without rows.
+    """A bank for detectors that learn only from sums: moments, labels and head, without rows.
 
     Args:
         trainer: its processes share the images out.
@@ -88,8 +88,8 @@ def sums_bank(
         shutil.rmtree(folder, ignore_errors=True)
     gathered = Moments.merged(Moments(of["parts"]).holding(sums) for of, sums in found)
     weight, bias = weight_and_bias(backbone.head)
-    features = torch.empty((n, weight.shape[1]), device="meta")
-    logits = torch.empty((n, len(weight)), device="meta")
+    features = torch.empty((n, backbone.num_features), device="meta")
+    logits = torch.empty((n, backbone.num_classes), device="meta")
     rows = features, logits, dataset.labels
     derived = Derived(*rows, moments=gathered)
     return FeatureBank(

@@ -53,7 +53,7 @@ def extract(
     """Returns the bank of a dataset with the given columns, computing only what is missing.
 
     Everything missing is computed in one pass over the images: with nothing there, the base and
-    all columns; with the base there, the missing columns alone.
+    all columns; with the base there, only the missing columns.
 
     Args:
         trainer: its devices and strategy share the images out, its precision is part of the key.
@@ -112,14 +112,14 @@ def extract(
             if passed is not None:
                 passed.append(dataset.name)
         elif main:
-            log.info("features of '%s': read from bank", dataset.name)
+            log.info("features of '%s': read from the cache", dataset.name)
     if not main:
         return None
     return store.load(list(wanted)) if bank is None else bank
 
 
 def _whole(store: BankStore, columns: list[str]) -> FeatureBank | None:
-    """The bank as it is on disk; None where a part of it is damaged."""
+    """The bank on disk; None where a part of it is damaged."""
     try:
         return store.load(columns)
     except UserError:
@@ -160,7 +160,7 @@ def _check_size(
     dtype: torch.dtype,
     left: int,
 ) -> None:
-    """Refuses, before any process starts, what cannot end well; ``left`` images are to be done."""
+    """Rejects, before any process starts, what cannot end well; ``left`` images are to be done."""
     n = len(dataset)
     if n < trainer.world_size:
         raise UserError(
@@ -170,9 +170,9 @@ def _check_size(
     limit = trainer.limit_predict_batches
     if isinstance(limit, int) or limit < 1.0:  # an integer counts batches: 1 is not 1.0
         raise UserError(
-            f"the trainer would leave out images of '{dataset.name}': extraction needs "
+            f"the trainer would omit images of '{dataset.name}': extraction needs "
             "trainer.limit_predict_batches=1.0 and no fast_dev_run"
         )
     if missing.base:
-        needed = base_bytes(left, backbone.head.in_features, backbone.head.out_features, dtype)
+        needed = base_bytes(left, backbone.num_features, backbone.num_classes, dtype)
         require_space(folder, needed, f"the features of '{dataset.name}'")

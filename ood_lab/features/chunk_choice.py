@@ -1,4 +1,4 @@
-"""How many images go through a network at a time, and how they lie in memory."""
+"""How many images go through a network at a time, and how they are in memory."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def chunk_search(
     processes: int = 1,
     choices: Path | None = None,
 ) -> ChunkSearch:
-    """The search of one kind of work on a backbone, which goes on from data set to data set.
+    """The search of one kind of work on a backbone, which resumes from data set to data set.
 
     Args:
         backbone: the network.

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Chunk(NamedTuple):
-    """Images that go through the network together, and how they lie in memory."""
+    """Images that go through the network together, and how they are in memory."""
 
     size: int
     channels_last: bool = False
@@ -55,7 +55,7 @@ class ChunkFile:
             chunk = Chunk(max(1, int(found["chunk"])), found["memory_format"] == "channels_last")
             return chunk, int(found["confirmed"])
         except (UserError, KeyError, TypeError, ValueError):
-            log.warning("'%s' is damaged: the search for a fast chunk begins anew", self._path)
+            log.warning("'%s' is damaged: the search for a fast chunk begins again", self._path)
             return None
 
     def write(self, chunk: Chunk, confirmed: int) -> None:
@@ -68,7 +68,7 @@ class ChunkFile:
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    """What decides the speed of a network besides itself and its images."""
+    """What decides the speed of a network, except itself and its images."""
     info = Path("/proc/cpuinfo")  # platform.processor() says nothing on Linux
     lines = info.read_text().splitlines() if info.exists() else []
     models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]

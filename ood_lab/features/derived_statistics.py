@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ood_lab.common.errors import UserError
 from ood_lab.features.moments import FILE, Moments, from_file
+from ood_lab.models.output import probabilities
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +21,8 @@ T = TypeVar("T")
 
 #: Name of the file of moments beside the shards of a bank.
 MOMENTS = "moments.safetensors"
+#: By which logits are told from logarithms of probabilities.
+ROWS = 1024
 
 
 class Derived:
@@ -57,8 +60,14 @@ class Derived:
 
     @cached_property
     def predictions(self) -> Tensor:
-        """Predicted class, ``[N] int64``."""
-        return self.rows[1].argmax(dim=1)
+        """Predicted class, ``[N] int64``; -1 without logits."""
+        logits = self.rows[1]
+        return logits.argmax(dim=1) if logits.shape[1] else torch.full((len(logits),), -1)
+
+    @cached_property
+    def normalised(self) -> bool:
+        """Whether the logits are logarithms of probabilities, as far as some rows tell."""
+        return bool(len(self.rows[1])) and probabilities(self.rows[1][:ROWS]) is not None
 
     @cached_property
     def below_zero(self) -> float:

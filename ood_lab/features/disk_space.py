@@ -36,10 +36,10 @@ def try_lock(descriptor: int) -> bool:
 
 
 def require_space(folder: Path, needed: int, what: str) -> None:
-    """Refuses to start what the disk cannot hold.
+    """Raises before work whose files the disk cannot hold.
 
     Raises:
-        UserError: fewer than ``needed`` bytes are free where ``folder`` lies.
+        UserError: fewer than ``needed`` bytes are free on the disk of ``folder``.
     """
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(existing).free
@@ -60,7 +60,7 @@ def roomy(shape: tuple[int, ...], dtype: torch.dtype, folder: Path) -> Tensor:
 
     The system writes pages of a mapped file to the disk when memory runs short, so that a bank may
     be larger than the memory. The file has no name and goes with the tensor. Where the disk cannot
-    hold it, the tensor lies in memory, and a warning says so.
+    hold it, the tensor is in memory, and a warning says so.
     """
     size = math.prod(shape) * dtype.itemsize
     if size < MAPPED:
@@ -72,7 +72,7 @@ def roomy(shape: tuple[int, ...], dtype: torch.dtype, folder: Path) -> Tensor:
             flat = torch.from_file(file.name, shared=True, size=math.prod(shape), dtype=dtype)
     except OSError as error:  # full, or not to be written
         log.warning(
-            "a tensor of %.1f GiB lies in memory: '%s' cannot hold it (%s)",
+            "a tensor of %.1f GiB is in memory: '%s' cannot hold it (%s)",
             size / 2**30,
             folder,
             error.strerror,
@@ -83,13 +83,13 @@ def roomy(shape: tuple[int, ...], dtype: torch.dtype, folder: Path) -> Tensor:
 
 @contextmanager
 def writing(root: Path) -> Iterator[None]:
-    """Turns a refusal of the file system into a message about ``root``."""
+    """Turns an error of the file system into a message about ``root``."""
     try:
         yield
     except (OSError, SafetensorError) as error:
         full = getattr(error, "errno", None) in _FULL or "os error 28" in str(error)
         remedy = "make room, and the same command resumes; or " if full else ""
         raise UserError(
-            f"feature banks cannot be written under '{root}' ({error}): {remedy}choose another "
+            f"cached features cannot be written under '{root}' ({error}): {remedy}choose another "
             "folder"
         ) from error

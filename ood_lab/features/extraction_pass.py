@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Subset, default_collate
 
 from ood_lab.common.english import counted
 from ood_lab.common.errors import user_error_in
+from ood_lab.features.bank import weight_and_bias
 from ood_lab.features.bank_store import BankStore, Begun
 from ood_lab.features.bank_writer import FeatureWriter
 from ood_lab.features.lightning_extractor import Extractor, frozen
@@ -84,7 +85,7 @@ def run_extraction(
         dataset: all of them.
         store: of the bank.
         manifest: what the bank is made from.
-        moments: that are gathered, unless the pass goes on with one that was killed.
+        moments: that are gathered, unless the pass resumes one that was killed.
         begun: what that one has left.
 
     Raises:
@@ -103,9 +104,9 @@ def run_extraction(
     try:
         predict(trainer, extractor, loader, writer)
         if main:
-            head = extractor.backbone.head if extractor.base else None
             extractor.keep_chunk()
             chosen = extractor.chunk.describe() if extractor.chunk else {}
+            head = weight_and_bias(extractor.backbone.head) if extractor.base else None
             store.publish(staging, len(dataset), extractor.column_keys, manifest | chosen, head)
             log.info(
                 "features of '%s': extracted %s in %.1f s%s",

@@ -1,4 +1,4 @@
-"""How far an extraction pass is: a bar with the name of the split, and lines for long passes."""
+"""Progress of a feature extraction: a bar with the name of the split, and lines for long passes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ExtractionProgressBar(RichProgressBar):
 
 
 class ExtractionLog(Callback):
-    """Says about once a minute how far a pass is, for those who see no bar."""
+    """Logs the progress about once a minute, for those who see no bar."""
 
     def __init__(self) -> None:
         self._pace: Pace | None = None

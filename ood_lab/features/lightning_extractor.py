@@ -34,7 +34,7 @@ def frozen(backbone: Backbone) -> Iterator[None]:
 
 
 class _Stopwatch:
-    """Seconds that a device works, from when it has done what it was told before.
+    """Seconds that a device works, from when it has finished earlier work.
 
     On a CPU they are those of the processor, in this thread or, if that is more, in each of the
     threads that share the work: other programs, for which all wait, then do not count.
@@ -70,7 +70,7 @@ class Extractor(LightningModule):
 
     Args:
         backbone: the network.
-        columns: what to compute besides.
+        columns: what else to compute.
         base: whether features, logits and labels are wanted.
         batch_size: of the loader; no chunk is larger.
         description: what the progress bar shows.
@@ -137,6 +137,22 @@ class Extractor(LightningModule):
         if layers:
             self._maps = self._hooks.enter_context(self.backbone.capture(layers))
 
+    def seconds(self, image: Tensor) -> float:
+        """Seconds of wall time that images take, the less of two runs, without a trainer."""
+        times = []
+        self.on_predict_start()
+        try:
+            with frozen(self.backbone):
+                for _ in range(2):
+                    start = time.perf_counter()
+                    self._compute(image.clone())
+                    if image.device.type == "cuda":
+                        torch.cuda.synchronize(image.device)
+                    times.append(time.perf_counter() - start)
+        finally:
+            self.close()
+        return min(times)
+
     def close(self) -> None:
         """Leaves the backbone as it was; also needed after a pass that failed."""
         self._hooks.close()
@@ -146,7 +162,7 @@ class Extractor(LightningModule):
     def _arrange(self, memory_format: torch.memory_format) -> None:
         """Lays the weights out in memory.
 
-        Those that lie that way are left alone: of a 1 x 1 convolution even the order of strides
+        Those in that order are unchanged: of a 1 x 1 convolution even the order of strides
         that mean nothing decides which kernel PyTorch takes, and so the last digit.
         """
         if memory_format != self._arranged:
@@ -220,9 +236,9 @@ class Extractor(LightningModule):
 
     def _logits(self, logits: Tensor, features: Tensor) -> Tensor:
         """Logits that agree with the stored features where autocast has rounded the head."""
-        if logits.dtype == torch.float32:
-            return logits
         head = self.backbone.head
+        if logits.dtype == torch.float32 or head is None:
+            return logits.float()
         with torch.autocast(features.device.type, enabled=False):
             bias = None if head.bias is None else head.bias.float()
             return F.linear(features, head.weight.float(), bias)

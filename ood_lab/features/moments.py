@@ -26,7 +26,7 @@ FILE = TensorFile(
     "file of moments",
     key="moments",
     format=1,
-    source="a fit of detectors on the bank",
+    source="a fit of detectors on the features",
     remedy="delete it, and it is made again",
 )
 
@@ -71,7 +71,7 @@ class Moments:
         self, features: Tensor, logits: Tensor, labels: Tensor, device: torch.device | str = "cpu"
     ) -> None:
         """Adds rows ``[N, D]``, ``[N, C]``, ``[N]``, in blocks that travel to ``device``."""
-        step = max(1, BLOCK_BYTES // (8 * features.shape[1]))
+        step = max(1, BLOCK_BYTES // (8 * max(1, features.shape[1])))
         for start in range(0, len(features), step):
             rows = slice(start, start + step)
             self._add(*(each[rows].to(device) for each in (features, logits, labels)))
@@ -81,12 +81,14 @@ class Moments:
         self._make_room(max(logits.shape[1], int(groups.max())) + 1, x)
         squares = x.square().sum(dim=1)
         if "means" in self._wanted:
-            right = (logits.argmax(dim=1) == labels).long()
+            known = logits.shape[1] > 0
+            right = (logits.argmax(dim=1) == labels).long() if known else torch.zeros_like(groups)
             self.sums["count"].index_put_((right, groups), torch.ones_like(squares), True)
             size = self.sums["count"].shape[1]
             self.sums["total"].flatten(0, 1).index_add_(0, right * size + groups, x)
             self.sums["square"].index_add_(0, groups, squares)
-            self.sums["largest"] += logits.amax(dim=1).sum(dtype=torch.float64)
+            if known:
+                self.sums["largest"] += logits.amax(dim=1).sum(dtype=torch.float64)
         if "gram" in self._wanted:
             h = torch.empty(len(x), x.shape[1] + 1, dtype=x.dtype, device=x.device)
             h[:, 0] = 1

@@ -20,7 +20,7 @@ def join(trainer: Trainer) -> None:
     """Connects processes that begin together, so that they can agree on what to do.
 
     A scheduler has started all of them, or the user one on every node. Those that Lightning starts
-    on this machine alone appear, and connect, in the first pass.
+    only on this machine appear, and connect, in the first pass.
     """
     environment = getattr(trainer.strategy, "cluster_environment", None)
     if trainer.world_size == 1 or environment is None:

@@ -2,7 +2,7 @@
 
 A folder is complete when its ``manifest.json`` names the shards and their rows add up to ``n``.
 The manifest is written last, so an interrupted writer never leaves a folder that looks complete.
-It holds a checksum of every file beside it, which is compared before a row is used: a bank that
+It holds a checksum of every other file, which is compared before a row is used: a bank that
 lost some of its bytes would otherwise give other scores without a word.
 """
 
@@ -37,7 +37,7 @@ def _rows(path: Path) -> int:
         with safe_open(path, framework="pt") as shard:
             return int(shard.get_slice("index").get_shape()[0])
     except (OSError, SafetensorError) as error:
-        raise UserError(f"feature bank shard '{path}' is missing or damaged: {error}") from error
+        raise UserError(f"feature cache shard '{path}' is missing or damaged: {error}") from error
 
 
 def index_of(path: Path) -> Tensor:
@@ -50,7 +50,7 @@ def index_of(path: Path) -> Tensor:
         with safe_open(path, framework="pt") as shard:
             return shard.get_tensor("index")
     except (OSError, SafetensorError) as error:
-        raise UserError(f"feature bank shard '{path}' is missing or damaged: {error}") from error
+        raise UserError(f"feature cache shard '{path}' is missing or damaged: {error}") from error
 
 
 def checksum(path: Path) -> str:
@@ -63,7 +63,7 @@ def checksum(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()
     except OSError as error:
-        raise UserError(f"feature bank file '{path}' is missing or damaged: {error}") from error
+        raise UserError(f"feature cache file '{path}' is missing or damaged: {error}") from error
 
 
 def verify(manifest: dict[str, Any], path: Path) -> None:
@@ -74,7 +74,7 @@ def verify(manifest: dict[str, Any], path: Path) -> None:
     """
     if checksum(path) != manifest["checksums"].get(path.name):
         raise UserError(
-            f"feature bank file '{path}' is damaged: its content is not what was written"
+            f"feature cache file '{path}' is damaged: its content is not what was written"
         )
 
 
@@ -89,7 +89,7 @@ def seal(folder: Path, n: int, manifest: dict[str, Any]) -> None:
     found = sum(shards.values())
     if found != n:
         raise UserError(
-            f"the extraction pass wrote {found} rows for {n} images: run it with a Trainer that "
+            f"feature extraction wrote {found} rows for {n} images: run it with a Trainer that "
             "visits every image once (use_distributed_sampler=True, one file system for all nodes)"
         )
     files = {"shards": shards, "checksums": checksums}
@@ -112,12 +112,12 @@ def check(folder: Path) -> dict[str, Any]:
         shards: dict[str, int] = manifest["shards"]
         n, _ = int(manifest["n"]), dict(manifest["checksums"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"feature bank manifest '{path}' is missing or damaged") from error
+        raise UserError(f"feature cache manifest '{path}' is missing or damaged") from error
     for name, rows in shards.items():
         if _rows(folder / name) != rows:
-            raise UserError(f"feature bank shard '{folder / name}' does not hold {rows} rows")
+            raise UserError(f"feature cache shard '{folder / name}' does not hold {rows} rows")
     if sum(shards.values()) != n:
-        raise UserError(f"feature bank manifest '{path}' is damaged: its shards do not add up")
+        raise UserError(f"feature cache manifest '{path}' is damaged: its shards do not add up")
     return manifest
 
 
@@ -154,7 +154,7 @@ def gather(folder: Path) -> dict[str, Tensor]:
             index = shard.get_tensor("index")
             if index.min() < 0 or index.max() >= n or seen[index].any():
                 raise UserError(
-                    f"feature bank shard '{folder / name}' is damaged: delete '{folder}'"
+                    f"feature cache shard '{folder / name}' is damaged: delete '{folder}'"
                 )
             seen[index] = True
             for key in shard.keys():  # noqa: SIM118 - a safetensors handle is not a mapping
@@ -165,5 +165,5 @@ def gather(folder: Path) -> dict[str, Tensor]:
                     tensors[key] = roomy((n, *values.shape[1:]), dtype, folder)
                 tensors[key][index] = values.to(tensors[key].dtype)
     if not seen.all():
-        raise UserError(f"feature bank '{folder}' repeats rows and lacks others: delete it")
+        raise UserError(f"feature cache '{folder}' repeats rows and lacks others: delete it")
     return tensors

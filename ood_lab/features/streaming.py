@@ -40,7 +40,7 @@ MOST_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class DatasetParts:
-    """The images of a set, cut into parts of whole batches, so that a part can be made alone.
+    """The images of a set, cut into parts of whole batches, so that each can be made separately.
 
     Attributes:
         images: in the set.
@@ -100,7 +100,7 @@ class _Batches(Dataset[dict[str, Any]]):
     Args:
         images: the set.
         parts: of it.
-        lenient: an image that cannot be read is told instead of ending the pass.
+        lenient: an unreadable image is reported and does not end the pass.
     """
 
     def __init__(self, images: Images, parts: DatasetParts, lenient: bool) -> None:
@@ -122,7 +122,7 @@ class _Batches(Dataset[dict[str, Any]]):
 
 
 class _OwnParts(DistributedSampler[int]):
-    """The batches of the parts of a process; Lightning leaves a sampler of this kind as it is."""
+    """The batches of the parts of a process; Lightning leaves a sampler of this kind unchanged."""
 
     def __init__(self, trainer: Trainer, parts: DatasetParts, numbers: Sequence[int]) -> None:
         self._trainer, self._parts, self._numbers = trainer, parts, list(numbers)
@@ -227,7 +227,8 @@ def _block_rows(bank: FeatureBank) -> int:
     """Rows of a block: of as many the moments of a whole bank are added up."""
     tensors = (bank.features, bank.logits, *bank.columns.values())
     each = sum(values[:1].nbytes for values in tensors)
-    return max(1, min(BLOCK_BYTES // (8 * bank.features.shape[1]), MOST_BYTES // max(1, each)))
+    width = max(1, bank.features.shape[1])
+    return max(1, min(BLOCK_BYTES // (8 * width), MOST_BYTES // max(1, each)))
 
 
 def _joined(banks: list[FeatureBank]) -> FeatureBank:
@@ -272,9 +273,9 @@ def pass_through(
         parts: of the images.
         numbers: of the parts to make; the same on every process.
         sink: makes what takes the rows, in the process that computes them.
-        root: folder of all banks, beside which the fastest chunk is kept for the next pass.
+        root: folder of all banks; the fastest chunk is kept next to it for the next pass.
         num_workers: loader processes, for each process.
-        lenient: an image that cannot be read is told to the sink instead of ending the pass.
+        lenient: an unreadable image is reported to the sink and does not end the pass.
 
     Raises:
         UserError: features are not finite, an image cannot be read, a column cannot be served, or
@@ -283,7 +284,7 @@ def pass_through(
     limit = trainer.limit_predict_batches
     if isinstance(limit, int) or limit < 1.0:  # an integer counts batches: 1 is not 1.0
         raise UserError(
-            f"the trainer would leave out images of '{images.name}': the pass needs "
+            f"the trainer would omit images of '{images.name}': extraction needs "
             "trainer.limit_predict_batches=1.0 and no fast_dev_run"
         )
     wanted = list({column.key: column for column in columns}.values())

@@ -27,7 +27,7 @@ def hierarchy_table(
     - ``recall`` of class c = #(prediction = label = c) / #(label = c), the "independent accuracy"
       of ShiftedBronzes (arXiv 2412.12683). It is not a precision: the divisor counts labels.
 
-    Both with Wilson's 95% interval. Images without a label (< 0) are left out.
+    Both with Wilson's 95% interval. Images without a label (< 0) are skipped.
 
     Args:
         labels: ``[N]`` integers, -1 = unknown.

@@ -38,7 +38,7 @@ class MissDistances:
     """How well a distance predicts what a detector misses.
 
     Attributes:
-        nearer: share of the pairs of a missed and a noticed image in which the missed one is
+        nearer: share of the pairs of a missed and a detected image in which the missed one is
             nearer; 1/2 where the distance says nothing (an AUROC, DeLong's interval).
         beyond: the same among images that the baseline scores alike, by tenths of its score; None
             without a baseline.
@@ -74,7 +74,7 @@ def follow(
         made_of: the photograph of each image, ``[n]``, whose images are resampled together.
 
     Returns:
-        None with fewer than :data:`FEWEST_OF_EACH` missed or noticed images.
+        None with fewer than :data:`FEWEST_OF_EACH` missed or detected images.
 
     Raises:
         ValueError: a distance that is not finite, or lengths that differ.

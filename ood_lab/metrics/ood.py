@@ -3,7 +3,7 @@
 Everywhere a higher score means "more OOD". Scores are compared in float64, so any range is valid
 and no monotone rescaling changes a result. Ties get half credit in the AUROC and cross a threshold
 together in the other metrics. ``-inf`` and ``+inf`` are valid scores and rank first and last;
-NaN has no rank and is refused.
+NaN has no rank and is rejected.
 """
 
 from __future__ import annotations

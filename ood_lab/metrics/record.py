@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Literal
 
@@ -32,8 +32,9 @@ class Metric:
         point: the value of a pair of sorted samples; None where it follows from other metrics.
         drawn: the values of B resamples of all groups, ``[B, G]``; None = ``point`` of each.
         rule: which interval it has.
-        headline: it stands in the first table of a run.
+        headline: it is in the first table of a run.
         of_levels: it compares cells of a grid, whose sizes differ.
+        by_level: its course along levels is computed, as that of a headline.
         tested: detectors are tested against each other by it.
         of_detector: a number of a detector: the best of a column is marked.
         of_sets: it compares ID with every OOD set.
@@ -48,6 +49,7 @@ class Metric:
     rule: Rule = "percentile"
     headline: bool = False
     of_levels: bool = True
+    by_level: bool = False
     tested: bool = False
     of_detector: bool = True
     of_sets: bool = True
@@ -56,6 +58,11 @@ class Metric:
     def ranks(self) -> bool:
         """True when the best of a column of detectors can be told."""
         return self.better is not None and self.of_detector
+
+    @property
+    def has_course(self) -> bool:
+        """True when its levels have a correlation, a sensitivity, a table and figures."""
+        return self.headline or self.by_level
 
     @property
     def direction(self) -> str:
@@ -124,7 +131,7 @@ AUPR_OUT = Metric(
     _AUPR,
     point=lambda pair, method: pair.aupr("out", method),
     drawn=lambda ranked, draws, method: ranked.aupr_out(draws, method),
-    of_levels=False,
+    by_level=True,
     tested=True,
 )
 DAD = Metric(
@@ -136,18 +143,34 @@ DAD = Metric(
     better=None,
     of_sets=False,
 )
+DAD_OF_MEANS = Metric(
+    "dad_of_means",
+    "DAD of means",
+    "DAD of groups of OOD sets: s_j is the mean FPR95 of the sets of group j, as ShiftedBronzes "
+    "(arXiv 2412.12683) averages its general sets.",
+    better=None,
+    of_sets=False,
+)
+DAD_POOLED = Metric(
+    "dad_pooled",
+    "DAD pooled",
+    "DAD of groups of OOD sets: s_j is the FPR95 of all images of group j together, as of one "
+    "set. It has no interval.",
+    better=None,
+    of_sets=False,
+)
 CORRELATION = Metric(
     "correlation",
     "Correlation",
-    "Pearson correlation between shift level and AUROC (or FPR95), levels without enough images "
-    "left out. It has no interval: sampling weakens it in every draw.",
+    "Pearson correlation between shift level and AUROC, FPR95 or AUPR, levels without enough "
+    "images left out. It has no interval: sampling weakens it in every draw.",
     better=None,
     of_sets=False,
 )
 SENSITIVITY = Metric(
     "sensitivity",
     "Sensitivity",
-    "By how many percentage points AUROC (or FPR95) moves a shift level: the absolute "
+    "By how many percentage points AUROC, FPR95 or AUPR moves a shift level: the absolute "
     "least-squares slope; the sign is that of the correlation.",
     better=None,
     of_sets=False,
@@ -156,9 +179,9 @@ AURC = Metric(
     "aurc",
     "AURC",
     "Area under the risk-coverage curve: the mean, over all shares of images that are kept, of "
-    "the share of failures among them, where the highest scores are rejected first; lower is "
-    "better. A failure is a wrong prediction on ID, and every OOD image. E-AURC is how far it "
-    "lies above that of the best order.",
+    "the share of failures among them. The highest scores are rejected first; lower is better. A "
+    "failure is a wrong prediction on ID, or any OOD image. E-AURC is the excess over the best "
+    "order.",
     better="lower",
     of_sets=False,
 )
@@ -173,8 +196,8 @@ AUGRC = Metric(
     of_sets=False,
 )
 _SELECTIVE = (
-    "Selective accuracy (arXiv 1705.08500): share of what is right among the images that are kept "
-    "when those with the highest scores are rejected and 50, 80 or 90% are kept; higher is better."
+    "Selective accuracy (arXiv 1705.08500): accuracy on the 50, 80 or 90% of the images with the "
+    "lowest scores; higher is better."
 )
 ACCURACY_AT_50 = Metric("accuracy_at_coverage_50", "Acc@50%", _SELECTIVE, of_sets=False)
 ACCURACY_AT_80 = Metric("accuracy_at_coverage_80", "Acc@80%", _SELECTIVE, of_sets=False)
@@ -197,6 +220,7 @@ _KNOWN = {
     metric.name: metric
     for metric in (
         *(AUROC, FPR95, FPR95_OOD_POSITIVE, FPR95_ID_POSITIVE, AUPR_IN, AUPR_OUT, DAD),
+        *(DAD_OF_MEANS, DAD_POOLED),
         *(CORRELATION, SENSITIVITY, AURC, E_AURC, AUGRC),
         *(ACCURACY_AT_50, ACCURACY_AT_80, ACCURACY_AT_90, ID_ACCURACY, ACCURACY, RECALL),
     )
@@ -215,6 +239,8 @@ def metric_of(name: str) -> Metric:
             return trend
     if name.startswith(f"{ID_ACCURACY.name}_"):
         return ID_ACCURACY
+    if found := re.fullmatch(r"(?:all_cells|larger_semantic)_(.+)", name):
+        return replace(metric_of(found[1]), of_sets=False)
     if found := re.fullmatch(r"mean_(?:.*?_)??(" + "|".join(map(re.escape, _KNOWN)) + ")", name):
         return _KNOWN[found[1]]
     return Metric(name, name, better=None, headline=True)

@@ -44,14 +44,17 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
     - All OOD sets (two or more) but those of a grid: ``mean_<metric>``, the plain mean, see
       :func:`~ood_lab.metrics.score_evaluation.sets_of_means`; group of OOD sets:
       ``mean_<group>_<metric>``. dataset is None.
-    - All sets in shift order (two or more), or of two or more groups: ``dad`` over ``fpr95``.
-    - Set with levels: AUROC and FPR95 of every cell (both levels given) and of every level (the
-      other level NaN), which is the mean over the level's cells that are not NaN, so that uneven
-      cells do not mix one shift into the other; ``correlation_<axis>_<metric>`` and
-      ``sensitivity_<axis>_<metric>`` of these means.
+    - Two or more sets, ordered by increasing shift, or of two or more groups: ``dad`` over
+      ``fpr95``.
+      Of two or more groups, one of several sets: ``dad_of_means`` and ``dad_pooled``, too.
+    - Set with levels: AUROC, FPR95 and ``aupr_out`` of every cell (both levels given) and of every
+      level (the other level NaN), which is the mean over the level's cells that are not NaN, so
+      that uneven cells do not mix one shift into the other; ``correlation_<axis>_<metric>`` and
+      ``sensitivity_<axis>_<metric>`` of these means. ``all_cells_<metric>``: the mean over all
+      cells; ``larger_semantic_<metric>``: over the upper half of the semantic levels.
     - ``id_accuracy`` when ID rows have labels, with Wilson's interval; detector and dataset are
       None.
-      With csID sets it is that of ID test alone, ``id_accuracy_<set>`` that of each csID set and
+      With csID sets it is only that of ID test, ``id_accuracy_<set>`` that of each csID set and
       ``id_accuracy_full_spectrum`` that of all of them together with ID test.
     - ``aurc, e_aurc, augrc, accuracy_at_coverage_<%>`` of the ID errors (dataset is None) and of
       ID errors together with each OOD set, where the predictions mean something; see
@@ -63,8 +66,8 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
 
     Returns:
         A table of :data:`KIND`; values are shares in [0, 1] except ``dad`` (pairs), correlations,
-        and sensitivities (share per level). ``shift_level`` is 1..n in shift order, or the place of
-        the set's group, else NaN;
+        and sensitivities (share per level). ``shift_level`` is 1..n (n is the largest
+        shift), or the place of the set's group, else NaN;
         ``attrs["fpr95_positive"]`` is that of the evaluation.
     """
     evaluation.draw_all()
@@ -89,7 +92,7 @@ def levels_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
 
 
 def accuracy_of(id_rows: pd.DataFrame, model: str, seed: int) -> pd.DataFrame:
-    """The results table of a model without OOD sets: its ``id_accuracy`` alone.
+    """The results table of a model without OOD sets: only its ``id_accuracy``.
 
     Args:
         id_rows: one row per ID image; empty result without ``label``, ``pred`` or any known label.
@@ -201,6 +204,15 @@ def _dad_rows(evaluation: Evaluation) -> Iterator[Row]:
         sizes = evaluation.sets.n_ood[:count]
         ends = bootstrap_interval(draws, min(evaluation.n_id, *sizes))
         yield from _rows(evaluation, "dad", values, ends, dataset=None, n_ood=sum(sizes))
+    if evaluation.has_group_dad:
+        places = evaluation.places([n for names in evaluation.groups.values() for n in names])
+        sizes = [evaluation.sets.n_ood[place] for place in places]
+        values, draws = evaluation.dad_of_means()
+        ends = bootstrap_interval(draws, min(evaluation.n_id, *sizes))
+        yield from _rows(evaluation, "dad_of_means", values, ends, dataset=None, n_ood=sum(sizes))
+        pooled = evaluation.dad_pooled()
+        none = (np.full_like(values, np.nan, float),) * 2
+        yield from _rows(evaluation, "dad_pooled", pooled, none, dataset=None, n_ood=sum(sizes))
 
 
 def _level_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
@@ -219,6 +231,22 @@ def _level_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
     for axis in of_set.axes:
         for metric in _names(evaluation, True):
             yield from _axis_rows(evaluation, of_set, axis, metric)
+            if axis == "semantic" and metric_of(metric).has_course:
+                yield from _larger_rows(evaluation, of_set, metric)
+
+
+def _larger_rows(evaluation: Evaluation, of_set: LevelCells, metric: str) -> Iterator[Row]:
+    """Means over all cells, and over those of the upper half of the semantic levels."""
+    levels = list(of_set.members("semantic").values())
+    upper = levels[len(levels) // 2 :]
+    measured = of_set.measured
+    for name, kept in {"all_cells": levels, "larger_semantic": upper}.items():
+        cells = np.concatenate(kept)
+        numbers = of_set.mean_of(cells, metric)
+        ends = measured.mean_ends(metric, cells, *numbers, evaluation.n_id)
+        n_ood = sum(measured.n_ood[cell] for cell in cells)
+        common = {"dataset": of_set.dataset, "n_ood": n_ood}
+        yield from _rows(evaluation, f"{name}_{metric}", numbers[0], ends, **common)
 
 
 def _axis_rows(evaluation: Evaluation, of_set: LevelCells, axis: str, metric: str) -> Iterator[Row]:
@@ -239,7 +267,7 @@ def _axis_rows(evaluation: Evaluation, of_set: LevelCells, axis: str, metric: st
             n_ood=int(n_ood[members[level]].sum()),
             **{f"{axis}_level": level},
         )
-    if not metric_of(metric).headline or len(levels) < 2:
+    if not metric_of(metric).has_course or len(levels) < 2:
         return
     for name, trend in TRENDS.items():
         if name == "correlation" and len(levels) < _LEVELS_OF_A_CORRELATION:

@@ -189,6 +189,29 @@ class Evaluation:
             dad(self.sets.draws["fpr95"][:, ordered].swapaxes(0, 1), levels),
         )
 
+    @property
+    def has_group_dad(self) -> bool:
+        """True where groups are declared, and one of them has several sets."""
+        return len(self.groups) >= 2 and max(map(len, self.groups.values())) > 1
+
+    def dad_of_means(self) -> tuple[Floats, Floats]:
+        """DAD over the mean headline FPR95 of every group, ``[D]`` and ``[D, B]``."""
+        values, draws = zip(
+            *(self.mean("fpr95", names) for names in self.groups.values()), strict=True
+        )
+        return dad(np.stack(values)), dad(np.stack(draws))
+
+    def dad_pooled(self) -> Floats:
+        """DAD over the headline FPR95 of all images of every group together, ``[D]``."""
+        groups = [
+            np.concatenate([*map(self.matrix, map(self.rows_of, names))])
+            for names in self.groups.values()
+        ]
+        record = [metric for metric in self.metrics if metric.name == self.headline_fpr]
+        values = _point_values(self.id_matrix, groups, record, self._aupr_method)
+        pooled: Floats = dad(values[self.headline_fpr].T)
+        return pooled
+
     def made_of(self, *parts: pd.DataFrame) -> list[NDArray[np.object_]] | None:
         """The photographs of ID and of these rows in turn; None where none is made of another."""
         return _photographs([self.id_rows, *parts])

@@ -1,4 +1,4 @@
-"""Failure detection: the risk that remains once the images with the highest scores are rejected.
+"""Selective classification: the risk after the images with the highest scores are rejected.
 
 A *failure* is an ID image whose prediction is wrong, and every OOD image: accepting it is wrong
 whatever is predicted. At coverage c the share c of images with the lowest scores is accepted, and
@@ -69,7 +69,7 @@ class Ranked:
 
     @property
     def once(self) -> Counts:
-        """Counts of the images as they are, ``[1, n]``."""
+        """Counts of the images unchanged, ``[1, n]``."""
         return np.ones((1, len(self.order)), dtype=np.int32)
 
     def accepted(self, counts: Counts) -> Accepted:
@@ -248,10 +248,10 @@ def measures_of(scores: ArrayLike, failures: ArrayLike) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class FailureCell:
-    """Failure detection of all detectors on ID alone, or on ID and one OOD set.
+    """Selective classification of all detectors on only ID, or on ID and one OOD set.
 
     Attributes:
-        dataset: of the OOD images; None = ID alone.
+        dataset: of the OOD images; None = only ID.
         n_id: ID images with a label.
         n_ood: OOD images.
         values: metric -> ``[D]``.
@@ -274,10 +274,10 @@ def failure_job(
     seed: int,
     copies: PhotographGroups | None,
 ) -> Job[FailureCell]:
-    """The draws of ID errors alone, or of these and an OOD set.
+    """The draws of only ID errors, or of these and an OOD set.
 
     Args:
-        ood: name of the set; None = ID alone.
+        ood: name of the set; None = only ID.
         parts: scores of ID, ``[n, D]``, and those of the set, ``[m, D]``.
         wrong: True where the prediction of an ID image is, ``[n]``.
         draws: of the bootstrap; at most :data:`MAX_DRAWS` are made.

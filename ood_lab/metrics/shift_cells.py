@@ -1,4 +1,4 @@
-"""OOD sets with graded shift: their cells, and means over a level."""
+"""OOD sets with levels of shift: their cells, and means over a level."""
 
 from __future__ import annotations
 
@@ -81,12 +81,14 @@ class LevelCells:
 
     def level_means(self, axis: str, metric: str) -> tuple[Floats, Floats]:
         """Mean over the present cells of each level: ``[D, L]`` and ``[D, L, B]``."""
-        members = self.members(axis).values()
+        means = [self.mean_of(cells, metric) for cells in self.members(axis).values()]
+        values, draws = zip(*means, strict=True)
+        return np.stack(values, axis=1), np.stack(draws, axis=1)
+
+    def mean_of(self, cells: Ints, metric: str) -> tuple[Floats, Floats]:
+        """Mean over the present ones of some cells: ``[D]`` and ``[D, B]``."""
         values, draws = self.measured.values[metric], self.measured.draws[metric]
-        return (
-            np.stack([_mean_of_present(values[:, m]) for m in members], axis=1),
-            np.stack([_mean_of_present(draws[:, m]) for m in members], axis=1),
-        )
+        return _mean_of_present(values[:, cells]), _mean_of_present(draws[:, cells])
 
 
 def split_by_level(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[pd.DataFrame]]:

@@ -17,7 +17,7 @@ from ood_lab.metrics.ood import Floats
 def dad(fpr_in_shift_order: ArrayLike, levels: ArrayLike | None = None) -> Any:
     """Number of pairs of OOD sets whose FPR falls as the declared shift grows; higher is better.
 
-    ``sum_{j<k} 1[s_j > s_k]`` over the FPR95 ``s`` of n sets in shift order, between 0 and
+    ``sum_{j<k} 1[s_j > s_k]`` over the FPR95 ``s`` of n sets, ordered by shift, between 0 and
     ``n (n - 1) / 2``. Equal values and NaN sets count nothing.
 
     Args:

@@ -36,8 +36,8 @@ def two_class_counts(truth: ArrayLike, yes: ArrayLike, no: ArrayLike) -> Counts:
 
     Args:
         truth: ``[N]``, whether "yes" is right.
-        yes: ``[N]``, whether "yes" was said.
-        no: ``[N]``, whether "no" was said; neither: the answer could not be matched.
+        yes: ``[N]``, whether the answer is "yes".
+        no: ``[N]``, whether the answer is "no"; neither: the answer could not be matched.
     """
     right, said_yes, said_no = (np.asarray(each, bool) for each in (truth, yes, no))
     neither = ~said_yes & ~said_no

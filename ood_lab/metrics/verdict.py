@@ -115,7 +115,7 @@ def _row(
 def _detector_rows(
     evaluation: Evaluation, sets: Sequence[str], aurocs: JointEstimate, ends: Ends, named: int
 ) -> Iterator[Row]:
-    """What is said of every detector over these datasets together."""
+    """The means of every detector over these datasets together."""
     fpr95 = drawn_means(evaluation, "fpr95", sets)
     of_fpr95 = (fpr95.values, *_ends(evaluation, "fpr95", sets, fpr95))
     columns: dict[str, Sequence[Floats | NDArray[np.bool_]]] = {

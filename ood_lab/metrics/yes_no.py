@@ -20,7 +20,7 @@ def outcome_counts(truth: ArrayLike, answer: ArrayLike) -> Counts:
 
     Args:
         truth: ``[N]``, whether "yes" is right.
-        answer: ``[N]``, whether "yes" was said.
+        answer: ``[N]``, whether the answer is "yes".
     """
     true, said = np.asarray(truth, bool), np.asarray(answer, bool)
     return np.stack([true & said, ~true & said, ~true & ~said, true & ~said], axis=-1).astype(

@@ -2,8 +2,10 @@
 
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.determinism_check import check_determinism
+from ood_lab.models.dropout_sample import dropout_sample
 from ood_lab.models.head_check import check_contract
 from ood_lab.models.image_transforms import train_transform
+from ood_lab.models.loading.exported_file import exported_backbone
 from ood_lab.models.loading.headless_networks import FITTED
 from ood_lab.models.loading.huggingface_networks import hf_backbone
 from ood_lab.models.loading.onnx_file import onnx_backbone, onnx_session, require_onnx
@@ -41,7 +43,9 @@ __all__ = [
     "WrappedBackbone",
     "check_contract",
     "check_determinism",
+    "dropout_sample",
     "epochs_for",
+    "exported_backbone",
     "hf_backbone",
     "load_weights",
     "module_backbone",

@@ -1,4 +1,4 @@
-"""The backbone contract: ``forward(image) -> Output(logits, features)`` and a linear ``head``."""
+"""The backbone contract: ``forward(image) -> Output(logits, features)``, and a ``head`` if any."""
 
 from __future__ import annotations
 
@@ -10,18 +10,22 @@ from typing import Any
 from PIL import Image
 from torch import Tensor, nn
 
+from ood_lab.models.head_kind import OF_NETWORKS, HeadKind, Part, parts_of
 from ood_lab.models.output import Output
 from ood_lab.models.weights import load_weights
 
 
 class Backbone(nn.Module):
-    """A classifier whose last step is ``head: nn.Linear`` on ``features``.
+    """A network that gives features, logits, or both; ``head`` is a linear last step, if any.
 
-    ``head(features) == logits`` (atol 1e-4) is checked when the backbone is built.
+    What holds, ``head(features) == logits`` (atol 1e-4) first of all, is checked when the backbone
+    is built.
 
     Attributes:
         name: what messages call it.
-        head: the last linear layer, ``[C, D]``.
+        head: the last linear layer, ``[C, D]``; None where none makes the logits.
+        widths: of features and logits ``(D, C)``, 0 where it gives none, as the check found them.
+        normalised: the check found logarithms of probabilities.
         data_config: keyword arguments of ``timm.data.create_transform`` that the weights expect
             (``input_size (3, H, W)``, ``mean``, ``std``, ``interpolation``, ``crop_pct``,
             ``crop_mode``).
@@ -30,12 +34,14 @@ class Backbone(nn.Module):
             made with; results are stamped with them.
         fitted_head: how the head, which is zero, is fitted on ID train; None where it is not.
         differentiable: gradients reach the image, and sub-modules have outputs to be read.
-        chance: what its output depends on besides the image, where the user accepts that.
+        chance: what its output depends on in addition to the image, where the user accepts that.
         text_head: the head is made of texts that name the classes (``clip.TextHead``).
     """
 
     name: str = "backbone"
-    head: nn.Linear
+    head: nn.Linear | None
+    widths: tuple[int, int] | None = None
+    normalised: bool = False
     data_config: dict[str, Any]
     transform: Callable[[Image.Image], Tensor]
     transform_overrides: dict[str, Any]
@@ -43,6 +49,28 @@ class Backbone(nn.Module):
     differentiable: bool = True
     text_head: bool = False
     chance: str | None = None
+
+    @property
+    def num_features(self) -> int:
+        """D, 0 where it gives no features."""
+        return self.head.in_features if self.head is not None else (self.widths or (0, 0))[0]
+
+    @property
+    def num_classes(self) -> int:
+        """C, 0 where it gives no logits."""
+        return self.head.out_features if self.head is not None else (self.widths or (0, 0))[1]
+
+    @property
+    def gives(self) -> frozenset[Part]:
+        """What detectors may read of it."""
+        sizes = self.num_features, self.num_classes
+        found = parts_of(*sizes, self.head is not None, self.normalised)
+        return found | OF_NETWORKS if self.differentiable else found
+
+    @property
+    def kind(self) -> HeadKind:
+        """How its logits follow from its features."""
+        return HeadKind.of(self.gives)
 
     def forward(self, image: Tensor) -> Output:
         """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, D])``."""
@@ -74,3 +102,11 @@ class Backbone(nn.Module):
         finally:
             for handle in handles:
                 handle.remove()
+
+
+def linear_of(weight: Tensor, bias: Tensor) -> nn.Linear:
+    """A linear layer of tensors ``[C, D]`` and ``[C]``, through which gradients flow to them."""
+    head = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
+    del head.weight, head.bias
+    head.weight, head.bias = weight, bias  # type: ignore[assignment]  # no parameters of its own
+    return head

@@ -1,4 +1,4 @@
-"""The check that a backbone's head really makes its logits."""
+"""The check of what a backbone gives, and that its head really makes its logits."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from ood_lab.common.errors import UserError
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.loading.wrapped_network import WrappedBackbone
-from ood_lab.models.output import Output, logits_of
+from ood_lab.models.output import Output, logits_of, probabilities
 
 
 def check_contract(backbone: Backbone) -> None:
     """Checks ``features @ head.weight.T + head.bias == logits`` on a small random batch.
 
+    Without a head, only that there is one vector an image; ``widths`` and ``normalised`` say which.
     Runs one pass over ``[2, 3, H, W]`` in eval mode without gradients, and leaves the mode of
     every sub-module and the global random state as they were. The tolerance is 1e-4 times the
     largest logit (or 1), more where the parameters are in half precision.
@@ -27,19 +28,25 @@ def check_contract(backbone: Backbone) -> None:
     Raises:
         UserError: the shapes or values do not fit; the message names the layers that would.
     """
-    weight = backbone.head.weight
+    head = backbone.head
     image = random_batch(backbone, backbone.data_config["input_size"])
     with evaluating(backbone):
         output = _forward(backbone, image)
         _check_shapes(backbone, output)
+        backbone.widths = output.features.shape[1], output.logits.shape[1]
         logits, features = output.logits.double(), output.features.double()
-        bias = None if backbone.head.bias is None else backbone.head.bias.double()
+        for what, values in (("logits", logits), ("features", features)):
+            if not bool(values.isfinite().all()):
+                raise UserError(
+                    f"{backbone.name} returns NaN or infinite {what} for a random image: "
+                    "check its weights"
+                )
+        backbone.normalised = head is None and probabilities(output.logits) is not None
+        if head is None:
+            return
+        weight = head.weight
+        bias = None if head.bias is None else head.bias.double()
         expected = F.linear(features, weight.double(), bias)
-        if not bool(logits.isfinite().all()):
-            raise UserError(
-                f"{backbone.name} returns NaN or infinite logits for a random image: "
-                "check its weights"
-            )
         scale = max(1.0, float(logits.abs().max()))
         error = float((expected - logits).abs().max())
         if error > max(1e-4, 16 * torch.finfo(weight.dtype).eps) * scale:
@@ -78,23 +85,10 @@ def _advice(backbone: Backbone, image: Tensor) -> str:
     candidates = linear_layers_giving_logits(net, image)
     if candidates:
         return f"the layer that does: {', '.join(candidates)}"
-    if what := probabilities(backbone(image).logits):
-        return what
-    return "no linear layer does (several heads averaged, or a scale after the last layer?)"
-
-
-def probabilities(values: object) -> str | None:
-    """What to say of a network whose output ``[B, C]`` is a softmax; None where it is not."""
-    if not isinstance(values, Tensor) or values.ndim != 2:
-        return None
-    found = values.detach().double()
-    for name, p in (("softmax", found), ("log_softmax", found.exp())):
-        if bool((p >= 0).all()) and bool(((p.sum(dim=1) - 1).abs() < 1e-2).all()):
-            return (
-                f"it returns probabilities ({name}), not logits: leave the softmax at the end of "
-                "its forward out, and return what the last layer gives"
-            )
-    return None
+    return (
+        "no linear layer does (several heads averaged, or a scale after the last layer?): "
+        "model.head=null finds out what the network gives"
+    )
 
 
 def _forward(backbone: Backbone, image: Tensor) -> Output:
@@ -111,33 +105,37 @@ def _forward(backbone: Backbone, image: Tensor) -> Output:
 
 
 def _check_shapes(backbone: Backbone, output: Output) -> None:
-    name, (classes, width) = backbone.name, backbone.head.weight.shape
+    name, head = backbone.name, backbone.head
     for key, tensor, last in (
-        ("features", output.features, width),
-        ("logits", output.logits, classes),
+        ("features", output.features, None if head is None else head.in_features),
+        ("logits", output.logits, None if head is None else head.out_features),
     ):
-        if tensor.ndim != 2 or tensor.shape[1] != last:
+        if tensor.ndim != 2 or last not in (None, tensor.shape[1]):
             raise UserError(
-                f"{name} gives {key} {list(tensor.shape)}, expected [2, {last}]: the head must be "
-                "the last layer, applied to one vector per image (after pooling the tokens or map)"
+                f"{name} gives {key} {list(tensor.shape)}, expected [2, {last or 'D'}]: the head "
+                "must be the last layer, applied to one vector per image (after pooling the tokens "
+                "or map)"
             )
 
 
-def takes_grey(net: nn.Module, input_size: tuple[int, ...]) -> bool:
-    """True for a network whose first layer takes one channel and which refuses three."""
-    _, height, width = input_size
+def channels_taken(net: nn.Module, input_size: tuple[int, ...]) -> int:
+    """Channels of the images that ``net`` takes: those of its first layer, if it rejects three."""
+    given, height, width = input_size
     first = next((m for m in net.modules() if isinstance(m, nn.Conv2d | nn.Linear)), None)
-    wanted = first.in_channels if isinstance(first, nn.Conv2d) else getattr(first, "in_features", 0)
-    if wanted != (1 if isinstance(first, nn.Conv2d) else height * width):
-        return False
-    for channels in (3, 1):
+    if isinstance(first, nn.Conv2d):
+        wanted, rest = first.in_channels, 0
+    else:
+        wanted, rest = divmod(getattr(first, "in_features", 0), height * width)
+    if rest or wanted in (0, 3, given):
+        return given
+    for channels in (3, wanted):
         try:
             with evaluating(net):
                 net(random_batch(net, (channels, height, width)))
         except Exception:  # whatever the network of a user raises
             continue
-        return channels == 1
-    return False
+        return channels
+    return given
 
 
 def random_batch(net: nn.Module, input_size: tuple[int, ...]) -> Tensor:

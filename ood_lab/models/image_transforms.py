@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, Unpack
 
+import numpy as np
+import torch
 from PIL import Image
 from timm.data import create_transform
 from torch import Tensor
@@ -39,17 +41,22 @@ def train_transform(
             that are trained on other crops than they are tested on. They come first, so that
             ``augment`` works on the small image; the normalisation of evaluation ends it.
     """
+    if backbone.data_config["input_size"][0] not in (1, 3):
+        steps = [*(geometry or []), *(augment or [])]
+        _check_steps(backbone, steps)
+        first, *rest = backbone.transform.transforms  # type: ignore[attr-defined]
+        return Compose([first, *steps, *(rest[-1:] if geometry else rest)])
     if not geometry:
         return Compose([*augment, backbone.transform]) if augment else backbone.transform
     normalise = Normalize(backbone.data_config["mean"], backbone.data_config["std"])
-    return Compose([*geometry, *(augment or []), *_to_grey(backbone), ToTensor(), normalise])
+    return Compose([*geometry, *(augment or []), *_first_steps(backbone), ToTensor(), normalise])
 
 
 class TransformSettings(TypedDict, total=False):
     """How an image becomes what a network takes; what is absent or None is as the network says.
 
     Attributes:
-        input_size: side in pixels, ``(3, H, W)``, or ``(1, H, W)`` for grey images.
+        input_size: side in pixels, ``(3, H, W)``, ``(1, H, W)`` for grey images, or ``(n, H, W)``.
         mean: per channel, of images in [0, 1].
         std: per channel, of images in [0, 1].
         crop_pct: share of the resized image that the centre crop keeps.
@@ -69,7 +76,7 @@ def transform_options(**settings: Unpack[TransformSettings]) -> dict[str, Any]:
     """The given options as ``create_transform`` wants them; None = not given.
 
     Raises:
-        UserError: not one or three channels, a number that is out of range, or an unknown name.
+        UserError: a number that is out of range, or an unknown name.
     """
     if unknown := settings.keys() - TransformSettings.__annotations__.keys():
         raise TypeError(f"got an unexpected keyword argument '{min(unknown)}'")
@@ -83,15 +90,8 @@ def transform_options(**settings: Unpack[TransformSettings]) -> dict[str, Any]:
         "crop_mode": settings.get("crop_mode"),
         "interpolation": settings.get("interpolation"),
     }
-    lengths = {"input_size": (3,), "mean": (1, 3), "std": (1, 3)}
-    for key in lengths:
-        if given[key] is not None and len(given[key]) not in lengths[key]:
-            raise UserError(f"{key}={list(given[key])} must be one number or three")
-    if given["input_size"] is not None and given["input_size"][0] not in (1, 3):
-        raise UserError(
-            f"input_size={list(given['input_size'])}: images are grey or RGB: give [1, height, "
-            "width] or [3, height, width]"
-        )
+    if given["input_size"] is not None and len(given["input_size"]) != 3:
+        raise UserError(f"input_size={list(given['input_size'])} must be one number or three")
     _check_ranges(given)
     for key, choices in _CHOICES.items():
         if given[key] is not None and given[key] not in choices:
@@ -116,34 +116,79 @@ def _check_ranges(given: dict[str, Any]) -> None:
 def set_transform(backbone: Backbone, expected: dict[str, Any], overrides: dict[str, Any]) -> None:
     """Gives the backbone its ``data_config`` and evaluation transform.
 
-    That of a network of one channel converts every image to grey first.
+    That of a network of one channel converts every image to grey first, and that of other numbers
+    takes the image's :class:`Channels`.
 
     Raises:
         UserError: ``mean`` or ``std`` has another length than the image has channels.
     """
     config = expected | overrides
     channels = config["input_size"][0]
-    backbone.data_config = in_grey(config) if channels == 1 else config
+    backbone.data_config = config if channels == 3 else for_channels(config, channels)
     for key in ("mean", "std"):
         if len(backbone.data_config[key]) != channels:
-            raise UserError(f"{key}={list(config[key])} must be one number or three")
+            number = "three" if channels == 3 else channels
+            raise UserError(f"{key}={list(config[key])} must be one number or {number}")
     transform = create_transform(**backbone.data_config, is_training=False)
-    grey = _to_grey(backbone)
-    backbone.transform = Compose([*grey, *transform.transforms]) if grey else transform
+    first = _first_steps(backbone)
+    backbone.transform = Compose([*first, *transform.transforms]) if first else transform
 
 
-def in_grey(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings for one channel; mean and standard deviation are the averages over three."""
+def for_channels(settings: dict[str, Any], channels: int) -> dict[str, Any]:
+    """The settings for so many channels; means and deviations of three are averaged over them."""
     changed = dict(settings)
     if "input_size" in settings:
-        changed["input_size"] = (1, *settings["input_size"][1:])
+        changed["input_size"] = (channels, *settings["input_size"][1:])
     for key in {"mean", "std"} & settings.keys():
-        changed[key] = (sum(settings[key]) / len(settings[key]),)
+        if len(settings[key]) == 3:
+            changed[key] = (sum(settings[key]) / 3,) * channels
     return changed
 
 
-def _to_grey(backbone: Backbone) -> list[Grayscale]:
-    return [Grayscale()] if backbone.data_config["input_size"][0] == 1 else []
+class Channels:
+    """The channels of an image, ``[n, H, W]`` in [0, 1].
+
+    Args:
+        channels: n, that the network takes.
+    """
+
+    def __init__(self, channels: int) -> None:
+        self.channels = channels
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        """Raises :class:`UserError` for an image of other channels."""
+        found: np.ndarray | None = getattr(image, "channels", None)
+        n = len(image.getbands()) if found is None else found.shape[2]
+        if found is None or n != self.channels:
+            raise UserError(
+                f"the network takes {self.channels} channels, and the image has {n}: give images "
+                f"[H, W, {self.channels}] as .npy or TIFF, or a network whose first layer takes {n}"
+            )
+        tensor = torch.from_numpy(np.ascontiguousarray(np.moveaxis(found, 2, 0)))
+        return tensor / 255 if tensor.dtype == torch.uint8 else tensor
+
+    def __repr__(self) -> str:
+        return f"Channels({self.channels})"
+
+
+def _first_steps(backbone: Backbone) -> list[Callable[[Image.Image], Any]]:
+    """What comes before the resize."""
+    channels = backbone.data_config["input_size"][0]
+    return [] if channels == 3 else [Grayscale() if channels == 1 else Channels(channels)]
+
+
+def _check_steps(backbone: Backbone, steps: Sequence[Callable[[Any], Any]]) -> None:
+    """Raises :class:`UserError` for a step that does not take tensors of other channels."""
+    image = torch.rand(backbone.data_config["input_size"])
+    for step in steps:
+        try:
+            step(image)
+        except Exception as error:  # steps are anybody's
+            raise UserError(
+                f"the training transform {type(step).__name__} takes RGB images, and "
+                f"{backbone.name} takes {len(image)} channels: remove it from model.augment and "
+                "model.geometry"
+            ) from error
 
 
 def stamp_mismatch(
@@ -159,7 +204,7 @@ def stamp_mismatch(
         key, value = next(iter(differing.items()))
         raise UserError(
             f"{key}={value} is not what the weights of {backbone.name} expect ({known[key]}): "
-            "leave it out, or set model.backbone."
+            "remove it, or set model.backbone."
             "allow_transform_mismatch=true to do so on purpose"
         )
     backbone.transform_overrides = differing

@@ -1,13 +1,25 @@
-"""What every backbone returns."""
+"""What every backbone returns, and what is found in the output of any network."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import fields, is_dataclass
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
+
+from ood_lab.common.errors import UserError
+
+#: Largest distance of the sum of probabilities from 1.
+ROUNDING = 1e-2
 
 
 class Output(NamedTuple):
-    """``logits [B, C]`` and ``features [B, D]``, with ``head(features) == logits``."""
+    """``logits [B, C]`` and ``features [B, D]``; what the network does not give has no column.
+
+    Where there is a head, ``head(features) == logits``.
+    """
 
     logits: Tensor
     features: Tensor
@@ -20,3 +32,86 @@ def logits_of(returned: object) -> object:
     if isinstance(returned, tuple | list) and len(returned) == 1:
         return returned[0]
     return getattr(returned, "logits", returned)
+
+
+def entries_of(returned: object) -> dict[str, Tensor]:
+    """The tensors of an output, by key, attribute or place; none of a tensor."""
+    found: Any = {}
+    if isinstance(returned, Mapping):
+        found = returned
+    elif isinstance(returned, tuple) and hasattr(returned, "_asdict"):
+        found = returned._asdict()
+    elif isinstance(returned, tuple | list):
+        found = dict(enumerate(returned))
+    elif is_dataclass(returned):
+        found = {field.name: getattr(returned, field.name) for field in fields(returned)}
+    return {str(key): value for key, value in found.items() if isinstance(value, Tensor)}
+
+
+def entry_of(returned: object, key: str | None, name: str, setting: str = "output") -> Tensor:
+    """The entry ``key`` of an output; without a key its logits, or its only tensor.
+
+    Raises:
+        UserError: there is no such entry, or there are several.
+    """
+    entries = entries_of(returned)
+    if key is not None and key in entries:
+        return entries[key]
+    found = logits_of(returned) if key is None else None
+    if isinstance(found, Tensor):
+        return found
+    if key is None and len(entries) == 1:
+        return next(iter(entries.values()))
+    problem = "" if key is None else f", without '{key}'"
+    if entries:
+        remedy = f"model.{setting}=KEY chooses one of {', '.join(entries)}"
+    else:
+        remedy = "wrap it in a module that returns the logits"
+    raise UserError(
+        f"{name} returns {described(returned)}{problem} instead of one logits tensor [B, C]: "
+        f"{remedy}"
+    )
+
+
+def described(value: object) -> str:
+    """An output in words, with the shapes of its tensors."""
+    kind = type(value).__name__
+    if isinstance(value, Tensor):
+        return f"a tensor {list(value.shape)}"
+    if isinstance(value, tuple | list) and not hasattr(value, "_asdict"):
+        parts = [str(list(v.shape)) if isinstance(v, Tensor) else type(v).__name__ for v in value]
+    else:
+        parts = [f"{key} {list(entry.shape)}" for key, entry in entries_of(value).items()]
+    return f"a {kind} ({', '.join(parts)})" if parts else f"a {kind}"
+
+
+def one_vector(values: Tensor) -> Tensor | None:
+    """``[B, D]`` of a vector an image, or the mean over the positions of a map ``[B, D, H, W]``."""
+    if values.ndim == 4:
+        return values.mean(dim=(2, 3))
+    return values if values.ndim == 2 else None
+
+
+def probabilities(values: object) -> str | None:
+    """``softmax`` or ``log_softmax`` where an output ``[B, C]`` is that; None where it is not."""
+    if not isinstance(values, Tensor) or values.ndim != 2 or values.shape[1] < 2:
+        return None
+    found = values.detach().double()
+    for name, p in (("softmax", found), ("log_softmax", found.exp())):
+        if bool((p >= 0).all()) and bool(((p.sum(dim=1) - 1).abs() < ROUNDING).all()):
+            return name
+    return None
+
+
+def as_logits(values: Tensor, kind: str | None) -> Tensor:
+    """Logits ``[B, C]`` of an output: log p of probabilities, ``[0, z]`` of one logit.
+
+    Args:
+        values: ``[B, C]``, or ``[B]`` of one logit.
+        kind: see :func:`probabilities`.
+    """
+    if values.ndim == 1:
+        values = values[:, None]
+    if kind == "softmax":
+        return values.clamp(min=torch.finfo(values.dtype).tiny).log()
+    return torch.cat([torch.zeros_like(values), values], dim=1) if values.shape[1] == 1 else values

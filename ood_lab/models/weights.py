@@ -1,9 +1,11 @@
-"""Weights from local files: every tensor must find its place, or the load is refused."""
+"""Weights from local files: every tensor must find its place, or the load is rejected."""
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +16,34 @@ from ood_lab.common.errors import UserError
 from ood_lab.models.weights_entries import Named, WeightsFile, same_shapes, weights_of
 from ood_lab.models.weights_formats import read_weights
 
+_log = logging.getLogger(__name__)
+
 
 def load_weights(
     module: nn.Module,
     file: str | os.PathLike[str],
     name: str | None = None,
-    new_head: str | None = None,
+    new_head: str | Sequence[str] = (),
+    headless: bool = False,
 ) -> dict[str, Any]:
     """Loads ``file`` into ``module``, all tensors or none.
 
     Reads ``.safetensors`` files and everything ``torch.load(weights_only=True)`` reads: plain
-    state dicts, training checkpoints that hold one (timm, Lightning, ...). Pickled objects beside
-    the weights are left out without being read. The names may begin with any prefix
+    state dicts, training checkpoints that hold one (timm, Lightning, ...). Other pickled
+    objects are skipped without being read. The names may begin with any prefix
     (``module.model.``, ``encoder.``, what a LightningModule calls its network), and those of
     ``module`` with ``module. model. _orig_mod. net. backbone.``. Words of wrappers inside names, as
-    torch.compile and FSDP write them, are left out. Averaged (EMA) weights are preferred where a
+    torch.compile and FSDP write them, are skipped. Averaged (EMA) weights are preferred where a
     checkpoint has both; the choice is logged. Tensors outside the network's prefix, such as a loss
-    function's, are left alone once the network itself is complete.
+    function's, are ignored once the network itself is complete.
 
     Args:
         module: receives the weights, in its own dtype and on its own device.
         file: the file, or one of its sets of weights (:class:`WeightsFile`).
         name: what messages call the module; its class name by default.
-        new_head: name of a layer that keeps its fresh weights (fine-tuning to other classes).
+        new_head: name, or names, of layers that keep their fresh weights (fine-tuning to other
+            classes).
+        headless: ``module`` has no head: that of the file is dropped, and logged.
 
     Returns:
         The ``data_config`` that the checkpoint was trained with, empty where it does not say.
@@ -47,11 +54,15 @@ def load_weights(
     """
     file, path, name = WeightsFile.of(file), Path(file), name or type(module).__name__
     target: Named = module.state_dict()
-    if new_head is not None:
-        target = {k: v for k, v in target.items() if not k.startswith(f"{new_head}.")}
+    layers = (new_head,) if isinstance(new_head, str) else new_head
+    fresh = tuple(f"{layer}." for layer in layers)
+    if fresh:
+        target = {k: v for k, v in target.items() if not k.startswith(fresh)}
     checkpoint, source = weights_of(file, target)
-    if new_head is not None:
-        source = {k: v for k, v in source.items() if not k.startswith(f"{new_head}.")}
+    if fresh:
+        source = {k: v for k, v in source.items() if not k.startswith(fresh)}
+    if headless:
+        source = _without_head(source, target, path)
     _check_fit(source, target, f"{path} does not fit {name}")
     _check_finite(source, path)
     module.load_state_dict(source, strict=False)
@@ -69,7 +80,7 @@ def saved_labels(path: str | os.PathLike[str]) -> dict[str, Any] | None:
 
 
 def saved_entry(path: str | os.PathLike[str], key: str) -> dict[str, Any] | None:
-    """A dict that a checkpoint holds beside or around its weights; None where it has none.
+    """A dict that a checkpoint holds next to or around its weights; None where it has none.
 
     Raises:
         UserError: no such file, unreadable, or pickled objects inside.
@@ -105,6 +116,22 @@ def weights_sha256(module: nn.Module) -> str:
     return digest.hexdigest()
 
 
+def _without_head(
+    source: dict[str, Tensor], target: dict[str, Tensor], path: Path
+) -> dict[str, Tensor]:
+    """The weights without the layers that give class scores, where nothing else is left over."""
+    extra = {key: value for key, value in source.items() if key not in target}
+    heads = {key.rpartition(".")[0] for key in extra} - {""}
+    outputs = {len(value) for value in extra.values() if value.ndim}
+    # Two of them in networks that were distilled.
+    if not 0 < len(heads) <= 2 or len(outputs) != 1 or any(k not in source for k in target):
+        return source
+    _log.info(
+        "%s: its head '%s' (%d classes) is dropped", path, "', '".join(sorted(heads)), *outputs
+    )
+    return {key: value for key, value in source.items() if key in target}
+
+
 def _check_fit(source: dict[str, Tensor], target: dict[str, Tensor], problem: str) -> None:
     # Files older than PyTorch 0.4.1 lack the batch counters, and no prediction depends on them.
     needed = [k for k in target if not k.endswith("num_batches_tracked")]
@@ -137,8 +164,8 @@ def _check_fit(source: dict[str, Tensor], target: dict[str, Tensor], problem: st
         if len(rows) == 1 and len(other) <= 2 and old[1:] == new[1:]:
             remedy = (
                 f"is it a checkpoint for {old[0]} classes instead of {new[0]}? eval.py with "
-                "model.weights=FILE scores its own head, and model.backbone.new_head=true beside "
-                "it fine-tunes it in train.py"
+                "model.weights=FILE scores its own head; model.backbone.new_head=true also "
+                "fine-tunes it in train.py"
             )
         raise UserError(
             f"{problem}: {len(other)} of {len(target)} tensors have another shape, "

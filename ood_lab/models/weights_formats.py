@@ -43,6 +43,7 @@ _MAGIC = {
     b"<!DOC": ("a web page", "download the file itself"),
     b"\x93NUMPY": ("an array of NumPy", _STATE_DICT),
 }
+_EXPORTED = "score it with model=exported model.path=FILE"
 _ONNX = "score it with model=onnx model.path=FILE"
 _SUFFIX = {
     ".onnx": ("an ONNX network", _ONNX),
@@ -56,11 +57,11 @@ _SUFFIX = {
 _INSIDE = {
     r"(^|/)(serialized_exported_program\.json|models/\w+\.json|archive_format)$": (
         "a program of torch.export",
-        f"{_STATE_DICT} (that of torch.export.load(FILE))",
+        f"{_EXPORTED}, or {_STATE_DICT} (that of torch.export.load(FILE))",
     ),
     r"/constants\.pkl$": (
         "a TorchScript network",
-        f"{_STATE_DICT} (that of torch.jit.load(FILE))",
+        f"{_EXPORTED}, or {_STATE_DICT} (that of torch.jit.load(FILE))",
     ),
     r"^model\.weights\.h5$": ("a Keras network", _TENSORFLOW),
     r"^\w+\.npy$": ("arrays of NumPy", _STATE_DICT),
@@ -167,7 +168,7 @@ def _read(path: Path) -> dict[str, Any]:
     except Exception as error:  # a foreign file can break the readers in many ways
         refused = re.search(r"GLOBAL (\S+)", str(error))
         if refused and (content := _without_objects(path)):
-            say(path, f"pickled objects such as {refused[1]} are left out")
+            say(path, f"pickled objects such as {refused[1]} are skipped")
             return content
         if refused:
             raise UserError(
@@ -217,7 +218,7 @@ class _TensorsAlone:
 
 
 def _without_objects(path: Path) -> dict[str, Any] | None:
-    """A checkpoint whose pickled objects are left out; None where no weights are left."""
+    """A checkpoint whose pickled objects are skipped; None where no weights are left."""
     try:
         content = torch.load(
             path, map_location="cpu", weights_only=False, pickle_module=_TensorsAlone

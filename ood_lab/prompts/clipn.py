@@ -67,6 +67,8 @@ class CLIPNBackbone(Backbone):
         templates: with ``{}``; the same texts go through both towers.
     """
 
+    head: nn.Linear
+
     def __init__(
         self,
         clip: ClipModel,

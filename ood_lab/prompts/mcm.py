@@ -60,6 +60,7 @@ class LocalMCMColumn(BankColumn):
     ) -> Tensor:
         """The likeliest class of the clearest region."""
         _, local = _clip_of(backbone, "local MCM").image_features_and_local(image)
+        assert backbone.head is not None  # a CLIP's are texts
         with torch.autocast(image.device.type, enabled=False):
             best = concept_matching(local, backbone.head.weight.float(), self.temperature)
         return best.amax(dim=1)

@@ -1,1 +1,1 @@
-"""Tables, figures and the one-page report of a run, from its tables alone."""
+"""Tables, figures and the one-page report of a run, from only its tables."""

@@ -78,7 +78,7 @@ class RunView:
         findings: ``text`` and ``sets`` of what the check of the data found, as in the manifest.
 
     Attributes:
-        sets: OOD sets in shift order, then those without a place in it; sets that only serve
+        sets: OOD sets by increasing shift, then those without a place in it; sets that only serve
             a grid of levels are in ``level_sets``.
         detectors: best mean AUROC first.
 
@@ -153,7 +153,7 @@ class RunView:
         return self._reads.get(detector) or self._reads.get(detector.removesuffix("_tuned"), "")
 
     def mark(self, dataset: str) -> str:
-        """What stands behind the name of a set that the check of the data found something about."""
+        """The mark behind the name of a set with a finding of the data check."""
         return DAGGER if dataset in self._doubted else ""
 
     def marked(self, dataset: str, words: str = "") -> str:
@@ -174,11 +174,11 @@ class RunView:
 
     @property
     def order(self) -> str:
-        """How the OOD sets are ordered: ``in shift order``, ``by group``, or nothing."""
+        """How the OOD sets are ordered: ``by increasing shift``, ``by group``, or nothing."""
         if not self.most_dad:
             return ""
         placed = self.table.dropna(subset=["shift_level", "dataset"]).drop_duplicates("dataset")
-        return "in shift order" if placed["shift_level"].is_unique else "by group"
+        return "by increasing shift" if placed["shift_level"].is_unique else "by group"
 
     @cached_property
     def groups(self) -> list[str]:
@@ -204,7 +204,7 @@ class RunView:
     def has_marks(self) -> bool:
         """False where nothing is to be marked: one detector, or tests that name no best one.
 
-        The latter is how a network that is no better than chance is told.
+        The latter identifies a network that is no better than chance.
         """
         tested = self._significance.values()
         return len(self.detectors) > 1 and (not tested or any(tested))
@@ -231,6 +231,13 @@ class RunView:
     def headlines(self) -> list[str]:
         """The metrics of the first table: AUROC, the headline FPR95, and what was added."""
         return [name for name in self.set_metrics if metric_of(name).headline]
+
+    @cached_property
+    def level_metrics(self) -> list[str]:
+        """The metrics whose course along levels of shift is shown, in the order of the results."""
+        levels = [f"{axis}_level" for axis in AXES]
+        found = self.table.loc[self.table[levels].notna().any(axis=1), "metric"].drop_duplicates()
+        return [name for name in found if metric_of(name).has_course]
 
     def mean(self, metric: str, detector: str) -> Estimate:
         """Mean over ``sets``; the number of the only one where there is one.
@@ -272,8 +279,8 @@ class RunView:
             )
         if few := named(FEWEST):
             notes.append(
-                f"AUPR, DAD, and failure detection with such a set have no interval below {FEWEST} "
-                f"images on a side, where the bootstrap fails: {few}."
+                f"AUPR, DAD, and selective classification with such a set have no interval below "
+                f"{FEWEST} images on a side, where the bootstrap fails: {few}."
             )
         return notes
 
@@ -301,7 +308,7 @@ class RunView:
         """What is not shown because there is no value in it, a sentence each."""
         return [
             f"No level of {ood} has enough images for a value (metrics.min_count): its tables and "
-            "figures are left out."
+            "figures are skipped."
             for ood in self.level_sets
             if not any(self.levels(ood, axis) for axis in AXES)
         ]

@@ -7,6 +7,8 @@ from pathlib import Path
 import pandas as pd
 
 from ood_lab.common.errors import UserError
+from ood_lab.data.datamodules.base import OODDataModule
+from ood_lab.data.sources.image_files import FileDataset
 from ood_lab.data.sources.image_formats import image_extensions
 from ood_lab.data.sources.manifest import read_manifest
 from ood_lab.synthesis import check_model
@@ -19,6 +21,21 @@ def read_contents(source: str) -> pd.DataFrame:
     return pd.DataFrame(
         {"path": table["path"], "label": [words.get(label, "") for label in table["label"]]}
     )
+
+
+def id_test_contents(data: OODDataModule) -> pd.DataFrame:
+    """The same columns of the ID test images.
+
+    Raises:
+        UserError: they are no files.
+    """
+    data.setup()
+    test = data.splits["test"]
+    paths = test.paths if isinstance(test, FileDataset) else []
+    if not paths or not Path(paths[0]).is_file():
+        raise UserError("task.content=id_test: the ID test images of this data are not files")
+    words = dict(enumerate(test.classes))
+    return pd.DataFrame({"path": paths, "label": [words.get(x, "") for x in test.labels.tolist()]})
 
 
 def check_masks(masks: str | None, segmenter: str | None) -> None:

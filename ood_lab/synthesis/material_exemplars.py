@@ -1,4 +1,4 @@
-"""Images that give their materials: of ID test, and nowhere else in the ID data."""
+"""Images that give their materials: of ID test and nowhere else in the ID data, or outside it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ood_lab.data.sources.manifest import read_manifest
 
 
 class Materials:
-    """ID test images that give their materials.
+    """Images that give their materials.
 
     Args:
-        test: the ID test set.
+        images: the ID test set, or images outside the ID data.
         rows: those of it that are exemplars.
     """
 
-    def __init__(self, test: ImageDataset, rows: Sequence[int]) -> None:
-        self.test = test
+    def __init__(self, images: ImageDataset, rows: Sequence[int]) -> None:
+        self.images = images
         self.rows = list(rows)
-        paths = test.table["path"]
+        paths = images.table["path"]
         self.names = [str(paths.iat[row]) for row in self.rows]
 
     def __len__(self) -> int:
@@ -33,12 +33,12 @@ class Materials:
 
     def load(self, position: int) -> Image.Image:
         """The image of an exemplar."""
-        return self.test.load_image(self.rows[position])
+        return self.images.load_image(self.rows[position])
 
     def label(self, position: int) -> str:
         """Its class, or nothing."""
-        label = int(self.test.labels[self.rows[position]])
-        return self.test.classes[label] if label >= 0 and self.test.classes else ""
+        label = int(self.images.labels[self.rows[position]])
+        return self.images.classes[label] if label >= 0 and self.images.classes else ""
 
 
 def load_materials(data: OODDataModule, source: str | None) -> Materials:
@@ -78,8 +78,36 @@ def load_materials(data: OODDataModule, source: str | None) -> Materials:
     return Materials(test, sorted({row_of[digest] for digest in digests}))
 
 
+def outside_materials(data: OODDataModule, source: str | None) -> Materials:
+    """Exemplars outside the ID data, for the shapes of ID test.
+
+    Args:
+        data: the ID data.
+        source: folder, table or list of the exemplars.
+
+    Raises:
+        UserError: there is none, or an exemplar has the sha256 of an ID image.
+    """
+    if source is None:
+        raise UserError(
+            "task.content=id_test takes the shapes of ID test, so the materials come from images "
+            "outside the ID data: name them with task.exemplars"
+        )
+    data.setup()
+    table, names = read_manifest(source)
+    images = FileDataset("exemplars", table, names, cache_dir=data.checking.cache_dir)
+    for split in ("train", "val", "test"):
+        rule = "these materials must come from outside the ID data"
+        _check_apart(images.paths, images.content_hashes().tolist(), data, split, rule)
+    return Materials(images, range(len(images)))
+
+
 def _check_apart(
-    paths: Sequence[str], digests: Sequence[str], data: OODDataModule, split: str
+    paths: Sequence[str],
+    digests: Sequence[str],
+    data: OODDataModule,
+    split: str,
+    rule: str = "materials must come only from ID test images",
 ) -> None:
     others = data.splits[split]
     if not isinstance(others, FileDataset):
@@ -89,7 +117,7 @@ def _check_apart(
     if leaks:
         raise UserError(
             f"exemplar '{leaks[0][0]}' is also a {split} image, '{others.paths[leaks[0][1]]}' "
-            f"({len(leaks)} such): materials must come only from ID test images"
+            f"({len(leaks)} such): {rule}"
         )
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.benchmarks.amber.page import HEADLINES, page, summary
+from ood_lab.lvlm.benchmarks.amber.page import HEADLINES, METRIC_TABLES, page, summary
 from ood_lab.lvlm.benchmarks.amber.published_files import AmberFiles
 from ood_lab.lvlm.benchmarks.amber.scoring import KIND, SCORE, WAYS, results_of, rounded
 from ood_lab.lvlm.captions.caption_rules import Words
@@ -48,6 +48,7 @@ class Amber(CaptionBenchmark):
     source: AmberFiles
     asks: ClassVar[Sequence[str]] = (GENERATIVE, EXISTENCE, STATE, NUMBER, ACTION, RELATION)
     headlines: ClassVar[Sequence[Headline]] = HEADLINES
+    metric_tables: ClassVar[Mapping[str, Mapping[str, str]]] = METRIC_TABLES
     told: ClassVar[Sequence[MetricSentence]] = (
         CHAIR,
         MetricSentence("accuracy", "accuracy on yes/no questions", tested="all_accuracy"),

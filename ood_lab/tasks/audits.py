@@ -15,7 +15,14 @@ from ood_lab.common.arguments import Count
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.common.hints import suggestion
-from ood_lab.lvlm.scoring.human_verdicts import REJECT, VERDICT, agreement, drawn, read_audit
+from ood_lab.lvlm.scoring.human_verdicts import (
+    ERROR,
+    REJECT,
+    VERDICT,
+    agreement,
+    drawn,
+    read_audit,
+)
 from ood_lab.lvlm.statistics.training_coverage import clopper_pearson
 from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.rendering.page import write_summary
@@ -26,7 +33,7 @@ from ood_lab.schema.results import PART, Kind, write_results
 
 log = logging.getLogger(__name__)
 
-KIND = Kind("audit", "row", ("audit", PART))
+KIND = Kind("audit", "row", ("audit", PART, ERROR))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +41,8 @@ class Audits(Task):
     """Writes ``results.*``, or ``to_check.csv`` with rows for a person to look at.
 
     The error rate is the share of judged rows with the verdict ``reject``, with the exact
-    (Clopper-Pearson) 95% interval; of two files Cohen's kappa on the rows that both have judged.
+    (Clopper-Pearson) 95% interval; each kind of error in the column ``error`` has its own rate. Of
+    two files Cohen's kappa on the rows that both have judged.
 
     Args:
         files: ``audit.csv`` of OODBench, ORIC or ODE with verdicts, one a person.
@@ -114,37 +122,47 @@ class Audits(Task):
             given = audit[audit[VERDICT] != ""]
             parts: list[tuple[str | None, pd.DataFrame]] = [(None, given)]
             parts += [(str(v), rows) for v, rows in given.groupby(self.by)] if self.by else []
+            kinds = sorted(set(_kinds(given)) - {""})
             for part, rows in parts:
-                wrong = int((rows[VERDICT] == REJECT).sum())
-                low, high = clopper_pearson(wrong, len(rows))
-                yield {
-                    "audit": file,
-                    PART: part,
-                    "metric": "error_rate",
-                    "value": wrong / len(rows),
-                    "ci_low": low,
-                    "ci_high": high,
-                    "n": len(rows),
-                }
+                for kind in (None, *kinds):
+                    found = rows[VERDICT] == REJECT
+                    wrong = int((found if kind is None else found & (_kinds(rows) == kind)).sum())
+                    low, high = clopper_pearson(wrong, len(rows))
+                    yield {
+                        "audit": file,
+                        PART: part,
+                        ERROR: kind,
+                        "metric": "error_rate",
+                        "value": wrong / len(rows),
+                        "ci_low": low,
+                        "ci_high": high,
+                        "n": len(rows),
+                    }
 
     def _table(self, results: pd.DataFrame) -> Table:
         rows = []
         for row in results.to_dict("records"):
-            part = "" if pd.isna(row[PART]) else str(row[PART])
+            part, error = ("" if pd.isna(row[key]) else str(row[key]) for key in (PART, ERROR))
             show = percent if row["metric"] == "error_rate" else "{:.2f}".format
             rows.append(
                 [
                     name_cell(self.names.get(row["metric"], row["metric"])),
                     name_cell(str(row["audit"])),
                     name_cell(part),
+                    name_cell(error),
                     number_cell(row["value"], row["ci_low"], row["ci_high"], show),
                     count_cell(row["n"]),
                 ]
             )
-        heads = [Head("", "ascending"), Head("file", "ascending"), Head("part", "ascending")]
+        heads = [Head(text, "ascending") for text in ("", "file", "part", "kind of error")]
         note = "Error rates in % with exact (Clopper-Pearson) 95% intervals; the others bootstrap."
         heads += [Head("value"), Head("rows")]
-        return Table("What people say", heads, rows, names=3, notes=[note], spreads=True)
+        return Table("What people say", heads, rows, names=4, notes=[note], spreads=True)
+
+
+def _kinds(audit: pd.DataFrame) -> pd.Series:
+    """The kind of error that a person wrote next to the verdict; "" = none."""
+    return audit[ERROR].str.strip() if ERROR in audit else pd.Series("", audit.index)
 
 
 def _agreements(audits: dict[str, pd.DataFrame], options: dict[str, Any]) -> Iterator[dict]:

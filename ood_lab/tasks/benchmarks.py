@@ -2,42 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pandas as pd
 
-from ood_lab.common.files import read_table, write_csv
-from ood_lab.lvlm.scoring.run_comparison import contrasts_of_runs
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_table, write_csv, write_text
+from ood_lab.lvlm.scoring.answer_differences import same_questions, together
 from ood_lab.report.leaderboard.benchmark_table import (
     answer_board,
     board_page,
     board_sentences,
     board_tables,
+    both_ways,
     detector_table,
     read_benchmarks,
+    tests_of,
 )
+from ood_lab.report.leaderboard.metric_tables import metric_figures, metric_rows, metric_tables
 from ood_lab.report.leaderboard.run_locations import finished_runs
-from ood_lab.report.rendering.blocks import Text
+from ood_lab.report.rendering.blocks import Folded, Text
+from ood_lab.report.rendering.output_failures import optional
 from ood_lab.report.rendering.page import write_summary
+from ood_lab.report.rendering.paper_tables import latex, markdown
 from ood_lab.report.rendering.table import Table
 from ood_lab.report.rendering.terminal import print_blocks
+from ood_lab.run.building.benchmark_task import Benchmark
 from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.schema.results import PART
 
 #: What ``task=compare`` leaves in its folder.
 _LEADERBOARD = "leaderboard.csv"
-#: Bootstrap resamples of paired tests.
-_DRAWS = 1000
+#: Single answers of a benchmark.
+_ANSWERS = ("judged", "captions")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmarks(Task):
-    """Writes ``benchmarks.csv`` and ``benchmarks.html``.
+    """Writes ``benchmarks.csv`` (headlines), ``benchmark_metrics.csv`` (all metrics) and a page.
+
+    ``benchmarks.md``, ``benchmarks.tex`` and ``benchmarks.html`` have all tables; the page has a
+    figure of every table.
 
     Args:
         runs: run folders, folders of them, or globs of either: runs of any question benchmark;
-            the leaderboards of ``task=compare`` are shown, too.
+            the page also shows the leaderboards of ``task=compare``.
 
     Raises:
         UserError: no finished run is found, or none prompted a vision-language model.
@@ -63,24 +75,56 @@ class Benchmarks(Task):
             "title": f"Vision-language benchmarks of {models} model{'s' * (models > 1)}",
             "runs": [str(folder) for folder in folders],
         }
-        blocks: list[Text | Table] = [
-            Text(s, "answer") for s in board_sentences(board, runs, _contrasts(board))
+        contrasts = _contrasts(ws, board)
+        tests = pd.concat([tests_of(runs), both_ways(contrasts)])
+        rows = metric_rows(runs, dict(zip(board["run"], board["label"], strict=True)), tests)
+        tables, headlines = metric_tables(rows), board_tables(board)
+        write_csv(rows, ws.folder / "benchmark_metrics.csv")
+        for name, show in (("md", markdown), ("tex", latex)):
+            text = "\n".join(show(table) for table in (*headlines, *tables))
+            write_text(text, ws.folder / f"benchmarks.{name}")
+        blocks: list[Text | Table | Folded] = [
+            Text(s, "answer") for s in board_sentences(board, runs, contrasts)
         ]
-        blocks += board_tables(board)
+        blocks += headlines
+        blocks += [t for t in tables if len(t.rows) > 1]
+        if alone := [table for table in tables if len(table.rows) == 1]:
+            blocks.append(Folded("All metrics of single runs", alone, page_only=True))
         write_summary(blocks, ws.folder, "benchmarks")
         print_blocks(blocks)
-        page = board_page(blocks, beside, runs, ws.manifest)
-        page.write(ws.folder / "benchmarks.html")
+        files = ["benchmarks.csv", "benchmark_metrics.csv", "benchmarks.md", "benchmarks.tex"]
+        with optional("benchmarks.html"):
+            figures = list(metric_figures(rows))
+            page = board_page(blocks, beside, runs, ws.manifest, figures, files)
+            page.write(ws.folder / "benchmarks.html")
 
 
-def _contrasts(board: pd.DataFrame) -> pd.DataFrame:
-    """Paired tests of all runs with the same yes/no questions, Holm-corrected."""
+def _contrasts(ws: Workspace, board: pd.DataFrame) -> pd.DataFrame:
+    """Paired tests of all runs with the same questions, Holm-corrected."""
     found = []
     for _, part in board.groupby("asked", sort=False):
-        paths = part.drop_duplicates("run").set_index("label")["run"]
-        files = {label: Path(run) / "judged.parquet" for label, run in paths.items()}
-        if len(files) > 1 and all(file.is_file() for file in files.values()):
-            tables = {str(label): read_table(file) for label, file in files.items()}
-            splits = list(dict.fromkeys(part["split"]))
-            found.append(contrasts_of_runs(tables, splits, draws=_DRAWS))
-    return pd.concat([pd.DataFrame(), *found]).assign(draws=_DRAWS)
+        runs = part.drop_duplicates("run").set_index("label")["run"].map(Path)
+        if len(runs) > 1:
+            found.append(_tests(ws, {str(label): run for label, run in runs.items()}))
+    return pd.concat([pd.DataFrame(), *found]).assign(draws=int(ws.metrics["n_bootstrap"]))
+
+
+def _tests(ws: Workspace, runs: Mapping[str, Path]) -> pd.DataFrame:
+    """The tests that their benchmark makes of models; empty where it cannot read one of the runs.
+
+    Args:
+        ws: has the draws.
+        runs: model → folder; they have the same questions.
+    """
+    files = [n for n in _ANSWERS if all((run / f"{n}.parquet").is_file() for run in runs.values())]
+    if "judged" not in files:
+        return pd.DataFrame()
+    answers = {n: {m: read_table(run / f"{n}.parquet") for m, run in runs.items()} for n in files}
+    try:
+        tables = {name: together(of_models) for name, of_models in answers.items()}
+        tables["judged"] = same_questions(answers["judged"], texts=False)
+        task = cast(Benchmark, ws.task_of(next(iter(runs.values()))))
+        found = task.form_contrasts(ws, tables)
+    except UserError:
+        return pd.DataFrame()
+    return found[found[PART].isna()] if PART in found else found

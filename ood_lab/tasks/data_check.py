@@ -17,7 +17,7 @@ from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.common.hints import missing_path
-from ood_lab.data.checks.class_counts import class_table
+from ood_lab.data.checks.class_counts import class_table, count_table
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.run.building.workspace import Task, Workspace
 
@@ -30,7 +30,9 @@ _ENDS = 10
 class DataCheck(Task):
     """Prints licence, source and expected tree, which sets are present, the check and the classes.
 
-    ``classes.csv`` in the run folder has the images of every class in train, val and test.
+    ``classes.csv`` in the run folder has the images of every class in train, val and test,
+    ``counts.csv`` those of every class, level, shape, characteristic and folder by category and
+    dataset; ``figures/counts_<label>`` shows them.
     Nothing is downloaded and no backbone is built.
 
     Raises:
@@ -68,6 +70,12 @@ class DataCheck(Task):
         if len(classes := class_table(data.splits)):
             write_csv(classes, ws.folder / "classes.csv")
             Console().print(_classes(classes, ws.folder / "classes.csv"))
+        if len(counts := count_table(data.splits)):
+            from ood_lab.report.detection.class_figures import count_figures  # slow to load
+            from ood_lab.report.figures.drawing import write_all
+
+            write_csv(counts, ws.folder / "counts.csv")
+            write_all(ws.folder / "figures", list(count_figures(counts)))
 
 
 def _facts(data: OODDataModule) -> Table:

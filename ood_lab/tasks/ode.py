@@ -53,7 +53,7 @@ from ood_lab.lvlm.benchmarks.ode.images.image_generation import (
     make,
     pictures_of,
 )
-from ood_lab.lvlm.benchmarks.ode.page import HEADLINES, named, page, summary
+from ood_lab.lvlm.benchmarks.ode.page import HEADLINES, METRIC_TABLES, named, page, summary
 from ood_lab.lvlm.benchmarks.ode.published_files import write_published
 from ood_lab.lvlm.benchmarks.ode.queries import questions_of
 from ood_lab.lvlm.benchmarks.ode.rounds import PAIRS, Round, change, lineage, read_round
@@ -132,6 +132,7 @@ class Ode(CaptionBenchmark):
     asks: ClassVar[Sequence[str]] = (GENERATIVE, EXISTENCE, STATE, ACTION, NUMBER)
     files: ClassVar[Sequence[str]] = ("questions", "answers", "levels", "audit", "pictures")
     headlines: ClassVar[Sequence[Headline]] = HEADLINES
+    metric_tables: ClassVar[Mapping[str, Mapping[str, str]]] = METRIC_TABLES
     told: ClassVar[Sequence[MetricSentence]] = (
         CHAIR,
         MetricSentence("all_accuracy", "accuracy on yes/no questions"),

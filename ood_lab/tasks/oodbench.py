@@ -27,6 +27,7 @@ from ood_lab.lvlm.benchmarks.oodbench.division import (
 from ood_lab.lvlm.benchmarks.oodbench.page import (
     DISTRIBUTION,
     HEADLINES,
+    METRIC_TABLES,
     METRICS,
     SPLITS,
     TOLD_AS,
@@ -103,6 +104,8 @@ class OODBench(Benchmark):
     of_building: ClassVar[Sequence[str]] = ("annotations", "image_text", "division", "datasets")
     identity: ClassVar[Sequence[str]] = (DATASET, "split", "category", "form")
     headlines: ClassVar[Sequence[Headline]] = HEADLINES
+    metric_tables: ClassVar[Mapping[str, Mapping[str, str]]] = METRIC_TABLES
+    finer: ClassVar[Sequence[str]] = (DATASET,)
     told: ClassVar[Sequence[MetricSentence]] = (ACCURACY,)
     told_as: ClassVar[Mapping[str, str]] = TOLD_AS
     compared: ClassVar[Mapping[str, str]] = METRICS
@@ -232,7 +235,7 @@ class OODBench(Benchmark):
 
     def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         """See the base class."""
-        return contrasts(judged["judged"], **ws.resampling)
+        return contrasts(judged["judged"], gate_c_on_e=self.gate_c_on_e, **ws.resampling)
 
     @property
     def sets(self) -> Mapping[str, str]:

@@ -18,7 +18,8 @@ from ood_lab.lvlm.benchmarks.oodbench.page import METRICS, SPLITS, TOLD_AS
 from ood_lab.lvlm.benchmarks.oodbench.setting_differences import setting_differences
 from ood_lab.lvlm.pages.benchmark_page import difference_table
 from ood_lab.report.figures.bars import bar_panels
-from ood_lab.report.figures.layout import wrapped
+from ood_lab.report.figures.layout import add_legend, panels, wrapped
+from ood_lab.report.figures.lines import draw_lines, lines_of
 from ood_lab.report.rendering.blocks import Folded, PlannedFigure, Text
 from ood_lab.report.rendering.output_failures import optional
 from ood_lab.report.rendering.page import Page, Section, write_summary
@@ -76,13 +77,17 @@ class OODBenchAblation(Task):
         write_summary(blocks, ws.folder, "oodbench_ablation")
         print_blocks(blocks)
         caption = "Answers to yes/no questions by setting, with 95% intervals."
-        figure = PlannedFigure("ablation", "Ablation", caption, partial(self._figure, table))
+        figures = [PlannedFigure("ablation", "Ablation", caption, partial(self._figure, table))]
+        if table["detectors"].nunique() > 1:
+            caption = "A line per VLM, with 95% intervals; a panel per metric and split."
+            draw = partial(lines_over_number, table, self.metrics)
+            figures.append(PlannedFigure("number", "Number of image-text models", caption, draw))
         with optional("ablation.html"):
             page = Page(
                 title=f"OODBench: {counted(len(runs), 'setting')}",
                 sentence="Positive class: yes",
                 summary=blocks,
-                sections=[Section("Figures", [figure])],
+                sections=[Section("Figures", figures)],
                 manifest=ws.manifest,
                 downloads=["ablation.csv", "differences.csv"],
             )
@@ -191,4 +196,30 @@ def _rows(run: Path, label: str) -> pd.DataFrame:
     rows = rows[rows["unparsed"] == rows["unparsed"].iloc[0]]  # the way that comes first
     before = (manifest.get("division") or {}).get("pairs") or {}
     initial = [before.get(split) if split != "id" else None for split in rows["split"]]
-    return rows.assign(setting=label, initial_pairs=initial)
+    number = len(read_config(run).get("image_text") or {})
+    return rows.assign(setting=label, initial_pairs=initial, detectors=number)
+
+
+def lines_over_number(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
+    """A line per VLM over the number of image-text models, a panel per metric and OOD split.
+
+    Args:
+        table: ``model, detectors, split, metric, value, ci_low, ci_high``; of several runs of a
+            model with the same number, the first.
+        metrics: of the panels.
+    """
+    rows = table.drop_duplicates(["model", "detectors", "split", "metric"])
+    splits = [s for s in SPLITS if s in TOLD_AS and TOLD_AS[s] and (rows["split"] == s).any()]
+    places = [(metric, split) for metric in metrics for split in splits]
+    titles = [f"{METRICS[metric]} on {SPLITS[split]} (%)" for metric, split in places]
+    labels = ("image-text models", "")
+    figure, grid = panels(
+        titles, "95% intervals.", height=1.6, columns=len(splits), extra=0.7, labels=labels
+    )
+    names = {str(model): wrapped(str(model), 24) for model in dict.fromkeys(rows["model"])}
+    for axes, (metric, split) in zip(grid, places, strict=True):
+        part = rows[(rows["metric"] == metric) & (rows["split"] == split)]
+        draw_lines(axes, lines_of(part, "detectors", "model", names))
+        axes.set_xticks(sorted(rows["detectors"].unique()))
+    add_legend(figure, grid)
+    return figure

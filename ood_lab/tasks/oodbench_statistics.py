@@ -156,7 +156,16 @@ class OODBenchStatistics(Task):
         if hard:
             sides = (counts[:, inside], counts[:, ood], common_pairs(hard, self.unparsed)[1])
             both = self._both_kinds(runs[0], pairs[ood], hard[0])
-            add_hard(found, sides, both, subset=self.hard_pairs, **drawn)
+            names = [run.name for run in runs]
+            add_hard(
+                found,
+                sides,
+                both,
+                models=names,
+                ood_split=self.split,
+                subset=self.hard_pairs,
+                **drawn,
+            )
         if corpora is not None:
             ws.manifest["overlap"] = corpora.told
             corpora.overlap(found, self.epsilon)

@@ -45,6 +45,7 @@ from ood_lab.lvlm.benchmarks.oric.page import (
     COMPARED,
     HEADLINES,
     LINES,
+    METRICS,
     SETS,
     analyses_in,
     page,
@@ -60,7 +61,12 @@ from ood_lab.lvlm.benchmarks.oric.question_analyses import (
     curve_of,
     result_rows,
 )
-from ood_lab.lvlm.benchmarks.oric.question_facts import AreaOf, with_cosines, with_facts
+from ood_lab.lvlm.benchmarks.oric.question_facts import (
+    AreaOf,
+    annotated_areas,
+    with_cosines,
+    with_facts,
+)
 from ood_lab.lvlm.benchmarks.oric.run_questions import RunQuestions
 from ood_lab.lvlm.benchmarks.oric.scoring import KIND, contrasts, drops, form_contrasts, results_of
 from ood_lab.lvlm.benchmarks.oric.wording import TASK, QuestionWording
@@ -149,6 +155,7 @@ class Oric(Benchmark):
     of_building: ClassVar[Sequence[str]] = ("annotations", "clip", "judge", "oric")
     identity: ClassVar[Sequence[str]] = ("split", "category", "prompt")
     headlines: ClassVar[Sequence[Headline]] = HEADLINES
+    metric_tables: ClassVar[Mapping[str, Mapping[str, str]]] = {"Answers": METRICS}
     told: ClassVar[Sequence[MetricSentence]] = (
         MetricSentence("macro_f1", "F1 (the mean of yes and no)"),
     )
@@ -332,8 +339,8 @@ class Oric(Benchmark):
 
         items, table = sets.table(known)
         found = analyses_of(table, spaces, name, **ws.resampling)
-        if annotations is not None:
-            areas = annotations.objects["area"].to_numpy(np.float64)
+        if contents is not None:
+            areas = annotated_areas(contents, self.area_of)
             found = pd.concat([found, annotated_shares(areas, self._edges)], ignore_index=True)
         write_csv(found, ws.folder / "analyses.csv")
         return items, table

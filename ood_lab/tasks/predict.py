@@ -180,7 +180,7 @@ class Predict(Task):
         if data:
             warnings += without_training_images(data, ws.trained_on)
             usable = with_enough_held_out(usable, len(data.splits["val"]), alpha, refused)
-            check_sizes(usable, data, backbone.head.out_features)
+            check_sizes(usable, data, backbone.num_classes)
         bank_of: BankOf = partial(
             extract,
             ws.extractor,

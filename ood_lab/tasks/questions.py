@@ -104,6 +104,11 @@ class Questions(Benchmark):
         *(Headline(POOLED, metric, words) for metric, words in ACCURACIES.items()),
         Headline(POOLED, "chair", "CHAIR"),
     )
+    metric_tables: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        "Yes/no questions": METRICS,
+        "Other questions": ACCURACIES,
+        "Captions": CAPTIONS,
+    }
     told: ClassVar[Sequence[MetricSentence]] = (
         ACCURACY,
         *(

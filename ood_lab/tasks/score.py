@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -23,9 +23,17 @@ from ood_lab.detectors import (
 )
 from ood_lab.evaluation.detector_fitting import memory_limit, rows_of, score_banks
 from ood_lab.evaluation.detector_tuning import with_tuned
+from ood_lab.evaluation.ensembles import (
+    FAMILY,
+    HELD_OUT,
+    Member,
+    ensemble_columns,
+    of_sets,
+)
 from ood_lab.evaluation.fit_warnings import doubtful_fits, suspicious
 from ood_lab.evaluation.hierarchy_tables import heads_to_read, hierarchy_results
 from ood_lab.evaluation.id_accuracy import Chance, accuracy_warnings, check_id_accuracy
+from ood_lab.evaluation.pass_cost import affordable
 from ood_lab.evaluation.prediction.calibration import n_held_out
 from ood_lab.evaluation.run_page import write_page
 from ood_lab.evaluation.shift.image_distances import Distances, pooled
@@ -51,7 +59,7 @@ from ood_lab.report.rendering.output_failures import optional
 from ood_lab.report.rendering.run_summary import show, show_warnings
 from ood_lab.report.rendering.sentences import asked_sentence
 from ood_lab.report.verdict import Verdict
-from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.run.building.workspace import LEFT_OUT, Task, Workspace
 from ood_lab.run.commandline.composition import plain
 from ood_lab.run.commandline.next_command import next_command
 from ood_lab.schema.results import read_results, write_results
@@ -79,6 +87,7 @@ class Passed:
         refused: why it does not support the others.
         banks: features of the sets, by name; with ``fitted``, what is left of the evaluated ones.
         fitted: the detectors, where they were fitted before the images passed.
+        members: further networks of an ensemble.
     """
 
     limit: int
@@ -87,6 +96,7 @@ class Passed:
     refused: dict[str, str]
     banks: dict[str, Any]
     fitted: Fitted | None = None
+    members: Sequence[Member] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +117,7 @@ class Score(Task):
         UserError: see the checks; a detector that cannot use this backbone is skipped and listed.
     """
 
+    takes_ensembles: ClassVar[bool] = True
     memory_limit_gb: Positive | None
     report: bool
     keep_features: bool
@@ -134,17 +145,28 @@ class Score(Task):
     def passed(self, ws: Workspace, more: Sequence[str] = ()) -> Passed:
         """One pass over each set that is evaluated or fitted on, and over ``more``."""
         ood_sets = self._evaluated(ws)
+        others = ws.other_networks() if ood_sets else []
         limit = memory_limit(self.memory_limit_gb)
         extraction = Extraction(ws.data, ws.backbone, ws.extractor, ws.features_root, ws.stages)
         usable, refused = split_by_columns(ws.detectors if ood_sets else {}, ws.backbone)
         heads = heads_to_read(ws.data, ws.backbone)
-        evaluated = [*ws.data.csid_names, *ood_sets]
+        evaluated = [*ws.data.csid_names, *ood_sets, *([HELD_OUT] if others else [])]
         selection = [*ws.tuning.splits, *more]
+        kept = [heads] if heads else []
+        sets = (evaluated, selection, kept)
+        usable, left_out = affordable(extraction, usable, sets, not ws.detectors_chosen)
+        refused |= left_out
+        ws.manifest |= {LEFT_OUT: list(left_out)} if left_out else {}
         if not self.keep_features:
-            kept = [heads] if heads else []
             return _in_passing(ws, extraction, usable, refused, evaluated, limit, kept)
-        banks = extraction.banks(usable, evaluated, selection, [heads] if heads else [])
-        return Passed(limit, extraction, usable, refused, banks)
+        banks = extraction.banks(usable, *sets)
+        members = []
+        for name, load in others:
+            made = Extraction(ws.data, load(), ws.extractor, ws.features_root, ws.stages)
+            own = {key: d for key, d in ws.new_detectors().items() if key in usable}
+            members.append(Member.passed(name, made, own, sets[:2], limit))
+        ws.data.use_transform(eval=ws.backbone.transform)
+        return Passed(limit, extraction, usable, refused, banks, members=members)
 
     def scored(
         self,
@@ -163,6 +185,7 @@ class Score(Task):
         ood_sets = self._evaluated(ws)
         limit, banks = passed.limit, passed.banks
         scored = ["test", *ws.data.csid_names, *ood_sets]
+        scored += [HELD_OUT] if passed.members else []
         with ws.stages("score"):
             if passed.fitted is None:
                 second = passed.extraction.second_pass(passed.usable, banks, scored, limit)
@@ -204,7 +227,8 @@ class Score(Task):
         val_labels = ws.data.splits["val"].labels
         lost, doubts = accuracy_warnings(banks, val_labels, ws.backbone, manifest)
         evaluated = ["test", *ws.data.csid_names, *ood_sets]
-        rows = {name: rows_of(ws.data.splits[name], banks[name]) for name in evaluated}
+        every = [*evaluated, *([HELD_OUT] if passed.members else [])]
+        rows = {name: rows_of(ws.data.splits[name], banks[name]) for name in every}
         if passed.fitted is not None:
             selection, usable = passed.fitted.selection, passed.fitted.detectors
             seconds = passed.fitted.seconds
@@ -215,10 +239,11 @@ class Score(Task):
             scores, timing = score_banks(rows, banks, usable, manifest["refused"], passed.limit)
         for name in timing.keys() & fitted.keys():
             timing[name]["fit_seconds"] = fitted[name]
+        scores, ensemble = self._with_ensemble(ws, passed, usable, scores, every)
         asked = self.asked(ws, evaluated)
         if asked is not None:
             scores = asked.added_to(scores)
-        methods = [*timing, *([asked.name] if asked else [])]
+        methods = [*timing, *ensemble, *([asked.name] if asked else [])]
         write_table(scores, ws.folder / "scores.parquet")
         evaluation = Evaluation(
             known_columns(scores, ws.report_by["axes"], accuracy),
@@ -242,6 +267,8 @@ class Score(Task):
             doubts += [*doubtful_fits(usable, banks, list(timing)), *suspicious(evaluation)]
         flagged = {name for found in manifest.get("findings", ()) for name in found["sets"]}
         costs = {name: usable[name].cost_rank for name in timing}
+        most = max(costs.values(), default=0) + 1  # all networks cost more than one
+        costs |= {name: costs.get(name.partition("@")[0], most) for name in ensemble}
         costs |= {asked.name: max(costs.values(), default=0) + 1} if asked else {}
         model = str(manifest["model"])
         verdict = VERDICT.table([], model=model, seed=ws.seed)
@@ -265,6 +292,7 @@ class Score(Task):
                 n: {"input_type": usable[n].input_type} | usable[n].describe() | timing[n]
                 for n in timing
             }
+            | ensemble
             | ({asked.name: asked.describe()} if asked else {}),
             "tuning": selection.record,
             "warnings": [
@@ -288,6 +316,35 @@ class Score(Task):
             found = follow_all(distances.degrees, scores, methods, list(distances.axes))
             distances = replace(distances, found=found)
         return self._finish(ws, banks, scores, results, best, distances, asked)
+
+    def _with_ensemble(
+        self,
+        ws: Workspace,
+        passed: Passed,
+        usable: Mapping[str, Detector],
+        scores: pd.DataFrame,
+        sets: Sequence[str],
+    ) -> tuple[pd.DataFrame, dict[str, Any]]:
+        """The scores of an ensemble and of its networks, and what the manifest says of them."""
+        members = list(passed.members)
+        if not members:
+            return scores, {}
+        for member in members:
+            member.score(ws.data, sets, passed.limit)
+        alone, sets = Member("1", dict(usable), passed.banks, scores), sets[:-1]
+        networks = [alone, *members] if members[0].name else members
+        columns, accuracy = ensemble_columns(networks, sets)
+        facts: dict[str, Any] = {name: {"input_type": FAMILY} for name in columns}
+        for member in members:
+            for name in filter(member.scores.__contains__, member.detectors if member.name else ()):
+                columns[f"{name}@{member.name}"] = of_sets(member.scores, sets)[name].to_numpy()
+                facts[f"{name}@{member.name}"] = {"input_type": usable[name].input_type}
+        n = len(networks)
+        log.info("ensemble of %d networks: ID accuracy %.1f%%", n, 100 * accuracy)
+        ws.manifest["ensemble"] = {"networks": n, "id_accuracy": accuracy}
+        ws.manifest["title"] += f", with an ensemble of {n} networks"
+        table = pd.concat([of_sets(scores, sets), pd.DataFrame(columns)], axis=1)
+        return table, facts
 
     def asked(self, ws: Workspace, sets: Sequence[str]) -> MembershipScores | None:
         """What a vision-language model says of these sets; scored like a detector."""
@@ -380,6 +437,7 @@ def _facts(ws: Workspace, test: FeatureBank, accuracy: float | None) -> dict[str
         "seeds": {"training": ws.model_seed, "evaluation": ws.seed},
         "fpr95_positive": ws.metrics["fpr95_positive"],
         "model": model,
+        "head": str(ws.backbone.kind),
         "classes": data.classes,
         "synthetic_ood": plain(ws.synthetic_ood) if ws.synthetic_ood else None,
         "split_off": {name: len(data.splits[name]) for name in data.split_off},

@@ -1,4 +1,4 @@
-"""Objects in the materials of ID test images, as in ShiftedBronzes' transferred sets."""
+"""Materials on other shapes: of ID test on objects, or of objects on ID test (ShiftedBronzes)."""
 
 from __future__ import annotations
 
@@ -38,11 +38,18 @@ from ood_lab.synthesis import (
     make_images,
     package_versions,
 )
-from ood_lab.synthesis.content_images import check_masks, find_masks, read_contents
-from ood_lab.synthesis.material_exemplars import Materials, load_materials
+from ood_lab.synthesis.content_images import (
+    check_masks,
+    find_masks,
+    id_test_contents,
+    read_contents,
+)
+from ood_lab.synthesis.material_exemplars import Materials, load_materials, outside_materials
 
 log = logging.getLogger(__name__)
 
+#: Value of ``task.content``: the images of ID test.
+ID_TEST = "id_test"
 MANIFEST = ["path", "label", "content", "exemplar", "exemplar_label", "seed"]
 _PACKAGES = ("ood_lab", "torch", "diffusers", "transformers")
 
@@ -52,13 +59,15 @@ class Transfer(Task):
     """Writes ``plan.csv``, images, ``manifest.csv`` and ``datasheet.md``.
 
     Every content image is repainted with the material of ``per_content`` exemplars, see
-    :class:`~ood_lab.synthesis.MaterialTransfer`. **Exemplars are ID test images**, and none may be
-    among the training or validation images (by the sha256 of its file): a detector must not have
-    seen its material. A copy that was saved again has another sha256 and is not detected.
+    :class:`~ood_lab.synthesis.MaterialTransfer`. With ``content=id_test``, shapes are of ID test
+    and exemplars from outside the ID data. Otherwise, **exemplars are ID test images**, and none
+    may be among the training or validation images (by the sha256 of its file): a detector must not
+    have seen its material. A copy that was saved again has another sha256 and is not detected.
 
     Args:
         out: folder of the images; kept between runs.
-        content: folder, table or list of the images that give the shapes; their labels are kept.
+        content: folder, table or list of the images that give the shapes; their labels are kept;
+            ``id_test`` = all ID test images.
         exemplars: folder, table or list; None = all ID test images.
         per_content: exemplars of a content image, at random.
         masks: folder with a mask per content image, of the same name up to the ending; white =
@@ -116,9 +125,11 @@ class Transfer(Task):
         models = {} if self.plan_only else check_transfer(folders, self.ip_adapter, self.variant)
         if not self.plan_only:
             check_masks(self.masks, self.segmenter)
-        contents = read_contents(self.content)
+        shapes = self.content == ID_TEST
+        contents = id_test_contents(ws.data) if shapes else read_contents(self.content)
         mask_files = find_masks(self.masks, contents) if self.masks else {}
-        materials = load_materials(ws.data, self.exemplars)
+        of = outside_materials if shapes else load_materials
+        materials = of(ws.data, self.exemplars)
         folder = Path(self.out).expanduser()
         if self.per_content > len(materials):
             raise UserError(
@@ -179,7 +190,7 @@ class Transfer(Task):
         files = [folder / file for file in plan["file"]]
         # One at a time: the IP-Adapter reads several exemplars as views of one.
         withheld = make_images(files, make, 1, "transferring materials", self.size * self.size)
-        _finish(plan, withheld, folder, models, settings)
+        _finish(plan, withheld, folder, models, settings, self.content == ID_TEST)
 
     def _plan(self, contents: pd.DataFrame, materials: Materials, seed: int) -> pd.DataFrame:
         rows = []
@@ -212,13 +223,16 @@ def _finish(
     folder: Path,
     models: Mapping[str, str],
     settings: Mapping[str, Any],
+    shapes: bool,
 ) -> None:
+    own, other = ("shapes", "materials") if shapes else ("materials", "objects")
     made = keep_made(plan, withheld, MANIFEST, folder)
     sections: dict[str, Mapping[str, Any] | str] = {
         "What it is": {
             "images": f"{len(made):,}",
             "content images": f"{made['content'].nunique():,}",
-            "exemplars": f"{made['exemplar'].nunique():,}, only ID test images",
+            "exemplars": f"{made['exemplar'].nunique():,}, "
+            + ("none of ID" if shapes else "only ID test images"),
             "withheld by the pipeline": len(withheld),
         },
         "How it was made": {
@@ -230,8 +244,8 @@ def _finish(
         "Versions": package_versions(_PACKAGES),
         "Licence": {name: licence(source) for name, source in models.items()}
         | {"images": "derived from content and exemplars: both licences hold"},
-        "Intended use": "An OOD set that shares materials with the ID images and not their "
-        "objects. Not for training on: its materials are those of ID test.",
+        "Intended use": f"An OOD set that shares {own} with the ID images and not their "
+        f"{other}. Not for training on: its {own} are those of ID test.",
         "How to use it": "`data=folder data.ood.transferred=manifest.csv` with this folder's path.",
     }
     (folder / "datasheet.md").write_text(datasheet("Images with transferred materials", sections))

@@ -13,15 +13,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.covariance import LedoitWolf
 from torch import nn
 
 import ood_lab
 from ood_lab.common.errors import UserError
 from ood_lab.detectors import KNN, MSP, ODIN, MDSEnsemble
 from ood_lab.metrics import auroc
+from ood_lab.models.head_kind import HeadKind
 from ood_lab.run.commandline.resolvers import detector_names
 
-PAGE = Path(__file__).parents[2] / "docs" / "python.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to/python.md"
 
 
 def test_the_examples_of_the_page(tmp_path, monkeypatch):
@@ -124,9 +126,9 @@ def test_a_module_becomes_a_bank():
         ({"detectors": ["knm"]}, "no detector 'knm'.*knn"),
         (
             {"detectors": {"mds_ensemble": MDSEnsemble(noise=0.01)}},
-            "mds_ensemble: with these settings .* network once more after the fit: eval.py does",
+            "mds_ensemble: with these settings it needs a second forward pass .* run eval.py",
         ),
-        ({"detectors": ["odin"]}, "no chosen detector works here.*odin: it works on the network"),
+        ({"detectors": ["odin"]}, "no chosen detector works here.*odin: it needs the network"),
     ],
 )
 def test_wrong_calls_are_one_line(banks, change, message):
@@ -164,7 +166,7 @@ def test_an_outcome_is_shown_saved_and_reported(banks, tmp_path):
     html = outcome._repr_html_()
     assert html.count("<tr>") == html.count("</tr>")
     assert "95% interval" in html
-    assert "odin is left out: it works on the network" in html
+    assert "odin is skipped: it needs the network" in html
     folder = outcome.save(tmp_path / "new" / "folder")
     read = pd.read_parquet(folder / "results.parquet")
     found = read[read["kind"] == "detection"]["value"].reset_index(drop=True)
@@ -204,10 +206,24 @@ def test_arrays_without_a_head_get_a_linear_one(tmp_path):
     assert shift == "held_out_class_units"
     page = outcome.report(tmp_path / "report.html").read_text()
     assert outcome.verdict.sentences[1].split(":")[0] in page
-    with pytest.raises(UserError, match=r"give train=\(features, labels\)"):
-        ood_lab.evaluate(train=far, test=far, ood={"far": far})
     with pytest.raises(UserError, match="two classes"):
         ood_lab.evaluate(train=(far, np.zeros(80)), test=far, ood={"far": far})
+
+
+def test_arrays_without_labels_are_features_alone(tmp_path):
+    rng = np.random.default_rng(0)
+    train, test, near = (rng.normal(size=(n, 12)) for n in (200, 100, 90))
+    sets = {"train": train, "val": near, "test": test, "ood": {"far": 3 * near}}
+    found = ood_lab.evaluate(**sets, detectors="all", n_bootstrap=20)
+    assert set(found.detectors) == {"cfood", "gmm", "knn", "mds", "residual"}
+    assert found.skipped["msp"].startswith("msp needs logits, which")
+    assert (found.scores["pred"] == -1).all()
+    assert HeadKind.FEATURES.sentence in found.verdict.remarks
+    # The distance to one mean under a shrunk covariance, as scikit-learn has it.
+    reference = LedoitWolf().fit(train).mahalanobis(test)
+    ours = found.scores[found.scores["dataset"] == "test"]["mds"]
+    np.testing.assert_allclose(ours, reference, rtol=1e-4)
+    assert found.report(tmp_path / "report.html").exists()
 
 
 def test_the_warnings_of_a_run(banks, caplog):
@@ -333,7 +349,6 @@ REFUSED = {
     "last": (lambda f: f(NET, X.permute(0, 2, 3, 1)), r"images\.permute\(0, 3, 1, 2\)"),
     "nan": (lambda f: f(NET, X * float("nan")), "images have NaN"),
     "empty": (lambda f: f(NET, X[:0]), "there is no image"),
-    "softmax": (lambda f: f(nn.Sequential(NET, nn.Softmax(1)), X), "probabilities.*softmax"),
     "dropout": (
         lambda f: f(nn.Sequential(*NET[:-1], Always(), HEAD), X),
         r"runs twice on the same images: a logit moves.*'4' \(Always\).*allow_random=True",

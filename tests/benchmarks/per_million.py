@@ -1,7 +1,7 @@
 """What each step costs for a million images; ``python -m tests.benchmarks.per_million``.
 
 Processor seconds of one thread (fairer than the clock on a busy machine), the smaller of two runs
-on few images, and what they come to for a million: the arithmetic of the table in docs/cluster.md.
+on few images, and what they come to for a million: the table in docs/results/performance.md.
 """
 
 from __future__ import annotations

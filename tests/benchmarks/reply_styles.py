@@ -1,7 +1,7 @@
 """Replies in everyday styles to questions, with what a person reads in them.
 
 ``python -m tests.benchmarks.reply_styles`` writes ``tests/lvlm/parsers/styled_replies.jsonl``,
-which the tests and the table in docs/lvlm.md read. Replies come from templates by object,
+which the tests and the page about parsers read. Replies come from templates by object,
 right answer and style, and some are written by hand. A negated question ("not contain") turns
 what a sentence about the object says, not what a word says.
 """

@@ -12,6 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_object
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
+from ood_lab.api.detector_settings import chosen_detectors
 from ood_lab.run.building.nodes import check_nodes
 from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.run.job.run_identity import NEUTRAL, config_hash, leaves
@@ -99,6 +100,7 @@ REQUIRED = {  # what the user has to fill in
     "task/tune_grpo.yaml": ["model=vlm_grpo", "model.prompts.train=FILE"],
     "model/timm.yaml": ["model.name=resnet18"],
     "model/hf.yaml": ["model.path=DIR"],
+    "model/exported.yaml": ["model.path=FILE"],
     "model/onnx.yaml": ["model.path=FILE"],
     "model/torch_hub.yaml": ["model.repo=DIR", "model.name=net"],
     "model/module.yaml": ["model.net._target_=torch.nn.Identity", "model.head=fc"],
@@ -203,6 +205,17 @@ def test_all_detectors_are_every_file_and_the_default_those_that_say_so():
     assert set(composed("eval", ["detector=default"]).detector) == default
     assert set(composed("eval", ["detector=all"]).detector) == set(files)
     assert set(composed("eval", ["detector=[all]"]).detector) == set(files)
+
+
+def test_sets_by_cost_are_what_the_detectors_declare():
+    declared = {name: d.needs for name, d in chosen_detectors("all", "openood").items()}
+    wanted = set()
+    for kind in ("logits", "features", "forward"):
+        wanted |= {name for name, needs in declared.items() if needs == kind}
+        assert set(composed("eval", [f"detector={kind}"]).detector) == wanted
+        assert chosen_detectors(kind, "openood").keys() == wanted
+    assert {"gram", "knn", "msp"} <= wanted
+    assert set(declared) - wanted == {"odin", "iodin", "rankfeat", "adascale_a", "adascale_l"}
 
 
 @pytest.mark.parametrize("preset", ["openood", "paper"])

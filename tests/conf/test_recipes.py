@@ -33,12 +33,23 @@ def _resolvers():
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("method", METHODS, ids="=".join)
 def test_every_value_of_a_recipe(method, preset):
-    cfg = composed("train", ["=".join(method), f"preset={preset}", "detector=[]"])
+    # The size of training images follows the CLIP.
+    clip = ["clip=vit_b16"] if method[0] == "prompt" and preset != "builtin" else []
+    cfg = composed("train", ["=".join(method), f"preset={preset}", "detector=[]", *clip])
     values = {row["key"]: OmegaConf.select(cfg, row["key"]) for row in METHODS[method]}
     plain = {
         k: OmegaConf.to_container(v) if OmegaConf.is_config(v) else v for k, v in values.items()
     }
     assert plain == {row["key"]: json.loads(row[preset]) for row in METHODS[method]}
+
+
+@pytest.mark.parametrize(
+    ("clip", "pixels"),
+    [("tiny", 64), ("scenes", 96), ("vit_b32", 224), ("open_clip clip.name=ViT-L-14-336", 336)],
+)
+def test_prompts_train_on_images_of_the_size_of_the_clip(clip, pixels):
+    cfg = composed("train", ["prompt=coop", "preset=official", *f"clip={clip}".split()])
+    assert cfg.model.input_size == cfg.model.geometry[0].size == pixels
 
 
 def test_a_recipe_is_named_by_a_method_and_a_preset():

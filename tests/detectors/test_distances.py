@@ -115,7 +115,7 @@ def test_knn_thins_its_bank_reproducibly(blobs):
 
 
 def test_knn_refuses_a_k_beyond_its_bank(blobs):
-    refusal = "KNN: k=1,000 exceeds the bank of 600 train images: set detector.knn.k"
+    refusal = "KNN: k=1,000 exceeds the 600 cached train images: set detector.knn.k"
     with pytest.raises(DetectorRefusal, match=refusal):
         KNN(k=1000).fit(blobs.train)
 

@@ -1,4 +1,4 @@
-"""The detector that docs/your-detector.md adds is one."""
+"""The detector that docs/how-to/extend.md adds is one."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 
 from ood_lab.detectors.base import checked_score
 
-PAGE = (Path(__file__).parents[2] / "docs" / "your-detector.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to/extend.md").read_text()
 
 
 def block(language):
@@ -22,7 +22,7 @@ def test_it_detects(blobs):
     names = {}
     exec(block("python"), names)
     node = yaml.safe_load(block("yaml"))
-    target = "ood_lab.detectors.nearest.NearestMean"
+    target = "my_detectors.NearestMean"
     assert node == {"detector": {"nearest": {"_target_": target}}}
     detector = names["NearestMean"]()
     assert detector.name == "nearest"

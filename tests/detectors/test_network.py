@@ -399,7 +399,7 @@ def test_rankfeat_refuses_by_name(tiny):
     vit = TimmNet("vit_tiny_patch16_224", 32, img_size=32, depth=4, embed_dim=24).eval()
     with pytest.raises(DetectorRefusal, match=r"not the spatial mean of 'net\.blocks\.3'"):
         RankFeat().extraction_hook.layers(vit)
-    with pytest.raises(DetectorRefusal, match=r"cannot be run on the output of 'early\.0' alone"):
+    with pytest.raises(DetectorRefusal, match=r"cannot be run on only the output of 'early\.0'"):
         RankFeat(stages=["early.0", "late"]).extraction_hook.layers(tiny)
     assert RankFeat(stages=["stem", "late"]).extraction_hook.layers(tiny) == ["stem", "late"]
     with pytest.raises(DetectorRefusal, match="no sub-module 'layer3'"):

@@ -1,5 +1,6 @@
 """The commands of README and docs are ones that this version understands."""
 
+import importlib
 import re
 import shlex
 from pathlib import Path
@@ -13,7 +14,8 @@ from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.run.commandline.staged_experiments import stages_of
 from ood_lab.run.job.preflight import asks_for_validation
 
-README, DOCS = ROOT / "README.md", sorted((ROOT / "docs").glob("*.md"))
+README, DOCS = ROOT / "README.md", sorted((ROOT / "docs").rglob("*.md"))
+GALLERY = ROOT / "docs" / "site" / "gallery.yaml"
 #: Of a file that the reader is told to write.
 READERS_OWN = "nearest,"
 
@@ -48,9 +50,7 @@ def not_understood(script: str, line: str) -> str | None:
 
 
 @pytest.mark.parametrize(
-    "page",
-    [README, *(pytest.param(page, marks=pytest.mark.slow) for page in DOCS)],
-    ids=lambda page: page.name,
+    "page", [README, *DOCS, GALLERY], ids=lambda page: page.relative_to(ROOT).as_posix()
 )
 def test_every_command_is_understood(page):
     register_resolvers()
@@ -58,5 +58,23 @@ def test_every_command_is_understood(page):
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.slow
+def test_every_command_of_a_detector_is_understood(tmp_path, monkeypatch):
+    """Those of the pages that the site makes."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "site"))
+    page = tmp_path / "detectors.md"
+    page.write_text("\n".join(importlib.import_module("detector_pages").pages().values()))
+    assert len(commands(page)) == len(list((ROOT / "conf" / "detector").glob("*.yaml")))
+    test_every_command_is_understood(page)
+
+
+def test_every_command_of_the_papers_is_understood(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "site"))
+    page = tmp_path / "papers.md"
+    items = importlib.import_module("reference_tables").paper_items()
+    page.write_text("\n".join(item["command"] for item in items))
+    test_every_command_is_understood(page)
+
+
 def test_there_are_commands():
-    assert sum(len(commands(page)) for page in (README, *DOCS)) > 90
+    assert sum(len(commands(page)) for page in (README, *DOCS, GALLERY)) > 60

@@ -103,7 +103,7 @@ def test_right_on_val_and_at_chance_on_test_means_other_labels(noted):
     lost, (warning,) = asked((right, wrong), **known, **TRAINED)
     assert lost
     assert f"on the validation images it is {'99.3' if noted else '100.0'}%" in warning
-    assert "the labels of the test set are not those of train and val" in warning
+    assert "labels of the test set are not those of train and val" in warning
     assert "train longer" not in warning
     # Where the network has not learnt anything on val either, its training is the cause.
     at_random = [0, 1, 2, 1, 2, 0, 2, 0, 1] * 14

@@ -199,7 +199,7 @@ def test_the_next_run_begins_with_what_was_found(trainer, backbone, tmp_path, mo
         assert begun_with(trainer, backbone, tmp_path, "more threads") == Chunk(4)
     file.write_text("{")
     assert begun_with(trainer, backbone, tmp_path, "damaged") == Chunk(4)
-    assert "is damaged: the search for a fast chunk begins anew" in caplog.text
+    assert "is damaged: the search for a fast chunk begins again" in caplog.text
 
 
 class NoSink:

@@ -168,14 +168,16 @@ def test_cells_and_the_ones_with_too_few_samples(table):
             assert row["ci_low"] < value < row["ci_high"]
     assert not len(pick(table, semantic_level=2, covariate_level=2))
     assert set(pick(table, semantic_level=0, covariate_level=0)["metric"]) == {
-        *("auroc", "fpr95", "fpr95_id_positive", "fpr95_ood_positive")
+        *("auroc", "fpr95", "fpr95_id_positive", "fpr95_ood_positive", "aupr_out")
     }
 
 
-@pytest.mark.parametrize("metric", ["auroc", "fpr95"])
+@pytest.mark.parametrize("metric", ["auroc", "fpr95", "aupr_out"])
 def test_levels_average_their_present_cells_and_trends_follow(table, metric):
     def cell_value(s, c):
         i, o = of("test", "strong"), of(None, "strong", cell(s, c))
+        if metric == "aupr_out":
+            return aupr(i, o, "out", "trapezoid")
         return auroc(i, o) if metric == "auroc" else fpr_at_tpr(i, o)
 
     enough = [key for key, n in CELLS.items() if n >= 10]
@@ -357,3 +359,43 @@ def test_the_mean_is_over_the_sets_without_the_grid_and_has_an_interval(table):
     one_set = SCORES[SCORES["dataset"].isin(["test", "far"])]
     alone = results_table(one_set, DETECTORS, "net", seed=0, n_bootstrap=5)
     assert not alone["metric"].str.startswith("mean_").any()
+
+
+@pytest.mark.parametrize("positive", ["ood", "id"])
+def test_dad_of_groups_by_mean_and_by_pooled_fpr95(positive):
+    groups = {"little": ["near"], "much": ["far", "other", "mid"]}
+    options = OPTIONS | {"shift_order": (), "groups": groups, "fpr95_positive": positive}
+    table = results_table(SCORES, DETECTORS, model="net", **options)
+    for detector in DETECTORS:
+        i = of("test", detector)
+        parts = [[of(name, detector) for name in names] for names in groups.values()]
+        means = [np.mean([fpr_at_tpr(i, o, positive=positive) for o in part]) for part in parts]
+        pooled = [fpr_at_tpr(i, np.concatenate(part), positive=positive) for part in parts]
+        row = one(table, detector=detector, metric="dad_of_means")
+        assert row["value"] == float(means[0] > means[1])
+        assert 0 <= row["ci_low"] <= row["value"] <= row["ci_high"] <= 1
+        assert row["n_ood"] == 120 + 110 + 100 + 130
+        row = one(table, detector=detector, metric="dad_pooled")
+        assert row["value"] == float(pooled[0] > pooled[1])
+        assert np.isnan(row["ci_low"])
+    one_each = options | {"groups": {"little": ["near"], "much": ["far"]}}
+    alone = results_table(SCORES, DETECTORS, model="net", **one_each)
+    assert not alone["metric"].str.startswith("dad_").any()
+
+
+@pytest.mark.parametrize("metric", ["auroc", "fpr95"])
+def test_all_cells_and_larger_semantic_shift_are_means_over_cells(table, metric):
+    def mean(detector, levels):
+        cells = [cell(s, c) for (s, c), n in CELLS.items() if s in levels and n >= 10]
+        function = auroc if metric == "auroc" else fpr_at_tpr
+        return np.mean([function(of("test", detector), of(None, detector, x)) for x in cells])
+
+    for detector in DETECTORS:
+        where = {"detector": detector, "dataset": "grid", **WHOLE}
+        row = one(table, metric=f"all_cells_{metric}", **where)
+        assert row["value"] == pytest.approx(mean(detector, (0, 1, 2)))
+        assert row["ci_low"] < row["value"] < row["ci_high"]
+        assert row["n_ood"] == sum(CELLS.values())
+        row = one(table, metric=f"larger_semantic_{metric}", **where)
+        assert row["value"] == pytest.approx(mean(detector, (1, 2)))
+        assert row["n_ood"] == sum(n for (s, _), n in CELLS.items() if s)

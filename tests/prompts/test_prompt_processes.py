@@ -75,7 +75,7 @@ def test_two_processes_equal_one(name, cached, tmp_path):
 
 
 def test_two_processes_of_locoop_are_close_to_one(tmp_path):
-    """The mean over regions is one of each process: docs/prompts.md says so."""
+    """The mean over regions is one of each process: docs/how-to/clip-prompts.md says so."""
     (one, loss), (two, same) = (learned("locoop", n, tmp_path) for n in (1, 2))
     torch.testing.assert_close(two, one, rtol=0, atol=0.02)
     torch.testing.assert_close(same, loss, rtol=0.02, atol=0)

@@ -68,7 +68,7 @@ def test_a_preempted_and_a_requeued_job_go_on(slurm, tmp_path):
     (run,) = run_folders(tmp_path / "outputs")
     log = (run / "log.txt").read_text()
     assert re.search("resum", log), log
-    assert "read from bank" in log
+    assert "read from the cache" in log
     assert bank.stat().st_mtime_ns == written
     pd.testing.assert_frame_equal(results(tmp_path / "outputs"), alone)
 

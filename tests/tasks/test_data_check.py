@@ -68,6 +68,9 @@ def test_of_many_classes_the_smallest_and_the_largest_are_printed(images, capsys
     assert len(lines) < 60
     assert ["500", "3", "3", "3"] in [line.split()[-4:] for line in lines]
     (file,) = images.rglob("classes.csv")
+    counts = pd.read_csv(file.with_name("counts.csv"))
+    assert len(counts[counts.label == "class"]) == 3000
+    assert (file.parent / "figures/counts_class.png").exists()
     assert pd.read_csv(file)["train"].tolist() == [3 if i == 500 else 2 for i in range(1000)]
 
 

@@ -69,5 +69,7 @@ def test_published_lists_run_as_they_are(place, capsys):
     assert small.value.isna().all()  # N/A, not 0
     assert auroc[auroc.n_ood >= 10].value.notna().all()
     metrics = set(results.metric)
-    assert {"correlation_semantic_auroc", "sensitivity_covariate_fpr95"} <= metrics
-    assert (folder / "figures" / "heatmap_is_ood.png").exists()
+    for metric in ("auroc", "fpr95", "aupr_out"):
+        assert {f"correlation_semantic_{metric}", f"sensitivity_covariate_{metric}"} <= metrics
+    for name in ("heatmap_is_ood", "heatmap_is_ood_fpr95", "heatmap_is_ood_aupr_out"):
+        assert (folder / "figures" / f"{name}.png").exists()

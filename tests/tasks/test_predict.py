@@ -361,7 +361,7 @@ def test_the_smallest_numbers_are_sentences(predict, pictures):
         assert f"Of 1 image, knn flags {flagged} (" in sentences
         assert "This is not significantly more than by chance" in sentences
         assert (folder / "predictions.html").exists()
-        assert "is left out (" not in (folder / "log.txt").read_text()
+        assert "is skipped (" not in (folder / "log.txt").read_text()
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ import torch
 from cli import ROOT, call, run_folders
 from wandb_offline import read_run
 
-import ood_lab.detectors
 from ood_lab.common.errors import UserError
 from ood_lab.metrics.results_rows import KIND
 from ood_lab.schema.results import CORE
@@ -161,7 +160,7 @@ def test_eval_of_the_run_repeats_it_from_the_bank(trained, outputs, capsys):
     line = (f"ckpt={trained}", f"paths.outputs={outputs}", "task.report=false", *SMOKE)
     assert call("eval.py", *line) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "read from bank" in out
+    assert "read from the cache" in out
     assert "extracted" not in out
     again = run_folders(outputs)[-1]
     assert again != trained
@@ -199,7 +198,7 @@ def test_a_page_that_fails_is_one_warning(trained, outputs, capsys, monkeypatch)
     (folder,) = run_folders(outputs / "no_page")
     assert len(read(folder))
     said = " ".join(capsys.readouterr().out.split())
-    assert said.count("is left out (UserError: cannot read image 'moved.png')") == 1
+    assert said.count("is skipped (UserError: cannot read image 'moved.png')") == 1
 
 
 def test_a_file_inside_a_run_takes_its_data_over(trained, outputs):
@@ -268,13 +267,12 @@ def test_wrong_input_is_one_line(case, tmp_path, capsys):
 
 def test_the_detector_that_the_docs_add(trained, tmp_path, monkeypatch):
     """Both files as they are shown, byte for byte."""
-    page = (ROOT / "docs" / "your-detector.md").read_text()
+    page = (ROOT / "docs" / "how-to/extend.md").read_text()
     python, yaml = (re.search(rf"```{k}\n(.*?)```", page, re.S)[1] for k in ("python", "yaml"))
-    (tmp_path / "nearest.py").write_text(python)
+    (tmp_path / "my_detectors.py").write_text(python)
+    monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "conf" / "detector").mkdir(parents=True)
     (tmp_path / "conf" / "detector" / "nearest.yaml").write_text(yaml)
-    package = ood_lab.detectors
-    monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
     places = (f"paths.outputs={tmp_path}/out", f"paths.features={trained.parents[2]}/features")
     line = (
         f"ckpt={trained}",

@@ -109,7 +109,7 @@ def test_points_that_cannot_work_or_are_the_same_are_left_out(banks):
     tuner = tuning(knn={"k": [5, 500]}, vim={"dim": [2, 4, 8, 500]})
     record = select(tuner, banks, knn=KNN(k=5), vim=ViM(dim=2)).record["detectors"]
     assert [c["k"] for c in record["knn"]["candidates"]] == [5]
-    assert "exceeds the bank" in record["knn"]["refused"][0]["reason"]
+    assert "cached train images" in record["knn"]["refused"][0]["reason"]
     assert [c["dim"] for c in record["vim"]["candidates"]] == [2, 4]  # from 8 on, D // 2
 
 
@@ -239,7 +239,10 @@ WRONG = {
     "sets without use": (partial(tuning, "id_only", ["near"]), "tuning.sets"),
     "unknown mode": (partial(tuning, "val-ood", ["near"]), "did you mean 'val_ood'"),
     "unknown detector": (partial(tuning, sets=["near"], knnn={"k": [1]}), "did you mean 'knn'"),
-    "in the pass": (partial(tuning, sets=["near"], odin={"epsilon": [0, 1]}), "extraction pass"),
+    "in the pass": (
+        partial(tuning, sets=["near"], odin={"epsilon": [0, 1]}),
+        "during feature extraction",
+    ),
     "not a list": (partial(tuning, sets=["near"], knn={"k": 5}), "tuning.grids.knn.k"),
 }
 

@@ -134,4 +134,6 @@ def untrained_backbone(
         num_classes: expected number of classes, checked.
     """
     clip = untrained_clip(folder).unfreeze()
-    return clip_backbone(clip, classes, templates=templates, num_classes=num_classes)
+    backbone = clip_backbone(clip, classes, templates=templates, num_classes=num_classes)
+    assert isinstance(backbone, ClipBackbone)
+    return backbone

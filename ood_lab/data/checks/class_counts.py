@@ -1,14 +1,18 @@
-"""The number of images of each ID class."""
+"""The number of images of each ID class, and of every other label."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from ood_lab.data.datamodules.splits import ID_SPLITS
 from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.sources.label_names import label_columns
+
+_ATTRIBUTE = "attribute_"
+COUNTS = ["label", "name", "category", "dataset", "images"]
 
 
 def count_by_class(data: ImageDataset) -> np.ndarray | None:
@@ -30,3 +34,59 @@ def class_table(splits: Mapping[str, ImageDataset]) -> pd.DataFrame:
         counts = count_by_class(splits[name])
         table[name] = np.zeros(len(classes), int) if counts is None else counts
     return table
+
+
+def count_table(splits: Mapping[str, ImageDataset]) -> pd.DataFrame:
+    """The images of every label by category and dataset, of all sets (arXiv 2412.12683, table 1).
+
+    Returns:
+        Columns :data:`COUNTS`; ``label`` is ``class``, ``level_<n>``, ``category``, ``shape``,
+        ``attribute`` (a characteristic; an image may have several), or ``folder`` of an OOD set
+        with several of them. An unknown name is not counted; an unknown ``category`` is "".
+    """
+    columns = {str(c) for images in splits.values() for c in images.table}
+    given = sorted(c.removesuffix("_name") for c in columns if c.endswith("_name"))
+    parts = [
+        found.assign(dataset=dataset)
+        for dataset, images in splits.items()
+        for found in _counts(images, given)
+    ]
+    return pd.concat(parts, ignore_index=True)[COUNTS] if parts else pd.DataFrame(columns=COUNTS)
+
+
+def _counts(images: ImageDataset, given: Sequence[str]) -> Iterator[pd.DataFrame]:
+    table = images.table
+    category = _names(images, "category")
+    named = [c for c in label_columns(table) if not c.startswith(_ATTRIBUTE)]
+    rows = {label: _names(images, label) for label in dict.fromkeys(["class", *given, *named])}
+    if not images.classes and "path" in table:
+        folders = table["path"].astype(str).str.rsplit("/", n=2).str[-2]
+        rows |= {"folder": folders} if folders.nunique() > 1 else {}
+    for label, names in rows.items():
+        yield _sizes(label, names[names != ""], category)
+    for column in label_columns(table):
+        if column.startswith(_ATTRIBUTE):
+            present = table[column] > 0
+            names = pd.Series(column.removeprefix(_ATTRIBUTE), table.index)[present]
+            yield _sizes("attribute", names, category)
+
+
+def _sizes(label: str, names: pd.Series, category: pd.Series) -> pd.DataFrame:
+    frame = pd.DataFrame({"name": names, "category": category[names.index]})
+    sizes = frame.groupby(["name", "category"], sort=True).size().rename("images").reset_index()
+    return sizes.assign(label=label)
+
+
+def _names(images: ImageDataset, label: str) -> pd.Series:
+    """The name of every image, "" where it is not known."""
+    table = images.table
+    names = pd.Series("", table.index, dtype=object)
+    column = "label" if label == "class" else label
+    if column in table and not pd.api.types.is_numeric_dtype(table[column]):
+        names = table[column].fillna("").astype(str)
+    elif column in table:
+        words = images.classes if label == "class" else images.names_of(label)
+        names = table[column].map(dict(enumerate(words))).fillna("")
+    if f"{label}_name" in table:
+        names = names.where(names != "", table[f"{label}_name"].fillna("").astype(str))
+    return names

@@ -53,7 +53,7 @@ def check_data(
       every file is decoded, twice within a set. Only files of equal size are compared.
     - Images with a side of fewer than 8 pixels.
     - A difference between an OOD set and ID test that a detector could use instead of the
-      content: file format or share of grey images (20 points), or size (the area alone ranks
+      content: file format or share of grey images (20 points), or size (the area by itself ranks
       OOD above or below ID with AUROC >= 80%, and the medians differ by a factor >= 1.25 a side);
       and such a difference in size between ID train and ID test.
 
@@ -117,7 +117,7 @@ def _check_options(**chosen: str) -> None:
 
 
 def _files(splits: Mapping[str, ImageDataset]) -> pd.DataFrame:
-    """``split, row, path`` of every image that lies in a file."""
+    """``split, row, path`` of every image that is in a file."""
     parts = [
         pd.DataFrame({"split": name, "row": np.arange(len(data)), "path": data.paths})
         for name, data in splits.items()

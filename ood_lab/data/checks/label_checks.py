@@ -13,7 +13,7 @@ from ood_lab.data.sources.table_columns import CLASS_NAMES
 
 
 def check_classes(classes: Sequence[str], source: str) -> None:
-    """Raises :class:`UserError` where two classes differ in upper and lower case alone.
+    """Raises :class:`UserError` where two classes differ only in upper and lower case.
 
     Single letters may: they are classes of their own in sets of handwriting.
     """
@@ -23,8 +23,8 @@ def check_classes(classes: Sequence[str], source: str) -> None:
     for names in alike.values():
         if len(names) > 1 and len(names[0]) > 1:
             raise UserError(
-                f"{source} has the classes {' and '.join(map(repr, names))}, which differ in upper "
-                "and lower case alone: give both one name"
+                f"{source} has the classes {' and '.join(map(repr, names))}, which differ only in "
+                "upper and lower case: give both one name"
             )
 
 
@@ -43,7 +43,7 @@ def missing_labels(table: pd.DataFrame) -> str | None:
 def check_complete(table: pd.DataFrame, source: str) -> None:
     """Raises :class:`UserError` for rows without a label between rows with one."""
     if missing := missing_labels(table):
-        raise UserError(f"{source}: {missing}: give the images a class, or leave them out")
+        raise UserError(f"{source}: {missing}: give the images a class, or remove them")
 
 
 def check_consistent(tables: Mapping[str, pd.DataFrame], classes: Sequence[str]) -> None:
@@ -76,7 +76,7 @@ def require_labels(splits: Mapping[str, ImageDataset], sources: Mapping[str, obj
 
     Args:
         splits: the sets.
-        sources: where they are read from, as far as they are read.
+        sources: where they are read from, if they are read.
     """
     classes = splits["train"].classes
     if len(classes) == 1:

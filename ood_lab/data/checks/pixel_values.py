@@ -22,7 +22,7 @@ def nearly_black(splits: Mapping[str, ImageDataset], readable: pd.DataFrame) -> 
     """Names the sets that are nearly black, and those whose deep pixels are clipped.
 
     Args:
-        splits: the sets; those without files are left out.
+        splits: the sets; those without files are skipped.
         readable: ``split, row`` of the images that can be read.
     """
     for name, part in readable.groupby("split", sort=False):

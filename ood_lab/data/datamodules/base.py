@@ -44,6 +44,7 @@ from ood_lab.data.datamodules.preparation_steps import (
 from ood_lab.data.datamodules.splits import ID_SPLITS
 from ood_lab.data.dataset import UNKNOWN, ImageDataset, Transform
 from ood_lab.data.sources.image_files import FileDataset
+from ood_lab.data.sources.pixel_decoding import CHANNELS
 from ood_lab.data.sources.reading_warnings import ReadingWarning
 from ood_lab.data.transforms.background_replacement import Backgrounds
 from ood_lab.data.transforms.background_settings import Replacement
@@ -67,7 +68,7 @@ class OODDataModule(L.LightningDataModule):
         ood_groups: names of OOD sets by the name of their group, as in ``{near: [a, b]}``, from the
             slightest to the largest shift: groups have means of their own, and without a
             ``shift_order`` the DAD counts pairs of sets of different groups. A group that is None
-            is left out.
+            is skipped.
         unresized: names of sets whose images have the network's size already, as ImageNet-C's do:
             they are normalised, but neither resized nor cropped.
         seed: of the order of training images and their augmentation, together with the seed of the
@@ -217,7 +218,12 @@ class OODDataModule(L.LightningDataModule):
         )
         for name, rows in report.broken.items():
             splits[name] = _less(splits[name], rows)
-            self.notes.append(f"unreadable images of {name} left out: {len(rows)}")
+            self.notes.append(f"unreadable images of {name} skipped: {len(rows)}")
+        if all(found.grey == 1 for found in report.sets if found.name in ID_SPLITS):
+            self.notes.append(
+                "all ID images are grey: corruptions, CLIP and networks of three channels read "
+                "them as RGB with three equal channels"
+            )
         self.notes += self.replacement.apply(
             splits, self.own_backgrounds(), self.seed, self.checking.cache_dir
         )
@@ -293,7 +299,7 @@ class OODDataModule(L.LightningDataModule):
 
     @property
     def labels(self) -> Labels:
-        """Everything that is known of the training images beside the pixels."""
+        """Labels of the training images."""
         return Labels.of(self._whole_train or self.splits["train"])
 
     def load_image(self, split: str, index: int) -> Image.Image:
@@ -305,11 +311,16 @@ class OODDataModule(L.LightningDataModule):
 
         Args:
             eval: PIL image to tensor, the backbone's own.
-            train: used by :meth:`train_dataloader` alone; None = ``eval``.
+            train: used only by :meth:`train_dataloader`; None = ``eval``.
         """
         self.setup()
         for name, data in self.splits.items():
             data.transform = without_resize(eval) if name in self.unresized else eval
+            if len(data) and hasattr(next(iter(getattr(eval, "transforms", ())), None), CHANNELS):
+                try:  # the first image shows whether the set has them
+                    data[0]
+                except UserError as error:
+                    raise UserError(f"images of {name}: {error}") from error
         self._train_view = TrainingView(self.splits["train"], train or eval)
 
     def use_batch(self, keys: Sequence[str] | None) -> None:

@@ -12,7 +12,7 @@ from ood_lab.data.dataset import UNKNOWN, ImageDataset
 
 @dataclass(frozen=True)
 class Labels:
-    """Everything that is known of the training images beside the pixels.
+    """Everything that is known of the training images except the pixels.
 
     Attributes:
         classes: names of the ID classes.

@@ -1,4 +1,4 @@
-"""Random training images that depend on the seed and the epoch alone.
+"""Random training images that depend only on the seed and the epoch.
 
 The order of the images and every draw of the augmentation follow from ``(seed, epoch)``, whatever
 the number of loader processes, and whether the training was interrupted before or not: a resumed
@@ -32,7 +32,7 @@ class EpochSampler(Sampler[tuple[int, int]]):
 
     Args:
         n: number of rows, and of pairs per epoch.
-        seed: beside the job's seed (``seed_everything``).
+        seed: in addition to the job's seed (``seed_everything``).
         epoch: the number of the epoch that begins.
         weights: ``[n]``, chances of the rows, drawn with replacement; None = each row once.
     """
@@ -71,7 +71,7 @@ class DeviceShare(DistributedSampler[tuple[int, int]]):
         order: of one epoch, the same on all devices.
         devices: D.
         device: r.
-        most: pairs of all devices in an epoch, as where the last batch is left out; None = all.
+        most: pairs of all devices in an epoch, as where the last batch is skipped; None = all.
             Pairs are repeated from the beginning where D does not divide them.
     """
 

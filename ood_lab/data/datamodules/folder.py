@@ -27,7 +27,6 @@ from ood_lab.data.datamodules.splits import ID_SPLITS, default_shares, stratifie
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.sources.image_files import FileDataset, PixelRange, found_decoding
 from ood_lab.data.sources.label_names import align_attributes, encode_names
-from ood_lab.data.sources.reading_warnings import ReadingWarning
 from ood_lab.data.sources.source_settings import Given, Listed, Source, source_of
 from ood_lab.data.transforms.few_shot import ALL
 
@@ -61,7 +60,7 @@ class FolderDataModule(OODDataModule):
         split_seed: of the split.
         pixel_range: values that become black and white in images of more than 8 bits, see
             :func:`~ood_lab.data.sources.pixel_decoding.range_of`; one pair for all sets.
-        max_megapixels: larger images are read reduced where their format can be, else refused.
+        max_megapixels: larger images are read reduced where their format can be, else rejected.
         options: see :class:`OODDataModule`.
     """
 
@@ -122,7 +121,7 @@ class FolderDataModule(OODDataModule):
         tables = {split: listed.table for split, listed in read.items()}
         self._check_labels(tables, classes)
         if not classes:
-            self._note("ID has no labels: detectors that need classes will refuse")
+            self._note("ID has no labels: detectors that need classes are skipped")
         shifted = {name: self._read(s, classes) for name, s in self.csid_sources.items()}
         others = {**self.ood_sources, **self.val_ood_sources}
         beyond = shifted | {name: self._read(source, []) for name, source in others.items()}
@@ -136,9 +135,9 @@ class FolderDataModule(OODDataModule):
             self._note(f"csID sets left out: {sets}; data.full_spectrum=true takes them in")
         paths = tables["train"]["path"].tolist()
         settings = (self.pixel_range, self.max_megapixels, self.checking.cache_dir)
-        decoding, text = found_decoding(paths, stores["train"], *settings)
-        if text:
-            self.remark(ReadingWarning(text, doubtful=self.pixel_range == "auto"))
+        decoding, remarks = found_decoding(paths, stores["train"], *settings)
+        for remark in remarks:
+            self.remark(remark)
         return {
             name: FileDataset(
                 name,
@@ -206,7 +205,7 @@ class FolderDataModule(OODDataModule):
         return source.read(classes, self.remark, self.checking.cache_dir, skip)
 
     def _sources(self, kind: str, given: Mapping[str, Given | None] | None) -> dict[str, Source]:
-        """The sources of sets by name, less those that are left out."""
+        """The sources of sets by name, less those that are skipped."""
         return {
             name: source_of(each, f"data.{kind}.{name}", self.root)
             for name, each in (given or {}).items()

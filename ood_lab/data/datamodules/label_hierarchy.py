@@ -45,7 +45,7 @@ def read_hierarchy(source: str | os.PathLike[str]) -> pd.DataFrame:
         raise UserError(f"'{file}' has no column 'class': {suggestion(CLASS, map(str, table))}")
     levels = [c for c in table if c != CLASS]
     if not levels:
-        raise UserError(f"'{file}' has no level besides 'class': add a column such as 'dynasty'")
+        raise UserError(f"'{file}' has no level except 'class': add a column such as 'dynasty'")
     for column in table:
         if (table[column] == "").any():
             row = int((table[column] == "").to_numpy().argmax()) + 1

@@ -13,7 +13,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
 def check_groups(groups: Mapping[str, Sequence[str]], ood: Sequence[str]) -> None:
-    """Raises :class:`UserError` unless every group is made of OOD sets, each in one group alone."""
+    """Raises :class:`UserError` unless every group is made of OOD sets, each in only one group."""
     seen: dict[str, str] = {}
     for group, names in groups.items():
         if not _NAME.fullmatch(group):

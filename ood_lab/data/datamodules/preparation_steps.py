@@ -1,6 +1,6 @@
 """What may be done to the sets of a DataModule, one small class each, and how they are read.
 
-The fields are the keys of ``data`` in the configuration, so that a step and its settings stand
+The fields are the keys of ``data`` in the configuration, so that a step and its settings are
 together. Steps change ``splits`` in place and return what the user should know.
 """
 
@@ -40,7 +40,7 @@ class Loading:
             ``batch_size`` / devices.
         eval_batch_size: images per batch in validation, test and extraction; None = ``batch_size``.
         num_workers: loader processes; 0 = load in the main process.
-        drop_last: leave out the last, smaller training batch (batch norm does not like it),
+        drop_last: omit the last, smaller training batch (batch norm does not like it),
             unless it is the only one.
         balanced: draw training images so that every class is equally frequent.
         pin_memory: page-locked batches; None = when there is a CUDA device.
@@ -105,7 +105,7 @@ class Checking:
 class FewShots:
     """Some training images of each class.
 
-    Everything that is fitted on ``train``, detectors too, then sees these alone; val stays whole.
+    Everything that is fitted on ``train``, detectors too, then sees only these; val stays whole.
 
     Args:
         shots: training images of each class, see :func:`few_shot`; -1 = all.
@@ -123,7 +123,7 @@ class FewShots:
         splits["train"] = few_shot(train, self.shots, self.shot_seed)
         return [
             f"train: {len(splits['train']):,} of {len(train):,} images, {self.shots} a class; "
-            "detectors that are fitted on train see these alone"
+            "detectors that are fitted on train see only these"
         ]
 
 

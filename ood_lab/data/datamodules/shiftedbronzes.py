@@ -21,7 +21,6 @@ from ood_lab.data.sources.folders import instead, read_folder
 from ood_lab.data.sources.image_files import FileDataset, PixelRange, found_decoding
 from ood_lab.data.sources.image_stores import FILES
 from ood_lab.data.sources.label_names import encode_names
-from ood_lab.data.sources.reading_warnings import ReadingWarning
 from ood_lab.data.sources.shiftedbronzes_tables import (
     COLOUR,
     read_annotations,
@@ -33,7 +32,7 @@ Tables = dict[str, pd.DataFrame]
 
 
 class BronzesDataModule(OODDataModule):
-    """The layout that ``docs/data.md`` describes (data of arXiv 2412.12683).
+    """The layout of ``conf/data/shiftedbronzes.yaml`` (data of arXiv 2412.12683).
 
     ID are the annotated images below ``colour/``: the class (and ``level_1``) is the period,
     ``level_0`` the era, ``category``, ``shape`` and ``attribute_<characteristic>`` where known.
@@ -106,9 +105,9 @@ class BronzesDataModule(OODDataModule):
         classes, names = self._encode(colour, outside)
         tables = self._divide(colour)
         settings = (self.pixel_range, self.max_megapixels, self.checking.cache_dir)
-        decoding, text = found_decoding(tables["train"]["path"].tolist(), FILES, *settings)
-        if text:
-            self.remark(ReadingWarning(text, doubtful=self.pixel_range == "auto"))
+        decoding, remarks = found_decoding(tables["train"]["path"].tolist(), FILES, *settings)
+        for remark in remarks:
+            self.remark(remark)
         return {
             name: FileDataset(
                 name,
@@ -178,8 +177,11 @@ class BronzesDataModule(OODDataModule):
                 raise UserError(f"'{folder}' contains no images{instead(folder)}")
             parts.append(part.assign(kind=folder.name))
         table = pd.concat(parts, ignore_index=True)
-        known = annotated.set_index("path")["category"]
-        table["category"] = table["path"].map(known).fillna(str(UNKNOWN))
+        known = annotated.set_index("path")
+        table["category"] = table["path"].map(known["category"]).fillna(str(UNKNOWN))
+        for name in ("era", "period", "shape"):  # to be counted, not predicted
+            found = table["path"].map(known[name]).fillna("")
+            table[f"{name}_name"] = found.where(found != str(UNKNOWN), "")
         table["category_name"] = table["label"].where(table["label"] != str(UNKNOWN), "")
         return table.assign(label=UNKNOWN)
 

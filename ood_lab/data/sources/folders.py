@@ -13,7 +13,13 @@ import pandas as pd
 from ood_lab.common.errors import UserError
 from ood_lab.data.dataset import UNKNOWN
 from ood_lab.data.sources.folder_names import are_splits, is_junk, splits_message
-from ood_lab.data.sources.image_formats import HEIF, READ_HEIF, image_extensions, passed_over
+from ood_lab.data.sources.image_formats import (
+    HEIF,
+    READ_HEIF,
+    image_extensions,
+    passed_over,
+    pictures_among,
+)
 from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell, to_log
 
 #: What an unlabelled image carries before labels become numbers.
@@ -24,14 +30,14 @@ def read_folder(folder: Path, labelled: bool, tell: Tell = to_log) -> pd.DataFra
     """Columns ``path`` (absolute) and ``label`` (name of the sub-folder, or ``NO_LABEL``).
 
     Args:
-        folder: searched to any depth; hidden files and folders are left out, and a folder that
+        folder: searched to any depth; hidden files and folders are skipped, and a folder that
             links lead to again is searched once.
         labelled: the sub-folders must be classes; otherwise anything goes.
-        tell: is told what was passed over: files, empty folders, and images in folders that a
+        tell: receives what was skipped: files, empty folders, and images in folders that a
             system keeps for itself.
 
     Raises:
-        UserError: loose images beside class folders, folders of splits.
+        UserError: loose images next to class folders, folders of splits.
     """
     search = _Search(folder)
     files, loose = {}, search.images(folder, deep=False)
@@ -43,6 +49,10 @@ def read_folder(folder: Path, labelled: bool, tell: Tell = to_log) -> pd.DataFra
             if labelled:  # two classes may share a folder, which the check of the data notices
                 search.forget()
             files[sub.name] = search.images(sub, deep=True)
+    pictures = set(pictures_among([path for paths in (loose, *files.values()) for path in paths]))
+    search.others += [p for paths in (loose, *files.values()) for p in paths if p not in pictures]
+    loose = [path for path in loose if path in pictures]
+    files = {name: [p for p in paths if p in pictures] for name, paths in files.items()}
     for remark in search.remarks():
         tell(remark)
     filled = sorted(name for name, paths in files.items() if paths)

@@ -135,13 +135,13 @@ class Samples:
     def table(
         self, cache_dir: str | os.PathLike[str] | None, tell: Tell, skip: bool = False
     ) -> pd.DataFrame:
-        """Columns ``path`` and ``label`` (text), and of Hugging Face's, the labels beside them.
+        """Columns ``path`` and ``label`` (text), and of Hugging Face's, further label columns.
 
         Where labels are no column of their own, every sample is read for them, once.
 
         Args:
             cache_dir: see :func:`~ood_lab.data.sources.file_facts.file_facts`.
-            tell: is told what was left out.
+            tell: receives a message on what was skipped.
             skip: leave samples out that cannot be read.
 
         Raises:
@@ -154,8 +154,8 @@ class Samples:
             return pd.DataFrame({"path": paths, "label": self._texts(labels), **columns})
         if self._look(paths[0]) != self._look(paths[0]):
             raise UserError(
-                f"{self.name} gives another image whenever it is asked for the same row: leave "
-                "random transforms out of it; the network's own are applied later"
+                f"{self.name} gives another image at every read of the same row: remove "
+                "its random transforms; the network's own are applied later"
             )
         found = file_facts(paths, self._look, "reading samples", cache_dir, self)
         self._hashes = dict(zip(paths, found["sha256"], strict=True))
@@ -167,7 +167,7 @@ class Samples:
             )
             if not skip or len(broken) == len(found):
                 raise UserError(f"{text}. Repair them, or set data.on_broken=skip")
-            tell(ReadingWarning(f"{text}; they are left out"))
+            tell(ReadingWarning(f"{text}; they are skipped"))
             found = found[found["error"] == ""]
             paths = found["path"].tolist()
         return pd.DataFrame({"path": paths, "label": self._texts(found["label"])})
@@ -240,7 +240,7 @@ class Samples:
             second = self._choose("label", label, keys, rest[:1], False)
             return int(first), None if second is None else int(second)
         if image is not None or label is not None:
-            raise UserError(f"{self.name}: a sample is an image alone, and has no columns to name")
+            raise UserError(f"{self.name}: a sample is only an image, without columns to name")
         as_image(example)
         return None, None
 

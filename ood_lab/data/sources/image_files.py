@@ -1,4 +1,4 @@
-"""Images that lie in files, or in another store."""
+"""Images that are in files, or in another store."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ import numpy as np
 import pandas as pd
 from PIL import ExifTags, Image
 
+from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.sources.file_facts import Facts, content_hashes, file_facts
-from ood_lab.data.sources.image_formats import register_formats
+from ood_lab.data.sources.image_formats import ArrayFile, register_formats
 from ood_lab.data.sources.image_stores import FILES, Store
 from ood_lab.data.sources.label_names import label_columns
 from ood_lab.data.sources.pixel_decoding import (
     PERCENTILES,
     TOP,
     Decoding,
+    all_channels,
     deep_colour,
     is_deep,
     range_of,
 )
+from ood_lab.data.sources.reading_warnings import ReadingWarning
 
 Identify = Literal["content", "stat"]
 
@@ -58,9 +61,11 @@ def load_rgb(
       be an unintended covariate shift.
     - Transparency is composited on white.
     - More than 8 bits are scaled by ``decoding``: 16-bit grey by 255/65535 where nothing else is
-      set (PIL alone would clip it to white).
+      set (PIL would clip it to white).
     - An image beyond the limit of ``decoding`` is read reduced where its format can be.
     - CMYK, palette and grey images are converted by PIL.
+    - Of other numbers of channels the first three are shown, and all of them are in its attribute
+      ``channels`` (:meth:`~ood_lab.data.sources.pixel_decoding.Decoding.with_channels`).
 
     Raises:
         UserError: the file is missing, broken, cut short, too large, or of a kind with no
@@ -68,8 +73,14 @@ def load_rgb(
     """
     try:
         register_formats()
-        with store.open(os.fspath(path)) as image, decoding.loaded(image) as decoded:
-            return _as_rgb(_upright(decoded, _turn(image)), decoding)
+        with store.open(os.fspath(path)) as image:
+            channels = all_channels(image)
+            with decoding.loaded(image) as decoded:
+                whole = _upright(decoded, _turn(image))
+                if channels is None and whole.mode in ("LA", "RGBA"):
+                    channels = np.asarray(whole)
+                picture = _as_rgb(whole, decoding)
+        return picture if channels is None else decoding.with_channels(picture, channels)
     # Broken files make PIL's readers raise almost anything: OSError, SyntaxError, struct.error.
     except Exception as error:
         raise UserError(f"cannot read image '{path}': {reason(error, path)}") from error
@@ -82,7 +93,7 @@ def reason(error: BaseException, path: str | os.PathLike[str]) -> str:
 
 
 def is_upright(image: Image.Image) -> bool:
-    """True when the EXIF data of an image leave it as it is stored."""
+    """True when the EXIF data of an image leave its orientation unchanged."""
     return _turn(image) is None
 
 
@@ -98,6 +109,8 @@ def _upright(image: Image.Image, turn: Image.Transpose | None) -> Image.Image:
 
 
 def _as_rgb(image: Image.Image, decoding: Decoding) -> Image.Image:
+    if isinstance(image, ArrayFile):
+        return decoding.first_channels(image.array).convert("RGB")
     if is_deep(image):
         return decoding.in_bytes(image).convert("RGB")
     if image.has_transparency_data:
@@ -198,7 +211,7 @@ def found_decoding(
     pixel_range: PixelRange,
     max_megapixels: float,
     cache_dir: str | os.PathLike[str] | None = None,
-) -> tuple[Decoding, str]:
+) -> tuple[Decoding, list[ReadingWarning]]:
     """The decoding of all sets, with the range of pixel values of a sample of ``paths``.
 
     Args:
@@ -209,7 +222,7 @@ def found_decoding(
         cache_dir: see :class:`FileDataset`.
 
     Returns:
-        It, and what to report of the range; empty for nothing.
+        It, and what to report of the pixels.
 
     Raises:
         UserError: the limit is not above 0, or the range cannot be known.
@@ -220,7 +233,25 @@ def found_decoding(
     rows = np.unique(np.linspace(0, len(paths) - 1, _SAMPLE).astype(int))
     values = pixel_values([paths[row] for row in rows], store, decoding, cache_dir)
     found, text = range_of(values, pixel_range)
-    return Decoding(found, max_megapixels), text
+    remarks = [ReadingWarning(text, doubtful=pixel_range == "auto")] if text else []
+    pages = values["pages"] > 1
+    if pages.any():
+        remarks.append(
+            ReadingWarning(
+                f"{pages.mean():.0%} of {len(values)} training images have several pages: the "
+                "first is read. An image of n channels is one page [H, W, n], or an .npy file"
+            )
+        )
+    if n := sorted({*map(int, values["channels"])} - {0, 1, 3}):
+        remarks.append(
+            ReadingWarning(
+                f"training images have {listed([str(k) for k in n])} channels: a network whose "
+                "first layer takes as many reads all. Other networks, CLIP and the pages read the "
+                "first three as RGB; corruptions treat three at a time, in 8 bits",
+                doubtful=False,
+            )
+        )
+    return Decoding(found, max_megapixels), remarks
 
 
 def pixel_values(
@@ -229,27 +260,36 @@ def pixel_values(
     decoding: Decoding,
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> pd.DataFrame:
-    """Values of the pixels as the files have them, a row an image; unreadable ones are left out.
+    """Values of the pixels as the files have them, a row an image; unreadable ones are skipped.
 
     Columns ``deep`` (more than 8 bits), ``floats``, ``least``, ``most``, the percentiles ``low``
-    and ``high`` of :data:`PERCENTILES`, and ``top``, below which 99.9% are.
+    and ``high`` of :data:`PERCENTILES`, ``top``, below which 99.9% are, the numbers of ``channels``
+    (0 = as its mode has) and of ``pages``.
     """
     look = partial(_values, store=store, decoding=Decoding(max_megapixels=decoding.max_megapixels))
-    facts = file_facts(paths, look, "looking at pixel values", cache_dir, store)
+    facts = file_facts(paths, look, "looking at pixels", cache_dir, store)
     return facts[facts["error"] == ""].reset_index(drop=True)
 
 
 def _values(path: str, store: Store, decoding: Decoding) -> Facts:
     facts: Facts = dict.fromkeys(("least", "most", "low", "high", "top"), 0.0)
-    facts |= {"deep": False, "floats": False, "error": ""}
+    facts |= {"deep": False, "floats": False, "channels": 0, "pages": 1, "error": ""}
     try:
         register_formats()
         with store.open(path) as image:
-            colours = deep_colour(image)
+            if image.format == "TIFF":
+                facts["pages"] = getattr(image, "n_frames", 1)
+                image.seek(0)
+            channels = all_channels(image)
+            colours = deep_colour(image) if channels is None else channels
         with store.open(path) as image, decoding.loaded(image):
             deep = is_deep(image)
             facts |= {"deep": deep or colours is not None, "floats": image.mode == "F"}
-            plain = image if deep or image.mode in ("L", "RGB") else _as_rgb(image, decoding)
+            if channels is not None:
+                facts |= {"channels": channels.shape[2], "deep": channels.dtype != np.uint8}
+                facts["floats"] = channels.dtype.kind == "f"
+            if colours is None:
+                plain = image if deep or image.mode in ("L", "RGB") else _as_rgb(image, decoding)
             whole = np.asarray(plain) if colours is None else colours
         # Percentiles of so many pixels need no more of them.
         step = max(1, int((whole.shape[0] * whole.shape[1] / _PIXELS) ** 0.5))

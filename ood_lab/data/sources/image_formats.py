@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from typing import Any
 
-from PIL import Image
+import numpy as np
+from PIL import Image, ImageFile
 
 #: PIL registers these, but only to identify them or with the help of other programs.
 _NOT_PHOTOS = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
 #: Endings of what telephones store, and what it takes to open it.
 HEIF = (".heic", ".heif", ".hif")
 READ_HEIF = "pip install pillow-heif reads HEIC"
+#: Endings of arrays, which are images where no other images are.
+ARRAYS = (".npy", ".npz")
+#: First bytes of files that :class:`ArrayFile` opens.
+_STARTS = (b"\x93NUMPY", b"PK\x03\x04", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 #: Files that commonly lie beside images and are not images.
 _COMPANIONS = (
     *(".csv", ".tsv", ".txt", ".lst", ".json", ".jsonl", ".xml", ".yaml", ".yml", ".parquet"),
@@ -23,11 +29,13 @@ _COMPANIONS = (
 
 @cache
 def register_formats() -> None:
-    """Lets PIL open what installed packages add to it: HEIC through pillow-heif.
+    """Lets PIL open arrays, TIFF files that it has no mode for, and HEIC through pillow-heif.
 
     The limit of size is ``data.max_megapixels``, which names the file, instead of PIL's own.
     """
     Image.MAX_IMAGE_PIXELS = None
+    Image.register_open(ArrayFile.format, ArrayFile, lambda prefix: prefix.startswith(_STARTS))
+    Image.register_extensions(ArrayFile.format, list(ARRAYS))
     try:
         from pillow_heif import register_heif_opener
     except ImportError:
@@ -47,6 +55,12 @@ def image_extensions() -> frozenset[str]:
     )
 
 
+def pictures_among(paths: Sequence[str]) -> list[str]:
+    """The images of some files with :func:`image_extensions`: arrays only where no others are."""
+    others = [path for path in paths if not path.lower().endswith(ARRAYS)]
+    return others or list(paths)
+
+
 def passed_over(names: Iterable[str]) -> str:
     """Says what was passed over in a folder of images, and the remedy; empty if nothing was.
 
@@ -63,3 +77,61 @@ def passed_over(names: Iterable[str]) -> str:
     remedies = [READ_HEIF] * any(end in HEIF for end in missed)
     remedies += ["save as PNG or JPEG what is a picture"] * any(e not in HEIF for e in missed)
     return f"{total:,} {files} passed over ({', '.join(kinds)}): {'; '.join(remedies)}"
+
+
+class ArrayFile(ImageFile.ImageFile):
+    """An image that PIL has no mode for: ``.npy``, ``.npz``, and TIFF files that it cannot open.
+
+    Attributes:
+        array: ``[H, W, n]``, as the file has it; ``[n, H, W]`` is turned.
+    """
+
+    format = "ARRAY"
+    array: np.ndarray
+
+    def _open(self) -> None:
+        tiff = self.fp.read(2) in (b"II", b"MM")  # type: ignore[union-attr]
+        array = tiff_array(self.fp) if tiff else _numpy_array(self.fp)
+        if array is None:
+            raise ValueError("pip install tifffile reads TIFF files of other numbers of channels")
+        if array.ndim not in (2, 3) or array.dtype.kind not in "buif" or not array.size:
+            raise ValueError(f"it has an array {list(array.shape)} of {array.dtype}, no image")
+        array = array[..., None] if array.ndim == 2 else array
+        array = np.moveaxis(array, 0, 2) if array.shape[0] < array.shape[2] else array
+        self.array = array.astype(np.uint8) * 255 if array.dtype == bool else array
+        self._size, self._mode = (array.shape[1], array.shape[0]), "RGB"
+
+    def load(self) -> Any:
+        """The array is all there is."""
+
+
+def _numpy_array(file: Any) -> np.ndarray:
+    file.seek(0)
+    found = np.load(file, allow_pickle=False)
+    arrays = found if isinstance(found, Mapping) else {"image": found}
+    names = list(arrays)
+    if len(names) != 1 and "image" not in names:
+        raise ValueError(f"it has the arrays {', '.join(names)}: call one of them 'image'")
+    array: np.ndarray = arrays[names[0] if len(names) == 1 else "image"]
+    return array
+
+
+def tiff_array(file: Any) -> np.ndarray | None:
+    """The first page of an open TIFF file; None where tifffile is not installed.
+
+    Raises:
+        SyntaxError: it is damaged.
+        ValueError: its compression needs another package.
+    """
+    try:
+        from tifffile import TiffFile
+    except ImportError:
+        return None
+    file.seek(0)
+    try:
+        with TiffFile(file) as tiff:
+            array: np.ndarray = tiff.pages[0].asarray()
+            return array
+    except Exception as error:
+        kind = ValueError if "imagecodecs" in str(error) else SyntaxError
+        raise kind(str(error)) from error

@@ -38,8 +38,8 @@ class Addresses:
     """Images of one source.
 
     Attributes:
-        texts: addresses in ``store``, or as they stand in a list.
-        store: where the images lie.
+        texts: addresses in ``store``, or unchanged from a list.
+        store: where the images are.
         base: folder that relative paths of a list start from; None = they are addresses as they
             are.
     """
@@ -90,7 +90,7 @@ class Listing:
         return source.address(own)
 
     def store(self, row: int) -> Store:
-        """Where an image lies."""
+        """The store of an image."""
         return self._place(row)[0].store
 
     def __getitem__(self, row: int) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class Listing:
         return {"image": self.transform(image), "index": row, "label": UNKNOWN}
 
     def digest(self, rows: range) -> str:
-        """sha256 (hex) of addresses, and of the version of their store where that is at hand."""
+        """sha256 (hex) of addresses, and of the version of their store where that is known."""
         digest = hashlib.sha256()
         if self.decoding.pixel_range is not None:
             digest.update(f"{self.decoding.pixel_range}".encode())
@@ -150,7 +150,7 @@ def texts_of(values: Any) -> pa.Array:
 
 
 def read_paths(file: Path, root: str | os.PathLike[str] | None) -> Addresses:
-    """The paths of a table or list, as they stand there: no file is looked for.
+    """The paths of a table or list, unchanged: no file is looked for.
 
     Args:
         file: see :func:`~ood_lab.data.sources.manifest.read_manifest`, without labels.

@@ -16,7 +16,7 @@ from PIL import Image
 
 
 class Store(Protocol):
-    """Opens images by their address, which stands in the column ``path`` of a set's table.
+    """Opens images by their address, which is in the column ``path`` of a set's table.
 
     Attributes:
         threads: at most so many may read at once; None = as many as the machine has.
@@ -65,7 +65,7 @@ FILES = Files()
 
 
 class Member(NamedTuple):
-    """Where the bytes of an image stand in a shard."""
+    """Position of the bytes of an image in a shard."""
 
     shard: str
     start: int
@@ -162,7 +162,7 @@ class CombinedStores:
     """Several stores as one.
 
     Args:
-        stores: where each image lies, by address.
+        stores: the store of each image, by address.
     """
 
     def __init__(self, stores: Mapping[str, Store]) -> None:

@@ -30,7 +30,7 @@ def is_named(column: str) -> bool:
 
 
 def label_columns(table: pd.DataFrame) -> list[str]:
-    """The columns that are labels beside the class."""
+    """The columns that are labels, except the class."""
     names = [str(column) for column in table.columns]
     return [name for name in names if is_named(name) or name.startswith("attribute_")]
 
@@ -111,7 +111,7 @@ def align_attributes(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFra
 def ordered_names(given: Iterable[str]) -> list[str]:
     """The names of the classes of a table, position = class.
 
-    Whole numbers that begin at 0 and leave out at most half are positions: 0, 1, 3 are four
+    Whole numbers that begin at 0 and omit at most half are positions: 0, 1, 3 are four
     classes. All other names are one class each: numbers in their order, else sorted as text.
     Names are text: ``1`` and ``01`` are two.
     """

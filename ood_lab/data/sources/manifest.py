@@ -38,7 +38,7 @@ def read_manifest(
     ``source`` is one of
 
     - a folder with one sub-folder a class (searched to any depth), or a flat folder of images
-      without labels; hidden files and folders are left out; with a table ``metadata.csv``,
+      without labels; hidden files and folders are skipped; with a table ``metadata.csv``,
       ``.jsonl`` or ``.parquet`` that has a column ``label``, as of Hugging Face's ImageFolder, it;
     - a ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet`` file with a column ``path`` (or
       ``file_name``) and, where known, ``label`` (class name or number, empty or -1 = unknown),
@@ -62,7 +62,7 @@ def read_manifest(
             classes of ``train``: labels must be among them, by name or (in a file) by number.
             An empty list: an OOD set, every label becomes -1 and the original class stays in the
             column ``category_name``.
-        tell: is told of files that were passed over and of columns that nothing reads.
+        tell: receives the files that were skipped and the columns that nothing reads.
         skip: leave rows of a table out that have no path, or whose file is missing.
         columns: of a table, to be read as ``path`` and ``label``; None = those of these names.
 
@@ -117,7 +117,7 @@ def encode_labels(
         source: what to call the table.
         numeric: labels that look like numbers may be positions, see
             :func:`~ood_lab.data.sources.label_names.ordered_names`.
-        tell: is told how names were matched, where they are not those of the classes.
+        tell: receives how names were matched, where they are not those of the classes.
     """
     labels, names = _encode(table["label"], classes, source, numeric, tell)
     if classes is not None and not classes and (table["label"] != NO_LABEL).any():
@@ -220,7 +220,7 @@ def _table(file: Path, labelled: bool = True) -> pd.DataFrame:
 
 
 def csv_separator(file: Path) -> tuple[str, list[str]]:
-    """The mark between the cells of a CSV or TSV file, and its first line as it stands there."""
+    """The mark between the cells of a CSV or TSV file, and its first line unchanged."""
     with file.open(encoding="utf-8-sig", newline="") as lines:
         header = next((line for line in lines if line.strip()), "")
     own, *others = (",", ";", "\t") if file.suffix.lower() == ".csv" else ("\t", ",", ";")
@@ -286,7 +286,7 @@ def _present(
     row = int((~there).argmax())
     tell(
         ReadingWarning(
-            f"'{file}': {(~there).sum():,} of {len(table):,} rows have no image and are left out, "
+            f"'{file}': {(~there).sum():,} of {len(table):,} rows have no image and are skipped, "
             f"first row {row + 1} ({paths[row]})"
         )
     )
@@ -366,10 +366,10 @@ def _numbers(column: pd.Series, source: Path, allowed: set[int] | None = None) -
 
 
 def _check_no_fractions(labels: pd.Series, source: str) -> None:
-    """Refuses measurements as labels: each fraction would become a class of its own."""
+    """Rejects measurements as labels: each fraction would become a class of its own."""
     known = labels != NO_LABEL
     numbers = pd.to_numeric(labels[known], errors="coerce")
-    broken = np.flatnonzero(known)[(numbers % 1 != 0).to_numpy()]
+    broken = np.flatnonzero(known)[(np.isfinite(numbers) & (numbers % 1 != 0)).to_numpy()]
     if len(broken) and numbers.notna().all():
         row = int(broken[0])
         raise UserError(

@@ -14,11 +14,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from PIL import Image
+from PIL.TiffImagePlugin import SAMPLESPERPIXEL
 
 from ood_lab.common.errors import UserError
+from ood_lab.data.sources.image_formats import ArrayFile, tiff_array
 
 #: Bit depths of cameras and scanners.
 _BITS = (8, 10, 12, 14, 16)
+#: Attribute of a picture with all of its channels, see :meth:`Decoding.with_channels`.
+CHANNELS = "channels"
 #: The whole range of 16 bits.
 WHOLE = (0.0, 65535.0)
 #: Percentiles of the sample that ``pixel_range=percentile`` maps to black and white.
@@ -32,12 +36,12 @@ _ONE_LARGE = threading.Lock()
 
 @dataclass(frozen=True)
 class Decoding:
-    """What is asked of every image that is decoded.
+    """Settings for the decoding of every image.
 
     Attributes:
         pixel_range: values that become black and white in images of more than 8 bits; None = the
             whole range of 16 bits.
-        max_megapixels: larger images are read reduced, or refused.
+        max_megapixels: larger images are read reduced, or rejected.
     """
 
     pixel_range: tuple[float, float] | None = None
@@ -71,16 +75,38 @@ class Decoding:
         Raises:
             ValueError: floats, where no range is given.
         """
-        if self.pixel_range is None and image.mode == "F":
+        return Image.fromarray(self._levels(np.asarray(image)))
+
+    def with_channels(self, picture: Image.Image, channels: np.ndarray) -> Image.Image:
+        """The picture with an attribute ``channels [H, W, n]``, unless n is 1 or 3.
+
+        It is ``uint8``, or ``float32`` in [0, 1], and operations of PIL drop it.
+        """
+        if channels.shape[2] not in (1, 3):
+            if channels.dtype != np.uint8:
+                low, high = self._ends(channels)
+                share = (np.nan_to_num(channels, nan=low) - low) / (high - low)
+                channels = share.clip(0, 1).astype(np.float32)
+            setattr(picture, CHANNELS, channels)
+        return picture
+
+    def first_channels(self, channels: np.ndarray) -> Image.Image:
+        """The first three of ``[H, W, n]`` as RGB, of two or one the first as grey."""
+        shown = channels[..., :3] if channels.shape[2] > 2 else channels[..., 0]
+        eight = shown if shown.dtype == np.uint8 else self._levels(shown)
+        return Image.fromarray(np.ascontiguousarray(eight))
+
+    def _ends(self, pixels: np.ndarray) -> tuple[float, float]:
+        if self.pixel_range is None and pixels.dtype.kind == "f":
             raise ValueError(
                 "floating-point pixels have no fixed range: set data.pixel_range=[low,high] "
                 "or percentile, or save it with 8 or 16 bits"
             )
-        return Image.fromarray(self._levels(np.asarray(image)))
+        return self.pixel_range or WHOLE
 
     def _levels(self, pixels: np.ndarray) -> np.ndarray:
         """8 bits of the range, the whole one of 16 bits where none is set."""
-        low, high = self.pixel_range or WHOLE
+        low, high = self._ends(pixels)
         levels = (np.nan_to_num(pixels.astype(np.float64), nan=low) - low) * (255 / (high - low))
         return levels.round().clip(0, 255).astype(np.uint8)
 
@@ -116,6 +142,18 @@ class Decoding:
 def is_deep(image: Image.Image) -> bool:
     """True for one channel of more than 8 bits."""
     return image.mode == "F" or image.mode.startswith("I")
+
+
+def all_channels(image: Any) -> np.ndarray | None:
+    """``[H, W, n]`` of an image that PIL has no mode for, or of which it drops something.
+
+    None for other images, and where tifffile is not installed.
+    """
+    if isinstance(image, ArrayFile):
+        return image.array
+    samples = int(getattr(image, "tag_v2", {}).get(SAMPLESPERPIXEL, 1))
+    deep = samples == 4 and "16" in str(getattr(image, "tile", "")[:1])
+    return tiff_array(image.fp) if samples > len(image.getbands()) or deep else None
 
 
 def deep_colour(image: Any) -> np.ndarray | None:

@@ -52,7 +52,7 @@ def read_boxes(root: Path, images: pd.Series) -> pd.DataFrame:
     """Reads ``boxes.csv``: a row per box, ``path, characteristic``; coordinates are not read.
 
     A characteristic is present (1) where a box of its name is on the image. Boxes on other images
-    are left out, and so are characteristics that no image of ``images`` shows.
+    are skipped, and so are characteristics that no image of ``images`` shows.
 
     Args:
         root: folder of the data set.

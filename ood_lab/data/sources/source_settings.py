@@ -178,7 +178,7 @@ class OwnData:
         """The data set, made when it is first asked for.
 
         Raises:
-            UserError: its class refuses.
+            UserError: its class rejects.
         """
         if not isinstance(self.given, partial):
             return self.given

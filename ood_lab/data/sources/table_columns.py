@@ -25,7 +25,7 @@ _CLOSE = 0.75
 def renamed(columns: Iterable[object], file: Path) -> dict[object, str]:
     """The name under which each column is read: spaces around it and capitals do not count.
 
-    Where one column has a name as it is read, others that differ by these alone keep theirs.
+    Where one column has exactly the name, others that differ only by these keep theirs.
 
     Raises:
         UserError: two columns could be meant.
@@ -52,7 +52,7 @@ def unread(columns: Iterable[str], source: Path, labelled: bool) -> Iterator[Rea
     Args:
         columns: of the table, as :func:`renamed`.
         source: the table.
-        labelled: whether labels are asked for.
+        labelled: whether labels are needed.
     """
     given = list(columns)
     free = [name for name in (*KNOWN, "level_0") if name not in given and name != "path"]

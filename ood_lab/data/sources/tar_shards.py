@@ -21,7 +21,7 @@ from ood_lab.common.hints import missing_path, suggestion
 from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.data.sources.folder_names import in_junk
 from ood_lab.data.sources.folders import NO_LABEL
-from ood_lab.data.sources.image_formats import image_extensions
+from ood_lab.data.sources.image_formats import ARRAYS, image_extensions
 from ood_lab.data.sources.image_lists import texts_of
 from ood_lab.data.sources.image_stores import Member, Members, ShardStore
 from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell, to_log
@@ -50,7 +50,7 @@ class _Part(NamedTuple):
 
 
 def are_shards(path: str) -> bool:
-    """True for a ``.tar``, a pattern of such names, and a folder that holds them alone."""
+    """True for a ``.tar``, a pattern of such names, and a folder that holds only them."""
     if path.endswith(_COMPRESSED):
         raise UserError(
             f"'{path}' is compressed, so its images cannot be read one by one: unpack it to .tar"
@@ -83,7 +83,7 @@ def read_shards(
 
     The files of a sample share a name up to the first dot: ``a/0001.jpg`` and ``a/0001.cls``. An
     image without a label by this rule has that of the file with its whole name but for the last
-    ending: ``a.b.1.jpg`` and ``a.b.1.cls``, which is said. Every image is a row, so that any
+    ending: ``a.b.1.jpg`` and ``a.b.1.cls``, which is reported. Every image is a row, so that any
     number of processes reads each image once and in order. What is in a shard is remembered while
     its size and modification time stay the same.
 
@@ -93,7 +93,7 @@ def read_shards(
         label: ending of the file with the label (``cls``), or ``json.KEY``; None = the first of
             ``cls, label, class, txt`` and ``json.label`` that is there, else the folder in the tar.
         cache_dir: see :func:`~ood_lab.data.sources.file_facts.file_facts`.
-        tell: is told of labels that were found by another rule, or not at all.
+        tell: receives a message on labels that were found by another rule, or not at all.
 
     Returns:
         Columns ``path`` (``<shard>#<name>``) and ``label`` (text), and the store.
@@ -104,7 +104,7 @@ def read_shards(
     index = file_facts(_shards(pattern), _index, "indexing shards", cache_dir)
     if len(broken := index[index["error"] != ""]):
         shard, error = broken.iloc[0][["path", "error"]]
-        raise UserError(f"cannot read shard '{shard}': {error}; fetch or write it anew")
+        raise UserError(f"cannot read shard '{shard}': {error}; fetch or write it again")
     pictures = {image.lower()} if image else _pictures()
     find: Callable[[str, Mapping[str, _Part]], str] | None = None
     addresses, labels, places = list[pa.Array](), list[pa.Array](), list[np.ndarray]()
@@ -121,7 +121,7 @@ def read_shards(
             found = [find(part.name, parts) for part, parts in images]
             labels.append(texts_of(found))
         except UnicodeEncodeError as error:
-            raise UserError(f"'{shard[0]}' has names that are not UTF-8: write it anew") from error
+            raise UserError(f"'{shard[0]}' has names that are not UTF-8: write it again") from error
         spans = [(number, part.member.start, part.member.size) for part, _ in images]
         places.append(np.array(spans, Members.PLACE))
         dotted += sum(isinstance(parts, ChainMap) for _, parts in images)
@@ -213,7 +213,7 @@ def _shards(pattern: str) -> list[str]:
 
 
 def _pictures() -> set[str]:
-    return {ending.removeprefix(".") for ending in image_extensions()}
+    return {ending.removeprefix(".") for ending in image_extensions() - set(ARRAYS)}
 
 
 def _index(shard: str) -> Facts:

@@ -70,7 +70,7 @@ class ReplacedBackground(ImageDataset):
     """The images of another set, with everything but the object drawn from ``backgrounds``.
 
     ``mask * image + (1 - mask) * background`` with the mask of :meth:`ImageDataset.load_mask`;
-    an image whose mask is empty stays as it is. The background of an image follows from ``seed``
+    an image whose mask is empty stays unchanged. The background of an image follows from ``seed``
     and the last two parts of its path, so it is the same in every epoch and in every choice of a
     few images.
 
@@ -78,7 +78,7 @@ class ReplacedBackground(ImageDataset):
         data: images with masks.
         backgrounds: what is put behind them.
         seed: of the backgrounds.
-        keep: keep every image once it is composed; for images of one, small size alone.
+        keep: keep every image once it is composed; only for images of one, small size.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ class Replacement:
     """The choice of backgrounds.
 
     Attributes:
-        background: ``origin`` leaves all images as they are.
+        background: ``origin`` leaves all images unchanged.
         background_source: folder of backgrounds; None = those that the data itself knows.
         background_sets: names of the sets whose backgrounds are replaced.
         masks: folder of masks, see :func:`mask_files`; None = what the data knows of its objects

@@ -1,9 +1,9 @@
-"""Images of other sets under the common corruptions, made when they are asked for."""
+"""Images of other sets under the common corruptions, made when they are read."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -11,6 +11,7 @@ from PIL import Image
 
 from ood_lab.common.random_streams import stream
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.data.sources.pixel_decoding import CHANNELS
 from ood_lab.data.transforms.corruptions import CORRUPTIONS, VERSION, corrupt
 
 #: What a row of a plan says: which image, and what is done to it.
@@ -26,13 +27,13 @@ class CorruptedImages(ImageDataset):
     """Images of other sets, each under one corruption; no file is written.
 
     The draws of an image follow from ``seed``, its row and the corruption, and not from the process
-    that loads it, so that severities differ in strength alone. The identity covers that of the
+    that loads it, so that severities differ only in strength. The identity covers that of the
     sources, the plan, the seed and the version of the corruptions.
 
     Args:
         name: of the set.
         sources: sets of images; those of classes say in ``category_name`` which an image shows.
-        plan: columns :data:`PLAN`, of which severity 0 leaves an image as it is, and levels of
+        plan: columns :data:`PLAN`, of which severity 0 leaves an image unchanged, and levels of
             shift, which become columns of the table.
         seed: of the draws.
         size: images whose shorter side has more pixels are reduced to so many before they are
@@ -69,8 +70,16 @@ class CorruptedImages(ImageDataset):
         if severity == 0:
             return image
         number = list(CORRUPTIONS).index(name)
-        rng = stream(self.seed, "corrupted pixels", source, row, number)
-        return corrupt(_reduced(image, self.size), name, severity, rng)
+
+        def corrupted(part: Image.Image) -> Image.Image:
+            rng = stream(self.seed, "corrupted pixels", source, row, number)
+            return corrupt(_reduced(part, self.size), name, severity, rng)
+
+        made = corrupted(image)
+        if (channels := getattr(image, CHANNELS, None)) is not None:
+            parts = [np.asarray(corrupted(part)) for part in _threes(channels)]
+            setattr(made, CHANNELS, np.concatenate(parts, axis=2)[..., : channels.shape[2]])
+        return made
 
 
 def _described(data: ImageDataset) -> pd.DataFrame:
@@ -82,6 +91,15 @@ def _described(data: ImageDataset) -> pd.DataFrame:
     elif "category_name" in data.table:
         table["category_name"] = data.table["category_name"]
     return table
+
+
+def _threes(channels: np.ndarray) -> Iterator[Image.Image]:
+    """``[H, W, n]`` as RGB pictures; the last channel fills up the last one."""
+    if channels.dtype != np.uint8:
+        channels = (channels * 255).round().astype(np.uint8)
+    full = np.pad(channels, ((0, 0), (0, 0), (0, -channels.shape[2] % 3)), mode="edge")
+    for first in range(0, full.shape[2], 3):
+        yield Image.fromarray(np.ascontiguousarray(full[..., first : first + 3]))
 
 
 def _reduced(image: Image.Image, size: int) -> Image.Image:

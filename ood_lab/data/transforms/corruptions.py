@@ -2,7 +2,7 @@
 
 Written from the published formulas and strengths. Three published tables are kept, for images of
 32 (CIFAR-10-C), 64 (Tiny ImageNet-C) and 224 pixels (ImageNet-C); an image takes the one whose size
-is nearest to its shorter side. What differs from the published images is said where it does:
+is nearest to its shorter side. These differ from the published images:
 frost, motion blur, snow, elastic transform, and no JPEG on top.
 """
 

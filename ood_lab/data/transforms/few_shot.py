@@ -18,7 +18,7 @@ ALL = -1
 
 
 class SomeRows(ImageDataset):
-    """Some rows of another dataset, numbered anew from 0.
+    """Some rows of another dataset, renumbered from 0.
 
     Args:
         data: the images.
@@ -81,7 +81,7 @@ def even_rows(length: int, n: int) -> np.ndarray:
 
 
 def only_rows(data: ImageDataset, rows: np.ndarray) -> ImageDataset:
-    """The images of the given rows (ascending), numbered anew and with their own identity."""
+    """The images of the given rows (ascending), renumbered and with their own identity."""
     if len(rows) == len(data):
         return data
     if isinstance(data, FileDataset):

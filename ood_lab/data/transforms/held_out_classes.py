@@ -1,4 +1,4 @@
-"""Classes that are left out of ID: which, how far from the others, and the sets without them."""
+"""Held-out classes: which, their distance to the others, and the sets without them."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def without_classes(
 ) -> dict[str, ImageDataset]:
     """The labelled sets without those classes and without images of no known class.
 
-    The remaining classes are numbered anew from 0, as are the labels above them.
+    The remaining classes are renumbered from 0, as are the labels above them.
 
     Args:
         splits: ``train`` and other sets with its classes.

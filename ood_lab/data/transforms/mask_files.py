@@ -33,7 +33,7 @@ def segmented_masks(
 ) -> list[str]:
     """The files of the masks of all images; those of an earlier call are used again.
 
-    They lie in ``<cache_dir>/masks/<hash of the segmenter>/<sha256 of the image>.png``.
+    They are in ``<cache_dir>/masks/<hash of the segmenter>/<sha256 of the image>.png``.
 
     Raises:
         UserError: there is no place for them.

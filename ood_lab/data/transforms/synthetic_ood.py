@@ -1,4 +1,4 @@
-"""OOD sets of graded shift, made of the ID data where there are none."""
+"""Synthetic OOD sets of controlled shift, made of the ID data."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class SyntheticOOD:
 
     - ``corruptions``: the set ``corrupted``, the ID test images under common corruptions; covariate
       level = severity.
-    - ``held_out_classes``: the set ``held_out``, the ID test images of classes that are left out of
+    - ``held_out_classes``: the set ``held_out``, the ID test images of classes held out of
       train, val and test; in a hierarchy, semantic level = distance to the remaining classes, see
       :func:`~ood_lab.data.transforms.held_out_classes.distances`.
     - ``both``: the set ``synthetic_ood``, all pairs of these levels but (0, 0).
 
-    A set with one level alone has no column of levels.
+    A set with only one level has no column of levels.
 
     Args:
         kind: which of these.
@@ -58,8 +58,8 @@ class SyntheticOOD:
         held_out: names of the classes; None = a share of them by chance.
         share: of the classes that is held out; in a hierarchy for all distances together.
         images: of each level, or cell, at most; drawn by chance.
-        by_set: instead of one set with levels, one set a level, in shift order: ``corrupted_1``,
-            ..., ``held_out_1``, ...
+        by_set: instead of one set with levels, one set a level, ordered by increasing shift:
+            ``corrupted_1``, ..., ``held_out_1``, ...
         seed: of everything that is drawn.
 
     Raises:
@@ -111,7 +111,7 @@ class SyntheticOOD:
         return ["corrupted"]
 
     def order(self, splits: Iterable[str]) -> list[str]:
-        """The made sets in shift order, where each has one level."""
+        """The made sets ordered by increasing shift, where each has one level."""
         if not self.by_set:
             return []
         return [name for name in splits if name.startswith("held_out_")] + self.names

@@ -35,6 +35,33 @@ def spanned(moment: Tensor, square: float) -> tuple[Tensor, Tensor]:
     return values[kept], vectors[:, kept]
 
 
+def shrunk(covariance: Tensor, features: Tensor, mean: Tensor) -> tuple[Tensor, float]:
+    r"""The covariance shrunk towards a sphere (Ledoit and Wolf 2004, J. Multivariate Analysis 88).
+
+    .. math::
+        \Sigma^* = (1 - \rho) S + \rho \mu I, \quad \mu = \tfrac1D \mathrm{tr} S, \qquad
+        \rho = \min\Big(1, \frac{\tfrac1n (E\|x - m\|^4 - \|S\|_F^2)}{\|S\|_F^2 - D \mu^2}\Big)
+
+    Args:
+        covariance: S, of all rows.
+        features: ``[n, D]``.
+        mean: m.
+
+    Returns:
+        Σ* and ρ.
+    """
+    d, center, fourth = len(covariance), on_device(mean), 0.0
+    for _, x in blocks(features):
+        lengths = (x.double() - center).square().sum(dim=1)
+        fourth += float(lengths.square().sum())
+    mu, square = float(covariance.trace()) / d, float(covariance.square().sum())
+    spread = square - d * mu**2
+    share = (fourth / len(features) - square) / len(features)
+    rho = min(1.0, share / spread) if spread > 0 else 1.0
+    sphere = torch.eye(d, dtype=covariance.dtype)
+    return (1 - rho) * covariance + rho * mu * sphere, rho
+
+
 def whitening(moment: Tensor, square: float) -> Tensor:
     """T = V diag(λ)^(-1/2) ``[D, r]`` of :func:`spanned`: T T^T is the pseudo-inverse."""
     values, vectors = spanned(moment, square)

@@ -61,5 +61,5 @@ def within_device_memory(detector: str) -> Iterator[None]:
     except torch.OutOfMemoryError as error:
         raise UserError(
             f"{detector} does not fit into the memory of {compute_device()}: set "
-            "detector_device=cpu, or leave it out of detector=[...]"
+            "detector_device=cpu, or remove it from detector=[...]"
         ) from error

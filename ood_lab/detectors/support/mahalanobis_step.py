@@ -47,7 +47,7 @@ class LayerMoments:
     def direction(self, pooled: Tensor) -> Tensor:
         """∂d/∂pooled over its largest entry, ``[B, C_l] float64``.
 
-        The factor leaves the sign of what follows from it alone and keeps half precision from
+        The factor does not change the sign of what follows from it and keeps half precision from
         overflow.
         """
         white, whiten, means = self._whitened(pooled)

@@ -58,7 +58,7 @@ def check_neighbour(detector: Detector, k: int, bank: int) -> None:
     """Raises :class:`DetectorRefusal` where the k-th neighbour is beyond a bank of that size."""
     if k > bank:
         raise DetectorRefusal(
-            f"{type(detector).__name__}: k={k:,} exceeds the bank of {bank:,} "
+            f"{type(detector).__name__}: k={k:,} exceeds the {bank:,} cached "
             f"{detector.fit_split} images: set detector.{detector.name}.k"
         )
 

@@ -14,7 +14,7 @@ class NetworkDetector(Detector):
     """A detector that needs the network: its ``extraction_hook`` runs in the extraction pass.
 
     Args:
-        column: computed beside the features; ``fit`` and ``score`` only read it from the bank.
+        column: computed with the features; ``fit`` and ``score`` only read it from the bank.
         fit_split: split that ``fit`` receives.
     """
 

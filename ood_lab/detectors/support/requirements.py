@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def require_column(detector: Detector, bank: FeatureBank, column: BankColumn) -> Tensor:
-    """The column's values, ``[N, ...]``, or refuses a bank that was extracted without it."""
+    """The column's values, ``[N, ...]``, or rejects a bank that was extracted without it."""
     if column.key not in bank.columns:
         raise DetectorRefusal(
             f"{detector.name}: the features were extracted without '{column.key}'; "
@@ -26,7 +26,7 @@ def require_column(detector: Detector, bank: FeatureBank, column: BankColumn) ->
 
 
 def require_labels(detector: Detector, bank: FeatureBank) -> None:
-    """Refuses a fit split without class labels (:class:`DetectorRefusal`)."""
+    """Rejects a fit split without class labels (:class:`DetectorRefusal`)."""
     labels, classes = bank.labels[bank.labels >= 0].unique(), bank.logits.shape[1]
     needs = f"{type(detector).__name__} needs class labels in the {detector.fit_split} split"
     if len(labels) == 0:
@@ -35,8 +35,13 @@ def require_labels(detector: Detector, bank: FeatureBank) -> None:
         raise DetectorRefusal(f"{needs}: all are {int(labels)}, but the head has {classes:,}")
 
 
+def one_class(bank: FeatureBank) -> bool:
+    """Whether features are all there is: no logits, and no label."""
+    return bank.num_classes == 0 and not bool((bank.labels >= 0).any())
+
+
 def require_two_classes(detector: Detector, bank: FeatureBank) -> None:
-    """Refuses a head of one class, which leaves nothing to compare (:class:`DetectorRefusal`)."""
+    """Rejects a head of one class, which leaves nothing to compare (:class:`DetectorRefusal`)."""
     if bank.logits.shape[1] < 2:
         raise DetectorRefusal(f"{type(detector).__name__} needs a head of two classes or more")
 
@@ -47,13 +52,13 @@ def too_few_images(detector: Detector, n: int, d: int) -> str | None:
         return None
     return (
         f"the {detector.fit_split} split has {n:,} images for {d:,} features: their covariance "
-        "knows nothing of most directions, so OOD images may score as more ID than ID; fit on more "
-        "images, or leave it out"
+        "knows nothing of most directions. OOD images may score as more ID than ID; fit on more "
+        "images, or remove it from detector=[...]"
     )
 
 
 def require_finite(detector: Detector, statistic: Tensor) -> Tensor:
-    """Returns ``statistic`` of the fit split, or refuses one with NaN or infinite entries."""
+    """Returns ``statistic`` of the fit split, or rejects one with NaN or infinite entries."""
     if not bool(statistic.isfinite().all()):
         raise DetectorRefusal(
             f"{type(detector).__name__}: the {detector.fit_split} features hold NaN or infinity"
@@ -62,13 +67,13 @@ def require_finite(detector: Detector, statistic: Tensor) -> Tensor:
 
 
 def require_non_negative(detector: Detector, bank: FeatureBank) -> None:
-    """Refuses features below 0, where a method presumes ReLU (:class:`DetectorRefusal`)."""
+    """Rejects features below 0, where a method presumes ReLU (:class:`DetectorRefusal`)."""
     share = bank.derived.below_zero
     if share:
         text = f"{share:.0%}" if share >= 0.01 else "under 1%"
         raise DetectorRefusal(
-            f"{type(detector).__name__} needs non-negative features: {text} are below 0: leave it "
-            f"out, or set detector.{detector.name}.force=true"
+            f"{type(detector).__name__} needs non-negative features: {text} are below 0: "
+            f"remove it from detector=[...], or set detector.{detector.name}.force=true"
         )
 
 

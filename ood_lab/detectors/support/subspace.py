@@ -35,8 +35,9 @@ def fit_residual(
 ) -> tuple[dict[str, Tensor], Tensor]:
     """``origin [D]`` = -W^+ b and ``residual [D, D - dim]``, the least explained directions.
 
-    These are the eigenvectors of E[(x - u)(x - u)^T], u the origin, but the top ``dim``. Besides
-    them the mean of :func:`residual_norm` over the bank. Worked out once for all detectors.
+    Without a head the origin is the mean. These are the eigenvectors of E[(x - u)(x - u)^T], u the
+    origin, but the top ``dim``. Also the mean of :func:`residual_norm` over the bank.
+    Worked out once for all detectors.
 
     Raises:
         DetectorRefusal: the features are not finite, or leave no residual.
@@ -57,7 +58,10 @@ def _fit_residual(
 ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
     """The two of :func:`fit_residual`, and the root mean square of the length of x - u."""
     d, moments = bank.features.shape[1], detector.statistics(bank)
-    origin = -torch.linalg.pinv(bank.head_weight.double()) @ bank.head_bias.double()
+    if bank.head_weight.numel():
+        origin = -torch.linalg.pinv(bank.head_weight.double()) @ bank.head_bias.double()
+    else:
+        origin = moments.mean()
     moment = require_finite(detector, moments.about(origin))
     # eigh sorts upwards: the first D - dim columns are the least explained directions.
     vectors = torch.linalg.eigh(moment).eigenvectors

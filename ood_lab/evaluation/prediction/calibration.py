@@ -145,7 +145,7 @@ def with_enough_held_out(
 
     Without an alpha, one held-out image is enough.
 
-    The others are left out with a warning, and go to ``refused`` with the reason.
+    The others are skipped with a warning, and go to ``refused`` with the reason.
 
     Raises:
         UserError: that is all of them.

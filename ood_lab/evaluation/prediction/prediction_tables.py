@@ -27,11 +27,20 @@ DRAWN = 20_000
 
 
 def verdicts(bank: FeatureBank, ready: Mapping[str, CalibratedDetector]) -> pd.DataFrame:
-    """Column ``predicted``, and of every detector ``_score``, ``_p_value`` and ``_is_ood``."""
+    """Column ``predicted``, and of every detector ``_score``, ``_p_value`` and ``_is_ood``.
+
+    Without logits, nothing is predicted.
+    """
     classes = next(iter(ready.values())).classes
     # A head of other classes than the data's (a pretrained one) has no names here.
-    named = len(classes) == bank.logits.shape[1]
-    predicted = [classes[i] if named else f"class {i}" for i in bank.predictions.tolist()]
+    named = len(classes) == bank.num_classes
+
+    def word(label: int) -> str:
+        if label < 0:  # the network gives features only
+            return ""
+        return classes[label] if named else f"class {label}"
+
+    predicted = list(map(word, bank.predictions.tolist()))
     columns: dict[str, Any] = {"predicted": predicted}
     for name, calibrated in ready.items():
         scores = checked_score(calibrated.detector, bank)
@@ -93,7 +102,7 @@ def made_by(
     seed: int,
     thresholds_of: str | None = None,
 ) -> str:
-    """What verdicts are made by, in text that is the same whenever it is made anew.
+    """What verdicts are made by, in text that is the same whenever it is made again.
 
     ``fitted_on``: identities of the ID sets by split; None = the detectors were read from files.
     ``thresholds_of``: what thresholds are made of; None = they are given, or made of alpha.

@@ -60,7 +60,7 @@ class PartFiles:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def facts(self, part: int) -> dict[str, Any]:
-        """What was written beside the rows of a part.
+        """What was written with the rows of a part.
 
         Raises:
             UserError: the file is missing or damaged.
@@ -127,11 +127,11 @@ class PartSink(ABC):
         """What is kept of some images."""
 
     def complete(self, rows: pd.DataFrame, part: range, errors: dict[int, str]) -> pa.Table:
-        """The rows of a part (its row numbers in the set: ``part``) as they are written."""
+        """The rows of a part (its row numbers in the set: ``part``) as pyarrow writes them."""
         return pa.Table.from_pandas(rows, preserve_index=False)
 
     def facts(self) -> dict[str, Any]:
-        """What is written beside the rows."""
+        """What is written with the rows."""
         return {}
 
     def take(self, block: FeatureBank) -> None:

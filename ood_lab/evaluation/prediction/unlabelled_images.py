@@ -17,7 +17,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.hints import missing_path
 from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.data.sources.image_files import DECODING, FileDataset, load_rgb, reason
-from ood_lab.data.sources.image_formats import image_extensions
+from ood_lab.data.sources.image_formats import image_extensions, pictures_among
 from ood_lab.data.sources.image_lists import TABLES, Addresses, Listing, read_paths, texts_of
 from ood_lab.data.sources.image_stores import FILES, CombinedStores, Store
 from ood_lab.data.sources.pixel_decoding import Decoding
@@ -74,7 +74,7 @@ class Listed:
         return tuple(remark.text for remark in self.remarks if remark.doubtful)
 
     def unopened(self, decoding: Decoding = DECODING) -> Listing:
-        """The images as they are listed, at equal steps where there are more than the limit."""
+        """The listed images, at equal steps where there are more than the limit."""
         images = Listing(self.images.sources, decoding)
         whole = len(self) == len(images)
         return images if whole else images.taken(even_rows(len(images), len(self)))
@@ -189,7 +189,7 @@ def _files(given: str) -> list[str]:
     path = os.path.abspath(os.path.expanduser(given))
     if glob.has_magic(path) and not os.path.exists(path):
         matches = sorted(filter(os.path.isfile, glob.iglob(path, recursive=True)))
-        images = [match for match in matches if _is_image(match)]
+        images = pictures_among([match for match in matches if _is_image(match)])
         if not images:
             other = f", only other files such as '{matches[0]}'" if matches else ""
             raise UserError(f"task.images: '{given}' matches no image{other}")

@@ -1,4 +1,4 @@
-"""How far every image is from ID train: split by a CLIP, or in the network's own features."""
+"""Distance of every image from ID train: split by a CLIP, or in the network's own features."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from ood_lab.shift import Decomposition, ShiftMeter, summarise_degrees, undecomp
 log = logging.getLogger(__name__)
 
 #: What a degree says, by its column.
-SPLIT = {"semantic": "in meaning", "covariate": "in looks"}
+SPLIT = {"semantic": "in semantic shift", "covariate": "in covariate shift"}
 #: Of features that nothing splits.
 WHOLE = {"distance": "in the features of the network"}
 
 
 @dataclass(frozen=True)
 class Distances:
-    """How far every image is from ID train.
+    """Distance of every image from ID train.
 
     Attributes:
         degrees: one row per image: ``dataset, index, path, label`` and the columns of ``axes``.
@@ -102,9 +102,9 @@ def measured_degrees(
 def summarised(
     degrees: pd.DataFrame, draws: int, seed: int, axes: Sequence[str] = AXES
 ) -> pd.DataFrame:
-    """Mean and median of every set on every axis, and how it lies beside ID test.
+    """Mean and median of every set on every axis, and its comparison with ID test.
 
-    Beside what :func:`summarise_degrees` says, with 95% intervals (``_low``, ``_high``), and NaN
+    In addition to :func:`summarise_degrees`, with 95% intervals (``_low``, ``_high``), and NaN
     for ID test:
 
     - ``frac_above_id_q95``: share of the images that are farther from ID than 95% of the ID test

@@ -108,7 +108,7 @@ def load_decompositions(clip: ClipModel, laid: str | None) -> list[Decomposition
 def learnt(clip: ClipModel, root: Path, training: LaidSettings) -> Path:
     """The folder with the matrices of a CLIP, which are learnt from texts where it has none.
 
-    They belong to the weights and the texts alone: all runs share them.
+    They belong only to the weights and the texts: all runs share them.
 
     Args:
         clip: whose features they split.
@@ -178,7 +178,7 @@ def clip_features(
         root: folder of all feature banks.
         clip: makes the features.
         splits: names of the sets.
-        stages: how long the pass takes is told here.
+        stages: records the duration of the pass.
         made: sets that are made of ID test.
     """
     warn_if_foreign(clip, data)
@@ -209,21 +209,23 @@ def unknowing(clip: ClipModel, data: OODDataModule, features: Tensor) -> str | N
     if clip.knows or len(data.classes) < 2 or not known.any():
         return None
     with torch.no_grad():
-        named = clip_backbone(clip, data.classes).head(features.float()).argmax(dim=1)
+        head = clip_backbone(clip, data.classes).head
+        assert head is not None
+        named = head(features.float()).argmax(dim=1)
     accuracy = float((named == labels)[known].double().mean())
     chance = Chance.of(labels, len(data.classes))
     if not chance.reached(accuracy):
         return None
     return (
         f"the CLIP '{clip.name}' names the class of {accuracy:.1%} of ID test, no better than "
-        f"chance ({chance.words(data.classes)}): it knows nothing of these images, or of the names "
-        "of these classes, and then distances in meaning and in looks mean nothing; choose another "
-        "with clip=..., or task.distance=features"
+        f"chance ({chance.words(data.classes)}): it does not know these images or class "
+        "names. Its semantic and covariate shift mean nothing; choose another with clip=..., or "
+        "task.distance=features"
     )
 
 
 def knows_images(knows: str | None, data: OODDataModule) -> bool:
-    """False for a model that says what alone it ``knows``, where the data are something else."""
+    """False for a model that ``knows`` only other data than these."""
     return not knows or (data.rendered is not None and data.rendered in knows)
 
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from ood_lab.lvlm.answers.answer_files import Answer
+from ood_lab.lvlm.answers.answer_files import Answer, Answers
 from ood_lab.lvlm.answers.request_progress import CostOf
 
 #: Kinds of failures, and questions of each, that are named.
@@ -60,6 +61,22 @@ def asking_facts(answers: Sequence[Answer], cost_of: CostOf | None = None) -> di
         "latency_s": round(float(np.median(times)), 4) if times else None,
         "latency_s_95": round(float(np.quantile(times, 0.95)), 4) if times else None,
     }
+
+
+def seconds_by_set(asked: pd.DataFrame, answers: Answers) -> dict[str, float]:
+    """Seconds of all calls by set of questions; a call for several questions of a set counts once.
+
+    Args:
+        asked: ``question_id, split``.
+        answers: by the id of the question. Sets without a known time are skipped.
+    """
+    found = {}
+    for split, ids in asked.groupby("split", sort=False)["question_id"]:
+        calls = {answers[each].key: answers[each].latency_s for each in ids if each in answers}
+        times = [seconds for seconds in calls.values() if seconds is not None]
+        if times:
+            found[str(split)] = round(sum(times), 2)
+    return found
 
 
 def asking_sentence(facts: Mapping[str, Any]) -> str:

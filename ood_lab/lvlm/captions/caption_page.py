@@ -19,6 +19,10 @@ COMPARED = {
     "attribute_accuracy": "Attributes: Acc",
     "relation_accuracy": "Relations: Acc",
     "all_accuracy": "All: Acc",
+    "existence_recall": "Existence: R",
+    "existence_f1": "Existence: F1",
+    "attribute_recall": "Attributes: R",
+    "attribute_f1": "Attributes: F1",
 }
 #: Way of treating unparsed answers.
 WAYS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.lvlm.answers.judgements import FAILED
-from ood_lab.lvlm.captions.caption_scoring import clusters_of
+from ood_lab.lvlm.captions.caption_scoring import class_counts, clusters_of
 from ood_lab.lvlm.captions.question_kinds import GROUPS
+from ood_lab.lvlm.parsers import NO
 from ood_lab.metrics.hallucination import COUNTS, caption_metrics
 from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.resampling.clustered_bootstrap import (
@@ -21,9 +23,11 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
     contrast,
     share,
 )
+from ood_lab.metrics.yes_no import yes_no_metrics
 
-#: Groups of yes/no questions whose accuracy is compared.
+#: Groups of yes/no questions whose metrics are compared.
 COMPARED = ("existence", "attribute", "relation", "all")
+_OUTCOMES = ["tp", "fp", "tn", "fn"]
 
 
 def contrasts(
@@ -35,7 +39,7 @@ def contrasts(
     seed: int = 0,
     first: Any = None,
 ) -> pd.DataFrame:
-    """CHAIR, Cover, Hal, Cog and accuracies of groups, compared in pairs.
+    """CHAIR, Cover, Hal, Cog and, of groups, accuracy, recall and F1 of no, compared in pairs.
 
     Scenes are resampled with all that models say about them, in every style and by every model, so
     that styles and models are compared in pairs; criteria have scenes of their own. Failed requests
@@ -60,6 +64,9 @@ def contrasts(
         asked = asked.assign(right=asked["correct"].astype(bool).astype(int), asked=1)
         metrics = _accuracy(f"{group}_accuracy")
         tables.append(_pairs(asked, ["right", "asked"], metrics, by, names, first, options))
+        counts = pd.DataFrame(class_counts(asked, NO), asked.index, columns=_OUTCOMES)
+        metrics = partial(_of_no, group)
+        tables.append(_pairs(asked.join(counts), _OUTCOMES, metrics, by, names, first, options))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -68,6 +75,11 @@ def _accuracy(name: str) -> Metrics:
         return {name: share(counts[..., 0].astype(float), counts[..., 1].astype(float), np.nan)}
 
     return metrics
+
+
+def _of_no(group: str, counts: NDArray[np.int64]) -> Mapping[str, Floats]:
+    found = yes_no_metrics(counts)
+    return {f"{group}_{metric}": found[metric] for metric in ("recall", "f1")}
 
 
 def _pairs(

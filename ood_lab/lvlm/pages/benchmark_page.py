@@ -37,12 +37,23 @@ _SHOWN = 6  # pictures of a set
 ANSWERS_PAGE = "answers/index.html"
 
 
+#: Metrics of which lower is better, and metrics that rank no model.
+LOWER = frozenset({"chair", "hal", "cog"})
+UNRANKED = frozenset({"yes_rate", "pope_yes_rate"})
+
+
 class Headline(NamedTuple):
     """A number that stands for a benchmark where several are shown: a metric of a set."""
 
     split: str
     metric: str
     words: str
+
+
+def table_columns(metrics: Mapping[str, str]) -> list[list[str]]:
+    """Metric, what it is called, and which direction is better: ``lower``, ``higher``, or ""."""
+    better = {**dict.fromkeys(LOWER, "lower"), **dict.fromkeys(UNRANKED, "")}
+    return [[metric, words, better.get(metric, "higher")] for metric, words in metrics.items()]
 
 
 @dataclass(frozen=True)
@@ -296,7 +307,7 @@ def page_of(
     *,
     summary: Sequence[Any],
     details: Sequence[Any],
-    figures: Sequence[PlannedFigure],
+    figures: Sequence[PlannedFigure | Folded],
     wrong: Section,
     thumbnails: Thumbnails,
     definitions: Sequence[tuple[str, str]],

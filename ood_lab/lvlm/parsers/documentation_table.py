@@ -1,8 +1,4 @@
-"""The tables of parsers in ``docs/lvlm.md``, made from the parsers and two files of replies.
-
-``python -m ood_lab.lvlm.parsers.documentation_table`` writes them again; a test compares them with
-the page.
-"""
+"""Tables of the parsers for the docs, made from the parsers and two files of replies."""
 
 from __future__ import annotations
 
@@ -11,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ood_lab.common.documentation_tables import with_table
 from ood_lab.lvlm.answers.reply_text import read
 from ood_lab.lvlm.parsers import PARSERS, YES_NO_PARSERS
 
 _ROOT = Path(__file__).parents[3]
-PAGE = _ROOT / "docs" / "lvlm.md"
 #: Invented replies; what a person reads in them (``means``), and what every rule says of them.
 REPLIES = _ROOT / "tests" / "lvlm" / "parsers" / "parser_replies.jsonl"
 #: Replies of everyday styles with their question, and what a person reads in them (``says``).
@@ -100,16 +94,5 @@ def difference_table() -> str:
     return "\n".join(f"| {' | '.join(line)} |".replace("|  ", "| ") for line in lines)
 
 
-def with_tables(page: str) -> str:
-    """The page with the tables of today."""
-    page = with_table(page, "parsers", parser_table())
-    page = with_table(page, "rule by style", style_table())
-    return with_table(page, "where parsers differ", difference_table())
-
-
 def _share(a: Sequence[str | None], b: Sequence[str | None]) -> str:
     return f"{100 * sum(x != y for x, y in zip(a, b, strict=True)) / len(a):.0f}"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -91,7 +91,7 @@ def _table(path: Path, text: str, pictures: Path | None) -> Iterator[tuple[Recor
             record["options"] = [record.pop(letter) for letter in letters]
         if "image" in record:
             shown = _images(record["image"], where, images, path.parent, pictures)
-            images[record.get("index", record.get("question_id", ""))] = shown[0]
+            images[str(record.get("index", record.get("question_id", "")))] = shown[0]
             record["image"] = shown
             record.pop("image_path", None)
         yield record, where

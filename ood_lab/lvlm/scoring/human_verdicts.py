@@ -18,6 +18,8 @@ from ood_lab.metrics.resampling.clustered_bootstrap import Estimate, clustered, 
 #: What a person may write into the column ``verdict``; nothing is no verdict.
 ACCEPT, REJECT = "accept", "reject"
 VERDICT = "verdict"
+#: Optional column: the kind of error of a rejected row, in a person's words.
+ERROR = "error"
 
 
 def read_audit(path: Path, needed: Sequence[str] = (), key: str = "task.audit") -> pd.DataFrame:
@@ -59,7 +61,7 @@ def drawn(audit: pd.DataFrame, number: int, by: str | None, seed: int) -> pd.Dat
     rng = np.random.default_rng(seed)
     groups = [rows for _, rows in audit.groupby(by, sort=True)] if by else [audit]
     rows = [g.iloc[np.sort(rng.permutation(len(g))[:number])] for g in groups]
-    return pd.concat(rows).assign(**{VERDICT: ""})
+    return pd.concat(rows).assign(**{VERDICT: "", ERROR: ""})
 
 
 def kappa_of(counts: NDArray[Any]) -> dict[str, Floats]:
@@ -93,7 +95,7 @@ def agreement(
     Raises:
         UserError: there is none.
     """
-    keys = [name for name in first if name in second and name != VERDICT]
+    keys = [name for name in first if name in second and name not in (VERDICT, ERROR)]
     given = [rows[rows[VERDICT] != ""].drop_duplicates(keys) for rows in (first, second)]
     both = given[0][[*keys, VERDICT]].merge(
         given[1][[*keys, VERDICT]], on=keys, suffixes=("_a", "_b")

@@ -25,8 +25,6 @@ from ood_lab.lvlm.questions.question_forms import (
     run_of_other_form,
 )
 from ood_lab.lvlm.scoring.answer_differences import runs_by_model, same_questions
-from ood_lab.lvlm.scoring.kind_scores import KINDS, kind_contrasts
-from ood_lab.lvlm.scoring.yes_no_scores import YES_NO, model_contrasts
 from ood_lab.schema.results import RESULTS
 
 
@@ -132,38 +130,6 @@ class OtherFormRun:
         if form_of(asked) == "plain":
             sides.reverse()
         return dict(zip((WORDS["cot"], WORDS["plain"]), sides, strict=True))
-
-
-def contrasts_of_runs(
-    tables: Mapping[str, pd.DataFrame], splits: Sequence[str], *, draws: int = 1000, seed: int = 0
-) -> pd.DataFrame:
-    """How runs differ on the same questions, kind by kind and set by set.
-
-    An unparsed answer is wrong. Prompts may differ.
-
-    Args:
-        tables: their single answers to the questions of one file, by what they are called.
-        splits: sets; one that no question names is all of them together.
-        draws: bootstrap resamples.
-        seed: of the draws.
-
-    Returns:
-        See :func:`ood_lab.lvlm.scoring.yes_no_scores.model_contrasts`, with ``split``; empty where
-        the runs have other questions.
-    """
-    found = []
-    for task in (YES_NO, *KINDS):
-        try:
-            own = {name: table[table["task"] == task] for name, table in tables.items()}
-            rows = same_questions(own, texts=False)
-        except UserError:
-            continue
-        for split in splits:
-            part = rows[rows["split"] == split] if (rows["split"] == split).any() else rows
-            if len(part):
-                each = model_contrasts if task == YES_NO else kind_contrasts
-                found.append(each(part, draws=draws, seed=seed).assign(split=split))
-    return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
 
 
 def of_models(

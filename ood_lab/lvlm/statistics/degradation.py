@@ -49,6 +49,7 @@ class Tost(NamedTuple):
         eta_resample: questions of the resamples that the margin comes from; 0 where it does not.
             The verdict depends on it.
         equivalent: the interval is within ``(-eta, eta)``.
+        drawn: ``difference``, ``delta`` of every replicate.
     """
 
     delta: float
@@ -57,6 +58,7 @@ class Tost(NamedTuple):
     eta: float
     eta_resample: int
     equivalent: bool
+    drawn: Draws
 
 
 def degradation(
@@ -152,7 +154,8 @@ def signature_tost(
         else:
             margin, size = float(point[metric][1:].std(ddof=1)), 0
         inside = within(float(low), float(high), margin)
-        found[metric] = Tost(float(delta), float(low), float(high), margin, size, inside)
+        ends, both = (float(low), float(high)), {"difference": drawn}
+        found[metric] = Tost(float(delta), *ends, margin, size, inside, both)
     return found
 
 

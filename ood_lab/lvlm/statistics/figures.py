@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from ood_lab.lvlm.statistics.statistic_tables import Draws
 from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
 from ood_lab.report.figures.densities import draw_histograms
 from ood_lab.report.figures.heatmap import draw_cells, shades
 from ood_lab.report.figures.layout import add_legend, panels, short_names, wrapped
-from ood_lab.report.figures.style import COLOURS, INK, SOFT, WIDTH
+from ood_lab.report.figures.lines import Line, draw_lines
+from ood_lab.report.figures.style import COLOURS, INK, SOFT, WIDTH, Style, style
 from ood_lab.report.rendering.blocks import Folded, PlannedFigure
 from ood_lab.report.rendering.p_values import p_text
 
@@ -41,11 +43,11 @@ class Panel(NamedTuple):
 
     Attributes:
         draws: label → ``[B]``.
-        lines: label → position of a vertical line; the first is the number itself.
+        lines: label → position of a vertical line, or of two; the first is the number itself.
     """
 
     draws: Draws
-    lines: Mapping[str, float]
+    lines: Mapping[str, float | tuple[float, float]]
 
 
 def statistics_figures(
@@ -69,6 +71,18 @@ def statistics_figures(
     ]
     yield planned[0]
     yield Folded("The same of the other metrics", planned[1:], page_only=True)
+    if len(tables.get("tost", ())):
+        planned = [
+            PlannedFigure(
+                f"tost_{metric}",
+                f"Difference to the open models: {words}",
+                "Resamples of the difference, its 90% interval and the equivalence bounds.",
+                partial(tost_draws, tables["tost"], draws, metric, ood),
+            )
+            for metric, words in _METRICS.items()
+        ]
+        yield planned[0]
+        yield Folded("Difference of the other metrics", planned[1:], page_only=True)
     if len(tables["wrong_by"]) > 2:
         yield PlannedFigure(
             "errors",
@@ -83,6 +97,13 @@ def statistics_figures(
             "Of what a model (row) gets wrong, the share that another one (column) gets wrong too; "
             "small: what it would be if the two erred independently.",
             partial(error_cells, tables["errors_together"], ood),
+        )
+    if "samples" in tables:
+        yield PlannedFigure(
+            "drops",
+            "Accuracy lost on hard and on OOD pairs",
+            "Models by their loss on hard pairs, with 95% intervals and exponential trends.",
+            partial(drop_lines, tables["samples"], ood),
         )
     if "hard" in tables:
         yield PlannedFigure(
@@ -121,6 +142,70 @@ def degradation_draws(table: pd.DataFrame, draws: pd.DataFrame, metric: str, ood
     label = f"{_METRICS[metric]} on ID minus {ood}, points"
     footer = f"{_count(parts)} resamples. p: share by chance at least as large as found, one-sided."
     return _histograms(parts, label, footer, alike=True, columns=2 if len(parts) in (2, 4) else 3)
+
+
+def tost_draws(table: pd.DataFrame, draws: pd.DataFrame, metric: str, ood: str) -> Figure:
+    """A panel per model: its degradation minus the open models' mean, resampled, in points.
+
+    Args:
+        table: ``model, metric, delta, low, high, eta, equivalent``.
+        draws: see :func:`statistics_figures`.
+        metric: to be drawn.
+        ood: name of the OOD split.
+    """
+    rows = table[table["metric"] == metric].to_dict("records")
+    names = short_names([str(row["model"]) for row in rows])
+    parts = {}
+    for name, row in zip(names, rows, strict=True):
+        found = _of(draws, "tost", model=row["model"], metric=metric)["difference"]
+        delta, low, high, eta = (100 * row[key] for key in ("delta", "low", "high", "eta"))
+        lines = {"found": delta, "90% interval": (low, high), "± eta": (-eta, eta)}
+        verdict = "equivalent" if row["equivalent"] else "not equivalent"
+        parts[f"{name}: {delta:+.1f}, {verdict}"] = Panel({"resampled": 100 * found}, lines)
+    label = f"degradation of {_METRICS[metric]} ({ood}) minus the open models' mean, points"
+    footer = f"{_count(parts)} resamples. Equivalent: the 90% interval is within ± eta."
+    return _histograms(parts, label, footer, alike=True, columns=2 if len(parts) in (2, 4) else 3)
+
+
+def drop_lines(table: pd.DataFrame, ood: str) -> Figure:
+    """The accuracy that every model loses on hard and on OOD pairs, by the loss on hard ones.
+
+    Args:
+        table: ``model, samples, drop, low, high``.
+        ood: name of the OOD split.
+    """
+    parts = {str(name): part.set_index("model") for name, part in table.groupby("samples")}
+    hard = parts.pop("hard").sort_values("drop")
+    (other,) = (part.loc[hard.index] for name, part in parts.items() if name != "id")
+    x, lines = np.arange(len(hard), dtype=float), []
+    for place, (part, words) in enumerate(((hard, "hard"), (other, ood))):
+        y, low, high = (100 * part[key].to_numpy(float) for key in ("drop", "low", "high"))
+        lines.append(Line(x, y, style(place), words, low, high))
+        if (trend := exponential_trend(x, y)) is not None:
+            look = Style(COLOURS[place], ":", "")
+            lines.append(Line(x, trend, look, f"{words}: trend"))
+    labels = ("", "accuracy lost from ID, points")
+    footer = "95% intervals. Trends: a exp(b x), least squares of the logarithm."
+    figure, (axes,) = panels([""], footer, height=2.6, extra=0.8, width=4.8, labels=labels)
+    draw_lines(axes, lines)
+    axes.set_xticks(x, [wrapped(name, 12) for name in short_names(list(hard.index))], fontsize=6)
+    axes.axhline(0, color=SOFT, lw=0.6)
+    add_legend(figure, [axes])
+    return figure
+
+
+def exponential_trend(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """``a exp(b x)`` at x, from least squares of ``log y`` on the positive y; None of fewer than 3.
+
+    Args:
+        x: ``[N]``.
+        y: ``[N]``.
+    """
+    kept = y > 0
+    if kept.sum() < 3:
+        return None
+    slope, level = np.polyfit(x[kept], np.log(y[kept]), 1)
+    return np.asarray(np.exp(level + slope * x))
 
 
 def hard_draws(table: pd.DataFrame, draws: pd.DataFrame) -> Figure:
@@ -258,7 +343,9 @@ def _histograms(
         edges = np.linspace(*(whole if alike else own), _BINS + 1)
         draw_histograms(axes, panel.draws, edges)
         for (words, x), dash in zip(panel.lines.items(), _LINES, strict=False):
-            axes.axvline(x, color=INK if dash == "-" else SOFT, ls=dash, lw=1.0, label=words)
+            look: Any = {"color": INK if dash == "-" else SOFT, "ls": dash, "lw": 1.0}
+            for number, at in enumerate(np.atleast_1d(x)):  # the legend names both once
+                axes.axvline(float(at), label="" if number else words, **look)
     add_legend(figure, grid)
     return figure
 
@@ -266,7 +353,11 @@ def _histograms(
 def _reach(parts: Sequence[Panel]) -> tuple[float, float]:
     """From the least to the largest of all that is drawn, with a margin."""
     values = np.concatenate(
-        [each for part in parts for each in (*part.draws.values(), list(part.lines.values()))]
+        [
+            np.atleast_1d(each)
+            for part in parts
+            for each in (*part.draws.values(), *part.lines.values())
+        ]
     )
     values = values[~np.isnan(values)]
     room = 0.05 * float(np.ptp(values)) or 0.5

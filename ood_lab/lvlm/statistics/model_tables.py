@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.lvlm.statistics.degradation import Eta, degradation, signature, signature_tost
+from ood_lab.lvlm.statistics.degradation import (
+    METRICS,
+    Eta,
+    degradation,
+    signature,
+    signature_tost,
+)
 from ood_lab.lvlm.statistics.difficulty import (
     correlation_test,
     resampling_test,
@@ -80,7 +88,7 @@ def add_degradations(
     others = {name: test(side) for name, side in sides.items() if name not in references}
     into.tables["tost"] = pd.DataFrame(
         [
-            {"model": name, "metric": metric, **value._asdict()}
+            {"model": name, "metric": metric, **into.keep("tost", value, name, metric)}
             for name, values in others.items()
             for metric, value in values.items()
         ]
@@ -118,20 +126,31 @@ def add_hard(
     sides: tuple[Counts, Counts, Counts],
     pairs: tuple[Pairs, Pairs],
     *,
+    models: Sequence[str],
+    ood_split: str,
     subset: int,
     draws: int,
     seed: int,
 ) -> None:
-    """``hard``: E1 to E5.
+    """``hard``: E1 to E5; ``samples``: metrics on ID, OOD and hard pairs, and the drop from ID.
 
     Args:
         into: where the table goes.
         sides: counts of all models on ID, OOD and hard pairs, ``[M, P, 4]`` each.
         pairs: the OOD and the hard ones.
+        models: M names.
+        ood_split: name of the OOD split.
         subset: hard pairs of a random subset.
         draws: subsets; no more than 1,000.
         seed: of them.
     """
+    into.tables["samples"] = pd.DataFrame(
+        [
+            {"model": name, **row}
+            for number, name in enumerate(models)
+            for row in _samples([side[number] for side in sides], ood_split, draws, seed)
+        ]
+    )
     inside, ood, hard = (yes_no_metrics(side.sum(axis=1))["accuracy"] for side in sides)
     d_hard, d_ood = inside - hard, inside - ood
     resampled = resampling_test(
@@ -150,3 +169,18 @@ def add_hard(
             for quantity, value in values.items()
         ]
     )
+
+
+def _samples(
+    sides: Sequence[Counts], ood_split: str, draws: int, seed: int
+) -> Iterator[dict[str, Any]]:
+    """Metrics of a model on ID, OOD and hard pairs; ``drop``: accuracy on ID minus that accuracy.
+
+    The interval and ``p`` are those of :func:`~ood_lab.lvlm.statistics.degradation.degradation`.
+    """
+    for name, side in zip(("id", ood_split, "hard"), sides, strict=True):
+        values = {metric: float(yes_no_metrics(side.sum(axis=0))[metric]) for metric in METRICS}
+        row = {"samples": name, "questions": int(side.sum()), **values}
+        drop = degradation(sides[0], side, draws=draws, seed=seed)["accuracy"]
+        ends = (math.nan,) * 4 if name == "id" else drop[:4]
+        yield row | dict(zip(("drop", "low", "high", "p"), ends, strict=True))

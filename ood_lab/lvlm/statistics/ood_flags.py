@@ -63,14 +63,17 @@ def flag_results(
         A table of :data:`KIND`; ``part`` is the order, ``n_models`` k, ``model`` the one that was
         added last.
     """
-    every, names, of = np.stack([*flags.values()], axis=1), [*flags], np.asarray(images)
+    every, names = np.stack([*flags.values()], axis=1), [*flags]
+    clusters = np.asarray(images)
     outside = np.asarray(splits) != "id"
     sets = {name: np.asarray(splits) == name for name in dict.fromkeys(splits)}
     rows = []
 
     def add(model: str, values: NDArray[Any], inside: Flags, metric: str, **keys: Any) -> None:
         counts = np.stack([values, np.ones(len(values))], axis=1).astype(float)
-        found = clustered(counts, partial(shares, [metric]), of[inside], draws=draws, seed=seed)
+        found = clustered(
+            counts, partial(shares, [metric]), clusters[inside], draws=draws, seed=seed
+        )
         each = exact_at_ends(metric, found.estimates()[metric], found.n)
         known = {"metric": metric, "value": each.value, "ci_low": each.low, "ci_high": each.high}
         rows.append(KIND.table([{**known, "n": found.n, **keys}], model=model, seed=seed))

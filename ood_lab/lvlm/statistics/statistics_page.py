@@ -32,6 +32,7 @@ TITLES = {
     "flags": "Samples that each model flags, by what it gets wrong, %",
     "flags_union": "OOD samples that so many models flag together, %",
     "comparison": "Models on the same questions of all splits, % and points",
+    "samples": "ID, OOD and hard pairs, %; accuracy lost from ID, points",
     "hard": "Is OOD the same as hard?",
     "mmd": "Class-conditional MMD² of train's and val's OOD images",
     "overlap": "OOD pairs that the training texts name, %",
@@ -61,6 +62,12 @@ _SHARES = {
     "id",
     "ood_s",
     "ood_h",
+    "accuracy",
+    "f1",
+    "precision",
+    "recall",
+    "mcc",
+    "drop",
 }
 _WORDS = {
     "ood": "all OOD",
@@ -86,6 +93,11 @@ _DEFINITIONS = (
         "Equivalent: the 90% interval of the difference to the open models' mean degradation is "
         "within ± eta. The verdict depends on eta_resample, the questions of a resample behind "
         "eta.",
+    ),
+    (
+        "Drop",
+        "Accuracy on ID minus accuracy on these pairs, with a 95% percentile interval; p: the "
+        "permutation test of the degradation.",
     ),
     (
         "Wrong answers",
@@ -217,7 +229,7 @@ def _text(table: str, what: str, value: Any) -> str:
     if isinstance(value, (bool, np.bool_)):
         return "yes" if value else "no"
     if isinstance(value, str):
-        return value
+        return SPLITS.get(value, value) if what == "samples" else value
     if isinstance(value, tuple):
         return " and ".join(f"{size:,}" for size in value)
     if isinstance(value, (int, np.integer)):

@@ -1,6 +1,6 @@
 """Metrics of counts with intervals from resampling whole clusters, and contrasts between groups.
 
-What belongs together (the two questions of a pair, all that is said of an image) is drawn together.
+What belongs together (the two questions of a pair, all answers on an image) is drawn together.
 A metric is a function of summed counts; it never sees a single answer.
 """
 
@@ -86,7 +86,7 @@ def clustered(
 def cluster_sums(
     counts: ArrayLike, by: ArrayLike, group: ArrayLike | None = None, groups: int = 1
 ) -> NDArray[Any]:
-    """Sums over the rows of each cluster, ``[K, C]``, or ``[K, M, C]`` where groups are told apart.
+    """Sums over the rows of each cluster, ``[K, C]``, or ``[K, M, C]`` where there are groups.
 
     Args:
         counts: ``[N, C]``, or ``[N, ..., C]`` without groups.
@@ -151,7 +151,7 @@ def contrast(names: Sequence[Any], found: Clustered, first: Any = None) -> pd.Da
 def resampled_sums(rows: NDArray[Any], draws: int, rng: np.random.Generator) -> NDArray[Any]:
     """Sums over ``len(rows)`` rows that are drawn with replacement, ``[draws, M]``.
 
-    Rows of integers that are equal need not be told apart: how often each kind is drawn is
+    Equal rows of integers need not be distinguished: how often each kind is drawn is
     multinomial, which gives the very distribution of the bootstrap at a cost that does not grow
     with the rows.
 

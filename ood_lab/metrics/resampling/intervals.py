@@ -40,7 +40,7 @@ def percentile_interval(draws: ArrayLike, n: int, level: float = 0.95) -> tuple[
 
     The quantiles ``a`` and ``1 - a`` with ``a = Phi(-sqrt(n / (n - 1)) t_{n-1})`` instead of
     ``a = (1 - level) / 2``: the plain interval is too narrow by that factor in small samples.
-    NaN draws are left out; without any other the interval is NaN.
+    NaN draws are skipped; without any other the interval is NaN.
 
     Args:
         draws: ``[..., B]``.
@@ -144,7 +144,7 @@ def exceedance_interval(
 def _mixture_quantile(share: float, weight: Floats, a: Ints, total: int) -> Floats:
     """Quantile of mixtures of ``Beta(a, total - a)``, ``[J], [D, J] -> [D]``.
 
-    With a = 0 all of a part lies at 0, with a = total at 1.
+    With a = 0 all of a part is at 0, with a = total at 1.
     """
     at_zero, at_one = ((weight * (a == end)).sum(axis=1) for end in (0, total))
     # Many of a detector's parts have the same a.

@@ -89,7 +89,7 @@ def bootstrap_p_values(values: ArrayLike, draws: ArrayLike) -> Floats:
 
     Args:
         values: ``[D]``.
-        draws: ``[D, B]``, all detectors resampled together; NaN draws are left out.
+        draws: ``[D, B]``, all detectors resampled together; NaN draws are skipped.
 
     Returns:
         ``[D, D]``, symmetric, 1 on the diagonal, NaN where a value is.

@@ -78,7 +78,7 @@ def bootstrap(
             f"got {[b.shape[1] for b in blocks]}"
         )
     if draws < 1:
-        raise ValueError(f"draws: expected a positive number, got {draws}")
+        raise ValueError(f"draws={draws}: expected a positive number of bootstrap resamples")
     job = drawing(
         id_matrix,
         blocks,

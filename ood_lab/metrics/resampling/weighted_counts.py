@@ -262,7 +262,7 @@ def take_each(counts: Counts, at: Ints) -> Counts:
 
 
 class _Ranks(NamedTuple):
-    """Two neighbouring ranks and how far the wanted one lies from the lower.
+    """Two neighbouring ranks and the offset of the wanted one from the lower.
 
     Attributes:
         both: the lower and the upper rank of each group, ``[2, G]``.
@@ -281,7 +281,7 @@ def _ranks_around(share: float, n: Ints) -> _Ranks:
     """Rank ``share * n + 1/2`` from below (Hyndman and Fan 1996, definition 5), within 1..n.
 
     The step rule of the point estimate is off by up to one rank, always to the same side; with 100
-    OOD samples that alone costs a 95% interval 5% of coverage.
+    OOD samples this costs a 95% interval 5% of coverage.
     """
     rank = np.clip(share * n + 0.5, 1, n)
     lower = np.floor(rank).astype(np.int64)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ood_lab.common.errors import UserError
-from ood_lab.models.backbone import Backbone
+from ood_lab.models.backbone import Backbone, linear_of
 from ood_lab.models.fgvc.label_sizes import LabelSpace
 from ood_lab.models.fgvc.trunk import channels_first, pyramid
 from ood_lab.models.head_check import check_contract
@@ -31,7 +31,7 @@ class FGVCNet(Backbone):
     Attributes:
         method: name in messages.
         strides: of the maps that :meth:`maps` returns, fine to coarse.
-        needs: which labels beside the class the method trains on, see :class:`LabelSpace`.
+        needs: which further labels the method trains on, see :class:`LabelSpace`.
         level_heads: names of the sub-modules whose outputs, in any forward pass, are the logits
             of the levels above the classes, coarse to fine; empty = the method has none.
         category_head: the same for the category; None = the method has none.
@@ -41,7 +41,7 @@ class FGVCNet(Backbone):
     Args:
         name: timm model with a feature pyramid.
         num_classes: C; the run fills it in.
-        labels: see :meth:`LabelSpace.of`; None = classes alone.
+        labels: see :meth:`LabelSpace.of`; None = only classes.
         kwargs: passed to ``timm.create_model``.
         pretrained: take timm's weights for the trunk.
         trunk_weights: take the trunk's weights from this file instead, see :func:`pyramid`.
@@ -63,6 +63,7 @@ class FGVCNet(Backbone):
     needs: tuple[str, ...] = ()
     level_heads: tuple[str, ...] = ()
     category_head: str | None = None
+    head: nn.Linear
 
     def __init__(
         self,
@@ -183,8 +184,4 @@ def fused_head(heads: Sequence[nn.Linear]) -> nn.Linear:
     flow to the heads.
     """
     weight = torch.cat([head.weight for head in heads], dim=1)
-    head = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
-    del head.weight, head.bias
-    head.weight = weight  # a view of the heads, not a parameter
-    head.bias = torch.stack([h.bias for h in heads]).sum(0)  # type: ignore[assignment]
-    return head
+    return linear_of(weight, torch.stack([head.bias for head in heads]).sum(0))

@@ -71,7 +71,7 @@ def best_orders(centres: Tensor, parts: Tensor) -> Tensor:
     ``K = P P^T / max``; the first in lexicographic order where several are best.
 
     Args:
-        centres: ``Q [M, D]``; all zero gives the order as it is.
+        centres: ``Q [M, D]``; all zero gives the order unchanged.
         parts: ``P [B, M, D]``.
 
     Returns:

@@ -45,7 +45,7 @@ class SPSNet(FGVCNet):
 
     At test the logits are the sum of ``high = W GAP(C5)`` and of every branch's ``W_m z_m``; the
     features are ``[GAP(C5), z_1, ...]``. In training every ``z`` is swapped in part between the
-    images of a batch, three times anew.
+    images of a batch, three times again.
 
     Settings: ``branches``, ``swap`` = smallest and largest share of swapped features (the
     released code has 0.3 and 0.5 with one branch, 0.35 and 0.55 with two).

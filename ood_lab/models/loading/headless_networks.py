@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError
 from ood_lab.models.head_check import evaluating, random_batch
+from ood_lab.models.output import entry_of
 
 #: Inverse strength of the penalty of :func:`linear_head`, the default of scikit-learn.
 C = 1.0
@@ -21,33 +22,41 @@ class WithHead(nn.Module):
     """``head(net(image))`` where ``net`` gives features; the head is zero until it is fitted.
 
     Args:
-        net: maps ``[B, 3, H, W]`` to features ``[B, D]``.
+        net: maps ``[B, 3, H, W]`` to features ``[B, D]``, or to what holds them.
         classes: outputs of the head.
         input_size: ``(3, H, W)``.
         name: what messages call ``net``.
+        entry: of its output, the features; None = the only one.
 
     Raises:
         UserError: ``net`` gives something else.
     """
 
     def __init__(
-        self, net: nn.Module, classes: int, input_size: tuple[int, ...], name: str
+        self,
+        net: nn.Module,
+        classes: int,
+        input_size: tuple[int, ...],
+        name: str,
+        entry: str | None = None,
     ) -> None:
         super().__init__()
+        self._entry, self._name = entry, name
         with evaluating(net):
             try:
-                found = net(random_batch(net, input_size))
+                found = self._features(net(random_batch(net, input_size)))
+            except UserError:
+                raise
             except Exception as error:  # the network is the user's
                 reason = " ".join(str(error).split())[:200]
                 raise UserError(
                     f"{name} cannot process images {list(input_size)} ({reason}): set input_size "
                     "to what it was made for"
                 ) from error
-        if not isinstance(found, Tensor) or found.ndim != 2:
-            shape = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        if found.ndim != 2:
             raise UserError(
-                f"{name} gives {shape} for two images: a head is fitted on one vector each, "
-                "[2, D], so wrap it in a module that returns that"
+                f"{name} gives {list(found.shape)} for two images: a head is fitted on one vector "
+                "each, [2, D], so wrap it in a module that returns that"
             )
         self.net = net
         self.head = nn.Linear(found.shape[1], classes)
@@ -56,8 +65,11 @@ class WithHead(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """Maps ``[B, 3, H, W]`` to logits ``[B, C]``."""
-        logits: Tensor = self.head(self.net(image))
+        logits: Tensor = self.head(self._features(self.net(image)))
         return logits
+
+    def _features(self, returned: object) -> Tensor:
+        return entry_of(returned, self._entry, self._name, "features")
 
 
 def nearest_mean_head(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:

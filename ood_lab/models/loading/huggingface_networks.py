@@ -14,7 +14,8 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError
-from ood_lab.models.head_check import linear_layers_giving_logits, random_batch
+from ood_lab.models.head_check import random_batch
+from ood_lab.models.loading.head_search import NO_HEAD, reading_of
 from ood_lab.models.loading.headless_networks import FITTED
 from ood_lab.models.loading.hub_models import model_folder
 from ood_lab.models.loading.timm_networks import module_backbone
@@ -37,8 +38,8 @@ def hf_backbone(
         path: a folder as ``save_pretrained`` writes it, or ``OWNER/NAME`` of the hub.
         download: fetch a model that is not in the hub's cache.
         head: ``linear`` or ``nearest_mean`` = the features of the model (``pooler_output``, or the
-            first token) with such a head, to be fitted; a name = that layer of the classifier;
-            None = the layer that makes its logits.
+            first token) with such a head, to be fitted; ``none`` = only these; a name = that layer
+            of the classifier; None = the layers that make its logits, if any do.
         num_classes: outputs of the head, which is fresh where the model has others; None = its own.
         classes: of a head that is fitted.
 
@@ -52,26 +53,28 @@ def hf_backbone(
         raise UserError(f"{named} holds no config.json: name the folder of a model")
     transform = ProcessorTransform(_processor(transformers, folder, named))
     config = transform.data_config(named)
-    if head in FITTED:
+    if head in (*FITTED, NO_HEAD):
         net: _Classifier = _features(transformers, folder, named)
-        _try(net, config, named)
+        _try(net, config, named, NO_HEAD)
     else:
         net, fresh = _classifier(transformers, folder, named, num_classes)
         layers = _try(net, config, named)
-        if head is None and not layers:
-            raise UserError(
-                f"the logits of {named} ({type(net.model).__name__}) are not those of one linear "
-                "layer on one vector: choose another family, or model.head=linear, which fits one "
-                "on its features"
-            )
-        head = head or layers[-1]
-        if lost := [k for k in fresh if num_classes is None or not f"model.{k}".startswith(head)]:
+        head = head or (layers[0] if len(layers) == 1 else None)
+        own = (head,) if head else tuple(layers)
+        if lost := [k for k in fresh if num_classes is None or not f"model.{k}".startswith(own)]:
             raise UserError(
                 f"{named} is not an image classifier: its files lack {lost[0]}. "
-                "model.head=linear|nearest_mean fits a head on its features"
+                "model.head=linear|nearest_mean fits a head on its features, model.head=none takes "
+                "only these"
             )
     backbone = module_backbone(
-        net, head, num_classes, data_config=config, classes=classes, name=Path(path).name
+        net,
+        head,
+        num_classes,
+        data_config=config,
+        classes=classes,
+        name=Path(path).name,
+        classifier=True,
     )
     backbone.transform = transform
     return backbone
@@ -122,7 +125,7 @@ class ProcessorTransform:
 
 
 class _Classifier(nn.Module):
-    """The logits alone of a model for image classification."""
+    """Only the logits of a model for image classification."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -174,23 +177,23 @@ def _classifier(
 def _processor(transformers: ModuleType, folder: Path, named: str) -> Any:
     if not any((folder / name).is_file() for name in _PROCESSORS):
         raise UserError(
-            f"{named} has no image processor: put the preprocessor_config.json beside it that it "
-            "was trained with"
+            f"{named} has no image processor: add the preprocessor_config.json of its "
+            "training to the folder"
         )
     with _one_line(named, " (is its preprocessor_config.json that of an image processor?)"):
         return transformers.AutoImageProcessor.from_pretrained(folder, local_files_only=True)
 
 
-def _try(net: nn.Module, config: dict[str, Any], named: str) -> list[str]:
+def _try(net: nn.Module, config: dict[str, Any], named: str, head: str | None = None) -> list[str]:
     """The linear layers that give its logits for images of its own processor."""
     try:
-        return linear_layers_giving_logits(net, random_batch(net, config["input_size"]))
+        return reading_of(net, random_batch(net, config["input_size"]), named, head).names
     except Exception as error:  # every family has its own
         reason = " ".join(str(error).split())[:200]
         raise UserError(
             f"{named}: its image processor makes {list(config['input_size'])} of every image, "
-            f"which the network refuses ({reason}): put the preprocessor_config.json beside it "
-            "that it was trained with"
+            f"which the network does not take ({reason}): add the preprocessor_config.json of "
+            "its training to the folder"
         ) from error
 
 

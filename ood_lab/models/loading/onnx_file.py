@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import torch
@@ -15,9 +16,11 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.hints import suggestion
 from ood_lab.models.head_check import random_batch
 from ood_lab.models.image_transforms import TransformSettings
+from ood_lab.models.loading.head_search import NO_HEAD
 from ood_lab.models.loading.timm_networks import module_backbone
 from ood_lab.models.loading.wrapped_network import WrappedBackbone
 
+log = logging.getLogger(__name__)
 #: The type of a tensor of float32 in ONNX.
 _FLOAT = 1
 
@@ -26,50 +29,60 @@ def onnx_backbone(
     path: str | Path,
     logits: str | None = None,
     features: str | None = None,
+    head: Literal["none"] | None = None,
     num_classes: int | None = None,
     image_size: Sequence[int] | None = None,
+    classes: Sequence[str] = (),
     **transform: Unpack[TransformSettings],
 ) -> WrappedBackbone:
-    """Makes a backbone of an ONNX file whose logits are those of one linear layer.
+    """Makes a backbone of an ONNX file that gives logits, features, or both.
 
-    The file computes the features, PyTorch the last layer, with the weights that lie in the file.
-    No gradient reaches the image, and no other layer can be read.
+    Where the logits are those of one linear layer, the file computes the features and PyTorch the
+    last layer, with the weights that are in the file. No gradient reaches the image, and no other
+    layer can be read.
 
     Args:
         path: the file.
         logits: name of the output with the logits ``[B, C]``; not needed where there is one output.
-        features: name of the tensor ``[B, D]`` from which the last layer makes them; None = as
-            the graph says.
+        features: name of the tensor ``[B, D]`` from which the last layer makes them, or that is
+            the features; None = as the graph says.
+        head: ``none`` = the only output, or ``features``, are features.
         num_classes: expected number of outputs, checked.
         image_size: width and height that all images of the data share.
+        classes: of the data.
         transform: see :class:`~ood_lab.models.image_transforms.TransformSettings`; the size is the
             file's own where it fixes one.
 
     Raises:
-        UserError: onnxruntime is missing, no such file, no such output, logits that are not those
-            of one linear layer, or images in another layout.
+        UserError: onnxruntime is missing, no such file, no such output, a named tensor that is not
+            the features of the last layer, or images in another layout.
     """
-    net = OnnxNet(Path(path), logits, features)
-    name, classes = Path(path).name, net.head.out_features
-    if num_classes not in (None, classes):
+    net = OnnxNet(Path(path), logits, features, head == NO_HEAD)
+    name, own = Path(path).name, None if net.head is None else net.head.out_features
+    if own is not None and num_classes not in (None, own):
         raise UserError(
-            f"{path} is for {classes} classes, but the data has {num_classes}, and an ONNX file "
-            "keeps its own: eval.py without ckpt scores it as it is"
+            f"{path} is for {own} classes, but the data has {num_classes}, and an ONNX file "
+            "keeps its own: eval.py without ckpt scores it unchanged"
         )
     input_size = transform.get("input_size")
     if net.size is not None and input_size not in (None, net.size[1], list(net.size), net.size):
-        raise UserError(f"input_size={input_size}: {path} takes {list(net.size)} alone")
+        raise UserError(f"input_size={input_size}: {path} takes only {list(net.size)}")
     known = {} if net.size is None else {"input_size": net.size}
     backbone = module_backbone(
         net,
-        "head",
+        "head" if net.head is not None else head,
         num_classes,
         data_config=known,
         image_size=image_size,
+        classes=classes,
         name=name,
+        features="features" if net.head is None and net.features else None,
+        classifier=logits is not None,
         **transform,
     )
     backbone.differentiable = False
+    if net.head is None:
+        return backbone
     net.check_logits(random_batch(net, backbone.data_config["input_size"]))
     return backbone
 
@@ -78,33 +91,37 @@ class OnnxNet(nn.Module):
     """See :func:`onnx_backbone`.
 
     Attributes:
-        head: the last layer, with the file's weights.
+        head: the last layer, with the file's weights; None where no linear layer makes the logits.
+        features: name of the tensor that is the features; None where none is known.
         size: ``(3, H, W)`` where the file fixes it, else None.
     """
 
-    def __init__(self, path: Path, logits: str | None, features: str | None) -> None:
+    head: nn.Linear | None
+
+    def __init__(
+        self, path: Path, logits: str | None, features: str | None, alone: bool = False
+    ) -> None:
         super().__init__()
         model = _read(path)
         self.path, graph = str(path), model.graph
-        self._logits = _output(graph, logits, path)
+        chosen, key = (features, "features") if alone else (logits, "logits")
+        last = _output(graph, chosen, path, key)
+        self._logits = None if alone else last
         self._input, self._batch, self.size = _input(graph, path)
         linear = _Linears(graph)
-        found = linear.of(self._logits)
-        if found is None:
+        found = None if alone else linear.of(last)
+        self.features = last if alone else features or (found[0] if found else None)
+        if found is None and not alone:
             others = [name for node in graph.node for name in node.output if linear.of(name)]
-            remedy = (
-                f"give model.logits=NAME, one of {', '.join(others)}"
-                if others
-                else "it has none, so export the network anew with a linear layer at its end"
+            kind = next((n.op_type for n in graph.node if last in n.output), "its input")
+            self.features = features or (linear.of(others[-1]) or [None])[0] if others else features
+            remedy = f": model.logits=NAME reads one of {', '.join(others)} instead"
+            log.warning(
+                "%s: '%s' is made by %s, not by one linear layer with weights of its own%s",
+                *(path, last, kind, remedy if others else ""),
             )
-            kind = next((n.op_type for n in graph.node if self._logits in n.output), "its input")
-            raise UserError(
-                f"{path}: '{self._logits}' is made by {kind}, not by one linear layer with weights "
-                f"of its own: {remedy}"
-            )
-        self._features = features or found[0]
         tensors = [name for node in graph.node for name in node.output]
-        for name in (self._logits, self._features):
+        for name in filter(None, (self._logits, self.features)):
             if name not in tensors:
                 raise UserError(f"{path} has no tensor '{name}': {suggestion(name, tensors)}")
             if name not in [output.name for output in graph.output]:
@@ -112,45 +129,55 @@ class OnnxNet(nn.Module):
         self._model = model.SerializeToString()
         self._sha256 = hashlib.sha256(self._model).hexdigest()
         self._session: Any = None
+        self.head = None
+        if found is None:
+            return
         weight, bias = (torch.from_numpy(array.astype(np.float32)) for array in found[1:])
         self.head = nn.Linear(weight.shape[1], weight.shape[0])
         self.head.weight = nn.Parameter(weight)
         self.head.bias = nn.Parameter(bias)
 
-    def forward(self, image: Tensor) -> Tensor:
-        """Maps ``[B, 3, H, W]`` to logits ``[B, C]``."""
-        logits: Tensor = self.head(self._run(image, self._features))
-        return logits
+    def forward(self, image: Tensor) -> Tensor | dict[str, Tensor]:
+        """Maps ``[B, 3, H, W]`` to logits ``[B, C]``; without a head to what the file gives."""
+        if self.head is not None:
+            logits: Tensor = self.head(self._run(image, self.features)[0])
+            return logits
+        names = {"logits": self._logits, "features": self.features}
+        given = {key: name for key, name in names.items() if name}
+        return dict(zip(given, self._run(image, *given.values()), strict=True))
 
     def check_logits(self, image: Tensor) -> None:
         """Raises :class:`UserError` if the head does not make the logits of the file."""
         with torch.no_grad():
-            own, theirs = self(image), self._run(image, self._logits)
+            own, (theirs,) = self(image), self._run(image, self._logits)
+        assert isinstance(own, Tensor)
         if own.shape != theirs.shape or not torch.allclose(own, theirs, rtol=1e-3, atol=1e-4):
             raise UserError(
                 f"{self.path}: the last layer does not make '{self._logits}' of "
-                f"'{self._features}': leave model.features out, and the graph says of what it does"
+                f"'{self.features}': leave model.features out, and the graph says of what it does"
             )
 
     def extra_repr(self) -> str:
         """What keys its features: the file's content and the tensors that are read."""
-        return f"sha256={self._sha256}, {self._features} -> {self._logits}"
+        return f"sha256={self._sha256}, {self.features} -> {self._logits}"
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the session, which belongs to one process."""
         return self.__dict__ | {"_session": None}
 
-    def _run(self, image: Tensor, name: str) -> Tensor:
+    def _run(self, image: Tensor, *names: str | None) -> list[Tensor]:
         if self._session is None:
             self._session = onnx_session(self._model)
         pixels = np.ascontiguousarray(image.detach().float().cpu().numpy())
         step = self._batch or len(pixels)
-        rows = []
+        rows: list[list[np.ndarray]] = []
         for start in range(0, len(pixels), step):
             part = pixels[start : start + step]
             whole = np.concatenate([part, np.repeat(part[-1:], step - len(part), axis=0)])
-            rows.append(self._session.run([name], {self._input: whole})[0][: len(part)])
-        return torch.from_numpy(np.concatenate(rows)).to(image.device)
+            found = self._session.run(list(names), {self._input: whole})
+            rows.append([values[: len(part)] for values in found])
+        joined = [np.concatenate(values) for values in zip(*rows, strict=True)]
+        return [torch.from_numpy(values).to(image.device) for values in joined]
 
 
 class _Linears:
@@ -231,16 +258,16 @@ def onnx_session(model: bytes) -> Any:
     return onnxruntime.InferenceSession(model, options, providers=wanted)
 
 
-def _output(graph: Any, logits: str | None, path: Path) -> str:
+def _output(graph: Any, chosen: str | None, path: Path, key: str) -> str:
     names = [output.name for output in graph.output]
-    if logits is None and len(names) == 1:
+    if chosen is None and len(names) == 1:
         return str(names[0])
-    if logits is None:
-        raise UserError(f"{path} has the outputs {', '.join(names)}: give model.logits=NAME")
+    if chosen is None:
+        raise UserError(f"{path} has the outputs {', '.join(names)}: give model.{key}=NAME")
     known = [name for node in graph.node for name in node.output]
-    if logits not in known:
-        raise UserError(f"{path} has no output '{logits}': {suggestion(logits, names)}")
-    return logits
+    if chosen not in known:
+        raise UserError(f"{path} has no output '{chosen}': {suggestion(chosen, names)}")
+    return chosen
 
 
 def _input(graph: Any, path: Path) -> tuple[str, int | None, tuple[int, ...] | None]:

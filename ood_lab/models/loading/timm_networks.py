@@ -14,24 +14,25 @@ import torch
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD, resolve_model_data_config
 from torch import nn
 
+from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import nearest
 from ood_lab.models.head_check import (
+    channels_taken,
     check_contract,
-    linear_layers_giving_logits,
     random_batch,
-    takes_grey,
 )
 from ood_lab.models.image_transforms import (
     TransformSettings,
-    in_grey,
+    for_channels,
     set_transform,
     stamp_mismatch,
     transform_options,
 )
+from ood_lab.models.loading.head_search import NO_HEAD, reading_of
 from ood_lab.models.loading.headless_networks import FITTED, WithHead
 from ood_lab.models.loading.hub_models import one_attempt
-from ood_lab.models.loading.wrapped_network import WrappedBackbone
+from ood_lab.models.loading.wrapped_network import Reading, WrappedBackbone
 from ood_lab.models.weights import load_weights, saved_outputs
 
 # Resize to 256, crop 224: what most networks trained on ImageNet saw.
@@ -57,7 +58,7 @@ def timm_backbone(
     allow_transform_mismatch: bool = False,
     kwargs: dict[str, Any] | None = None,
     data_config: Mapping[str, Any] | None = None,
-    head: Literal["linear", "nearest_mean"] | None = None,
+    head: Literal["linear", "nearest_mean", "none"] | None = None,
     classes: Sequence[str] = (),
     **transform: Unpack[TransformSettings],
 ) -> WrappedBackbone:
@@ -75,13 +76,13 @@ def timm_backbone(
             are kept in ``backbone.transform_overrides``.
         kwargs: passed to ``timm.create_model`` (``layers``, ``channels``, ``img_size``, ...).
         data_config: transform settings of the checkpoint that will be loaded next.
-        head: fit this head on the model's features, in place of its own.
+        head: fit this head on the model's features, in place of its own; none = features only.
         classes: of the fitted head.
         transform: see :class:`~ood_lab.models.image_transforms.TransformSettings`.
 
     Raises:
         UserError: unknown name, weights not to be had, a transform other than the weights expect,
-            or a model whose logits are not those of one linear layer.
+            or no model with an output of its own.
     """
     kwargs = dict(kwargs or {})
     if pretrained and weights is not None:
@@ -104,18 +105,19 @@ def timm_backbone(
     overrides = transform_options(**transform)
     net = create_timm(name, pretrained=pretrained, num_classes=num_classes, **kwargs)
     expected = resolve_model_data_config(net)
-    if kwargs.get("in_chans") == 1:
-        expected, overrides = in_grey(expected), in_grey(overrides)
+    if (channels := kwargs.get("in_chans") or 3) != 3:
+        expected, overrides = for_channels(expected, channels), for_channels(overrides, channels)
     size = overrides.get("input_size", expected["input_size"])
-    layer = _timm_head(net, name, size)
-    if weights is not None and num_classes is None and not new_head:
+    reading = _timm_reading(net, name, size)
+    if weights is not None and num_classes is None and not new_head and reading.heads:
         # The file's own number of classes, which need not be the one timm's weights have.
+        layer = reading.names[0]
         saved = saved_outputs(weights, net, layer)
-        if saved not in (None, net.get_submodule(layer).out_features):
+        if saved not in (None, WrappedBackbone(net, reading).num_classes):
             net = create_timm(name, pretrained=False, num_classes=saved, **kwargs)
-    backbone = WrappedBackbone(net, layer, name)
+    backbone = WrappedBackbone(net, reading, name)
     if weights is not None:
-        expected |= load_weights(net, weights, name, backbone.head_name if new_head else None)
+        expected |= load_weights(net, weights, name, reading.names if new_head else ())
     expected |= _as_saved(data_config)
     set_transform(backbone, expected, overrides)
     if pretrained or weights is not None or data_config:
@@ -126,7 +128,7 @@ def timm_backbone(
 
 def module_backbone(
     net: nn.Module,
-    head: str,
+    head: str | None = None,
     num_classes: int | None = None,
     weights: str | os.PathLike[str] | None = None,
     new_head: bool = False,
@@ -135,9 +137,12 @@ def module_backbone(
     image_size: Sequence[int] | None = None,
     classes: Sequence[str] = (),
     name: str | None = None,
+    features: str | None = None,
+    output: str | None = None,
+    classifier: bool = False,
     **transform: Unpack[TransformSettings],
 ) -> WrappedBackbone:
-    """Makes a backbone of any network that ends in a linear layer, or gives features alone.
+    """Makes a backbone of any network that gives logits, features, or both.
 
     What ``net`` expects of its images is taken, in this order, from the arguments, from a
     checkpoint of this project, from ``net.pretrained_cfg`` (timm), for the size from the images
@@ -146,8 +151,9 @@ def module_backbone(
 
     Args:
         net: maps ``[B, 3, H, W]`` to logits ``[B, C]``, or to features ``[B, D]``.
-        head: name of its last linear layer, as in ``net.named_modules()``. Where none has that
-            name, ``linear`` and ``nearest_mean`` are heads to be fitted on features.
+        head: name of its last linear layer, as in ``net.named_modules()``; None = found, if any.
+            Where none has that name, ``linear`` and ``nearest_mean`` are heads to be fitted on
+            features, and ``none`` takes only these.
         num_classes: expected number of outputs, checked.
         weights: file with the weights of ``net`` (see :func:`load_weights`).
         new_head: with ``weights``: keep the fresh head of ``net``.
@@ -156,6 +162,10 @@ def module_backbone(
         image_size: width and height that all images of the data share, up to 512 pixels.
         classes: of a head that is fitted.
         name: what messages call the network; its class by default.
+        features: entry of its output, or layer, with the features; None = the head's input.
+        output: entry of its output with the logits; None = the only one.
+        classifier: what it returns are logits; else they are taken for that with a linear head, as
+            probabilities, or if there are as many as classes.
         transform: see :class:`~ood_lab.models.image_transforms.TransformSettings`; ``crop_pct`` is
             1 where only the size is known.
 
@@ -166,19 +176,22 @@ def module_backbone(
     if not isinstance(net, nn.Module):
         raise UserError(f"model.net is a {type(net).__name__}, not an nn.Module: give its _target_")
     name = name or type(net).__name__
-    fitted = head if head in FITTED and head not in dict(net.named_modules()) else None
+    named = head is not None and head in dict(net.named_modules())
+    fitted = head if head in FITTED and not named else None
     outputs = num_classes or len(classes)
-    if not fitted:
-        _check_outputs(WrappedBackbone(net, head, name), num_classes, weights, new_head)
-    elif not outputs:
+    searched = not named and (head is None or head == NO_HEAD)
+    if not fitted and not searched:
+        _check_outputs(WrappedBackbone(net, str(head), name), num_classes, weights, new_head)
+    elif fitted and not outputs:
         raise UserError(
             f"model.head={head}: {name} has no head, and the ID images have no labels to fit one: "
-            "give data.id.train images of several classes"
+            "give data.id.train images of several classes, or take features only: model.head=none"
         )
     own = getattr(net, "pretrained_cfg", None)
     known = resolve_model_data_config(net) if own else {}
     if weights is not None:
-        known |= load_weights(net, weights, name, head if new_head and not fitted else None)
+        fresh = (str(head),) if named and new_head else ()
+        known |= load_weights(net, weights, name, fresh, headless=bool(fitted) or head == NO_HEAD)
     known |= _as_saved(data_config)
     overrides = transform_options(**transform)
     open_keys = [k for k in ("input_size", "mean", "std") if k not in known and k not in overrides]
@@ -187,9 +200,11 @@ def module_backbone(
     if own and "input_size" in open_keys:
         habit |= {"input_size": (3, *reversed(image_size or ())), "crop_pct": 1.0}
     expected = habit | known
-    if takes_grey(net, (expected | overrides)["input_size"]):
-        expected, overrides = in_grey(expected), in_grey(overrides)
-        _log.info("%s takes one channel: images are converted to grey", name)
+    given = (expected | overrides)["input_size"]
+    if (channels := channels_taken(net, given)) != given[0]:
+        expected, overrides = for_channels(expected, channels), for_channels(overrides, channels)
+        how = "images are converted to grey" if channels == 1 else "images need as many"
+        _log.info("%s takes %s: %s", name, counted(channels, "channel"), how)
     if open_keys:
         _log.warning(
             "%s does not say what images it expects; taking %s",
@@ -197,13 +212,26 @@ def module_backbone(
             ", ".join(f"{key}={_words(key, expected[key], own)}" for key in open_keys),
         )
     if fitted:
-        net = WithHead(net, outputs, (expected | overrides)["input_size"], name)
-        head = "head"
-    backbone = WrappedBackbone(net, head, name)
+        net = WithHead(net, outputs, (expected | overrides)["input_size"], name, features)
+        reading = Reading(heads=(("head",),))
+    else:
+        image = random_batch(net, (expected | overrides)["input_size"])
+        reading = reading_of(net, image, name, head, features, output, num_classes)
+    backbone = WrappedBackbone(net, reading, name)
+    if searched and head is None and reading.heads:
+        _check_outputs(backbone, num_classes, None, new_head)
     backbone.fitted_head = fitted
     set_transform(backbone, expected, overrides)
     stamp_mismatch(backbone, known, overrides, allow_transform_mismatch)
     check_contract(backbone)
+    said = classifier or output or reading.probabilities or head is not None
+    if not (said or reading.heads) and backbone.num_classes != outputs:
+        width = backbone.num_classes
+        raise UserError(
+            f"no linear layer makes the output [2, {width}] of {name}. If it gives features, "
+            "model.head=none takes only them and model.head=linear|nearest_mean fits a head on ID "
+            f"train; if these are logits, say so: model.backbone.num_classes={width}"
+        )
     return backbone
 
 
@@ -214,21 +242,21 @@ def _check_outputs(
     new_head: bool,
 ) -> None:
     """Raises :class:`UserError` if the head has other outputs than the data or the weights."""
-    head, name = backbone.head_name, backbone.name
-    outputs, argument = backbone.head.out_features, _classes_argument(backbone.net)
+    head, name = backbone.reading.names[0], backbone.name
+    outputs, argument = backbone.num_classes, _classes_argument(backbone.net)
     if num_classes is not None and outputs != num_classes:
         raise UserError(
             f"the head '{head}' of {name} has {outputs} outputs, but the data has "
-            f"{num_classes} classes: model.net.{argument}={num_classes} builds one for them; to "
-            "score the head as it is, give its weights to eval.py as model.weights=FILE (or "
-            "model.pretrained=true where the network brings its own)"
+            f"{num_classes} classes: model.net.{argument}={num_classes} builds one for them. "
+            "To score this head, give its weights to eval.py: model.weights=FILE, or "
+            "model.pretrained=true for those of the network"
         )
     if weights is not None and not new_head:
         saved = saved_outputs(weights, backbone.net, head)
         if saved not in (None, outputs):
             raise UserError(
                 f"{weights} is for {saved} classes, and the head '{head}' of {name} has "
-                f"{outputs} outputs: model.net.{argument}={saved} scores these weights as they are "
+                f"{outputs} outputs: model.net.{argument}={saved} scores these weights unchanged "
                 "in eval.py; in train.py, model.backbone.new_head=true fine-tunes them"
             )
 
@@ -257,7 +285,7 @@ def create_timm(name: str, pretrained: bool, **kwargs: Any) -> nn.Module:
     """``timm.create_model`` in the memory layout that is fast.
 
     Raises:
-        UserError: unknown name, weights not to be had, or arguments that timm refuses.
+        UserError: unknown name, weights not to be had, or arguments that timm rejects.
     """
     _check_timm_name(name)
     from_hub = pretrained or name.startswith(("hf-hub:", "hf_hub:"))
@@ -293,21 +321,7 @@ def _check_timm_name(name: str) -> None:
         raise UserError(f"timm has no weights '{name}'; nearest: {', '.join(near)}")
 
 
-def _timm_head(net: nn.Module, name: str, input_size: tuple[int, ...]) -> str:
-    classifier = net.get_classifier()  # type: ignore[operator]
-    for key, module in net.named_modules():
-        if module is classifier and isinstance(module, nn.Linear):
-            return key
-    if isinstance(classifier, nn.Identity):
+def _timm_reading(net: nn.Module, name: str, input_size: tuple[int, ...]) -> Reading:
+    if isinstance(net.get_classifier(), nn.Identity):  # type: ignore[operator]
         raise UserError(f"{name} without classes has no head: num_classes must be at least 1")
-    layers = linear_layers_giving_logits(net, random_batch(net, input_size))
-    if layers:
-        return layers[-1]
-    heads = net.pretrained_cfg.get("classifier")  # type: ignore[union-attr, operator]
-    modules = dict(net.named_modules())
-    names = [heads] if isinstance(heads, str) else heads or []
-    found = ", ".join(f"'{h}' ({type(modules.get(h)).__name__})" for h in names)
-    raise UserError(
-        f"the logits of {name} are not those of one linear layer (its heads: {found}), so it has "
-        "no single feature vector: choose a model with one linear head"
-    )
+    return reading_of(net, random_batch(net, input_size), name)

@@ -12,8 +12,9 @@ import torch.hub
 from torch import nn
 
 from ood_lab.common.errors import UserError
-from ood_lab.models.head_check import linear_layers_giving_logits, random_batch
+from ood_lab.models.head_check import random_batch
 from ood_lab.models.image_transforms import TransformSettings
+from ood_lab.models.loading.head_search import NO_HEAD, reading_of
 from ood_lab.models.loading.headless_networks import FITTED
 from ood_lab.models.loading.timm_networks import module_backbone
 from ood_lab.models.loading.wrapped_network import WrappedBackbone
@@ -36,6 +37,8 @@ def torch_hub_backbone(
     data_config: Mapping[str, Any] | None = None,
     image_size: Sequence[int] | None = None,
     classes: Sequence[str] = (),
+    features: str | None = None,
+    output: str | None = None,
     **transform: Unpack[TransformSettings],
 ) -> WrappedBackbone:
     """Makes a backbone of what a ``hubconf.py`` offers, whose code is run.
@@ -45,29 +48,31 @@ def torch_hub_backbone(
         name: one of its functions.
         source: ``github`` or ``local``.
         download: fetch code and weights that are not in torch.hub's cache.
-        head: ``linear`` or ``nearest_mean`` = such a head on the network's output, to be fitted; a
-            name = that layer; None = the linear layer that makes its output.
+        head: ``linear`` or ``nearest_mean`` = such a head on the network's output, to be fitted;
+            ``none`` = that output is features; a name = that layer; None = found, if any.
         kwargs: arguments of the function.
         num_classes: expected number of outputs, checked.
         weights: a file for the network, before any head is fitted.
         data_config: transform settings of the checkpoint that will be loaded next.
         image_size: width and height that all images of the data share.
         classes: of a head that is fitted.
+        features: see :func:`~ood_lab.models.loading.timm_networks.module_backbone`.
+        output: the same.
         transform: see :class:`~ood_lab.models.image_transforms.TransformSettings`.
 
     Raises:
         UserError: code or weights are not here, no such function, or a network without a head.
     """
     net = _load(repo, name, source, download, dict(kwargs or {}))
-    if head is None:
+    if head not in (*FITTED, NO_HEAD) and num_classes is not None:
         side = transform.get("input_size") or (data_config or {}).get("input_size", _SIDE)
-        head = _head(net, name, (3, side, side) if isinstance(side, int) else tuple(side))
-    if head not in FITTED and num_classes is not None:
-        outputs = getattr(dict(net.named_modules()).get(head), "out_features", num_classes)
+        size = (3, side, side) if isinstance(side, int) else tuple(side)
+        head = head or _head(net, name, size)
+        outputs = getattr(dict(net.named_modules()).get(head or ""), "out_features", num_classes)
         if outputs != num_classes:
             raise UserError(
                 f"the head '{head}' of {name} has {outputs} outputs, but the data has "
-                f"{num_classes} classes: eval.py scores it as it is; model.kwargs={{num_classes: "
+                f"{num_classes} classes: eval.py scores it unchanged; model.kwargs={{num_classes: "
                 f"{num_classes}}} builds one for them if the function takes that"
             )
     return module_backbone(
@@ -79,6 +84,8 @@ def torch_hub_backbone(
         image_size=image_size,
         classes=classes,
         name=name,
+        features=features,
+        output=output,
         **transform,
     )
 
@@ -140,18 +147,6 @@ def _allowed(download: bool, name: str) -> Iterator[None]:
         vars(torch.hub)["download_url_to_file"] = fetch
 
 
-def _head(net: nn.Module, name: str, size: tuple[int, ...]) -> str:
-    try:
-        layers = linear_layers_giving_logits(net, random_batch(net, size))
-    except Exception as error:  # the network is anybody's
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"{name} cannot process images {list(size)} ({reason}): set "
-            "model.backbone.input_size to what it was made for"
-        ) from error
-    if not layers:
-        raise UserError(
-            f"no linear layer makes the output of {name}. If it gives features, "
-            "model.head=linear|nearest_mean fits a head on ID train"
-        )
-    return layers[-1]
+def _head(net: nn.Module, name: str, size: tuple[int, ...]) -> str | None:
+    names = reading_of(net, random_batch(net, size), name).names
+    return names[0] if len(names) == 1 else None

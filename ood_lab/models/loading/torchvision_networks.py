@@ -11,13 +11,13 @@ from urllib.error import URLError
 
 import torch
 import torchvision.models as zoo
-from torch import nn
 from torchvision.models import WeightsEnum
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import suggestion
-from ood_lab.models.head_check import linear_layers_giving_logits, random_batch
+from ood_lab.models.head_check import random_batch
 from ood_lab.models.image_transforms import TransformSettings
+from ood_lab.models.loading.head_search import reading_of
 from ood_lab.models.loading.timm_networks import module_backbone
 from ood_lab.models.loading.wrapped_network import WrappedBackbone
 from ood_lab.models.weights import saved_outputs
@@ -64,10 +64,10 @@ def torchvision_backbone(
         weights = WeightsFile(choice.path / Path(published.url).name, choice.entry, choice.match)
     classes = num_classes or len(published.meta["categories"])
     net = zoo.get_model(name, num_classes=classes)
-    head = _head(net, name, config["input_size"])
-    if weights is not None and num_classes is None and not new_head:
+    reading = reading_of(net, random_batch(net, config["input_size"]), name)
+    if weights is not None and num_classes is None and not new_head and reading.heads:
         # The file's own number of classes, which need not be the published one.
-        saved = saved_outputs(weights, net, head)
+        saved = saved_outputs(weights, net, reading.names[0])
         if saved not in (None, classes):
             net = zoo.get_model(name, num_classes=saved)
     if pretrained:
@@ -75,12 +75,13 @@ def torchvision_backbone(
     net.pretrained_cfg = config
     return module_backbone(
         net.to(memory_format=torch.channels_last),
-        head,
+        reading.names[0] if len(reading.names) == 1 else None,
         num_classes=num_classes,
         weights=weights,
         new_head=new_head,
         allow_transform_mismatch=allow_transform_mismatch,
         data_config=data_config,
+        classifier=True,
         **transform,
     )
 
@@ -114,16 +115,6 @@ def _published(name: str, weights_name: str | None) -> WeightsEnum:
         )
     found: WeightsEnum = known[weights_name or next(iter(known))]
     return found
-
-
-def _head(net: nn.Module, name: str, input_size: tuple[int, ...]) -> str:
-    layers = linear_layers_giving_logits(net, random_batch(net, input_size))
-    if not layers:
-        raise UserError(
-            f"the logits of {name} are not those of one linear layer, so it has no single feature "
-            "vector: choose a model with one linear head"
-        )
-    return layers[-1]
 
 
 def _download(weights: WeightsEnum, name: str) -> Mapping[str, Any]:

@@ -1,92 +1,223 @@
-"""Any network as a :class:`Backbone`, by the name of its last linear layer."""
+"""Any network as a :class:`Backbone`: what of its forward pass are features, and what logits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import nearest
-from ood_lab.models.backbone import Backbone
-from ood_lab.models.output import Output, logits_of
+from ood_lab.models.backbone import Backbone, linear_of
+from ood_lab.models.output import Output, as_logits, entry_of, one_vector
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is read of a forward pass.
+
+    Attributes:
+        heads: linear layers, or 1 x 1 convolutions, the mean of which makes the logits; those of a
+            group have the same input. The features are the inputs of all groups, concatenated.
+        layer: that gives the features where there is no head.
+        of_input: its input does, else its output.
+        features: the entry of the network's output that is the features instead.
+        output: the entry that is the logits; None = the only one.
+        logits: False = what the network returns are features.
+        probabilities: see :func:`~ood_lab.models.output.probabilities`.
+        one_logit: the only logit z stands for two classes, [0, z].
+    """
+
+    heads: tuple[tuple[str, ...], ...] = ()
+    layer: str | None = None
+    of_input: bool = False
+    features: str | None = None
+    output: str | None = None
+    logits: bool = True
+    probabilities: str | None = None
+    one_logit: bool = False
+
+    @property
+    def plain(self) -> bool:
+        """One linear layer makes what the network returns."""
+        return self == Reading(heads=self.heads) and len(self.names) == 1
+
+    @property
+    def names(self) -> list[str]:
+        """All layers of the head."""
+        return [name for group in self.heads for name in group]
+
+    @property
+    def told(self) -> str | None:
+        """What a user should know of it; None of a head that is one linear layer."""
+        place = f"entry '{self.features}' of its output" if self.features else "its output"
+        if self.layer:
+            place = f"the {'input' if self.of_input else 'output'} of layer '{self.layer}'"
+        if not self.logits:
+            return f"it gives features only: {place}"
+        if self.heads:
+            two = "its only logit z is read as [0, z]" if self.one_logit else None
+            return two if len(self.names) == 1 else f"its head is the mean of {listed(self.names)}"
+        gives = f"features: {place}" if self.layer or self.features else "no features are read"
+        if self.probabilities:
+            return (
+                f"it returns probabilities ({self.probabilities}); their logarithms serve as "
+                f"logits; {gives}. Without the softmax in its forward pass, all detectors run"
+            )
+        return f"no linear head makes its logits; {gives}"
 
 
 class WrappedBackbone(Backbone):
-    """``net`` with its features caught at the input of the last linear layer.
+    """``net`` with features and logits read in one forward pass.
 
-    ``logits = net(image)`` and ``features`` = the tensor that ``net`` gave to ``head`` in the same
-    pass, so nothing is computed twice and the network's own code stays in charge. The hook lives
-    for one call only: the module can be copied, pickled and put into DDP at any time, and no
-    activation outlives its pass.
+    With a head, ``features`` = the tensor that ``net`` gave to ``head`` in the same pass, so
+    nothing is computed twice and the network's own code stays in charge. The hook lives for one
+    call only: the module can be copied, pickled and put into DDP at any time, and no activation
+    outlives its pass.
 
     Args:
-        net: maps ``[B, 3, H, W]`` to logits ``[B, C]``.
-        head: name of the last linear layer, as in ``net.named_modules()``.
+        net: maps ``[B, 3, H, W]`` to logits ``[B, C]``, or to what holds them.
+        head: name of the last linear layer, as in ``net.named_modules()``; or what is read.
         name: what messages call it; the class name of ``net`` by default.
 
     Raises:
         UserError: ``net`` has no linear layer of that name.
     """
 
-    def __init__(self, net: nn.Module, head: str, name: str | None = None) -> None:
+    def __init__(self, net: nn.Module, head: str | Reading, name: str | None = None) -> None:
         super().__init__()
         self.name = name or type(net).__name__
-        _check_head_name(net, head, self.name)
+        self.reading = head if isinstance(head, Reading) else Reading(heads=((head,),))
+        for layer in self.reading.names:
+            _check_head_name(net, layer, self.name)
         self.net = net
-        self.head_name = head
         self.transform_overrides = {}
 
     @property
-    def head(self) -> nn.Linear:  # type: ignore[override]  # an alias would double the state dict
-        """The last linear layer of ``net``, ``[C, D]``."""
-        head = self.net.get_submodule(self.head_name)
-        assert isinstance(head, nn.Linear)
-        return head
+    def head_name(self) -> str:
+        """Names of the layers that make the logits, comma-separated."""
+        return ", ".join(self.reading.names)
+
+    @property
+    def head(self) -> nn.Linear | None:  # type: ignore[override]  # an alias doubles the state dict
+        """The last linear layer, ``[C, D]``, or one that does what several do; None without."""
+        reading = self.reading
+        groups = [[self.net.get_submodule(name) for name in group] for group in reading.heads]
+        if not groups:
+            return None
+        if len(groups) == len(groups[0]) == 1 and not reading.one_logit:
+            (last,) = groups[0]
+            if isinstance(last, nn.Linear):
+                return last
+        n, parts = len(reading.names), [part for group in groups for part in group]
+        summed = [torch.stack([_weight(part) for part in group]).sum(dim=0) for group in groups]
+        weight = torch.cat(summed, dim=1) / n
+        bias = torch.stack([_bias(part) for part in parts]).sum(dim=0) / n
+        if reading.one_logit:
+            weight, bias = (torch.cat([torch.zeros_like(v), v]) for v in (weight, bias))
+        return linear_of(weight, bias)
 
     def forward(self, image: Tensor) -> Output:
         """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, D])``."""
-        with _inputs_of(self.head) as inputs:
-            logits = logits_of(self.net(image))
-        if not isinstance(logits, Tensor):
+        reading = self.reading
+        layers = [group[0] for group in reading.heads] or [reading.layer or ""]
+        with _seen(self.net, layers, of_input=reading.of_input or bool(reading.heads)) as seen:
+            returned = self.net(image)
+        if not reading.logits:
+            features = self._features(returned, seen)
+            return Output(features.new_zeros(len(features), 0), features)
+        logits = entry_of(returned, reading.output, self.name)
+        if reading.probabilities or reading.one_logit:
+            logits = as_logits(logits, reading.probabilities)
+        if reading.features or reading.layer or reading.heads:
+            return Output(logits, self._features(returned, seen))
+        return Output(logits, logits.new_zeros(len(logits), 0))
+
+    def _features(self, returned: object, seen: dict[str, Tensor]) -> Tensor:
+        reading = self.reading
+        if not (reading.heads or reading.layer):
+            found = [entry_of(returned, reading.features, self.name, "features")]
+        else:
+            layers = [group[0] for group in reading.heads] or [str(reading.layer)]
+            if missing := [layer for layer in layers if layer not in seen]:
+                what = "head" if reading.heads else "layer"
+                raise UserError(
+                    f"the {what} '{missing[0]}' of {self.name} does not run in its forward pass: "
+                    "name the layer that makes the logits"
+                )
+            found = [seen[layer] for layer in layers]
+        if len(found) == 1 and found[0].ndim == 2:
+            return found[0]
+        vectors = [one_vector(part) for part in found]
+        if any(vector is None for vector in vectors):
             raise UserError(
-                f"{self.name} returns {_describe(logits)} instead of one logits tensor [B, C]: "
-                "switch its auxiliary outputs off, or wrap it in a module that returns the logits"
+                f"{self.name} gives features {list(found[0].shape)}: one vector an image is "
+                "needed, [B, D]; model.features=KEY|LAYER chooses it"
             )
-        if not inputs:
-            raise UserError(
-                f"the head '{self.head_name}' of {self.name} does not run in its forward pass: "
-                "name the layer that makes the logits"
-            )
-        return Output(logits=logits, features=inputs[-1])
+        return torch.cat(vectors, dim=1)  # type: ignore[arg-type]
+
+    def extra_repr(self) -> str:
+        """What is read, where that is no single head: it keys the features."""
+        return "" if self.reading.plain else repr(self.reading)
+
+
+def _weight(layer: nn.Module) -> Tensor:
+    weight: Tensor = layer.weight  # type: ignore[assignment]
+    return weight.flatten(1)
+
+
+def _bias(layer: nn.Module) -> Tensor:
+    bias: Tensor | None = layer.bias  # type: ignore[assignment]
+    return _weight(layer).new_zeros(len(_weight(layer))) if bias is None else bias
 
 
 @contextmanager
-def _inputs_of(layer: nn.Module) -> Iterator[list[Tensor]]:
-    inputs: list[Tensor] = []
+def _seen(net: nn.Module, layers: Sequence[str], of_input: bool) -> Iterator[dict[str, Tensor]]:
+    """What goes into the layers, or comes out of them, by name."""
+    seen: dict[str, Tensor] = {}
 
-    def keep(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        inputs.append(args[0] if args else kwargs["input"])
+    def before(name: str) -> Any:
+        def keep(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            seen[name] = args[0] if args else next(iter(kwargs.values()))
 
-    handle = layer.register_forward_pre_hook(keep, with_kwargs=True)
+        return keep
+
+    def after(name: str) -> Any:
+        def keep(module: nn.Module, args: Any, out: Any) -> None:
+            seen[name] = entry_of(out, None, name, "features")
+
+        return keep
+
+    handles = [
+        net.get_submodule(name).register_forward_pre_hook(before(name), with_kwargs=True)
+        if of_input
+        else net.get_submodule(name).register_forward_hook(after(name))
+        for name in layers
+        if name
+    ]
     try:
-        yield inputs
+        yield seen
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
 
 
 def _check_head_name(net: nn.Module, head: str, name: str) -> None:
     linear = [key for key, module in net.named_modules() if isinstance(module, nn.Linear) and key]
-    if head in linear:
+    found = dict(net.named_modules()).get(head)
+    if head in linear or is_pointwise(found):
         return
     if not linear:
         raise UserError(
-            f"{name} has no nn.Linear inside, but the last layer of a backbone must be one: if it "
-            "gives features, model.head=linear|nearest_mean fits a head on ID train"
+            f"{name} has no nn.Linear inside, so that '{head}' is none: model.head=null finds out "
+            "what it gives; if it gives features, model.head=linear|nearest_mean fits a head on ID "
+            "train, and model.head=none takes only them"
         )
-    found = dict(net.named_modules()).get(head)
     near = nearest(head, linear, 3, 0.3) or linear[-3:]
     problem = "it has no such layer" if found is None else f"that is a {type(found).__name__}"
     raise UserError(
@@ -94,10 +225,11 @@ def _check_head_name(net: nn.Module, head: str, name: str) -> None:
     )
 
 
-def _describe(value: object) -> str:
-    if isinstance(value, tuple | list):
-        parts = ", ".join(
-            str(list(v.shape)) if isinstance(v, Tensor) else type(v).__name__ for v in value
-        )
-        return f"a {type(value).__name__} ({parts})"
-    return f"a {type(value).__name__}"
+def is_pointwise(layer: nn.Module | None) -> bool:
+    """Whether a convolution is a linear layer at every position."""
+    return (
+        isinstance(layer, nn.Conv2d)
+        and layer.groups == 1
+        and {*layer.kernel_size, *layer.stride} == {1}
+        and not any(layer.padding)
+    )

@@ -77,16 +77,16 @@ class Classifier(LightningModule):
         self.loss = loss or CrossEntropy()
         if channels_last:  # a convolution takes its images as its weights lie
             backbone.to(memory_format=torch.channels_last)
-        classes = backbone.head.out_features
+        classes = backbone.num_classes
         self.train_acc = MulticlassAccuracy(classes, average="micro")
         self.val_acc = MulticlassAccuracy(classes, average="micro")
         self.test_acc = MulticlassAccuracy(classes, average="micro")
 
     def check_optimizer(self) -> None:
-        """Builds optimiser and schedule once for nothing: what they refuse shows before training.
+        """Builds optimiser and schedule once, so that wrong settings show before training.
 
         Raises:
-            UserError: they refuse their settings.
+            UserError: their settings are wrong.
         """
         part = "optimizer"
         try:

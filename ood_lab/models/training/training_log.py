@@ -38,6 +38,9 @@ class TrainingLog(Callback):
         name: of what is trained.
         weights: where it starts from, as ``random weights``.
         enough: optimiser steps below which a training is called short; 0 = never.
+
+    Attributes:
+        started: False where the training had ended before, in another process.
     """
 
     def __init__(self, name: str, weights: str, enough: int = 0) -> None:
@@ -47,11 +50,11 @@ class TrainingLog(Callback):
         self._pace: Pace | None = None
         self._estimate_from: int | None = None
         self._validated = False
-        self._started = False
+        self.started = False
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Says what is trained, from where, on how much, and whether it resumes."""
-        self._started = True
+        self.started = True
         if not trainer.is_global_zero:
             return
         log.info("training %s: %s", self.name, self._network(pl_module))
@@ -115,8 +118,8 @@ class TrainingLog(Callback):
         if (factor := times[0] / times[1]) >= _FASTER:
             log.warning(
                 "a step takes about %.2g s with %d threads and %.2g s with one, as other work "
-                "keeps the cores busy: stop with Ctrl-C, and the same command with "
-                "OMP_NUM_THREADS=1 before it goes on faster, after the last whole "
+                "keeps the cores busy: stop with Ctrl-C; the same command with "
+                "OMP_NUM_THREADS=1 before it resumes faster, after the last whole "
                 "epoch (the last digits then differ)",
                 each,
                 threads,
@@ -139,11 +142,6 @@ class TrainingLog(Callback):
         if trainer.is_global_zero and self._pace is not None:
             self._pace.line(f"trained in {duration(self._pace.elapsed)}")
 
-    @property
-    def started(self) -> bool:
-        """False where the training had ended before, in another process."""
-        return self._started
-
     def warning(self, trainer: Trainer) -> str | None:
         """What is to be said of a training of too few steps."""
         total = total_steps(trainer)
@@ -156,7 +154,7 @@ class TrainingLog(Callback):
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Says so where a checkpoint holds the whole training already."""
-        if trainer.is_global_zero and not self._started and trainer.ckpt_path:
+        if trainer.is_global_zero and not self.started and trainer.ckpt_path:
             done = trainer.current_epoch
             what = "the only epoch is" if done == 1 else f"all {done:,} epochs are"
             log.info("%s in %s", what, trainer.ckpt_path)
@@ -219,7 +217,7 @@ def _step(trainer: Trainer, batch_idx: int) -> int:
 
 
 def _work(trainer: Trainer) -> str:
-    """Images, batches and steps, as far as they are known."""
+    """Images, batches and steps, where they are known."""
     loader, parts = trainer.train_dataloader, []
     if isinstance(loader, DataLoader) and loader.batch_size:
         world = trainer.world_size

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -10,7 +12,7 @@ from matplotlib.figure import Figure
 
 from ood_lab.metrics import wilson_interval
 from ood_lab.report.detection.figure_inputs import FigureInputs
-from ood_lab.report.figures.bars import Bar, draw_bars, draw_marks, name_rows
+from ood_lab.report.figures.bars import Bar, bar_panels, draw_bars, draw_marks, name_rows
 from ood_lab.report.figures.heatmap import draw_cells, shades
 from ood_lab.report.figures.layout import (
     add_legend,
@@ -19,9 +21,11 @@ from ood_lab.report.figures.layout import (
     short_names,
 )
 from ood_lab.report.figures.style import style
+from ood_lab.report.rendering.blocks import PlannedFigure
 
 _MAX_CLASSES = 30
 _MAX_ANNOTATED = 16
+_MOST_NAMES = 30
 _LETTER = 0.075  # inches, of the names of classes
 _MATRIX = 3.2  # about its width in inches
 _ALL = "all"
@@ -33,11 +37,11 @@ def confusion_counts(labels: np.ndarray, predictions: np.ndarray, n: int) -> np.
 
 
 def confusion(inputs: FigureInputs) -> Figure | None:
-    """Confusion matrix in % of the label beside the accuracy of each class.
+    """Confusion matrix in % of the label, next to the accuracy of each class.
 
     None without ID labels. Of more than 30 classes the 30 with the lowest accuracy are shown.
     """
-    test = inputs.test[inputs.test["label"] >= 0]
+    test = inputs.labelled
     if test.empty:
         return None
     labels, predictions = test["label"].to_numpy(int), test["pred"].to_numpy(int)
@@ -130,3 +134,42 @@ def _recall(cell: pd.Series) -> Bar:
     value, low, high = (100 * float(cell[name]) for name in ("value", "ci_low", "ci_high"))
     number = "" if math.isnan(value) else f"{value:.1f}  "
     return Bar(value, low, high, f"{number}n={int(cell['n'])}")
+
+
+def count_figures(counts: pd.DataFrame) -> Iterator[PlannedFigure]:
+    """One figure a label: images of its names by category, of ID and of every OOD dataset.
+
+    Args:
+        counts: ``label, name, category, dataset, images``, a row per count.
+    """
+    sets = counts["dataset"].replace(dict.fromkeys(("train", "val", "test"), "ID"))
+    keys = ["label", "name", "category", "dataset"]
+    sums = counts.assign(dataset=sets).groupby(keys, sort=False)["images"].sum().reset_index()
+    for label, rows in sums.groupby("label", sort=False):
+        caption = f"Images of each {label}, by category where it is known."
+        title = f"Images by {label}"
+        yield PlannedFigure(f"counts_{label}", title, caption, partial(_counted, rows))
+
+
+def _counted(rows: pd.DataFrame) -> Figure:
+    names = rows.groupby("name")["images"].sum().sort_values(ascending=False, kind="stable")
+    shown = {str(name): str(name) for name in names.index[:_MOST_NAMES]}
+    rows = rows.assign(value=rows["images"].astype(float), ci_low=math.nan, ci_high=math.nan)
+    categories = {str(c): str(c) or "unknown" for c in rows["category"].unique()}
+    rows = rows[rows["name"].isin(list(shown))]
+    titles = {str(name): f"{name}: images" for name in rows["dataset"].unique()}
+    left = len(names) - len(shown)
+    footer = f"The {len(shown)} most frequent of {len(names)}." if left else "ID: all splits."
+    figure = bar_panels(
+        rows,
+        titles,
+        shown,
+        footer,
+        panel="dataset",
+        row="name",
+        series=("category", categories),
+        factor=1.0,
+    )
+    for axes in figure.axes:
+        axes.set_xlim(left=0)
+    return figure

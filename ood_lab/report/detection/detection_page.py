@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from ood_lab.metrics.resampling.photograph_groups import photographs
 from ood_lab.metrics.selective import ACCURACIES, AREAS
 from ood_lab.report.detection.hierarchy_tables import hierarchy_notes, hierarchy_tables
 from ood_lab.report.detection.level_curves import HIERARCHY, level_blocks, of_section
-from ood_lab.report.rendering.blocks import Block, FigureFile, Folded, Text
+from ood_lab.report.rendering.blocks import Block, FigureFile, Folded, Menu, Text
 from ood_lab.report.rendering.metric_definitions import (
     definitions_of,
     finding_sentences,
@@ -25,7 +26,11 @@ from ood_lab.report.rendering.metric_definitions import (
     percent,
     star_sentence,
 )
-from ood_lab.report.rendering.misclassified_images import Thumbnails, mistake_blocks
+from ood_lab.report.rendering.misclassified_images import (
+    Thumbnails,
+    marginal_blocks,
+    mistake_blocks,
+)
 from ood_lab.report.rendering.page import Page, Section
 from ood_lab.report.rendering.table import (
     Cell,
@@ -58,7 +63,7 @@ def detection_blocks(
     findings: Sequence[Mapping[str, Any]] = (),
     every: bool = False,
 ) -> list[Block]:
-    """What a run shows first: detectors × OOD sets, then levels, and what was left out.
+    """What a run shows first: detectors × OOD sets, then levels, and what was skipped.
 
     Args:
         results: a results table of one model and seed.
@@ -68,7 +73,7 @@ def detection_blocks(
             without ``ood`` in that of the mean.
         reads: detector → what it looks at; a table of many detectors has a section for each.
         refused: detector → why it could not work here.
-        intervals: the terminal shows the half-width of the 95% interval in every cell.
+        intervals: the terminal shows the ± of the 95% interval in every cell.
         title: what was run, first in the headline.
         findings: ``text`` and ``sets`` of what the check of the data found: the sets are marked.
         every: the first tables have a row for every detector, also where these are many.
@@ -87,11 +92,17 @@ def detection_blocks(
         first = main_table(view, _notes(view, fpr95_positive, intervals), intervals)
         brief = len(view.detectors) > UNGROUPED and not every
         blocks.append(_brief(first, view) if brief else first)
-        for table in levels:
-            blocks.append(Folded(table.caption, [_brief(table, view) if brief else table]))
+        shown = partial(_brief, view=view) if brief else None
+        blocks += [_level_menu(title, of, shown) for title, of in levels.items()]
+        blocks += [
+            Folded(f"All cells against larger semantic shift ({ood})", [table], page_only=True)
+            for ood in view.level_sets
+            if (table := _larger_table(view, ood))
+        ]
         if brief:
             title = f"All {len(view.detectors)} detectors"
-            blocks.append(Folded(title, [first, *levels], page_only=True))
+            whole = [_level_menu(title, of) for title, of in levels.items()]
+            blocks.append(Folded(title, [first, *whole], page_only=True))
     blocks += [Text(sentence, "note") for sentence in view.left_out]
     blocks += [Text(sentence, "finding") for sentence in finding_sentences(findings)]
     if refused:
@@ -135,13 +146,13 @@ def write_report(
         reads: detector → what it looks at, a column of the first table.
         refused: detector → why it could not work here.
         load_image: ``(dataset, index)`` → PIL image, encoded bytes or None; without it the
-            most confident mistakes are left out.
+            most confident mistakes are skipped.
         classes: names of the ID classes, position = label.
         id_dataset: the ID test set in ``scores``.
-        downloads: files beside the report, by relative name.
+        downloads: files next to the report, by relative name.
         title: what was run.
         hierarchy: the hierarchy table, where the ID classes have levels or a category.
-        measured: how far the images are, where that is known.
+        measured: shift of the images, where that is known.
         verdict: what the page begins with.
 
     Raises:
@@ -154,8 +165,10 @@ def write_report(
     shown = bool(view.detectors and view.sets)
     pictures = Pictures(load_image or (lambda *_: None))
     store, mistakes = Thumbnails(pictures), []
+    marginal: list[Block] = []
     if load_image is not None and shown:
         mistakes = mistake_blocks(scores, view.detectors, view.sets, id_dataset, classes, store)
+        marginal += marginal_blocks(*_semantic_shift(view, scores, measured), classes, store)
     options: dict[str, Any] = {"fpr95_positive": fpr95_positive, "significance": significance}
     options |= {"reads": reads, "refused": refused}
     blocks = detection_blocks(results, findings=findings, **options)
@@ -189,6 +202,7 @@ def write_report(
             *after,
             Section("Hierarchical classification", _hierarchy(hierarchy, figures)),
             Section("Figures", [f for f in figures if not of_section(f)]),
+            Section("OOD images with the smallest semantic shift", marginal),
             Section("Most confident mistakes", mistakes),
         ],
         thumbnails=store.uris,
@@ -198,6 +212,19 @@ def write_report(
     ).write(path)
     pictures.warn(path.name)
     return page
+
+
+def _semantic_shift(
+    view: RunView, scores: pd.DataFrame, measured: Measured | None
+) -> tuple[pd.DataFrame, pd.Series]:
+    """The OOD images, and their measured semantic distance; without one their semantic level."""
+    ood = scores[scores["dataset"].isin([*view.sets, *view.level_sets])]
+    if measured is not None and "semantic" in measured.degrees:
+        degrees = measured.degrees[["dataset", "index", "semantic"]]
+        ood = ood.merge(degrees, "left", on=["dataset", "index"])
+        return ood, ood["semantic"]
+    levels = ood.reindex(columns=["semantic_level"])["semantic_level"].astype("float64")
+    return ood, levels.where(levels >= 0)
 
 
 def _threshold(verdict: Verdict, threshold: float | None) -> Iterator[Block]:
@@ -316,6 +343,13 @@ def main_table(view: RunView, notes: Sequence[str] = (), intervals: bool = False
             groups.append(Group())
             heads.append(Head("DAD", note=f"of {view.most_dad}"))
             columns.append([_cell(dad, "{:.0f}".format) for dad in dads])
+    if len(view.groups) > 1:
+        of_means = [view.get("dad_of_means", d) for d in view.detectors]
+        if not all(math.isnan(dad.value) for dad in of_means):
+            groups.append(Group())
+            most = math.comb(len(view.groups), 2)
+            heads.append(Head("DAD", note=f"of means, of {most}"))
+            columns.append([_cell(dad, "{:.0f}".format) for dad in of_means])
     titles = " and ".join(metric_of(m).title for m in shown)
     order = f", OOD sets {view.order}" if view.order else ""
     parts = {t: [view.detectors.index(d) for d in names] for t, names in view.sections}
@@ -377,7 +411,7 @@ def _notes(view: RunView, fpr95_positive: str, intervals: bool) -> list[str]:
         f"{metric_of(m).title} ±{100 * h:.1f}" for m in view.headlines if (h := _half(view, m))
     ]
     if halves and not intervals:
-        notes.append(f"95% intervals: {', '.join(halves)} points (median half-width).")
+        notes.append(f"95% intervals: {', '.join(halves)} points (median).")
     return [*notes, *view.interval_notes]
 
 
@@ -387,33 +421,63 @@ def _half(view: RunView, metric: str) -> float:
     return float(np.median(known)) if known else 0.0
 
 
-def _level_tables(view: RunView, intervals: bool = False) -> list[Table]:
-    """AUROC by level with correlation and sensitivity, one table per set and axis."""
-    return [
-        _level_table(view, ood, axis, levels, intervals)
+def _level_tables(view: RunView, intervals: bool = False) -> dict[str, list[Table]]:
+    """Title of a set and axis → every metric by level, with its correlation and sensitivity."""
+    return {
+        f"By {axis} level ({view.marked(ood)})": [
+            _level_table(view, ood, axis, levels, metric, intervals)
+            for metric in view.level_metrics
+        ]
         for ood in view.level_sets
         for axis in AXES
         if (levels := view.levels(ood, axis))
-    ]
+    }
+
+
+def _level_menu(
+    title: str, tables: Sequence[Table], shown: Callable[[Table], Table] | None = None
+) -> Folded:
+    """The tables of a set and axis, of which a page shows one metric; a terminal has the first."""
+    options = []
+    for table in tables:
+        blocks = [shown(table) if shown else table]
+        name = table.caption.partition(" in %")[0]
+        options.append(Folded(name, blocks, page_only=table is not tables[0]))
+    return Folded(title, [Menu("Metric", options)])
 
 
 def _level_table(
-    view: RunView, ood: str, axis: Axis, levels: Sequence[float], intervals: bool
+    view: RunView, ood: str, axis: Axis, levels: Sequence[float], metric: str, intervals: bool
 ) -> Table:
-    n = [view.at_level("auroc", view.detectors[0], ood, axis, x).n_ood for x in levels]
+    n = [view.at_level(metric, view.detectors[0], ood, axis, x).n_ood for x in levels]
     heads = [Head("detector", "ascending")]
     heads += [Head(f"{x:g}", note=f"n {k:,}") for x, k in zip(levels, n, strict=True)]
     heads += [Head("correl-", note="ation"), Head("points", note="per level")]
     rows = []
     for d in view.detectors:
-        cells = [_cell(view.at_level("auroc", d, ood, axis, level)) for level in levels]
-        correlation = view.get(f"correlation_{axis}_auroc", d, ood)
-        sensitivity = view.get(f"sensitivity_{axis}_auroc", d, ood)
+        cells = [_cell(view.at_level(metric, d, ood, axis, level)) for level in levels]
+        correlation = view.get(f"correlation_{axis}_{metric}", d, ood)
+        sensitivity = view.get(f"sensitivity_{axis}_{metric}", d, ood)
         cells.append(_cell(correlation, "{:+.2f}".format))
         cells.append(_cell(sensitivity, lambda v: f"{100 * v:.1f}"))
         rows.append([name_cell(d), *cells])
-    caption = f"AUROC in % by {axis} level ({view.marked(ood)})"
+    caption = f"{metric_of(metric).title} in % by {axis} level ({view.marked(ood)})"
     return Table(caption, heads, rows, spreads=intervals)
+
+
+def _larger_table(view: RunView, ood: str) -> Table | None:
+    """Means over all cells of a set, and over its larger semantic shift (IS-OOD, table 8)."""
+    parts = {"all_cells": "all cells", "larger_semantic": "upper half of the semantic levels"}
+    columns = [f"{part}_{metric}" for part in parts for metric in view.level_metrics]
+    first = [view.get(f"{part}_auroc", view.detectors[0], ood) for part in parts]
+    if all(math.isnan(estimate.value) for estimate in first):
+        return None
+    n = [f"n {estimate.n_ood:,}" for estimate in first]
+    each = len(view.level_metrics)
+    groups = [Group(), *(Group(t, k, each) for t, k in zip(parts.values(), n, strict=True))]
+    rows = [[name_cell(d), *(_cell(view.get(m, d, ood)) for m in columns)] for d in view.detectors]
+    heads = [Head("detector", "ascending"), *map(_head, columns)]
+    return Table(f"Mean over cells in % ({view.marked(ood)})", heads, rows, groups)
 
 
 def _all_metrics(view: RunView) -> Table:
@@ -435,8 +499,8 @@ def _failure_tables(view: RunView) -> list[Table]:
     """Of ID errors, and of them with each OOD set; none where there is nothing."""
     places = [p for p in (None, *view.sets) if view.get("aurc", view.detectors[0], p).n_id]
     titles = {
-        "Failure detection: areas under risk-coverage curves in %": AREAS,
-        "Failure detection: accuracy in % of the images that are kept": ACCURACIES,
+        "Selective classification: areas under risk-coverage curves in %": AREAS,
+        "Selective classification: accuracy in % of the images that are kept": ACCURACIES,
     }
     return [_failure_table(view, *each, places) for each in titles.items() if places]
 

@@ -39,7 +39,7 @@ class FigureInputs:
     classes: Sequence[str]
 
     def footer(self, *notes: str, fpr95: bool = False) -> str:
-        """Stands below a figure: how to read it, and what FPR95 means where it shows one."""
+        """Text below a figure: how to read it, and what FPR95 means where it shows one."""
         words = " ".join(note for note in notes if note)
         sentence = f"{fpr95_sentence(self.fpr95_positive)}." if fpr95 else ""
         lines = [line for line in (words, sentence) if line]
@@ -70,6 +70,14 @@ class FigureInputs:
     def test(self) -> pd.DataFrame:
         """Rows of the ID test set."""
         return self._parts[self.id_dataset]
+
+    @property
+    def labelled(self) -> pd.DataFrame:
+        """Those of them with a label and a prediction, where the network gives logits."""
+        test = self.test
+        if "pred" not in test:
+            return test.iloc[:0].assign(pred=-1)
+        return test[(test["label"] >= 0) & (test["pred"] >= 0)]
 
     def scores_of(self, detector: str, dataset: str) -> np.ndarray:
         """Scores ``[N] float64`` of one dataset."""

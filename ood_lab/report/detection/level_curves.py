@@ -22,12 +22,22 @@ from ood_lab.report.results_lookup import Estimate, RunView
 
 #: First parts of the names of the figures by level, and the name of that of the hierarchy.
 _CURVES, _MAPS, HIERARCHY = "levels_", "heatmap_", "hierarchy"
-#: AUROC of a coin, the dark end of the colours.
+#: AUROC of a coin, the dark end of its colours.
 _CHANCE = 0.5
 
 
+def map_name(ood: str, metric: str) -> str:
+    """Name of the figure of a metric in the cells of an OOD set."""
+    return f"{_MAPS}{ood}" if metric == "auroc" else f"{_MAPS}{ood}_{metric}"
+
+
+def lowest(metric: str) -> float:
+    """The value at the end of the colours of a metric: chance, where it is one number."""
+    return _CHANCE if metric == "auroc" else 0.0
+
+
 def of_section(figure: FigureFile) -> bool:
-    """True for a figure that stands in the section of the levels or of the hierarchy."""
+    """True for a figure in the section of the levels or of the hierarchy."""
     return figure.png.stem == HIERARCHY or figure.png.stem.startswith((_CURVES, _MAPS))
 
 
@@ -58,16 +68,21 @@ def _of_set(
         return
     yield Text(
         f"The field of one detector: a cell compares the images of {ood} of one semantic and one "
-        "covariate level with all of ID test. Light cells are told from ID well, dark cells are "
+        "covariate level with all of ID test. Light cells are detected well, dark cells are "
         "not; N/A = too few images."
     )
     names = sorted(view.detectors, key=lambda name: name != first)
     options = [Folded(name, _field(view, name, ood)) for name in names]
     counts = _grid(view, "auroc", names[0], ood, counts=True)
     yield Menu("Detector", [*options, Folded("number of images", [counts])])
-    if drawn := files.get(_MAPS + ood):
-        links = {kind: Path(os.path.relpath(f, folder)).as_posix() for kind, f in _kinds(drawn)}
-        yield Links([(f"All detectors in one figure ({k})", path) for k, path in links.items()])
+    links = [
+        (f"{metric_of(metric).title} of all detectors ({kind})", os.path.relpath(file, folder))
+        for metric in view.level_metrics
+        if (drawn := files.get(map_name(ood, metric)))
+        for kind, file in _kinds(drawn)
+    ]
+    if links:
+        yield Links([(text, Path(file).as_posix()) for text, file in links])
 
 
 def _kinds(figure: FigureFile) -> list[tuple[str, Path]]:
@@ -75,8 +90,8 @@ def _kinds(figure: FigureFile) -> list[tuple[str, Path]]:
 
 
 def _field(view: RunView, detector: str, ood: str) -> list[Block]:
-    """The two headline metrics of a detector over the levels."""
-    return [_grid(view, metric, detector, ood) for metric in ("auroc", "fpr95")]
+    """The metrics of a detector over the levels."""
+    return [_grid(view, metric, detector, ood) for metric in view.level_metrics]
 
 
 def _grid(view: RunView, metric: str, detector: str, ood: str, counts: bool = False) -> Table:
@@ -99,8 +114,8 @@ def _shaded(metric: str, found: Estimate) -> Cell:
     cell = number_cell(found.value, found.low, found.high, "{:.0%}".format)
     if math.isnan(found.value):
         return cell
-    lower = metric_of(metric).better == "lower"
-    good = 1 - found.value if lower else (found.value - _CHANCE) / (1 - _CHANCE)
+    good = (found.value - lowest(metric)) / (1 - lowest(metric))
+    good = 1 - good if metric_of(metric).better == "lower" else good
     shown = cell.text.removesuffix("%")
     interval = cell.interval.replace("%", "")
     return Cell(shown, interval=interval, shade=min(max(good, 0.0), 1.0))

@@ -1,4 +1,4 @@
-"""The page of predictions: how many images are flagged, which, and how they lie beside ID."""
+"""The page of predictions: how many images are flagged, which, and their scores next to ID."""
 
 from __future__ import annotations
 
@@ -155,8 +155,8 @@ def write_predictions_page(
     strips = [Folded(name, _extremes(read, name, store)) for name in id_scores]
     figure = PlannedFigure(
         "predictions",
-        "Scores beside those of ID images",
-        "Higher = more OOD. What lies right of the dashed line is flagged." + some,
+        "Scores compared with those of ID images",
+        "Higher = more OOD. Images right of the dashed line are flagged." + some,
         partial(_densities, drawn, id_scores, manifest["detectors"]),
     )
     broken = judged.unreadable
@@ -189,7 +189,7 @@ def write_predictions_page(
             ),
             ("FPR", "fraction of the held-out ID images that are flagged, with its 95% interval"),
             ("TPR", "fraction of the given OOD images that are flagged"),
-            ("score", "of the detector, higher = more OOD; comparable within a detector alone"),
+            ("score", "of the detector, higher = more OOD; comparable only within a detector"),
         ],
         manifest=manifest,
         downloads=["predictions.csv", "manifest.json", "config.yaml"],
@@ -276,7 +276,8 @@ def _extremes(read: pd.DataFrame, name: str, store: Thumbnails) -> list[Pictures
 
     def picture(row: int, at: pd.Series) -> Picture:
         text = (
-            f"{Path(at['path']).name}: {at['predicted']}; p = {at[f'{name}_p_value']:.3g}, "
+            f"{Path(at['path']).name}: {at['predicted'] or 'no class'}; "
+            f"p = {at[f'{name}_p_value']:.3g}, "
             f"score {at[f'{name}_score']:.4g}{', OOD' if at[f'{name}_is_ood'] else ''}"
         )
         return Picture(text, store.number("images", row))

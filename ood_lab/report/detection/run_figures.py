@@ -10,9 +10,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ood_lab.common.english import listed
+from ood_lab.metrics import metric_of
+from ood_lab.metrics.record import FPR95
 from ood_lab.report.detection.class_figures import confusion, recall_by_category
 from ood_lab.report.detection.figure_inputs import FigureInputs
-from ood_lab.report.detection.level_curves import HIERARCHY
+from ood_lab.report.detection.level_curves import HIERARCHY, lowest, map_name
 from ood_lab.report.detection.score_figures import (
     best_of,
     dad_against_fpr95,
@@ -47,7 +50,7 @@ def planned_figures(inputs: FigureInputs) -> Iterator[PlannedFigure]:
         yield PlannedFigure(
             "densities",
             "Score densities",
-            "The further a line lies to the right of the grey ID test set, the better.",
+            "The further right of the grey ID test set a line is, the better.",
             partial(densities, inputs),
         )
         star = star_sentence(inputs.view.has_significance).replace("* =", "Orange:")
@@ -74,19 +77,21 @@ def planned_figures(inputs: FigureInputs) -> Iterator[PlannedFigure]:
             "are rejected: wrong predictions on ID, and all OOD images. Dotted: the best order.",
             partial(risk_curves, inputs),
         )
+    titles = [metric_of(name).title for name in inputs.view.level_metrics]
     for ood in inputs.view.level_sets:
         yield PlannedFigure(
             f"levels_{ood}",
             f"By level of shift: {ood}",
-            "AUROC and FPR95 of every level, along each axis of shift.",
+            f"{listed(titles)} of every level, along each axis of shift.",
             partial(levels, inputs, ood),
         )
-        yield PlannedFigure(
-            f"heatmap_{ood}",
-            f"Semantic × covariate level: {ood}",
-            "AUROC of every cell, one panel per detector.",
-            partial(heatmap, inputs, ood),
-        )
+        for metric, title in zip(inputs.view.level_metrics, titles, strict=True):
+            yield PlannedFigure(
+                map_name(ood, metric),
+                f"{title} by semantic × covariate level: {ood}",
+                f"{title} of every cell, one panel per detector.",
+                partial(heatmap, inputs, ood, metric),
+            )
     yield PlannedFigure(
         "features",
         "Features",
@@ -115,7 +120,7 @@ def write_figures(
 ) -> list[FigureFile]:
     """Writes every figure the tables allow to ``folder`` as PNG (200 dpi) and SVG.
 
-    One that cannot be drawn is left out with a warning.
+    One that cannot be drawn is skipped with a warning.
 
     Args:
         folder: made if missing.
@@ -165,7 +170,7 @@ def levels(inputs: FigureInputs, ood: str) -> Figure | None:
     note = "A level is the mean over the levels of the other axis."
     return level_lines(
         rows,
-        {"auroc": "AUROC", "fpr95": "FPR95"},
+        {name: metric_of(name).title for name in inputs.view.level_metrics},
         {name: name for name in inputs.view.detectors},
         inputs.footer(bands, note, fpr95=True),
         by="detector",
@@ -173,16 +178,20 @@ def levels(inputs: FigureInputs, ood: str) -> Figure | None:
     )
 
 
-def heatmap(inputs: FigureInputs, ood: str) -> Figure | None:
+def heatmap(inputs: FigureInputs, ood: str, metric: str = "auroc") -> Figure | None:
     """One panel per detector and one of the number of images; None without a grid, or values."""
     rows = inputs.view.table
-    rows = rows[(rows["dataset"] == ood) & (rows["metric"] == "auroc")]
+    rows = rows[(rows["dataset"] == ood) & (rows["metric"] == metric)]
     rows = rows[rows[list(LEVELS)].notna().all(axis=1)]
     few = f"{MISSING} where the OOD images are too few." if rows["value"].isna().any() else ""
     maps = {name: rows[rows["detector"] == name] for name in inputs.view.detectors}
-    colours, scale = shades(50, 100), f"AUROC in % ({ood})"
+    record = metric_of(metric)
+    # Light is good, whichever direction that is.
+    name = "cividis_r" if record.better == "lower" else "cividis"
+    colours, scale = shades(100 * lowest(metric), 100, name), f"{record.title} in % ({ood})"
     counted = "number of OOD images"
-    return cell_panels(maps, "n_ood", inputs.footer(few), colours, scale, counted)
+    footer = inputs.footer(few, fpr95=metric == FPR95.name)
+    return cell_panels(maps, "n_ood", footer, colours, scale, counted)
 
 
 def feature_scatter(inputs: FigureInputs) -> Figure | None:

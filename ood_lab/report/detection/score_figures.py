@@ -125,7 +125,7 @@ def _asinh_ticks(low: float, high: float) -> list[int]:
 
 
 def fpr95_bars(inputs: FigureInputs) -> Figure:
-    """One column of bars per OOD set, in shift order; detectors sorted by mean AUROC."""
+    """One column of bars per OOD set, ordered by shift; detectors sorted by mean AUROC."""
     view = inputs.view
     names = len(max(view.detectors, key=len))
     letters = int((WIDTH - 0.08 * names) / len(view.sets) / 0.085)
@@ -181,7 +181,7 @@ def dad_against_fpr95(inputs: FigureInputs) -> Figure:
     dads = [view.get("dad", name) for name in places]
     fpr95 = [100 * view.mean("fpr95", name).value for name in places]
     shifts = side_by_side([d.value for d in dads], fpr95, _STEP / (_AXIS / (most + 1)))
-    aside = "DAD is a whole number: marks that would cover each other stand side by side."
+    aside = "DAD is a whole number: marks that would cover each other are side by side."
     notes = [
         "Thick lines: 95% intervals of DAD." if any(dad.has_interval for dad in dads) else "",
         aside if any(shifts) else "",
@@ -275,7 +275,7 @@ def roc(inputs: FigureInputs) -> Figure:
 def risk_curves(inputs: FigureInputs) -> Figure:
     """Failures among what is kept: one panel for ID errors, one per OOD set."""
     view = inputs.view
-    labelled = inputs.test[inputs.test["label"] >= 0]
+    labelled = inputs.labelled
     wrong = (labelled["label"] != labelled["pred"]).to_numpy(np.float64)
     places = [None, *view.sets]
     figure, grid = panels(

@@ -23,7 +23,7 @@ class Bar(NamedTuple):
         value: its length.
         low: lower end of the interval.
         high: upper end.
-        text: beside it.
+        text: next to it.
         colour: of the bar.
         bold: whether its text is bold.
     """
@@ -53,7 +53,7 @@ def draw_bars(
         label: in the legend.
         place: of this series among those of a row.
         of: the number of series.
-        text_at: where the texts stand; None = behind each bar.
+        text_at: positions of the texts; None = behind each bar.
     """
     height = 0.8 / of
     ys = [row + (place - (of - 1) / 2) * height for row in range(len(bars))]
@@ -96,7 +96,7 @@ def draw_marks(
         look: of all of them.
         label: in the legend.
         offset: from the middle of the rows, in rows.
-        text_at: where the texts stand; None = nowhere.
+        text_at: positions of the texts; None = nowhere.
         filled: colour inside the marks; None = that of the look.
     """
     known = [(mark, row + offset) for row, mark in enumerate(marks) if not math.isnan(mark.value)]
@@ -152,8 +152,8 @@ def bar_panels(
     Args:
         rows: ``value, ci_low, ci_high`` and the columns named below.
         titles: key in ``panel`` → title of its panel.
-        names: key in ``row`` → name of its row; those without a value are left out.
-        footer: what stands below.
+        names: key in ``row`` → name of its row; those without a value are skipped.
+        footer: text below the figure.
         panel: column that tells the panels apart.
         row: column that tells the rows of a panel apart.
         series: column that tells the bars of a row apart, and key → label in the legend; None =

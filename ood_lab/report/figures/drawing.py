@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from PIL import Image
 
 from ood_lab.common.cpu_cores import on_all_cores
@@ -34,6 +35,8 @@ def write(figure: PlannedFigure, folder: Path) -> str | None:
             drawn = figure.draw()
     if drawn is None:
         return None
+    for text in drawn.findobj(Text):  # of a figure that was drawn with other settings
+        text.set_fontfamily(RC["font.family"])
     with rc():
         legend = _number_names(drawn)
         save(drawn, *figure.file(folder)[:2])
@@ -73,7 +76,7 @@ def write_figure(folder: Path, name: str, title: str, caption: str, figure: Figu
 
 
 def write_all(folder: Path, plan: Sequence[PlannedFigure]) -> list[FigureFile]:
-    """Writes the figures of a plan; one that cannot be drawn is left out with a warning.
+    """Writes the figures of a plan; one that cannot be drawn is skipped with a warning.
 
     They are drawn side by side, in as many processes as there are cores.
 

@@ -36,7 +36,7 @@ class Colours(NamedTuple):
         return self.map.with_extremes(bad=_EMPTY)(self.range(np.ma.masked_invalid(values)))
 
     def bar(self, figure: Figure, axes: Any, label: str, **options: Any) -> None:
-        """The scale beside axes."""
+        """The scale next to axes."""
         bar = figure.colorbar(ScalarMappable(self.range, self.map), ax=axes, label=label, **options)
         bar.outline.set_visible(False)
 
@@ -110,7 +110,7 @@ def level_cells(
         rows: ``split, semantic_level, covariate_level, metric, value`` (shares) and the counts.
         metrics: key in the rows → title.
         split: the one to show.
-        footer: what stands below.
+        footer: text below the figure.
         n: column of the counts.
     """
     chosen = rows[(rows["split"] == split) & rows[list(LEVELS)].notna().all(axis=1)]
@@ -134,7 +134,7 @@ def cell_panels(
     Args:
         maps: title of a panel → ``semantic_level, covariate_level, value`` (shares), and counts.
         n: column of the counts.
-        footer: what stands below.
+        footer: text below the figure.
         colours: of percent.
         scale: words at the scale of the colours; "" leaves it out.
         counted: title of a panel of the counts, which are the same in all maps; "" writes them

@@ -53,7 +53,7 @@ class Tile(NamedTuple):
 
 
 def annotated(tiles: Sequence[Tile], columns: int, footer: str) -> Figure:
-    """The tiles in rows of ``columns``, pixels as they are (nothing is smoothed)."""
+    """The tiles in rows of ``columns``, pixels unchanged (nothing is smoothed)."""
     tallest = max(tile.pixels.shape[0] / tile.pixels.shape[1] for tile in tiles)
     height = tallest * WIDTH / columns + _TITLE
     titles = [tile.title for tile in tiles]
@@ -96,7 +96,7 @@ def contact_sheet(
         sheet: name → its strips, one per head.
         heads: words above the strips.
         length: images of a strip, at most.
-        footer: stands below the figure.
+        footer: text below the figure.
     """
     starts = [place * (length + _GAP) for place in range(len(heads))]
     right = starts[-1] + length

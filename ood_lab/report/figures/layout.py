@@ -38,13 +38,13 @@ def panels(
 
     Args:
         titles: of the panels; "" where a panel needs none.
-        footer: what stands below the figure.
+        footer: text below the figure.
         height: of a panel, inches.
         columns: at most.
         extra: inches for all the rest.
         width: of the figure, inches.
         labels: of the horizontal axis, below the lowest panel of every column, and of the vertical
-            axis, beside the first panel of every row.
+            axis, left of the first panel of every row.
         options: of :meth:`matplotlib.figure.Figure.subplots`.
     """
     columns = min(len(titles), columns)
@@ -157,7 +157,7 @@ def label_ends(
     Args:
         axes: with its final limits.
         ends: name → x, y of the end of its line and its colour.
-        bold: names that stand out.
+        bold: names to highlight.
         markers: name → mark before it, as in a legend.
         panels: panels of this height below each other in the figure.
         leader: where the line from an end to its name starts and stops, in widths of the axes.

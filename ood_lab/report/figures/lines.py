@@ -27,7 +27,7 @@ class Line(NamedTuple):
     """A line with the band of its intervals.
 
     Attributes:
-        x: where its points stand.
+        x: positions of its points.
         y: of the same length.
         look: None draws it thin and grey.
         label: of its entry in the legend, if it has one.
@@ -55,7 +55,7 @@ def curve(x: Floats, y: Floats, look: Style | None, label: str = "") -> Line:
 def thinned(points: Floats) -> Floats:
     """The points ``[n, 2]`` of a line in percent that give it its shape.
 
-    None that is left out lies further than 0.2, which is less than a pixel of a panel 2 inches
+    No removed point is further than 0.2, which is less than a pixel of a panel 2 inches
     wide, from the line through the others.
     """
     for _ in range(2):  # of the steps of a large set the first round leaves every tenth
@@ -128,9 +128,9 @@ def level_lines(
             that tells the lines apart. Those of a level have no level of the other axis.
         metrics: key in the rows → label.
         names: key in the rows → name of its line.
-        footer: what stands below.
+        footer: text below the figure.
         by: the column that tells the lines apart.
-        highlighted: where given, names stand at the ends of the lines, and others than these are
+        highlighted: where given, names are at the ends of the lines, and others than these are
             grey; else a legend has all of them.
     """
     parts = {}
@@ -186,7 +186,7 @@ def trend_lines(
         rows: ``metric, value, ci_low, ci_high`` (shares) and the two columns.
         column: what the horizontal axis shows.
         metrics: key in the rows → title.
-        footer: what stands below.
+        footer: text below the figure.
         n: column of the counts below the axis.
     """
     part = rows[rows[column].notna()]
@@ -210,7 +210,7 @@ def curves(lines: Sequence[Line], labels: tuple[str, str], footer: str) -> Figur
     Args:
         lines: see :func:`curve`.
         labels: of the two axes.
-        footer: what stands below.
+        footer: text below the figure.
     """
     figure, (axes,) = panels([""], footer, height=2.4, extra=0.4, width=4.6, labels=labels)
     draw_lines(axes, lines)

@@ -52,11 +52,11 @@ def new_sheet(
 
     Args:
         titles: of the panels.
-        footer: what stands below the figure.
+        footer: text below the figure.
         height: of a panel, without its title.
         columns: at most.
         extra: inches for footer, legend and scale.
-        labels: below the lowest panel of every column, and beside the first of every row.
+        labels: below the lowest panel of every column, and left of the first of every row.
         side: room at the left.
     """
     columns = min(len(titles), columns)

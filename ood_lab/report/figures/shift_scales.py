@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 #: What the units of a ruler are called, by its metric.
 UNITS = {
-    "held_out_class_units": "1 = one of your own classes, left out",
+    "held_out_class_units": "1 = one of your own classes, held out",
     "corruption_severity": "severity of corruption of your test images",
 }
 #: Ticks are no nearer than this share of the axis.
@@ -23,7 +23,7 @@ def draw_ruler(axes: Axes, ruler: Mapping[str, Any], *, upright: bool, place: fl
     Args:
         axes: whose x axis, or y axis where ``upright``, has its limits and holds distances.
         ruler: ``metric``, ``reason`` (why there is none) and ``marks``, the distances at 0, 1, ...;
-            two of them make an even scale that goes on.
+            two of them define an even, open scale.
         upright: the distances run upwards.
         place: of the axis, 1 = at the edge.
     """

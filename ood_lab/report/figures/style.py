@@ -41,7 +41,7 @@ def _installed() -> list[str]:
 
 
 def _with_bold(name: str) -> bool:
-    """Whether a font is installed; one without a bold face is bold as it is.
+    """Whether a font is installed; one without a bold face counts as bold.
 
     Otherwise matplotlib warns whenever a bold text looks for its letters.
     """

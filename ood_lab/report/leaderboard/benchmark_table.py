@@ -1,4 +1,4 @@
-"""One table over the question benchmarks of several chat models."""
+"""One table over the question benchmarks of several vision-language models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ood_lab.common.english import counted, listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config, read_json
 from ood_lab.report.leaderboard.long_table import MEAN
-from ood_lab.report.rendering.blocks import Links, Text
+from ood_lab.report.rendering.blocks import Folded, Links, PlannedFigure, Text
 from ood_lab.report.rendering.metric_definitions import MISSING
 from ood_lab.report.rendering.page import Page, Section
 from ood_lab.report.rendering.sentences import ALPHA, EACH, INTERVALS, listing, tested, value_of
@@ -23,7 +23,7 @@ from ood_lab.report.rendering.table import Cell, Head, Table, count_cell, estima
 from ood_lab.schema.results import RESULTS, read_results, whole, why_missing
 
 #: What the runs of one table have in common: they were asked the very same questions.
-_ALIKE = ["benchmark", "data", "asked"]
+ALIKE = ["benchmark", "data", "asked"]
 _LOST = {"n_unparsed": "unparsed", "n_failed": "failed"}
 #: What asking took, of the manifest's ``asking``.
 _ASKING = {
@@ -70,7 +70,7 @@ class BenchmarkRun:
 
 
 def read_benchmarks(folders: Sequence[Path]) -> list[BenchmarkRun]:
-    """The runs among these folders that asked a chat model.
+    """The runs among these folders that prompted a vision-language model.
 
     Raises:
         UserError: there is none, or one of an earlier version.
@@ -81,7 +81,7 @@ def read_benchmarks(folders: Sequence[Path]) -> list[BenchmarkRun]:
         if "questions" in manifest and (folder / RESULTS).exists():
             found.append(BenchmarkRun(folder, manifest, read_results(folder)))
     if not found:
-        raise UserError(f"no chat model was asked in {', '.join(map(str, folders))}")
+        raise UserError(f"no run of a vision-language model in {', '.join(map(str, folders))}")
     return found
 
 
@@ -107,7 +107,7 @@ def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
                 reason = why_missing(row) if math.isnan(row["value"]) else ""
                 rows.append({**about, **kept, "reason": reason, "run": str(run.path)})
     table = pd.DataFrame(rows)
-    several = table.groupby([*_ALIKE, "model"])["run"].transform("nunique") > 1
+    several = table.groupby([*ALIKE, "model"])["run"].transform("nunique") > 1
     folders = table["run"].map(lambda run: "/".join(Path(run).parts[-2:]))
     table.insert(6, "label", table["model"].where(~several, table["model"] + " (" + folders + ")"))
     return table.sort_values("benchmark", kind="stable")
@@ -116,23 +116,23 @@ def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
 def board_sentences(
     board: pd.DataFrame, runs: Sequence[BenchmarkRun], contrasts: pd.DataFrame | None = None
 ) -> Iterator[str]:
-    """How many runs there are, and which model is ahead where several were asked the same.
+    """How many runs there are, and which model is ahead where several have the same questions.
 
     Args:
         board: see :func:`answer_board`.
-        runs: behind it; they say which metrics are told, and of which less is better.
+        runs: behind it; they define the headline metrics, and of which less is better.
         contrasts: between runs that were not compared when they were scored, with ``draws``; None =
             there are none.
     """
-    parts = [part for _, part in board.groupby(_ALIKE, sort=False)]
+    parts = [part for _, part in board.groupby(ALIKE, sort=False)]
     many, models = (counted(board[name].nunique(), name) for name in ("run", "model"))
     sets = f"{counted(len(parts), 'set')} of questions"
     yield f"{many} asked {models} {sets}{INTERVALS if board['ci_low'].notna().any() else ''}."
     several = [part for part in parts if part["run"].nunique() > 1]
     for part in parts if len(parts) <= EACH else several:
         asked = [run for run in runs if str(run.path) in set(part["run"])]
-        told, more = asked[0].manifest["benchmark"].get("told", {}), _both_ways(contrasts)
-        tests = pd.concat([*map(_tests, asked), more])
+        told, more = asked[0].manifest["benchmark"].get("told", {}), both_ways(contrasts)
+        tests = pd.concat([tests_of(asked), more])
         said: dict[tuple[str, str], list[str]] = {}
         for column, rows in part[part["metric"].isin(told)].groupby("column", sort=False):
             known = rows[rows["value"].notna()]
@@ -153,10 +153,10 @@ def _ahead(rows: Sequence[Mapping[Any, Any]], tests: pd.DataFrame, runs: int) ->
     level = [row["label"] for row in rows if round(row["value"], 3) == round(rows[0]["value"], 3)]
     if len(rows) < 2:
         who = f"only {level[0]}" if level else "no run"
-        return f"{who} {'was asked, with' if level and runs == 1 else 'has a value of'}", ""
+        return f"{who} {'has answers, with' if level and runs == 1 else 'has a value of'}", ""
     if len(level) > 1:
         return f"{listing(level)} are level in", ""
-    p = {row["label"]: _p_value(tests, rows[0], row) for row in rows[1:]}
+    p = {row["label"]: p_value(tests, rows[0], row) for row in rows[1:]}
     if alike := [name for name, value in p.items() if value >= ALPHA]:
         how = f"but not significantly ahead of {listing(alike)}"
     elif all(value < ALPHA for value in p.values()):  # missing is not below
@@ -166,7 +166,7 @@ def _ahead(rows: Sequence[Mapping[Any, Any]], tests: pd.DataFrame, runs: int) ->
     return f"{level[0]} is ahead in", f", {how}"
 
 
-def _p_value(tests: pd.DataFrame, best: Mapping[Any, Any], other: Mapping[Any, Any]) -> float:
+def p_value(tests: pd.DataFrame, best: Mapping[Any, Any], other: Mapping[Any, Any]) -> float:
     """Of a test of these very numbers, of several the largest; missing where there is none."""
     rows = tests[tests["metric"] == best["metric"]]
     rows = rows[rows["split"].isna() | (rows["split"] == best["split"])]
@@ -176,15 +176,20 @@ def _p_value(tests: pd.DataFrame, best: Mapping[Any, Any], other: Mapping[Any, A
     return float(rows["p"].max())
 
 
+def tests_of(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
+    """The comparisons of models in their ``models.csv``, see :func:`both_ways`."""
+    return pd.concat([pd.DataFrame(columns=[*_TESTED, "p"]), *map(_tests, runs)])
+
+
 def _tests(run: BenchmarkRun) -> pd.DataFrame:
     """Its comparisons of models, both ways round, with ``p``, see :func:`~.answer.tested`."""
     if not (run.path / "models.csv").exists():
         return pd.DataFrame(columns=[*_TESTED, "p"])
     table = pd.read_csv(run.path / "models.csv")
-    return _both_ways(table.assign(draws=int(read_config(run.path)["metrics"]["n_bootstrap"])))
+    return both_ways(table.assign(draws=int(read_config(run.path)["metrics"]["n_bootstrap"])))
 
 
-def _both_ways(contrasts: pd.DataFrame | None) -> pd.DataFrame:
+def both_ways(contrasts: pd.DataFrame | None) -> pd.DataFrame:
     """Contrasts with ``p``, each also the other way round."""
     if contrasts is None or not len(contrasts):
         return pd.DataFrame(columns=[*_TESTED, "p"])
@@ -196,7 +201,7 @@ def _both_ways(contrasts: pd.DataFrame | None) -> pd.DataFrame:
 
 def board_tables(board: pd.DataFrame) -> list[Table]:
     """A table for every set of questions, a row per run."""
-    parts = [part for _, part in board.groupby(_ALIKE, sort=False)]
+    parts = [part for _, part in board.groupby(ALIKE, sort=False)]
     titles = []
     for part in parts:
         first = part.iloc[0]
@@ -260,18 +265,23 @@ def detector_table(leaderboard: pd.DataFrame) -> pd.DataFrame:
 
 
 def board_page(
-    blocks: Sequence[Table | Text],
+    blocks: Sequence[Table | Text | Folded],
     detectors: Mapping[Path, pd.DataFrame],
     runs: Sequence[BenchmarkRun],
     manifest: Mapping[str, Any],
+    figures: Sequence[PlannedFigure] = (),
+    downloads: Sequence[str] = ("benchmarks.csv",),
 ) -> Page:
-    """The page ``benchmarks.html``: chat models first, detectors beside them.
+    """The page ``benchmarks.html``: vision-language models first, then detectors.
 
     Args:
-        blocks: see :func:`board_sentences` and :func:`board_tables`.
+        blocks: see :func:`board_sentences`, :func:`board_tables` and
+            :func:`~ood_lab.report.leaderboard.metric_tables.metric_tables`.
         detectors: tables of detectors by the folder of their leaderboard, which is linked.
         runs: are linked.
         manifest: ``title`` is read; all of it is shown.
+        figures: behind the tables.
+        downloads: files in the folder of the page.
     """
     beside = [_detectors(folder, table) for folder, table in detectors.items()]
     pages = [(str(run.manifest["title"]), run.page) for run in runs]
@@ -279,11 +289,15 @@ def board_page(
     links = [(title, page.absolute().as_uri()) for title, page in pages if page.exists()]
     return Page(
         title=str(manifest["title"]),
-        sentence="Chat models, and the detectors beside them",
+        sentence="Vision-language models, and detectors",
         summary=blocks,
-        sections=[Section("Detectors", beside), Section("Pages", [Links(links)] if links else [])],
+        sections=[
+            Section("Figures", figures),
+            Section("Detectors", beside),
+            Section("Pages", [Links(links)] if links else []),
+        ],
         manifest=manifest,
-        downloads=["benchmarks.csv"],
+        downloads=downloads,
     )
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ood_lab.common.english import counted
 from ood_lab.common.files import write_text
-from ood_lab.report.leaderboard.hierarchy_table import hierarchy_rows, hierarchy_wide
+from ood_lab.report.leaderboard.hierarchy_table import hierarchy_rows, hierarchy_wide, recall_tables
 from ood_lab.report.leaderboard.long_table import Leaderboard
-from ood_lab.report.leaderboard.shots_page import shots_rows, write_shots_figure
+from ood_lab.report.leaderboard.shots_page import best_of_all, shots_rows, write_shots_figure
 from ood_lab.report.leaderboard.verdict import BoardVerdict
 from ood_lab.report.leaderboard.wide_table import wide_table
 from ood_lab.report.rendering.blocks import Block, FigureFile, Folded, Text
@@ -34,7 +34,8 @@ def write_leaderboard(
 
     Where runs have a hierarchy table, so do the last three; ``<name>_hierarchy.csv`` has its
     numbers. Where they have several numbers of training images, ``<name>_shots.csv``, ``.png`` and
-    ``.svg`` show what more of them bring. ``<name>_verdict.csv`` has the numbers of the verdict.
+    ``.svg`` show what more of them bring. Where there is a DAD, ``<name>_dad.png`` and ``.svg``
+    show it next to the FPR95 of every set. ``<name>_verdict.csv`` has the numbers of the verdict.
 
     Args:
         board: the table.
@@ -48,7 +49,8 @@ def write_leaderboard(
     wide = wide_table(board)
     accuracies = hierarchy_rows(board.runs)
     hierarchy = hierarchy_wide(accuracies)
-    tables = [wide, hierarchy] if hierarchy else [wide]
+    recalls = recall_tables(accuracies)
+    tables = [wide, *([hierarchy] if hierarchy else []), *recalls]
     verdict = BoardVerdict(board)
     opening = [markdown(verdict.table(), verdict.sentences)] if verdict.runs else []
     texts = {
@@ -68,10 +70,18 @@ def write_leaderboard(
     figures = []
     if not shots.empty:
         with optional(f"figure {name}_shots"):
-            figures.append(write_shots_figure(folder, f"{name}_shots", shots))
+            figures.append(write_shots_figure(folder, f"{name}_shots", shots, best_of_all(board)))
+    if board.most_dad:
+        from ood_lab.report.leaderboard.dad_figure import write_dad_figure  # slow to load
+
+        with optional(f"figure {name}_dad"):
+            figures.append(write_dad_figure(folder, f"{name}_dad", board))
     files = list(texts)
     with optional(f"{name}.html"):
-        page(board, wide, hierarchy, figures, files, notes).write(folder / f"{name}.html")
+        dating: list[Block] = []
+        if hierarchy:
+            dating = [hierarchy, *(Folded(t.caption, [t]) for t in recalls)]
+        page(board, wide, dating, figures, files, notes).write(folder / f"{name}.html")
         files.append(f"{name}.html")
     return [folder / file for file in files]
 
@@ -79,7 +89,7 @@ def write_leaderboard(
 def page(
     board: Leaderboard,
     wide: Table,
-    hierarchy: Table | None,
+    hierarchy: Sequence[Block],
     figures: Sequence[FigureFile],
     downloads: Sequence[str],
     notes: Sequence[str] = (),
@@ -103,7 +113,7 @@ def page(
         before=[Section("Verdict", BoardVerdict(board).blocks(page=True))],
         summary=[wide, Folded("Runs and settings", [_settings_table(board)])],
         sections=[
-            Section("Hierarchical classification", [hierarchy] if hierarchy else []),
+            Section("Hierarchical classification", hierarchy),
             Section("Figures", figures),
         ],
         definitions=definitions_of(board.rows),

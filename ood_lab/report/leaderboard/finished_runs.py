@@ -107,7 +107,7 @@ class FinishedRun:
 
     @property
     def background(self) -> str:
-        """``origin``, or ``replaced`` where the training images stand before other backgrounds."""
+        """``origin``, or ``replaced`` where the training images have other backgrounds."""
         return str((self.config.get("data") or {}).get("background", "origin"))
 
     @property
@@ -134,7 +134,7 @@ class FinishedRun:
         return node and {k: v for k, v in node.items() if not k.startswith("_")}
 
     def _tuned(self, detector: str) -> dict[str, str]:
-        """Settings that were chosen on this very network: its seeds are not told apart by them."""
+        """Settings that were chosen on this very network: they do not distinguish seeds."""
         name = detector.removesuffix("_tuned")
         if name == detector:
             return {}
@@ -163,7 +163,7 @@ def read_run(path: Path) -> FinishedRun:
     if missing := [key for key in _NEEDED if key not in manifest]:
         raise UserError(
             f"{path}/manifest.json does not say its {', '.join(missing)}: repeat that run with "
-            "force=true, or leave it out of task.runs"
+            "force=true, or remove it from task.runs"
         )
     best = path / "significance_best.parquet"
     hierarchy = of_kind(results, "hierarchy")
@@ -217,7 +217,7 @@ def _lacking(word: str, one: FinishedRun, other: FinishedRun) -> list[str]:
 def comparable_groups(runs: Iterable[FinishedRun]) -> list[list[FinishedRun]]:
     """Splits runs into groups within which all numbers compare, the largest group first.
 
-    Seeds that lie in one folder stay together: where there is a copy of some of them with other
+    Seeds of one folder stay together: where there is a copy of some of them with other
     numbers, it is the copy that is odd.
     """
     folders: dict[Path, list[list[FinishedRun]]] = {}

@@ -32,7 +32,7 @@ class Leaderboard:
             ``sampling_half_width`` is half the 95% interval over images, its mean over seeds.
             ``dataset`` = ``mean``: over all ``sets``; ``mean near``: over those of the group
             ``near``.
-        sets: OOD sets in shift order.
+        sets: OOD sets, ordered by increasing shift.
         shift_order: the sets of the DAD.
         fpr95_positive: the positive class of ``fpr95``.
         runs: what it was made of.
@@ -109,13 +109,13 @@ def _at_chance(run: FinishedRun) -> str:
     accuracy = run.view.get("id_accuracy", None).value
     return (
         f"{run.sweep}/seed={run.seed}: ID accuracy {percent(accuracy)}% is no better than chance "
-        f"({percent(run.chance)}%, the share of the largest class), so its scores mean nothing and "
+        f"({percent(run.chance)}%, the share of the largest class). Its scores mean nothing and "
         "its rows carry no mark."
     )
 
 
 def _rows_of(run: FinishedRun) -> Iterator[dict[str, Any]]:
-    """Every number of one run, one seed: what lies beside it has no part in them."""
+    """Every number of one run, one seed: other runs have no part in them."""
     view = run.view
     common = {
         "model": str(view.table["model"].iloc[0]),
@@ -152,12 +152,12 @@ def _rows_of(run: FinishedRun) -> Iterator[dict[str, Any]]:
             for group in view.groups:
                 of_group = row(f"mean_{group}_{metric}", detector, None)
                 yield {**of_group, "metric": metric, "dataset": f"{MEAN} {group}"}
-        if "dad" in present:
-            yield row("dad", detector, None)
+        for metric in sorted(present & {"dad", "dad_of_means", "dad_pooled"}):
+            yield row(metric, detector, None)
 
 
 def once(single: pd.DataFrame, configuration: Sequence[str]) -> pd.DataFrame:
-    """Leaves out configurations whose numbers are all those of another one, seed for seed.
+    """Skips configurations whose numbers are all those of another one, seed for seed.
 
     Of equals the first stays. Rows that name no configuration belong to all of a run and stay.
 

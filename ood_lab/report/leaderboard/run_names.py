@@ -97,7 +97,7 @@ def labels(rows: pd.DataFrame) -> list[str]:
 
 
 def _telling(named: pd.DataFrame, runs: Sequence[FinishedRun]) -> pd.Series:
-    """Settings that differ between the rows of a model, or were asked to differ.
+    """Settings that differ between the rows of a model, or were set to differ.
 
     What follows from another model (the layers that Gram reads) is not a choice.
     """

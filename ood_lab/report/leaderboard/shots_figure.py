@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from ood_lab.report.figures.layout import add_legend, panels
 from ood_lab.report.figures.lines import Line, draw_lines
-from ood_lab.report.figures.style import style
+from ood_lab.report.figures.style import SOFT, style
 
 _BACKGROUNDS = {"origin": "-", "replaced": "--"}
 
 
-def shots_figure(rows: pd.DataFrame) -> Figure:
+def shots_figure(rows: pd.DataFrame, best: Mapping[str, tuple[str, float]] | None = None) -> Figure:
     """A panel of ID accuracy, and one of AUROC for every detector; a line per model and background.
 
     Args:
         rows: ``model, background, detector, metric, shots, value, seed_std, n_seeds``, see
             :func:`ood_lab.report.leaderboard.shots_page.shots_rows`.
+        best: metric → name and value that a dashed line shows.
     """
     maps = list(rows.groupby(["metric", "detector"], sort=False))
     maps.sort(key=lambda each: each[0][0] != "id_accuracy")
@@ -30,12 +31,15 @@ def shots_figure(rows: pd.DataFrame) -> Figure:
     figure, grid = panels(titles, footer, height=1.9, extra=1.0, labels=labels)
     places = _places(sorted(set(rows["shots"])))
     models = list(rows["model"].unique())
-    for axes, (_, part) in zip(grid, maps, strict=True):
+    for axes, ((metric, _), part) in zip(grid, maps, strict=True):
         groups = part.groupby(["model", "background"], sort=False)
         lines = [
             _line(line, places, models.index(name), str(back)) for (name, back), line in groups
         ]
         draw_lines(axes, lines, edged=True)
+        if found := (best or {}).get(str(metric)):
+            label = f"best {'model' if metric == 'id_accuracy' else 'detector'}: {found[0]}"
+            axes.axhline(100 * found[1], color=SOFT, ls="--", lw=1.0, label=label)
         axes.set_xticks(list(places.values()), ["all" if s < 0 else str(s) for s in places])
     add_legend(figure, grid)
     return figure
@@ -47,7 +51,7 @@ def _range(counts: pd.Series) -> str:
 
 
 def _places(shots: Sequence[int]) -> dict[int, float]:
-    """Where each number stands: logarithmic, all images (-1) a step behind the last."""
+    """Position of each number: logarithmic, all images (-1) a step behind the last."""
     known = [s for s in shots if s > 0]
     places = {s: math.log2(s) for s in known}
     return places | ({s: math.log2(max(known)) + 1.0 for s in shots if s < 0})

@@ -22,11 +22,11 @@ RULE = (
     "Detectors of one run with one seed: the tests of that run (means: multiple comparisons with "
     "the best, Hsu 1981; one dataset: DeLong's test or paired bootstrap, Holm-corrected). All rows "
     "with several seeds: Welch's t-test over the seeds against the best value, 5%, uncorrected. "
-    "Otherwise: a difference within sqrt(a² + b²), a and b the half-widths of the two 95% sampling "
-    "intervals. Without a test: the best value as shown. Never marked: rows behind a significantly "
-    "worse one, a row whose AUROC is not significantly above 50% (lower end of the 95% interval, "
-    "mean over seeds), a column of a run in which no detector is, a network at chance on ID test, "
-    "and a single row."
+    "Otherwise: a difference within sqrt(a² + b²) of the two 95% sampling intervals ±a and ±b. "
+    "Without a test: the best value as shown. Never marked: rows behind a significantly worse one, "
+    "a single row, and a network at chance on ID test. An AUROC is marked only where it is "
+    "significantly above 50% (lower end of the 95% interval, mean over seeds). A column of a run "
+    "has marks only where the AUROC of one of its detectors is."
 )
 
 

@@ -115,7 +115,7 @@ class BoardVerdict:
             "k/n: k of n seeds recommend the detector, have it in the set of the best, or have "
             "any detector that detects.",
             f"Mean over {self._counted()}; a ± b: mean and standard deviation over seeds.",
-            f"95% sampling intervals: AUROC ±{auroc}, FPR95 ±{fpr95} points (median half-width).",
+            f"95% sampling intervals: AUROC ±{auroc}, FPR95 ±{fpr95} points (median).",
             f"{fpr95_sentence(self.board.fpr95_positive)}.",
         ]
         return Table("Verdict by configuration", heads, cells, names=2, notes=notes)
@@ -200,7 +200,7 @@ def _numbers(row: Row, name: str) -> Iterator[str]:
 
 
 def _mean_cell(row: Row, metric: str) -> Cell:
-    """Mean and standard deviation over seeds, with the half-width of the sampling interval."""
+    """Mean and standard deviation over seeds, with the ± of the sampling interval."""
     value, std, half = (row[name] for name in _columns(metric).values())
     text = percent(value) + ("" if std != std else f" ± {percent(std)}")
     return Cell(text, value, "" if half != half else f"±{percent(half)}")

@@ -22,8 +22,17 @@ _KEY = ["run", "detector"]
 
 @lru_cache(maxsize=1)  # the terminal and the files show the same one
 def wide_table(board: Leaderboard) -> Table:
-    """One row per detector of a run, best mean AUROC first; then the sets in shift order."""
+    """One row per detector of a run, best mean AUROC first; then the sets, ordered by shift."""
     return _Layout(board).table()
+
+
+def row_names(board: Leaderboard) -> dict[tuple[str, str], str]:
+    """Run and detector of every row → what tells the row apart."""
+    layout = _Layout(board)
+    columns = [cells for head, cells in layout.names() if head.text != "seeds"]
+    texts = [" ".join(cell.text for cell in row if cell.text) for row in zip(*columns, strict=True)]
+    keys = layout.rows[_KEY].itertuples(index=False, name=None)
+    return dict(zip(keys, texts, strict=True))
 
 
 def _head(metric: str) -> Head:
@@ -53,7 +62,7 @@ class _Layout:
         return short_names(named, self.board.runs)
 
     def table(self) -> Table:
-        names = self._names()
+        names = self.names()
         groups, heads, columns = (
             [Group("", "", len(names))],
             [h for h, _ in names],
@@ -84,14 +93,14 @@ class _Layout:
         halves = [
             (Head(f"{h.text} ±", "ascending"), self._halves(m)) for m, h in self.shown.items()
         ]
-        add(("95% sampling", "median half-width"), *halves)
+        add(("95% sampling", "median ±"), *halves)
         n_id = int(self.board.rows["n_id"].max())
         tested = f"ID test{self.board.mark('test')} n = {n_id:,}"
         caption = f"In %, {tested}. {fpr95_sentence(self.board.fpr95_positive)}."
         rows = list(zip(*columns, strict=True))
         return Table(caption, heads, rows, groups, len(names), self._notes(), each="{}, %")
 
-    def _names(self) -> list[tuple[Head, list[Cell]]]:
+    def names(self) -> list[tuple[Head, list[Cell]]]:
         """As many naming columns as it takes to tell the rows apart."""
 
         def column(key: str) -> tuple[Head, list[Cell]]:
@@ -125,7 +134,7 @@ class _Layout:
         return Cell(text, value, interval, best=bool(row["best"]))
 
     def _halves(self, metric: str) -> list[Cell]:
-        """Median over the sets of the half-width of the sampling interval."""
+        """Median over the sets of the ± of the sampling interval."""
         found = []
         for run, detector in self.rows[_KEY].to_numpy():
             cells = [self.cells.get((run, detector, metric, s), {}) for s in self.board.sets]
@@ -147,7 +156,7 @@ class _Layout:
         ]
         if halves.notna().any():
             notes.append(
-                "95% sampling: half-width of the bootstrap interval over images (mean over seeds); "
+                "95% sampling: ± of the bootstrap interval over images (mean over seeds); "
                 "it is not a spread over seeds."
             )
         if self.board.shift_order:

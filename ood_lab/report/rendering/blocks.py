@@ -49,7 +49,7 @@ class PlannedFigure:
     draw: Callable[[], Figure | None]
 
     def file(self, folder: Path) -> FigureFile:
-        """Where it lies once it is written."""
+        """Its path after it is written."""
         png, svg = (folder / f"{self.name}.{kind}" for kind in ("png", "svg"))
         return FigureFile(png, svg, self.title, self.caption)
 
@@ -64,7 +64,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Pictures:
-    """Images beside each other, each with its text; ``few`` leave room for more beside them."""
+    """Images side by side, each with its text; ``few`` leave room for more."""
 
     kind: ClassVar[str] = "pictures"
     items: Sequence[Picture]

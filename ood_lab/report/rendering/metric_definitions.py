@@ -11,8 +11,8 @@ from ood_lab.common.errors import UserError
 from ood_lab.metrics import known_metrics, metric_of
 
 FPR95 = {
-    "ood": "FPR95 = share of ID rejected when 95% of OOD is caught (OOD positive)",
-    "id": "FPR95 = share of OOD accepted when 95% of ID is kept (ID positive)",
+    "ood": "FPR95 = share of ID flagged when 95% of OOD is detected (OOD positive)",
+    "id": "FPR95 = share of OOD accepted when 95% of ID is accepted (ID positive)",
 }
 
 #: Shown for a cell with too few samples; never 0.
@@ -52,7 +52,9 @@ def definitions_of(results: pd.DataFrame) -> list[tuple[str, str]]:
     for record in known_metrics():
         # The headline FPR95 is one of two: both are explained.
         shown = any(
-            metric_of(str(name)) is record or record.name.startswith(f"{name}_") for name in known
+            metric_of(str(name)) is record
+            or record.name in (f"{name}_id_positive", f"{name}_ood_positive")
+            for name in known
         )
         if record.meaning and shown:
             meant.setdefault(record.meaning, []).append(record.title)

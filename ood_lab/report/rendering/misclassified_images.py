@@ -15,6 +15,7 @@ from ood_lab.report.rendering.thumbnails import Pictures as Images
 
 _SIDE = 112
 _SHOWN = 6
+_MARGINAL = 12
 
 
 @dataclass
@@ -62,7 +63,7 @@ def mistake_blocks(
         value = row[detector]
         share = np.mean(others < value) if above else np.mean(others > value)
         who = f"{row['dataset']} #{row['index']}"
-        label, predicted = (_class(classes, int(row[k])) for k in ("label", "pred"))
+        label, predicted = (_class(classes, int(row.get(k, -1))) for k in ("label", "pred"))
         what = f"{label}, predicted {predicted}" if row["label"] >= 0 else f"predicted {predicted}"
         side = "above" if above else "below"
         whom = "OOD" if above else "ID"
@@ -84,5 +85,32 @@ def mistake_blocks(
     return found
 
 
+def marginal_blocks(
+    scores: pd.DataFrame,
+    shift: pd.Series,
+    classes: Sequence[str],
+    thumbnails: Thumbnails,
+) -> list[Pictures]:
+    """The OOD images of the smallest semantic shift, with prediction and MSP (IS-OOD, figure 20).
+
+    Args:
+        scores: of the OOD images; ``msp`` may be missing.
+        shift: their distance or level on the semantic axis; NaN = not known.
+        classes: names of the ID classes.
+        thumbnails: of the page.
+    """
+    items = []
+    for place in np.argsort(shift.to_numpy(np.float64), kind="stable")[:_MARGINAL]:
+        row, value = scores.iloc[place], shift.iloc[place]
+        if np.isnan(value):
+            break
+        msp = f"; MSP {-row['msp']:.2f}" if "msp" in scores else ""
+        who = f"{row['dataset']} #{row['index']}"
+        text = f"{who}: predicted {_class(classes, int(row['pred']))}{msp}; shift {value:.3g}"
+        items.append(Picture(text, thumbnails.number(row["dataset"], int(row["index"]))))
+    return [Pictures(items)] if items else []
+
+
 def _class(classes: Sequence[str], label: int) -> str:
-    return classes[label] if 0 <= label < len(classes) else f"class {label}"
+    known = classes[label] if 0 <= label < len(classes) else f"class {label}"
+    return known if label >= 0 else "no class"

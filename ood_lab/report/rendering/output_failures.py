@@ -20,5 +20,5 @@ def optional(what: str) -> Iterator[None]:
         yield
     except Exception as error:  # of a drawing library, a moved picture, a full disk, anything
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        log.warning("%s is left out (%s); no number is affected", what, reason)
+        log.warning("%s is skipped (%s); no number is affected", what, reason)
         log.debug("while making %s", what, exc_info=True)

@@ -8,8 +8,8 @@ from ood_lab.report.rendering.metric_definitions import MISSING
 
 #: What the p-values of contrasts are.
 P_NOTE = (
-    "p: two-sided, normal approximation with the bootstrap's standard error, at least 1 / (draws + "
-    "1); then Holm-corrected."
+    "p: two-sided, normal approximation with the bootstrap's standard error, at least "
+    "1 / (resamples + 1); then Holm-corrected."
 )
 
 

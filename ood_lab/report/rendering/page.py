@@ -36,7 +36,7 @@ _FULL = 900
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, which the navigation leads to, and what stands below it."""
+    """A heading, which the navigation leads to, and the blocks below it."""
 
     title: str
     blocks: Sequence[Block]
@@ -52,13 +52,13 @@ class Page:
         sentence: below it.
         facts: name, value and remark of the numbers at the top.
         warnings: what to know before a number is believed.
-        before: what stands above the results.
-        summary: what the terminal prints, too; what is of the style ``answer`` stands on top.
+        before: blocks above the results.
+        summary: what the terminal prints, too; blocks of the style ``answer`` come first.
         sections: what only the page shows.
         thumbnails: pictures as data URIs.
         definitions: name and words.
         manifest: all of it is shown.
-        downloads: files of the run folder, as far as they are there.
+        downloads: files of the run folder; missing ones are skipped.
     """
 
     title: str
@@ -76,7 +76,7 @@ class Page:
     def write(self, path: Path) -> Path:
         """Draws the figures below ``figures``, and writes the page whole or not at all.
 
-        A figure that cannot be drawn is left out with a warning.
+        A figure that cannot be drawn is skipped with a warning.
         """
         folder = path.parent
         answer = [b.text for b in self.summary if isinstance(b, Text) and b.style == "answer"]
@@ -174,6 +174,8 @@ def printed(blocks: Sequence[Block]) -> Iterator[Table | Text]:
             yield block
         elif isinstance(block, Folded) and not block.page_only:
             yield from printed(block.blocks)
+        elif isinstance(block, Menu):
+            yield from printed(block.options)
 
 
 def read_summary(folder: Path) -> list[Table | Text]:

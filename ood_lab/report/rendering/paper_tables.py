@@ -21,7 +21,7 @@ _LATEX = {
 
 
 def markdown(table: Table, warnings: Sequence[str] = ()) -> str:
-    """A pipe table; the best are bold. The warnings stand before its notes."""
+    """A pipe table; the best are bold. The warnings precede its notes."""
 
     def line(cells: list[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
@@ -45,7 +45,7 @@ def _escape(text: str) -> str:
 
 
 def latex(table: Table, warnings: Sequence[str] = ()) -> str:
-    """A booktabs table, as wide as the page; the best are bold. Warnings stand before notes."""
+    """A booktabs table, as wide as the page; the best are bold. Warnings precede notes."""
 
     def show(cell: Cell) -> str:
         return rf"\textbf{{{_escape(cell.text)}}}" if cell.best else _escape(cell.text)

@@ -1,4 +1,4 @@
-"""What a run shows in the terminal when it ends, and when it is asked for again."""
+"""What a run shows in the terminal when it ends, and when it is run again."""
 
 from __future__ import annotations
 

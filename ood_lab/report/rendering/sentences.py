@@ -141,9 +141,10 @@ def cells_sentence(counts: NDArray[np.int64], min_count: int) -> str:
     """How many cells ``[covariate, semantic]`` of a division hold enough images."""
     least, (looks, meaning) = max(min_count, 1), counts.shape
     return (
-        f"Divided into {looks} levels of looks and {meaning} of meaning, the {int(counts.sum()):,} "
-        f"OOD images fill {int((counts >= least).sum())} of {counts.size} cells with at least "
-        f"{counted(least, 'image')} each; detectors are evaluated on these alone."
+        f"In {looks} levels of covariate and {meaning} of semantic shift, the "
+        f"{int(counts.sum()):,} OOD images fill {int((counts >= least).sum())} of "
+        f"{counts.size} cells with at least {counted(least, 'image')} each. "
+        "Detectors are evaluated only on these."
     )
 
 

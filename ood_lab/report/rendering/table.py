@@ -164,7 +164,7 @@ def estimate_cell(
 def plain_table(
     caption: str, rows: Sequence[Mapping[Any, Any]], words: Mapping[str, str] | None = None
 ) -> Table:
-    """A table as it is: numbers with three digits, texts, and N/A where nothing is known."""
+    """A table without changes: numbers with three digits, texts, and N/A where nothing is known."""
     keys = list(rows[0]) if rows else []
     heads = [Head((words or {}).get(str(key), str(key).replace("_", " "))) for key in keys]
     return Table(caption, heads, [[plain_cell(row[key]) for key in keys] for row in rows])

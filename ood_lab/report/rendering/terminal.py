@@ -66,7 +66,7 @@ def print_blocks(blocks: Sequence[Block], console: Console | None = None) -> Non
 def printed_table(table: Table, width: int) -> Iterator[RenderableType]:
     """One table, or as many as the width demands.
 
-    Groups of columns stand side by side where there is room. Else, where several groups have the
+    Groups of columns are side by side where there is room. Else, where several groups have the
     same heads, there is a table for every head, with the groups as its columns; their names are
     broken into shorter lines, and become numbers where even that is too wide.
     """
@@ -118,7 +118,7 @@ def _stacks(
 ) -> list[tuple[str, list[tuple[int, tuple[str, str], int]]]]:
     """For every head that groups share, its columns with their group and its number.
 
-    What stands alone goes with the last of them.
+    A single one joins the last of them.
     """
     many = [span for span in spans if span[3] - span[2] > 1]
     heads = list(dict.fromkeys(table.heads[k].text for s in many for k in range(s[2], s[3])))

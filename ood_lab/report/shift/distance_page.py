@@ -37,7 +37,7 @@ _COLOURED = 5
 
 @dataclass(frozen=True)
 class Measured:
-    """How far the images are from ID.
+    """Shift of the images from ID.
 
     Attributes:
         degrees: one row per image: ``dataset, index`` and the columns of ``axes``.
@@ -46,7 +46,7 @@ class Measured:
         detector: whose misses are looked at; None = nobody's.
         facts: ``by``, ``k`` and ``rulers``; ``unsplit`` where nothing separates the two shifts.
         found: how well the distances predict the misses, by detector and axis.
-        others: all detectors, the best first, whose misses are shown beside.
+        others: all detectors, the best first, whose misses are shown for comparison.
     """
 
     degrees: pd.DataFrame
@@ -84,7 +84,7 @@ def sections_of(
         tables: list[Block] = [Folded(t.caption, [t]) for t in summary_tables(measured.summary)]
         below = [Section("Distances", [*tables, *others])]
     words = next(iter(measured.axes.values()))
-    compared: list[Block] = [Text(f"By distance {words}."), *_pictures(measured, store)]
+    compared: list[Block] = [Text(f"Ordered by distance {words}."), *_pictures(measured, store)]
     missed = list(_misses(measured, scores, id_dataset))
     above = [Section("Example images", compared), Section("Missed images by shift", missed)]
     return shift_map, above, below
@@ -142,14 +142,14 @@ def miss_sentence(found: MissDistances | None, detector: str, words: str) -> str
     Args:
         found: see :func:`ood_lab.metrics.follow`.
         detector: its name.
-        words: of the axis, such as "in meaning".
+        words: of the axis, such as "in semantic shift".
     """
     if found is None:
         return (
             f"Whether the distance {words} predicts what {detector} misses is not known: its score "
             "is that distance, or it misses or detects too few OOD images."
         )
-    pairs = f"{_percent(found.nearer)} of the pairs of a missed and a noticed image,"
+    pairs = f"{_percent(found.nearer)} of the pairs of a missed and a detected image,"
     if found.nearer.low > 0.5:
         parts = [f"What is nearer {words} is missed more often by {detector}: in {pairs} the "]
         parts.append("missed one is nearer")
@@ -195,7 +195,7 @@ def follow_table(
         rows.append(cells)
     groups = [Group(), *(Group(words, span=len(columns)) for words in axes.values())]
     notes = [
-        "Nearer is missed: share of the pairs of a missed and a noticed OOD image in which the "
+        "Nearer is missed: share of the pairs of a missed and a detected OOD image in which the "
         "missed one is nearer; 50% = the distance says nothing.",
         f"Beyond {BASELINE}: the same among images that {BASELINE} scores alike (tenths).",
         "R²: of a falling curve for the miss rates of ten levels of distance, each half of the "

@@ -51,7 +51,7 @@ class ShiftInputs:
     Attributes:
         degrees: one row per image: ``dataset, semantic, covariate`` and ``<axis>_<baseline>``.
         summary: see :func:`ood_lab.report.shift.shift_tables.summary_tables`.
-        footer: stands below every figure.
+        footer: text below every figure.
         rulers: scales in units of ID data, see
             :func:`~ood_lab.report.figures.shift_scales.draw_ruler`.
     """
@@ -193,7 +193,7 @@ def image_sheet(
         names: the sets, in order.
         axis: ``semantic`` or ``covariate``.
         pictures: loads the images.
-        footer: stands below the figure.
+        footer: text below the figure.
     """
 
     def strip(name: str, rows: pd.DataFrame) -> Strip:

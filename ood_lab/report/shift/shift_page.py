@@ -1,4 +1,4 @@
-"""The page of a measurement: how far every set is from ID, in meaning and in looks."""
+"""The page of a measurement: semantic and covariate shift of every set from ID."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ _DEFINITIONS = (
     ),
     (
         "LAID",
-        "An orthogonal matrix learned from texts alone, the names of things in templates of "
-        "styles, that turns CLIP features so that the first half carries what is shown and the "
-        "second half how it looks (IS-OOD).",
+        "An orthogonal matrix that rotates CLIP features (IS-OOD). The first half holds the "
+        "semantic part, the second half the covariate part. It is learned only from texts: "
+        "names of objects in templates of styles.",
     ),
     (
         "PCA",

@@ -18,7 +18,12 @@ from ood_lab.common.hints import suggestion
 from ood_lab.lvlm.answers.answer_files import Answer, Answers
 from ood_lab.lvlm.answers.answer_locations import model_name, store_of, write_answers
 from ood_lab.lvlm.answers.answer_requests import answers_to
-from ood_lab.lvlm.answers.asking_facts import asking_facts, asking_sentence, failures
+from ood_lab.lvlm.answers.asking_facts import (
+    asking_facts,
+    asking_sentence,
+    failures,
+    seconds_by_set,
+)
 from ood_lab.lvlm.answers.judgements import FAILED, UNPARSED, judge, with_unsure
 from ood_lab.lvlm.answers.open_answer_reader import READER, read_by_reader
 from ood_lab.lvlm.answers.recorded_answers import recorded_answers
@@ -31,6 +36,7 @@ from ood_lab.lvlm.pages.benchmark_page import (
     Scored,
     difference_table,
     form_table,
+    table_columns,
 )
 from ood_lab.lvlm.pages.result_sentences import MetricSentence, found_sentences
 from ood_lab.lvlm.parsers import OURS, PARSERS, YES_NO_PARSERS, parser_of
@@ -110,6 +116,10 @@ class Benchmark(Task):
     prompt_suffix: str | None
     #: Its numbers where several benchmarks are shown.
     headlines: ClassVar[Sequence[Headline]]
+    #: Tables of all its metrics where several models are shown: title → metric → words.
+    metric_tables: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    #: What divides its sets further in such tables, the first word of ``part``.
+    finer: ClassVar[Sequence[str]] = ()
     #: Metrics that are told in sentences, see
     #: :func:`~ood_lab.lvlm.pages.result_sentences.found_sentences`.
     told: ClassVar[Sequence[MetricSentence]]
@@ -319,6 +329,11 @@ class Benchmark(Task):
         judged = dict(self.judged(ws, first, answers))
         second = dict(self.judged(ws, beside, answers)) if beside else {}
         repeated = [dict(self.judged(ws, apart(each)[0], answers)) for each in samples[1:]]
+        ws.manifest["asking"]["seconds"] = {
+            form: seconds_by_set(pd.concat(tables), answers)
+            for form, tables in (("", _sets_of(judged)), (COT, _sets_of(second)))
+            if tables
+        }
         ws.manifest["warnings"] = [*_warnings(found), *self._unread([*judged.values()])]
         show_warnings(ws.manifest)
         single = {**judged, **{f"{k}_{COT}": t for k, t in second.items()}}
@@ -335,6 +350,10 @@ class Benchmark(Task):
                 "page": f"{self.kind.name}.html",
                 "headlines": [list(headline) for headline in self.headlines],
                 "told": {told.metric: told.lower for told in self.told},
+                "tables": {title: table_columns(m) for title, m in self.metric_tables.items()},
+                "sets": dict(self.sets),
+                "forms": {COT: WORDS["cot"]},
+                "finer": list(self.finer),
             },
         }
         results = own = self.results(ws, judged, model)
@@ -498,6 +517,11 @@ class Benchmark(Task):
     @abstractmethod
     def page(self, run: Scored, blocks: list[Table | Text]) -> Page:
         """The page, which begins with the blocks of the summary."""
+
+
+def _sets_of(judged: Mapping[str, pd.DataFrame]) -> list[pd.DataFrame]:
+    """Questions and their sets; captions of a benchmark may have no set."""
+    return [t[["question_id", "split"]] for t in judged.values() if "split" in t]
 
 
 def _warnings(found: Sequence[Answer]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ood_lab.common.errors import UserError
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 #: Groups that an evaluation inherits from its run, unless the user chooses one of those listed.
 INHERITED = {"data": ("data",), "model": ("model",), "synthetic_ood": ("data", "synthetic_ood")}
+#: Heads that are fitted on features, as :data:`ood_lab.models.FITTED` names them.
+PROBES = ("linear", "nearest_mean")
+#: Builders that put a fresh head in place of a pretrained one for other classes.
+RESIZED = ("ood_lab.models.timm_backbone", "ood_lab.models.hf_backbone")
+#: What the identity of a run says of :func:`begins_with_probe`.
+PROBE = {"begins_with": "linear probe"}
 #: Characters of a file's name, on all file systems that are in use.
 _LONGEST = 255
 
@@ -98,6 +105,45 @@ def check_weights(cfg: DictConfig) -> bool:
             "model.weights=FILE or model.pretrained=true, or train one with train.py"
         )
     return True
+
+
+def begins_with_probe(cfg: DictConfig) -> bool:
+    """True if train.py fits a linear head on frozen features before it fine-tunes them.
+
+    That is where the weights are pretrained and the head is fresh, in a training by the plain
+    :class:`~ood_lab.models.Classifier`.
+    """
+    model = cfg.model
+    backbone = model.get("backbone") or {}
+    if not cfg.get("probe_first") or cfg.ckpt or "clip" in backbone:
+        return False
+    weights = model.get("pretrained") or model.get("weights")
+    resized = model.get("pretrained") and backbone.get("_target_") in RESIZED
+    fresh = resized or backbone.get("new_head") or model.get("head") in PROBES
+    plain = OmegaConf.select(cfg, "model.classifier._target_") == "ood_lab.models.Classifier"
+    return bool(plain and weights and fresh)
+
+
+def check_ensemble(cfg: DictConfig) -> None:
+    """Checks ``ensemble`` and ``mc_dropout`` as far as the files of the runs tell.
+
+    Raises:
+        UserError: there is no such run, only one, or a task that takes one network.
+    """
+    runs, samples = cfg.get("ensemble"), cfg.get("mc_dropout")
+    if runs is None and samples is None:
+        return
+    if not get_class(cfg.task._target_).takes_ensembles:  # type: ignore[attr-defined]
+        raise UserError("this task takes one network: leave ensemble and mc_dropout out")
+    if not cfg.task.get("keep_features", True):
+        raise UserError("ensembles are made of features that are kept: task.keep_features=true")
+    if samples is not None and (not isinstance(samples, int) or samples < 2 or runs):
+        raise UserError(f"mc_dropout={samples}: give a number from 2, without ensemble")
+    if runs is not None:
+        if not OmegaConf.is_list(runs) or len({os.path.realpath(run) for run in runs}) < 2:
+            raise UserError("ensemble=[RUN1,RUN2] needs the folders of two different runs")
+        for run in runs:
+            weights_file(Path(run))
 
 
 def load_best(module: LightningModule, run: Path) -> None:
@@ -189,6 +235,9 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
         UserError: ``ckpt`` is a folder without weights or without a whole ``config.yaml``, or a
             debug run where this is none.
     """
+    if runs := cfg.get("ensemble"):
+        cfg = cfg.copy()
+        cfg.ckpt = str(runs[0])
     if cfg.ckpt and max(map(len, Path(cfg.ckpt).parts)) > _LONGEST:
         raise UserError(f"ckpt={cfg.ckpt}: no file has a name of more than {_LONGEST} characters")
     run = run_of(Path(cfg.ckpt)) if cfg.ckpt else None

@@ -69,9 +69,9 @@ def knows_held_out(backbone: Backbone, data: OODDataModule) -> str | None:
         UserError: its head has as many classes as the data have with those.
     """
     stay, held = len(data.classes), data.held_out
-    heads = backbone.head.out_features
+    heads = backbone.num_classes
     # The head of a CLIP is made of the names of the classes that stay.
-    if not held or heads == stay or backbone.text_head:
+    if not held or heads in (0, stay) or backbone.text_head:
         return None
     if heads == stay + len(held):
         what = f"the head of {backbone.name} has {heads:,} classes, as many as with the held-out"
@@ -118,6 +118,8 @@ def load_backbone(
     if file:
         checkpoints.check_classes(Path(ckpt), classes)
         backbone.load(_weights(cfg, file))
+    if isinstance(backbone, WrappedBackbone) and (told := backbone.reading.told):
+        log.info("%s: %s", backbone.name, told)
     _check_determinism(cfg, backbone)
     return backbone
 
@@ -159,6 +161,11 @@ def make_classifier(
         raise UserError(f"model={cfg.model.name} has a loss of its own: leave loss=... out")
     asked_for = _asked_for(cfg, None, data.classes, lambda: data)
     backbone = _built(cfg, num_classes=len(data.classes), **asked_for)
+    if not backbone.num_classes:
+        raise UserError(
+            f"model.head=none: {backbone.name} gives features only, which train.py cannot train: "
+            "eval.py scores it unchanged, and model.head=linear fits a head"
+        )
     warn_if_foreign(backbone, data)
     if cfg.ckpt:
         backbone.load(_weights(cfg, checkpoints.weights_file(Path(cfg.ckpt))))
@@ -209,7 +216,7 @@ def _advise(cfg: DictConfig, data: OODDataModule) -> None:
         log.info(
             "advice: %s learns from nothing but %s; fine-tuning a pretrained network mostly gets "
             "much further: model=timm model.name=resnet18 model.pretrained=true "
-            "trainer.max_epochs=10 (see docs/models.md)",
+            "trainer.max_epochs=10 (see docs/how-to/use-your-model.md)",
             cfg.model.name,
             counted(n, "photograph"),
         )

@@ -163,7 +163,7 @@ def _trainer(cfg: DictConfig, callbacks: list[L.Callback], **settings: Any) -> L
             bar.disable()
     if not bars:
         settings["enable_progress_bar"] = False
-    if not _has_length(cfg):
+    if not has_length(cfg):
         settings.setdefault("max_epochs", 1)  # nothing is trained
     trainer: L.Trainer = nodes.build(cfg, "trainer", callbacks=callbacks, **settings)
     return trainer
@@ -177,14 +177,14 @@ def _callback_arguments(cfg: DictConfig, name: str, run: Path) -> dict[str, str]
 
 def _length(cfg: DictConfig, data: Callable[[], OODDataModule]) -> dict[str, int]:
     """The number of epochs, if the configuration leaves it to the size of the data."""
-    if _has_length(cfg):
+    if has_length(cfg):
         return {}
     batches = data().batches_per_epoch(dry_trainer(cfg).world_size)
     batches = math.ceil(batches / cfg.trainer.get("accumulate_grad_batches", 1))
     return {"max_epochs": epochs_for(batches, **plain(cfg)["auto_length"])}
 
 
-def _has_length(cfg: DictConfig) -> bool:
+def has_length(cfg: DictConfig) -> bool:
     """True if the configuration says when training ends."""
     ends = (cfg.trainer.get(key) for key in ("max_epochs", "max_steps", "max_time"))
     return any(end is not None for end in ends)

@@ -8,14 +8,15 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_config, write_text
+from ood_lab.common.files import read_config, read_json, write_text
 from ood_lab.common.stage_times import Stages
 from ood_lab.run.building import checkpoints, nodes, synthetic_datasets
 from ood_lab.run.commandline.composition import plain, running_overrides, trains
@@ -48,6 +49,8 @@ Built = TypeVar("Built")
 GROUPS: dict[str, tuple[str, ...]] = {}
 #: Groups that only other settings and the training of a network read.
 OF_TRAINING = ("preset", "detector_preset", "auto_length")
+#: Entry of the manifest: detectors of the default that a run has left out to save time.
+LEFT_OUT = "left_out_to_save_time"
 
 
 def made_of(
@@ -266,7 +269,7 @@ class Workspace:
         for finding in findings:
             log.warning("data: %s", finding)
 
-    @made_of("model", "ckpt")
+    @made_of("model", "ckpt", "ensemble", "mc_dropout")
     def backbone(self) -> Backbone:
         """The backbone with its weights, for the classes of the data.
 
@@ -331,6 +334,39 @@ class Workspace:
             cfg.ckpt = str(path) if checkpoints.folder(path).exists() else saved.ckpt
         return self._load_backbone(cfg, self.data.classes)
 
+    def other_networks(self) -> list[tuple[str | None, Callable[[], Backbone]]]:
+        """What loads the other networks of an ensemble: runs by number, or samples by dropout.
+
+        Raises:
+            UserError: the runs are not of the same images and classes.
+        """
+        from ood_lab.models import dropout_sample
+
+        runs = [str(run) for run in self.cfg.get("ensemble") or []]
+        for run in runs[1:]:
+            checkpoints.check_classes(Path(run), self.data.classes)
+            images = [input_files.training_images(Path(r)) for r in (runs[0], run)]
+            if None not in images and images[0][0] != images[1][0]:  # type: ignore[index]
+                raise UserError(
+                    f"ensemble: {run} was trained on other images than {runs[0]}: choose runs that "
+                    "differ only in seed or network"
+                )
+        n = int(self.cfg.get("mc_dropout") or 0)
+        samples = [partial(dropout_sample, self.backbone, i, self.seed) for i in range(n)]
+        for sample in samples[:1]:
+            sample()  # raises before any long work
+        return [(None, sample) for sample in samples] + [
+            (str(number), partial(self.backbone_of, run)) for number, run in enumerate(runs[1:], 2)
+        ]
+
+    def task_of(self, run: Path) -> Task:
+        """The task of another run, with its settings.
+
+        Raises:
+            UserError: there is no such run, or its settings are those of another version.
+        """
+        return nodes.build(OmegaConf.create(read_config(run)), "task")
+
     @made_of("clip")
     def clip(self) -> ClipModel:
         """The CLIP of ``clip=...``."""
@@ -380,11 +416,20 @@ class Workspace:
     @made_of("detector", "detector_device")
     def detectors(self) -> dict[str, Detector]:
         """The chosen detectors, by the key of their YAML."""
-        names = map(str, self.cfg.get("detector") or {})
-        detectors = {name: self._detector(name) for name in names}
-        if not detectors:
+        if not (detectors := self.new_detectors()):
             raise UserError("no detector chosen: set detector=[knn,vim] or leave it at its default")
         return detectors
+
+    def new_detectors(self) -> dict[str, Detector]:
+        """The same once more, not fitted."""
+        names = map(str, self.cfg.get("detector") or {})
+        return {name: self._detector(name) for name in names}
+
+    @property
+    def detectors_chosen(self) -> bool:
+        """True if the command line or an experiment chooses the detectors, the default too."""
+        typed = any(key_of(o) == "detector" for o in running_overrides())
+        return typed or HydraConfig.get().runtime.choices.get("detector") != "default"
 
     def _detector(self, name: str, **settings: Any) -> Detector:
         """The detector of that YAML; ``settings`` override the YAML's."""
@@ -468,6 +513,7 @@ class Workspace:
                 a Trainer that this machine cannot provide, or no W&B account.
         """
         settings = self.settings
+        checkpoints.check_ensemble(self.cfg)
         if not isinstance(self.cfg.force, bool):  # `no` is a text, and as such true
             raise UserError(f"force={self.cfg.force}: give true or false")
         if self.builds:
@@ -534,9 +580,15 @@ class Workspace:
         """Descriptions of everything that has changed since the run folder was made from it."""
         if self.cfg.force:  # it is run again, whatever has changed
             return []
-        return input_files.changes_of(
+        changes = input_files.changes_of(
             self.run_folder, self.settings, self.code, lambda: self._unread
         )
+        # How fast the machine is decides what the default leaves out, and so does not a choice.
+        if self.run_folder.done and self.detectors_chosen:
+            made = read_json(self.folder / "manifest.json")
+            if left_out := made.get(LEFT_OUT):
+                changes.append(f"it left out {', '.join(left_out)} to save time")
+        return changes
 
     @property
     def done(self) -> bool:
@@ -579,7 +631,8 @@ class Workspace:
 
         Runs that differ in detectors, report, metrics or task have the same weights.
         """
-        from ood_lab.features.process_agreement import agreed, join
+        from ood_lab.features.process_agreement import agreed, join, told_by_main
+        from ood_lab.run.building.linear_probe import LinearProbe
 
         with self.weights.locked() if self.is_main else nullcontext():
             if self.is_main:
@@ -588,11 +641,27 @@ class Workspace:
             found = agreed(self.trainer, self.weights.record)
             if found and self.is_main:
                 log.info("weights: those of %s, which %s trained", self.weights.path, found["run"])
-            yield not found
+            probe = None
+            if not (found or self.own_training):
+                place = self.weights.path
+                probe = LinearProbe.fitted(self.cfg, module, self.extractor, self.data, place)
+            ends = probe is not None and probe.ends
+            self.training_log.started |= ends
+            yield not (found or ends)
             if self.is_main:
                 if not found:
-                    self.weights.finish(self.cfg, self._facts_of_training(module.trainer))
+                    facts: dict[str, Any] = {"training": {"epochs": 0, "steps": 0}}
+                    if not ends:
+                        facts = self._facts_of_training(module.trainer)
+                    if probe is not None:
+                        of_probe = probe.compared(facts.get("val_accuracy"))
+                        warnings = [*facts.get("warnings", []), *of_probe.pop("warnings", [])]
+                        facts |= {**of_probe, "warnings": warnings}
+                    facts |= {"run": self.run_folder.label, "classes": self.data.classes}
+                    self.weights.finish(self.cfg, facts)
                 self.weights.give_to(self.folder)
+            if probe is not None:
+                told_by_main(self.extractor, True)  # now the others may read the best
 
     def classifier(self) -> L.LightningModule:
         """The LightningModule to train, with a head for the classes of the data."""
@@ -603,21 +672,21 @@ class Workspace:
         return module
 
     def _facts_of_training(self, trainer: L.Trainer) -> dict[str, Any]:
-        """How long it was, its warning and its validation accuracy; the run that it was part of."""
+        """How long it was, its warning and its validation accuracy."""
         from ood_lab.models import total_steps
 
         length = {"epochs": trainer.current_epoch, "steps": total_steps(trainer)}
-        facts: dict[str, Any] = {"run": self.run_folder.label, "training": length}
+        facts: dict[str, Any] = {"training": length}
         if warning := self.training_log.warning(trainer):
             facts["warnings"] = [warning]
         accuracy = checkpoints.val_accuracy(trainer)
-        facts |= {} if accuracy is None else {"val_accuracy": accuracy}
-        return facts | {"classes": self.data.classes}
+        return facts | ({} if accuracy is None else {"val_accuracy": accuracy})
 
     def finish_training(self, module: L.LightningModule) -> None:
         """Records how long the training was and which run did it, and loads its best weights."""
         known = self.weights.record if self.is_main else {}
-        self.manifest |= {key: known[key] for key in ("training", "val_accuracy") if key in known}
+        facts = ("training", "val_accuracy", "probe", "fitted_head")
+        self.manifest |= {key: known[key] for key in facts if key in known}
         if warnings := known.get("warnings"):
             self.manifest.setdefault("warnings", []).extend(warnings)
         if known.get("run") not in (None, self.run_folder.label):
@@ -693,6 +762,9 @@ class Task(ABC):
     members of the workspace it uses (:data:`GROUPS`): a run depends on that part of the
     configuration only, a dry run builds no more, and the workspace denies all other members.
     """
+
+    #: Whether it evaluates the networks of ``ensemble`` and ``mc_dropout``.
+    takes_ensembles: ClassVar[bool] = False
 
     def check(self, ws: Workspace) -> None:  # noqa: B027 - most have nothing to check
         """Raises :class:`UserError` where this task cannot work, before any long work."""

@@ -70,13 +70,13 @@ def tasks() -> None:
 
 def detectors() -> None:
     """Prints every detector with what it reads and its source."""
-    from ood_lab.detectors.support.documentation_table import sources
+    from ood_lab.detectors.support.detector_sources import sources
 
     rows = [("detector", "reads", "source"), *sources()]
     widths = [max(len(row[i]) for row in rows) for i in range(2)]
     for name, reads, source in rows:
         print(f"{name.ljust(widths[0])}  {reads.ljust(widths[1])}  {source}")
-    print("\nood-lab eval ckpt=RUN detector=[NAME,...]; formulas: docs/detectors.md")
+    print("\nood-lab eval ckpt=RUN detector=[NAME,...]; formulas: docs/reference/detectors.md")
 
 
 def doctor() -> None:

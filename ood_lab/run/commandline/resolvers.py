@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import netrc
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import takewhile
@@ -18,6 +19,11 @@ from ood_lab.scripts import command, conf_files
 PRESETS = ("openood", "paper")
 #: Header line, beside Hydra's own ``# @package``, that puts a detector in the default set.
 DEFAULT = "# @default true"
+#: Header line that says what a detector needs of the network, as its class declares in ``needs``;
+#: torch need not load to read it. Without it, the detector is in no set but ``all``.
+NEEDS = "# @needs "
+#: Sets of all detectors that need no more, from the cheapest.
+COST_SETS = ("logits", "features", "forward")
 #: Columns of the page of ``--help``.
 WIDTH = 80
 _NAMES = 20  # columns of the names of groups and tasks
@@ -28,6 +34,7 @@ def register_resolvers() -> None:
     """Registers the resolvers, and the sets of detectors as choices (idempotent)."""
     resolvers: dict[str, Callable[..., Any]] = {
         "preset": _preset,
+        "clip_pixels": _clip_pixels,
         "coop_epochs": _coop_epochs,
         "last_part": _last_part,
         "stem": _stem,
@@ -39,19 +46,32 @@ def register_resolvers() -> None:
     for name, resolver in resolvers.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
     store = ConfigStore.instance()
-    for choice, names in (("all", detector_names()), ("default", detector_names(default=True))):
+    for choice, names in detector_sets().items():
         node = OmegaConf.create({"defaults": names})  # no file has to list the others
         store.store(group="detector", name=choice, node=node, provider="ood_lab")
 
 
-def detector_names(default: bool = False) -> list[str]:
-    """Every file of the folder, or only those whose header says that they run by default."""
-    return [file.stem for file in conf_files("detector") if not default or _is_default(file)]
+def detector_names() -> list[str]:
+    """Every file of the folder."""
+    return [file.stem for file in conf_files("detector")]
 
 
-def _is_default(file: Path) -> bool:
+def detector_sets() -> dict[str, list[str]]:
+    """The names of sets of detectors, and of those in them, from the headers of their files."""
+    headers = {file.stem: _header(file) for file in conf_files("detector")}
+    sets = {
+        "all": list(headers),
+        "default": [name for name, header in headers.items() if DEFAULT in header],
+    }
+    for place, choice in enumerate(COST_SETS, 1):
+        needs = {NEEDS + cheaper for cheaper in COST_SETS[:place]}
+        sets[choice] = [name for name, header in headers.items() if needs & header]
+    return sets
+
+
+def _header(file: Path) -> set[str]:
     lines = file.read_text(encoding="utf-8").splitlines()
-    return DEFAULT in takewhile(lambda line: line.startswith("#"), lines)
+    return set(takewhile(lambda line: line.startswith("#"), lines))
 
 
 def _preset(openood: Any, paper: Any, *, _root_: DictConfig) -> Any:
@@ -60,6 +80,13 @@ def _preset(openood: Any, paper: Any, *, _root_: DictConfig) -> Any:
     if preset not in PRESETS:
         raise ValueError(f"detector_preset={preset} is unknown, valid: {', '.join(PRESETS)}")
     return openood if preset == PRESETS[0] else paper
+
+
+def _clip_pixels(name: str) -> int:
+    """Side of the images of a CLIP: 64 of ``tiny``, the number at the end of others, else 224."""
+    last = re.search(r"[-_@](\d{2,3})(?=$|[-_]quickgelu)", name)
+    side = int(last[1]) if last else 224
+    return 64 if name == "tiny" else side if side >= 64 else 224
 
 
 def _coop_epochs(shots: int) -> int:

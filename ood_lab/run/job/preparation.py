@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import logging
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,12 +25,13 @@ from ood_lab.common.hints import missing_path
 from ood_lab.run.building import checkpoints, nodes
 from ood_lab.run.building.synthetic_datasets import graded_of
 from ood_lab.run.building.workspace import Workspace, ignored_groups
-from ood_lab.run.commandline.composition import plain, trains
+from ood_lab.run.commandline.composition import composed_again, plain, trains
 from ood_lab.run.commandline.override_values import key_of
 from ood_lab.run.job.run_directory import RunFolder
 from ood_lab.run.job.run_identity import config_hash, leaves
 from ood_lab.scripts import CONF
 
+log = logging.getLogger(__name__)
 #: Batches of every set in a debug run.
 DEBUG_BATCHES = 2
 #: Folder of debug runs, below ``paths.outputs``.
@@ -51,7 +53,8 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
     if "stages" in cfg:
         raise UserError("this experiment has stages: run it by itself, without a sweep over others")
     with _said():
-        cfg = checkpoints.inherit(cfg, list(overrides))
+        cfg, overrides = _with_its_own_name(cfg, list(overrides))
+        cfg = checkpoints.inherit(cfg, overrides)
     if cfg.debug:
         cfg = _shortened(cfg)
     settings = _resolved(cfg)
@@ -67,8 +70,12 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
         told["synthetic_ood"] = plain(
             synthetic_ood
         )  # the same run as with this choice on the command line
+    if trains(cfg) and checkpoints.begins_with_probe(cfg):
+        told |= checkpoints.PROBE
     if "ckpt" in told:
         told["ckpt"] = checkpoints.origin(cfg.ckpt, int(cfg.seed))
+    if runs := told.get("ensemble"):
+        told["ensemble"] = ["/".join(Path(run).absolute().parts[-3:]) for run in runs]
     path = Path(cfg.paths.outputs) / str(cfg.name) / config_hash(told) / f"seed={cfg.seed}"
     if cfg.debug:
         # Feature banks and the cache lie in the run folder, so nothing is reused or left behind.
@@ -152,6 +159,25 @@ def recipe_of(cfg: DictConfig, overrides: Sequence[str]) -> str | None:
 def _resolved(cfg: DictConfig) -> dict[str, Any]:
     with _said():
         return plain(cfg, whole=True)
+
+
+def _with_its_own_name(cfg: DictConfig, overrides: list[str]) -> tuple[DictConfig, list[str]]:
+    """A network with a fixed name keeps it, as in ``-m model=resnet10s,timm model.name=resnet18``.
+
+    ``model.name`` chooses a network of a library, and labels one of the user's own.
+    """
+    kept = [override for override in overrides if key_of(override) != "model.name"]
+    of_run = cfg.get("ckpt") and "model" not in map(key_of, overrides)
+    if len(kept) == len(overrides) or of_run or cfg.model.get("net"):
+        return cfg, overrides
+    own = composed_again(kept)
+    if OmegaConf.is_missing(own.model, "name"):
+        return cfg, overrides
+    if own.model.name != cfg.model.name:
+        log.warning(
+            "model.name=%s changes nothing: the model is %s", cfg.model.name, own.model.name
+        )
+    return own, kept
 
 
 @contextmanager

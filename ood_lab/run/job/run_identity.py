@@ -60,31 +60,44 @@ NEUTRAL = (
 )
 
 #: Keys that came later, and the values that change nothing: earlier runs keep their hash.
-LATER: Mapping[str, Any] = {
-    "model.weights_entry": None,
-    "model.match": "name",
-    "lvlm.samples": 1,
-    "judge.samples": 1,
-    "reader.samples": 1,
+LATER: dict[str, Any] = {
+    **{"model.weights_entry": None, "model.match": "name", "probe_first": True},
+    **{"ensemble": None, "mc_dropout": None},
+    **{"lvlm.samples": 1, "judge.samples": 1, "reader.samples": 1},
     "task._may_use_": ["annotations"],  # which are hashed where they are chosen
-    "task.system": None,
-    "task.prompt_prefix": None,
-    "task.prompt_suffix": None,
-    "task.option_order": "given",
-    "task.read_by": "letter",
-    "task.matching": "contained",
+    **{"task.system": None, "task.prompt_prefix": None, "task.prompt_suffix": None},
+    **{"task.option_order": "given", "task.read_by": "letter", "task.matching": "contained"},
+}
+#: The same of ``model`` and ``model.backbone`` by what builds the network; null changes nothing.
+LATER_OF = {
+    "ood_lab.models.module_backbone": ("features", "output"),
+    "ood_lab.models.torch_hub_backbone": ("features", "output"),
+    "ood_lab.models.onnx_backbone": ("head",),
+    "ood_lab.clip.clip_backbone": ("head",),
 }
 
 
-def telling(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def telling(
+    config: Mapping[str, Any], prefix: str = "", later: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """The configuration without what :data:`NEUTRAL` names and :data:`LATER` has."""
+    if later is None:
+        later = LATER | dict.fromkeys(_later_of(config))
     return {
-        str(key): telling(value, f"{prefix}{key}.") if isinstance(value, Mapping) else value
+        str(key): telling(value, f"{prefix}{key}.", later) if isinstance(value, Mapping) else value
         for key, value in config.items()
         if f"{prefix}{key}" not in NEUTRAL
-        and LATER.get(f"{prefix}{key}", telling) != value
+        and later.get(f"{prefix}{key}", telling) != value
         and not (key == "download" and prefix[:5] == "data.")
     }
+
+
+def _later_of(config: Mapping[str, Any]) -> list[str]:
+    model = config.get("model")
+    backbone = model.get("backbone") if isinstance(model, Mapping) else None
+    target = backbone.get("_target_") if isinstance(backbone, Mapping) else None
+    keys = LATER_OF.get(str(target), ())
+    return [f"{place}.{key}" for place in ("model", "model.backbone") for key in keys]
 
 
 def config_hash(config: Mapping[str, Any]) -> str:

@@ -43,7 +43,8 @@ def summary_values(results: pd.DataFrame) -> dict[str, float]:
     more than :data:`MOST_KEYS` in all:
 
     - ``mean/<detector>/<headline metric>`` and ``<detector>/dad``
-    - ``level/<axis>/<level>/<detector>/<headline metric>``, mean over the sets with levels
+    - ``level/<axis>/<level>/<detector>/<metric>``, mean over the sets with levels: AUROC, FPR95,
+      then AUPR
     - ``<detector>/<set>/<metric>``, one group a metric, the headline metrics first
     - ``mean/<detector>/<metric>`` and what else there is of whole sets, one group a metric
     """
@@ -68,7 +69,7 @@ def _groups(
     means = {m: view.mean(m, detector).value for m in view.headlines}
     first = {f"mean/{detector}/{m}": value for m, value in means.items()}
     yield first | {f"{detector}/dad": view.get("dad", detector).value}
-    for metric in view.headlines:
+    for metric in view.level_metrics:
         for axis in LEVELS:
             levels = _over_levels(results, metric, axis).mean(axis=1)
             short = axis.removesuffix("_level")
@@ -232,6 +233,7 @@ def charts(results: pd.DataFrame) -> dict[str, wandb.plot.CustomChart]:
             title = f"Mean {metric.upper()} over {len(view.sets)} OOD sets ({direction})"
             table = wandb.Table(columns=["detector", metric], data=[(d, v) for v, d in known])
             found[f"charts/mean_{metric}"] = wandb.plot.bar(table, "detector", metric, title)
+    for metric in view.level_metrics:
         for axis in LEVELS:
             found |= _lines(results, metric, axis)
     return found | _scatter(view)
@@ -245,7 +247,7 @@ def _lines(results: pd.DataFrame, metric: str, axis: str) -> dict[str, wandb.plo
         xs=lines.index.tolist(),
         ys=[lines[name].tolist() for name in lines],
         keys=[str(name) for name in lines],
-        title=f"{metric.upper()} by {axis.replace('_', ' ')}",
+        title=f"{metric_of(metric).title} by {axis.replace('_', ' ')}",
         xname=axis,
     )
     return {f"charts/{metric}_{axis}": chart}

@@ -13,6 +13,7 @@ import wandb
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config, write_text
+from ood_lab.metrics import metric_of
 from ood_lab.report.rendering.page import flatten
 from ood_lab.report.results_lookup import RunView
 from ood_lab.run.job.run_directory import RunFolder
@@ -37,11 +38,12 @@ _LEVELLED = 3
 
 @dataclass(frozen=True)
 class Compared:
-    """What there is to compare, by the names under which W&B has it (docs/wandb.md).
+    """What there is to compare, by the names under which W&B has it (docs/how-to/wandb.md).
 
     Attributes:
         groups: the experiments of the runs.
         metrics: the headline metrics.
+        level_metrics: those by level of shift.
         detectors: the highest mean AUROC over sets and runs first.
         sets: OOD sets, ordered by increasing shift.
         charts: one of each chart that the runs log, by its panel.
@@ -51,6 +53,7 @@ class Compared:
 
     groups: list[str]
     metrics: list[str]
+    level_metrics: list[str]
     detectors: list[str]
     sets: list[str]
     charts: dict[str, wandb.plot.CustomChart]
@@ -94,6 +97,7 @@ def compared(paths: Sequence[Path]) -> Compared:
     return Compared(
         sorted({RunFolder(path).label.partition("/")[0] for path in tables}),
         list(dict.fromkeys(m for view in views for m in view.headlines)),
+        list(dict.fromkeys(m for view in views for m in view.level_metrics)),
         sorted(means, key=lambda d: -_mean(means[d])),
         list(dict.fromkeys(s for view in views for s in view.sets)),
         found,
@@ -137,9 +141,9 @@ def panels(runs: Compared) -> dict[str, list[Any]]:
         if (names := runs.known(f"{d}/{ood}/{m}" for d in runs.detectors))
     ]
     levels = [
-        bars(f"{m.upper()} of {d} by {axis} level", names)
+        bars(f"{metric_of(m).title} of {d} by {axis} level", names)
         for d in runs.detectors[:_LEVELLED]
-        for m in runs.metrics
+        for m in runs.level_metrics
         for axis in ("semantic", "covariate")
         if (names := runs.levels(axis, d, m))
     ]
@@ -223,8 +227,8 @@ def dashboards(
 
 _WORDS = {
     "Leaderboard": "Means over the OOD sets without a grid. AUROC: higher is better; FPR95: lower.",
-    "Levels of shift": "AUROC and FPR95 by measured level and by OOD set, in order of shift; DAD "
-    "counts the pairs of sets in which the larger shift has the lower FPR95.",
+    "Levels of shift": "AUROC, FPR95 and AUPR by measured level, AUROC and FPR95 by OOD set in "
+    "order of shift; DAD counts the pairs of sets in which the larger shift has the lower FPR95.",
     "Sweep": "The settings that differ between the runs, against the detector with the highest "
     "mean AUROC.",
 }

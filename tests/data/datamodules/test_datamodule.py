@@ -320,7 +320,7 @@ def test_unreadable_images(root):
     data = module(root, on_broken="skip")
     data.setup()
     assert (len(data.splits["train"]), len(data.splits["near"])) == (59, 6)
-    assert "unreadable images of near left out: 1" in data.report.notes
+    assert "unreadable images of near skipped: 1" in data.report.notes
     for i in range(20):
         (root / "train/dog" / f"{i:03}.jpg").write_text("gone")
     with pytest.raises(UserError, match="every image of 'dog' in train is unreadable"):

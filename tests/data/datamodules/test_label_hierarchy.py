@@ -107,7 +107,7 @@ def test_other_files_that_are_no_hierarchy(tmp_path, source):
         read_hierarchy(odd)
     bare = tmp_path / "bare.csv"
     bare.write_text("class\ncat\n")
-    with pytest.raises(UserError, match="no level besides 'class'"):
+    with pytest.raises(UserError, match="no level except 'class'"):
         read_hierarchy(bare)
     with pytest.raises(UserError, match=r"nearest: .*bare\.csv"):
         module(source, hierarchy=tmp_path / "bear.csv").setup()

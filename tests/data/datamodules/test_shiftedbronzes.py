@@ -10,7 +10,9 @@ from cli import call
 from pictures import picture
 
 from ood_lab.common.errors import UserError
+from ood_lab.data.checks.class_counts import count_table
 from ood_lab.data.datamodules.shiftedbronzes import BronzesDataModule
+from ood_lab.report.detection.class_figures import count_figures
 
 PERIODS = {"late Shang": "Shang", "early Shang": "Shang", "early Western Zhou": "Western Zhou"}
 ORDER = ["early Shang", "late Shang", "early Western Zhou", "late Western Zhou"]
@@ -173,3 +175,26 @@ def test_data_check_describes_what_is_absent_and_reports_what_is_there(root, tmp
     out = capsys.readouterr().out
     assert "36 train, 9 val, 45 test" in out
     assert "sketch_rubbing/rubbing" in out
+
+
+def test_every_label_is_counted_by_category_and_dataset(source):
+    splits = module(source).splits
+    counts = count_table(splits)
+    rows = counts.groupby(["label", "name", "category"])["images"].sum()
+    annotated = pd.read_csv(source / "annotations.csv", keep_default_na=False)
+    boxes = pd.read_csv(source / "boxes.csv").drop_duplicates(["path", "characteristic"])
+    both = boxes.merge(annotated, on="path")
+    for label, table in {"era": annotated, "period": annotated, "shape": annotated}.items():
+        known = table[table[label] != ""].groupby([label, "category"]).size()
+        assert rows[label].to_dict() == known.to_dict()
+    colour = both[both["path"].str.startswith("colour")]
+    known = colour.groupby(["characteristic", "category"]).size()
+    assert rows["attribute"].to_dict() == known.to_dict()
+    ood = counts[(counts.label == "era") & (counts.dataset == "sketch_rubbing")]
+    assert ood[["name", "category", "images"]].to_numpy().tolist() == [["Shang", "Gui", 2]]
+    folders = counts[(counts.label == "folder") & (counts.dataset == "container")]
+    assert dict(zip(folders.name, folders.images, strict=True)) == {"container": 1, "deep": 1}
+    figures = {planned.name: planned.draw() for planned in count_figures(counts)}
+    axes = {panel.get_title(): panel for panel in figures["counts_period"].axes}
+    bars = [bar.get_width() for bar in axes["ID: images"].patches]
+    assert sorted(bars)[-6:] == [10, 10, 10, 20, 20, 20]

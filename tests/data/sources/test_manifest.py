@@ -387,8 +387,8 @@ def test_heic_is_read_where_pillow_heif_is_installed(photos):
 
 
 def test_folder_without_images_says_what_is_there(tmp_path):
-    (tmp_path / "a.npy").write_bytes(b"x")
-    with pytest.raises(UserError, match=r"contains no images \(its files end in .npy\)"):
+    (tmp_path / "a.pkl").write_bytes(b"x")
+    with pytest.raises(UserError, match=r"contains no images \(its files end in .pkl\)"):
         read_manifest(tmp_path)
 
 

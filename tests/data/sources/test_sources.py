@@ -228,7 +228,7 @@ def test_a_row_without_an_image_is_broken_like_a_file(root, tmp_path, kind, monk
     data = FolderDataModule(sets, {}, on_broken="skip")
     data.setup()
     assert len(data.splits["train"]) == 5
-    assert "left out" in " ".join([*data.report.warnings, *data.report.notes])
+    assert "skipped" in " ".join([*data.report.warnings, *data.report.notes])
 
 
 @pytest.mark.parametrize(
@@ -306,10 +306,10 @@ def test_mistakes_are_named(root, tmp_path):
             "image": "img",
         },
         r"no column that is an image \(a, b\): name one": partial(_Nothing, keys=("a", "b")),
-        "another image whenever": partial(own, kind="random"),
+        "another image at every read": partial(own, kind="random"),
         "its values are .*, not 0 to 1": partial(own, kind="normalised"),
         "floating-point pixels without a fixed range": partial(own, kind="unbounded"),
-        "cannot read shard '.*part-000.tar': .*fetch or write it anew": str(
+        "cannot read shard '.*part-000.tar': .*fetch or write it again": str(
             cut(shutil.copytree(root / "shards/train", tmp_path / "cut"))
         ),
         "latin.tar' has names that are not UTF-8": str(tmp_path / "latin.tar"),

@@ -106,13 +106,45 @@ class OfTheBatch(Detector):
 
 def test_a_graph_with_other_scores_is_refused(net, images, tmp_path):
     held = calibrated(OfTheBatch(), ood_lab.extract_features(net, *images))
-    with pytest.raises(UserError, match="its score as an ONNX graph differs from PyTorch's by up"):
+    with pytest.raises(UserError, match=r"its score .* by up to \d+% of the spread of held-out ID"):
         ood_lab.export_onnx(tmp_path / "it.onnx", held, net, images[0][:50])
     assert not (tmp_path / "it.onnx").exists()
+
+
+class OfTheTracedClass(Detector):
+    """Right for the class of the traced images alone; all scores are far from 0."""
+
+    name = "mine"
+
+    def score(self, bank):
+        own = bank.logits.argmax(dim=1)
+        steps = sum(0.01 * (c + 1) * (own == c).double() for c in set(own.tolist()))
+        return 1000 + steps + 0.001 * bank.features[:, 0].double()
+
+    def describe(self):
+        return {}
+
+
+def test_images_of_one_class_are_varied(net, images, tmp_path):
+    bank = ood_lab.extract_features(net, *images)
+    held = calibrated(OfTheTracedClass(), bank)
+    alike = images[0][bank.logits.argmax(dim=1) == 1][:8]
+    with pytest.raises(UserError, match=r"differs from PyTorch's by up to \d+% of the spread"):
+        ood_lab.export_onnx(tmp_path / "it.onnx", held, net, alike)
+
+
+def test_the_largest_deviation_is_said(net, images, tmp_path, caplog):
+    held = calibrated(MSP(), ood_lab.extract_features(net, *images))
+    with caplog.at_level("INFO"):
+        ood_lab.export_onnx(tmp_path / "it.onnx", held, net, images[0][:8])
+    (said,) = [r.getMessage() for r in caplog.records if "of the spread of held-out" in r.msg]
+    assert float(said.split("at most ")[1].split()[0]) < 1e-2
 
 
 def test_an_onnx_file_is_not_exported_again(images, tmp_path):
     backbone = onnx_backbone(write_onnx(tmp_path / "a.onnx", side=16), "logits", mean=0.5, std=0.5)
     held = calibrated(MSP(), ood_lab.extract_features(backbone, *images))
-    with pytest.raises(UserError, match=r"msp cannot be exported: a\.onnx is an ONNX file itself"):
+    with pytest.raises(
+        UserError, match=r"msp cannot be exported: a\.onnx is an exported file itself"
+    ):
         ood_lab.export_onnx(tmp_path / "it.onnx", held, backbone, images[0])

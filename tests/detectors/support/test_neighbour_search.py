@@ -41,7 +41,7 @@ def test_nnguide_draws_its_bank_at_random_and_refuses_a_k_beyond_it(blobs):
     places = (kept[:, None] == by_class.features).all(dim=2).nonzero()[:, 1]
     assert by_class.labels[places].bincount().min() > 3
     assert not torch.equal(kept, NNGuide(5, max_bank=60, seed=1).fit(by_class).fitted["bank"])
-    refusal = "NNGuide: k=100 exceeds the bank of 60 train images: set detector.nnguide.k"
+    refusal = "NNGuide: k=100 exceeds the 60 cached train images: set detector.nnguide.k"
     with pytest.raises(DetectorRefusal, match=refusal):
         NNGuide(100, max_bank=60).fit(by_class)
 

@@ -15,14 +15,12 @@ import pytest
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.parsers import PARSERS, YES_NO_PARSERS, parser_named
 from ood_lab.lvlm.parsers.documentation_table import (
-    PAGE,
     QUESTION,
     STYLED,
     own_parser,
     reads_right,
     replies,
     styled_replies,
-    with_tables,
 )
 from tests.benchmarks import reply_styles
 
@@ -80,13 +78,6 @@ def test_every_parser_says_whose_it_is():
     commits = ("08d957b", "534babf", "161de51", "75571cf", "75571cf", "e8e78f0", "e8e78f0")
     others = [parser for name, parser in PARSERS.items() if name not in ours]
     assert all(commit in p.source for p, commit in zip(others, commits, strict=True))
-
-
-def test_the_page_has_the_tables_of_today():
-    page = PAGE.read_text(encoding="utf-8")
-    assert with_tables(page) == page, (
-        "python -m ood_lab.lvlm.parsers.documentation_table writes them"
-    )
 
 
 @pytest.mark.parametrize(

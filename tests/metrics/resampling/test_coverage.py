@@ -106,7 +106,7 @@ def test_aupr_intervals_from_100_images_on(shift, n_id, n_ood):
     for metric in ("aupr_in", "aupr_out"):
         true = aupr(x, y, metric.removeprefix("aupr_"), "trapezoid")
         found = coverage(table[table["metric"] == metric], true)
-        # Less than 95% where nearly all is in order: docs/metrics.md says so.
+        # Less than 95% where nearly all is in order: docs/results/uncertainty.md says so.
         assert found >= 0.88, (metric, found)
 
 

@@ -70,25 +70,6 @@ def test_timm_models_keep_the_contract(name, size, kwargs):
 
 
 @pytest.mark.parametrize(
-    ("name", "size", "kwargs", "says"),
-    [
-        (
-            "deit_tiny_distilled_patch16_224",
-            32,
-            {"img_size": 32, "depth": 1},
-            "'head' (Linear), 'head_dist' (Linear)",
-        ),
-        ("dla46_c", 64, {}, "'fc' (Conv2d)"),
-    ],
-)
-def test_models_without_one_linear_head_are_refused(name, size, kwargs, says):
-    with pytest.raises(UserError) as refusal:
-        timm_backbone(name, input_size=size, kwargs=kwargs)
-    assert name in str(refusal.value)
-    assert says in str(refusal.value)
-
-
-@pytest.mark.parametrize(
     ("arguments", "says"),
     [
         ({"name": "resnt18"}, "resnet18"),
@@ -411,8 +392,8 @@ def test_a_network_of_one_channel_gets_grey_images(first, options):
     assert cropped(red).shape == (1, 16, 16)
 
 
-def test_four_channels_are_refused():
-    with pytest.raises(UserError, match=r"input_size=\[4, 16, 16\]: images are grey or RGB"):
-        module_backbone(
-            nn.Sequential(nn.Flatten(), nn.Linear(1024, 3)), "1", 3, input_size=[4, 16, 16]
-        )
+def test_four_channels_are_found_without_a_convolution():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(1024, 3))
+    backbone = module_backbone(net, "1", 3, input_size=16)
+    assert backbone.data_config["input_size"] == (4, 16, 16)
+    assert len(backbone.data_config["std"]) == 4

@@ -20,6 +20,7 @@ from ood_lab.models import (
     timm_backbone,
     torch_hub_backbone,
 )
+from ood_lab.models.head_kind import HeadKind
 from ood_lab.models.loading.headless_networks import linear_head, nearest_mean_head
 
 IMAGES = torch.randn(5, 3, 32, 32, generator=torch.Generator().manual_seed(1))
@@ -132,7 +133,7 @@ def test_wrong_folders_of_hugging_face(vit, tmp_path, transformers):
     model.save_pretrained(tmp_path / "alone")
     one_line(lambda: hf_backbone(str(tmp_path / "alone")), "has no image processor")
     large = saved(model, tmp_path / "large", transformers, size=64)
-    one_line(lambda: hf_backbone(large), "makes [3, 64, 64] of every image", "refuses")
+    one_line(lambda: hf_backbone(large), "makes [3, 64, 64] of every image", "does not take")
     sound = saved(model, tmp_path / "sound", transformers)
     config = {"feature_extractor_type": "Wav2Vec2FeatureExtractor"}
     (tmp_path / "sound" / "preprocessor_config.json").write_text(json.dumps(config))
@@ -144,7 +145,7 @@ def test_wrong_folders_of_hugging_face(vit, tmp_path, transformers):
     one_line(lambda: hf_backbone(str(tmp_path / "text")), "is it an image classifier?")
 
 
-def test_averaged_heads_are_refused(tmp_path, transformers):
+def test_averaged_heads_are_one_linear_head(tmp_path, transformers):
     config = transformers.LevitConfig(
         image_size=64, hidden_sizes=[16, 16, 16], num_attention_heads=[1, 1, 1],
         depths=[1, 1, 1], key_dim=[8, 8, 8], num_labels=4,
@@ -158,7 +159,9 @@ def test_averaged_heads_are_refused(tmp_path, transformers):
     )
     model = transformers.SwiftFormerForImageClassification(config)
     path = saved(model, tmp_path / "swift", transformers, size=64)
-    one_line(lambda: hf_backbone(path), "not those of one linear layer", "model.head=linear")
+    backbone = hf_backbone(path)
+    assert backbone.head_name == "model.head, model.dist_head"
+    same_outputs(backbone, backbone, torch.randn(2, 3, 64, 64))
 
 
 # torch.hub
@@ -225,7 +228,7 @@ def test_detectors_that_need_gradients_refuse_onnx(tmp_path, onnx):
     assert refused == {"odin": "odin needs gradients at the image, which a.onnx does not give"}
 
 
-def test_wrong_onnx_files(tmp_path, onnx):
+def test_wrong_onnx_files(tmp_path, onnx, caplog):
     file = write_onnx(tmp_path / "a.onnx")
 
     def make(*arguments, **options):
@@ -233,14 +236,19 @@ def test_wrong_onnx_files(tmp_path, onnx):
 
     one_line(make(file), "has the outputs logits, shares: give model.logits=NAME")
     one_line(make(file, "logit"), "has no output 'logit'", "logits")
-    one_line(
-        make(file, "shares"),
-        "made by Softmax, not by one linear",
-        "give model.logits=NAME, one of logits",
-    )
+    shares = onnx_backbone(file, "shares", **PLAIN)
+    assert "made by Softmax, not by one linear" in caplog.text
+    assert "model.logits=NAME reads one of logits instead" in caplog.text
+    assert shares.kind == HeadKind.PROBABILITIES
+    whole = onnx_backbone(file, "logits", "pooled", **PLAIN)(IMAGES)
+    torch.testing.assert_close(shares(IMAGES).logits, whole.logits.log_softmax(dim=1))
+    torch.testing.assert_close(shares(IMAGES).features, whole.features)
+    alone = onnx_backbone(file, features="pooled", head="none", **PLAIN)
+    assert alone.kind == HeadKind.FEATURES
+    torch.testing.assert_close(alone(IMAGES).features, whole.features)
     one_line(make(file, "logits", "pool"), "no tensor 'pool'", "pooled")
     one_line(make(file, "logits", num_classes=9), "is for 3 classes, but the data has 9")
-    one_line(make(file, "logits", input_size=48), "input_size=48", "takes [3, 32, 32] alone")
+    one_line(make(file, "logits", input_size=48), "input_size=48", "takes only [3, 32, 32]")
     one_line(make(tmp_path / "b.onnx"), "does not exist")
     (tmp_path / "c.onnx").write_bytes(b"\x00 no such thing")
     one_line(make(tmp_path / "c.onnx"), "is not a whole ONNX file")

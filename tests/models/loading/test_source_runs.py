@@ -8,7 +8,7 @@ import torch
 from cli import call, run_folders
 from photos import write_photos
 from PIL import Image
-from tiny_net import write_hub, write_onnx
+from tiny_net import TinyNet, write_hub, write_onnx
 
 SMALL = ("metrics.n_bootstrap=20", "logger=none", "data.num_workers=0", "trainer=cpu")
 NO_PAGE = "task.report=false"
@@ -144,3 +144,75 @@ def test_logits_that_depend_on_chance_are_refused_or_on_the_page(photos, run, ca
     assert "model.allow_random=true" in words
     manifest = json.loads((run(*model, "model.allow_random=true") / "manifest.json").read_text())
     assert any("runs twice on the same images" in text for text in manifest["warnings"])
+
+
+class Entries(TinyNet):
+    """What several networks return: a dict."""
+
+    def forward(self, image):
+        features = torch.relu(self.conv(image)).mean((2, 3))
+        return {"classes": self.fc(features), "embedding": features}
+
+
+def test_entries_of_an_output_are_chosen_by_command(photos, run, capsys):
+    model = (*MODULE, f"model.net._target_={__name__}.Entries", NO_PAGE)
+    assert call("eval.py", *photos[1], *SMALL, *model, f"paths.outputs={photos[0]}/no") == 1
+    words = " ".join("".join(capsys.readouterr()).split())
+    assert "model.output=KEY chooses one of classes, embedding" in words
+    entries = ("model.output=classes", "model.features=embedding")
+    plain = run(*MODULE, "model.net._target_=tiny_net.TinyNet", "model.head=fc", NO_PAGE)
+    same_numbers(run(*model, *entries), plain)
+    logits = run(*model, "model.output=classes", "model.features=conv")
+    manifest = json.loads((logits / "manifest.json").read_text())
+    assert manifest["head"] == "black box"
+
+
+@pytest.fixture
+def flat(photos):
+    """The ID photographs in one folder: no labels."""
+    root = photos[0] / "flat"
+    if not root.exists():
+        root.mkdir()
+        for path in sorted((photos[0] / "id").glob("*/*.png")):
+            (root / f"{path.parent.name}{path.name}").write_bytes(path.read_bytes())
+    return f"data.id.train={root}"
+
+
+def test_a_program_gives_logits_only(photos, run, capsys, tmp_path):
+    torch.jit.trace(TinyNet().eval(), torch.zeros(2, 3, 32, 32)).save(str(tmp_path / "net.pt"))
+    folder = run("model=exported", f"model.path={tmp_path}/net.pt", *SIZE, detectors="msp,klm,vim")
+    words = " ".join(capsys.readouterr().out.split())
+    assert "skipped vim: vim needs features and the weights of a linear head, which net.pt" in words
+    assert "The network gives logits only, so detectors of features are skipped." in words
+    plain = run(*MODULE, "model.net._target_=tiny_net.TinyNet", NO_PAGE, detectors="msp,klm")
+    same_numbers(folder, plain)
+
+
+BARE = (*MODULE, "model.net._target_=tiny_net.bare", "model.head=none")
+
+
+def test_features_alone_are_scored_without_labels(run, flat, capsys):
+    folder = run(*BARE, flat, "detector.knn.k=5", detectors="knn,mds,gmm,msp,rmds")
+    words = " ".join(capsys.readouterr().out.split())
+    assert "skipped msp: msp needs logits, which TinyNet does not give" in words
+    assert "rmds is skipped: RMDS needs class labels" in words
+    assert "The network gives features only, so detectors of logits are skipped." in words
+    assert (folder / "report.html").exists()
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["head"] == "features only"
+
+
+def test_new_images_are_compared_with_unlabelled_ones(photos, run, flat):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    line = ("task=predict", f"task.images={photos[0]}/ood", "task.alpha=0.2", "task.onnx=true")
+    folder = run(*BARE, flat, *line, "detector.knn.k=5", detectors="knn,mds")
+    found = pd.read_csv(folder / "predictions.csv")
+    assert found["predicted"].isna().all()
+    assert found["knn_is_ood"].all()
+    session = onnxruntime.InferenceSession(folder / "detectors" / "mds.onnx")
+    assert [output.name for output in session.get_outputs()] == ["score"]
+
+
+def test_features_alone_are_not_trained(photos, flat, capsys):
+    assert call("train.py", *photos[1], *SMALL, *BARE, f"paths.outputs={photos[0]}/no") == 1
+    assert "gives features only, which train.py cannot train" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from ood_lab.report.detection.run_figures import hierarchy_figure, write_figures
 from ood_lab.report.figures.drawing import write_all
 from ood_lab.report.leaderboard.file_formats import write_leaderboard
 from ood_lab.report.leaderboard.finished_runs import read_run
-from ood_lab.report.leaderboard.hierarchy_table import hierarchy_rows
+from ood_lab.report.leaderboard.hierarchy_table import hierarchy_rows, recall_tables
 from ood_lab.report.leaderboard.long_table import make_leaderboard
 from ood_lab.schema.results import write_results
 
@@ -96,6 +96,7 @@ def test_models_stand_below_each_other_and_the_best_are_marked_within_noise(tmp_
         read_run(write_run(tmp_path / "name" / "undated", {"knn": (0.9, 0.9)})),
     ]
     rows = hierarchy_rows(runs)
+    rows = rows[rows.metric == "accuracy"]
     fine = rows[(rows.label_level == "fine") & (rows.subset == "all")].set_index("model")
     assert fine.best.to_dict() == {"good": True, "near": True, "bad": False}
     assert fine.value["good"] == pytest.approx(0.8)
@@ -105,7 +106,8 @@ def test_models_stand_below_each_other_and_the_best_are_marked_within_noise(tmp_
     assert set(files) == {
         f"leaderboard{e}" for e in (".csv", ".md", ".tex", ".html", "_hierarchy.csv")
     }
-    assert len(pd.read_csv(files["leaderboard_hierarchy.csv"])) == 7 + 6 + 7
+    csv = pd.read_csv(files["leaderboard_hierarchy.csv"])
+    assert (csv.metric == "accuracy").sum() == 7 + 6 + 7
     lines = (
         files["leaderboard.md"].read_text().split("Hierarchical classification: ")[1].splitlines()
     )
@@ -125,7 +127,32 @@ def test_seeds_are_one_row(tmp_path):
     folder = tmp_path / "name" / "one"
     runs = [run_with(folder, right, seed) for seed, right in enumerate((0.7, 0.8))]
     rows = hierarchy_rows(runs)
+    rows = rows[rows.metric == "accuracy"]
     fine = rows[(rows.label_level == "fine") & (rows.subset == "all")].squeeze()
     assert (fine.n_seeds, fine.seeds) == (2, "0 1")
     assert fine.value == pytest.approx(0.75)
     assert fine.seed_std == pytest.approx(np.std([0.7, 0.8], ddof=1))
+
+
+def test_the_recall_of_every_label_is_a_row_and_a_model_a_column(tmp_path):
+    runs = [run_with(tmp_path / "name" / name, x) for name, x in (("low", 0.4), ("high", 0.9))]
+    tables = {t.caption.rpartition(": ")[2]: t for t in recall_tables(hierarchy_rows(runs))}
+    assert list(tables) == ["all", "Ding", "Gui"]
+    table = tables["Gui"]
+    assert [head.text for head in table.heads] == ["level", "label", "n", "high", "low"]
+    rng = np.random.default_rng(0)
+    label, gui = rng.integers(0, 3, 600), rng.integers(0, 2, 600) == 1
+    shown = {(r[0].text, r[1].text): r for r in table.rows}
+    for place, period in enumerate(PERIODS):
+        own = gui & (label == place)
+        row = shown["fine", period]
+        assert row[2].sort == own.sum()
+        for cell, right in zip(row[3:], (0.9, 0.4), strict=True):
+            assert cell.sort == pytest.approx((np.flatnonzero(own) < right * 600).mean())
+        assert [cell.best for cell in row[3:]] == [True, False]
+    assert shown["fine", "overall accuracy"][2].sort == gui.sum()
+    write_leaderboard(make_leaderboard(runs), tmp_path)
+    for ending in ("md", "tex", "html"):
+        text = (tmp_path / f"leaderboard.{ending}").read_text()
+        assert "Recall of every label in" in text
+        assert "late Shang" in text

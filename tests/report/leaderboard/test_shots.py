@@ -12,7 +12,7 @@ from ood_lab.report.leaderboard.file_formats import write_leaderboard
 from ood_lab.report.leaderboard.finished_runs import read_run
 from ood_lab.report.leaderboard.long_table import make_leaderboard
 from ood_lab.report.leaderboard.shots_figure import shots_figure
-from ood_lab.report.leaderboard.shots_page import shots_rows
+from ood_lab.report.leaderboard.shots_page import best_of_all, shots_rows
 from ood_lab.report.leaderboard.wide_table import wide_table
 
 
@@ -108,3 +108,13 @@ def test_two_configurations_of_a_point_are_no_line(tmp_path, caplog):
     paths.append(run(tmp_path, 1, 0, 0.7, name="other"))
     assert shots_rows(board_of(paths)).empty
     assert "two configurations" in caplog.text
+
+
+def test_a_dashed_line_is_the_best_of_all_methods(board):
+    best = best_of_all(board)
+    assert best["auroc"] == ("mcm", pytest.approx(0.9))  # of akg, which has no line of its own
+    figure = shots_figure(shots_rows(board), best)
+    for axes in figure.axes:
+        (line,) = (line for line in axes.get_lines() if line.get_label().startswith("best "))
+        assert line.get_linestyle() == "--"
+        assert line.get_ydata()[0] == pytest.approx(90)

@@ -5,6 +5,7 @@ import re
 from html.parser import HTMLParser
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 from report_run import make_run, without_levels
@@ -12,7 +13,9 @@ from report_run import make_run, without_levels
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.report.detection.detection_page import write_report
 from ood_lab.report.detection.run_figures import write_figures
+from ood_lab.report.rendering.misclassified_images import Thumbnails, marginal_blocks
 from ood_lab.report.rendering.page import flatten
+from ood_lab.report.rendering.thumbnails import Pictures
 from ood_lab.report.results_lookup import RunView
 
 
@@ -93,7 +96,7 @@ def test_nothing_is_loaded_from_outside(text):
 def test_headline_positive_class_manifest_and_warnings_are_there(text, small):
     accuracy = small.results.loc[small.results.metric == "id_accuracy", "value"].item()
     for words in (
-        f"{100 * accuracy:.1f}%", "share of ID rejected when 95% of OOD is caught (OOD positive)",
+        f"{100 * accuracy:.1f}%", "share of ID flagged when 95% of OOD is detected (OOD positive)",
         "versions.torch", "2.8", "ID accuracy is at chance", "needs non-negative features",
         'href="results.csv"', "a &amp; b", "share of OOD images accepted",
     ):  # fmt: skip
@@ -207,9 +210,11 @@ def test_the_field_of_one_detector_is_shown_from_a_menu_without_script(small, te
     labels = re.findall(r'<label for="([^"]+)">([^<]+)</label>', text)
     assert [of for of, _ in labels] == [attrs["id"] for attrs in choices]
     view = RunView(small.results)
-    assert [name for _, name in labels] == [*view.detectors, "number of images"]
-    assert [("checked" in attrs) for attrs in choices] == [True, *[False] * len(view.detectors)]
-    assert len({attrs["name"] for attrs in choices}) == 1
+    metrics = ["AUROC", "FPR95"] * 2  # of the tables by semantic and by covariate level
+    assert [name for _, name in labels] == [*metrics, *view.detectors, "number of images"]
+    first = [True, False, True, False, True, *[False] * len(view.detectors)]
+    assert [("checked" in attrs) for attrs in choices] == first
+    assert len({attrs["name"] for attrs in choices}) == 3
     (ood,) = view.level_sets
     semantic, covariate = view.cell_levels(ood)
     for metric, title in (("auroc", "AUROC"), ("fpr95", "FPR95")):
@@ -222,4 +227,27 @@ def test_the_field_of_one_detector_is_shown_from_a_menu_without_script(small, te
         good = [1 - value if metric == "fpr95" else max(2 * value - 1, 0) for value in values]
         assert [int(shade) for shade, _ in cells] == [round(10 * share) for share in good]
     assert f'href="figures/heatmap_{ood}.png"' in text
-    assert f"Semantic × covariate level: {ood}" not in text  # the panels of all are not embedded
+    assert f"semantic × covariate level: {ood}" not in text  # the panels of all are not embedded
+
+
+def test_the_images_of_the_smallest_semantic_shift_have_prediction_and_msp():
+    scores = pd.DataFrame(
+        {
+            "dataset": "far",
+            "index": range(20),
+            "pred": [0, 1] * 10,
+            "msp": np.linspace(-1, -0.5, 20),
+        }
+    )
+    shift = pd.Series(np.random.default_rng(0).permutation(20) / 10)
+    shift[3] = np.nan
+    store = Thumbnails(Pictures(lambda *_: None))
+    (block,) = marginal_blocks(scores, shift, ["cat", "dog"], store)
+    nearest = shift.dropna().sort_values().index[:12]
+    expected = [
+        f"far #{i}: predicted {'cat' if i % 2 == 0 else 'dog'}; MSP {-scores.msp[i]:.2f}; "
+        f"shift {shift[i]:.3g}"
+        for i in nearest
+    ]
+    assert [item.text for item in block.items] == expected
+    assert marginal_blocks(scores, pd.Series(np.nan, range(20)), [], store) == []

@@ -108,8 +108,8 @@ def test_a_network_at_chance_has_no_star(run):
 @pytest.mark.parametrize(
     ("positive", "words"),
     [
-        ("ood", "share of ID rejected when 95% of OOD is caught (OOD positive)"),
-        ("id", "share of OOD accepted when 95% of ID is kept (ID positive)"),
+        ("ood", "share of ID flagged when 95% of OOD is detected (OOD positive)"),
+        ("id", "share of OOD accepted when 95% of ID is accepted (ID positive)"),
     ],
 )
 def test_the_positive_class_is_named(run, positive, words):
@@ -206,7 +206,7 @@ def test_a_long_table_is_short_at_first():
 def test_groups_are_not_called_a_shift_order():
     """Sets of one group share a level: there is an order of groups, and none of sets."""
     results = make_run(2, 3).results
-    assert RunView(results).order == "in shift order"
+    assert RunView(results).order == "by increasing shift"
     placed = results["shift_level"].notna()
     results.loc[placed, "shift_level"] = results.loc[placed, "shift_level"].clip(upper=2)
     assert RunView(results).order == "by group"

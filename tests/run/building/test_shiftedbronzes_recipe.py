@@ -1,4 +1,4 @@
-"""`experiment=shifted_bronzes` on rendered vessels in the layout that docs/data.md describes."""
+"""`experiment=shifted_bronzes` on rendered vessels in the layout of its YAML file."""
 
 import pandas as pd
 import pytest

@@ -54,7 +54,7 @@ BEFORE_TRAINING = {
         ["+model.classifier.scheduler.pct_start=7"],
         "model.classifier.scheduler: Expected float between 0 and 1 pct_start",
     ),
-    "neighbour": (["detector=[knn]", "detector.knn.k=1000"], "k=1,000 exceeds the bank of 44"),
+    "neighbour": (["detector=[knn]", "detector.knn.k=1000"], "k=1,000 exceeds the 44 cached"),
     "order": (
         ["data.shift_order=[sketch]"],
         "data.shift_order names 'sketch', which is not an",

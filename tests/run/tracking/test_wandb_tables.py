@@ -97,8 +97,10 @@ def test_levels_have_keys_and_no_number_has_two(tmp_path):
     run = write_run(tmp_path, {"knn": (0.7, 0.9), "vim": (0.8, 0.9)})
     table = pd.read_parquet(run / "results.parquet")
     point = table[(table.dataset == "near") & table.metric.isin(["auroc", "fpr95"])]
+    aupr = point[point.metric == "auroc"].assign(metric="aupr_out")
+    point = pd.concat([point, aupr.assign(value=aupr.value / 2)])
     parts = [table]
-    for level in range(6):
+    for level in range(4):
         for axis in ("semantic_level", "covariate_level"):
             cell = point.assign(dataset="grid", shift_level=None, value=point.value + level / 100)
             parts.append(cell.assign(**{axis: float(level)}))
@@ -111,7 +113,8 @@ def test_levels_have_keys_and_no_number_has_two(tmp_path):
     parts += [table[table.metric == "auroc"].assign(metric=name) for name in others]
     values = summary_values(pd.concat(parts, ignore_index=True))
     assert values["level/semantic/3/knn/auroc"] == pytest.approx(0.73)
-    assert values["level/covariate/5/vim/fpr95"] == pytest.approx(0.25)
+    assert values["level/covariate/3/vim/fpr95"] == pytest.approx(0.23)
+    assert values["level/semantic/3/knn/aupr_out"] == pytest.approx(0.38)
     assert not {"knn/mean_auroc", "knn/near/fpr95_id_positive"} & values.keys()
     own = [key for key in values if "knn" in key.split("/")]
     assert len(own) <= 30

@@ -45,6 +45,8 @@ SETS = {
     POOLED: "all",
 }
 _CAPTIONS = {**CAPTIONS, SCORE: "AMBER score"}
+#: Tables of several models.
+METRIC_TABLES = {"Captions": _CAPTIONS, "Yes/no questions": OF_NO}
 _NAME = {POOLED: "AMBER"}
 _LEVELS = {"chair": "CHAIR", "hal": "Hal", "accuracy": "Acc"}
 _DEFINITIONS = (

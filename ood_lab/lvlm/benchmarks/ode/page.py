@@ -59,6 +59,8 @@ HEADLINES = (
     Headline(POOLED, "existence_f1", "existence F1"),
     Headline("fictional", "chair", "fictional CHAIR"),
 )
+#: Tables of several models, as the paper's table 1.
+METRIC_TABLES = {"Captions": CAPTIONS, **ANSWERS, _POPE: POPE}
 #: Tables of differences: file, caption.
 DIFFERENCES = {
     "differences": "Criteria compared, points",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 
@@ -14,7 +15,7 @@ from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
 from ood_lab.report.figures.densities import draw_histograms
 from ood_lab.report.figures.layout import add_legend, panels, wrapped
 from ood_lab.report.figures.style import COLOURS, SOFT
-from ood_lab.report.rendering.blocks import PlannedFigure
+from ood_lab.report.rendering.blocks import Folded, PlannedFigure
 
 _BINS = np.linspace(0.0, 1.0, 21)
 _MOST = 11
@@ -23,19 +24,44 @@ _ALL = "all categories"
 _ROWS = 40
 
 
-def purified_histograms(division: pd.DataFrame, threshold: float) -> Figure:
-    """Histograms of ``p_c`` (appendix H): all categories together, then those with the most pairs.
+def purified_figures(division: pd.DataFrame, threshold: float) -> Iterator[PlannedFigure | Folded]:
+    """See :func:`purified_histograms`; further figures have the other categories.
 
     Args:
         division: ``category`` and ``p_<model>`` of every annotated pair.
         threshold: T, drawn as a line.
     """
+    count = 1 + max(0, math.ceil((division["category"].nunique() - _MOST) / (_MOST + 1)))
+    planned = [
+        PlannedFigure(
+            f"purified_{number + 1}" if number else "purified",
+            f"Purified probabilities {number + 1}" if number else "Purified probabilities",
+            "How sure the models of the division are of what is annotated, by category.",
+            partial(purified_histograms, division, threshold, number),
+        )
+        for number in range(count)
+    ]
+    yield planned[0]
+    if planned[1:]:
+        yield Folded("Purified probabilities of the other categories", planned[1:], page_only=True)
+
+
+def purified_histograms(division: pd.DataFrame, threshold: float, number: int = 0) -> Figure:
+    """Histograms of ``p_c`` (appendix H): all categories together, then those with the most pairs.
+
+    Args:
+        division: ``category`` and ``p_<model>`` of every annotated pair.
+        threshold: T, drawn as a line.
+        number: of the figure; those after the first have the next categories by number of pairs.
+    """
     models = [str(c) for c in division.columns if str(c).startswith("p_")]
     counts = division["category"].value_counts()
-    parts = {_ALL: division}
-    parts |= {str(c): division[division["category"] == c] for c in counts.index[:_MOST]}
-    left = len(counts) - _MOST
-    more = f" {left} further categories are only in the first panel." if left > 0 else ""
+    start = number * (_MOST + 1) - 1 if number else 0
+    end = (number + 1) * (_MOST + 1) - 1
+    parts = {} if number else {_ALL: division}
+    parts |= {str(c): division[division["category"] == c] for c in counts.index[start:end]}
+    left = len(counts) - end
+    more = f" {left} further categories are in further figures." if left > 0 else ""
     footer = f"Dashed: T = {threshold:g}. n = annotated pairs.{more}"
     titles = [f"{name}, n {len(rows):,}" for name, rows in parts.items()]
     labels = ("purified probability", "share of pairs")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from ood_lab.common.files import read_table
 from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION, TOGETHER
-from ood_lab.lvlm.benchmarks.oodbench.figures import distribution_figures, purified_histograms
+from ood_lab.lvlm.benchmarks.oodbench.figures import distribution_figures, purified_figures
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET
 from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
     Scored,
     answer_figures,
+    first_of_each,
     metric_table,
     page_of,
     wrong_answers,
@@ -28,7 +29,8 @@ from ood_lab.metrics import risk_coverage
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.lines import curve, curves
 from ood_lab.report.figures.style import style
-from ood_lab.report.rendering.blocks import PlannedFigure, Text
+from ood_lab.report.rendering.blocks import Block, Folded, PlannedFigure, Text
+from ood_lab.report.rendering.misclassified_images import Thumbnails
 from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.table import Table
 from ood_lab.schema.results import PART, whole
@@ -49,6 +51,9 @@ HEADLINES = (
     Headline("ood_s", "accuracy", "OOD-S Acc"),
     Headline("ood_h", "accuracy", "OOD-H Acc"),
 )
+#: Tables of several models, as the paper's tables 1, 3 and 10 to 17.
+METRIC_TABLES = {"Yes/no questions": METRICS, "Basic-to-advanced progression": BAP}
+_OOD = ("ood_s", "ood_h", "hard")
 _LEVEL_METRICS = {"accuracy": "Acc", "yes_rate": "yes-rate", "f1": "F1"}
 _DEFINITIONS = (
     (
@@ -115,11 +120,12 @@ def by_dataset(run: Scored) -> tuple[pd.DataFrame, dict[str, str]]:
 def page(run: Scored, blocks: list[Any]) -> Page:
     """The page of a run, which begins with these blocks."""
     judged = run.judged["judged"]
-    wrong, thumbnails = wrong_answers(judged[judged["task"] == YES_NO], SPLITS, run.source)
+    judged = judged[judged["task"] == YES_NO]
+    wrong, thumbnails = wrong_answers(judged, SPLITS, run.source)
     return page_of(
         run,
         summary=blocks,
-        details=[],
+        details=samples_of(judged, thumbnails),
         figures=list(_figures(run)),
         wrong=wrong,
         thumbnails=thumbnails,
@@ -128,7 +134,27 @@ def page(run: Scored, blocks: list[Any]) -> Page:
     )
 
 
-def _figures(run: Scored) -> Iterator[PlannedFigure]:
+def samples_of(judged: pd.DataFrame, store: Thumbnails) -> Sequence[Block]:
+    """The first OOD pairs of each split and data set with their images, as figures 17 and 18.
+
+    Args:
+        judged: yes/no answers; the index numbers the pictures.
+        store: of the pictures.
+    """
+    rows = judged[judged["split"].isin(_OOD)].drop_duplicates("pair_id")
+    datasets = rows[DATASET].fillna("") if DATASET in rows else pd.Series("", rows.index)
+    words = rows["split"].map(SPLITS) + datasets.where(datasets == "", ", " + datasets)
+    names = {name: f"Pairs of {name}" for name in sorted(set(words))}
+    note = "The first pairs of each OOD split: the category below its image."
+    rows = rows.assign(split=words)
+
+    def named(row: Mapping[Any, Any]) -> str:
+        return str(row.get("category", row["text"]))
+
+    return first_of_each("", note, rows, names, named, store).blocks
+
+
+def _figures(run: Scored) -> Iterator[PlannedFigure | Folded]:
     remark = "Positive class: yes."
     splits = list(run.whole["split"])
     cells_of = TOGETHER if TOGETHER in splits else splits[0]
@@ -154,12 +180,7 @@ def _figures(run: Scored) -> Iterator[PlannedFigure]:
     file = run.source / DIVISION
     if file.exists() and "division" in run.manifest:
         threshold = float(run.manifest["division"]["threshold"])
-        yield PlannedFigure(
-            "purified",
-            "Purified probabilities",
-            "How sure the models of the division are of what is annotated, by category.",
-            lambda: purified_histograms(read_table(file), threshold),
-        )
+        yield from purified_figures(read_table(file), threshold)
     rows = uncertainty.answered(run.judged["judged"])
     if len(rows):
         lines = [

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ood_lab.lvlm.answers.judgements import FAILED
@@ -30,7 +31,13 @@ from ood_lab.lvlm.scoring.scored_results import (
 )
 from ood_lab.lvlm.scoring.uncertainty import uncertainty_rows
 from ood_lab.lvlm.scoring.yes_no_scores import YES_NO, Unparsed, model_contrasts, yes_no_rows
-from ood_lab.metrics.resampling.clustered_bootstrap import Estimate, clustered
+from ood_lab.metrics.resampling.clustered_bootstrap import (
+    Estimate,
+    cluster_sums,
+    clustered,
+    contrast,
+    share,
+)
 from ood_lab.schema.shift_axes import LEVELS
 
 KIND = question_kind("oodbench", "question pair", "unparsed", "p_holm")
@@ -75,23 +82,43 @@ def results_of(
     return KIND.table([*rows, *bap, *doubts], model=model, seed=seed)
 
 
-def contrasts(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
+def contrasts(
+    judged: pd.DataFrame, *, gate_c_on_e: bool = False, draws: int = 1000, seed: int = 0
+) -> pd.DataFrame:
     """How models, or forms, differ in every split and in all of them together.
 
-    See :func:`~ood_lab.lvlm.scoring.yes_no_scores.model_contrasts`.
+    See :func:`~ood_lab.lvlm.scoring.yes_no_scores.model_contrasts`. BAP: the same images are
+    resampled for all models; samples with a failed request are excluded for all.
 
     Args:
         judged: the answers of all models, with ``model``.
+        gate_c_on_e: see :func:`bap_table`.
         draws: bootstrap resamples.
         seed: of the draws.
     """
-    rows = judged[judged["task"] == YES_NO]
+    options: dict[str, Any] = {"draws": draws, "seed": seed}
+    answers = judged[judged["task"] == YES_NO], judged[judged["task"].isin(BAP_TASKS)]
+    own = partial(_bap_contrasts, gate_c_on_e=gate_c_on_e, **options)
+    tests = partial(model_contrasts, **options), own
+    found = [contrasts_by(_by_split(rows), test) for rows, test in zip(answers, tests, strict=True)]
+    tables = [table.assign(unparsed="wrong") for table in found if len(table)]
+    return pd.concat(tables, ignore_index=True) if tables else found[0]
+
+
+def _by_split(rows: pd.DataFrame) -> list[Place]:
     splits = [split for split in SPLITS if (rows["split"] == split).any()]
     parts = [Place({"split": split}, rows[rows["split"] == split]) for split in splits]
-    if len(splits) > 1:
-        parts.append(Place({"split": TOGETHER}, rows))
-    found = contrasts_by(parts, partial(model_contrasts, draws=draws, seed=seed))
-    return found.assign(unparsed="wrong")
+    return [*parts, Place({"split": TOGETHER}, rows)] if len(splits) > 1 else parts
+
+
+def _bap_contrasts(rows: pd.DataFrame, *, gate_c_on_e: bool, draws: int, seed: int) -> pd.DataFrame:
+    models = list(dict.fromkeys(rows["model"]))
+    tables = [bap_table(rows[rows["model"] == model], gate_c_on_e) for model in models]
+    samples = pd.concat(tables, keys=range(len(models)), names=["number", None]).reset_index(0)
+    samples = samples[samples.groupby("sample")["kept"].transform("all")]
+    counts = samples[list(BAP_METRICS)].assign(n=1).to_numpy("int64")
+    sums = cluster_sums(counts, samples["file"], samples["number"], len(models))
+    return contrast(models, clustered(sums, _shares, draws=draws, seed=seed))
 
 
 def bap_needs(gate_c_on_e: bool = False) -> dict[str, tuple[str, ...]]:
@@ -147,4 +174,6 @@ def _bap_rows(
 
 def _shares(counts: Any) -> dict[str, Any]:
     """``sum S / N`` of each metric."""
-    return {name: counts[..., k] / counts[..., -1] for k, name in enumerate(BAP_METRICS)}
+    return {
+        name: share(counts[..., k], counts[..., -1], np.nan) for k, name in enumerate(BAP_METRICS)
+    }

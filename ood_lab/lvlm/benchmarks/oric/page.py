@@ -238,7 +238,8 @@ def _of_questions(
         yield PlannedFigure(
             f"{column}s",
             f"Sizes of objects{edges}",
-            "By the area of the boxes of an object, and how often it is then seen.",
+            "By the area of a category in its image (task.area_of), the same for questions and "
+            "annotations, and how often it is then seen.",
             partial(tier_bars, shares, recall[recall["edges"] == column], _SIZED, footer),
         )
     for name, title in (

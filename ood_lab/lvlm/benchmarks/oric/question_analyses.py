@@ -66,10 +66,10 @@ def analyses_of(
 
 
 def annotated_shares(area: NDArray[np.float64], edges: tuple[float, float]) -> pd.DataFrame:
-    """Rows of :func:`analyses_of` for the sizes of all annotated objects, to hold sets against.
+    """Rows of :func:`analyses_of` for the sizes of all annotated objects, to compare sets with.
 
     Args:
-        area: of every object, pixels.
+        area: of every annotated category of an image, as that of the questions, pixels.
         edges: of the tiers; COCO's own are counted too.
     """
     found = pd.DataFrame({"label": YES, "tier": tiers(area, edges)})

@@ -98,7 +98,12 @@ def tiers(
     return found
 
 
+def annotated_areas(contents: Contents, area_of: AreaOf) -> NDArray[np.float64]:
+    """The area of every annotated category of an image, pixels; the same as that of questions."""
+    return contents.areas if area_of == "union" else contents.largest
+
+
 def _areas(contents: Contents, area_of: AreaOf) -> dict[tuple[int, int], float]:
-    values = contents.areas if area_of == "union" else contents.largest
+    values = annotated_areas(contents, area_of)
     keys = zip(contents.rows.tolist(), contents.codes.tolist(), strict=True)
     return dict(zip(keys, values.tolist(), strict=True))

@@ -1,6 +1,7 @@
 """``task=oodbench`` through the real entry point: stages together, alone, and wrong inputs."""
 
 import json
+import math
 import re
 import shutil
 from dataclasses import replace
@@ -334,7 +335,25 @@ def test_statistics_of_several_models(finished, weaker, tmp_path, capsys):
     assert told["suggestions"]["counted"] is False
     check_flags(folder, found, dict(zip(names, (finished, weaker), strict=True)))
     check_draws(folder, found)
+    check_samples(found, dict(zip(names, (finished, weaker), strict=True)))
     check_answer(answer_of(folder, "statistics"), found, judged)
+
+
+def check_samples(found, runs):
+    """ID, OOD-H and hard pairs of each model; the hard runs are those of all splits here."""
+    samples = found["samples"].set_index(["model", "samples"])
+    for name, folder in runs.items():
+        judged = read_table(folder / "judged.parquet").query("task == 'yes_no'")
+        sets = {split: judged[judged["split"] == split] for split in ("id", "ood_h")}
+        rates = {k: rows["correct"].mean() for k, rows in (sets | {"hard": judged}).items()}
+        for split, rate in rates.items():
+            row = samples.loc[(name, split)]
+            assert row["accuracy"] == pytest.approx(rate)
+            drop = math.nan if split == "id" else rates["id"] - rate
+            assert row["drop"] == pytest.approx(drop, nan_ok=True)
+    own = found["degradation"].query("metric == 'accuracy'").set_index("model")
+    ood = found["samples"].query("samples == 'ood_h'").set_index("model")
+    assert ood[["low", "high", "p"]].equals(own.loc[ood.index, ["low", "high", "p"]])
 
 
 def check_flags(folder, found, runs):
@@ -440,6 +459,10 @@ def check_draws(folder, found):
         assert row["p"] == pytest.approx((1 + exceeded) / 101)
         ends = np.quantile(resampled, [0.025, 0.975])
         assert [row["low"], row["high"]] == pytest.approx(ends)
+    for row in found["tost"].to_dict("records"):
+        replicates = kept["tost", row["model"], row["metric"], "difference"]
+        ends = np.quantile(replicates, [0.05, 0.95])
+        assert [row["low"], row["high"]] == pytest.approx(ends)
     hard = found["hard"].query("test == 'E3, E4'").set_index("quantity")["value"]
     for name in ("variance", "pearson", "spearman"):
         at_most = (kept["hard", "", "", name] <= hard[name] + 1e-12).sum()
@@ -450,7 +473,7 @@ def check_draws(folder, found):
     assert [float(mmd[name]) for name in ("low", "high")] == pytest.approx(ends)
     drawn = {file.stem for file in (folder / "figures").glob("*.png")}
     assert drawn >= {"degradation_accuracy", "degradation_mcc", "errors", "errors_together"}
-    assert drawn >= {"hard", "mmd"}
+    assert drawn >= {"hard", "mmd", "drops", "tost_accuracy", "tost_mcc"}
     wrong = found["wrong_by"]
     union = found["errors"]["union"].iloc[-1]
     assert wrong.set_index("models")["at_least"][1] == pytest.approx(union)

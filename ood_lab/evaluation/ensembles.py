@@ -1,0 +1,112 @@
+"""Several networks on the same images: means of their probabilities and of their p-values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ood_lab.data.datamodules.base import OODDataModule
+from ood_lab.detectors import Detector
+from ood_lab.evaluation.detector_fitting import rows_of, score_banks
+from ood_lab.evaluation.split_features import Extraction, split_by_columns
+from ood_lab.features.bank import FeatureBank
+
+#: What tables say that the columns of an ensemble read.
+FAMILY = "ensemble"
+#: Set whose scores calibrate those of a member; it is not evaluated.
+HELD_OUT = "val"
+
+
+@dataclass
+class Member:
+    """A network of an ensemble: its banks, its detectors, and once scored its table.
+
+    Attributes:
+        name: what its columns are called, as in ``knn@2``; None = it has none of its own.
+        detectors: of its own, that it can serve.
+        banks: of the sets, by name; empty on other ranks.
+    """
+
+    name: str | None
+    detectors: dict[str, Detector]
+    banks: dict[str, FeatureBank]
+    scores: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    @classmethod
+    def passed(
+        cls,
+        name: str | None,
+        extraction: Extraction,
+        detectors: Mapping[str, Detector],
+        sets: Sequence[Sequence[str]],
+        limit: int,
+    ) -> Member:
+        """Makes its passes, or reads them from the bank; call it on all processes."""
+        usable, _ = split_by_columns(detectors, extraction.backbone)
+        evaluated, selection = sets
+        banks = extraction.banks(usable, evaluated, selection)
+        extraction.second_pass(usable, banks, ["test", *evaluated], limit)
+        return cls(name, usable, banks)
+
+    def score(self, data: OODDataModule, sets: Sequence[str], limit: int) -> None:
+        """Fits and scores its detectors."""
+        rows = {split: rows_of(data.splits[split], self.banks[split]) for split in sets}
+        self.scores, _ = score_banks(rows, self.banks, self.detectors, {}, limit)
+
+    def probabilities(self, sets: Sequence[str]) -> Tensor:
+        """Of all rows of the sets, ``[N, C] float64``."""
+        return torch.cat([self.banks[split].logits.double() for split in sets]).softmax(dim=1)
+
+
+def predictive(probabilities: Tensor) -> dict[str, NDArray[np.float64]]:
+    r"""Scores of the probabilities of M networks, ``[M, N, C]``, higher = more OOD.
+
+    With the mean :math:`\bar p`, ``predictive_msp`` is :math:`-\max \bar p` (arXiv 1612.01474),
+    ``predictive_entropy`` :math:`H(\bar p)`, and ``mutual_information``
+    :math:`H(\bar p) - \frac1M \sum_m H(p_m)`, which is 0 where all agree (arXiv 1112.5745).
+    """
+    mean = probabilities.mean(dim=0)
+    entropy = torch.special.entr(mean).sum(dim=1)
+    of_each = torch.special.entr(probabilities).sum(dim=2).mean(dim=0)
+    found = {"predictive_msp": -mean.amax(dim=1), "predictive_entropy": entropy}
+    found["mutual_information"] = entropy - of_each
+    return {name: values.numpy() for name, values in found.items()}
+
+
+def p_values(scores: NDArray[np.float64], held_out: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(1 + #{held-out ≥ s}) / (n + 1), see :class:`~ood_lab.detectors.CalibratedDetector`."""
+    below = np.searchsorted(np.sort(held_out), scores, side="left")
+    return np.asarray((1 + len(held_out) - below) / (len(held_out) + 1))
+
+
+def ensemble_columns(
+    members: Sequence[Member], sets: Sequence[str]
+) -> tuple[dict[str, NDArray[np.float64]], float]:
+    """Columns of the ensemble over the rows of ``sets``, and its accuracy on ID test.
+
+    ``ensemble_<detector>`` is minus the mean p-value over the members, each calibrated on its own
+    scores of ID val. All members must be scored, on ID val and ``sets``.
+    """
+    probabilities = torch.stack([member.probabilities(sets) for member in members])
+    columns = predictive(probabilities)
+    for name in members[0].detectors:
+        if all(name in member.scores for member in members):
+            found = []
+            for table in (member.scores for member in members):
+                held_out = table.loc[table["dataset"] == HELD_OUT, name].to_numpy()
+                found.append(p_values(of_sets(table, sets)[name].to_numpy(), held_out))
+            columns[f"ensemble_{name}"] = -np.mean(found, axis=0)
+    labels = members[0].banks["test"].labels
+    mean = torch.stack([member.probabilities(["test"]) for member in members]).mean(dim=0)
+    return columns, float((mean.argmax(dim=1) == labels).double().mean())
+
+
+def of_sets(scores: pd.DataFrame, sets: Sequence[str]) -> pd.DataFrame:
+    """Only the rows of the sets."""
+    return scores[scores["dataset"].isin(sets)].reset_index(drop=True)

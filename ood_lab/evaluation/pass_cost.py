@@ -1,0 +1,172 @@
+"""What the passes over the images will take, before they are made, and what the default spares."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import torch
+from lightning.pytorch.utilities.seed import isolate_rng
+
+from ood_lab.common.english import counted, listed
+from ood_lab.common.progress import duration
+from ood_lab.detectors import Detector
+from ood_lab.detectors.base import Needs
+from ood_lab.evaluation.split_features import Extraction
+from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.features.extraction_pass import collate
+from ood_lab.features.lightning_extractor import Extractor
+from ood_lab.features.process_agreement import made_by_main
+
+log = logging.getLogger(__name__)
+#: Images that are timed at a time.
+TIMED = 4
+#: Seconds of forward passes below which nothing is timed or told.
+WORTH_TELLING = 60.0
+#: Seconds on a CPU that the default may add to the detectors of one forward pass.
+MOST_EXTRA = 20 * 60.0
+#: Forward passes that a second pass is taken for: it is timed only once a fit has made its column.
+_SECOND_PASS = 4
+#: Share of time below which a smaller set is not worth a word.
+_LESS = 0.9
+
+
+@dataclass(frozen=True)
+class PassCost:
+    """Times of the passes for the chosen detectors and for smaller sets of them.
+
+    Attributes:
+        images: that have to pass.
+        seconds: of each set, the chosen detectors (``chosen``) first.
+        names: of the detectors in it.
+    """
+
+    images: int
+    seconds: Mapping[str, float]
+    names: Mapping[str, Sequence[str]]
+
+    def sentence(self, chosen: str) -> str:
+        """The times in one line; ``chosen`` says what the chosen detectors are."""
+        last = self.seconds["chosen"]
+        parts = [f"about {duration(last)} for {chosen}"]
+        for name, seconds in self.seconds.items():
+            if seconds < _LESS * last:
+                without = [n for n in self.names["chosen"] if n not in self.names[name]]
+                shown = listed(without) if len(without) <= 3 else counted(len(without), "detector")
+                parts.append(f"{duration(seconds)} for those of detector={name}, without {shown}")
+                last = seconds
+        return f"passes over {counted(self.images, 'image')}: {'; '.join(parts)}"
+
+
+def affordable(
+    extraction: Extraction,
+    detectors: Mapping[str, Detector],
+    passes: Sequence[Any],
+    by_default: bool,
+) -> tuple[dict[str, Detector], dict[str, str]]:
+    """Tells what the passes will take, and spares a CPU what nobody has asked for.
+
+    Args:
+        extraction: will make the passes.
+        detectors: that the network can serve.
+        passes: further arguments of :meth:`Extraction.banks`.
+        by_default: nobody has chosen them. On a CPU, those that need more than the forward pass
+            are then left out where they would add more than ``MOST_EXTRA`` seconds.
+
+    Returns:
+        The detectors to score, and the reason for each of the others.
+    """
+    if not detectors or not extraction.images_left(detectors, *passes):
+        return dict(detectors), {}
+    cost = made_by_main(extraction.trainer, lambda: _estimated(extraction, detectors, passes))
+    if cost is None:
+        return dict(detectors), {}
+    if extraction.trainer.global_rank == 0:
+        log.info(cost.sentence("detector=default" if by_default else "the chosen detectors"))
+    forward = cost.seconds.get("forward")
+    on_cpu = extraction.trainer.strategy.root_device.type == "cpu"
+    if not (by_default and on_cpu) or forward is None:
+        return dict(detectors), {}
+    extra = cost.seconds["chosen"] - forward
+    if extra <= MOST_EXTRA:
+        return dict(detectors), {}
+    left_out = [name for name in detectors if name not in cost.names["forward"]]
+    reason = (
+        f"more than one forward pass an image adds about {duration(extra)} on this CPU; "
+        "detector=default scores it"
+    )
+    if extraction.trainer.global_rank == 0:
+        log.warning(
+            "the default is detector=forward here, without %s: %s", listed(left_out), reason
+        )
+    kept = {name: d for name, d in detectors.items() if name not in left_out}
+    return kept, dict.fromkeys(left_out, reason)
+
+
+def _sets(detectors: Mapping[str, Detector]) -> Iterator[tuple[str, dict[str, Detector]]]:
+    """The detectors, and those among them that need less and less."""
+    yield "chosen", dict(detectors)
+    kinds, last = get_args(Needs), len(detectors)
+    for place in reversed(range(1, len(kinds))):
+        part = {name: d for name, d in detectors.items() if d.needs in kinds[:place]}
+        if 0 < len(part) < last:
+            yield kinds[place - 1], part
+            last = len(part)
+
+
+def _estimated(
+    extraction: Extraction, detectors: Mapping[str, Detector], passes: Sequence[Any]
+) -> PassCost | None:
+    """The times of the sets; None where the forward passes are short."""
+    left = extraction.images_left(detectors, *passes)
+    timer = _Timer(extraction, next(iter(left)))
+    forward = sum(n for n, _ in left.values()) * timer.of(())
+    if forward < WORTH_TELLING:
+        return None
+    seconds, names = {}, {}
+    for name, part in _sets(detectors):
+        of_set = extraction.images_left(part, *passes)
+        seconds[name] = sum(n * timer.of(columns) for n, columns in of_set.values())
+        if any(d.second_pass_hook is not None for d in part.values()):
+            scored = sum(len(extraction.data.splits[split]) for split in ("test", *passes[0]))
+            seconds[name] += scored * _SECOND_PASS * timer.of(())
+        names[name] = list(part)
+    return PassCost(sum(n for n, _ in left.values()), seconds, names)
+
+
+class _Timer:
+    """Seconds that an image takes on all processes together, by what is computed of it."""
+
+    def __init__(self, extraction: Extraction, split: str) -> None:
+        self._trainer, self._backbone = extraction.trainer, extraction.backbone
+        images = extraction.data.predict_dataset(split)
+        start = time.perf_counter()
+        batch = collate([images[row] for row in range(min(TIMED, len(images)))])
+        self._image = batch["image"]
+        workers = extraction.data.loading.num_workers
+        self._loading = 0.0 if workers else (time.perf_counter() - start) / len(self._image)
+        self._known: dict[frozenset[str], float] = {}
+
+    def of(self, columns: Sequence[BankColumn]) -> float:
+        wanted = {column.key: column for column in columns}
+        key = frozenset(wanted)
+        if key not in self._known:
+            self._known[key] = self._timed(list(wanted.values()))
+        return (self._known[key] + self._loading) / self._trainer.world_size
+
+    def _timed(self, columns: Sequence[BankColumn]) -> float:
+        trainer, some = self._trainer, next(self._backbone.parameters(), None)
+        home = torch.device("cpu") if some is None else some.device
+        device = trainer.strategy.root_device
+        extractor = Extractor(self._backbone, columns)
+        try:
+            self._backbone.to(device)
+            with isolate_rng(), trainer.precision_plugin.forward_context():
+                return extractor.seconds(self._image.to(device)) / len(self._image)
+        except torch.OutOfMemoryError:
+            return float("inf") if columns else 0.0  # the pass itself halves its chunks
+        finally:
+            self._backbone.to(home)

@@ -1,0 +1,149 @@
+"""Networks in files of TorchScript and torch.export, for inference: what they return, no more."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, Unpack
+
+import torch
+from torch import Tensor, nn
+
+from ood_lab.common.errors import UserError
+from ood_lab.models.image_transforms import TransformSettings
+from ood_lab.models.loading.timm_networks import module_backbone
+from ood_lab.models.loading.wrapped_network import WrappedBackbone
+from ood_lab.models.output import entries_of
+
+
+def exported_backbone(
+    path: str | Path,
+    output: str | None = None,
+    features: str | None = None,
+    head: Literal["linear", "nearest_mean", "none"] | None = None,
+    num_classes: int | None = None,
+    image_size: Sequence[int] | None = None,
+    classes: Sequence[str] = (),
+    **transform: Unpack[TransformSettings],
+) -> WrappedBackbone:
+    """Makes a backbone of a TorchScript file, or of a program of ``torch.export`` (``.pt2``).
+
+    No gradient reaches the image, and no layer can be read.
+
+    Args:
+        path: the file.
+        output: entry of its output with the logits; None = the only one.
+        features: entry with the features, if any.
+        head: ``none`` = it returns features; ``linear`` or ``nearest_mean`` = such a head on them,
+            to be fitted.
+        num_classes: expected number of logits.
+        image_size: width and height that all images of the data share.
+        classes: of the data.
+        transform: see :class:`~ood_lab.models.image_transforms.TransformSettings`; the size is the
+            program's own where it fixes one.
+
+    Raises:
+        UserError: no such file, another kind of file, or an output without these entries.
+    """
+    place = Path(path)
+    if not place.is_file():
+        raise UserError(f"model.path={path} does not exist: name a TorchScript or .pt2 file")
+    net = ExportedNet(place)
+    known = {} if net.size is None else {"input_size": net.size}
+    backbone = module_backbone(
+        net,
+        head,
+        num_classes,
+        data_config=known,
+        image_size=image_size,
+        classes=classes,
+        name=place.name,
+        features=features,
+        output=output,
+        **transform,
+    )
+    if num_classes not in (None, backbone.num_classes) and head is None:
+        raise UserError(
+            f"{path} gives {backbone.num_classes} logits, but the data has {num_classes} classes: "
+            "eval.py without ckpt scores it unchanged"
+        )
+    backbone.differentiable = False
+    return backbone
+
+
+class ExportedNet(nn.Module):
+    """See :func:`exported_backbone`.
+
+    Attributes:
+        size: ``(3, H, W)`` where the file fixes it, else None.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path, self._device = str(path), torch.device("cpu")
+        self._sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        self._loaded: list[Callable[[Tensor], Any]] = []
+        shape = _shape(self._run)
+        self._batch = shape[0] if shape else None
+        fixed = shape[2:] if shape and shape[2] and shape[3] else None
+        self.size = (3, *fixed) if fixed else None
+
+    @property
+    def _run(self) -> Callable[[Tensor], Any]:
+        # In a list, as it has no modes and is no part of this module. It belongs to one process.
+        if not self._loaded:
+            self._loaded.append(_load(self._path, self._device))
+        return self._loaded[0]
+
+    def forward(self, image: Tensor) -> Any:
+        """Maps ``[B, 3, H, W]`` to what the file returns; several tensors by key."""
+        if image.device != self._device:
+            self._loaded, self._device = [], image.device
+        step = self._batch or len(image)
+        parts = []
+        for start in range(0, len(image), step):
+            part = image[start : start + step]
+            whole = torch.cat([part, part[-1:].expand(step - len(part), *part.shape[1:])])
+            returned = self._run(whole)
+            found = entries_of(returned) or {"": returned}
+            parts.append({key: value[: len(part)] for key, value in found.items()})
+        joined = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
+        return joined.get("", joined)
+
+    def extra_repr(self) -> str:
+        """What keys its features: the file's content."""
+        return f"sha256={self._sha256}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the program."""
+        return self.__dict__ | {"_loaded": []}
+
+
+def _load(path: str, device: torch.device) -> Callable[[Tensor], Any]:
+    reasons: list[Exception] = []
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of TorchScript, for who writes it
+            return torch.jit.load(path, map_location=device).eval()
+    except (RuntimeError, ValueError) as error:
+        reasons.append(error)
+    try:
+        return torch.export.load(path).module().to(device)
+    except Exception as error:  # damaged files fail in many ways
+        reasons.append(error)
+    told = "; ".join(" ".join(str(reason).split())[:100] for reason in reasons)
+    raise UserError(
+        f"model.path={path} is neither a TorchScript file nor a program of torch.export: {told}"
+    )
+
+
+def _shape(run: Any) -> list[int | None] | None:
+    """``[B, 3, H, W]`` of the images a program takes, None where it is free, or not told."""
+    graph = getattr(run, "graph", None)
+    for node in getattr(graph, "nodes", ()) if isinstance(graph, torch.fx.Graph) else ():
+        value = node.meta.get("val")
+        if node.op == "placeholder" and isinstance(value, Tensor) and value.ndim == 4:
+            return [size if isinstance(size, int) else None for size in value.shape]
+    return None

@@ -1,0 +1,193 @@
+"""What a network gives, found out on a small random batch: its head, its features, its logits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ood_lab.common.errors import UserError
+from ood_lab.models.head_check import evaluating
+from ood_lab.models.loading.wrapped_network import Reading, WrappedBackbone, is_pointwise
+from ood_lab.models.output import described, entries_of, entry_of, one_vector
+from ood_lab.models.output import probabilities as kind_of
+
+#: Largest difference of logits that several layers make, as a share of the largest logit.
+TOLERANCE = 1e-4
+#: What ``model.head`` calls a network whose features are all that is read.
+NO_HEAD = "none"
+
+
+def reading_of(
+    net: nn.Module,
+    image: Tensor,
+    name: str,
+    head: str | None = None,
+    features: str | None = None,
+    output: str | None = None,
+    num_classes: int | None = None,
+    advice: str = "set model.backbone.input_size to what it was made for",
+) -> Reading:
+    """What is read of a network.
+
+    Args:
+        net: the network.
+        image: a small batch.
+        name: what messages call it.
+        head: name of the layer that makes the logits; None = found, if any; :data:`NO_HEAD` = the
+            network gives features.
+        features: entry of its output, or layer, with the features; None = the input of the head,
+            else the last vector before the logits.
+        output: entry of its output with the logits; None = the only one.
+        num_classes: of the data: a single logit stands for two classes unless that is 1.
+        advice: where it cannot process the images.
+
+    Raises:
+        UserError: no such entry or layer, or an output that holds neither.
+    """
+    returned, layers = _linear_layers(net, image, name, advice)
+    entry = features if features in entries_of(returned) else None
+    layer = None if entry else features
+    if layer is not None and layer not in dict(net.named_modules()):
+        raise UserError(
+            f"{name} has no layer '{layer}' and returns {described(returned)}: "
+            "model.features=KEY|LAYER names an entry of its output, or a layer"
+        )
+    if head == NO_HEAD:
+        if layer is None:
+            entry_of(returned, entry or output, name, "features")
+        return Reading(features=entry or output, layer=layer, logits=False)
+    values = entry_of(returned, output, name)
+    if values.ndim > 2 or len(values) != len(image):
+        raise UserError(
+            f"{name} returns logits {list(values.shape)} for {len(image)} images, not [B, C]: "
+            "model.output=KEY chooses another entry, model.head=none takes features only"
+        )
+    kind = kind_of(values)
+    single = (values.ndim == 1 or values.shape[1] == 1) and num_classes != 1
+    found = Reading((), layer, False, entry, output, probabilities=kind, one_logit=single)
+    groups = ((head,),) if head else _makers(layers, values.reshape(len(values), -1))
+    if groups and not (kind and head):
+        whole = Reading(heads=groups, output=output, one_logit=single)
+        if features is None or _same_features(net, image, whole, found):
+            return whole
+    if features is None:
+        with evaluating(net):
+            layer, of_input = (head, True) if head else _last_vector(net, image, values)
+        found = replace(found, layer=layer, of_input=of_input)
+    return found
+
+
+def _linear_layers(
+    net: nn.Module, image: Tensor, name: str, advice: str
+) -> tuple[object, dict[str, tuple[Tensor, Tensor]]]:
+    """What the network returns, and one vector an image before and after all linear layers."""
+    found: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def keep(layer: str) -> Any:
+        def hook(module: nn.Module, args: tuple[Any, ...], out: Tensor) -> None:
+            vectors = [one_vector(value) for value in (*args[:1], out)]
+            if len(vectors) == 2 and vectors[0] is not None and vectors[1] is not None:
+                found[layer] = vectors[0], vectors[1]
+
+        return hook
+
+    handles = [
+        part.register_forward_hook(keep(layer))
+        for layer, part in net.named_modules()
+        if layer and (isinstance(part, nn.Linear) or is_pointwise(part))
+    ]
+    try:
+        with evaluating(net):
+            return net(image), found
+    except UserError:
+        raise
+    except Exception as error:  # the network is the user's, and so is whatever it raises
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"{name} cannot process images {list(image.shape)} ({type(error).__name__}: {reason}): "
+            f"{advice}"
+        ) from error
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _makers(
+    layers: Mapping[str, tuple[Tensor, Tensor]], logits: Tensor
+) -> tuple[tuple[str, ...], ...]:
+    """The linear layers that make the logits, in groups of the same input; none where none do.
+
+    One layer, or a 1 x 1 convolution before a mean over positions; or all layers with so many
+    outputs, whose mean the logits are.
+    """
+    wide = {layer: pair for layer, pair in layers.items() if pair[1].shape == logits.shape}
+
+    def makes(found: Tensor) -> bool:
+        limit = TOLERANCE * float(logits.abs().max()) + 1e-8
+        return float((found - logits).abs().max()) <= limit
+
+    # First, as heads that all begin with zeros cannot be told apart from one of them.
+    several = len(wide) > 1 and makes(torch.stack([out for _, out in wide.values()]).mean(dim=0))
+    if not several:
+        alone = [layer for layer, (_, out) in wide.items() if makes(out)]
+        return ((alone[-1],),) if alone else ()
+    groups: list[list[str]] = []
+    for layer, (value, _) in wide.items():
+        known = next((g for g in groups if _same(wide[g[0]][0], value)), None)
+        if known is None:
+            groups.append([layer])
+        else:
+            known.append(layer)
+    return tuple(map(tuple, groups))
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.equal(one, other)
+
+
+def _same_features(net: nn.Module, image: Tensor, head: Reading, chosen: Reading) -> bool:
+    """Whether the features that were chosen are those that the head gets."""
+    with evaluating(net):
+        one, other = (WrappedBackbone(net, each)(image).features for each in (head, chosen))
+    return one.shape == other.shape and torch.allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+def _last_vector(net: nn.Module, image: Tensor, logits: Tensor) -> tuple[str | None, bool]:
+    """The layer with the last vector before the logits, and whether it is its input.
+
+    A vector ``[B, D]`` is preferred to a map ``[B, D, H, W]``, whose mean over positions serves;
+    one as wide as the logits counts as a step of the head.
+    """
+    found: dict[int, tuple[str, bool]] = {}
+    width = 1 if logits.ndim == 1 else logits.shape[1]
+
+    def keep(name: str, of_input: bool) -> Any:
+        def hook(module: nn.Module, args: tuple[Any, ...], *out: Any) -> None:
+            value = (args[0] if args else None) if of_input else out[0]
+            if (
+                isinstance(value, Tensor)
+                and value.ndim in (2, 4)
+                and len(value) == len(image)
+                and value.shape[1] not in (1, width)
+                and value.is_floating_point()
+                and value.shape != image.shape
+            ):
+                found[value.ndim] = name, of_input
+
+        return hook
+
+    handles = []
+    for name, part in net.named_modules():
+        if name and not isinstance(part, torch.jit.ScriptModule):
+            handles.append(part.register_forward_pre_hook(keep(name, True)))
+            handles.append(part.register_forward_hook(keep(name, False)))
+    try:
+        net(image)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found.get(2) or found.get(4) or (None, False)

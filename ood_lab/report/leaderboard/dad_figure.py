@@ -1,0 +1,95 @@
+"""DAD and FPR95 of the methods of several runs (arXiv:2412.12683, figure 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
+from ood_lab.report.figures.drawing import write_figure
+from ood_lab.report.figures.layout import panels, wrapped
+from ood_lab.report.figures.style import COLOURS, SOFT, rc
+from ood_lab.report.leaderboard.long_table import Leaderboard
+from ood_lab.report.leaderboard.wide_table import row_names
+from ood_lab.report.rendering.blocks import FigureFile
+from ood_lab.report.rendering.metric_definitions import fpr95_sentence, percent
+
+
+class Method(NamedTuple):
+    """A row of the figure: its DAD, and FPR95 with half of its interval on every set in order."""
+
+    name: str
+    dad: float
+    fpr95: list[float]
+    halves: list[float]
+
+
+def methods_by_dad(board: Leaderboard) -> list[Method]:
+    """The methods with a DAD: the largest DAD first, and of equal ones the lowest mean FPR95."""
+    rows = board.rows
+    keys = zip(rows["run"], rows["detector"], rows["metric"], rows["dataset"], strict=True)
+    cells = dict(
+        zip(keys, zip(rows["value"], rows["sampling_half_width"], strict=True), strict=True)
+    )
+    dads = rows[(rows["metric"] == "dad") & rows["value"].notna()]
+    names = row_names(board)
+    found = []
+    for run, detector, dad in zip(dads["run"], dads["detector"], dads["value"], strict=True):
+        of_sets = [cells[run, detector, "fpr95", ood] for ood in board.shift_order]
+        values, halves = map(list, zip(*of_sets, strict=True))
+        found.append(Method(names[run, detector], float(dad), values, halves))
+    return sorted(found, key=lambda method: (-method.dad, float(np.mean(method.fpr95))))
+
+
+def dad_figure(board: Leaderboard) -> Figure:
+    """A row per method; DAD, and a column of FPR95 per OOD set of the order; lines part groups."""
+    methods = methods_by_dad(board)
+    titles = [f"DAD (of {board.most_dad})", *(wrapped(name, 12) for name in board.shift_order)]
+    lines = max(title.count("\n") for title in titles)
+    footer = (
+        "Grouped by DAD, within a group by mean FPR95; OOD sets by increasing shift; "
+        f"lines: 95% intervals.\n{fpr95_sentence(board.fpr95_positive)}."
+    )
+    figure, grid = panels(
+        titles,
+        footer,
+        height=0.19 * len(methods),
+        columns=len(titles),
+        extra=0.9 + 0.13 * lines,
+    )
+    first, *others = grid
+    draw_bars(first, [Bar(m.dad, text=f"{m.dad:g}", colour=COLOURS[1]) for m in methods])
+    first.set_xlim(0, 1.4 * board.most_dad)
+    for place, axes in enumerate(others):
+        draw_bars(axes, [_bar(m.fpr95[place], m.halves[place]) for m in methods])
+        axes.set_xlim(0, 110 + 6 * len(titles))
+        axes.set_xticks([0, 50, 100])
+    for axes in grid:
+        name_rows(axes, [method.name for method in methods], named=axes is first)
+        for row in _ends(methods):
+            axes.axhline(row, color=SOFT, lw=0.6)
+    others[len(others) // 2].set_xlabel("FPR95 in %")
+    return figure
+
+
+def _bar(value: float, half: float) -> Bar:
+    low, high = 100 * max(value - half, 0.0), 100 * min(value + half, 1.0)
+    return Bar(100 * value, low, high, text=percent(value))
+
+
+def _ends(methods: Sequence[Method]) -> list[float]:
+    """Between the rows whose DAD differs."""
+    pairs = enumerate(pairwise(methods))
+    return [row + 0.5 for row, (one, next_one) in pairs if one.dad != next_one.dad]
+
+
+def write_dad_figure(folder: Path, name: str, board: Leaderboard) -> FigureFile:
+    """Writes ``<name>.png`` and ``.svg`` into a folder."""
+    caption = "DAD and FPR95 of every method, grouped and ordered by DAD."
+    with rc():
+        return write_figure(folder, name, "DAD and FPR95", caption, dad_figure(board))

@@ -1,0 +1,190 @@
+"""All metrics of several models on the same questions, as papers print them: tables, bars."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import pandas as pd
+
+from ood_lab.report.figures.bars import bar_panels
+from ood_lab.report.figures.layout import wrapped
+from ood_lab.report.leaderboard.benchmark_table import ALIKE, BenchmarkRun, p_value
+from ood_lab.report.rendering.blocks import PlannedFigure
+from ood_lab.report.rendering.metric_definitions import MISSING, percent, star_sentence
+from ood_lab.report.rendering.sentences import ALPHA
+from ood_lab.report.rendering.table import Cell, Group, Head, Table, name_cell, number_cell
+from ood_lab.schema.results import PART
+from ood_lab.schema.shift_axes import LEVELS
+
+#: The table of what all calls took, and its metric.
+SECONDS = "Seconds of all calls"
+_RULE = (
+    "A row is marked where the benchmark's own paired test (Holm-corrected) against the best row "
+    f"has p ≥ {ALPHA:g}. Rows without such a test: the difference is within sqrt(a² + b²), a and b "
+    "half of the 95% intervals."
+)
+_KEPT = ["split", "metric", "value", "ci_low", "ci_high", "n", "unit", "n_asked"]
+
+
+def metric_rows(
+    runs: Sequence[BenchmarkRun], labels: Mapping[str, str], tests: pd.DataFrame
+) -> pd.DataFrame:
+    """Every metric of the benchmarks' tables, of every run, form, set and data set.
+
+    Args:
+        runs: finished runs.
+        labels: folder of a run → what its rows are called.
+        tests: between runs, see :func:`~ood_lab.report.leaderboard.benchmark_table.tests_of`.
+
+    Returns:
+        ``benchmark, data, asked, run, label`` (with the form of the questions), ``table, part, set,
+        split, metric, column, better, value, ci_low, ci_high, n, unit, n_asked, best``; shares, but
+        seconds. ``best``: the best value of its column, or not significantly worse.
+    """
+    tables = [_rows_of(run, labels) for run in runs if "tables" in run.manifest["benchmark"]]
+    rows = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+    if rows.empty:
+        return rows
+    columns = rows.groupby([*ALIKE, "table", "part", "split", "metric"], sort=False)
+    best = [index for _, column in columns for index in _best(column, tests)]
+    return rows.assign(best=rows.index.isin(best))
+
+
+def _rows_of(run: BenchmarkRun, labels: Mapping[str, str]) -> pd.DataFrame:
+    """The rows of one run; of two ways to treat unparsed answers, the first one."""
+    says, found = run.manifest["benchmark"], run.results
+    if "unparsed" in found:
+        ways = found["unparsed"]
+        found = found[ways.isna() | ways.isin(ways.dropna().iloc[:1])]
+    found = found[found[[*LEVELS]].isna().all(axis=1)].reset_index(drop=True)
+    label = labels.get(str(run.path), str(found["model"].iloc[0]) if len(found) else "")
+    parts = found[PART].fillna("").astype(str) if PART in found else pd.Series("", found.index)
+    places = [_place(part, says["forms"], says["finer"]) for part in parts]
+    shown = [place is not None for place in places]
+    rows = found.loc[shown, _KEPT].assign(
+        form=[place[0] for place in places if place], part=[place[1] for place in places if place]
+    )
+    columns = pd.DataFrame(
+        [(table, *column) for table, listed in says["tables"].items() for column in listed],
+        columns=["table", "metric", "column", "better"],
+    )
+    times = [
+        {"split": split, "metric": "seconds", "value": value, "form": form, "part": ""}
+        for form, of_form in (run.manifest.get("asking") or {}).get("seconds", {}).items()
+        for split, value in of_form.items()
+    ]
+    took = pd.DataFrame(times).assign(table=SECONDS, column="s", better="")
+    rows = pd.concat([columns.merge(rows, on="metric"), *([took] if times else [])])
+    words = {split: says["sets"].get(split, split.replace("_", " ")) for split in rows["split"]}
+    names = {"": label} | {form: f"{label}, {name}" for form, name in says["forms"].items()}
+    about = {key: run.about[key] for key in ALIKE} | {"run": str(run.path)}
+    return rows.assign(**about, set=rows["split"].map(words), label=rows["form"].map(names))
+
+
+def _place(part: str, forms: Mapping[str, str], finer: Sequence[str]) -> tuple[str, str] | None:
+    """The form and the data set of a part; None where tables of models do not show it."""
+    first, _, rest = part.partition(", ")
+    form, rest = (first, rest) if first in forms else ("", part)
+    return (form, rest) if not rest or rest.split(" ")[0] in finer else None
+
+
+def _best(column: pd.DataFrame, tests: pd.DataFrame) -> list[Hashable]:
+    """The best row of a column, and those behind it that are not significantly worse."""
+    better, known = column["better"].iloc[0], column[column["value"].notna()]
+    if not better or len(known) < 2:
+        return []
+    known = known.sort_values("value", ascending=better == "lower", kind="stable")
+    rows = dict(zip(known.index, known.to_dict("records"), strict=True))
+    leader, *others = rows
+    best: list[Hashable] = [leader]
+    for index in others:
+        if not _alike(rows[leader], rows[index], tests):
+            break  # no row behind a significantly worse one
+        best.append(index)
+    return best
+
+
+def _alike(best: Mapping[Any, Any], row: Mapping[Any, Any], tests: pd.DataFrame) -> bool:
+    p = p_value(tests, best, row)
+    if not math.isnan(p):
+        return p >= ALPHA
+    reach = math.hypot(*((each["ci_high"] - each["ci_low"]) / 2 for each in (best, row)))
+    difference = abs(best["value"] - row["value"])
+    return difference < 5e-4 if math.isnan(reach) else difference <= reach
+
+
+def metric_tables(rows: pd.DataFrame) -> list[Table]:
+    """A table of every part of :func:`metric_rows`: a row a model, a group of columns a set."""
+    tables = []
+    for title, part in _parts(rows):
+        heads, groups, columns = [Head("model", "ascending")], [Group()], []
+        for name, of_set in part.groupby("set", sort=False):
+            metrics = dict(zip(of_set["metric"], of_set["column"], strict=True))
+            asked = of_set["n_asked"].max()
+            note = "" if math.isnan(asked) else f"{int(asked):,} questions"
+            groups.append(Group(str(name), note, len(metrics)))
+            heads += [Head(words) for words in metrics.values()]
+            columns += [(name, metric) for metric in metrics]
+        cells = {
+            (row["label"], row["set"], row["metric"]): _cell(row) for row in part.to_dict("records")
+        }
+        lines = [
+            [name_cell(label), *(cells.get((label, *key), Cell(MISSING)) for key in columns)]
+            for label in dict.fromkeys(part["label"])
+        ]
+        marks = [star_sentence(tested=True), _RULE] if part["best"].any() else []
+        timed = part["table"].iloc[0] == SECONDS
+        notes = ["The sum over all calls of a set."] if timed else ["± half of the 95% interval."]
+        spreads, percents = not timed, "" if timed else ", %"
+        tables.append(
+            Table(
+                title + percents,
+                heads,
+                lines,
+                groups,
+                notes=[*marks, *notes],
+                spreads=spreads,
+                each=f"{title}{percents}: {{}}",
+            )
+        )
+    return tables
+
+
+def _cell(row: Mapping[Any, Any]) -> Cell:
+    show: Callable[[float], str] = "{:,.1f}".format if row["table"] == SECONDS else percent
+    value, low, high = (float(row[name]) for name in ("value", "ci_low", "ci_high"))
+    return number_cell(value, low, high, show, best=bool(row["best"]))
+
+
+def metric_figures(rows: pd.DataFrame) -> Iterator[PlannedFigure]:
+    """A figure of every table: a panel a metric; the fewer of models and sets are the colours."""
+    for number, (title, part) in enumerate(_parts(rows[rows["table"] != SECONDS])):
+        models = {name: wrapped(name, 24) for name in dict.fromkeys(part["label"])}
+        sets = {name: name for name in dict.fromkeys(part["set"])}
+        metrics = dict(zip(part["metric"], part["column"], strict=True))
+        shown: dict[str, Any] = {"row": "label", "series": ("set", sets)}
+        names = models
+        if len(models) < len(sets):
+            shown, names = {"row": "set", "series": ("label", models)}, sets
+        elif len(sets) == 1:
+            shown["series"] = None
+        slug = re.sub(r"[^a-z0-9]+", "_", f"{title} {number}".lower()).strip("_")
+        draw = partial(bar_panels, part, metrics, names, f"{title}. 95% intervals.", **shown)
+        yield PlannedFigure(slug, title, "Every metric of the table, with 95% intervals.", draw)
+
+
+def _parts(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The rows of each table with its title."""
+    parts = [part for _, part in rows.groupby([*ALIKE, "table", "part"], sort=False)]
+    firsts = [part.iloc[0] for part in parts]
+    titles = [
+        ", ".join(filter(None, (f"{row['benchmark']} on {row['data']}", row["part"], row["table"])))
+        for row in firsts
+    ]
+    for title, first, part in zip(titles, firsts, parts, strict=True):
+        again = f" (questions {first['asked']})" if titles.count(title) > 1 else ""
+        yield title + again, part

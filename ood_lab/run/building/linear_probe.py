@@ -1,0 +1,127 @@
+"""The linear head on frozen features with which the fine-tuning of pretrained weights begins."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+from omegaconf import DictConfig
+
+from ood_lab.common.files import read_json
+from ood_lab.data.datamodules.base import OODDataModule
+from ood_lab.evaluation.fitted_head import fit_head
+from ood_lab.models import Backbone, WholeCheckpointIO
+from ood_lab.run.building import checkpoints
+from ood_lab.run.building.trainers import has_length
+from ood_lab.run.job.process_start import is_main
+
+log = logging.getLogger(__name__)
+#: Images of a class below which fine-tuning rarely beats a linear head on frozen features.
+FEW = 100
+#: Its checkpoint, as long as the fine-tuning lasts.
+FILE = "probe.ckpt"
+
+
+@dataclass(frozen=True)
+class LinearProbe:
+    """A fitted head, and the network with it as a checkpoint.
+
+    Attributes:
+        facts: see :func:`~ood_lab.evaluation.fitted_head.fit_head`.
+        folder: of the checkpoints.
+        ends: nothing follows, as nobody has asked for a fine-tuning that so few images rarely gain.
+    """
+
+    facts: dict[str, Any]
+    folder: Path
+    ends: bool
+
+    @classmethod
+    def fitted(
+        cls,
+        cfg: DictConfig,
+        module: L.LightningModule,
+        extractor: L.Trainer,
+        data: OODDataModule,
+        weights: Path,
+    ) -> LinearProbe | None:
+        """Gives the module its head where the training begins with that; call it on all processes.
+
+        Source: linear probing, then fine-tuning (arXiv 2202.10054).
+
+        Args:
+            cfg: of the job.
+            module: will be trained.
+            extractor: makes the passes over ID train and val.
+            data: set up.
+            weights: folder of the training.
+        """
+        backbone = getattr(module, "backbone", None)
+        if not isinstance(backbone, Backbone) or not _is_fresh(cfg, backbone):
+            return None
+        each = len(data.splits["train"]) / len(data.classes)
+        ends = each < FEW and not (has_length(cfg) or cfg.get("loss"))
+        if ends:
+            log.info(
+                "%d images per class are few: a linear head is fitted and %s stays frozen; "
+                "trainer.max_epochs=10 fine-tunes it too",
+                each,
+                backbone.name,
+            )
+        facts = fit_head(backbone, extractor, data, Path(cfg.paths.features), validated=True)
+        folder = checkpoints.folder(weights)
+        if is_main():
+            checkpoint = {"state_dict": module.state_dict()}
+            module.on_save_checkpoint(checkpoint)
+            WholeCheckpointIO().save_checkpoint(checkpoint, folder / FILE)
+        return cls(facts, folder, ends)
+
+    def compared(self, accuracy: float | None) -> dict[str, Any]:
+        """Keeps the probe unless ``accuracy``, on ID val after the fine-tuning, is higher.
+
+        Returns:
+            Facts about the training, for the manifest.
+        """
+        before = self.facts.get("val_accuracy")
+        facts: dict[str, Any] = {"probe": {**self.facts, "fine_tuned_val_accuracy": accuracy}}
+        taken = self.ends
+        if before is not None and accuracy is not None:
+            log.info("val accuracy: linear probe %.1f%%, fine-tuned %.1f%%", *_of(before, accuracy))
+            taken = accuracy <= before
+            if taken:
+                facts["warnings"] = [
+                    "fine-tuning does not beat the linear probe on ID val ({:.1f}% against "
+                    "{:.1f}%): the run takes the probe, which is recommended; the fine-tuned "
+                    "network is in checkpoints/last.ckpt".format(*_of(accuracy, before))
+                ]
+        if not taken:
+            (self.folder / FILE).unlink()
+            return facts
+        os.replace(self.folder / FILE, self.folder / "best.ckpt")
+        return facts | {"fitted_head": self.facts, "val_accuracy": before}
+
+
+def _of(*shares: float) -> list[float]:
+    return [100 * share for share in shares]
+
+
+def _is_fresh(cfg: DictConfig, backbone: Backbone) -> bool:
+    """True if the head of a network with pretrained weights has not been trained."""
+    head = backbone.head
+    # A head that is the mean of several has no parameters of its own.
+    if not checkpoints.begins_with_probe(cfg) or head is None or len([*head.parameters()]) < 2:
+        return False
+    if backbone.fitted_head or cfg.model.backbone.get("new_head"):
+        return True
+    if cfg.model.backbone["_target_"] not in checkpoints.RESIZED or not cfg.model.pretrained:
+        return False
+    net = getattr(backbone, "net", None)
+    known = (getattr(net, "pretrained_cfg", None) or {}).get("num_classes")
+    if path := cfg.model.get("path"):
+        file = Path(path) / "config.json"
+        known = len(read_json(file).get("id2label") or ()) if file.is_file() else None
+    return bool(known != head.out_features)

@@ -1,0 +1,50 @@
+"""The figure of DAD and FPR95 over the runs of a leaderboard."""
+
+import pandas as pd
+import pytest
+from finished_runs import write_run
+
+from ood_lab.report.leaderboard.dad_figure import dad_figure, methods_by_dad
+from ood_lab.report.leaderboard.file_formats import write_leaderboard
+from ood_lab.report.leaderboard.finished_runs import read_run
+from ood_lab.report.leaderboard.long_table import make_leaderboard
+
+
+@pytest.fixture
+def board(tmp_path):
+    """Two runs of two detectors each, whose DAD is 1 or 0."""
+    values = {
+        "a": {"knn": (0.7, 0.9), "vim": (0.8, 0.95)},
+        "b": {"msp": (0.9, 0.6), "mls": (0.9, 0.7)},
+    }
+    paths = [write_run(tmp_path / name / "x", found, model=name) for name, found in values.items()]
+    for path in paths:
+        for file in ("results.parquet", "results.csv"):
+            read = pd.read_parquet if file.endswith("parquet") else pd.read_csv
+            table = read(path / file)
+            table.loc[(table.metric == "dad") & table.detector.isin(["msp", "mls"]), "value"] = 0.0
+            table.to_parquet(path / file) if "parquet" in file else table.to_csv(
+                path / file, index=False
+            )
+    return make_leaderboard([read_run(path) for path in paths])
+
+
+def test_methods_of_all_runs_are_grouped_by_dad_and_ordered_by_fpr95(board):
+    methods = methods_by_dad(board)
+    assert [method.name.split()[0] for method in methods] == ["vim", "knn", "mls", "msp"]
+    assert [method.dad for method in methods] == [1, 1, 0, 0]
+    assert methods[1].fpr95 == pytest.approx([0.3, 0.1])  # sets by shift
+    assert methods[1].halves == pytest.approx([0.01, 0.01])
+    figure = dad_figure(board)
+    first, near, far = figure.axes
+    assert [axes.get_title() for axes in figure.axes] == ["DAD (of 1)", "near", "far"]
+    assert [bar.get_width() for bar in near.patches] == pytest.approx([20, 30, 10, 10])
+    assert [bar.get_width() for bar in far.patches] == pytest.approx([5, 10, 30, 40])
+    lines = [line.get_ydata() for line in first.get_lines() if len(set(line.get_ydata())) == 1]
+    assert [1.5, 1.5] in [list(ys) for ys in lines]  # between the two groups
+
+
+def test_the_leaderboard_has_it(board, tmp_path):
+    write_leaderboard(board, tmp_path)
+    assert (tmp_path / "leaderboard_dad.png").stat().st_size > 5000
+    assert "DAD and FPR95 of every method" in (tmp_path / "leaderboard.html").read_text()

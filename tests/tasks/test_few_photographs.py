@@ -1,0 +1,111 @@
+"""Few photographs: a linear head on frozen features first, and the fine-tuning held against it."""
+
+import json
+import shutil
+import tarfile
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import timm
+import torch
+from cli import call, run_folders
+from photos import write_photos
+
+from ood_lab.models import load_weights
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+QUIET = ("task=score", "task.report=false", "detector=[msp]", "metrics.n_bootstrap=20")
+QUIET += ("logger=none",)
+SHAPE = {"layers": (1, 1, 1, 1), "channels": (8, 8, 16, 16)}
+
+
+@pytest.fixture
+def line(tmp_path):
+    """36 photographs, and a network whose file has the head of ImageNet."""
+    data = write_photos(tmp_path, (32, 32), "png")
+    torch.manual_seed(0)
+    net = timm.create_model("resnet18", num_classes=1000, **SHAPE)
+    torch.save(net.state_dict(), tmp_path / "net.pt")
+    model = ("model=timm", "model.name=resnet18", f"model.weights={tmp_path}/net.pt")
+    kwargs = [f"model.kwargs.{key}={list(value)}".replace(" ", "") for key, value in SHAPE.items()]
+    size = ("model.backbone.input_size=32", "model.backbone.allow_transform_mismatch=true")
+    return *data, *model, *kwargs, *size, *QUIET, f"paths.outputs={tmp_path}/o"
+
+
+def manifest(folder):
+    return json.loads((folder / "manifest.json").read_text())
+
+
+def test_few_photographs_get_a_linear_head(line, tmp_path, capsys):
+    assert call("train.py", *line, "model.backbone.new_head=true") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "12 images per class are few: a linear head is fitted" in out
+    assert "trainer.max_epochs=10 fine-tunes it too" in out
+    (run,) = run_folders(tmp_path / "o")
+    assert manifest(run)["training"] == {"epochs": 0, "steps": 0}
+    assert manifest(run)["val_accuracy"] == manifest(run)["fitted_head"]["val_accuracy"]
+    # The trunk is that of the file, and the head that of eval.py, where the file's is dropped.
+    assert call("eval.py", *line, "model.head=linear") == 0
+    assert "its head 'fc' (1000 classes) is dropped" in " ".join(capsys.readouterr().out.split())
+    assert call("eval.py", f"ckpt={run}", *QUIET, f"paths.outputs={tmp_path}/o") == 0
+    first, *others = (
+        pd.read_parquet(folder / "scores.parquet").msp for folder in run_folders(tmp_path / "o")
+    )
+    assert len(others) == 2
+    for other in others:
+        torch.testing.assert_close(torch.tensor(first), torch.tensor(other), atol=1e-5, rtol=0)
+
+
+def test_fine_tuning_begins_there_and_is_held_against_it(line, tmp_path, capsys):
+    fresh = ("model.backbone.new_head=true", "trainer.max_epochs=1")
+    ruin = "model.classifier.optimizer.lr=1"
+    assert call("train.py", *line, *fresh, ruin) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "val accuracy: linear probe 83.3%, fine-tuned" in out
+    assert "does not beat the linear probe" in out
+    (run,) = run_folders(tmp_path / "o")
+    facts = manifest(run)
+    assert facts["probe"]["fine_tuned_val_accuracy"] <= facts["val_accuracy"] < 0.84
+    assert {p.name for p in (run / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
+    whole = timm.create_model("resnet18", num_classes=3, **SHAPE)
+    load_weights(whole, run / "checkpoints" / "best.ckpt")
+    of_file = torch.load(tmp_path / "net.pt")
+    assert all(v.equal(of_file[k]) for k, v in whole.state_dict().items() if k[:3] != "fc.")
+    # From a random head, as before, and with another identity.
+    assert call("train.py", *line, *fresh, "probe_first=false") == 0
+    assert "linear probe" not in capsys.readouterr().out
+    assert len(run_folders(tmp_path / "o")) == 2
+
+
+def test_a_name_reaches_the_networks_that_are_chosen_by_it(line, tmp_path):
+    sweep = ("-m", "model=resnet10s,timm", "model.name=resnet18", *QUIET, "trainer.max_epochs=1")
+    data, size = line[:3], "model.backbone.input_size=32"
+    assert call("train.py", *sweep, *data, size, f"paths.outputs={tmp_path}/s") == 0
+    names = {folder.parents[1].name for folder in run_folders(tmp_path / "s")}
+    assert names == {"folder-resnet10s", "folder-resnet18"}
+    told = {manifest(folder)["model"] for folder in run_folders(tmp_path / "s")}
+    assert told == {"resnet10s", "resnet18"}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.exists(), reason="no ../shared/data beside the checkout")
+@pytest.mark.parametrize("rate", ["1e-3", "1e-5"])
+def test_the_recipe_reaches_the_probe_on_photographs(tmp_path, rate):
+    with tarfile.open(SHARED / "cifar10_imagenet32.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    for folder in (tmp_path / "id" / "train").iterdir():
+        (tmp_path / "few" / folder.name).mkdir(parents=True)
+        for file in sorted(folder.iterdir())[:20]:
+            shutil.copy(file, tmp_path / "few" / folder.name)
+    sets = [f"data.id.{name}={tmp_path}/id/{name}" for name in ("val", "test")]
+    data = ["data=folder", f"data.id.train={tmp_path}/few", *sets, "data.num_workers=0"]
+    model = ["model=module", "model.net._target_=cifar_resnet.ResNet20", "model.head=linear"]
+    model += [f"model.weights={SHARED}/resnet20_cifar10.pt", "model.backbone.new_head=true"]
+    rest = [*QUIET, "synthetic_ood=none", f"model.classifier.optimizer.lr={rate}"]
+    outputs = [f"paths.outputs={tmp_path}/o", "model.backbone.input_size=32"]
+    assert call("train.py", *data, *model, *rest, *outputs, "trainer.max_epochs=2") == 0
+    (run,) = run_folders(tmp_path / "o")
+    facts = manifest(run)
+    assert facts["val_accuracy"] >= facts["probe"]["val_accuracy"] > 0.85
+    assert facts["id_accuracy"] > 0.84

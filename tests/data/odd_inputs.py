@@ -202,7 +202,7 @@ def no_label(table: pd.DataFrame, source: Source, rng: random.Random) -> pd.Data
 
 
 def gone(table: pd.DataFrame, source: Source, rng: random.Random) -> pd.DataFrame:
-    source.said += ["missing", "have no image and are left out"]  # stop or skip
+    source.said += ["missing", "have no image and are skipped"]  # stop or skip
     return table.assign(path=table["path"].where(table.index != 2, "gone/1.png"))
 
 

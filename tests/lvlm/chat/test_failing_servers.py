@@ -142,6 +142,7 @@ def test_a_second_interruption_ends_at_once(folder):
         while not ended.wait(2):  # on a busy machine the first may be under way yet
             os.kill(os.getpid(), signal.SIGINT)
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background job
     threading.Thread(target=interrupt).start()
     start = time.monotonic()
     with LocalServer(reply) as server:

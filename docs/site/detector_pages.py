@@ -16,6 +16,7 @@ import yaml
 from latex2mathml.converter import convert
 
 from ood_lab.detectors.base import Detector, InputType
+from ood_lab.models.head_kind import HeadKind, missing
 
 _READS = {
     "logits": "the logits",
@@ -87,6 +88,16 @@ def detector_tables() -> dict[str, str]:
                 row.insert(4, one.kind.cost)
         tables[f"detectors of {reads}"] = table(heads, rows)
     return tables
+
+
+def head_kinds() -> str:
+    """What each detector reads, and on which kinds of head it runs: ✓, or the missing parts."""
+    rows = []
+    for one in detector_files():
+        lacks = [", ".join(missing(one.kind.reads, kind.gives)) for kind in HeadKind]
+        cells = [f"`{one.key}`", ", ".join(one.kind.reads)]
+        rows.append(cells + [f"no {parts}" if parts else "✓" for parts in lacks])
+    return table(["key", "reads", *HeadKind], rows)
 
 
 _NEEDS = {

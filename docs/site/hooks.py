@@ -6,10 +6,7 @@ import re
 import sys
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
@@ -19,6 +16,10 @@ import detector_pages
 import gallery
 import notebooks
 import reference_tables
+
+if TYPE_CHECKING:  # tests look at the pages without mkdocs
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
 
 ROOT = Path(__file__).parents[2]
 
@@ -82,6 +83,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages that are made."""
+    from mkdocs.structure.files import File
+
     for path, text in pages().items():
         files.append(File.generated(config, path, content=text))
     return files

@@ -91,7 +91,7 @@ def save(picture: Image.Image, name: str, widest: int) -> None:
         size = widest, round(picture.height * widest / picture.width)
         picture = picture.resize(size, Image.Resampling.LANCZOS)
     picture = picture.crop((0, 0, picture.width, min(picture.height, TALLEST)))
-    picture.save(PICTURES / f"{name}.webp", quality=72, method=6)
+    picture.save(PICTURES / f"{name}.webp", quality=66, method=6)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import configuration
 import yaml
-from detector_pages import detector_map, detector_tables, table
+from detector_pages import detector_map, detector_tables, head_kinds, table
 
 from ood_lab.data.transforms.corruptions import CORRUPTIONS, SIZES
 from ood_lab.lvlm.parsers import documentation_table as parsers
@@ -32,6 +32,7 @@ def tables() -> dict[str, str]:
         **{f"conf/{group}": configuration.choice_table(group) for group in GROUPS},
         "corruptions": _corruptions(),
         "detector map": detector_map(),
+        "head kinds": head_kinds(),
         "extras": _extras(),
         "kinds": _kinds(),
         "metrics": _metrics(),
@@ -74,7 +75,7 @@ def _paper_page() -> str:
     items = paper_items()
     for paper in dict.fromkeys(item["paper"] for item in items):
         rows = [
-            [item["item"], item["what"], f"`{item['command']}`", item["where"]]
+            [item["item"], item["what"], _calls(item["command"]), item["where"]]
             for item in items
             if item["paper"] == paper
         ]
@@ -82,6 +83,10 @@ def _paper_page() -> str:
             f"## {paper}\n\n" + table(["in the paper", "content", "command", "output"], rows)
         )
     return "\n\n".join(parts) + "\n"
+
+
+def _calls(commands: str) -> str:
+    return "<br>".join(f"`{line}`" for line in commands.splitlines())
 
 
 def _metrics() -> str:

@@ -135,7 +135,7 @@ def banks_of(
             head = banks[0].head_weight, banks[0].head_bias
         elif banks[0].num_classes and len(banks) < 1 + len(others):
             raise UserError(
-                "arrays have features only, and these banks have logits without a linear head: "
+                "arrays have only features, and the others have logits without a linear head: "
                 "give the features of all sets as features_from_arrays(features, logits=logits)"
             )
     elif _pair(train)[1] is not None:

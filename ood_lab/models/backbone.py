@@ -35,7 +35,7 @@ class Backbone(nn.Module):
         fitted_head: how the head, which is zero, is fitted on ID train; None where it is not.
         differentiable: gradients reach the image, and sub-modules have outputs to be read.
         multilabel: its classes do not exclude each other: each logit is that of a sigmoid.
-        chance: what its output depends on besides the image, where the user accepts that.
+        chance: what its output depends on in addition to the image, where the user accepts that.
         text_head: the head is made of texts that name the classes (``clip.TextHead``).
     """
 

@@ -39,7 +39,7 @@ def check_determinism(
     allow_random: bool = False,
     setting: str = "model.allow_random=true",
 ) -> str | None:
-    """Checks that an image gets the same logits twice, alone and among other images.
+    """Checks that an image gets the same logits twice, by itself and in a batch.
 
     Two passes, over one and two images; modes, buffers and random states stay as they were. Only
     where these passes differ, or draw random numbers, more of them find out why and where.
@@ -75,7 +75,7 @@ def check_determinism(
 
 
 def _problem(backbone: Backbone, one: Tensor, two: Tensor) -> str | None:
-    """What the output depends on besides the image, and which layer brings it in."""
+    """What else the output depends on, and the layer that brings it in."""
     pair, other = torch.cat([one, two]), 2 * two + 1
     states = _random_states(one)
     alone: Output | Exception
@@ -174,7 +174,7 @@ def _place(backbone: Backbone, batches: Sequence[Tensor], tolerance: float) -> s
 
 
 def _traced(net: nn.Module, backbone: Backbone, batch: Tensor) -> list[tuple[str, str, Tensor]]:
-    """Inputs and outputs of all sub-modules, as they are computed."""
+    """Inputs and outputs of all sub-modules, in the order of computation."""
     events: list[tuple[str, str, Tensor]] = []
 
     def keep(name: str, kind: str, *arguments: Any) -> None:

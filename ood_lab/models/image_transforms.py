@@ -204,7 +204,7 @@ def stamp_mismatch(
         key, value = next(iter(differing.items()))
         raise UserError(
             f"{key}={value} is not what the weights of {backbone.name} expect ({known[key]}): "
-            "leave it out, or set model.backbone."
+            "remove it, or set model.backbone."
             "allow_transform_mismatch=true to do so on purpose"
         )
     backbone.transform_overrides = differing

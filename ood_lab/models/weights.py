@@ -29,13 +29,13 @@ def load_weights(
     """Loads ``file`` into ``module``, all tensors or none.
 
     Reads ``.safetensors`` files and everything ``torch.load(weights_only=True)`` reads: plain
-    state dicts, training checkpoints that hold one (timm, Lightning, ...). Pickled objects beside
-    the weights are skipped without being read. The names may begin with any prefix
+    state dicts, training checkpoints that hold one (timm, Lightning, ...). Other pickled
+    objects are skipped without being read. The names may begin with any prefix
     (``module.model.``, ``encoder.``, what a LightningModule calls its network), and those of
     ``module`` with ``module. model. _orig_mod. net. backbone.``. Words of wrappers inside names, as
     torch.compile and FSDP write them, are skipped. Averaged (EMA) weights are preferred where a
     checkpoint has both; the choice is logged. Tensors outside the network's prefix, such as a loss
-    function's, are left alone once the network itself is complete.
+    function's, are ignored once the network itself is complete.
 
     Args:
         module: receives the weights, in its own dtype and on its own device.
@@ -80,7 +80,7 @@ def saved_labels(path: str | os.PathLike[str]) -> dict[str, Any] | None:
 
 
 def saved_entry(path: str | os.PathLike[str], key: str) -> dict[str, Any] | None:
-    """A dict that a checkpoint holds beside or around its weights; None where it has none.
+    """A dict that a checkpoint holds next to or around its weights; None where it has none.
 
     Raises:
         UserError: no such file, unreadable, or pickled objects inside.
@@ -164,8 +164,8 @@ def _check_fit(source: dict[str, Tensor], target: dict[str, Tensor], problem: st
         if len(rows) == 1 and len(other) <= 2 and old[1:] == new[1:]:
             remedy = (
                 f"is it a checkpoint for {old[0]} classes instead of {new[0]}? eval.py with "
-                "model.weights=FILE scores its own head, and model.backbone.new_head=true beside "
-                "it fine-tunes it in train.py"
+                "model.weights=FILE scores its own head; model.backbone.new_head=true also "
+                "fine-tunes it in train.py"
             )
         raise UserError(
             f"{problem}: {len(other)} of {len(target)} tensors have another shape, "

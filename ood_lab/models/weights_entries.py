@@ -246,7 +246,7 @@ def _chosen(found: list[_Candidate], checkpoint: dict[str, Any], path: Path) -> 
 
 
 def _own_prefixes(source: Named, target: list[str]) -> list[str]:
-    """What may stand before the names of the network: known chains, and what is before a name.
+    """Prefixes of the names of the network: known chains, and what is before a name.
 
     A name of one word, such as ``weight``, is at the end of too many others to tell.
     """

@@ -277,7 +277,7 @@ class Verdict:
         whole = "distance" in set(self.shift.get("axis", ()))
         if CLASS_UNITS in metrics:
             head = "classes" if whole else "semantic"
-            yield f"{head}: 0 = ID test images, 1 = one of your classes left out of training."
+            yield f"{head}: 0 = ID test images, 1 = one held-out class of yours."
         if SEVERITY in metrics:
             head = "severity" if whole else "covariate"
             yield (

@@ -1,4 +1,4 @@
-"""Shift in units of ID data: classes left out, and severities of common corruptions."""
+"""Shift in units of ID data: held-out classes, and severities of common corruptions."""
 
 from __future__ import annotations
 

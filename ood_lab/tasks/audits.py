@@ -161,7 +161,7 @@ class Audits(Task):
 
 
 def _kinds(audit: pd.DataFrame) -> pd.Series:
-    """The kind of error that a person wrote beside the verdict; "" = none."""
+    """The kind of error that a person wrote next to the verdict; "" = none."""
     return audit[ERROR].str.strip() if ERROR in audit else pd.Series("", audit.index)
 
 

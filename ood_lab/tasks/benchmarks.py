@@ -1,4 +1,4 @@
-"""One table over the vision-language benchmarks of chat models, detectors beside them."""
+"""One table over the vision-language benchmarks of models, and the results of detectors."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Benchmarks(Task):
             the page also shows the leaderboards of ``task=compare``.
 
     Raises:
-        UserError: no finished run is found, or none asked a chat model.
+        UserError: no finished run is found, or none prompted a vision-language model.
     """
 
     runs: str | Sequence[str]
@@ -100,7 +100,7 @@ class Benchmarks(Task):
 
 
 def _contrasts(ws: Workspace, board: pd.DataFrame) -> pd.DataFrame:
-    """Paired tests of all runs that were asked the same questions, Holm-corrected."""
+    """Paired tests of all runs with the same questions, Holm-corrected."""
     found = []
     for _, part in board.groupby("asked", sort=False):
         runs = part.drop_duplicates("run").set_index("label")["run"].map(Path)
@@ -114,7 +114,7 @@ def _tests(ws: Workspace, runs: Mapping[str, Path]) -> pd.DataFrame:
 
     Args:
         ws: has the draws.
-        runs: model → folder; they were asked the same questions.
+        runs: model → folder; they have the same questions.
     """
     files = [n for n in _ANSWERS if all((run / f"{n}.parquet").is_file() for run in runs.values())]
     if "judged" not in files:

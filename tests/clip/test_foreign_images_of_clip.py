@@ -33,7 +33,7 @@ def test_an_untrained_clip_is_told_and_its_matrices_are_kept(tmp_path, capsys):
     run = run_folders(tmp_path / "out")[-1]
     warnings = json.loads((run / "manifest.json").read_text())["warnings"]
     (told,) = (text for text in warnings if text.startswith("the CLIP"))
-    assert "distances in meaning and in looks mean nothing" in told
+    assert "Its semantic and covariate shift mean nothing" in told
     (kept,) = (tmp_path / "out" / "laid").iterdir()
     assert "val/accuracy_semantic" in json.loads((kept / "held_out.json").read_text())
     again = [part for part in line if not part.startswith(("data", "trainer", "detector.knn"))]

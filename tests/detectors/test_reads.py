@@ -1,17 +1,18 @@
 """What a detector declares is what it reads; each kind of head serves what the table says."""
 
+import importlib
 import re
 from dataclasses import replace
 
 import pytest
 import torch
+from cli import ROOT
 from test_contract import CACHED, FOLDER, build
 from torch import nn
 
 import ood_lab
 from ood_lab.api.detector_settings import chosen_detectors
 from ood_lab.common.errors import UserError
-from ood_lab.detectors.support.head_kinds_table import kinds_table
 from ood_lab.models import exported_backbone
 from ood_lab.models.head_kind import WORDS, HeadKind
 
@@ -92,15 +93,22 @@ def network(kind, folder):
     return net
 
 
-def column(kind):
+@pytest.fixture
+def kinds(monkeypatch):
+    """The table of the docs."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "site"))
+    return importlib.import_module("detector_pages").head_kinds()
+
+
+def column(kinds, kind):
     """Of the table: by detector what is missing."""
-    head, _, *rows = [line.strip("| ").split(" | ") for line in kinds_table().split("\n")]
+    head, _, *rows = [line.strip("| ").split(" | ") for line in kinds.split("\n")]
     return {row[0].strip("`"): row[head.index(kind)] for row in rows}
 
 
 @pytest.mark.parametrize("kind", HeadKind)
-def test_the_table_is_what_runs(kind, tmp_path):
-    net, table = network(kind, tmp_path), column(kind)
+def test_the_table_is_what_runs(kind, kinds, tmp_path):
+    net, table = network(kind, tmp_path), column(kinds, kind)
     served = [name for name, cell in table.items() if cell == "✓"]
     head = "none" if kind == HeadKind.FEATURES else None
 

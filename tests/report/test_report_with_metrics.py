@@ -43,7 +43,7 @@ def test_results_and_significance_of_the_metrics_room_are_shown(tmp_path):
     assert "correl-" in text
 
     figures = write_figures(tmp_path / "figures", results, run.scores, significance=best)
-    assert len(figures) == 8
+    assert len(figures) == 10
     page = write_report(tmp_path / "r.html", results, run.scores, significance=best).read_text()
     assert page.split("</table>", 1)[0].count('class="best"') == marked
     below = page.split("</table>", 1)[1]

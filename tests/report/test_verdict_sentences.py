@@ -196,7 +196,7 @@ def test_shift_in_units_and_beyond_them():
     assert "12.3±1.5" in strong
     assert odd.split()[1:3] == ["20.0", "N/A"]
     notes = verdict.table().notes
-    assert any("0 = ID test images, 1 = one of your classes left out" in note for note in notes)
+    assert any("0 = ID test images, 1 = one held-out class of yours" in note for note in notes)
     assert any("1 to 5 = corruption severity" in note for note in notes)
     assert not any("times the median" in note for note in notes)
 

@@ -9,6 +9,7 @@ from cli import call
 from finished_runs import IDENTITY, add_grid, add_verdict, write_run
 
 FILES = {f"leaderboard.{kind}" for kind in ("csv", "md", "tex", "html")}
+FILES |= {"leaderboard_dad.png", "leaderboard_dad.svg"}
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def test_one_leaderboard_of_a_glob(outputs, capsys):
     table = pd.read_csv(made[0].parent / "leaderboard.csv")
     assert set(table.run) == {"one/aaaa", "two/bbbb"}
     assert set(table[table.run == "one/aaaa"].n_seeds) == {2}
-    assert "FPR95 = share of ID rejected" in out
+    assert "FPR95 = share of ID flagged" in out
     assert "left out, as no detector was scored there" in " ".join(out.split())
     status, _ = compare(outputs, f"runs={other}")
     assert status == 1
@@ -105,7 +106,7 @@ def test_the_odd_one_has_a_table_of_its_own(reason, outputs, capsys):
     other = write_run(folder, {"knn": (0.6, 0.5)}, **change)
     status, made = compare(outputs, f"runs={outputs}/**")
     assert status == 0
-    assert {p.name for p in made} == FILES | {f.replace(".", "-2.") for f in FILES}
+    assert {p.name for p in made} == FILES | {f.replace("board", "board-2") for f in FILES}
     tables = {p.stem: pd.read_csv(p) for p in made if p.suffix == ".csv"}
     assert set(tables["leaderboard"].run) == {"one/aaaa", "two/bbbb"}
     assert set(tables["leaderboard-2"].run) == {"/".join(folder.parts[-2:])}

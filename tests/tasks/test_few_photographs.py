@@ -40,7 +40,7 @@ def manifest(folder):
 def test_few_photographs_get_a_linear_head(line, tmp_path, capsys):
     assert call("train.py", *line, "model.backbone.new_head=true") == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "12 images a class are few: a linear head is fitted" in out
+    assert "12 images per class are few: a linear head is fitted" in out
     assert "trainer.max_epochs=10 fine-tunes it too" in out
     (run,) = run_folders(tmp_path / "o")
     assert manifest(run)["training"] == {"epochs": 0, "steps": 0}

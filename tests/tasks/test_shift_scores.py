@@ -73,7 +73,7 @@ def test_the_answer_comes_first_and_holds_the_numbers_of_the_results(tmp_path):
     assert shown == {name: pytest.approx(value) for name, value in values.items()}
     assert list(shown.values()) == sorted(shown.values())
     results = results[results["metric"] == "mean"]
-    for axis, words in (("semantic", "in meaning"), ("covariate", "in looks")):
+    for axis, words in (("semantic", "in semantic shift"), ("covariate", "in covariate shift")):
         means = results[results["axis"] == axis].set_index("dataset")["value"]
         first = means.drop("test").idxmax()
         numbers = f"({means[first]:.2f}; ID test: {means['test']:.2f})"

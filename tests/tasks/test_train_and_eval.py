@@ -14,7 +14,6 @@ import torch
 from cli import ROOT, call, run_folders
 from wandb_offline import read_run
 
-import ood_lab.detectors
 from ood_lab.common.errors import UserError
 from ood_lab.metrics.results_rows import KIND
 from ood_lab.schema.results import CORE
@@ -270,11 +269,10 @@ def test_the_detector_that_the_docs_add(trained, tmp_path, monkeypatch):
     """Both files as they are shown, byte for byte."""
     page = (ROOT / "docs" / "how-to/extend.md").read_text()
     python, yaml = (re.search(rf"```{k}\n(.*?)```", page, re.S)[1] for k in ("python", "yaml"))
-    (tmp_path / "nearest.py").write_text(python)
+    (tmp_path / "my_detectors.py").write_text(python)
+    monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "conf" / "detector").mkdir(parents=True)
     (tmp_path / "conf" / "detector" / "nearest.yaml").write_text(yaml)
-    package = ood_lab.detectors
-    monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
     places = (f"paths.outputs={tmp_path}/out", f"paths.features={trained.parents[2]}/features")
     line = (
         f"ckpt={trained}",

@@ -23,7 +23,7 @@ from ood_lab.shift import Decomposition, ShiftMeter, summarise_degrees, undecomp
 log = logging.getLogger(__name__)
 
 #: What a degree says, by its column.
-SPLIT = {"semantic": "in meaning", "covariate": "in looks"}
+SPLIT = {"semantic": "in semantic shift", "covariate": "in covariate shift"}
 #: Of features that nothing splits.
 WHOLE = {"distance": "in the features of the network"}
 

@@ -68,7 +68,7 @@ def seconds_by_set(asked: pd.DataFrame, answers: Answers) -> dict[str, float]:
 
     Args:
         asked: ``question_id, split``.
-        answers: by the id of the question. Sets without a known time are left out.
+        answers: by the id of the question. Sets without a known time are skipped.
     """
     found = {}
     for split, ids in asked.groupby("split", sort=False)["question_id"]:

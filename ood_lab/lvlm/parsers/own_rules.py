@@ -46,8 +46,8 @@ _SOME = {r"\ba dozen\b": "12", r"\ba (?:couple|pair)(?: of)?\b": "2"}
 
 @parser_with_question(
     OURS,
-    "an explicit answer; else a first or last word that stands as one; else a sentence about the "
-    "object that is asked for",
+    "an explicit answer; else yes or no as first or last word; else a sentence about the object "
+    "in the question",
 )
 def default(reply: str, question: str) -> str | None:
     r"""What a person reads, as far as rules can say, in this order.
@@ -129,7 +129,7 @@ def _named_option(said: str, options: Mapping[str, str]) -> str | None:
 
 @parser_with_question(
     OURS,
-    "an explicit answer; else a total; else the number of what is asked for; else the first "
+    "an explicit answer; else a total; else the number of the named object; else the first "
     "number; `no` is 0 and `a` is 1",
 )
 def number(reply: str, question: str) -> str | None:

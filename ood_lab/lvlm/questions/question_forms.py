@@ -100,9 +100,9 @@ def check_same_model(run: Path, made_with: Mapping[str, Any]) -> None:
     other = read_json(run / "manifest.json").get("lvlm", {})
     if model_of(other) != model_of(made_with):
         raise UserError(
-            f"task.against: {run} has another form, and another model or with other "
-            "settings of lvlm=...: forms are compared in the answers of one model, models on "
-            "questions of one form"
+            f"task.against: {run} has another form, and another model or other settings of "
+            "lvlm=...: forms are compared in the answers of one model, models on questions of one "
+            "form"
         )
 
 

@@ -1,4 +1,4 @@
-"""AKG: archaeological knowledge guided dating of bronzes (arXiv 2303.15266)."""
+"""AKG: archaeological knowledge guided classification of bronzes (arXiv 2303.15266)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class AKGNet(FGVCNet):
         b   = sigmoid(Linear(ReLU(e_s))),  v = Linear(ReLU(e_s))
         d   = sigmoid(Linear(ReLU(e_a)))
 
-    Shape and characteristics guide the trunk in training alone; the test path leaves their
+    Shape and characteristics guide the trunk only in training; the test path leaves their
     branches out.
 
     Deviation from the released code, which has no category: where the data has one, a linear
@@ -122,7 +122,7 @@ class AKG(FGVCModule):
     See :class:`GraphLosses` for the L, FL and FB are focal losses.
 
     Deviations from the released code: images without a characteristic, whose L_attributes is
-    infinite there, are left out of it; images without a shape (-1) are left out of both shape
+    infinite there, are excluded; images without a shape (-1) are excluded from both shape
     losses and weigh 1 in L_attributes. Focal probabilities are not clamped to
     [1e-4, 1 - 1e-4], since the loss is computed from the logits.
 

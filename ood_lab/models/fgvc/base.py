@@ -31,7 +31,7 @@ class FGVCNet(Backbone):
     Attributes:
         method: name in messages.
         strides: of the maps that :meth:`maps` returns, fine to coarse.
-        needs: which labels beside the class the method trains on, see :class:`LabelSpace`.
+        needs: which further labels the method trains on, see :class:`LabelSpace`.
         level_heads: names of the sub-modules whose outputs, in any forward pass, are the logits
             of the levels above the classes, coarse to fine; empty = the method has none.
         category_head: the same for the category; None = the method has none.
@@ -41,7 +41,7 @@ class FGVCNet(Backbone):
     Args:
         name: timm model with a feature pyramid.
         num_classes: C; the run fills it in.
-        labels: see :meth:`LabelSpace.of`; None = classes alone.
+        labels: see :meth:`LabelSpace.of`; None = only classes.
         kwargs: passed to ``timm.create_model``.
         pretrained: take timm's weights for the trunk.
         trunk_weights: take the trunk's weights from this file instead, see :func:`pyramid`.

@@ -181,7 +181,7 @@ class PartProposals(nn.Module):
     def forward(self, image: Tensor, top: Tensor, count: int | None = None) -> Parts:
         """The best ``count`` (or M) parts of ``image [B, 3, H, W]`` by its last map ``top``.
 
-        Neither the map nor the crops pass a gradient on; the scores train the proposals alone.
+        Neither the map nor the crops pass a gradient on; the scores train only the proposals.
         """
         scores = self.net(top.detach())
         rows, columns = top.shape[-2:]

@@ -90,7 +90,7 @@ class HRN(FGVCModule):
     images whose class is known, and is skipped where there are none.
 
     Deviation from the released code: the category is a tree of one level of its own,
-    ``p_c = exp(a_c) / (1 + sum exp(a))``, since it cannot stand above labels that all categories
+    ``p_c = exp(a_c) / (1 + sum exp(a))``, since it cannot be above labels that all categories
     share; the joint probability of both trees is the product of theirs.
 
     Args:
@@ -108,7 +108,7 @@ class HRN(FGVCModule):
     def __init__(self, leaf_proportion: float = 1.0, leaf_seed: int = 0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if not 0 <= leaf_proportion <= 1:
-            raise UserError(f"leaf_proportion={leaf_proportion} must are in [0, 1]")
+            raise UserError(f"leaf_proportion={leaf_proportion} must be in [0, 1]")
         self.leaf_proportion = leaf_proportion
         self.leaf_seed = leaf_seed
         self._hidden: Tensor | None = None

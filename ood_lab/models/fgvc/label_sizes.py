@@ -1,4 +1,4 @@
-"""What a fine-grained method is told of the labels: sizes, and who is whose parent."""
+"""What a fine-grained method knows of the labels: sizes, and who is whose parent."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ class LabelSpace:
         if missing:
             raise UserError(
                 f"{method} needs {' and '.join(missing)}, and the data has none: "
-                "provide it, or choose nts, sps or p2p, which need classes alone"
+                "provide it, or choose nts, sps or p2p, which need only classes"
             )

@@ -19,7 +19,7 @@ from ood_lab.models.output import Output
 
 
 class NTSOutput(NamedTuple):
-    """Logits of image and parts ``[B, C]``, image alone ``[B, C]``, parts ``[B, M, C]``.
+    """Logits of image and parts ``[B, C]``, image only ``[B, C]``, parts ``[B, M, C]``.
 
     ``scores [B, M]`` are those of the parts.
     """

@@ -45,7 +45,7 @@ class P2PNet(FGVCNet):
     """Three stages of the trunk, each with its own classifier, and one for all together.
 
     ``r_k = GMP(conv(C_k))``, ``k = 1..3`` at strides 8, 16, 32; ``y_k = cls_k(r_k)`` and ``y_4 =
-    cls_4([r_1, r_2, r_3])``. At test the logits are ``y_1 + y_2 + y_3 + y_4`` of the image alone,
+    cls_4([r_1, r_2, r_3])``. At test the logits are ``y_1 + y_2 + y_3 + y_4`` of only the image,
     linear in the four hidden layers of the classifiers, which are the features. In training M
     parts take the same way, and a perceptron per stage guesses ``r_k`` from the parts' vectors in
     the order that :class:`PoseMemory` finds.

@@ -61,7 +61,7 @@ class YourFLNet(FGVCNet):
         v = ELU(BN(Linear(BN(GMP(map)))))   [B, width]
         v = [x_1, ..., x_L]                 see :class:`LevelClassifiers`
 
-    ``features`` is x_L, which alone makes the logits of the classes. The category has one more
+    ``features`` is x_L, the only input of the logits of the classes. The category has one more
     chunk and a head that reads nothing else.
 
     Deviation from the released code: the maximum is taken over the whole map, whatever its size;

@@ -58,7 +58,7 @@ def model_folder(name: str, setting: str, download: bool) -> Path:
 
 @contextmanager
 def one_attempt() -> Iterator[None]:
-    """Inside, the hub's files come from its cache alone if the hub cannot be reached now.
+    """Inside, the hub's files come only from its cache if the hub cannot be reached now.
 
     Its own client tries a host that is not there for a minute and more, file by file, cached or
     not.

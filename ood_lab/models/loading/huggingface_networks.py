@@ -125,7 +125,7 @@ class ProcessorTransform:
 
 
 class _Classifier(nn.Module):
-    """The logits alone of a model for image classification."""
+    """Only the logits of a model for image classification."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -177,8 +177,8 @@ def _classifier(
 def _processor(transformers: ModuleType, folder: Path, named: str) -> Any:
     if not any((folder / name).is_file() for name in _PROCESSORS):
         raise UserError(
-            f"{named} has no image processor: put the preprocessor_config.json beside it that it "
-            "was trained with"
+            f"{named} has no image processor: add the preprocessor_config.json of its "
+            "training to the folder"
         )
     with _one_line(named, " (is its preprocessor_config.json that of an image processor?)"):
         return transformers.AutoImageProcessor.from_pretrained(folder, local_files_only=True)
@@ -192,8 +192,8 @@ def _try(net: nn.Module, config: dict[str, Any], named: str, head: str | None = 
         reason = " ".join(str(error).split())[:200]
         raise UserError(
             f"{named}: its image processor makes {list(config['input_size'])} of every image, "
-            f"which the network refuses ({reason}): put the preprocessor_config.json beside it "
-            "that it was trained with"
+            f"which the network does not take ({reason}): add the preprocessor_config.json of "
+            "its training to the folder"
         ) from error
 
 

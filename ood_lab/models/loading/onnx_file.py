@@ -62,11 +62,11 @@ def onnx_backbone(
     if own is not None and num_classes not in (None, own):
         raise UserError(
             f"{path} is for {own} classes, but the data has {num_classes}, and an ONNX file "
-            "keeps its own: eval.py without ckpt scores it as it is"
+            "keeps its own: eval.py without ckpt scores it unchanged"
         )
     input_size = transform.get("input_size")
     if net.size is not None and input_size not in (None, net.size[1], list(net.size), net.size):
-        raise UserError(f"input_size={input_size}: {path} takes {list(net.size)} alone")
+        raise UserError(f"input_size={input_size}: {path} takes only {list(net.size)}")
     known = {} if net.size is None else {"input_size": net.size}
     backbone = module_backbone(
         net,

@@ -247,16 +247,16 @@ def _check_outputs(
     if num_classes is not None and outputs != num_classes:
         raise UserError(
             f"the head '{head}' of {name} has {outputs} outputs, but the data has "
-            f"{num_classes} classes: model.net.{argument}={num_classes} builds one for them; to "
-            "score the head as it is, give its weights to eval.py as model.weights=FILE (or "
-            "model.pretrained=true where the network brings its own)"
+            f"{num_classes} classes: model.net.{argument}={num_classes} builds one for them. "
+            "To score this head, give its weights to eval.py: model.weights=FILE, or "
+            "model.pretrained=true for those of the network"
         )
     if weights is not None and not new_head:
         saved = saved_outputs(weights, backbone.net, head)
         if saved not in (None, outputs):
             raise UserError(
                 f"{weights} is for {saved} classes, and the head '{head}' of {name} has "
-                f"{outputs} outputs: model.net.{argument}={saved} scores these weights as they are "
+                f"{outputs} outputs: model.net.{argument}={saved} scores these weights unchanged "
                 "in eval.py; in train.py, model.backbone.new_head=true fine-tunes them"
             )
 

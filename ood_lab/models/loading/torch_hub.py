@@ -72,7 +72,7 @@ def torch_hub_backbone(
         if outputs != num_classes:
             raise UserError(
                 f"the head '{head}' of {name} has {outputs} outputs, but the data has "
-                f"{num_classes} classes: eval.py scores it as it is; model.kwargs={{num_classes: "
+                f"{num_classes} classes: eval.py scores it unchanged; model.kwargs={{num_classes: "
                 f"{num_classes}}} builds one for them if the function takes that"
             )
     return module_backbone(

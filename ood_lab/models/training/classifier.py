@@ -83,10 +83,10 @@ class Classifier(LightningModule):
         self.test_acc = MulticlassAccuracy(classes, average="micro")
 
     def check_optimizer(self) -> None:
-        """Builds optimiser and schedule once for nothing: what they refuse shows before training.
+        """Builds optimiser and schedule once, so that wrong settings show before training.
 
         Raises:
-            UserError: they refuse their settings.
+            UserError: their settings are wrong.
         """
         part = "optimizer"
         try:

@@ -23,7 +23,7 @@ def times_of_a_step(backbone: Backbone, images: Tensor) -> tuple[float, float] |
     """Seconds of a forward and backward pass with all threads and with one; None where it fails.
 
     It works on a copy and on a part of the batch, and leaves weights, statistics and random
-    numbers as they were: a training goes on with the digits that it would have had. Only the
+    numbers as they were: a training has the same digits as without it. Only the
     number of OpenMP's threads is changed and set back, since ``torch.set_num_threads`` also
     changes for good how MKL divides its work.
 

@@ -1,4 +1,4 @@
-"""Random numbers of the network that depend on the seed and the epoch alone."""
+"""Random numbers of the network that depend only on the seed and the epoch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 class EpochSeed(Callback):
     """Seeds dropout and other draws inside the network at the start of every epoch.
 
-    A training that was interrupted goes on with the numbers of an undisturbed one.
+    A resumed training has the numbers of an uninterrupted one.
 
     Args:
         seed: of the run.

@@ -1,4 +1,4 @@
-"""A LightningModule that trains itself, and what a run needs of it besides."""
+"""A LightningModule that trains itself, and what else a run needs of it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def own_steps(net: nn.Module) -> list[str]:
 
 
 class OwnTraining(Callback):
-    """Beside a LightningModule that trains itself: validation accuracy, and whole checkpoints.
+    """For a LightningModule that trains itself: validation accuracy, and whole checkpoints.
 
     After every validation it logs ``val/acc``, the top-1 accuracy of the module's logits on all
     validation images, by which the best epoch is kept: one more forward pass over them. A module

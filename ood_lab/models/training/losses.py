@@ -48,7 +48,7 @@ class LogitNorm:
     """``CE(z / (tau (|z| + 1e-7)), y)`` (arXiv 2205.09310), |z| the L2 norm over the classes.
 
     The length of the logits is no way to lower the loss, so the network is not overconfident. It
-    is normalised in training alone: detectors read the plain logits.
+    is normalised only in training: detectors read the plain logits.
 
     Args:
         tau: temperature; the paper chooses it on validation data, 0.04 on CIFAR-10.
@@ -71,12 +71,12 @@ class OutlierExposure:
     """``CE(z, y) + weight * CE(z', uniform)`` (arXiv 1812.04606), z' the logits of outliers.
 
     ``CE(z', uniform) = logsumexp(z') - mean(z')``, the mean over the outliers. Without them, as in
-    validation, the first term alone.
+    validation, only the first term.
 
     Args:
         weight: the paper's lambda, 0.5 for image classification.
         outliers_per_image: outliers that a batch has for each of its images. The authors' code for
-            CIFAR trains with 256 beside 128.
+            CIFAR trains with 256 outliers per 128 images.
     """
 
     weight: Annotated[float, Ge(0)] = 0.5

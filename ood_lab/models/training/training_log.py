@@ -118,8 +118,8 @@ class TrainingLog(Callback):
         if (factor := times[0] / times[1]) >= _FASTER:
             log.warning(
                 "a step takes about %.2g s with %d threads and %.2g s with one, as other work "
-                "keeps the cores busy: stop with Ctrl-C, and the same command with "
-                "OMP_NUM_THREADS=1 before it goes on faster, after the last whole "
+                "keeps the cores busy: stop with Ctrl-C; the same command with "
+                "OMP_NUM_THREADS=1 before it resumes faster, after the last whole "
                 "epoch (the last digits then differ)",
                 each,
                 threads,
@@ -217,7 +217,7 @@ def _step(trainer: Trainer, batch_idx: int) -> int:
 
 
 def _work(trainer: Trainer) -> str:
-    """Images, batches and steps, as far as they are known."""
+    """Images, batches and steps, where they are known."""
     loader, parts = trainer.train_dataloader, []
     if isinstance(loader, DataLoader) and loader.batch_size:
         world = trainer.world_size

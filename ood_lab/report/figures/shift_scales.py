@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 #: What the units of a ruler are called, by its metric.
 UNITS = {
-    "held_out_class_units": "1 = one of your own classes, left out",
+    "held_out_class_units": "1 = one of your own classes, held out",
     "corruption_severity": "severity of corruption of your test images",
 }
 #: Ticks are no nearer than this share of the axis.

@@ -1,4 +1,4 @@
-"""One table over the question benchmarks of several chat models."""
+"""One table over the question benchmarks of several vision-language models."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class BenchmarkRun:
 
 
 def read_benchmarks(folders: Sequence[Path]) -> list[BenchmarkRun]:
-    """The runs among these folders that asked a chat model.
+    """The runs among these folders that prompted a vision-language model.
 
     Raises:
         UserError: there is none, or one of an earlier version.
@@ -81,7 +81,7 @@ def read_benchmarks(folders: Sequence[Path]) -> list[BenchmarkRun]:
         if "questions" in manifest and (folder / RESULTS).exists():
             found.append(BenchmarkRun(folder, manifest, read_results(folder)))
     if not found:
-        raise UserError(f"no chat model was asked in {', '.join(map(str, folders))}")
+        raise UserError(f"no run of a vision-language model in {', '.join(map(str, folders))}")
     return found
 
 
@@ -116,11 +116,11 @@ def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
 def board_sentences(
     board: pd.DataFrame, runs: Sequence[BenchmarkRun], contrasts: pd.DataFrame | None = None
 ) -> Iterator[str]:
-    """How many runs there are, and which model is ahead where several were asked the same.
+    """How many runs there are, and which model is ahead where several have the same questions.
 
     Args:
         board: see :func:`answer_board`.
-        runs: behind it; they say which metrics are told, and of which less is better.
+        runs: behind it; they define the headline metrics, and of which less is better.
         contrasts: between runs that were not compared when they were scored, with ``draws``; None =
             there are none.
     """
@@ -153,7 +153,7 @@ def _ahead(rows: Sequence[Mapping[Any, Any]], tests: pd.DataFrame, runs: int) ->
     level = [row["label"] for row in rows if round(row["value"], 3) == round(rows[0]["value"], 3)]
     if len(rows) < 2:
         who = f"only {level[0]}" if level else "no run"
-        return f"{who} {'was asked, with' if level and runs == 1 else 'has a value of'}", ""
+        return f"{who} {'has answers, with' if level and runs == 1 else 'has a value of'}", ""
     if len(level) > 1:
         return f"{listing(level)} are level in", ""
     p = {row["label"]: p_value(tests, rows[0], row) for row in rows[1:]}
@@ -272,7 +272,7 @@ def board_page(
     figures: Sequence[PlannedFigure] = (),
     downloads: Sequence[str] = ("benchmarks.csv",),
 ) -> Page:
-    """The page ``benchmarks.html``: chat models first, detectors beside them.
+    """The page ``benchmarks.html``: vision-language models first, then detectors.
 
     Args:
         blocks: see :func:`board_sentences`, :func:`board_tables` and
@@ -281,7 +281,7 @@ def board_page(
         runs: are linked.
         manifest: ``title`` is read; all of it is shown.
         figures: behind the tables.
-        downloads: files beside the page.
+        downloads: files in the folder of the page.
     """
     beside = [_detectors(folder, table) for folder, table in detectors.items()]
     pages = [(str(run.manifest["title"]), run.page) for run in runs]
@@ -289,7 +289,7 @@ def board_page(
     links = [(title, page.absolute().as_uri()) for title, page in pages if page.exists()]
     return Page(
         title=str(manifest["title"]),
-        sentence="Chat models, and the detectors beside them",
+        sentence="Vision-language models, and detectors",
         summary=blocks,
         sections=[
             Section("Figures", figures),

@@ -1,4 +1,4 @@
-"""All metrics of several chat models on the same questions, as papers print them: tables, bars."""
+"""All metrics of several models on the same questions, as papers print them: tables, bars."""
 
 from __future__ import annotations
 

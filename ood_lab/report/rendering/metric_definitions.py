@@ -11,8 +11,8 @@ from ood_lab.common.errors import UserError
 from ood_lab.metrics import known_metrics, metric_of
 
 FPR95 = {
-    "ood": "FPR95 = share of ID rejected when 95% of OOD is caught (OOD positive)",
-    "id": "FPR95 = share of OOD accepted when 95% of ID is kept (ID positive)",
+    "ood": "FPR95 = share of ID flagged when 95% of OOD is detected (OOD positive)",
+    "id": "FPR95 = share of OOD accepted when 95% of ID is accepted (ID positive)",
 }
 
 #: Shown for a cell with too few samples; never 0.

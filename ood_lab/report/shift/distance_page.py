@@ -84,7 +84,7 @@ def sections_of(
         tables: list[Block] = [Folded(t.caption, [t]) for t in summary_tables(measured.summary)]
         below = [Section("Distances", [*tables, *others])]
     words = next(iter(measured.axes.values()))
-    compared: list[Block] = [Text(f"By distance {words}."), *_pictures(measured, store)]
+    compared: list[Block] = [Text(f"Ordered by distance {words}."), *_pictures(measured, store)]
     missed = list(_misses(measured, scores, id_dataset))
     above = [Section("Example images", compared), Section("Missed images by shift", missed)]
     return shift_map, above, below
@@ -142,7 +142,7 @@ def miss_sentence(found: MissDistances | None, detector: str, words: str) -> str
     Args:
         found: see :func:`ood_lab.metrics.follow`.
         detector: its name.
-        words: of the axis, such as "semantic shift".
+        words: of the axis, such as "in semantic shift".
     """
     if found is None:
         return (

@@ -330,9 +330,9 @@ class Benchmark(Task):
         second = dict(self.judged(ws, beside, answers)) if beside else {}
         repeated = [dict(self.judged(ws, apart(each)[0], answers)) for each in samples[1:]]
         ws.manifest["asking"]["seconds"] = {
-            form: seconds_by_set(pd.concat([t[["question_id", "split"]] for t in tables]), answers)
-            for form, tables in (("", judged.values()), (COT, second.values()))
-            if len(tables)
+            form: seconds_by_set(pd.concat(tables), answers)
+            for form, tables in (("", _sets_of(judged)), (COT, _sets_of(second)))
+            if tables
         }
         ws.manifest["warnings"] = [*_warnings(found), *self._unread([*judged.values()])]
         show_warnings(ws.manifest)
@@ -517,6 +517,11 @@ class Benchmark(Task):
     @abstractmethod
     def page(self, run: Scored, blocks: list[Table | Text]) -> Page:
         """The page, which begins with the blocks of the summary."""
+
+
+def _sets_of(judged: Mapping[str, pd.DataFrame]) -> list[pd.DataFrame]:
+    """Questions and their sets; captions of a benchmark may have no set."""
+    return [t[["question_id", "split"]] for t in judged.values() if "split" in t]
 
 
 def _warnings(found: Sequence[Answer]) -> Iterator[str]:

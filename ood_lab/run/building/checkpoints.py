@@ -128,7 +128,7 @@ def check_ensemble(cfg: DictConfig) -> None:
     """Checks ``ensemble`` and ``mc_dropout`` as far as the files of the runs tell.
 
     Raises:
-        UserError: there is no such run, one alone, or a task that takes one network.
+        UserError: there is no such run, only one, or a task that takes one network.
     """
     runs, samples = cfg.get("ensemble"), cfg.get("mc_dropout")
     if runs is None and samples is None:
@@ -140,7 +140,7 @@ def check_ensemble(cfg: DictConfig) -> None:
     if not cfg.task.get("keep_features", True):
         raise UserError("ensembles are made of features that are kept: task.keep_features=true")
     if samples is not None and (not isinstance(samples, int) or samples < 2 or runs):
-        raise UserError(f"mc_dropout={samples}: give a number from 2, and no ensemble beside it")
+        raise UserError(f"mc_dropout={samples}: give a number from 2, without ensemble")
     if runs is not None:
         if not OmegaConf.is_list(runs) or len({os.path.realpath(run) for run in runs}) < 2:
             raise UserError("ensemble=[RUN1,RUN2] needs the folders of two different runs")

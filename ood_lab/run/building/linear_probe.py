@@ -67,7 +67,7 @@ class LinearProbe:
         ends = each < FEW and not (has_length(cfg) or cfg.get("loss"))
         if ends:
             log.info(
-                "%d images a class are few: a linear head is fitted and %s stays as it is; "
+                "%d images per class are few: a linear head is fitted and %s stays frozen; "
                 "trainer.max_epochs=10 fine-tunes it too",
                 each,
                 backbone.name,

@@ -178,7 +178,7 @@ def test_wrong_comparisons_are_one_line_before_anything_is_asked(both, tmp_path,
     plain = run(tmp_path, "task.report=false")
     for arguments, message in (
         (["task.form=plan"], "task.form=plan"),
-        (["task.form=cot", "lvlm.accuracy=0.7", f"task.against=['{plain}']"], "by another model"),
+        (["task.form=cot", "lvlm.accuracy=0.7", f"task.against=['{plain}']"], "another model"),
         (["task.form=cot", f"task.against=['{plain}','{both}']"], "both asked in the other form"),
     ):
         capsys.readouterr()

@@ -43,6 +43,28 @@ def test_rates_and_kappa_are_those_of_other_libraries(people, tmp_path, capsys):
     assert "Cohen's kappa" in capsys.readouterr().out
 
 
+def test_each_kind_of_error_has_a_rate_and_kappa_does_not_need_it(people, tmp_path):
+    files, first, second = people
+    rows = pd.read_csv(files[0], dtype=str, keep_default_na=False)
+    rejected = np.flatnonzero(first == "reject")
+    rows["error"] = ""
+    rows.loc[rejected, "error"] = "congruous"
+    rows.loc[rejected[0], "error"] = "labelling"
+    rows.to_csv(files[0], index=False)
+    line = ("task=audits", f"task.files=[{files[0]},{files[1]}]", "task.by=label", "logger=none")
+    assert call("eval.py", *line, f"paths.outputs={tmp_path}/out") == 0
+    results = read_results(run_folders(tmp_path / "out")[-1])
+    anna = results[results["audit"].str.endswith("anna.csv") & results["part"].isna()]
+    values = anna[anna["metric"] == "error_rate"].set_index(anna["error"].fillna("all"))
+    counts = {"all": len(rejected), "congruous": len(rejected) - 1, "labelling": 1}
+    assert (60 * values["value"]).round(9).to_dict() == counts
+    found = binomtest(1, 60).proportion_ci(method="exact")
+    ends = values.loc["labelling", ["ci_low", "ci_high"]].tolist()
+    assert ends == pytest.approx([found.low, found.high])
+    kappa = results[results["metric"] == "kappa"].iloc[0]
+    assert kappa["value"] == pytest.approx(cohen_kappa_score(first[:50], second))
+
+
 def test_rows_are_drawn_for_people(people, tmp_path):
     line = ("task=audits", f"task.files=[{people[0][0]}]", "task.by=label", "task.draw=12")
     assert call("eval.py", *line, "logger=none", f"paths.outputs={tmp_path}/out") == 0

@@ -94,7 +94,7 @@ def test_ceil_of_the_proportion_of_each_class_stays_known():
     assert torch.equal(shown, shown_leaves(labels, 0.1, seed=3))
     assert not torch.equal(shown, shown_leaves(labels, 0.1, seed=4))
     assert shown_leaves(labels, 1.0, 0).tolist() == (labels >= 0).tolist()
-    with pytest.raises(UserError, match=r"leaf_proportion=1.5 must lie in \[0, 1\]"):
+    with pytest.raises(UserError, match=r"leaf_proportion=1.5 must be in \[0, 1\]"):
         module(HRN, toy_net(), leaf_proportion=1.5)
 
 

@@ -133,7 +133,7 @@ def test_wrong_folders_of_hugging_face(vit, tmp_path, transformers):
     model.save_pretrained(tmp_path / "alone")
     one_line(lambda: hf_backbone(str(tmp_path / "alone")), "has no image processor")
     large = saved(model, tmp_path / "large", transformers, size=64)
-    one_line(lambda: hf_backbone(large), "makes [3, 64, 64] of every image", "refuses")
+    one_line(lambda: hf_backbone(large), "makes [3, 64, 64] of every image", "does not take")
     sound = saved(model, tmp_path / "sound", transformers)
     config = {"feature_extractor_type": "Wav2Vec2FeatureExtractor"}
     (tmp_path / "sound" / "preprocessor_config.json").write_text(json.dumps(config))
@@ -248,7 +248,7 @@ def test_wrong_onnx_files(tmp_path, onnx, caplog):
     torch.testing.assert_close(alone(IMAGES).features, whole.features)
     one_line(make(file, "logits", "pool"), "no tensor 'pool'", "pooled")
     one_line(make(file, "logits", num_classes=9), "is for 3 classes, but the data has 9")
-    one_line(make(file, "logits", input_size=48), "input_size=48", "takes [3, 32, 32] alone")
+    one_line(make(file, "logits", input_size=48), "input_size=48", "takes only [3, 32, 32]")
     one_line(make(tmp_path / "b.onnx"), "does not exist")
     (tmp_path / "c.onnx").write_bytes(b"\x00 no such thing")
     one_line(make(tmp_path / "c.onnx"), "is not a whole ONNX file")

@@ -76,8 +76,12 @@ def test_a_batch_can_be_the_whole_dict_and_must_hold_image_and_label(line, tmp_p
     ("script", "more", "named"),
     [
         ("train.py", ("model.net.classes=7",), "model.net.classes=3 builds one for them"),
-        ("eval.py", ("model.weights={file}",), "model.net.classes=7 scores these weights as they"),
-        ("eval.py", ("model.net.classes=7", "ckpt={file}"), "eval.py as model.weights=FILE"),
+        (
+            "eval.py",
+            ("model.weights={file}",),
+            "model.net.classes=7 scores these weights unchanged",
+        ),
+        ("eval.py", ("model.net.classes=7", "ckpt={file}"), "eval.py: model.weights=FILE"),
         ("eval.py", ("model.net.classes=7", "model.weights={file}"), None),
     ],
 )

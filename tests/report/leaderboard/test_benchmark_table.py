@@ -230,7 +230,7 @@ def test_one_run_and_missing_numbers_are_told_too(tmp_path):
     about = "On OODBench (scenes, 250 questions)"
     assert said(lone) == [
         "1 run asked 1 model 1 set of questions (95% intervals in brackets).",
-        f"{about} only tiny was asked, with ID Acc (50.0% [40.0, 60.0]); no run has a value of "
+        f"{about} only tiny has answers, with ID Acc (50.0% [40.0, 60.0]); no run has a value of "
         "OOD-S Acc.",
     ]
     other = run_folder(tmp_path / "b", "big", {"id": math.nan}, "accuracy", ci_low=math.nan)
@@ -265,7 +265,7 @@ def test_runs_of_detectors_alone_are_refused(tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "manifest.json").write_text("{}")
-    with pytest.raises(UserError, match="no chat model"):
+    with pytest.raises(UserError, match="no run of a vision-language model"):
         read_benchmarks([folder])
 
 

@@ -22,7 +22,7 @@ from ood_lab.report.rendering.terminal import Printed
 from ood_lab.report.results_lookup import RunView
 
 KNN = [(0.70, 0.80), (0.72, 0.80), (0.77, 0.80)]
-SENTENCE = "share of ID rejected when 95"
+SENTENCE = "share of ID flagged when 95"
 
 
 def board_of(*paths):

@@ -96,7 +96,7 @@ def test_nothing_is_loaded_from_outside(text):
 def test_headline_positive_class_manifest_and_warnings_are_there(text, small):
     accuracy = small.results.loc[small.results.metric == "id_accuracy", "value"].item()
     for words in (
-        f"{100 * accuracy:.1f}%", "share of ID rejected when 95% of OOD is caught (OOD positive)",
+        f"{100 * accuracy:.1f}%", "share of ID flagged when 95% of OOD is detected (OOD positive)",
         "versions.torch", "2.8", "ID accuracy is at chance", "needs non-negative features",
         'href="results.csv"', "a &amp; b", "share of OOD images accepted",
     ):  # fmt: skip

@@ -108,8 +108,8 @@ def test_a_network_at_chance_has_no_star(run):
 @pytest.mark.parametrize(
     ("positive", "words"),
     [
-        ("ood", "share of ID rejected when 95% of OOD is caught (OOD positive)"),
-        ("id", "share of OOD accepted when 95% of ID is kept (ID positive)"),
+        ("ood", "share of ID flagged when 95% of OOD is detected (OOD positive)"),
+        ("id", "share of OOD accepted when 95% of ID is accepted (ID positive)"),
     ],
 )
 def test_the_positive_class_is_named(run, positive, words):

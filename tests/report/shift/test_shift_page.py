@@ -259,7 +259,7 @@ def test_the_map_has_the_scales_of_the_rulers():
 
     ticks = ticks_of(MANIFEST["rulers"])
     assert ticks["severity of corruption of your test images"] == ["0", "2", "3", "4", "5"]
-    units = ticks["1 = one of your own classes, left out"]
+    units = ticks["1 = one of your own classes, held out"]
     assert {"0", "10"} <= set(units)  # a mean of 0.6 is 10 units from 0.1
     without = [ruler | {"reason": "one class"} for ruler in MANIFEST["rulers"]]
     assert ticks_of(without) == {}

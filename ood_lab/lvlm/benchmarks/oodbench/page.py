@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -147,7 +147,11 @@ def samples_of(judged: pd.DataFrame, store: Thumbnails) -> Sequence[Block]:
     names = {name: f"Pairs of {name}" for name in sorted(set(words))}
     note = "The first pairs of each OOD split: the category below its image."
     rows = rows.assign(split=words)
-    return first_of_each("", note, rows, names, lambda row: str(row["category"]), store).blocks
+
+    def named(row: Mapping[Any, Any]) -> str:
+        return str(row.get("category", row["text"]))
+
+    return first_of_each("", note, rows, names, named, store).blocks
 
 
 def _figures(run: Scored) -> Iterator[PlannedFigure | Folded]:

@@ -88,7 +88,7 @@ def contrasts(
     """How models, or forms, differ in every split and in all of them together.
 
     See :func:`~ood_lab.lvlm.scoring.yes_no_scores.model_contrasts`. BAP: the same images are
-    resampled for all models; samples with a failed request are left out of all.
+    resampled for all models; samples with a failed request are excluded for all.
 
     Args:
         judged: the answers of all models, with ``model``.

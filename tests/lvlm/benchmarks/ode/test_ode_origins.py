@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from cli import call, run_folders
+from sklearn.metrics import f1_score
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.benchmarks.ode.construction.image_origins import listed_photographs, paired
@@ -64,6 +65,13 @@ def test_the_same_pairs_in_three_origins(tmp_path):
     row = table[(table["b"] == "annotated") & (table["metric"] == "existence_accuracy")].iloc[0]
     right = judged.groupby("split")["correct"].mean()
     assert row["difference"] == pytest.approx(right["synthetic"] - right["annotated"])
+    f1 = table[(table["b"] == "annotated") & (table["metric"] == "existence_f1")].iloc[0]
+    wanted = [
+        f1_score(part["truth"] == "no", ~(part["correct"] ^ (part["truth"] == "no")))
+        for part in (judged[judged["split"] == split] for split in sets[:2])
+    ]
+    assert [f1["value_a"], f1["value_b"]] == pytest.approx(wanted)
+    assert f1["ci_low"] <= f1["difference"] == pytest.approx(wanted[0] - wanted[1])
     # The interval is that of pairs, resampled with both origins together.
     sums = judged.groupby(["pair", "split"])["correct"].agg(["sum", "size"]).unstack("split")
     wanted = [(sums["sum"][s] / sums["size"][s].sum()).to_numpy() for s in sets[:2]]

@@ -10,7 +10,7 @@ from ood_lab.lvlm.annotations.annotation_table import Annotations, objects_table
 from ood_lab.lvlm.answers.answer_files import Answer
 from ood_lab.lvlm.answers.judgements import judge
 from ood_lab.lvlm.benchmarks.oodbench.question_building import QuestionSettings
-from ood_lab.lvlm.benchmarks.oodbench.scoring import bap_table, results_of
+from ood_lab.lvlm.benchmarks.oodbench.scoring import bap_table, contrasts, results_of
 from ood_lab.lvlm.benchmarks.oodbench.wording import wording
 from ood_lab.lvlm.scoring.yes_no_scores import pair_table
 
@@ -187,6 +187,31 @@ def test_counting_does_not_need_existence_but_logic_needs_counting(annotations, 
     assert scores(counting=True) == (1, 0, 0)
     assert scores(logic=True) == (1, 1, 0)
     assert scores(existence=True) == ((0, 0, 0) if gate else (0, 1, 1))
+
+
+def test_models_are_compared_on_bap_samples_that_all_answered(annotations):
+    drawn = pairs((1, "car", "id", True), (1, "dog", "id", True))
+    three = [q for q in QuestionSettings().questions(drawn, annotations, 0) if q.task != "yes_no"]
+    tables = []
+    for number in range(20):  # 20 images; b counts wrongly in 5 of them, and fails in one more
+        own = [
+            replace(q, question_id=f"{number}{q.task}", pair_id=str(number), image=f"{number}.png")
+            for q in three
+        ]
+        for model in "ab":
+            found = {q.question_id: answer(q, q.answer) for q in own}
+            count = next(q for q in own if q.task == "bap_counting")
+            if model == "b" and number < 6:
+                error = "429" if number == 5 else None
+                found[count.question_id] = answer(count, "77", error)
+            tables.append(judge(own, found).assign(model=model))
+    table = contrasts(pd.concat(tables), draws=200).set_index("metric")
+    assert table["n"].tolist() == [19] * 3
+    assert table.loc["bap_existence", "difference"] == 0
+    row = table.loc["bap_counting"]
+    assert (row["value_a"], row["value_b"]) == (1, pytest.approx(14 / 19))
+    assert row["ci_low"] > 0
+    assert row["difference"] == table.loc["bap_logic", "difference"] == pytest.approx(5 / 19)
 
 
 def test_pairs_keep_what_results_are_divided_by(judged):

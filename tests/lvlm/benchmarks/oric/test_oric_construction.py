@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from oric_toys import CATEGORIES, Says, annotations, space
 
@@ -16,6 +17,7 @@ from ood_lab.lvlm.benchmarks.oric.construction.pope_questions import Pope
 from ood_lab.lvlm.benchmarks.oric.construction.question_drawing import construct
 from ood_lab.lvlm.benchmarks.oric.construction.released_code import PAPER
 from ood_lab.lvlm.benchmarks.oric.published_files import with_article
+from ood_lab.lvlm.benchmarks.oric.question_facts import annotated_areas, with_facts
 
 UNEXPECTED = {"cup": "No.", "kite": "No, not there.", "dog": "no"}
 
@@ -43,6 +45,14 @@ def test_areas_are_those_of_the_unions_in_the_order_of_the_annotations(contents)
     assert found == {"cup": 20, "dog": 150, "person": 1000, "car": 900, "kite": 30}
     assert contents.counts[where].tolist() == [1, 2, 1, 1, 1]
     assert contents.largest[where].tolist() == [20, 100, 1000, 900, 30]
+
+
+@pytest.mark.parametrize("area_of", ["union", "largest"])
+def test_annotated_objects_have_the_area_that_questions_about_them_have(contents, area_of):
+    rows, names = contents.rows, np.array(CATEGORIES)[contents.codes]
+    asked_about = pd.DataFrame({"row": rows, "object": names, "label": "yes"})
+    found = with_facts(asked_about, annotations(), contents, area_of)
+    assert annotated_areas(contents, area_of).tolist() == found["area"].tolist()
 
 
 def test_union_of_many_boxes_counts_every_pixel_once():

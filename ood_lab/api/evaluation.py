@@ -14,11 +14,11 @@ import torch
 from rich.console import Console
 
 from ood_lab.api.detector_settings import Chosen, chosen_detectors, explained, in_python
-from ood_lab.api.feature_banks import Features, banks_of
+from ood_lab.api.feature_banks import TARGETS, Features, banks_of
 from ood_lab.api.feature_shift import shift_of
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv, write_table
-from ood_lab.detectors import Detector, unserved
+from ood_lab.detectors import Detector, unserved, unsuited
 from ood_lab.evaluation.detector_fitting import cut_at, memory_limit, score_banks
 from ood_lab.evaluation.fit_warnings import doubtful_fits, suspicious
 from ood_lab.evaluation.id_accuracy import Chance, other_order
@@ -29,6 +29,7 @@ from ood_lab.metrics import (
     Evaluation,
     PositiveClass,
     best_detectors,
+    map_of,
     results_of,
     verdict_of,
 )
@@ -234,6 +235,11 @@ def evaluate(
         n_bootstrap=n_bootstrap,
     )
     results, best = results_of(evaluation, model), best_detectors(evaluation)
+    if (targets := sets["test"].columns.get(TARGETS)) is not None:
+        z, draws, attrs = sets["test"].logits.numpy(), n_bootstrap, results.attrs
+        of_head = map_of(z, targets.numpy(), model, draws=draws, seed=seed)
+        results = pd.concat([of_head, results], ignore_index=True)
+        results.attrs = attrs
     lost, doubts = _doubts(sets["test"], evaluation, doubtful_fits(usable, sets, list(timing)))
     for doubt in doubts:
         log.warning(doubt)
@@ -243,7 +249,7 @@ def evaluate(
     else:
         rows = verdict_of(evaluation, model, {name: usable[name].cost_rank for name in timing})
     measured = {name: sets[name] for name in ood}
-    remarks = kind_remarks(of_train.kind)
+    remarks = kind_remarks(of_train.kind, of_train.multilabel)
     shift = pd.DataFrame()
     if "features" in of_train.gives:
         shift, how = shift_of(of_train, sets["test"], measured, draws=n_bootstrap, seed=seed)
@@ -286,7 +292,8 @@ def _with_columns(
         column = detector.extraction_hook
         needed = list(evaluated)
         gives = sets["test"].gives | OF_NETWORKS  # a column says by itself that it is missing
-        if reason := unserved(name, detector.reads, gives, f"this bank ({sets['test'].kind})"):
+        reason = unserved(name, detector.reads, gives, f"this bank ({sets['test'].kind})")
+        if reason := reason or unsuited(name, detector, sets["test"].multilabel):
             refused[name] = reason
             continue
         if column is not None and column.needed_for_fit and detector.fit_split:

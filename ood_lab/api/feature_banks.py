@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
@@ -22,9 +23,12 @@ from ood_lab.models import FITTED, Backbone, WrappedBackbone, check_contract, ch
 from ood_lab.models.head_check import like_weights
 from ood_lab.models.loading.head_search import reading_of
 from ood_lab.models.output import as_logits, probabilities
+from ood_lab.schema.label_codes import SEVERAL
 
 log = logging.getLogger(__name__)
 
+#: Column of the labels of a multi-label head, ``[N, C] bool``.
+TARGETS = "targets"
 Features = FeatureBank | ArrayLike | tuple[ArrayLike, ArrayLike | None]
 
 
@@ -39,7 +43,8 @@ def features_from_arrays(
 
     Args:
         features: the input of the last linear layer, or any vector an image, ``[N, D]``.
-        labels: ``[N]``, -1 = unknown or OOD; None = all unknown.
+        labels: ``[N]``, -1 = unknown or OOD; None = all unknown. Of a multi-label head ``[N, C]``,
+            1 for each class of an image, else 0.
         head: the last linear layer, or its ``(weight [C, D], bias [C] or None)``; None = there is
             none.
         logits: ``[N, C]``; None = computed from features and head. With a head, given ones are
@@ -72,8 +77,20 @@ def features_from_arrays(
                 "features that the last layer got, and its own weights?"
             )
         own = given
-    y = labels_of(labels, len(x), len(weight))
-    return FeatureBank(x, own, y, torch.arange(len(x)), weight, bias)
+    y, columns = _labels(labels, len(x), len(weight))
+    return FeatureBank(x, own, y, torch.arange(len(x)), weight, bias, columns)
+
+
+def _labels(
+    labels: ArrayLike | None, n: int, classes: int | None
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """``[n] int64``; of labels of a multi-label head, they are a column, :data:`TARGETS`."""
+    given = None if labels is None else np.asarray(labels)
+    if given is None or given.ndim != 2 or given.shape != (n, classes):
+        return labels_of(labels, n, classes), {}
+    if not np.isin(given, (0, 1)).all():
+        raise UserError("labels [N, C] of a multi-label head should be 0 or 1")
+    return torch.full((n,), SEVERAL), {TARGETS: torch.from_numpy(given.astype(bool))}
 
 
 def _without_head(
@@ -96,8 +113,8 @@ def _without_head(
         if kind == "softmax":
             log.warning("logits are probabilities: their logarithms serve as logits")
         z = as_logits(given[-1], kind)
-    y = labels_of(labels, n, z.shape[1] or None)
-    return FeatureBank(x, z, y, torch.arange(n), *weight_and_bias(None))
+    y, columns = _labels(labels, n, z.shape[1] or None)
+    return FeatureBank(x, z, y, torch.arange(n), *weight_and_bias(None), columns)
 
 
 def banks_of(

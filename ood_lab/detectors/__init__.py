@@ -2,7 +2,14 @@
 
 from ood_lab.detectors.adascale import AdaSCALEA, AdaSCALEL
 from ood_lab.detectors.ash import ASH
-from ood_lab.detectors.base import Detector, DetectorRefusal, check_memory, checked_score, unserved
+from ood_lab.detectors.base import (
+    Detector,
+    DetectorRefusal,
+    check_memory,
+    checked_score,
+    unserved,
+    unsuited,
+)
 from ood_lab.detectors.cfood import CFOOD
 from ood_lab.detectors.deployment.calibration import DEFAULT_ALPHA, CalibratedDetector, too_few
 from ood_lab.detectors.deployment.detector_files import load_detector, save_detector
@@ -18,6 +25,7 @@ from ood_lab.detectors.gradnorm import GradNorm
 from ood_lab.detectors.gram import Gram
 from ood_lab.detectors.grood import GROOD
 from ood_lab.detectors.iodin import IODIN
+from ood_lab.detectors.joint_energy import JointEnergy
 from ood_lab.detectors.klm import KLM
 from ood_lab.detectors.knn import KNN
 from ood_lab.detectors.lts import LTS
@@ -39,6 +47,7 @@ from ood_lab.detectors.residual import Residual
 from ood_lab.detectors.rmds import RMDS
 from ood_lab.detectors.scale import SCALE
 from ood_lab.detectors.she import SHE
+from ood_lab.detectors.sum_prob import SumProb
 from ood_lab.detectors.temp_scaling import TempScaling
 from ood_lab.detectors.vim import ViM
 from ood_lab.detectors.vra import VRA
@@ -78,6 +87,7 @@ __all__ = [
     "GradNorm",
     "GradUncertainty",
     "Gram",
+    "JointEnergy",
     "MDSEnsemble",
     "NNGuide",
     "OpenMax",
@@ -85,6 +95,7 @@ __all__ = [
     "ReAct",
     "Relation",
     "Residual",
+    "SumProb",
     "TempScaling",
     "ViM",
     "cannot_export",
@@ -95,4 +106,5 @@ __all__ = [
     "save_onnx",
     "too_few",
     "unserved",
+    "unsuited",
 ]

@@ -46,6 +46,8 @@ class Detector(ABC):
         input_type: the group of tables that lists it, as ``reads`` says: only the logits, only the
             features, features and head or logits, or the network during extraction.
             A class may declare only this.
+        multilabel: it suits a multi-label head: it needs neither a softmax nor one class per image.
+            By default, only where it reads no logits, no head and no labels.
         formula: the score, and ``source``, its paper, for the table of the docs.
         suspicious: in words, where an image gets a high score.
         moments: parts of the :class:`~ood_lab.features.moments.Moments` that ``fit`` reads
@@ -63,6 +65,7 @@ class Detector(ABC):
     name: str = "detector"
     reads: tuple[Part, ...] = ("features",)
     input_type: InputType = "features"
+    multilabel: bool = True
     formula: str = ""
     source: str = ""
     suspicious: str = ""
@@ -80,6 +83,8 @@ class Detector(ABC):
             cls.input_type = _input_type(cls.reads)
         elif declared == {"input_type"}:
             cls.reads = _READS[cls.input_type]
+        if declared and "multilabel" not in vars(cls):
+            cls.multilabel = not {"logits", "head", "labels"} & set(cls.reads)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Notes the arguments here, so that no subclass has to."""
@@ -200,6 +205,13 @@ def unserved(name: str, reads: Collection[Part], gives: Collection[Part], of: st
     """
     lacking = [WORDS[part] for part in missing(reads, gives)]
     return f"{name} needs {listed(lacking)}, which {of} does not give" if lacking else None
+
+
+def unsuited(name: str, detector: Detector, multilabel: bool) -> str | None:
+    """Why a detector does not suit a multi-label head; None where it does, or there is none."""
+    if detector.multilabel or not multilabel:
+        return None
+    return f"{name} assumes one class per image, and the head is multi-label"
 
 
 def check_memory(detector: Detector, n: int, d: int, c: int, limit_bytes: int) -> None:

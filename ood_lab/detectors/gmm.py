@@ -35,7 +35,8 @@ class GMM(Detector):
     ``full``: one Gaussian a class of the fit split, with its own covariance and share π (the
     classifier of arXiv 2102.11582, section 4). ``tied``: K clusters found by
     expectation-maximisation with one Σ for all, labels not used, as OpenOOD's; scikit-learn fits
-    them. Features without logits and without labels have clusters in either case.
+    them. Without labels there are clusters in either case, of features without logits or of a
+    multi-label head.
 
     Own: pytorch-ood's full mixture is the same. OpenOOD omits the constant of the tied one,
     which does not rank, and loses in float32 everything beyond a squared distance of 206.
@@ -51,6 +52,7 @@ class GMM(Detector):
 
     name = "gmm"
     reads = ("features", "labels")
+    multilabel = True
     moments = ("means",)
     formula = "−log Σ_k π_k N(x; μ_k, Σ_k + ε)"
     source = "2102.11582"
@@ -140,7 +142,7 @@ class GMM(Detector):
         from sklearn.mixture import GaussianMixture
 
         mixture = GaussianMixture(
-            self._resolve(*bank.logits.shape),
+            self._resolve(len(bank), 0 if one_class(bank) else bank.num_classes),
             covariance_type="tied",
             reg_covar=self.ridge,
             random_state=self.seed,

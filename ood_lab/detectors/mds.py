@@ -33,8 +33,9 @@ class MDS(Detector):
     exceeds what rounding the features to float32 can make, eps32² E‖x‖², and eigh's error,
     D eps64 λ_max. The others are collinear or dead features and pass no judgement.
     Classes without fit images are skipped and reported; a class with one image has that image
-    as its mean. Of features without logits and without labels, all images are one class, and Σ is
-    shrunk as in Ledoit-Wolf (:func:`~ood_lab.detectors.support.class_moments.shrunk`).
+    as its mean. Without labels, of features without logits or of a multi-label head, all images are
+    one class, and Σ is shrunk as in Ledoit-Wolf
+    (:func:`~ood_lab.detectors.support.class_moments.shrunk`).
 
     Own: pytorch-ood inverts the scatter (not divided by N) in float32 after adding 1e-6 to its
     diagonal: on collinear features distances turn negative, and a feature that is dead on the
@@ -46,6 +47,7 @@ class MDS(Detector):
 
     name = "mds"
     reads = ("features", "labels")
+    multilabel = True
     formula = "min_c (x − μ_c)ᵀΣ⁺(x − μ_c), Σ within classes"
     source = "1807.03888"
     suspicious = "the features are far from every class mean, in units of the covariance"

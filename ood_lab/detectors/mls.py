@@ -23,6 +23,7 @@ class MLS(Detector):
 
     name = "mls"
     reads = ("logits", "level")
+    multilabel = True
     formula = "−max z"
     source = "1911.11132"
     suspicious = "no class has a large logit"

@@ -38,6 +38,7 @@ class NECO(Detector):
     moments = ("means", "within")
     needs_rows = False
     reads = ("features", "logits", "level")
+    multilabel = True
     formula = "−‖top-dim principal part of t‖/‖t‖ · max z, t the standardised x"
     source = "2310.06823"
     suspicious = "a small part of the features is in the principal directions"

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
 import torch
 from lightning.pytorch.utilities import rank_zero_only
 from scipy.optimize import linear_sum_assignment
@@ -14,9 +15,12 @@ from torch import Tensor
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.checks.image_sizes import ImageSize
+from ood_lab.data.datamodules.label_lists import targets
+from ood_lab.data.dataset import ImageDataset
 from ood_lab.features.bank import FeatureBank
-from ood_lab.metrics import at_chance
+from ood_lab.metrics import at_chance, map_of
 from ood_lab.models import Backbone
+from ood_lab.schema.label_codes import SEVERAL
 
 log = logging.getLogger(__name__)
 CAUSES = (
@@ -58,16 +62,17 @@ def check_id_accuracy(
 ) -> float | None:
     """Top-1 accuracy of the ID test bank as a fraction; None where it is not defined.
 
-    It is not defined without labels or logits, or when the head has other classes than the data (a
-    pretrained head on one's own classes): logits are then used unchanged. ``expected`` is what
-    the weights are known to reach, in percent; ``by_shape`` says that they were matched by shape.
+    It is not defined without labels or logits, of multi-label data, or when the head has other
+    classes than the data (a pretrained head on one's own classes): logits are then used unchanged.
+    ``expected`` is what the weights are known to reach, in percent; ``by_shape`` says that they
+    were matched by shape.
 
     Raises:
         UserError: the accuracy is more than 2 points below ``expected``, or that of weights matched
             by shape is no better than chance.
     """
     heads, accuracy = bank.num_classes, _accuracy(bank)
-    if not heads:
+    if not heads or bool((bank.labels == SEVERAL).any()):
         return None
     if accuracy is None:
         log.warning("the ID test set has no labels: ID accuracy cannot be checked")
@@ -91,6 +96,35 @@ def check_id_accuracy(
             "weights are not those of this network: convert them by the names of their tensors"
         )
     return accuracy
+
+
+def id_map(
+    bank: FeatureBank, data: ImageDataset, model: str, *, draws: int, seed: int
+) -> pd.DataFrame | None:
+    """The row ``id_map`` of ID test, of multi-label data; None where it is not defined.
+
+    Args:
+        bank: of ID test, or what is left of it without its features.
+        data: the same images.
+        model: written to the row.
+        draws: bootstrap resamples.
+        seed: of the resamples, written to the row.
+    """
+    there, known = targets(data)
+    if not known.any():
+        return None
+    if not isinstance(bank, FeatureBank):
+        log.warning("ID mAP needs the logits of ID test: set task.keep_features=true")
+        return None
+    if bank.num_classes != there.shape[1]:
+        log.warning(
+            "ID mAP is not defined: the head has %d classes, the data %d",
+            *(bank.num_classes, there.shape[1]),
+        )
+        return None
+    table = map_of(bank.logits.numpy()[known], there[known], model, draws=draws, seed=seed)
+    log.info("ID mAP %.1f%%, the mean over the classes", 100 * float(table["value"].iloc[0]))
+    return table
 
 
 def held_out_accuracy(bank: FeatureBank, classes: Sequence[str]) -> tuple[float, int] | None:

@@ -16,7 +16,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.stage_times import Stages
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.detectors import Detector, DetectorRefusal, unserved
+from ood_lab.detectors import Detector, DetectorRefusal, unserved, unsuited
 from ood_lab.evaluation.prediction.table_parts import PART, PartFiles, files_to_make
 from ood_lab.evaluation.second_pass import SecondPass
 from ood_lab.evaluation.streaming_scores import Scored, ScoreSink, identity_of, read_scored
@@ -72,7 +72,8 @@ def split_by_columns(
             needed: list[Part] = [*detector.reads]
             if any(column is not None and column.needs_input_grad for column in columns):
                 needed.append("gradients")
-            if reason := unserved(name, needed, backbone.gives, backbone.name):
+            reason = unserved(name, needed, backbone.gives, backbone.name)
+            if reason := reason or unsuited(name, detector, backbone.multilabel):
                 raise UserError(reason)
             for column in columns:
                 if column is not None:

@@ -11,6 +11,8 @@ from ood_lab.schema.shift_axes import CLASS_UNITS
 
 #: What a ruler is made of, where there is none.
 _NO_RULER = {CLASS_UNITS: "held-out classes", "": "corruption severity"}
+#: Of a multi-label head.
+_MULTILABEL = "The head is multi-label: detectors that assume one class per image are skipped."
 
 
 def shift_remarks(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -37,10 +39,10 @@ def shift_remarks(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"Shift is not in units of {listed(units, 'or')}: {reason}."
 
 
-def kind_remarks(kind: str) -> list[str]:
+def kind_remarks(kind: str, multilabel: bool = False) -> list[str]:
     """What kind of head was found, where detectors are skipped for it."""
-    sentence = HeadKind(kind).sentence
-    return [sentence] if sentence else []
+    sentences = [HeadKind(kind).sentence, _MULTILABEL if multilabel else None]
+    return [sentence for sentence in sentences if sentence]
 
 
 def data_remarks(split_off: Mapping[str, int]) -> Iterator[str]:
@@ -57,7 +59,7 @@ def data_remarks(split_off: Mapping[str, int]) -> Iterator[str]:
 def remarks_of(manifest: Mapping[str, Any]) -> list[str]:
     """All remarks of a run."""
     parts: Iterable[Iterable[str]] = (
-        kind_remarks(manifest.get("head") or HeadKind.LINEAR),
+        kind_remarks(manifest.get("head") or HeadKind.LINEAR, bool(manifest.get("multilabel"))),
         shift_remarks(manifest.get("distance") or {}),
         data_remarks(manifest.get("split_off") or {}),
     )

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ood_lab.features.derived_statistics import Derived
 from ood_lab.models.head_kind import HeadKind, Part, parts_of
+from ood_lab.schema.label_codes import SEVERAL
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class FeatureBank:
     Attributes:
         features: ``[N, D] float32``, the exact input of the last linear layer; D = 0 without any.
         logits: ``[N, C] float32``; C = 0 without any.
-        labels: ``[N] int64``, -1 = OOD or unknown.
+        labels: ``[N] int64``, -1 = OOD or unknown, -2 = several classes (multi-label data).
         index: ``[N] int64``, row of the dataset's table; ``arange(N)`` for a whole dataset.
         head_weight: ``[C, D] float32`` and
         head_bias: ``[C] float32`` (zeros where the head has none), so that
@@ -71,6 +72,11 @@ class FeatureBank:
     def kind(self) -> HeadKind:
         """How its logits follow from its features."""
         return HeadKind.of(self.gives)
+
+    @property
+    def multilabel(self) -> bool:
+        """Whether its images have any number of classes each."""
+        return bool((self.labels == SEVERAL).any())
 
     @property
     def predictions(self) -> Tensor:

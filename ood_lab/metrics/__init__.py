@@ -5,6 +5,7 @@ Imports no other package of ``ood_lab``.
 One rule everywhere: a higher score means "more OOD", and every value is a share in [0, 1].
 """
 
+from ood_lab.metrics.average_precision import mean_average_precision
 from ood_lab.metrics.best_set import JointEstimate, mean_aurocs
 from ood_lab.metrics.hierarchy_accuracy import HIERARCHY_COLUMNS, hierarchy_table
 from ood_lab.metrics.miss_distances import (
@@ -45,7 +46,7 @@ from ood_lab.metrics.resampling.significance import (
     holm,
 )
 from ood_lab.metrics.resampling.stratified_bootstrap import bootstrap
-from ood_lab.metrics.results_rows import accuracy_of, levels_of, results_of
+from ood_lab.metrics.results_rows import accuracy_of, levels_of, map_of, results_of
 from ood_lab.metrics.score_evaluation import Evaluation, PositiveClass, sets_of_means
 from ood_lab.metrics.selective import augrc, aurc, e_aurc, risk_coverage, selective_accuracy
 from ood_lab.metrics.shift_trends import dad, shift_correlation, shift_sensitivity
@@ -91,7 +92,9 @@ __all__ = [
     "holm",
     "known_metrics",
     "levels_of",
+    "map_of",
     "mean_aurocs",
+    "mean_average_precision",
     "metric_of",
     "miss_rates",
     "missed",

@@ -209,6 +209,14 @@ ID_ACCURACY = Metric(
     of_detector=False,
     of_sets=False,
 )
+ID_MAP = Metric(
+    "id_map",
+    "ID mAP",
+    "Mean over the classes of the average precision on ID test, of a multi-label head: "
+    "Σ_n (R_n − R_{n−1}) P_n over the distinct scores. The mean skips classes without an image.",
+    of_detector=False,
+    of_sets=False,
+)
 ACCURACY = Metric("accuracy", "accuracy", "Share of all images that are right.", of_sets=False)
 RECALL = Metric(
     "recall", "recall", "Share of the images of a class that are given that class.", of_sets=False
@@ -222,7 +230,8 @@ _KNOWN = {
         *(AUROC, FPR95, FPR95_OOD_POSITIVE, FPR95_ID_POSITIVE, AUPR_IN, AUPR_OUT, DAD),
         *(DAD_OF_MEANS, DAD_POOLED),
         *(CORRELATION, SENSITIVITY, AURC, E_AURC, AUGRC),
-        *(ACCURACY_AT_50, ACCURACY_AT_80, ACCURACY_AT_90, ID_ACCURACY, ACCURACY, RECALL),
+        *(ACCURACY_AT_50, ACCURACY_AT_80, ACCURACY_AT_90, ID_ACCURACY, ID_MAP),
+        *(ACCURACY, RECALL),
     )
 }
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
+from ood_lab.metrics.average_precision import map_interval
 from ood_lab.metrics.ood import Floats
-from ood_lab.metrics.record import FPR95, metric_of
+from ood_lab.metrics.record import FPR95, ID_MAP, metric_of
 from ood_lab.metrics.resampling.intervals import (
     bootstrap_interval,
     percentile_interval,
@@ -100,6 +102,19 @@ def accuracy_of(id_rows: pd.DataFrame, model: str, seed: int) -> pd.DataFrame:
         seed: written to the row.
     """
     return _table(_accuracy_rows(id_rows), model, seed, len(id_rows), {})
+
+
+def map_of(
+    scores: ArrayLike, targets: ArrayLike, model: str, *, draws: int, seed: int
+) -> pd.DataFrame:
+    """The results table of a multi-label head: only ``id_map``, with its bootstrap interval.
+
+    See :func:`~ood_lab.metrics.average_precision.map_interval`; the seed is written to the row.
+    """
+    value, low, high = map_interval(scores, targets, draws, seed)
+    row = {"detector": None, "dataset": None, "n_ood": 0, "metric": ID_MAP.name, "value": value}
+    rows = [row | {"ci_low": low, "ci_high": high}]
+    return _table(rows, model, seed, len(np.asarray(scores)), {})
 
 
 def _table(

@@ -34,6 +34,7 @@ class Backbone(nn.Module):
             made with; results are stamped with them.
         fitted_head: how the head, which is zero, is fitted on ID train; None where it is not.
         differentiable: gradients reach the image, and sub-modules have outputs to be read.
+        multilabel: its classes do not exclude each other: each logit is that of a sigmoid.
         chance: what its output depends on in addition to the image, where the user accepts that.
         text_head: the head is made of texts that name the classes (``clip.TextHead``).
     """
@@ -48,6 +49,7 @@ class Backbone(nn.Module):
     fitted_head: str | None = None
     differentiable: bool = True
     text_head: bool = False
+    multilabel: bool = False
     chance: str | None = None
 
     @property

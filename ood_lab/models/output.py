@@ -108,10 +108,12 @@ def as_logits(values: Tensor, kind: str | None) -> Tensor:
 
     Args:
         values: ``[B, C]``, or ``[B]`` of one logit.
-        kind: see :func:`probabilities`.
+        kind: see :func:`probabilities`; or ``sigmoid``, of which they are log p − log(1 − p).
     """
     if values.ndim == 1:
         values = values[:, None]
+    if kind == "sigmoid":
+        return values.logit(eps=torch.finfo(values.dtype).eps)
     if kind == "softmax":
         return values.clamp(min=torch.finfo(values.dtype).tiny).log()
     return torch.cat([torch.zeros_like(values), values], dim=1) if values.shape[1] == 1 else values

@@ -32,7 +32,7 @@ from ood_lab.evaluation.ensembles import (
 )
 from ood_lab.evaluation.fit_warnings import doubtful_fits, suspicious
 from ood_lab.evaluation.hierarchy_tables import heads_to_read, hierarchy_results
-from ood_lab.evaluation.id_accuracy import Chance, accuracy_warnings, check_id_accuracy
+from ood_lab.evaluation.id_accuracy import Chance, accuracy_warnings, check_id_accuracy, id_map
 from ood_lab.evaluation.pass_cost import affordable
 from ood_lab.evaluation.prediction.calibration import n_held_out
 from ood_lab.evaluation.run_page import write_page
@@ -303,6 +303,8 @@ class Score(Task):
             ],
         }
         results = results_of(evaluation, manifest["model"])
+        if (of_head := self._id_map(ws, banks)) is not None:
+            results = pd.concat([of_head, results], ignore_index=True)
         write_results(verdict.assign(seed=ws.model_seed), ws.folder)
         if distances is not None and len(distances.levels):
             pool = pooled(evaluation.scores, ws.data.ood_names, distances.levels)
@@ -361,11 +363,21 @@ class Score(Task):
             *doubts,
             later(ws.folder if whole else None),
         ]
-        if ws.manifest["id_accuracy"] is None:
+        results = self._id_map(ws, banks)
+        if ws.manifest["id_accuracy"] is not None:
+            results = accuracy_of(scores, ws.manifest["model"], ws.model_seed)
+        elif results is None:
             show_warnings(ws.manifest)
             return None
-        results = accuracy_of(scores, ws.manifest["model"], ws.model_seed)
         return self._finish(ws, banks, scores, results, None)
+
+    def _id_map(self, ws: Workspace, banks: Mapping[str, FeatureBank]) -> pd.DataFrame | None:
+        """The mean average precision of a multi-label head; None of all others."""
+        if not ws.backbone.multilabel:
+            return None
+        test, model, draws = ws.data.splits["test"], str(ws.model["name"]), ws.resampling["draws"]
+        found = id_map(banks["test"], test, model, draws=draws, seed=ws.seed)
+        return None if found is None else found.assign(seed=ws.model_seed)
 
     def _finish(
         self,
@@ -438,6 +450,7 @@ def _facts(ws: Workspace, test: FeatureBank, accuracy: float | None) -> dict[str
         "fpr95_positive": ws.metrics["fpr95_positive"],
         "model": model,
         "head": str(ws.backbone.kind),
+        "multilabel": ws.backbone.multilabel,
         "classes": data.classes,
         "synthetic_ood": plain(ws.synthetic_ood) if ws.synthetic_ood else None,
         "split_off": {name: len(data.splits[name]) for name in data.split_off},

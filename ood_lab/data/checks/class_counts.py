@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
+from ood_lab.data.datamodules.label_lists import targets
 from ood_lab.data.datamodules.splits import ID_SPLITS
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.sources.label_names import label_columns
+from ood_lab.schema.label_codes import LISTS
 
 _ATTRIBUTE = "attribute_"
 COUNTS = ["label", "name", "category", "dataset", "images"]
@@ -19,6 +22,8 @@ def count_by_class(data: ImageDataset) -> np.ndarray | None:
     """Images of every class of a set, ``[C]``; None where it has no classes."""
     if not data.classes:
         return None
+    if LISTS in data.table:
+        return targets(data)[0].sum(axis=0)
     labels = data.labels.numpy()
     return np.bincount(labels[labels >= 0], minlength=len(data.classes))
 
@@ -57,11 +62,13 @@ def count_table(splits: Mapping[str, ImageDataset]) -> pd.DataFrame:
 def _counts(images: ImageDataset, given: Sequence[str]) -> Iterator[pd.DataFrame]:
     table = images.table
     category = _names(images, "category")
-    named = [c for c in label_columns(table) if not c.startswith(_ATTRIBUTE)]
+    named = [c for c in label_columns(table) if not c.startswith((_ATTRIBUTE, LISTS))]
     rows = {label: _names(images, label) for label in dict.fromkeys(["class", *given, *named])}
     if not images.classes and "path" in table:
         folders = table["path"].astype(str).str.rsplit("/", n=2).str[-2]
         rows |= {"folder": folders} if folders.nunique() > 1 else {}
+    if LISTS in table:
+        rows["class"] = table[LISTS].dropna().map(json.loads).explode().dropna()
     for label, names in rows.items():
         yield _sizes(label, names[names != ""], category)
     for column in label_columns(table):

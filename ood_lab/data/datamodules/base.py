@@ -50,6 +50,7 @@ from ood_lab.data.transforms.background_replacement import Backgrounds
 from ood_lab.data.transforms.background_settings import Replacement
 from ood_lab.data.transforms.native_size import without_resize
 from ood_lab.data.transforms.synthetic_ood import SyntheticOOD
+from ood_lab.schema.label_codes import LISTS
 
 Batch = dict[str, Any]
 
@@ -448,6 +449,8 @@ class OODDataModule(L.LightningDataModule):
             for column, words in {"label": data.classes, **data.names}.items():
                 if column in table:
                     table[column] = table[column].map(dict(enumerate(words)) | {UNKNOWN: "-1"})
+            if LISTS in table:
+                table["label"] = table["label"].fillna(table.pop(LISTS))
             table.to_csv(place / f"{name}.csv", index=False)
 
 

@@ -23,8 +23,9 @@ from ood_lab.data.checks.label_checks import (
 )
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.datamodules.label_hierarchy import add_levels, complete_levels, read_hierarchy
+from ood_lab.data.datamodules.label_lists import with_lists
 from ood_lab.data.datamodules.splits import ID_SPLITS, default_shares, stratified_split
-from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.sources.image_files import FileDataset, PixelRange, found_decoding
 from ood_lab.data.sources.label_names import align_attributes, encode_names
 from ood_lab.data.sources.source_settings import Given, Listed, Source, source_of
@@ -60,6 +61,8 @@ class FolderDataModule(OODDataModule):
         split_seed: of the split.
         pixel_range: values that become black and white in images of more than 8 bits, see
             :func:`~ood_lab.data.sources.pixel_decoding.range_of`; one pair for all sets.
+        multilabel: labels are lists of classes, see
+            :func:`~ood_lab.data.datamodules.label_lists.with_lists`.
         max_megapixels: larger images are read reduced where their format can be, else rejected.
         options: see :class:`OODDataModule`.
     """
@@ -78,6 +81,7 @@ class FolderDataModule(OODDataModule):
         split_seed: Seed = 0,
         pixel_range: PixelRange = "auto",
         max_megapixels: float = 250,
+        multilabel: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(name, **options)
@@ -94,6 +98,7 @@ class FolderDataModule(OODDataModule):
         self.split = None if split is None else list(split)
         self.split_seed = split_seed
         self.pixel_range, self.max_megapixels = pixel_range, max_megapixels
+        self.multilabel = multilabel
 
     @property
     def sources(self) -> dict[str, Path]:
@@ -114,15 +119,15 @@ class FolderDataModule(OODDataModule):
     def build_splits(self) -> Mapping[str, ImageDataset]:
         """Reads the sources and splits off what is missing."""
         self._check_sources()
-        read = {"train": self._read(self.id_sources["train"], None)}
+        read = {"train": self._read_id(self.id_sources["train"], None)}
         classes = read["train"].classes
         given = [split for split in ID_SPLITS[1:] if split in self.id_sources]
-        read |= {split: self._read(self.id_sources[split], classes) for split in given}
+        read |= {split: self._read_id(self.id_sources[split], classes) for split in given}
         tables = {split: listed.table for split, listed in read.items()}
         self._check_labels(tables, classes)
         if not classes:
             self._note("ID has no labels: detectors that need classes are skipped")
-        shifted = {name: self._read(s, classes) for name, s in self.csid_sources.items()}
+        shifted = {name: self._read_id(s, classes) for name, s in self.csid_sources.items()}
         others = {**self.ood_sources, **self.val_ood_sources}
         beyond = shifted | {name: self._read(source, []) for name, source in others.items()}
         outside = {name: listed.table for name, listed in beyond.items()}
@@ -169,6 +174,13 @@ class FolderDataModule(OODDataModule):
                 raise UserError(f"data.id.{name} is not a split: {suggestion(name, ID_SPLITS)}")
         if "train" not in self.id_sources:
             raise UserError("there are no ID images: add them with data.id.train=DIR")
+        of_classes: dict[str, object] = {"data.hierarchy": self.hierarchy}
+        of_classes["data.shots"] = self.few.shots != ALL
+        of_classes["synthetic_ood"] = (
+            self.synthetic_ood and self.synthetic_ood.kind != "corruptions"
+        )
+        if self.multilabel and (one := [key for key, value in of_classes.items() if value]):
+            raise UserError(f"{one[0]} needs one class per image, not model.multilabel=true")
         if self.full_spectrum and not self.csid_sources:
             raise UserError("data.full_spectrum=true needs csID sets: data.csid.NAME=DIR")
         taken = [*ID_SPLITS, "ID"]
@@ -200,6 +212,11 @@ class FolderDataModule(OODDataModule):
             elif split != "train" or self.few.shots == ALL:  # few shots leave such rows out
                 check_complete(table, source)
 
+    def _read_id(self, source: Source, classes: Sequence[str] | None) -> Listed:
+        if not self.multilabel:
+            return self._read(source, classes)
+        return with_lists(self._read(source, None), classes, str(source.place))
+
     def _read(self, source: Source, classes: Sequence[str] | None) -> Listed:
         skip = self.checking.on_broken == "skip"
         return source.read(classes, self.remark, self.checking.cache_dir, skip)
@@ -222,7 +239,8 @@ class FolderDataModule(OODDataModule):
         if len(every) != 3 or abs(sum(every) - 1) > 1e-6:
             raise UserError(f"data.split={every}: give the shares of train, val, test, sum 1")
         shares = [every[ID_SPLITS.index(split)] for split in missing]
-        parts = stratified_split(whole["label"].to_numpy(), shares, self.split_seed)
+        strata = whole["label"].clip(lower=UNKNOWN).to_numpy()
+        parts = stratified_split(strata, shares, self.split_seed)
         for split, rows in zip(["train", *missing], parts, strict=True):
             tables[split] = whole.iloc[rows].reset_index(drop=True)
         given = ", ".join(f"{len(tables[s]):,} {s}" for s in ["train", *missing])

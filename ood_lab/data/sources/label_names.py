@@ -13,6 +13,7 @@ import pandas as pd
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import suggestion
 from ood_lab.data.dataset import UNKNOWN
+from ood_lab.schema.label_codes import LISTS
 
 _UNKNOWN_NAME = str(UNKNOWN)
 #: Digits; longer ones are names to every program that numbers classes.
@@ -32,7 +33,8 @@ def is_named(column: str) -> bool:
 def label_columns(table: pd.DataFrame) -> list[str]:
     """The columns that are labels, except the class."""
     names = [str(column) for column in table.columns]
-    return [name for name in names if is_named(name) or name.startswith("attribute_")]
+    others = ("attribute_", LISTS)
+    return [name for name in names if is_named(name) or name.startswith(others)]
 
 
 def encode_names(

@@ -332,9 +332,14 @@ def found_below(base: Path, path: str) -> str:
     return full
 
 
+def _text(name: object) -> str:
+    if isinstance(name, list | np.ndarray):  # of multi-label data, in JSON Lines or Parquet
+        return json.dumps(list(map(str, name)), ensure_ascii=False)
+    return os.fsdecode(name) if isinstance(name, bytes) else str(name)
+
+
 def _label_text(label: pd.Series) -> pd.Series:
-    text = label.astype(object).where(label.notna(), NO_LABEL)
-    text = text.map(lambda name: os.fsdecode(name) if isinstance(name, bytes) else str(name))
+    text = label.astype(object).where(label.notna(), NO_LABEL).map(_text)
     # A column of integers with gaps is read, or written, as floats.
     if text[text != NO_LABEL].str.fullmatch(r"\s*(|-?[0-9]+\.0+)\s*").all():
         text = text.str.replace(r"\.0+(?=\s*$)", "", regex=True)

@@ -30,14 +30,16 @@ def require_labels(detector: Detector, bank: FeatureBank) -> None:
     labels, classes = bank.labels[bank.labels >= 0].unique(), bank.logits.shape[1]
     needs = f"{type(detector).__name__} needs class labels in the {detector.fit_split} split"
     if len(labels) == 0:
-        raise DetectorRefusal(f"{needs}: all {len(bank):,} are -1")
+        several = "the images have several classes" if bank.multilabel else None
+        raise DetectorRefusal(f"{needs}: {several or f'all {len(bank):,} are -1'}")
     if len(labels) == 1 and classes > 1:
         raise DetectorRefusal(f"{needs}: all are {int(labels)}, but the head has {classes:,}")
 
 
 def one_class(bank: FeatureBank) -> bool:
-    """Whether features are all there is: no logits, and no label."""
-    return bank.num_classes == 0 and not bool((bank.labels >= 0).any())
+    """Whether no image has a label, since there are no logits or the head is multi-label."""
+    unlabelled = not bool((bank.labels >= 0).any())
+    return unlabelled and (bank.num_classes == 0 or bank.multilabel)
 
 
 def require_two_classes(detector: Detector, bank: FeatureBank) -> None:

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from ood_lab.common.random_streams import stream
 from ood_lab.data.datamodules.base import OODDataModule
-from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.transforms.corrupted_images import PLAN, CorruptedImages
 from ood_lab.data.transforms.corruptions import CORRUPTIONS, SEVERITIES
 from ood_lab.metrics.resampling.photograph_groups import photographs
+from ood_lab.schema.label_codes import SEVERAL
 from ood_lab.shift import (
     CLASS_UNITS,
     SEVERITY,
@@ -85,7 +86,7 @@ def mark_distances(
     plan = _plan(len(test)).rename(columns={"severity": "mark", "row": "index"})
     parts = [plan.assign(metric=SEVERITY, distance=found.double().numpy())]
     if why_no_class(train.labels, test.labels, k) is None:
-        known, rows = train.labels != UNKNOWN, torch.nonzero(test.labels != UNKNOWN).flatten()
+        known, rows = train.labels >= 0, torch.nonzero(test.labels >= 0).flatten()
         of_train = features["train"] if bool(known.all()) else features["train"][known]
         classes = test.labels[rows], train.labels[known]
         found = meter(of_train).on_axis("semantic", features["test"][rows], classes=classes)
@@ -165,7 +166,9 @@ def why_no_class(train: Tensor, test: Tensor, k: int) -> str | None:
         test: labels of ID test.
         k: neighbour.
     """
-    known, shown = train[train != UNKNOWN], test[test != UNKNOWN].unique()
+    known, shown = train[train >= 0], test[test >= 0].unique()
+    if bool((train == SEVERAL).any()):
+        return "ID images may have several classes, so that no class can be left out"
     if not len(shown) or not len(known):
         return "the ID images have no labels, so that no class can be left out"
     if len(known.unique()) < 2:

@@ -65,9 +65,12 @@ class Reading:
             return two if len(self.names) == 1 else f"its head is the mean of {listed(self.names)}"
         gives = f"features: {place}" if self.layer or self.features else "no features are read"
         if self.probabilities:
+            what, last = "logarithms", "softmax"
+            if self.probabilities == "sigmoid":
+                what, last = "log odds", "sigmoid"
             return (
-                f"it returns probabilities ({self.probabilities}); their logarithms serve as "
-                f"logits; {gives}. Without the softmax in its forward pass, all detectors run"
+                f"it returns probabilities ({self.probabilities}); their {what} serve as "
+                f"logits; {gives}. Without the {last} in its forward pass, all detectors run"
             )
         return f"no linear head makes its logits; {gives}"
 

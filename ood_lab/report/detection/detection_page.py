@@ -14,6 +14,7 @@ import pandas as pd
 
 from ood_lab.common.english import counted, listed
 from ood_lab.metrics import BASELINE, metric_of
+from ood_lab.metrics.record import ID_ACCURACY, ID_MAP
 from ood_lab.metrics.resampling.photograph_groups import photographs
 from ood_lab.metrics.selective import ACCURACIES, AREAS
 from ood_lab.report.detection.hierarchy_tables import hierarchy_notes, hierarchy_tables
@@ -245,11 +246,12 @@ def _hierarchy(hierarchy: pd.DataFrame | None, figures: Sequence[FigureFile]) ->
 
 def _headline(view: RunView, title: str | None) -> str:
     """What was run, accuracy and n."""
-    accuracy = view.get("id_accuracy", None)
     parts = [title] if title else []
-    if not math.isnan(accuracy.value):
-        ends = f" [{percent(accuracy.low)}, {percent(accuracy.high)}]"
-        parts.append(f"ID accuracy {percent(accuracy.value)}%{ends * accuracy.has_interval}")
+    for metric in (ID_ACCURACY, ID_MAP):
+        found = view.get(metric.name, None)
+        if not math.isnan(found.value):
+            ends = f" [{percent(found.low)}, {percent(found.high)}]"
+            parts.append(f"{metric.title} {percent(found.value)}%{ends * found.has_interval}")
     return " · ".join([*parts, f"{view.marked('test', 'ID test')} n = {view.n_id:,}"])
 
 
@@ -280,10 +282,12 @@ def _facts(view: RunView, advised: str | None = None, made: str = "") -> list[tu
     """
     facts = []
     accuracy = view.get("id_accuracy", None)
-    if not math.isnan(accuracy.value):
-        ends = f"95% interval {percent(accuracy.low)} to {percent(accuracy.high)}"
-        remark = ends if accuracy.has_interval else ""
-        facts.append(("ID accuracy", f"{percent(accuracy.value)}%", remark))
+    for metric in (ID_ACCURACY, ID_MAP):
+        of_head = view.get(metric.name, None)
+        if not math.isnan(of_head.value):
+            ends = f"95% interval {percent(of_head.low)} to {percent(of_head.high)}"
+            remark = ends if of_head.has_interval else ""
+            facts.append((metric.title, f"{percent(of_head.value)}%", remark))
     for name, found in view.csid_accuracies:
         drop = f"{100 * (found.value - accuracy.value):+.1f} points, {found.n_id:,} images"
         facts.append((f"ID accuracy, {view.marked(name)}", f"{percent(found.value)}%", drop))

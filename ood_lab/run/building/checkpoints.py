@@ -135,6 +135,8 @@ def check_ensemble(cfg: DictConfig) -> None:
         return
     if not get_class(cfg.task._target_).takes_ensembles:  # type: ignore[attr-defined]
         raise UserError("this task takes one network: leave ensemble and mc_dropout out")
+    if cfg.model.get("multilabel"):
+        raise UserError("ensemble and mc_dropout average softmax outputs, not multi-label heads")
     if not cfg.task.get("keep_features", True):
         raise UserError("ensembles are made of features that are kept: task.keep_features=true")
     if samples is not None and (not isinstance(samples, int) or samples < 2 or runs):

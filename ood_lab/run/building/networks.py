@@ -29,10 +29,12 @@ from ood_lab.models import (
     saved_labels,
     train_transform,
 )
+from ood_lab.models.loading.multilabel_head import as_multilabel
 from ood_lab.models.training.foreign_module import NEEDED
 from ood_lab.run.building import checkpoints, nodes
 from ood_lab.run.commandline.composition import plain, running_overrides
 from ood_lab.run.commandline.override_values import key_of
+from ood_lab.schema.label_codes import SEVERAL
 
 if TYPE_CHECKING:
     from ood_lab.clip import ClipModel
@@ -60,6 +62,18 @@ def check_trained_without(ckpt: str | None, held_out: Sequence[str]) -> None:
     """Raises :class:`UserError` where a run was trained with classes that are held out here."""
     if ckpt and (known := set(held_out).intersection(checkpoints.classes_of(Path(ckpt)))):
         raise UserError(_knows(f"ckpt={ckpt} was trained with {listed(sorted(known))}", held_out))
+
+
+def check_multilabel(backbone: Backbone, data: OODDataModule) -> None:
+    """Raises :class:`UserError` where only one of head and ID labels is multi-label."""
+    labels = data.splits["train"].labels
+    if backbone.multilabel and bool((labels >= 0).any()):
+        raise UserError(
+            "model.multilabel=true needs ID images with lists of classes: data=folder with a "
+            "table whose column label has cat;dog, or a JSON list"
+        )
+    if not backbone.multilabel and bool((labels == SEVERAL).any()):
+        raise UserError("the ID images have lists of classes: set model.multilabel=true")
 
 
 def knows_held_out(backbone: Backbone, data: OODDataModule) -> str | None:
@@ -118,6 +132,8 @@ def load_backbone(
     if file:
         checkpoints.check_classes(Path(ckpt), classes)
         backbone.load(_weights(cfg, file))
+    if model.get("multilabel"):
+        as_multilabel(backbone)
     if isinstance(backbone, WrappedBackbone) and (told := backbone.reading.told):
         log.info("%s: %s", backbone.name, told)
     _check_determinism(cfg, backbone)
@@ -154,6 +170,11 @@ def make_classifier(
     The second item belongs to a network that trains itself. Only the main process gives advice.
     """
     checkpoints.check_pretrained(cfg)
+    if cfg.model.get("multilabel"):
+        raise UserError(
+            "train.py trains one class per image: leave model.multilabel out, or score a trained "
+            "multi-label network with eval.py"
+        )
     make = nodes.build(cfg, "model.classifier")
     if issubclass(make.func, Classifier) and make.func.needs_labels:
         data.require_labels()

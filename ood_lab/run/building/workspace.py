@@ -278,6 +278,7 @@ class Workspace:
                 classes that are held out.
         """
         from ood_lab.run.building.networks import (
+            check_multilabel,
             check_trained_without,
             knows_held_out,
             warn_if_foreign,
@@ -285,6 +286,7 @@ class Workspace:
 
         check_trained_without(self.cfg.ckpt, self.data.held_out)
         backbone = self.load_backbone(self.data.classes)
+        check_multilabel(backbone, self.data)
         warn_if_foreign(backbone, self.data)
         if doubt := knows_held_out(backbone, self.data):
             self.manifest.setdefault("warnings", []).append(doubt)

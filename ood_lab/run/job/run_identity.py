@@ -63,6 +63,7 @@ NEUTRAL = (
 LATER: dict[str, Any] = {
     **{"model.weights_entry": None, "model.match": "name", "probe_first": True},
     **{"ensemble": None, "mc_dropout": None},
+    **{"model.multilabel": False, "data.multilabel": False},
     **{"lvlm.samples": 1, "judge.samples": 1, "reader.samples": 1},
     "task._may_use_": ["annotations"],  # which are hashed where they are chosen
     **{"task.system": None, "task.prompt_prefix": None, "task.prompt_suffix": None},

@@ -1,0 +1,71 @@
+"""Lists of classes in the column ``label``: an image of multi-label data has any number."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+
+from ood_lab.common.errors import UserError
+from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.data.sources.label_names import matched, mismatch, ordered_names
+from ood_lab.data.sources.source_settings import Listed
+from ood_lab.schema.label_codes import LISTS, SEVERAL
+
+
+def with_lists(listed: Listed, classes: Sequence[str] | None, source: str) -> Listed:
+    """Reads every label as a list of classes, into the column ``label_list``.
+
+    A label is ``cat;dog`` or a JSON list, ``["cat", "dog"]``; ``[]`` is an image of no class. In
+    the column ``label``, it becomes -2.
+
+    Args:
+        listed: read with each text as a class.
+        classes: of train; None = those found here.
+        source: the images, for messages.
+
+    Raises:
+        UserError: a class that train does not have, or a list that is not JSON.
+    """
+    lists = [_names(text, source) for text in listed.classes]
+    given = {name for names in lists for name in names}
+    every = ordered_names(given) if classes is None else list(classes)
+    position, _ = matched(given, every, True)
+    if unknown := sorted(given - position.keys()):
+        raise UserError(mismatch(given, every, unknown[0], source))
+    texts = [
+        json.dumps(
+            [every[place] for place in sorted({position[name] for name in names})],
+            ensure_ascii=False,
+        )
+        for names in lists
+    ]
+    labels = listed.table["label"]
+    table = listed.table.assign(
+        label=np.where(labels >= 0, SEVERAL, UNKNOWN),
+        **{LISTS: labels.map(dict(enumerate(texts)))},
+    )
+    return Listed(table, every, listed.store)
+
+
+def targets(data: ImageDataset) -> tuple[np.ndarray, np.ndarray]:
+    """Which classes the images have, ``[N, C] bool``, and of which that is known, ``[N] bool``."""
+    known = (data.labels == SEVERAL).numpy()
+    found = np.zeros((len(data), len(data.classes)), dtype=bool)
+    position = {name: place for place, name in enumerate(data.classes)}
+    for row in np.flatnonzero(known).tolist():
+        names = json.loads(str(data.table[LISTS].iat[row]))
+        found[row, [position[name] for name in names]] = True
+    return found, known
+
+
+def _names(text: str, source: str) -> list[str]:
+    if not text.startswith("["):
+        return [name for part in text.split(";") if (name := part.strip())]
+    try:
+        return [str(name).strip() for name in json.loads(text)]
+    except ValueError as error:
+        raise UserError(
+            f'{source}: label {text} is not a JSON list: write ["cat", "dog"] or cat;dog'
+        ) from error

@@ -1,0 +1,36 @@
+"""SumProb: sum of the label-wise probabilities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from ood_lab.detectors.base import Detector
+from ood_lab.detectors.support.chunked_arithmetic import map_rows
+from ood_lab.features.bank import FeatureBank
+
+
+class SumProb(Detector):
+    r"""Negative sum of the probabilities of a multi-label head (arXiv 2109.14162).
+
+    .. math:: s(x) = -\sum_c \sigma(z_c), \quad z \in \mathbb{R}^C
+
+    with the sigmoid σ: minus the expected number of classes in the image. Nothing is fitted and
+    there is nothing to set.
+    """
+
+    name = "sum_prob"
+    reads = ("logits", "level")
+    multilabel = True
+    formula = "−Σ_c σ(z_c)"
+    source = "2109.14162"
+    suspicious = "all classes together have small probabilities"
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """Negative sum, ``[N]``."""
+        return map_rows(lambda z: -z.sigmoid().sum(dim=1), bank.logits)
+
+    def describe(self) -> dict[str, Any]:
+        """Nothing to set."""
+        return {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
-from torch.nn import functional as F
 
 from ood_lab.detectors.base import Detector
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
@@ -30,8 +29,13 @@ class JointEnergy(Detector):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Negative joint energy, ``[N]``."""
-        return map_rows(lambda z: -F.softplus(z).sum(dim=1), bank.logits)
+        return map_rows(lambda z: -_energies(z).sum(dim=1), bank.logits)
 
     def describe(self) -> dict[str, Any]:
         """Nothing to set."""
         return {}
+
+
+def _energies(z: Tensor) -> Tensor:
+    """log(1 + exp z) of any z; onnxruntime has no softplus of float64."""
+    return z.clamp(min=0) + (-z.abs()).exp().log1p()

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from cli import call, run_folders
+from photos import write_photos
 from scipy.special import softmax
 from scipy.stats import entropy
 from torch import nn
@@ -157,3 +158,16 @@ def test_samples_by_dropout_beside_the_network(outputs, tmp_path):
     assert {"msp", "ensemble_odin"} <= set(scores)
     assert "msp@2" not in scores
     assert len(list((tmp_path / "features").glob("*/manifest.json"))) == 4 * 7
+
+
+def test_an_ensemble_on_photographs_of_ones_own(tmp_path, capsys):
+    """Their runs have another preset than the default, so the line is composed again."""
+    data = write_photos(tmp_path, (36, 34), "png")
+    small = ("logger=none", "metrics.n_bootstrap=20", "data.num_workers=0", "task.report=false")
+    own = (*data, *small, "trainer.max_epochs=1", "detector=[msp]", f"paths.outputs={tmp_path}/o")
+    for seed in (0, 1):
+        assert call("train.py", *own, f"seed={seed}") == 0
+    runs = ",".join(str(folder) for folder in run_folders(tmp_path / "o"))
+    line = (f"ensemble=[{runs}]", *small, "detector=[msp]", f"paths.outputs={tmp_path}/e")
+    assert call("eval.py", *line) == 0
+    assert "ensemble of 2 networks" in capsys.readouterr().out

@@ -33,7 +33,7 @@ IMAGES = 200
 CORRUPTED = "test, corrupted"
 #: Said where the features are those of the network itself.
 TRAINED_ON = (
-    "In the network's own features the class that is skipped was trained on, so its distance is "
+    "In the network's own features the held-out class was trained on, so its distance is "
     "no novel class's."
 )
 

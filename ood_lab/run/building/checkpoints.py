@@ -245,7 +245,8 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
     run = run_of(Path(cfg.ckpt)) if cfg.ckpt else None
     if run is None:
         return cfg
-    weights_file(Path(cfg.ckpt))
+    ckpt = str(Path(cfg.ckpt))  # that of an ensemble is in no override
+    weights_file(Path(ckpt))
     saved = OmegaConf.create(read_config(run))
     if saved.get("debug") and not cfg.debug:
         raise UserError(
@@ -263,7 +264,7 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
                 _change(cfg, [o for o in overrides if o.lstrip("+").startswith(f"{group}.")])
         if "seed" not in keys:
             cfg.seed = saved.seed
-        cfg.ckpt = str(Path(cfg.ckpt))
+        cfg.ckpt = ckpt
     return cfg
 
 

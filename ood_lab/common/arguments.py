@@ -44,6 +44,7 @@ _REMEDIES = {
     "greater_than_equal": "a number from {ge:g} on",
     "less_than": "a number below {lt:g}",
     "less_than_equal": "a number up to {le:g}",
+    "multiple_of": "a multiple of {multiple_of:g}",
 }
 #: Branches of a hint that no value of a configuration can take: they are not worth naming.
 _OBJECTS = ("is_instance_of", "is_subclass_of", "callable_type")

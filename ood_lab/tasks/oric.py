@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 import numpy as np
 import pandas as pd
-from annotated_types import Ge, Interval
+from annotated_types import Ge, Interval, MultipleOf
 from numpy.typing import NDArray
 
 from ood_lab.common.errors import UserError
@@ -113,6 +113,8 @@ class Oric(Benchmark):
         crowd: groups in one box are objects.
         pope: kinds of POPE's questions to ask too, from the same annotations, or files of the
             published ones, in the same wordings.
+        pope_subset: questions of each of these sets that form one more set, half of them with the
+            right answer yes, drawn at random; None = there is none.
         audit: ``audit.csv`` with verdicts: rejected questions are skipped.
         ablations: ORIC's construction to ask too with other samplers, see :data:`Ablation`; of
             published questions about the same images.
@@ -139,6 +141,7 @@ class Oric(Benchmark):
     clip_text: str | None
     crowd: bool
     pope: Sequence[str]
+    pope_subset: Annotated[int, Ge(2), MultipleOf(2)] | None = None
     audit: str | None
     ablations: Sequence[Ablation]
     form: Forms
@@ -200,6 +203,12 @@ class Oric(Benchmark):
         drawn = [sampling_of(each) for each in self.pope]
         if twice := {each for each in drawn if drawn.count(each) > 1}:
             raise UserError(f"task.pope has two sets of '{twice.pop()}': give one of them")
+        most = None if self.bench else 2 * self.construct.k * self.construct.pairs
+        if self.pope_subset and not (self.pope and (most is None or self.pope_subset <= most)):
+            raise UserError(
+                f"task.pope_subset={self.pope_subset} is drawn of each set of task.pope, which has "
+                f"{most if self.pope else 'no'} questions: give fewer, or more in task.pope"
+            )
         if self.images is not None and self.bench is None:
             raise UserError("task.images are those of task.bench=oric_bench.json: give that, too")
 
@@ -316,6 +325,8 @@ class Oric(Benchmark):
                 sets.make(split, rows, self._rules.article)
             elif split not in sets.sets:
                 sets.publish(split, read_pope(files[split]), str(files[split]))
+            if self.pope_subset is not None:
+                sets.draw(split, self.pope_subset, ws.seed)
 
     @property
     def _pope_files(self) -> dict[str, Path]:

@@ -12,7 +12,9 @@ import pandas as pd
 
 from ood_lab.common.files import read_table
 from ood_lab.lvlm.benchmarks.oric.figures import context_curves, measure_bars, tier_bars
+from ood_lab.lvlm.benchmarks.oric.construction.pope_questions import SAMPLINGS
 from ood_lab.lvlm.benchmarks.oric.question_analyses import ANNOTATED, TIER_SHARES
+from ood_lab.lvlm.benchmarks.oric.run_questions import SUBSET
 from ood_lab.lvlm.benchmarks.oric.scoring import WORDING
 from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
@@ -49,9 +51,11 @@ SETS = {
     "uniform": "uniform",
     "pos_only": "positives only",
     "neg_only": "negatives only",
-    "pope_random": "POPE random",
-    "pope_popular": "POPE popular",
-    "pope_adversarial": "POPE adversarial",
+    **{
+        f"pope_{name}{end}": f"POPE {name}{words}"
+        for name in SAMPLINGS
+        for end, words in (("", ""), (SUBSET, " (subset)"))
+    },
 }
 HEADLINES = (
     Headline("oric", "macro_f1", "ORIC F1"),
@@ -69,8 +73,12 @@ _FIGURE_METRICS = {
     )
 }
 _LEVEL_METRICS = {"macro_f1": "F1", "recall_yes": "R yes", "recall_no": "R no"}
-#: Sets that sentences and figures of lines show: without the ablations.
-LINES = {name: words for name, words in SETS.items() if name.startswith(("oric", "pope"))}
+#: Sets that sentences and figures of lines show: without the ablations and subsets.
+LINES = {
+    name: words
+    for name, words in SETS.items()
+    if name.startswith(("oric", "pope")) and not name.endswith(SUBSET)
+}
 #: Sets whose objects have sizes.
 _SIZED = SETS | {ANNOTATED: "all annotated objects"}
 _LABELS = {"yes": "present", "no": "absent"}
@@ -95,7 +103,8 @@ _DEFINITIONS = (
         "POPE",
         "Questions from the same annotations, by POPE's sampling, or those it published: absent "
         "objects at random, the most frequent ones, or those most often seen with an object that "
-        "is there. All have the same wordings.",
+        "is there. All have the same wordings. A subset (task.pope_subset) is drawn at random, "
+        "half of each right answer, and counts in no curve of all questions.",
     ),
     (
         "P, R, F1",

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ood_lab.lvlm.answers.judgements import FAILED
 from ood_lab.lvlm.benchmarks.oric.construction.clip_space import Space
 from ood_lab.lvlm.benchmarks.oric.question_facts import COCO_EDGES, TIERS, tiers
+from ood_lab.lvlm.benchmarks.oric.run_questions import SUBSET
 from ood_lab.lvlm.benchmarks.oric.scoring import scored
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered
@@ -164,6 +165,7 @@ def curve_of(
     """
     rows: list[dict[str, Any]] = []
     known = judged[judged["p_context"].notna() & (judged["status"] != FAILED)]
+    known = known[~known["split"].str.endswith(SUBSET)]  # its questions are in the whole set, too
     for truth, part in known.groupby("truth", sort=True):
         edges = np.unique(np.quantile(part["p_context"], np.linspace(0, 1, bins + 1)))
         place = np.clip(np.searchsorted(edges, part["p_context"], side="right") - 1, 0, None)

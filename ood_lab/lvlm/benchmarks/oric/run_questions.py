@@ -9,10 +9,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ood_lab.common.errors import UserError
 from ood_lab.lvlm.benchmarks.oric.construction.image_pool import Pool
 from ood_lab.lvlm.benchmarks.oric.construction.question_sets import items_of
 from ood_lab.lvlm.benchmarks.oric.construction.released_code import Article
 from ood_lab.lvlm.benchmarks.oric.published_files import Item
+from ood_lab.lvlm.parsers import NO, YES
+
+#: Ends the name of a set that is drawn from another one.
+SUBSET = "_subset"
+_SUBSET_STREAM = 4
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,27 @@ class RunQuestions:
         """Adds questions that were made from the annotations, ``row, object, label``."""
         assert self.pool.annotations is not None
         self.sets[split] = items_of(rows, self.pool.annotations, article), rows
+
+    def draw(self, split: str, number: int, seed: int) -> None:
+        """Adds ``<split>_subset``: ``number`` questions of a set at random, half of each answer.
+
+        Sets with their answers in the same places, as POPE's three are, get the same places.
+
+        Raises:
+            UserError: the set has too few.
+        """
+        items, rows = self.sets[split]
+        rng, places = np.random.default_rng([seed, _SUBSET_STREAM]), []
+        for label in (YES, NO):
+            found = np.flatnonzero(rows["label"] == label)
+            if len(found) < number // 2:
+                raise UserError(
+                    f"task.pope_subset={number}: {split} has only {len(found):,} questions whose "
+                    f"right answer is {label}; give at most {2 * len(found)}"
+                )
+            places += rng.choice(found, number // 2, replace=False).tolist()
+        kept = sorted(places)
+        self.sets[split + SUBSET] = [items[n] for n in kept], rows.iloc[kept].reset_index(drop=True)
 
     @property
     def rows(self) -> NDArray[np.int64]:

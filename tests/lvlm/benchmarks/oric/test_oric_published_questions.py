@@ -8,6 +8,7 @@ import pytest
 from cli import call, run_folders
 from PIL import Image
 from scipy.stats import binomtest
+from sklearn.metrics import f1_score
 from test_oric_published_files import BENCH
 from test_oric_published_files import published as where_published
 
@@ -159,6 +160,53 @@ def test_scores_distances_and_sizes_computed_a_second_way(made, again):
         cut = pd.cut(areas, [0, low**2, 96**2, np.inf], right=False, labels=False)
         shares = [float(np.mean(cut == tier)) for tier in range(3)]
         assert rows.loc[rows["analysis"] == analysis, "value"].tolist() == pytest.approx(shares)
+
+
+def test_a_subset_of_pope_is_one_more_set_in_every_measure(made, again, tmp_path):
+    files = ",".join(map(str, pope_files(made, tmp_path)))
+    more = ("task.pope_subset=8", "metrics.n_bootstrap=200", "task.prompts=2", "task.report=false")
+    assert run(tmp_path, *coco(made), f"task.pope=[{files}]", *more) == 0
+    folder = newest(tmp_path)
+    table = read_table(folder / "sets.parquet").set_index("split")
+    whole = read_table(again / "sets.parquet").set_index("split")
+    for name in SETS:
+        same = whole.loc[f"pope_{name}", table.columns]  # ablations have more columns
+        pd.testing.assert_frame_equal(table.loc[f"pope_{name}"], same)
+        subset = table.loc[f"pope_{name}_subset"]
+        assert subset["label"].value_counts().to_dict() == {"yes": 4, "no": 4}
+        found = table.loc[f"pope_{name}"].set_index("item").loc[subset["item"]]
+        assert found["object"].tolist() == subset["object"].tolist()
+        assert subset["item"].is_unique
+        # The three are drawn at the same places, so that their present objects are the same.
+        assert subset["item"].tolist() == table.loc["pope_random_subset", "item"].tolist()
+        rows = (
+            analyses(folder, f"pope_{name}_subset")
+            .query("analysis == 'clip_score'")
+            .set_index("label")
+        )
+        for label, part in subset.groupby("label"):
+            said = rows.loc[label]
+            drawn = np.random.default_rng(1).choice(
+                part["row"].unique(), (2000, part["row"].nunique())
+            )
+            cosine = part.groupby("row")["cosine"]
+            sums, sizes = (100 * cosine.sum()).to_dict(), cosine.size().to_dict()
+            means = [sum(map(sums.get, d)) / sum(map(sizes.get, d)) for d in drawn.tolist()]
+            assert said["value"] == pytest.approx(100 * part["cosine"].mean())
+            assert said["ci_low"] == pytest.approx(np.quantile(means, 0.025), abs=4)
+            assert said["ci_high"] == pytest.approx(np.quantile(means, 0.975), abs=4)
+    judged = read_table(folder / "judged.parquet")
+    answers = judged[judged["split"] == "pope_random_subset"]
+    scores = [
+        f1_score(p["truth"], p["parsed"], average="macro") for _, p in answers.groupby("prompt")
+    ]
+    results = read_results(folder).query("split == 'pope_random_subset' and metric == 'macro_f1'")
+    assert results["value"].iloc[0] == pytest.approx(np.mean(scores))
+    context = read_table(folder / "context.csv")
+    asked = judged[~judged["split"].str.endswith("_subset")]
+    assert context.query("split == 'all'")["n"].sum() == asked["question_id"].nunique()
+    assert "POPE random (subset)" in (folder / "summary.json").read_text()
+    assert run(tmp_path, *coco(made), f"task.pope=[{files}]", "task.pope_subset=800") == 1
 
 
 def test_drops_are_random_minus_orics_and_sets_have_the_same_images(made, again):

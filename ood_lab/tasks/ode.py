@@ -307,8 +307,12 @@ class Ode(CaptionBenchmark):
         features = {NATURAL: image_features(clips[0], natural)}
         made = image_features(clips[0], [file_of(order, ws.folder) for order in orders])
         names = np.array([o.meta.get("split", o.composition.criterion) for o in orders])
-        features |= {name: made[names == name] for name in dict.fromkeys(names.tolist())}
-        write_csv(effectiveness(features), ws.folder / "effectiveness.csv")
+        pairs = np.array([str(order.composition.pair.key) for order in orders])
+        sets = dict.fromkeys(names.tolist())
+        features |= {name: made[names == name] for name in sets}
+        together = {name: pairs[names == name] for name in sets}
+        table = effectiveness(features, together, **ws.resampling)
+        write_csv(table, ws.folder / "effectiveness.csv")
         tables = [pd.DataFrame(rows).assign(dataset=name) for name, rows in features.items()]
         write_table(pd.concat(tables).rename(columns=str), ws.folder / "features.parquet")
 

@@ -51,6 +51,8 @@ def percentile_interval(draws: ArrayLike, n: int, level: float = 0.95) -> tuple[
         Lower and upper end, each ``[...]``.
     """
     values = np.asarray(draws, dtype=np.float64)
+    if not values.shape[-1]:
+        values = np.full((*values.shape[:-1], 1), np.nan)
     missing = np.isnan(values)
     tail = scipy.special.ndtr(-_critical_value(n, level))
     if not missing.any():

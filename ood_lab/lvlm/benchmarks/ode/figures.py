@@ -49,17 +49,26 @@ def tendency_matrix(matrix: pd.DataFrame, groups: pd.DataFrame, footer: str) -> 
     return figure
 
 
-def feature_clouds(features: Mapping[str, NDArray[np.float32]], footer: str) -> Figure | None:
+def feature_clouds(
+    features: Mapping[str, NDArray[np.float32]], distances: pd.DataFrame, footer: str
+) -> Figure | None:
     """Sets of images along the two main directions of all; None with fewer than two sets.
 
     Args:
         features: ``[n, D]`` by name of the set; ``natural`` is grey.
+        distances: of the sets to the natural images, for the legend, see
+            :func:`~ood_lab.lvlm.benchmarks.ode.image_effectiveness.effectiveness`.
         footer: text below.
     """
     if len(features) < 2 or _NATURAL not in features:
         return None
     clouds, shares = components_of(features)
     labels = {name: f"{name.replace('_', '-')} (n={len(clouds[name])})" for name in clouds}
+    for row in distances.to_dict("records"):
+        of_set = f", distance {row['distance']:.3f}"
+        if pd.notna(row.get("ci_low")):  # runs of earlier versions have none
+            of_set += f" [{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
+        labels[row["dataset"]] += of_set
     words = component_labels(shares)
     figure, (axes,) = panels([""], footer, height=3.2, extra=0.4, labels=words)
     draw_clouds(axes, clouds, styles_of(list(clouds), _NATURAL), labels, units=False)

@@ -93,6 +93,10 @@ _MADE = (
     "tuning_llava.json",
     "tuning_trl.jsonl",
 )
+_DISTANCE = (
+    "Distance of a set: mean of 1 - cosine to the nearest natural image; of natural images, to "
+    "another one. Its 95% interval resamples pairs with all their images."
+)
 _DEFINITIONS = (
     (
         "Criteria",
@@ -243,8 +247,12 @@ def _figures(run: Scored) -> Iterator[PlannedFigure]:
         yield PlannedFigure(
             "effectiveness",
             "Made and natural images",
-            "CLIP features along their two main directions.",
-            lambda: feature_clouds(_features(file), footer),
+            f"CLIP features along their two main directions. {_DISTANCE}",
+            lambda: feature_clouds(
+                _features(file),
+                read_table(run.source / "effectiveness.csv"),
+                f"{footer} Distance to natural images, with its 95% interval.",
+            ),
         )
 
 

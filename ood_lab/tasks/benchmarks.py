@@ -11,6 +11,7 @@ import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_table, write_csv, write_text
+from ood_lab.lvlm.pages.benchmark_page import difference_table
 from ood_lab.lvlm.scoring.answer_differences import same_questions, together
 from ood_lab.report.leaderboard.benchmark_table import (
     answer_board,
@@ -44,6 +45,8 @@ _ANSWERS = ("judged", "captions")
 class Benchmarks(Task):
     """Writes ``benchmarks.csv`` (headlines), ``benchmark_metrics.csv`` (all metrics) and a page.
 
+    ``benchmark_differences.csv`` has the paired differences of runs with the same questions.
+
     ``benchmarks.md``, ``benchmarks.tex`` and ``benchmarks.html`` have all tables; the page has a
     figure of every table.
 
@@ -75,7 +78,7 @@ class Benchmarks(Task):
             "title": f"Vision-language benchmarks of {models} model{'s' * (models > 1)}",
             "runs": [str(folder) for folder in folders],
         }
-        contrasts = _contrasts(ws, board)
+        contrasts, differences = _contrasts(ws, board)
         tests = pd.concat([tests_of(runs), both_ways(contrasts)])
         rows = metric_rows(runs, dict(zip(board["run"], board["label"], strict=True)), tests)
         tables, headlines = metric_tables(rows), board_tables(board)
@@ -88,28 +91,37 @@ class Benchmarks(Task):
         ]
         blocks += headlines
         blocks += [t for t in tables if len(t.rows) > 1]
+        if differences:
+            write_csv(contrasts, ws.folder / "benchmark_differences.csv")
+            title = "Differences between runs on the same questions"
+            blocks.append(Folded(title, differences, page_only=True))
         if alone := [table for table in tables if len(table.rows) == 1]:
             blocks.append(Folded("All metrics of single runs", alone, page_only=True))
         write_summary(blocks, ws.folder, "benchmarks")
         print_blocks(blocks)
         files = ["benchmarks.csv", "benchmark_metrics.csv", "benchmarks.md", "benchmarks.tex"]
+        files += ["benchmark_differences.csv"] * bool(differences)
         with optional("benchmarks.html"):
             figures = list(metric_figures(rows))
             page = board_page(blocks, beside, runs, ws.manifest, figures, files)
             page.write(ws.folder / "benchmarks.html")
 
 
-def _contrasts(ws: Workspace, board: pd.DataFrame) -> pd.DataFrame:
-    """Paired tests of all runs with the same questions, Holm-corrected."""
-    found = []
+def _contrasts(ws: Workspace, board: pd.DataFrame) -> tuple[pd.DataFrame, list[Table]]:
+    """Paired tests of all runs with the same questions, Holm-corrected; a table of each set."""
+    found, tables = [pd.DataFrame()], []
     for _, part in board.groupby("asked", sort=False):
         runs = part.drop_duplicates("run").set_index("label")["run"].map(Path)
-        if len(runs) > 1:
-            found.append(_tests(ws, {str(label): run for label, run in runs.items()}))
-    return pd.concat([pd.DataFrame(), *found]).assign(draws=int(ws.metrics["n_bootstrap"]))
+        tests, task = _tests(ws, {str(label): run for label, run in runs.items()})
+        if task is not None and len(tests):
+            found.append(tests)
+            title = "{benchmark} on {data}, points".format(**part.iloc[0])
+            sets = task.sets if "split" in tests else None
+            tables.append(difference_table(title, tests, {}, task.compared, sets))
+    return pd.concat(found).assign(draws=int(ws.metrics["n_bootstrap"])), tables
 
 
-def _tests(ws: Workspace, runs: Mapping[str, Path]) -> pd.DataFrame:
+def _tests(ws: Workspace, runs: Mapping[str, Path]) -> tuple[pd.DataFrame, Benchmark | None]:
     """The tests that their benchmark makes of models; empty where it cannot read one of the runs.
 
     Args:
@@ -117,8 +129,8 @@ def _tests(ws: Workspace, runs: Mapping[str, Path]) -> pd.DataFrame:
         runs: model → folder; they have the same questions.
     """
     files = [n for n in _ANSWERS if all((run / f"{n}.parquet").is_file() for run in runs.values())]
-    if "judged" not in files:
-        return pd.DataFrame()
+    if "judged" not in files or len(runs) == 1:
+        return pd.DataFrame(), None
     answers = {n: {m: read_table(run / f"{n}.parquet") for m, run in runs.items()} for n in files}
     try:
         tables = {name: together(of_models) for name, of_models in answers.items()}
@@ -126,5 +138,5 @@ def _tests(ws: Workspace, runs: Mapping[str, Path]) -> pd.DataFrame:
         task = cast(Benchmark, ws.task_of(next(iter(runs.values()))))
         found = task.form_contrasts(ws, tables)
     except UserError:
-        return pd.DataFrame()
-    return found[found[PART].isna()] if PART in found else found
+        return pd.DataFrame(), None
+    return (found[found[PART].isna()] if PART in found else found), task

@@ -311,8 +311,8 @@ class Ode(CaptionBenchmark):
         sets = dict.fromkeys(names.tolist())
         features |= {name: made[names == name] for name in sets}
         together = {name: pairs[names == name] for name in sets}
-        table = effectiveness(features, together, **ws.resampling)
-        write_csv(table, ws.folder / "effectiveness.csv")
+        found = effectiveness(features, together, **ws.resampling)
+        write_csv(found, ws.folder / "effectiveness.csv")
         tables = [pd.DataFrame(rows).assign(dataset=name) for name, rows in features.items()]
         write_table(pd.concat(tables).rename(columns=str), ws.folder / "features.parquet")
 

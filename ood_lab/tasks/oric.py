@@ -203,12 +203,10 @@ class Oric(Benchmark):
         drawn = [sampling_of(each) for each in self.pope]
         if twice := {each for each in drawn if drawn.count(each) > 1}:
             raise UserError(f"task.pope has two sets of '{twice.pop()}': give one of them")
-        most = None if self.bench else 2 * self.construct.k * self.construct.pairs
-        if self.pope_subset and not (self.pope and (most is None or self.pope_subset <= most)):
-            raise UserError(
-                f"task.pope_subset={self.pope_subset} is drawn of each set of task.pope, which has "
-                f"{most if self.pope else 'no'} questions: give fewer, or more in task.pope"
-            )
+        most = 2 * self.construct.k * self.construct.pairs if self.pope else 0
+        if (self.pope_subset or 0) > most and not (self.bench and self.pope):
+            of_pope = f"each set of task.pope has {most} questions"
+            raise UserError(f"task.pope_subset={self.pope_subset}: {of_pope}")
         if self.images is not None and self.bench is None:
             raise UserError("task.images are those of task.bench=oric_bench.json: give that, too")
 

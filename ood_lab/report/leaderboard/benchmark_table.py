@@ -91,8 +91,8 @@ def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
     Returns:
         ``benchmark, data, asked, questions, images, model, label, column, split, metric, value,
         ci_low, ci_high, n, unit, n_unparsed, n_failed, reason, run``; shares. ``label`` is the
-        model, with the folder of the run where a table has several of its runs; ``reason`` is why a
-        value is missing.
+        model, with the name of the run, or else its folder, where a table has several of its runs;
+        ``reason`` is why a value is missing.
     """
     rows: list[dict[str, Any]] = []
     for run in runs:
@@ -107,9 +107,14 @@ def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
                 reason = why_missing(row) if math.isnan(row["value"]) else ""
                 rows.append({**about, **kept, "reason": reason, "run": str(run.path)})
     table = pd.DataFrame(rows)
-    several = table.groupby([*ALIKE, "model"])["run"].transform("nunique") > 1
-    folders = table["run"].map(lambda run: "/".join(Path(run).parts[-2:]))
-    table.insert(6, "label", table["model"].where(~several, table["model"] + " (" + folders + ")"))
+    keys, parts = (
+        [table[key] for key in (*ALIKE, "model")],
+        table["run"].map(lambda r: Path(r).parts),
+    )
+    number = table["run"].groupby(keys).transform("nunique")
+    names, folders = parts.str[-3], parts.str[-2:].str.join("/")
+    told = names.where(names.groupby(keys).transform("nunique") == number, folders)
+    table.insert(6, "label", table["model"].where(number == 1, table["model"] + " (" + told + ")"))
     return table.sort_values("benchmark", kind="stable")
 
 

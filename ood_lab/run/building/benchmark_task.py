@@ -157,6 +157,8 @@ class Benchmark(Task):
         other = self._others.in_other_form(self.forms, self.given)
         if other is not None and self.answers is None:
             check_same_model(other, ws.lvlm.made_with)
+        if self.until != "build" and self.answers is None:
+            _ = ws.lvlm.made_with  # a missing folder shows before images are made
         if self.questions is not None and self.until == "build":
             raise UserError("task.until=build and task.questions exclude each other")
 

@@ -10,6 +10,7 @@ by hand, so finished runs are skipped and the same command resumes where it was 
         takes: [paths]         # keys of the user's own overrides that are passed on; all if absent
         best_of: [akg, nts]    # ckpt=<the run of these stages with the best validation accuracy>
         runs_of: [akg, nts]    # runs=[<the finished runs of these stages>]
+        files_of: {task.previous: akg, model.weights: akg/model.pt}  # KEY=<run of a stage>/FILE
 
 ``study:`` next to it holds what the overrides share; ``skip: [NAME]`` skips stages.
 """
@@ -19,8 +20,8 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -33,6 +34,7 @@ from rich.text import Text
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_json
+from ood_lab.common.hints import suggestion
 from ood_lab.run.commandline.composition import composed, jobs_of, parsed, plain, shell_word
 from ood_lab.run.commandline.line_checks import check_overrides
 from ood_lab.run.commandline.override_values import key_of, quote, quoted, values_of
@@ -45,7 +47,7 @@ from ood_lab.run.job.sigterm import TERMINATED
 log = logging.getLogger(__name__)
 
 SCRIPTS = ("train", "eval")
-_KEYS = ("name", "script", "overrides", "takes", "best_of", "runs_of")
+_KEYS = ("name", "script", "overrides", "takes", "best_of", "runs_of", "files_of")
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class Stage:
         overrides: its command line, the user's overrides at the end.
         best_of: stages; the run with the best validation accuracy among theirs becomes ``ckpt``.
         runs_of: stages; their finished runs become ``runs``.
+        files_of: by key, ``STAGE/FILE``: a file in the only run of a stage; ``STAGE``: its folder.
     """
 
     name: str
@@ -65,6 +68,7 @@ class Stage:
     overrides: tuple[str, ...]
     best_of: tuple[str, ...] = ()
     runs_of: tuple[str, ...] = ()
+    files_of: Mapping[str, str] = field(default_factory=dict)
 
     def line(self, *more: str) -> list[str]:
         """Its command line, with ``-m`` where it is a sweep."""
@@ -91,7 +95,8 @@ def stages_of(script: str, overrides: Sequence[str]) -> list[Stage]:
     stages = read_stages(composed(script, own), overrides)
     for stage in stages:
         try:
-            check_overrides(stage.script, stage.overrides)
+            files = [f"{key}={quote(place)}" for key, place in stage.files_of.items()]
+            check_overrides(stage.script, [*stage.overrides, *files])
         except UserError as error:
             raise UserError(f"stage {stage.name}: {error}") from error
     return stages
@@ -104,7 +109,8 @@ def read_stages(cfg: DictConfig, overrides: Sequence[str]) -> list[Stage]:
     the same key.
 
     Raises:
-        UserError: a value is missing, the list of stages is not one, or ``debug=true``.
+        UserError: a value is missing, the list of stages is not one, no stage takes an override of
+            the user, a stage whose file is wanted has several runs, or ``debug=true``.
     """
     if not cfg.get("stages"):
         return []
@@ -120,7 +126,21 @@ def read_stages(cfg: DictConfig, overrides: Sequence[str]) -> list[Stage]:
     kept = [name for name in names if name not in skipped]
     own = own_overrides(overrides)
     users = [o for o in overrides if o not in own]
-    return [_stage(_resolved(node), users, kept, names) for node in cfg.stages if node.name in kept]
+    taken = [key for node in cfg.stages for key in node.get("takes") or ()]
+    for override in users if all("takes" in node for node in cfg.stages) else ():
+        if not _within(override, taken):
+            key = key_of(override)
+            advice = suggestion(key, sorted({*taken, "study"}))
+            raise UserError(f"no stage of this experiment takes {key}: {advice}")
+    stages = [
+        _stage(_resolved(node), users, kept, names) for node in cfg.stages if node.name in kept
+    ]
+    several = {stage.name for stage in stages if stage.line()[:1] == ["-m"]}
+    for stage in stages:
+        if wrong := several & {place.split("/")[0] for place in stage.files_of.values()}:
+            advice = "give each setting a single value, such as seed=0"
+            raise UserError(f"stage {stage.name} needs the only run of {wrong.pop()}: {advice}")
+    return stages
 
 
 def _resolved(node: DictConfig) -> dict[str, Any]:
@@ -144,8 +164,9 @@ def _stage(
         raise UserError(f"stage {node['name']}: script is train or eval, not {node.get('script')}")
     earlier = names[: names.index(node["name"])]
     waits: dict[str, tuple[str, ...]] = {}
-    for key in ("best_of", "runs_of"):
-        wanted = node.get(key) or []
+    files = {str(key): str(place) for key, place in (node.get("files_of") or {}).items()}
+    needed = {key: node.get(key) or [] for key in ("best_of", "runs_of")}
+    for key, wanted in (needed | {k: [p.split("/")[0]] for k, p in files.items()}).items():
         if wrong := [name for name in wanted if name not in earlier]:
             raise UserError(
                 f"stage {node['name']}: {key} names '{wrong[0]}', which is not an earlier stage"
@@ -163,7 +184,9 @@ def _stage(
         passed = [o for o in passed if key_of(o) not in ("seed", "ckpt")]
     replaced = {key_of(o) for o in passed}
     own = [quoted(o) for o in _flat(node.get("overrides") or []) if key_of(o) not in replaced]
-    return Stage(node["name"], node["script"], (*own, *passed), **waits)
+    files = {key: place for key, place in files.items() if key not in replaced}
+    line = (*own, *passed)
+    return Stage(node["name"], node["script"], line, waits["best_of"], waits["runs_of"], files)
 
 
 def _flat(items: Any) -> Iterator[str]:
@@ -189,7 +212,8 @@ def validate_stages(stages: Sequence[Stage]) -> int:
     blocked = 0
     for number, stage in enumerate(stages, 1):
         _announce(console, stages, number, stage.line())
-        if others := stage.best_of + stage.runs_of:
+        givers = dict.fromkeys(place.split("/")[0] for place in stage.files_of.values())
+        if others := [*stage.best_of, *stage.runs_of, *givers]:
             console.print(f"its command line is sound; it waits for {', '.join(others)}")
         else:
             blocked += validate(stage.script, stage.overrides, built)
@@ -210,8 +234,7 @@ def run_stages(stages: Sequence[Stage], run: Callable[[str, Sequence[str]], int]
         try:
             line = stage.line(*_results_for(stage, folders))
         except UserError as error:
-            log.error("stage %s is skipped: %s", stage.name, error)
-            states[stage.name] = ("left out", 0.0)
+            states[stage.name] = (f"left out: {error}", 0.0)
             continue
         _announce(console, stages, number, line)
         status = _status_of(run, stage.script, line)
@@ -269,6 +292,13 @@ def _results_for(stage: Stage, folders: dict[str, list[Path]]) -> list[str]:
         if left := [n for n in stage.runs_of if not _all_done(folders.get(n, []))]:
             log.warning("%s is made without unfinished runs of %s", stage.name, ", ".join(left))
         given.append(f"runs=[{','.join(quote(str(f)) for f in found)}]")
+    for key, place in stage.files_of.items():
+        name, _, file = place.partition("/")
+        if not _all_done(folders.get(name, [])):
+            raise UserError(f"{name} is not finished")
+        if not (path := folders[name][0] / file).exists():
+            raise UserError(f"{name} has not written {path}")
+        given.append(f"{key}={quote(str(path))}")
     return given
 
 

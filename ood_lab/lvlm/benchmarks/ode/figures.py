@@ -65,10 +65,9 @@ def feature_clouds(
     clouds, shares = components_of(features)
     labels = {name: f"{name.replace('_', '-')} (n={len(clouds[name])})" for name in clouds}
     for row in distances.to_dict("records"):
-        of_set = f", distance {row['distance']:.3f}"
-        if pd.notna(row.get("ci_low")):  # runs of earlier versions have none
-            of_set += f" [{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
-        labels[row["dataset"]] += of_set
+        known = pd.notna(row.get("ci_low"))  # runs of earlier versions have no interval
+        ends = f" [{row['ci_low']:.3f}, {row['ci_high']:.3f}]" if known else ""
+        labels[row["dataset"]] += f", distance {row['distance']:.3f}{ends}"
     words = component_labels(shares)
     figure, (axes,) = panels([""], footer, height=3.2, extra=0.4, labels=words)
     draw_clouds(axes, clouds, styles_of(list(clouds), _NATURAL), labels, units=False)

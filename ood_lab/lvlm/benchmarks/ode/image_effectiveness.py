@@ -25,8 +25,8 @@ def effectiveness(
     """The distance of every set to the natural images.
 
     ``distance``: mean over the images of ``1 - max cos`` to a natural one; for natural images to
-    another one. Its bootstrap interval is of the images of the set, all natural ones given.
-    ``ratio``: distance over the natural images' own; 1 = as near as they to each other.
+    another one, with a bootstrap interval over the images of the set. ``ratio``: distance over the
+    natural images' own; 1 = as near as they to each other.
 
     Args:
         features: normalised, ``[n, D]`` by name of the set, :data:`NATURAL` among them.

@@ -93,10 +93,6 @@ _MADE = (
     "tuning_llava.json",
     "tuning_trl.jsonl",
 )
-_DISTANCE = (
-    "Distance of a set: mean of 1 - cosine to the nearest natural image; of natural images, to "
-    "another one. Its 95% interval resamples pairs with all their images."
-)
 _DEFINITIONS = (
     (
         "Criteria",
@@ -247,7 +243,8 @@ def _figures(run: Scored) -> Iterator[PlannedFigure]:
         yield PlannedFigure(
             "effectiveness",
             "Made and natural images",
-            f"CLIP features along their two main directions. {_DISTANCE}",
+            "CLIP features along their two main directions. Distance: mean of 1 - cosine to the "
+            "nearest other natural image. Intervals resample pairs with all their images.",
             lambda: feature_clouds(
                 _features(file),
                 read_table(run.source / "effectiveness.csv"),

@@ -11,8 +11,8 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.common.files import read_table
-from ood_lab.lvlm.benchmarks.oric.figures import context_curves, measure_bars, tier_bars
 from ood_lab.lvlm.benchmarks.oric.construction.pope_questions import SAMPLINGS
+from ood_lab.lvlm.benchmarks.oric.figures import context_curves, measure_bars, tier_bars
 from ood_lab.lvlm.benchmarks.oric.question_analyses import ANNOTATED, TIER_SHARES
 from ood_lab.lvlm.benchmarks.oric.run_questions import SUBSET
 from ood_lab.lvlm.benchmarks.oric.scoring import WORDING

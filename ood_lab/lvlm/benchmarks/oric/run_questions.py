@@ -18,7 +18,6 @@ from ood_lab.lvlm.parsers import NO, YES
 
 #: Ends the name of a set that is drawn from another one.
 SUBSET = "_subset"
-_SUBSET_STREAM = 4
 
 
 @dataclass(frozen=True)
@@ -51,17 +50,14 @@ class RunQuestions:
             UserError: the set has too few.
         """
         items, rows = self.sets[split]
-        rng, places = np.random.default_rng([seed, _SUBSET_STREAM]), []
-        for label in (YES, NO):
-            found = np.flatnonzero(rows["label"] == label)
-            if len(found) < number // 2:
-                raise UserError(
-                    f"task.pope_subset={number}: {split} has only {len(found):,} questions whose "
-                    f"right answer is {label}; give at most {2 * len(found)}"
-                )
-            places += rng.choice(found, number // 2, replace=False).tolist()
-        kept = sorted(places)
-        self.sets[split + SUBSET] = [items[n] for n in kept], rows.iloc[kept].reset_index(drop=True)
+        most = 2 * min(int((rows["label"] == label).sum()) for label in (YES, NO))
+        if number > most:
+            raise UserError(
+                f"task.pope_subset={number}: {split} has at most {most} questions of which half "
+                "are answered yes"
+            )
+        kept = sorted(rows.groupby("label").sample(number // 2, random_state=seed).index)
+        self.sets[split + SUBSET] = [items[n] for n in kept], rows.loc[kept].reset_index(drop=True)
 
     @property
     def rows(self) -> NDArray[np.int64]:

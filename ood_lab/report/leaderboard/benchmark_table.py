@@ -107,12 +107,10 @@ def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
                 reason = why_missing(row) if math.isnan(row["value"]) else ""
                 rows.append({**about, **kept, "reason": reason, "run": str(run.path)})
     table = pd.DataFrame(rows)
-    keys, parts = (
-        [table[key] for key in (*ALIKE, "model")],
-        table["run"].map(lambda r: Path(r).parts),
-    )
+    keys = [table[key] for key in (*ALIKE, "model")]
     number = table["run"].groupby(keys).transform("nunique")
-    names, folders = parts.str[-3], parts.str[-2:].str.join("/")
+    names = table["run"].map(lambda run: Path(run).parents[1].name)
+    folders = table["run"].map(lambda run: "/".join(Path(run).parts[-2:]))
     told = names.where(names.groupby(keys).transform("nunique") == number, folders)
     table.insert(6, "label", table["model"].where(number == 1, table["model"] + " (" + told + ")"))
     return table.sort_values("benchmark", kind="stable")

@@ -232,7 +232,7 @@ def run_stages(stages: Sequence[Stage], run: Callable[[str, Sequence[str]], int]
     for number, stage in enumerate(stages, 1):
         start = time.monotonic()
         try:
-            line = stage.line(*_results_for(stage, folders))
+            line = stage.line(*results_for(stage, folders))
         except UserError as error:
             states[stage.name] = (f"left out: {error}", 0.0)
             continue
@@ -275,7 +275,7 @@ def _folders_of(script: str, line: Sequence[str]) -> list[Path]:
     return found
 
 
-def _results_for(stage: Stage, folders: dict[str, list[Path]]) -> list[str]:
+def results_for(stage: Stage, folders: dict[str, list[Path]]) -> list[str]:
     """The overrides that pass on the results of earlier stages.
 
     Raises:

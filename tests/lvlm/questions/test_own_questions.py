@@ -233,6 +233,32 @@ def test_a_model_that_dodges_is_not_rewarded(tmp_path, capsys):
     assert "unparsed" in capsys.readouterr().out
 
 
+def test_runs_of_one_model_have_their_names_and_differences_on_the_board(tmp_path):
+    truth, right = ["yes", "no"] * 20, {"before": 20, "after": 32}
+    for name, count in right.items():
+        wrong = ["No" if answer == "yes" else "Yes" for answer in truth]
+        more = (f"name={name}", "task.report=false", "logger=none")
+        replayed(tmp_path, truth, [*truth[:count], *wrong[count:]], *more)
+    board = ("task=benchmarks", f"runs={tmp_path / 'out'}", "metrics.n_bootstrap=2000")
+    assert call("eval.py", *board, f"paths.outputs={tmp_path / 'board'}", "logger=none") == 0
+    (folder,) = run_folders(tmp_path / "board")
+    labels = sorted(pd.read_csv(folder / "benchmarks.csv")["label"].unique())
+    assert [label.split(" ", 1)[1] for label in labels] == ["(after)", "(before)"]
+    table = pd.read_csv(folder / "benchmark_differences.csv").set_index("metric")
+    row = table.loc["accuracy"]
+    assert {row["a"], row["b"]} == set(labels)
+    sign = 1 if row["a"].endswith("(after)") else -1
+    assert row["difference"] == pytest.approx(sign * 12 / 40)
+    # Twelve of the forty pairs of answers differ, all in favour of the second run.
+    gain = np.arange(40) < 12
+    drawn = gain[np.random.default_rng(0).integers(40, size=(4000, 40))].mean(axis=1)
+    ends = sorted(sign * np.quantile(drawn, [0.025, 0.975]))
+    assert [row["ci_low"], row["ci_high"]] == pytest.approx(ends, abs=0.03)
+    assert (
+        "Differences between runs on the same questions" in (folder / "benchmarks.html").read_text()
+    )
+
+
 def test_intervals_at_both_ends_are_exact(tmp_path):
     truth = ["yes"] * 5 + ["no"] * 15
     _, results = replayed(tmp_path, truth, [*(["Yes"] * 5), *(["No"] * 15)])

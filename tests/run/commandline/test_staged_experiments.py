@@ -18,6 +18,7 @@ from ood_lab.run.commandline.staged_experiments import (
     best_runs,
     own_overrides,
     read_stages,
+    results_for,
     run_stages,
 )
 
@@ -61,6 +62,49 @@ def test_stages_can_be_left_out():
     assert list(stages) == ["b", "best", "table"]
     assert stages["best"].best_of == ("b",)
     assert stages["table"].runs_of == ("best",)
+
+
+FILES = """
+study: {}
+stages:
+  - {name: a, script: train, overrides: [model=nts], takes: [seed, paths]}
+  - name: b
+    script: eval
+    overrides: [task=compare]
+    takes: [paths]
+    files_of: {runs: a, task.x: a/f/b.csv}
+"""
+
+
+def test_files_of_an_earlier_stage_become_settings_of_a_later_one(tmp_path):
+    stage = stages_of("seed=3", text=FILES)["b"]
+    assert stage.files_of == {"runs": "a", "task.x": "a/f/b.csv"}
+    run = finished(tmp_path / "h" / "seed=3", 0.5, done=False)
+    with pytest.raises(UserError, match="a is not finished"):
+        results_for(stage, {"a": [run]})
+    (run / "DONE").touch()
+    with pytest.raises(UserError, match=r"a has not written .*f/b.csv"):
+        results_for(stage, {"a": [run]})
+    (run / "f").mkdir()
+    (run / "f" / "b.csv").touch()
+    given = results_for(stage, {"a": [run]})
+    assert given == [f"runs='{run}'", f"task.x='{run}/f/b.csv'"]
+    assert stage.line(*given) == ["task=compare", *given]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "old", "new", "message"),
+    [
+        (["seed=0,1"], "", "", "stage b needs the only run of a"),
+        (["sed=0"], "", "", "no stage of this experiment takes sed: did you mean 'seed'?"),
+        ([], "a/f/b.csv", "c/f/b.csv", "task.x names 'c', which is not an earlier stage"),
+        ([], "study: {}", "skip: [a]", "skip leaves nothing for stage b"),
+    ],
+)
+def test_a_file_that_no_stage_can_give_is_one_error(overrides, old, new, message):
+    with pytest.raises(UserError) as error:
+        stages_of(*overrides, text=FILES.replace(old, new))
+    assert message in str(error.value)
 
 
 def changed(old, new):
@@ -156,7 +200,10 @@ def test_a_failing_stage_is_noted_and_others_go_on(sources, capsys):
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param("vessels_bronzes", marks=pytest.mark.slow), "background_study", "shots_study"],
+    [
+        pytest.param("vessels_bronzes", marks=pytest.mark.slow),
+        *("background_study", "shots_study", "ode_tuning"),
+    ],
 )
 def test_every_stage_of_the_experiments_composes(name):
     register_resolvers()
@@ -181,11 +228,22 @@ def test_validation_lists_what_shifted_bronzes_lacks(tmp_path, capsys):
     assert not (tmp_path / "outputs").exists()
 
 
-def test_a_mistake_of_the_user_stops_before_the_first_stage(tmp_path, capsys):
-    arguments = ("experiment=shots_study", "trainer.max_epoch=1", f"paths.outputs={tmp_path}")
+@pytest.mark.parametrize(
+    ("experiment", "mistake", "message"),
+    [
+        ("shots_study", "trainer.max_epoch=1", "stage coop: unknown key 'trainer.max_epoch'"),
+        ("ode_tuning", "trainer.max_epoch=1", "stage tune_standard: unknown key"),
+        ("ode_tuning", "metrcs.n_bootstrap=9", "takes metrcs.n_bootstrap"),
+        ("ode_tuning", "study.modl=DIR", "unknown key 'study.modl'. Did you mean study.model"),
+        ("ode_tuning", "seed=0,1", "needs the only run of first_round"),
+    ],
+)
+def test_a_mistake_of_the_user_stops_before_the_first_stage(
+    tmp_path, capsys, experiment, mistake, message
+):
+    arguments = (f"experiment={experiment}", mistake, f"paths.outputs={tmp_path}")
     assert call("train.py", *arguments) == 1
-    error = capsys.readouterr().err
-    assert "stage coop: unknown key 'trainer.max_epoch'" in " ".join(error.split())
+    assert message in " ".join(capsys.readouterr().err.split())
     assert not list(tmp_path.iterdir())
 
 

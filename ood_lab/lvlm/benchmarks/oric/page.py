@@ -103,8 +103,7 @@ _DEFINITIONS = (
         "POPE",
         "Questions from the same annotations, by POPE's sampling, or those it published: absent "
         "objects at random, the most frequent ones, or those most often seen with an object that "
-        "is there. All have the same wordings. A subset (task.pope_subset) is drawn at random, "
-        "half of each right answer, and counts in no curve of all questions.",
+        "is there. All have the same wordings. A subset (task.pope_subset) is a balanced draw.",
     ),
     (
         "P, R, F1",

@@ -44,8 +44,6 @@ class RunQuestions:
     def draw(self, split: str, number: int, seed: int) -> None:
         """Adds ``<split>_subset``: ``number`` questions of a set at random, half of each answer.
 
-        Sets with their answers in the same places, as POPE's three are, get the same places.
-
         Raises:
             UserError: the set has too few.
         """

@@ -356,3 +356,59 @@ def test_the_loop_closes_on_what_was_answered_wrongly(tmp_path):
         for f in (first, folder_of(tmp_path, before))
     )
     assert new[~old].mean() > 0.25
+
+
+@pytest.mark.slow
+def test_one_fine_tuning_per_criterion_and_all_answer_the_same_new_questions(tmp_path, capsys):
+    """The experiment of figure 7, of two criteria; what is finished is not done again."""
+    made = "annotations.n=60,task.construction.limit=3,image_text=[],task.filter=null"
+    skipped = [f"{s}_{c}" for s in ("data", "tune", "ask") for c in ("long_tail", "random")]
+    study = (f"study.made=[{made}]", "study.choose=all", "study.samples=20")
+    study += ("study.tune=[trainer.max_epochs=1]", f"skip=[{','.join(skipped)}]")
+    more = ("metrics.n_bootstrap=50", "metrics.min_count=2", "logger=none")
+    line = ("experiment=ode_tuning", *study, *more, f"paths.outputs={tmp_path}")
+    assert call("train.py", *line) == 0
+    folders = {folder.parents[1].name: folder for folder in run_folders(tmp_path)}
+    first, before = folders["ode_tuning_first"], folders["ode_before"]
+    pairs = [
+        {each.truth[:2] for each in read_pictures(folder / "pictures.jsonl")}
+        for folder in (first, before)
+    ]
+    assert not pairs[0] & pairs[1]
+    answers = {"tiny": read_table(before / "judged.parquet").set_index("question_id")}
+    for name in ("standard", "fictional"):
+        learned = json.loads((folders[f"vlm_{name}"] / "manifest.json").read_text())
+        asked = json.loads((folders[f"tuned_on_{name}"] / "manifest.json").read_text())
+        assert (
+            asked["lvlm"]["revision"]
+            != json.loads((before / "manifest.json").read_text())["lvlm"]["revision"]
+        )
+        assert asked["questions"]["file"] == str(before / "questions.jsonl")
+        assert (Path(learned["model_folder"]) / "model.safetensors").is_file()
+        judged = read_table(folders[f"tuned_on_{name}"] / "judged.parquet")
+        answers[f"model (tuned_on_{name})"] = judged.set_index("question_id")
+    for folder in tmp_path.glob("ode_tuning_data/*/seed=0"):
+        tuning = json.loads((folder / "manifest.json").read_text())["tuning"]
+        (criterion,) = tuning["criteria"]
+        lines = (folder / "tuning_trl.jsonl").read_text().splitlines()
+        assert tuning["of"] == {criterion: 20} == {criterion: len(lines)}
+    table = pd.read_csv(folders["ode_tuning"] / "benchmark_differences.csv")
+    rows = table[table["metric"] == "all_accuracy"]
+    assert len(rows) == 3
+    for row in rows.to_dict("records"):
+        a, b = (answers[row[side]]["correct"].astype(float) for side in "ab")
+        assert a.index.equals(b.index)
+        assert row["difference"] == pytest.approx((a - b).mean())
+        assert row["ci_low"] <= row["difference"] <= row["ci_high"]
+    assert set(pd.read_csv(folders["ode_tuning"] / "benchmarks.csv")["label"]) == set(answers)
+    weights = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.ckpt")}
+    capsys.readouterr()
+    assert call("train.py", *line) == 0
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.ckpt")} == weights
+    assert " ".join(capsys.readouterr().out.split()).count("already done") == 8
+
+
+def test_a_missing_model_is_one_error_before_images_are_made(tmp_path, capsys):
+    assert run(tmp_path, "lvlm=transformers", "lvlm.path=/nowhere") == 1
+    assert "lvlm.path=/nowhere is not a directory" in " ".join(capsys.readouterr().err.split())
+    assert not list(tmp_path.rglob("*.png"))

@@ -10,7 +10,7 @@ by hand, so finished runs are skipped and the same command resumes where it was 
         takes: [paths]         # keys of the user's own overrides that are passed on; all if absent
         best_of: [akg, nts]    # ckpt=<the run of these stages with the best validation accuracy>
         runs_of: [akg, nts]    # runs=[<the finished runs of these stages>]
-        files_of: {task.previous: akg, model.weights: akg/model.pt}  # KEY=<run of a stage>/FILE
+        files_of: [task.previous=akg, model.weights=akg/model.pt]  # KEY=<run of a stage>/FILE
 
 ``study:`` next to it holds what the overrides share; ``skip: [NAME]`` skips stages.
 """
@@ -20,8 +20,8 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -60,7 +60,7 @@ class Stage:
         overrides: its command line, the user's overrides at the end.
         best_of: stages; the run with the best validation accuracy among theirs becomes ``ckpt``.
         runs_of: stages; their finished runs become ``runs``.
-        files_of: by key, ``STAGE/FILE``: a file in the only run of a stage; ``STAGE``: its folder.
+        files_of: ``KEY=STAGE/FILE``: a file in the only run of a stage; ``KEY=STAGE``: its folder.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Stage:
     overrides: tuple[str, ...]
     best_of: tuple[str, ...] = ()
     runs_of: tuple[str, ...] = ()
-    files_of: Mapping[str, str] = field(default_factory=dict)
+    files_of: tuple[str, ...] = ()
 
     def line(self, *more: str) -> list[str]:
         """Its command line, with ``-m`` where it is a sweep."""
@@ -95,11 +95,14 @@ def stages_of(script: str, overrides: Sequence[str]) -> list[Stage]:
     stages = read_stages(composed(script, own), overrides)
     for stage in stages:
         try:
-            files = [f"{key}={quote(place)}" for key, place in stage.files_of.items()]
-            check_overrides(stage.script, [*stage.overrides, *files])
+            check_overrides(stage.script, [*stage.overrides, *stage.files_of])
         except UserError as error:
             raise UserError(f"stage {stage.name}: {error}") from error
     return stages
+
+
+def _giver(setting: str) -> str:
+    return setting.partition("=")[2].split("/")[0]
 
 
 def read_stages(cfg: DictConfig, overrides: Sequence[str]) -> list[Stage]:
@@ -137,7 +140,7 @@ def read_stages(cfg: DictConfig, overrides: Sequence[str]) -> list[Stage]:
     ]
     several = {stage.name for stage in stages if stage.line()[:1] == ["-m"]}
     for stage in stages:
-        if wrong := several & {place.split("/")[0] for place in stage.files_of.values()}:
+        if wrong := several.intersection(map(_giver, stage.files_of)):
             advice = "give each setting a single value, such as seed=0"
             raise UserError(f"stage {stage.name} needs the only run of {wrong.pop()}: {advice}")
     return stages
@@ -164,9 +167,9 @@ def _stage(
         raise UserError(f"stage {node['name']}: script is train or eval, not {node.get('script')}")
     earlier = names[: names.index(node["name"])]
     waits: dict[str, tuple[str, ...]] = {}
-    files = {str(key): str(place) for key, place in (node.get("files_of") or {}).items()}
+    files = [str(setting) for setting in node.get("files_of") or []]
     needed = {key: node.get(key) or [] for key in ("best_of", "runs_of")}
-    for key, wanted in (needed | {k: [p.split("/")[0]] for k, p in files.items()}).items():
+    for key, wanted in (needed | {key_of(f): [_giver(f)] for f in files}).items():
         if wrong := [name for name in wanted if name not in earlier]:
             raise UserError(
                 f"stage {node['name']}: {key} names '{wrong[0]}', which is not an earlier stage"
@@ -184,9 +187,9 @@ def _stage(
         passed = [o for o in passed if key_of(o) not in ("seed", "ckpt")]
     replaced = {key_of(o) for o in passed}
     own = [quoted(o) for o in _flat(node.get("overrides") or []) if key_of(o) not in replaced]
-    files = {key: place for key, place in files.items() if key not in replaced}
-    line = (*own, *passed)
-    return Stage(node["name"], node["script"], line, waits["best_of"], waits["runs_of"], files)
+    of_stages = (waits["best_of"], waits["runs_of"])
+    files = [setting for setting in files if key_of(setting) not in replaced]
+    return Stage(node["name"], node["script"], (*own, *passed), *of_stages, tuple(files))
 
 
 def _flat(items: Any) -> Iterator[str]:
@@ -212,7 +215,7 @@ def validate_stages(stages: Sequence[Stage]) -> int:
     blocked = 0
     for number, stage in enumerate(stages, 1):
         _announce(console, stages, number, stage.line())
-        givers = dict.fromkeys(place.split("/")[0] for place in stage.files_of.values())
+        givers = dict.fromkeys(map(_giver, stage.files_of))
         if others := [*stage.best_of, *stage.runs_of, *givers]:
             console.print(f"its command line is sound; it waits for {', '.join(others)}")
         else:
@@ -292,13 +295,13 @@ def results_for(stage: Stage, folders: dict[str, list[Path]]) -> list[str]:
         if left := [n for n in stage.runs_of if not _all_done(folders.get(n, []))]:
             log.warning("%s is made without unfinished runs of %s", stage.name, ", ".join(left))
         given.append(f"runs=[{','.join(quote(str(f)) for f in found)}]")
-    for key, place in stage.files_of.items():
-        name, _, file = place.partition("/")
+    for setting in stage.files_of:
+        name, _, file = setting.partition("=")[2].partition("/")
         if not _all_done(folders.get(name, [])):
             raise UserError(f"{name} is not finished")
         if not (path := folders[name][0] / file).exists():
             raise UserError(f"{name} has not written {path}")
-        given.append(f"{key}={quote(str(path))}")
+        given.append(f"{key_of(setting)}={quote(str(path))}")
     return given
 
 

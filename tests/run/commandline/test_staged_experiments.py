@@ -72,13 +72,13 @@ stages:
     script: eval
     overrides: [task=compare]
     takes: [paths]
-    files_of: {runs: a, task.x: a/f/b.csv}
+    files_of: [runs=a, task.x=a/f/b.csv]
 """
 
 
 def test_files_of_an_earlier_stage_become_settings_of_a_later_one(tmp_path):
     stage = stages_of("seed=3", text=FILES)["b"]
-    assert stage.files_of == {"runs": "a", "task.x": "a/f/b.csv"}
+    assert stage.files_of == ("runs=a", "task.x=a/f/b.csv")
     run = finished(tmp_path / "h" / "seed=3", 0.5, done=False)
     with pytest.raises(UserError, match="a is not finished"):
         results_for(stage, {"a": [run]})

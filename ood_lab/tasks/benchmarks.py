@@ -73,7 +73,7 @@ class Benchmarks(Task):
             for folder in folders
             if (folder / _LEADERBOARD).exists()
         }
-        models = len(set(board["model"]))
+        models = len(board.drop_duplicates(["model", "weights"]))
         ws.manifest |= {
             "title": f"Vision-language benchmarks of {models} model{'s' * (models > 1)}",
             "runs": [str(folder) for folder in folders],

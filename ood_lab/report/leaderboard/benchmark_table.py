@@ -90,9 +90,9 @@ def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
 
     Returns:
         ``benchmark, data, asked, questions, images, model, label, column, split, metric, value,
-        ci_low, ci_high, n, unit, n_unparsed, n_failed, reason, run``; shares. ``label`` is the
-        model, with the name of the run, or else its folder, where a table has several of its runs;
-        ``reason`` is why a value is missing.
+        ci_low, ci_high, n, unit, n_unparsed, n_failed, reason, run, weights``; shares. ``label`` is
+        the model, with the name of the run, or else its folder, where a table has several of its
+        runs; ``reason`` is why a value is missing; ``weights`` is the hash of local ones.
     """
     rows: list[dict[str, Any]] = []
     for run in runs:
@@ -105,6 +105,7 @@ def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
                 about = {**run.about, "model": str(row["model"]), "column": words}
                 about |= {key: run.manifest.get("asking", {}).get(key) for key in _ASKING}
                 reason = why_missing(row) if math.isnan(row["value"]) else ""
+                about["weights"] = str(run.manifest.get("lvlm", {}).get("revision", ""))
                 rows.append({**about, **kept, "reason": reason, "run": str(run.path)})
     table = pd.DataFrame(rows)
     keys = [table[key] for key in (*ALIKE, "model")]
@@ -128,7 +129,8 @@ def board_sentences(
             there are none.
     """
     parts = [part for _, part in board.groupby(ALIKE, sort=False)]
-    many, models = (counted(board[name].nunique(), name) for name in ("run", "model"))
+    models = counted(len(board.drop_duplicates(["model", "weights"])), "model")
+    many = counted(board["run"].nunique(), "run")
     sets = f"{counted(len(parts), 'set')} of questions"
     yield f"{many} asked {models} {sets}{INTERVALS if board['ci_low'].notna().any() else ''}."
     several = [part for part in parts if part["run"].nunique() > 1]

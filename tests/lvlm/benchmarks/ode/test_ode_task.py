@@ -401,6 +401,7 @@ def test_one_fine_tuning_per_criterion_and_all_answer_the_same_new_questions(tmp
         assert row["difference"] == pytest.approx((a - b).mean())
         assert row["ci_low"] <= row["difference"] <= row["ci_high"]
     assert set(pd.read_csv(folders["ode_tuning"] / "benchmarks.csv")["label"]) == set(answers)
+    assert "3 runs asked 3 models 1 set" in (folders["ode_tuning"] / "summary.json").read_text()
     weights = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.ckpt")}
     capsys.readouterr()
     assert call("train.py", *line) == 0

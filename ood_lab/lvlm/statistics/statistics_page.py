@@ -78,6 +78,12 @@ _WORDS = {
     "variance": "Var(OOD), points²",
     "of_ood": "share of the OOD pairs, %",
     "of_hard": "share of the hard pairs, %",
+    "f1": "F1",
+    "mcc": "MCC",
+    "p_mcnemar": "p (McNemar)",
+    "p_bootstrap": "p (bootstrap)",
+    "p_mcnemar_holm": "p (McNemar, Holm)",
+    "p_bootstrap_holm": "p (bootstrap, Holm)",
     "mmd2": "MMD²",
     "at_sizes": "MMD² at these sizes",
 }
@@ -205,7 +211,10 @@ def _table(name: str, table: pd.DataFrame, notes: Sequence[str]) -> Table:
         [Cell(text, _sort(value)) for text, value in zip(row, given, strict=True)]
         for row, given in zip(rows, values, strict=True)
     ]
-    return Table(TITLES[name], [Head(head) for head in heads], cells, notes=notes)
+    # The texts before the first number say what a row is: a pair of models, a model and a metric.
+    texts = [table[column].map(type).eq(str).all() for column in table]
+    names = max(1, [*texts, False].index(False))
+    return Table(TITLES[name], [Head(head) for head in heads], cells, names=names, notes=notes)
 
 
 def _texts(name: str, table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
@@ -216,7 +225,7 @@ def _texts(name: str, table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     for row in table.to_dict("records"):
         texts = []
         for key, value in row.items():
-            if key == "quantity":
+            if key in ("quantity", "metric"):
                 texts.append(_words(str(value)))
             else:
                 what = str(row["quantity"]) if by_quantity and key == "value" else str(key)

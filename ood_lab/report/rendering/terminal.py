@@ -75,6 +75,8 @@ def printed_table(table: Table, width: int) -> Iterator[RenderableType]:
     names = [_column(table, k) for k in shown]
     if not table.groups:
         columns = [_column(table, k) for k in range(table.names, len(table.heads))]
+        if len(names) > 1 and not _fits([*names, *columns], width):
+            names = [_joined(table, shown, width)]  # every part says what its rows are
         yield from _built([*names[1:], *columns], names[0], width, table.caption, starts)
         return
     spans = [span for span in spans_of(table) if span.start >= table.names]

@@ -117,6 +117,13 @@ def test_a_table_has_a_row_a_model_in_every_format_and_a_figure(tmp_path):
     assert len(figures[0].draw().axes) == 2  # a panel a metric
 
 
+def test_a_run_that_counts_no_questions_has_a_table_too(tmp_path):
+    run = run_of(tmp_path, "a", 0.9)
+    uncounted = run.results.assign(n_asked=pd.array([pd.NA] * len(run.results), dtype="Int64"))
+    tables = metric_tables(metric_rows([replace(run, results=uncounted)], {}, NONE))
+    assert [group.note for group in tables[0].groups] == ["", ""]
+
+
 def test_a_table_wider_than_a_page_is_several_with_whole_groups():
     sets, metrics = [f"set {n}" for n in range(5)], ["Acc", "F1", "MCC", "yes-rate"]
     cells = [number_cell(k / 20, k / 20, (k + 1) / 20) for k in range(20)]

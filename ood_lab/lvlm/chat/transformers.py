@@ -200,7 +200,8 @@ class TransformersChat:
         ]
 
     def _is_quick(self, request: Request) -> bool:
-        yes_no = request.question is not None and request.question.answer in ("yes", "no")
+        asked = request.question
+        yes_no = asked is not None and (asked.task == "yes_no" or asked.answer in ("yes", "no"))
         return self.answer == "first_token" and yes_no
 
     @torch.inference_mode()

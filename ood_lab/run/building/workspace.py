@@ -381,9 +381,16 @@ class Workspace:
 
     @made_of("image_text")
     def image_text(self) -> dict[str, ImageTextModel]:
-        """The image-text models of ``image_text=[...]``, by the key of their YAML."""
+        """The image-text models of ``image_text=[...]``, by the key of their YAML.
+
+        One that the YAML leaves partial is the chat model of ``lvlm=...``, as such a model.
+        """
         names = map(str, self.cfg.get("image_text") or {})
-        return {name: self.build(f"image_text.{name}") for name in names}
+        found = {name: self.build(f"image_text.{name}") for name in names}
+        of_chat = {
+            n: f(self.lvlm, self.answers_root) for n, f in found.items() if type(f) is partial
+        }
+        return found | of_chat
 
     @made_of("concepts")
     def concepts(self) -> Any:

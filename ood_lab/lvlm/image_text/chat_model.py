@@ -52,9 +52,9 @@ class ChatScores:
         """See the base class; a UserError where a question has no answer."""
         texts = dict(zip(labels, texts_of(labels, self.template), strict=True))
         questions = [
-            Question(f"{image}/{label}", "yes_no", str(image.absolute()), text, "")
-            for image in images
-            for label, text in texts.items()
+            Question(f"{file}/{c}", "yes_no", str(file.absolute()), text, "", meta={"category": c})
+            for file in images
+            for c, text in texts.items()
         ]
         store = store_of(self.model.made_with, self.answers)
         found = answers_to(questions, Path(), self.model, store)

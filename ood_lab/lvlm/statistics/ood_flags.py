@@ -96,9 +96,9 @@ def flag_results(
         unions = np.logical_or.accumulate(flagged[:, chosen], axis=1)
         for k, m in enumerate(chosen):
             together(names[m], unions[:, k], part=order, n_models=k + 1)
-    by = flagged.sum(axis=1)
+    votes = flagged.sum(axis=1)
     for k in range(1, total + 1):
-        missed = np.array([comb(total - m, k) / comb(total, k) for m in range(total + 1)])[by]
+        missed = np.array([comb(total - m, k) / comb(total, k) for m in range(total + 1)])[votes]
         together("any", 1 - missed, part=ANY, n_models=k)
     return pd.concat(rows, ignore_index=True)
 
@@ -138,10 +138,10 @@ def flag_sentences(results: pd.DataFrame) -> Iterator[str]:
         union = rows[(rows["metric"] == "flagged_union") & (rows[PART] == BEST)]
         added = zip(union["model"], union["value"], strict=True)
         together = listed([f"{percent(v)}% with {name}" for name, v in added])
+        said = f"; together, in the best order, {together}" if len(union) > 1 else ""
         yield (
             f"Taken as a detector, by {_WORDS[str(by)]}, a model flags {spread_of(ood, 1)}% of the "
-            f"OOD samples and {spread_of(inside, 1)}% of ID; together, in the best order, "
-            f"{together}."
+            f"OOD samples and {spread_of(inside, 1)}% of ID{said}."
         )
 
 

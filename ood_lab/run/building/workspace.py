@@ -387,10 +387,8 @@ class Workspace:
         """
         names = map(str, self.cfg.get("image_text") or {})
         found = {name: self.build(f"image_text.{name}") for name in names}
-        of_chat = {
-            n: f(self.lvlm, self.answers_root) for n, f in found.items() if type(f) is partial
-        }
-        return found | of_chat
+        chat = [name for name, model in found.items() if isinstance(model, partial)]
+        return found | {name: found[name](self.lvlm, self.answers_root) for name in chat}
 
     @made_of("concepts")
     def concepts(self) -> Any:

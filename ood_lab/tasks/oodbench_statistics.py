@@ -78,7 +78,7 @@ class OODBenchStatistics(Task):
     Args:
         runs: run folders of ``task=oodbench`` on the same questions, one per model.
         split: what ID is compared with, and whose errors overlap.
-        divisions: runs whose image-text models, such as chat models, flag OOD pairs of their own.
+        divisions: runs that divided the same images, with ``image_text=[chat]`` for example.
         unparsed: see :func:`ood_lab.lvlm.scoring.yes_no_scores.pair_table`.
         draws: bootstrap resamples and permutations.
         open: names of the models whose degradations make the signature.

@@ -1,4 +1,4 @@
-"""A chat model as an image-text model, which says of every label whether an image contains it."""
+"""A vision-language model as an image-text model: does the image contain this label?"""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ChatScores:
     and ``p_c`` shares it equally. Probabilities have 6 digits, so scores are within ± 13.8.
 
     Args:
-        model: is asked about every image and label; each answer is kept.
+        model: answers a question per image and label; each answer is kept.
         answers: folder of the answers of all models.
         template: question with ``{}`` for the label.
         name: for tables and columns.
@@ -44,7 +44,7 @@ class ChatScores:
 
     @property
     def made_with(self) -> Mapping[str, Any]:
-        """The chat model, the question, and whether probabilities are requested."""
+        """The vision-language model, the question, and whether probabilities are requested."""
         asked = getattr(self.model, "logprobs", None)
         return {"chat": dict(self.model.made_with), "template": self.template, "logprobs": asked}
 

@@ -83,10 +83,9 @@ _DEFINITIONS = (
     ),
     (
         "Flagged",
-        "A model flags a sample, an image with a category, where it answers any of its two "
-        "questions wrongly, or where its own division does (task.divisions). Union: what so many "
-        "models flag together; best order: each next model adds the most; the mean is over all "
-        "orders.",
+        "A sample is an image with a category. A model flags it by a wrong answer to one of its "
+        "two questions, or by its own division (task.divisions). Union: what so many models flag "
+        "together; best order: each next model adds the most; the mean is over all orders.",
     ),
     (
         "p of comparisons",

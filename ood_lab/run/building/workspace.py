@@ -383,7 +383,7 @@ class Workspace:
     def image_text(self) -> dict[str, ImageTextModel]:
         """The image-text models of ``image_text=[...]``, by the key of their YAML.
 
-        One that the YAML leaves partial is the chat model of ``lvlm=...``, as such a model.
+        One that the YAML leaves partial is made of the model of ``lvlm=...``.
         """
         names = map(str, self.cfg.get("image_text") or {})
         found = {name: self.build(f"image_text.{name}") for name in names}

@@ -68,8 +68,8 @@ def division_flags(folders: Sequence[str], pairs: pd.DataFrame) -> dict[str, NDA
     """Which pairs image-text models flag by their own divisions: by model, ``[P]``.
 
     Args:
-        folders: of ``task=oodbench``, such as those of chat models (``image_text=[chat]``); one
-            for each model and data set.
+        folders: of ``task=oodbench``, with ``image_text=[chat]`` for example; one for each model
+            and data set.
         pairs: see :func:`common_pairs`. One that is not annotated, as of ID, is never flagged.
 
     Raises:

@@ -29,7 +29,7 @@ TITLES = {
     "tost": "Do the others degrade like the open models? Points",
     "errors": "Wrong answers to OOD questions, %",
     "wrong_by": "How many models get an OOD question wrong, %",
-    "flags": "Samples that each model flags, by what it gets wrong, %",
+    "flags": "Samples that each model flags as OOD, %",
     "flags_union": "OOD samples that so many models flag together, %",
     "comparison": "Models on the same questions of all splits, % and points",
     "samples": "ID, OOD and hard pairs, %; accuracy lost from ID, points",
@@ -40,33 +40,9 @@ TITLES = {
     SUGGESTIONS: "Phrases near to a category: suggestions, not counted",
 }
 _SHARES = {
-    "value",
-    "low",
-    "high",
-    "delta",
-    "eta",
-    "share",
-    "union",
-    "gain",
-    "at_least",
-    "upper",
-    "epsilon",
-    "accuracy_a",
-    "accuracy_b",
-    "difference",
-    "ci_low",
-    "ci_high",
-    "of_ood",
-    "of_hard",
-    "ood",
-    "id",
-    "ood_s",
-    "ood_h",
-    "accuracy",
-    "f1",
-    "precision",
-    "recall",
-    "mcc",
+    *("value", "low", "high", "delta", "eta", "share", "union", "gain", "at_least", "upper"),
+    *("epsilon", "accuracy_a", "accuracy_b", "difference", "ci_low", "ci_high", "of_ood"),
+    *("of_hard", "ood", "id", "ood_s", "ood_h", "accuracy", "f1", "precision", "recall", "mcc"),
     "drop",
 }
 _WORDS = {
@@ -113,9 +89,9 @@ _DEFINITIONS = (
     ),
     (
         "Flagged",
-        "A model flags a sample, an image with a category, where it answers any of its two "
-        "questions wrongly. Union: what so many models flag together; best order: each next model "
-        "adds the most; the mean is over all orders.",
+        "A sample is an image with a category. A model flags it by a wrong answer to one of its "
+        "two questions, or by its own division (task.divisions). Union: what so many models flag "
+        "together; best order: each next model adds the most; the mean is over all orders.",
     ),
     (
         "p of comparisons",

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ood_lab.lvlm.benchmarks.oodbench.division import UNCUT
 from ood_lab.lvlm.benchmarks.oodbench.split_contents import BY
 from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
 from ood_lab.report.figures.densities import draw_histograms
@@ -80,22 +81,26 @@ def purified_histograms(division: pd.DataFrame, threshold: float, number: int = 
 def distribution_figures(
     table: pd.DataFrame, splits: Mapping[str, str], title: str
 ) -> Iterator[PlannedFigure]:
-    """Of every data set its categories and places, and the data sets.
+    """Of every data set its categories, fields and places, and the data sets.
+
+    Uncut splits, as figure 8 has them, have figures of their own.
 
     Args:
         table: see :func:`~ood_lab.lvlm.benchmarks.oodbench.split_contents.distribution_of`.
         splits: split and what it is called.
         title: of the run.
     """
-    for (dataset, by), rows in table.groupby(["dataset", "by"], sort=False):
+    keys = ["dataset", "by", table["split"].isin(UNCUT)]
+    for (dataset, by, uncut), rows in table.groupby(keys, sort=False):
         if rows["value"].nunique() < 2:
             continue
         words = BY[str(by)]
         plural = {"category": "categories"}.get(str(by), f"{words}s")
         shown = {split: name for split, name in splits.items() if (rows["split"] == split).any()}
         yield PlannedFigure(
-            "_".join(filter(None, ("of", plural.replace(" ", "_"), str(dataset)))),
-            f"{plural.capitalize()} of the splits" + (f", {dataset}" if dataset else ""),
+            "_".join(filter(None, ("of", plural.replace(" ", "_"), str(dataset), "uncut" * uncut))),
+            f"{plural.capitalize()} of the {'uncut ' * uncut}splits"
+            + (f", {dataset}" if dataset else ""),
             f"Pairs of image and category with questions, by {words}.",
             partial(pair_counts, rows, shown, f"{title}.", plural),
         )

@@ -14,6 +14,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config, read_table
 from ood_lab.lvlm.benchmarks.oodbench.audit import read_ood_pairs
 from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION
+from ood_lab.lvlm.benchmarks.oodbench.split_contents import without_rest
 from ood_lab.lvlm.scoring.yes_no_scores import COUNTS, Unparsed, pair_table
 from ood_lab.schema.results import read_results
 
@@ -25,7 +26,7 @@ class ModelRun:
     Attributes:
         name: of the model.
         path: run folder.
-        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
+        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`; of the cut splits.
     """
 
     name: str
@@ -49,7 +50,8 @@ def read_runs(folders: Sequence[str]) -> list[ModelRun]:
             )
         results = read_results(folder)
         name = str(results["model"].iloc[0]) if len(results) else folder.parent.name
-        runs.append(ModelRun(name, folder, read_table(folder / "judged.parquet")))
+        judged = without_rest(read_table(folder / "judged.parquet"))
+        runs.append(ModelRun(name, folder, judged))
     if len({run.path.resolve() for run in runs}) < len(runs):
         raise UserError("a run is named twice")
     names = [run.name for run in runs]

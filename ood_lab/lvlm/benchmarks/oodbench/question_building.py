@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
@@ -12,6 +13,7 @@ from annotated_types import Ge
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations import Annotations
+from ood_lab.lvlm.benchmarks.oodbench.division import UNCUT
 from ood_lab.lvlm.benchmarks.oodbench.wording import COUNTING, EXISTENCE, LOGIC, wording
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions.question_files import Question
@@ -94,12 +96,16 @@ class QuestionSettings:
         self, pairs: pd.DataFrame, facts: _Facts, rng: np.random.Generator
     ) -> Iterator[Question]:
         groups = pairs.groupby(["split", "image"], sort=False)
+        whole = {rest: split for split, rest in UNCUT.values()}
+        known, met = defaultdict[Any, list[str]](list), defaultdict[Any, set[frozenset[int]]](set)
         for rows in (group for _, group in groups):
             split, image = rows["split"].iloc[0], rows["image"].iloc[0]
-            names = [str(c) for c in rows["category"] if not facts.of(image, str(c)).crowd]
+            # What was cut comes last, and adds to the samples of the cut split.
+            names = known[whole.get(split, split), image]
+            names += [str(c) for c in rows["category"] if not facts.of(image, str(c)).crowd]
             orders = [(a, b) for a in range(len(names)) for b in range(len(names)) if a != b]
             # No two categories meet twice in an image, in whatever roles.
-            seen: set[frozenset[int]] = set()
+            seen = met[whole.get(split, split), image]
             for first, second in (orders[k] for k in rng.permutation(len(orders))):
                 if len(seen) < self.bap_per_image and {first, second} not in seen:
                     seen.add(frozenset((first, second)))
@@ -143,7 +149,8 @@ class _Facts:
         rows = images[known].to_dict("records")
         self._levels = dict(zip(images["image"], rows, strict=True))
         self._objects = _objects(annotations.objects)
-        self._places = _places(images)
+        self._places, self._fields = _places(images), annotations.fields
+        self._domain = {"domain": annotations.domain} if annotations.domain else {}
 
     def of(self, image: int | str, category: str) -> _Object:
         """What is annotated of a category in an image."""
@@ -154,13 +161,14 @@ class _Facts:
         return {str(name): int(value) for name, value in self._levels[image].items()}
 
     def of_pair(self, image: int | str, category: str) -> dict[str, Any]:
-        """Columns of ``meta``: how many there are, how large the largest is, and where it is."""
+        """Columns of ``meta``: how many there are, how large the largest is, where, and its field."""
         found = self.of(image, category)
         level = {} if found.level is None else {"object_semantic_level": found.level}
         share = found.area / max(self._pixels[image], 1.0)
         facts = {"count": found.instances, "area": found.area, "area_share": round(share, 6)}
         place = {"place": self._places[image]} if image in self._places else {}
-        return {**facts, **level, **place, **self.levels(image)}
+        field = {"field": self._fields[category]} if category in self._fields else {}
+        return {**facts, **level, **self._domain, **place, **field, **self.levels(image)}
 
 
 def _places(images: pd.DataFrame) -> dict[int | str, str]:

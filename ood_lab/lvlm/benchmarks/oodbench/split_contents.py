@@ -1,25 +1,70 @@
-"""What the splits are made of: categories, places and data sets of the pairs of the questions."""
+"""What the splits are made of: categories, fields, places and data sets of their pairs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Concatenate, ParamSpec
 
 import pandas as pd
 
-from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS
+from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS, TOGETHER, UNCUT
 from ood_lab.lvlm.scoring.yes_no_scores import YES_NO
 
 #: Column of the answers, and what it is called.
-BY = {"dataset": "data set", "place": "place", "category": "category"}
+BY = {
+    "dataset": "data set",
+    "domain": "domain",
+    "place": "place",
+    "field": "field",
+    "category": "category",
+}
 COLUMNS = ("dataset", "split", "by", "value", "pairs", "share")
 
+_Options = ParamSpec("_Options")
+_TableOf = Callable[Concatenate[pd.DataFrame, _Options], pd.DataFrame]
 
-def distribution_of(judged: pd.DataFrame) -> pd.DataFrame:
-    """How many pairs of every split are of which category, place and data set.
+
+def with_uncut(table_of: _TableOf[_Options]) -> _TableOf[_Options]:
+    """Adds the uncut splits to a table over splits, where their questions were asked.
+
+    All other rows are those of the cut benchmark. The rows of an uncut split are those of its split
+    in the table of the uncut benchmark, so that no row counts a question twice.
 
     Args:
-        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`; ``place`` and ``dataset``
-            where known.
+        table_of: from answers with ``split`` to a table with ``split``.
+    """
+
+    @wraps(table_of)
+    def both(
+        judged: pd.DataFrame, /, *args: _Options.args, **options: _Options.kwargs
+    ) -> pd.DataFrame:
+        cut = table_of(without_rest(judged), *args, **options)
+        split = judged["split"]
+        parts = {name: parts for name, parts in UNCUT.items() if (split == parts[1]).any()}
+        if not parts:
+            return cut
+        joined = judged.assign(split=split.replace({rest: of for of, rest in parts.values()}))
+        every = table_of(joined, *args, **options)
+        uncut = [every[every["split"] == of].assign(split=name) for name, (of, _) in parts.items()]
+        last = cut["split"] == TOGETHER
+        return pd.concat([cut[~last], *uncut, cut[last]], ignore_index=True)
+
+    return both
+
+
+def without_rest(judged: pd.DataFrame) -> pd.DataFrame:
+    """The answers about the cut splits."""
+    return judged[~judged["split"].isin([rest for _, rest in UNCUT.values()])]
+
+
+@with_uncut
+def distribution_of(judged: pd.DataFrame) -> pd.DataFrame:
+    """How many pairs of every split are of which category, field, place, domain and data set.
+
+    Args:
+        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`; ``field``, ``place``,
+            ``domain`` and ``dataset`` where known.
 
     Returns:
         ``dataset`` ("" where there is but one, and of rows by data set), ``split``, ``by`` (a key
@@ -32,9 +77,11 @@ def distribution_of(judged: pd.DataFrame) -> pd.DataFrame:
     found = list(_counts(pairs, ""))
     if "dataset" in pairs:
         parts = pairs.groupby("dataset", sort=False)
-        found = [f for f in found if (f["by"] == "dataset").all()]
+        found = [f for f in found if f["by"].isin(["dataset", "domain"]).all()]
         found += [
-            f for name, part in parts for f in _counts(part.drop(columns="dataset"), str(name))
+            f
+            for name, part in parts
+            for f in _counts(part.drop(columns=["dataset", "domain"], errors="ignore"), str(name))
         ]
     table = pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=list(COLUMNS))
     return table[list(COLUMNS)]

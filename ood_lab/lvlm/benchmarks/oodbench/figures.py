@@ -109,14 +109,23 @@ def distribution_figures(
 def pair_counts(rows: pd.DataFrame, splits: Mapping[str, str], footer: str, plural: str) -> Figure:
     """Pairs of each value, a panel per split; the most frequent of all splits first.
 
+    Categories with a known field are grouped by field.
+
     Args:
-        rows: ``split, value, pairs``.
+        rows: ``split, value, field, pairs``.
         splits: split and what it is called.
         footer: text below.
         plural: what the values are.
     """
     order = rows.groupby("value", sort=False)["pairs"].sum().sort_values(ascending=False)
     names = list(order.index[:_ROWS])
+    fields = rows.drop_duplicates("value").set_index("value")["field"].fillna("")
+    sums = order.groupby(fields).sum()
+    names.sort(key=lambda name: (-sums[fields[name]], fields[name]))
+    firsts = {fields[name]: row for row, name in reversed([*enumerate(names)]) if fields[name]}
+    labels = [wrapped(name, 24) for name in names]
+    for field, row in firsts.items():
+        labels[row] = f"{field}:  {labels[row]}"
     counts = rows.pivot_table(index="value", columns="split", values="pairs", fill_value=0)
     if left := len(order) - len(names):
         footer += f" {left:,} further {plural} have {int(order.iloc[_ROWS:].sum()):,} pairs."
@@ -131,6 +140,8 @@ def pair_counts(rows: pd.DataFrame, splits: Mapping[str, str], footer: str, plur
         colour = COLOURS[place % len(COLOURS)]
         bars = [Bar(value, text=f"{value:,}", colour=colour) for value in values]
         draw_bars(axes, bars, text_at=1.03 * most)
-        name_rows(axes, [wrapped(name, 24) for name in names])
+        name_rows(axes, labels)
+        for row in firsts.values():
+            axes.axhline(row - 0.5, color=SOFT, lw=0.4)
         axes.set_xlim(0, 1.2 * most)
     return figure

@@ -161,7 +161,7 @@ class _Facts:
         return {str(name): int(value) for name, value in self._levels[image].items()}
 
     def of_pair(self, image: int | str, category: str) -> dict[str, Any]:
-        """Columns of ``meta``: how many there are, how large the largest is, where, and its field."""
+        """Columns of ``meta``: number, size of the largest, field, and facts of the image."""
         found = self.of(image, category)
         level = {} if found.level is None else {"object_semantic_level": found.level}
         share = found.area / max(self._pixels[image], 1.0)

@@ -19,7 +19,7 @@ BY = {
     "field": "field",
     "category": "category",
 }
-COLUMNS = ("dataset", "split", "by", "value", "pairs", "share")
+COLUMNS = ("dataset", "split", "by", "value", "field", "pairs", "share")
 
 _Options = ParamSpec("_Options")
 _TableOf = Callable[Concatenate[pd.DataFrame, _Options], pd.DataFrame]
@@ -68,8 +68,8 @@ def distribution_of(judged: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         ``dataset`` ("" where there is but one, and of rows by data set), ``split``, ``by`` (a key
-        of :data:`BY`), ``value``, ``pairs``, and ``share`` of the pairs of that split and data set;
-        most frequent first.
+        of :data:`BY`), ``value``, ``field`` of a category, if known, ``pairs``, and
+        ``share`` of the pairs of that split and data set; most frequent first.
     """
     rows = judged[judged["task"] == YES_NO]
     keys = [name for name in ("dataset", "split", "image", "category") if name in rows]
@@ -84,7 +84,7 @@ def distribution_of(judged: pd.DataFrame) -> pd.DataFrame:
             for f in _counts(part.drop(columns=["dataset", "domain"], errors="ignore"), str(name))
         ]
     table = pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=list(COLUMNS))
-    return table[list(COLUMNS)]
+    return table.reindex(columns=list(COLUMNS))
 
 
 def _counts(pairs: pd.DataFrame, dataset: str) -> Iterator[pd.DataFrame]:
@@ -95,6 +95,9 @@ def _counts(pairs: pd.DataFrame, dataset: str) -> Iterator[pd.DataFrame]:
             values = pairs.loc[pairs["split"] == split, by].dropna().astype(str)
             counts = values.value_counts()
             table = counts.rename_axis("value").reset_index(name="pairs")
+            if by == "category" and "field" in pairs:
+                fields = pairs.drop_duplicates("category").set_index("category")["field"]
+                table["field"] = table["value"].map(fields)
             yield table.assign(
                 dataset=dataset, split=split, by=by, share=table["pairs"] / max(len(values), 1)
             )

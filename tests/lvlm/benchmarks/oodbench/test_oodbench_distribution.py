@@ -3,12 +3,13 @@
 import pandas as pd
 import pytest
 
+from ood_lab.lvlm.benchmarks.oodbench.figures import distribution_figures
 from ood_lab.lvlm.benchmarks.oodbench.split_contents import distribution_of
 
 
 def answers(*pairs):
     """Two answers to each pair of split, image, category, place and data set."""
-    names = ["split", "image", "category", "place", "dataset"]
+    names = ["split", "image", "category", "place", "dataset", "field", "domain"]
     rows = [dict(zip(names, pair, strict=False)) for pair in pairs for _ in range(2)]
     other = {"task": "bap_counting", "split": "id", "image": 9, "category": "dog"}
     return pd.DataFrame([*({"task": "yes_no", **row} for row in rows), other])
@@ -43,6 +44,32 @@ def test_data_sets_are_counted_and_each_has_its_own_categories():
     assert of.loc[("coco", "category", "car"), ["pairs", "share"]].tolist() == [1, 0.5]
     assert of.loc[("lvis", "category", "car"), "share"] == 1
     assert not (table["by"] == "place").any()
+
+
+def test_fields_are_counted_and_belong_to_their_categories():
+    table = distribution_of(
+        answers(
+            ("id", 1, "car", None, "coco", "vehicle", "natural"),
+            ("id", 2, "dog", None, "coco", "animal", "natural"),
+            ("id", 3, "bus", None, "coco", "vehicle", "natural"),
+            ("id", 1, "road", None, "city", None, "driving"),
+        )
+    )
+    of = table.set_index(["dataset", "by", "value"]).sort_index()
+    assert of.loc[("coco", "field")]["pairs"].to_dict() == {"vehicle": 2, "animal": 1}
+    assert of.loc[("coco", "category")]["field"].to_dict() == {
+        "car": "vehicle",
+        "dog": "animal",
+        "bus": "vehicle",
+    }
+    assert ()
+    assert of.loc[("", "domain")]["pairs"].to_dict() == {"natural": 3, "driving": 1}
+    assert "field" not in of.loc["city"].index.get_level_values("by")
+    figures = {each.name: each for each in distribution_figures(table, {"id": "ID"}, "m")}
+    assert {*figures} == {"of_data_sets", "of_domains", "of_fields_coco", "of_categories_coco"}
+    (axes,) = figures["of_categories_coco"].draw().axes
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names == ["vehicle:  car", "bus", "animal:  dog"]
 
 
 def test_without_yes_no_questions_there_is_nothing():

@@ -119,19 +119,11 @@ class CocoAnnotations:
         check_images(root, list(images["file"]), "annotations.images")
         check_sizes(file, root, images)
         about = found.info.get("description") if isinstance(found.info, dict) else None
-        whole = Annotations(
-            self.name,
-            tuple(names.values()),
-            root,
-            images,
-            objects,
-            fields={
-                each.name: field
-                for each in found.categories
-                if isinstance(field := each.supercategory, str) and field not in ("", "none")
-            },
-            domain="natural" if "COCO" in str(about) else "",
-        )
+        domain = "natural" if "COCO" in str(about) else ""
+        given = {each.name: each.supercategory for each in found.categories}
+        fields = {k: v for k, v in given.items() if isinstance(v, str) and v not in ("", "none")}
+        categories = tuple(names.values())
+        whole = Annotations(self.name, categories, root, images, objects, fields, domain)
         return whole if self.categories is None else whole.only(self.categories)
 
 

@@ -50,8 +50,8 @@ def read_runs(folders: Sequence[str]) -> list[ModelRun]:
             )
         results = read_results(folder)
         name = str(results["model"].iloc[0]) if len(results) else folder.parent.name
-        judged = without_rest(read_table(folder / "judged.parquet"))
-        runs.append(ModelRun(name, folder, judged))
+        judged = read_table(folder / "judged.parquet")
+        runs.append(ModelRun(name, folder, without_rest(judged)))
     if len({run.path.resolve() for run in runs}) < len(runs):
         raise UserError("a run is named twice")
     names = [run.name for run in runs]

@@ -27,7 +27,7 @@ class Pairing:
             categories are; the paper's demonstrations), or ``balanced``, half and half.
         id_pairs: number of ID pairs; None = as many as the larger of the OOD splits.
         most_pairs: a split with more pairs is cut to so many at random; None = none is.
-        uncut: the pairs that are cut are asked about, too, with a ``split`` of their own, see
+        uncut: the pairs that are cut are drawn, too, with a ``split`` of their own, see
             :data:`~ood_lab.lvlm.benchmarks.oodbench.division.UNCUT`.
     """
 

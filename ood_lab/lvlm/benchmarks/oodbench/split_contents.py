@@ -12,13 +12,7 @@ from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS, TOGETHER, UNCUT
 from ood_lab.lvlm.scoring.yes_no_scores import YES_NO
 
 #: Column of the answers, and what it is called.
-BY = {
-    "dataset": "data set",
-    "domain": "domain",
-    "place": "place",
-    "field": "field",
-    "category": "category",
-}
+BY = {"dataset": "data set"} | {each: each for each in ("domain", "place", "field", "category")}
 COLUMNS = ("dataset", "split", "by", "value", "field", "pairs", "share")
 
 _Options = ParamSpec("_Options")
@@ -26,7 +20,7 @@ _TableOf = Callable[Concatenate[pd.DataFrame, _Options], pd.DataFrame]
 
 
 def with_uncut(table_of: _TableOf[_Options]) -> _TableOf[_Options]:
-    """Adds the uncut splits to a table over splits, where their questions were asked.
+    """Adds the uncut splits to a table over splits, where there are answers about their rest.
 
     All other rows are those of the cut benchmark. The rows of an uncut split are those of its split
     in the table of the uncut benchmark, so that no row counts a question twice.

@@ -62,7 +62,6 @@ def test_fields_are_counted_and_belong_to_their_categories():
         "dog": "animal",
         "bus": "vehicle",
     }
-    assert ()
     assert of.loc[("", "domain")]["pairs"].to_dict() == {"natural": 3, "driving": 1}
     assert "field" not in of.loc["city"].index.get_level_values("by")
     figures = {each.name: each for each in distribution_figures(table, {"id": "ID"}, "m")}

@@ -39,7 +39,7 @@ from ood_lab.lvlm.benchmarks.oodbench.pooled_datasets import built_datasets, que
 from ood_lab.lvlm.benchmarks.oodbench.question_building import BAP_TASKS, QuestionSettings
 from ood_lab.lvlm.benchmarks.oodbench.question_pairs import IdPairing, Pairing
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET, KIND, bap_needs, contrasts, results_of
-from ood_lab.lvlm.benchmarks.oodbench.split_contents import distribution_of
+from ood_lab.lvlm.benchmarks.oodbench.split_contents import distribution_of, with_fields
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.image_text.score_cache import cached_scores
 from ood_lab.lvlm.pages.benchmark_page import Headline, Scored
@@ -181,6 +181,8 @@ class OODBench(Benchmark):
                 "identity": annotations.identity,
                 "images": len(annotations.images),
                 "categories": len(annotations.categories),
+                "fields": annotations.by_field,
+                "domain": annotations.domain,
             },
             "image_text": {name: dict(model.made_with) for name, model in ws.image_text.items()},
             "division": asdict(rule) | {"pairs": {str(k): int(v) for k, v in found.items()}},
@@ -239,7 +241,7 @@ class OODBench(Benchmark):
         self, ws: Workspace, judged: Mapping[str, pd.DataFrame], source: Path
     ) -> Iterator[tuple[str, pd.DataFrame]]:
         """What the splits are made of."""
-        yield DISTRIBUTION, distribution_of(judged["judged"])
+        yield DISTRIBUTION, distribution_of(with_fields(judged["judged"], ws.manifest))
 
     def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         """See the base class."""

@@ -118,10 +118,10 @@ class Benchmark(Task):
     headlines: ClassVar[Sequence[Headline]]
     #: Tables of all its metrics where several models are shown: title → metric → words.
     metric_tables: ClassVar[Mapping[str, Mapping[str, str]]] = {}
-    #: Sets that consist of two values of ``split``, of which the second is in no other set.
-    joined: ClassVar[Mapping[str, tuple[str, str]]] = {}
     #: What divides its sets further in such tables, the first word of ``part``.
     finer: ClassVar[Sequence[str]] = ()
+    #: Sets that consist of two values of ``split``, of which the second is in no other set.
+    joined: ClassVar[Mapping[str, tuple[str, str]]] = {}
     #: Metrics that are told in sentences, see
     #: :func:`~ood_lab.lvlm.pages.result_sentences.found_sentences`.
     told: ClassVar[Sequence[MetricSentence]]

@@ -149,8 +149,7 @@ class _Facts:
         rows = images[known].to_dict("records")
         self._levels = dict(zip(images["image"], rows, strict=True))
         self._objects = _objects(annotations.objects)
-        self._places, self._fields = _places(images), annotations.fields
-        self._domain = {"domain": annotations.domain} if annotations.domain else {}
+        self._places = _places(images)
 
     def of(self, image: int | str, category: str) -> _Object:
         """What is annotated of a category in an image."""
@@ -161,14 +160,13 @@ class _Facts:
         return {str(name): int(value) for name, value in self._levels[image].items()}
 
     def of_pair(self, image: int | str, category: str) -> dict[str, Any]:
-        """Columns of ``meta``: number, size of the largest, field, and facts of the image."""
+        """Columns of ``meta``: how many there are, how large the largest is, and where it is."""
         found = self.of(image, category)
         level = {} if found.level is None else {"object_semantic_level": found.level}
         share = found.area / max(self._pixels[image], 1.0)
         facts = {"count": found.instances, "area": found.area, "area_share": round(share, 6)}
         place = {"place": self._places[image]} if image in self._places else {}
-        field = {"field": self._fields[category]} if category in self._fields else {}
-        return {**facts, **level, **self._domain, **place, **field, **self.levels(image)}
+        return {**facts, **level, **place, **self.levels(image)}
 
 
 def _places(images: pd.DataFrame) -> dict[int | str, str]:

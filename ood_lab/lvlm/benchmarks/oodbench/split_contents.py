@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
-from typing import Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 import pandas as pd
 
@@ -52,13 +52,35 @@ def without_rest(judged: pd.DataFrame) -> pd.DataFrame:
     return judged[~judged["split"].isin([rest for _, rest in UNCUT.values()])]
 
 
+def with_fields(judged: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
+    """Answers with the ``field`` of their category and the ``domain`` of their images, if known.
+
+    They are no part of the questions, so that a file of questions stays the same.
+
+    Args:
+        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
+        manifest: of the run; its ``annotations``, or ``datasets``, have ``fields`` and ``domain``.
+    """
+    runs = manifest.get("datasets") or {"": manifest}
+    noted = {name: about.get("annotations", {}) for name, about in runs.items()}
+    fields = {
+        (name, category): field
+        for name, about in noted.items()
+        for field, categories in about.get("fields", {}).items()
+        for category in categories
+    }
+    names = judged["dataset"] if "dataset" in judged else pd.Series("", judged.index)
+    pairs = zip(names, judged["category"], strict=True)
+    domains = [noted.get(name, {}).get("domain") or None for name in names]
+    return judged.assign(field=[fields.get(pair) for pair in pairs], domain=domains)
+
+
 @with_uncut
 def distribution_of(judged: pd.DataFrame) -> pd.DataFrame:
     """How many pairs of every split are of which category, field, place, domain and data set.
 
     Args:
-        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`; ``field``, ``place``,
-            ``domain`` and ``dataset`` where known.
+        judged: see :func:`with_fields`; ``place`` and ``dataset`` where known.
 
     Returns:
         ``dataset`` ("" where there is but one, and of rows by data set), ``split``, ``by`` (a key

@@ -4,12 +4,12 @@ import pandas as pd
 import pytest
 
 from ood_lab.lvlm.benchmarks.oodbench.figures import distribution_figures
-from ood_lab.lvlm.benchmarks.oodbench.split_contents import distribution_of
+from ood_lab.lvlm.benchmarks.oodbench.split_contents import distribution_of, with_fields
 
 
 def answers(*pairs):
     """Two answers to each pair of split, image, category, place and data set."""
-    names = ["split", "image", "category", "place", "dataset", "field", "domain"]
+    names = ["split", "image", "category", "place", "dataset"]
     rows = [dict(zip(names, pair, strict=False)) for pair in pairs for _ in range(2)]
     other = {"task": "bap_counting", "split": "id", "image": 9, "category": "dog"}
     return pd.DataFrame([*({"task": "yes_no", **row} for row in rows), other])
@@ -47,14 +47,16 @@ def test_data_sets_are_counted_and_each_has_its_own_categories():
 
 
 def test_fields_are_counted_and_belong_to_their_categories():
-    table = distribution_of(
-        answers(
-            ("id", 1, "car", None, "coco", "vehicle", "natural"),
-            ("id", 2, "dog", None, "coco", "animal", "natural"),
-            ("id", 3, "bus", None, "coco", "vehicle", "natural"),
-            ("id", 1, "road", None, "city", None, "driving"),
-        )
+    kinds = {"vehicle": ["car", "bus"], "animal": ["dog"]}
+    noted = {"coco": {"fields": kinds, "domain": "natural"}, "city": {"domain": "driving"}}
+    judged = answers(
+        ("id", 1, "car", None, "coco"),
+        ("id", 2, "dog", None, "coco"),
+        ("id", 3, "bus", None, "coco"),
+        ("id", 1, "car", None, "city"),
     )
+    datasets = {name: {"annotations": about} for name, about in noted.items()}
+    table = distribution_of(with_fields(judged, {"datasets": datasets}))
     of = table.set_index(["dataset", "by", "value"]).sort_index()
     assert of.loc[("coco", "field")]["pairs"].to_dict() == {"vehicle": 2, "animal": 1}
     assert of.loc[("coco", "category")]["field"].to_dict() == {

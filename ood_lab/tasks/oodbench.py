@@ -181,7 +181,7 @@ class OODBench(Benchmark):
                 "identity": annotations.identity,
                 "images": len(annotations.images),
                 "categories": len(annotations.categories),
-                "fields": annotations.by_field,
+                "fields": [*annotations.fields.items()],
                 "domain": annotations.domain,
             },
             "image_text": {name: dict(model.made_with) for name, model in ws.image_text.items()},

@@ -49,12 +49,6 @@ class Annotations:
     domain: str = ""
 
     @property
-    def by_field(self) -> dict[str, list[str]]:
-        """The categories of every field."""
-        fields = self.fields
-        return {each: [c for c in fields if fields[c] == each] for each in fields.values()}
-
-    @property
     def table(self) -> pd.DataFrame:
         """One row per object, with what is known of its image; ``file`` is absolute."""
         merged = self.objects.merge(self.images, on="image", suffixes=("", "_of_image"))

@@ -118,8 +118,8 @@ class CocoAnnotations:
         objects = instances_table(file, found.annotations, images, names)
         check_images(root, list(images["file"]), "annotations.images")
         check_sizes(file, root, images)
-        about = found.info.get("description") if isinstance(found.info, dict) else None
-        domain = "natural" if "COCO" in str(about) else ""
+        about = found.info if isinstance(found.info, dict) else {}
+        domain = "natural" if "COCO" in str(about.get("description")) else ""
         given = {each.name: each.supercategory for each in found.categories}
         fields = {k: v for k, v in given.items() if isinstance(v, str) and v not in ("", "none")}
         categories = tuple(names.values())

@@ -103,7 +103,6 @@ def test_one_table(place):
 def test_fields_are_supercategories_and_natural_images_name_coco(place):
     found = source(place).read()
     assert found.fields == {"person": "person", "dog": "animal", "cat": "animal"}
-    assert found.by_field == {"person": ["person"], "animal": ["dog", "cat"]}
     assert found.domain == ""
     entries = [{"id": 1, "name": "person"}, {"id": 18, "name": "dog", "supercategory": "none"}]
     entries.append({"id": 17, "name": "cat", "supercategory": 3})

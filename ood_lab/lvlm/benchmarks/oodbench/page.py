@@ -76,11 +76,7 @@ _DEFINITIONS = (
         "the splits, too; the paper never does.",
     ),
     ("OOD-H, OOD-S", "Annotated pairs of image and category that all (H) or some (S) models flag."),
-    (
-        "Uncut",
-        "All pairs of a split, of which task.most_pairs keeps a random part: S' and H' of the "
-        "paper's tables. ID and OOD together has only the part.",
-    ),
+    ("Uncut", "All pairs of a split (S', H'). In all other sets task.most_pairs keeps a part."),
     (
         "ID",
         "Random pairs that are in no OOD split: of objects that are there, as OOD pairs are, "

@@ -55,20 +55,13 @@ def without_rest(judged: pd.DataFrame) -> pd.DataFrame:
 def with_fields(judged: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
     """Answers with the ``field`` of their category and the ``domain`` of their images, if known.
 
-    They are no part of the questions, so that a file of questions stays the same.
-
     Args:
         judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
-        manifest: of the run; its ``annotations``, or ``datasets``, have ``fields`` and ``domain``.
+        manifest: of the run, whose ``annotations`` or ``datasets`` name them.
     """
     runs = manifest.get("datasets") or {"": manifest}
     noted = {name: about.get("annotations", {}) for name, about in runs.items()}
-    fields = {
-        (name, category): field
-        for name, about in noted.items()
-        for field, categories in about.get("fields", {}).items()
-        for category in categories
-    }
+    fields = {(name, of[0]): of[1] for name in noted for of in noted[name].get("fields", ())}
     names = judged["dataset"] if "dataset" in judged else pd.Series("", judged.index)
     pairs = zip(names, judged["category"], strict=True)
     domains = [noted.get(name, {}).get("domain") or None for name in names]
@@ -94,11 +87,8 @@ def distribution_of(judged: pd.DataFrame) -> pd.DataFrame:
     if "dataset" in pairs:
         parts = pairs.groupby("dataset", sort=False)
         found = [f for f in found if f["by"].isin(["dataset", "domain"]).all()]
-        found += [
-            f
-            for name, part in parts
-            for f in _counts(part.drop(columns=["dataset", "domain"], errors="ignore"), str(name))
-        ]
+        own = pairs.columns.difference(["dataset", "domain"])
+        found += [f for name, part in parts for f in _counts(part[own], str(name))]
     table = pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=list(COLUMNS))
     return table.reindex(columns=list(COLUMNS))
 

@@ -47,7 +47,7 @@ def test_data_sets_are_counted_and_each_has_its_own_categories():
 
 
 def test_fields_are_counted_and_belong_to_their_categories():
-    kinds = {"vehicle": ["car", "bus"], "animal": ["dog"]}
+    kinds = [["car", "vehicle"], ["bus", "vehicle"], ["dog", "animal"]]
     noted = {"coco": {"fields": kinds, "domain": "natural"}, "city": {"domain": "driving"}}
     judged = answers(
         ("id", 1, "car", None, "coco"),

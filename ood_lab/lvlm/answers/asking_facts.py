@@ -74,12 +74,12 @@ def seconds_by_set(
         joined: sets that consist of two values of ``split``, in place of the second.
     """
     found = {}
-    sets = {split: (split,) for split in asked["split"].dropna().unique()}
+    sets: dict[str, tuple[str, ...]] = {s: (s,) for s in asked["split"].dropna().unique()}
     for name, parts in joined.items():
         if sets.pop(parts[1], None):
             sets[name] = parts
-    for split, parts in sets.items():
-        ids = asked.loc[asked["split"].isin(parts), "question_id"]
+    for split, values in sets.items():
+        ids = asked.loc[asked["split"].isin(values), "question_id"]
         calls = {answers[each].key: answers[each].latency_s for each in ids if each in answers}
         times = [seconds for seconds in calls.values() if seconds is not None]
         if times:

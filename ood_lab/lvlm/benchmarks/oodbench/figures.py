@@ -90,17 +90,18 @@ def distribution_figures(
         splits: split and what it is called.
         title: of the run.
     """
-    keys = ["dataset", "by", table["split"].isin(UNCUT)]
-    for (dataset, by, uncut), rows in table.groupby(keys, sort=False):
+    kinds = table["split"].isin(UNCUT).map({True: "uncut", False: ""})
+    for (dataset, by, kind), rows in table.groupby(["dataset", "by", kinds], sort=False):
         if rows["value"].nunique() < 2:
             continue
         words = BY[str(by)]
         plural = {"category": "categories"}.get(str(by), f"{words}s")
         shown = {split: name for split, name in splits.items() if (rows["split"] == split).any()}
+        name = "_".join(filter(None, ("of", plural.replace(" ", "_"), str(dataset), str(kind))))
+        of = f"{plural.capitalize()} of the {f'{kind} splits'.strip()}"
         yield PlannedFigure(
-            "_".join(filter(None, ("of", plural.replace(" ", "_"), str(dataset), "uncut" * uncut))),
-            f"{plural.capitalize()} of the {'uncut ' * uncut}splits"
-            + (f", {dataset}" if dataset else ""),
+            name,
+            f"{of}, {dataset}" if dataset else of,
             f"Pairs of image and category with questions, by {words}.",
             partial(pair_counts, rows, shown, f"{title}.", plural),
         )

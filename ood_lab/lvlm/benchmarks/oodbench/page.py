@@ -162,8 +162,8 @@ def _figures(run: Scored) -> Iterator[PlannedFigure | Folded]:
     remark = "Positive class: yes."
     splits = list(run.whole["split"])
     cells_of = TOGETHER if TOGETHER in splits else splits[0]
-    lines = {split: words for split, words in SPLITS.items() if split not in UNCUT}
-    yield from answer_figures(run, METRICS, SPLITS, _LEVEL_METRICS, cells_of, remark, lines)
+    cut = {split: words for split, words in SPLITS.items() if split not in UNCUT}
+    yield from answer_figures(run, METRICS, SPLITS, _LEVEL_METRICS, cells_of, remark, cut)
     single, _ = by_dataset(run)
     if len(single):
         series = ("name", {name: name for name in dict.fromkeys(single["name"])})

@@ -64,8 +64,9 @@ def with_fields(judged: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFra
     fields = {(name, of[0]): of[1] for name in noted for of in noted[name].get("fields", ())}
     names = judged["dataset"] if "dataset" in judged else pd.Series("", judged.index)
     pairs = zip(names, judged["category"], strict=True)
-    domains = [noted.get(name, {}).get("domain") or None for name in names]
-    return judged.assign(field=[fields.get(pair) for pair in pairs], domain=domains)
+    field = pd.Series([fields.get(pair) for pair in pairs], judged.index, dtype=object)
+    domain = names.map({name: about.get("domain") or None for name, about in noted.items()})
+    return judged.assign(field=field, domain=domain)
 
 
 @with_uncut

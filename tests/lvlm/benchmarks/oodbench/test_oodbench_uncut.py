@@ -10,6 +10,7 @@ from cli import call, run_folders
 from ood_lab.builtin.scenes.things import THINGS
 from ood_lab.common.files import read_table
 from ood_lab.lvlm.answers.asking_facts import seconds_by_set
+from ood_lab.lvlm.benchmarks.oodbench.finished_runs import read_runs
 from ood_lab.lvlm.questions.question_files import read_questions
 from ood_lab.lvlm.scoring.sample_spread import sample_spread
 from ood_lab.run.job.run_identity import config_hash
@@ -50,6 +51,8 @@ def results(run):
 
 def test_the_cut_splits_are_those_of_the_run_without_the_setting(runs):
     of_both = [q for q in asked(runs["both"]) if not q.meta["split"].endswith("_rest")]
+    (for_statistics,) = read_runs([str(runs["both"])])
+    assert {*for_statistics.judged["question_id"]} == {q.question_id for q in of_both}
     alone = asked(runs["cut"])
     assert of_both == alone
     assert {q.meta["split"] for q in alone} == {"id", "ood_s", "ood_h"}

@@ -63,7 +63,7 @@ def with_fields(judged: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFra
     noted = {name: about.get("annotations", {}) for name, about in runs.items()}
     fields = {(name, of[0]): of[1] for name in noted for of in noted[name].get("fields", ())}
     names = judged["dataset"] if "dataset" in judged else pd.Series("", judged.index)
-    pairs = zip(names, judged["category"], strict=True)
+    pairs = zip(names, judged.get("category", names), strict=True)
     field = pd.Series([fields.get(pair) for pair in pairs], judged.index, dtype=object)
     domain = names.map({name: about.get("domain") or None for name, about in noted.items()})
     return judged.assign(field=field, domain=domain)

@@ -68,6 +68,7 @@ LATER: dict[str, Any] = {
     "task.divisions": [],
     "task._may_use_": ["annotations"],  # which are hashed where they are chosen
     **{"task.system": None, "task.prompt_prefix": None, "task.prompt_suffix": None},
+    "task.uncut": False,
     **{"task.option_order": "given", "task.read_by": "letter", "task.matching": "contained"},
 }
 #: The same of ``model`` and ``model.backbone`` by what builds the network; null changes nothing.

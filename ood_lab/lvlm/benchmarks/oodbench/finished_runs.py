@@ -17,6 +17,7 @@ from ood_lab.lvlm.answers.answer_locations import model_name
 from ood_lab.lvlm.benchmarks.oodbench.audit import read_ood_pairs
 from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION, ID
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET
+from ood_lab.lvlm.benchmarks.oodbench.split_contents import without_rest
 from ood_lab.lvlm.scoring.yes_no_scores import COUNTS, Unparsed, pair_table
 from ood_lab.schema.results import read_results
 
@@ -28,7 +29,7 @@ class ModelRun:
     Attributes:
         name: of the model.
         path: run folder.
-        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
+        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`; of the cut splits.
     """
 
     name: str
@@ -52,7 +53,8 @@ def read_runs(folders: Sequence[str]) -> list[ModelRun]:
             )
         results = read_results(folder)
         name = str(results["model"].iloc[0]) if len(results) else folder.parent.name
-        runs.append(ModelRun(name, folder, read_table(folder / "judged.parquet")))
+        judged = read_table(folder / "judged.parquet")
+        runs.append(ModelRun(name, folder, without_rest(judged)))
     if len({run.path.resolve() for run in runs}) < len(runs):
         raise UserError("a run is named twice")
     names = _told_apart([(run.name, run.path) for run in runs])

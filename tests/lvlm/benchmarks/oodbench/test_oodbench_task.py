@@ -81,7 +81,7 @@ def test_what_is_drawn_of_the_splits_is_what_was_asked(finished):
         place: places.count(place) for place in places
     }
     assert {p.stem for p in (finished / "figures").glob("of_*.png")} == {
-        "of_categories", "of_places",
+        "of_categories", "of_fields", "of_places",
     }  # fmt: skip
 
 

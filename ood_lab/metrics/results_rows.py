@@ -53,7 +53,9 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
       level (the other level NaN), which is the mean over the level's cells that are not NaN, so
       that uneven cells do not mix one shift into the other; ``correlation_<axis>_<metric>`` and
       ``sensitivity_<axis>_<metric>`` of these means. ``all_cells_<metric>``: the mean over all
-      cells; ``larger_semantic_<metric>``: over the upper half of the semantic levels.
+      cells; ``larger_semantic_<metric>``: over those of the larger semantic shift, see
+      :meth:`Evaluation.larger_levels`; ``all_images_<metric>`` and
+      ``larger_semantic_images_<metric>``: of the same images as one set.
     - ``id_accuracy`` when ID rows have labels, with Wilson's interval; detector and dataset are
       None.
       With csID sets it is only that of ID test, ``id_accuracy_<set>`` that of each csID set and
@@ -151,13 +153,18 @@ def _rows(
 
 
 def _group_rows(
-    evaluation: Evaluation, measured: Measured, group: int, metrics: Sequence[str], **common: Any
+    evaluation: Evaluation,
+    measured: Measured,
+    group: int,
+    metrics: Sequence[str],
+    prefix: str = "",
+    **common: Any,
 ) -> Iterator[Row]:
     n_ood = measured.n_ood[group]
     for metric in metrics:
         low, high = (end[:, group] for end in measured.ends[metric])
-        values = measured.values[metric][:, group]
-        yield from _rows(evaluation, metric, values, (low, high), n_ood=n_ood, **common)
+        values, name = measured.values[metric][:, group], f"{prefix}{metric}"
+        yield from _rows(evaluation, name, values, (low, high), n_ood=n_ood, **common)
 
 
 def _failure_rows(evaluation: Evaluation, cell: FailureCell) -> Iterator[Row]:
@@ -220,14 +227,15 @@ def _dad_rows(evaluation: Evaluation) -> Iterator[Row]:
         ends = bootstrap_interval(draws, min(evaluation.n_id, *sizes))
         yield from _rows(evaluation, "dad", values, ends, dataset=None, n_ood=sum(sizes))
     if evaluation.has_group_dad:
-        places = evaluation.places([n for names in evaluation.groups.values() for n in names])
-        sizes = [evaluation.sets.n_ood[place] for place in places]
-        values, draws = evaluation.dad_of_means()
-        ends = bootstrap_interval(draws, min(evaluation.n_id, *sizes))
-        yield from _rows(evaluation, "dad_of_means", values, ends, dataset=None, n_ood=sum(sizes))
-        pooled = evaluation.dad_pooled()
-        none = (np.full_like(values, np.nan, float),) * 2
-        yield from _rows(evaluation, "dad_pooled", pooled, none, dataset=None, n_ood=sum(sizes))
+        n_ood = evaluation.sets.n_ood
+        sizes = [[n_ood[p] for p in evaluation.places(n)] for n in evaluation.groups.values()]
+        for name, (values, draws), smallest in (
+            ("dad_of_means", evaluation.dad_of_means(), min(map(min, sizes))),
+            ("dad_pooled", evaluation.dad_pooled(), min(map(sum, sizes))),
+        ):
+            ends = bootstrap_interval(draws, min(evaluation.n_id, smallest))
+            n = sum(map(sum, sizes))
+            yield from _rows(evaluation, name, values, ends, dataset=None, n_ood=n)
 
 
 def _level_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
@@ -251,12 +259,19 @@ def _level_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
 
 
 def _larger_rows(evaluation: Evaluation, of_set: LevelCells, metric: str) -> Iterator[Row]:
-    """Means over all cells, and over those of the upper half of the semantic levels."""
-    levels = list(of_set.members("semantic").values())
-    upper = levels[len(levels) // 2 :]
-    measured = of_set.measured
-    for name, kept in {"all_cells": levels, "larger_semantic": upper}.items():
-        cells = np.concatenate(kept)
+    """All cells, and those of the larger semantic shift: means over them, and their images."""
+    levels, measured = of_set.cells["semantic_level"], of_set.measured
+    (place,) = evaluation.places([of_set.dataset])
+    images = {
+        "all": (evaluation.sets, place),
+        "larger_semantic": (evaluation.larger[of_set.dataset], 0),
+    }
+    for name, of_images in images.items():
+        prefix = f"{name}_images_"
+        yield from _group_rows(evaluation, *of_images, [metric], prefix, dataset=of_set.dataset)
+    upper = levels.isin(evaluation.larger_levels(levels))
+    for name, kept in {"all_cells": levels.notna(), "larger_semantic": upper}.items():
+        cells = np.flatnonzero(kept)
         numbers = of_set.mean_of(cells, metric)
         ends = measured.mean_ends(metric, cells, *numbers, evaluation.n_id)
         n_ood = sum(measured.n_ood[cell] for cell in cells)
@@ -270,7 +285,8 @@ def _axis_rows(evaluation: Evaluation, of_set: LevelCells, axis: str, metric: st
     members = of_set.members(axis)
     levels = list(members)
     n_ood = np.array(of_set.measured.n_ood)
-    smallest = min(evaluation.n_id, int(n_ood.min()))
+    known = ~np.isnan(of_set.measured.values[metric]).all(axis=0)
+    smallest = min(evaluation.n_id, int(n_ood[known].min(initial=evaluation.n_id)))
     for position, level in enumerate(levels):
         numbers = values[:, position], draws[:, position]
         yield from _rows(

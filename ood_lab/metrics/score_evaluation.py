@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -47,6 +47,8 @@ class Evaluation:
             ``ood``, average precision with ``id``.
         n_bootstrap: bootstrap draws.
         min_count: a cell with fewer samples is NaN, with its n.
+        larger_semantic_from: lowest semantic level of the larger semantic shift; None = the upper
+            half of the levels.
         level_sets: sets to break down by level; default all that have levels.
         extra: ``module.NAME`` of further metrics, see :mod:`ood_lab.metrics.record`.
         metrics: that are measured; fewer take less time. The headline FPR95 is one of them.
@@ -68,6 +70,7 @@ class Evaluation:
         fpr95_positive: PositiveClass = "ood",
         n_bootstrap: Draws = 1000,
         min_count: Count = 10,
+        larger_semantic_from: Count | None = None,
         level_sets: Sequence[str] | None = None,
         extra: Sequence[str] = (),
         metrics: Sequence[Metric] = OF_SETS,
@@ -85,6 +88,7 @@ class Evaluation:
         self.headline_fpr = _HEADLINE[fpr95_positive]
         self.seed, self.n_bootstrap, self.min_count = seed, n_bootstrap, min_count
         self._aupr_method = _AUPR_METHOD[fpr95_positive]
+        self.larger_semantic_from = larger_semantic_from
         self.csid = list(csid)
         self.test_rows = scores[scores["dataset"] == id_name]
         inside = scores["dataset"].isin([id_name, *csid])
@@ -127,6 +131,20 @@ class Evaluation:
         return [of_set for each in found for of_set in each]
 
     @property
+    def larger(self) -> dict[str, Measured]:
+        """All images of the larger semantic shift as one group, of every set with such levels."""
+        found: list[dict[str, Measured]] = self._drawn("larger")
+        return {name: of_set for each in found for name, of_set in each.items()}
+
+    def larger_levels(self, levels: Iterable[int]) -> list[int]:
+        """The semantic levels that are the larger semantic shift (IS-OOD, table 8)."""
+        ordered = sorted(set(levels))
+        start = self.larger_semantic_from
+        if start is None:
+            return ordered[len(ordered) // 2 :]
+        return [level for level in ordered if level >= start]
+
+    @property
     def failures(self) -> list[FailureCell]:
         """ID errors, then ID errors and each OOD set; none where predictions mean nothing."""
         return self._drawn("failures")
@@ -136,7 +154,7 @@ class Evaluation:
 
         Otherwise each begins processes of its own when it is first asked for.
         """
-        self._draw("levels", "sets", "failures")
+        self._draw("levels", "sets", "failures", "larger")
 
     def _drawn(self, kind: str) -> list[Any]:
         if kind not in self._found:
@@ -148,6 +166,8 @@ class Evaluation:
             "levels": self._level_jobs,
             "sets": self._set_jobs,
             "failures": self._failure_jobs,
+            "larger": self._larger_jobs,
+            "groups": self._group_jobs,
         }
         jobs = {kind: make[kind]() for kind in kinds if kind not in self._found}
         found = iter(carried_out([job for of_kind in jobs.values() for job in of_kind]))
@@ -201,16 +221,10 @@ class Evaluation:
         )
         return dad(np.stack(values)), dad(np.stack(draws))
 
-    def dad_pooled(self) -> Floats:
-        """DAD over the headline FPR95 of all images of every group together, ``[D]``."""
-        groups = [
-            np.concatenate([*map(self.matrix, map(self.rows_of, names))])
-            for names in self.groups.values()
-        ]
-        record = [metric for metric in self.metrics if metric.name == self.headline_fpr]
-        values = _point_values(self.id_matrix, groups, record, self._aupr_method)
-        pooled: Floats = dad(values[self.headline_fpr].T)
-        return pooled
+    def dad_pooled(self) -> tuple[Floats, Floats]:
+        """DAD over the headline FPR95 of all images of every group, ``[D]`` and ``[D, B]``."""
+        (found,) = self._drawn("groups")
+        return dad(found.values["fpr95"].T), dad(found.draws["fpr95"].swapaxes(0, 1))
 
     def made_of(self, *parts: pd.DataFrame) -> list[NDArray[np.object_]] | None:
         """The photographs of ID and of these rows in turn; None where none is made of another."""
@@ -220,8 +234,32 @@ class Evaluation:
         parts = [self.rows_of(name) for name in self.ood_names]
         return [self._measuring(parts, self.metrics, min_count=1)]
 
+    def _group_jobs(self) -> list[Job[Measured]]:
+        parts = [
+            pd.concat([self.rows_of(name) for name in names]) for names in self.groups.values()
+        ]
+        record = [metric for metric in self.metrics if metric.name == self.headline_fpr]
+        return [self._measuring(parts, record, min_count=1)]
+
+    @cached_property
+    def _split(self) -> dict[str, tuple[pd.DataFrame, list[pd.DataFrame]]]:
+        return {name: split_by_level(self.rows_of(name)) for name in self._level_sets}
+
+    def _larger_jobs(self) -> list[Job[dict[str, Measured]]]:
+        parts = {}
+        for name, (cells, rows) in self._split.items():
+            levels = cells["semantic_level"].dropna()
+            if len(levels):
+                kept = np.flatnonzero(levels.isin(self.larger_levels(levels)))
+                parts[name] = pd.concat([rows[0][:0], *(rows[cell] for cell in kept)])
+        if not parts:
+            return []
+        metrics = [metric for metric in self.metrics if metric.of_levels]
+        job = self._measuring([*parts.values()], metrics, self.min_count)
+        return [job.then(lambda of: {n: of.groups(g, g + 1) for g, n in enumerate(parts)})]
+
     def _level_jobs(self) -> list[Job[list[LevelCells]]]:
-        split = {name: split_by_level(self.rows_of(name)) for name in self._level_sets}
+        split = self._split
         ends = np.cumsum([len(cells) for cells, _ in split.values()])
         # A set without levels is one cell, which only takes its part of the random numbers.
         spans = {

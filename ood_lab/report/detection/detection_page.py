@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.english import counted, listed
-from ood_lab.metrics import BASELINE, metric_of
+from ood_lab.metrics import BASELINE, FEWEST, metric_of
 from ood_lab.metrics.record import ID_ACCURACY, ID_MAP
 from ood_lab.metrics.resampling.photograph_groups import photographs
 from ood_lab.metrics.selective import ACCURACIES, AREAS
@@ -46,7 +46,7 @@ from ood_lab.report.rendering.thumbnails import LoadImage, Pictures
 from ood_lab.report.results_lookup import UNGROUPED, Estimate, RunView
 from ood_lab.report.shift.distance_page import Measured, sections_of
 from ood_lab.report.verdict import Verdict
-from ood_lab.schema.shift_axes import AXES, Axis
+from ood_lab.schema.shift_axes import AXES, DEGREES, LEVELS, Axis
 
 #: Detectors of each kind that a short table has.
 _OF_EACH = 2
@@ -96,7 +96,7 @@ def detection_blocks(
         shown = partial(_brief, view=view) if brief else None
         blocks += [_level_menu(title, of, shown) for title, of in levels.items()]
         blocks += [
-            Folded(f"All cells against larger semantic shift ({ood})", [table], page_only=True)
+            Folded(f"All against larger semantic shift ({ood})", [table], page_only=True)
             for ood in view.level_sets
             if (table := _larger_table(view, ood))
         ]
@@ -224,7 +224,9 @@ def _semantic_shift(
         degrees = measured.degrees[["dataset", "index", "semantic"]]
         ood = ood.merge(degrees, "left", on=["dataset", "index"])
         return ood, ood["semantic"]
-    levels = ood.reindex(columns=["semantic_level"])["semantic_level"].astype("float64")
+    if DEGREES[0] in ood:
+        return ood, ood[DEGREES[0]]
+    levels = ood.reindex(columns=[LEVELS[0]])[LEVELS[0]].astype("float64")
     return ood, levels.where(levels >= 0)
 
 
@@ -379,8 +381,8 @@ def _brief(table: Table, view: RunView) -> Table:
         f"{len(kept)} of {len(table.rows)} detectors: the best {_OF_EACH} of each kind, and "
         f"{BASELINE}; detector_table=all prints all of them."
     )
-    # Tables by level have no notes, and stand below the first.
-    notes = [note, *table.notes] if table.notes else []
+    # Tables by level stand below the first, which has it.
+    notes = [note, *table.notes] if table.groups else table.notes
     rows = [table.rows[place] for place in kept]
     return replace(table, rows=rows, sections=sections, notes=notes)
 
@@ -456,32 +458,64 @@ def _level_table(
     n = [view.at_level(metric, view.detectors[0], ood, axis, x).n_ood for x in levels]
     heads = [Head("detector", "ascending")]
     heads += [Head(f"{x:g}", note=f"n {k:,}") for x, k in zip(levels, n, strict=True)]
-    heads += [Head("correl-", note="ation"), Head("points", note="per level")]
-    rows = []
+    heads += [Head("corr."), Head("points", note="per level")]
+    rows, found = [], []
     for d in view.detectors:
-        cells = [_cell(view.at_level(metric, d, ood, axis, level)) for level in levels]
+        found += (known := [view.at_level(metric, d, ood, axis, level) for level in levels])
+        cells = [*map(_cell, known)]
         correlation = view.get(f"correlation_{axis}_{metric}", d, ood)
         sensitivity = view.get(f"sensitivity_{axis}_{metric}", d, ood)
         cells.append(_cell(correlation, "{:+.2f}".format))
         cells.append(_cell(sensitivity, lambda v: f"{100 * v:.1f}"))
         rows.append([name_cell(d), *cells])
     caption = f"{metric_of(metric).title} in % by {axis} level ({view.marked(ood)})"
-    return Table(caption, heads, rows, spreads=intervals)
+    return Table(caption, heads, rows, notes=_few(metric, found), spreads=intervals)
+
+
+def _few(metric: str, found: Sequence[Estimate]) -> list[str]:
+    """Why means over small cells have no interval, where they have none."""
+    record = metric_of(metric)
+    bare = [e for e in found if not (e.has_interval or math.isnan(e.value))]
+    if record.rule != "percentile" or record.name == "fpr95" or not bare:
+        return []
+    said = f"means over cells of fewer than {FEWEST} images have no interval: the bootstrap fails"
+    return [f"{record.title}: {said} there."]
 
 
 def _larger_table(view: RunView, ood: str) -> Table | None:
-    """Means over all cells of a set, and over its larger semantic shift (IS-OOD, table 8)."""
-    parts = {"all_cells": "all cells", "larger_semantic": "upper half of the semantic levels"}
-    columns = [f"{part}_{metric}" for part in parts for metric in view.level_metrics]
-    first = [view.get(f"{part}_auroc", view.detectors[0], ood) for part in parts]
-    if all(math.isnan(estimate.value) for estimate in first):
+    """All of a set and its larger semantic shift, as one set and as means over cells (table 8)."""
+    larger = _larger_levels(view, ood)
+    parts = {
+        "all_images": "all images",
+        "larger_semantic_images": f"images of {larger}",
+        "all_cells": "mean over all cells",
+        "larger_semantic": f"mean over cells of {larger}",
+    }
+    first = {part: view.get(f"{part}_auroc", view.detectors[0], ood) for part in parts}
+    shown = {part: title for part, title in parts.items() if first[part].n_id}
+    if not shown:
         return None
-    n = [f"n {estimate.n_ood:,}" for estimate in first]
-    each = len(view.level_metrics)
-    groups = [Group(), *(Group(t, k, each) for t, k in zip(parts.values(), n, strict=True))]
+    metrics = view.level_metrics
+    groups = [Group()]
+    groups += [Group(shown[p], f"n {first[p].n_ood:,}", len(metrics)) for p in shown]
+    columns = [f"{part}_{metric}" for part in shown for metric in metrics]
     rows = [[name_cell(d), *(_cell(view.get(m, d, ood)) for m in columns)] for d in view.detectors]
     heads = [Head("detector", "ascending"), *map(_head, columns)]
-    return Table(f"Mean over cells in % ({view.marked(ood)})", heads, rows, groups)
+    means = {m: view.get(f"all_cells_{m}", view.detectors[0], ood) for m in metrics}
+    notes = [note for m, mean in means.items() for note in _few(m, [mean])]
+    title = f"All against larger semantic shift in % ({view.marked(ood)})"
+    return Table(title, heads, rows, groups, notes=notes)
+
+
+def _larger_levels(view: RunView, ood: str) -> str:
+    """The semantic levels that count as larger: the highest ones, with as many images."""
+    n = view.get("larger_semantic_auroc", view.detectors[0], ood).n_ood
+    levels: list[float] = []
+    for level in reversed(view.levels(ood, "semantic")):
+        if n > 0:
+            levels.insert(0, level)
+        n -= view.at_level("auroc", view.detectors[0], ood, "semantic", level).n_ood
+    return f"semantic levels {levels[0]:g} to {levels[-1]:g}" if levels else "no semantic level"
 
 
 def _all_metrics(view: RunView) -> Table:

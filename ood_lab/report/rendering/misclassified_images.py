@@ -10,12 +10,17 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from ood_lab.report.rendering.blocks import Folded, Picture, Pictures
+from ood_lab.report.rendering.blocks import Block, Folded, Picture, Pictures, Text
 from ood_lab.report.rendering.thumbnails import Pictures as Images
+from ood_lab.schema.shift_axes import LEVELS
 
 _SIDE = 112
 _SHOWN = 6
 _MARGINAL = 12
+_BY_LEVEL = (
+    "The first images of the lowest semantic level: only levels are known, not the distance of "
+    "each image. task=is_ood measures it."
+)
 
 
 @dataclass
@@ -90,25 +95,28 @@ def marginal_blocks(
     shift: pd.Series,
     classes: Sequence[str],
     thumbnails: Thumbnails,
-) -> list[Pictures]:
+) -> list[Block]:
     """The OOD images of the smallest semantic shift, with prediction and MSP (IS-OOD, figure 20).
 
     Args:
         scores: of the OOD images; ``msp`` may be missing.
-        shift: their distance or level on the semantic axis; NaN = not known.
+        shift: their measured distance on the semantic axis, or ``semantic_level``, the name says
+            which; NaN = not known.
         classes: names of the ID classes.
         thumbnails: of the page.
     """
-    items = []
+    items, by_level = [], shift.name == LEVELS[0]
     for place in np.argsort(shift.to_numpy(np.float64), kind="stable")[:_MARGINAL]:
         row, value = scores.iloc[place], shift.iloc[place]
         if np.isnan(value):
             break
         msp = f"; MSP {-row['msp']:.2f}" if "msp" in scores else ""
         who = f"{row['dataset']} #{row['index']}"
-        text = f"{who}: predicted {_class(classes, int(row['pred']))}{msp}; shift {value:.3g}"
+        where = f"level {value:g}" if by_level else f"distance {value:.3g}"
+        text = f"{who}: predicted {_class(classes, int(row['pred']))}{msp}; {where}"
         items.append(Picture(text, thumbnails.number(row["dataset"], int(row["index"]))))
-    return [Pictures(items)] if items else []
+    how = _BY_LEVEL if by_level else "Ordered by measured semantic distance from ID train."
+    return [Text(how), Pictures(items)] if items else []
 
 
 def _class(classes: Sequence[str], label: int) -> str:

@@ -173,6 +173,18 @@ class RunView:
         return int(math.comb(len(placed), 2) - sum(math.comb(n, 2) for n in alike))
 
     @property
+    def dads(self) -> dict[str, tuple[str, int]]:
+        """The kinds of DAD that have a value: how FPR95 of a group is made, and the largest DAD."""
+        of_groups = math.comb(len(self.groups), 2)
+        kinds = {
+            "dad": ("", self.most_dad),
+            "dad_of_means": ("of means, ", of_groups),
+            "dad_pooled": ("pooled, ", of_groups),
+        }
+        known = set(self.table.loc[self.table["value"].notna(), "metric"])
+        return {name: kind for name, kind in kinds.items() if kind[1] and name in known}
+
+    @property
     def order(self) -> str:
         """How the OOD sets are ordered: ``by increasing shift``, ``by group``, or nothing."""
         if not self.most_dad:

@@ -21,6 +21,7 @@ from ood_lab.report.detection.hierarchy_tables import hierarchy_notes, hierarchy
 from ood_lab.report.detection.level_curves import HIERARCHY, level_blocks, of_section
 from ood_lab.report.rendering.blocks import Block, FigureFile, Folded, Menu, Text
 from ood_lab.report.rendering.metric_definitions import (
+    DAD_OF_GROUPS,
     definitions_of,
     finding_sentences,
     fpr95_sentence,
@@ -343,19 +344,10 @@ def main_table(view: RunView, notes: Sequence[str] = (), intervals: bool = False
     if len(view.sets) > 1:
         cells = {f"mean_{m}": [view.mean(m, d) for d in view.detectors] for m in shown}
         add(Group("mean", span=len(shown)), cells, None)
-    if view.most_dad:
-        dads = [view.get("dad", d) for d in view.detectors]
-        if not all(math.isnan(dad.value) for dad in dads):
-            groups.append(Group())
-            heads.append(Head("DAD", note=f"of {view.most_dad}"))
-            columns.append([_cell(dad, "{:.0f}".format) for dad in dads])
-    if len(view.groups) > 1:
-        of_means = [view.get("dad_of_means", d) for d in view.detectors]
-        if not all(math.isnan(dad.value) for dad in of_means):
-            groups.append(Group())
-            most = math.comb(len(view.groups), 2)
-            heads.append(Head("DAD", note=f"of means, of {most}"))
-            columns.append([_cell(dad, "{:.0f}".format) for dad in of_means])
+    for kind, (words, most) in view.dads.items():
+        groups.append(Group())
+        heads.append(Head("DAD", note=f"{words}of {most}"))
+        columns.append([_cell(view.get(kind, d), "{:.0f}".format) for d in view.detectors])
     titles = " and ".join(metric_of(m).title for m in shown)
     order = f", OOD sets {view.order}" if view.order else ""
     parts = {t: [view.detectors.index(d) for d in names] for t, names in view.sections}
@@ -413,6 +405,8 @@ def _notes(view: RunView, fpr95_positive: str, intervals: bool) -> list[str]:
         notes.append("Sorted by mean AUROC. None is marked as best: see the warning.")
     if view.most_dad:
         notes.append("DAD = pairs of sets in which the larger shift has the lower FPR95.")
+    if "dad_of_means" in view.dads:
+        notes.append(DAD_OF_GROUPS)
     halves = [
         f"{metric_of(m).title} ±{100 * h:.1f}" for m in view.headlines if (h := _half(view, m))
     ]

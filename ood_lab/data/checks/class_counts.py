@@ -69,8 +69,11 @@ def _counts(images: ImageDataset, given: Sequence[str]) -> Iterator[pd.DataFrame
         rows |= {"folder": folders} if folders.nunique() > 1 else {}
     if LISTS in table:
         rows["class"] = table[LISTS].dropna().map(json.loads).explode().dropna()
+    known = [images.classes, *images.names.values()]
     for label, names in rows.items():
-        yield _sizes(label, names[names != ""], category)
+        named = names[names != ""]
+        words = next((words for words in known if set(named) <= set(words)), ())
+        yield _sizes(label, named, category, words)
     for column in label_columns(table):
         if column.startswith(_ATTRIBUTE):
             present = table[column] > 0
@@ -78,10 +81,15 @@ def _counts(images: ImageDataset, given: Sequence[str]) -> Iterator[pd.DataFrame
             yield _sizes("attribute", names, category)
 
 
-def _sizes(label: str, names: pd.Series, category: pd.Series) -> pd.DataFrame:
+def _sizes(
+    label: str, names: pd.Series, category: pd.Series, words: Sequence[str] = ()
+) -> pd.DataFrame:
+    """In the order of ``words``; names that are not among them follow by name."""
     frame = pd.DataFrame({"name": names, "category": category[names.index]})
     sizes = frame.groupby(["name", "category"], sort=True).size().rename("images").reset_index()
-    return sizes.assign(label=label)
+    place = {name: k for k, name in enumerate(words)}
+    order = sizes["name"].map(place).fillna(len(place)).argsort(kind="stable")
+    return sizes.iloc[order].assign(label=label)
 
 
 def _names(images: ImageDataset, label: str) -> pd.Series:

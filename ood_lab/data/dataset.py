@@ -74,10 +74,7 @@ class ImageDataset(Dataset[dict[str, Any]], ABC):
         return extras
 
     def set_levels(self, levels: Mapping[str, np.ndarray] | None) -> None:
-        """Replaces ``semantic_level`` and ``covariate_level [N] int64``; None takes them away.
-
-        With them go ``semantic_degree`` and ``covariate_degree [N]``, which measured levels have.
-        """
+        """Replaces :data:`LEVELS [N] int64` and :data:`DEGREES [N]`; None takes them away."""
         self.table = self.table.drop(columns=[*LEVELS, *DEGREES], errors="ignore")
         if levels is not None:
             self.table = self.table.assign(**levels)

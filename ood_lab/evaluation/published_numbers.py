@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from fnmatch import fnmatchcase
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
@@ -28,7 +27,7 @@ PROTOCOL = (
 PLAIN_METRICS = ("dad", "correlation")
 
 Field = tuple[str, ...]
-_LEVELLED = re.compile(r"(.+?)(?: semantic (\d+))?(?: covariate (\d+))?")
+_LEVELLED = re.compile(r"^(.+?)(?: semantic (\d+))?(?: covariate (\d+))?$")
 
 
 @dataclass(frozen=True)
@@ -66,8 +65,8 @@ class PublishedRow:
     @property
     def place(self) -> tuple[str, list[float]]:
         """The set, and its semantic and covariate level, NaN = all: ``grid semantic 0``."""
-        name, *levels = cast(re.Match[str], _LEVELLED.fullmatch(self.ood)).groups()
-        return name, [math.nan if level is None else float(level) for level in levels]
+        name, *levels = _LEVELLED.findall(self.ood)[0]
+        return name, [float(level or "nan") for level in levels]
 
     @property
     def tolerance(self) -> float:

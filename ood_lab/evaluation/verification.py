@@ -68,7 +68,9 @@ def read_run(run: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     if results.empty:
         if shares.empty:
             raise UserError(f"{run} has no results of detectors, and no zero-shot accuracies")
-        results = _zero_shot(shares, config["data"]["name"])
+        # Parts of features count as detectors, and the data as a set.
+        names = {"detector": shares["part"], "metric": "zero_shot_" + shares["metric"]}
+        results = shares.assign(**names, dataset=config["data"]["name"], n_id=shares["n"], n_ood=0)
     accuracy = manifest.get("id_accuracy")
     counts = results.dropna(subset=["dataset"]).groupby("dataset")["n_ood"].max()
     return results, {
@@ -81,12 +83,6 @@ def read_run(run: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
         "n": {"test": int(results["n_id"].max()), **counts.to_dict()},
         "detectors": manifest.get("detectors", dict.fromkeys(results["detector"])),
     }
-
-
-def _zero_shot(rows: pd.DataFrame, dataset: str) -> pd.DataFrame:
-    """The rows of ``task=laid_zero_shot`` as those of detectors, which are parts of features."""
-    names = {"detector": rows["part"], "metric": "zero_shot_" + rows["metric"]}
-    return rows.assign(**names, dataset=dataset, n_id=rows["n"], n_ood=0)
 
 
 def compare(

@@ -53,9 +53,8 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
       level (the other level NaN), which is the mean over the level's cells that are not NaN, so
       that uneven cells do not mix one shift into the other; ``correlation_<axis>_<metric>`` and
       ``sensitivity_<axis>_<metric>`` of these means. ``all_cells_<metric>``: the mean over all
-      cells; ``larger_semantic_<metric>``: over those of the larger semantic shift, see
-      :meth:`Evaluation.larger_levels`; ``all_images_<metric>`` and
-      ``larger_semantic_images_<metric>``: of the same images as one set.
+      cells; ``larger_semantic_<metric>``: over those of the larger semantic shift;
+      ``all_images_<metric>``, ``larger_semantic_images_<metric>``: of their images as one set.
     - ``id_accuracy`` when ID rows have labels, with Wilson's interval; detector and dataset are
       None.
       With csID sets it is only that of ID test, ``id_accuracy_<set>`` that of each csID set and
@@ -153,18 +152,13 @@ def _rows(
 
 
 def _group_rows(
-    evaluation: Evaluation,
-    measured: Measured,
-    group: int,
-    metrics: Sequence[str],
-    prefix: str = "",
-    **common: Any,
+    evaluation: Evaluation, measured: Measured, group: int, metrics: Sequence[str], **common: Any
 ) -> Iterator[Row]:
     n_ood = measured.n_ood[group]
     for metric in metrics:
         low, high = (end[:, group] for end in measured.ends[metric])
-        values, name = measured.values[metric][:, group], f"{prefix}{metric}"
-        yield from _rows(evaluation, name, values, (low, high), n_ood=n_ood, **common)
+        values = measured.values[metric][:, group]
+        yield from _rows(evaluation, metric, values, (low, high), n_ood=n_ood, **common)
 
 
 def _failure_rows(evaluation: Evaluation, cell: FailureCell) -> Iterator[Row]:
@@ -254,29 +248,34 @@ def _level_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
     for axis in of_set.axes:
         for metric in _names(evaluation, True):
             yield from _axis_rows(evaluation, of_set, axis, metric)
-            if axis == "semantic" and metric_of(metric).has_course:
-                yield from _larger_rows(evaluation, of_set, metric)
+    if "semantic" in of_set.axes:
+        yield from _larger_rows(evaluation, of_set)
 
 
-def _larger_rows(evaluation: Evaluation, of_set: LevelCells, metric: str) -> Iterator[Row]:
+def _larger_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
     """All cells, and those of the larger semantic shift: means over them, and their images."""
-    levels, measured = of_set.cells["semantic_level"], of_set.measured
-    (place,) = evaluation.places([of_set.dataset])
+    cells, start = of_set.cells["semantic_level"], evaluation.larger_semantic_from
+    levels = [*of_set.members("semantic")]
+    start = levels[len(levels) // 2] if start is None else start
+    upper = pd.to_numeric(evaluation.scores["semantic_level"]) >= start
+    upper &= evaluation.scores["dataset"] == of_set.dataset
+    records = [metric for metric in evaluation.metrics if metric.of_levels]
     images = {
-        "all": (evaluation.sets, place),
-        "larger_semantic": (evaluation.larger[of_set.dataset], 0),
+        "all": (evaluation.sets, evaluation.places([of_set.dataset])[0]),
+        "larger_semantic": (evaluation.as_sets([upper], records), 0),
     }
-    for name, of_images in images.items():
-        prefix = f"{name}_images_"
-        yield from _group_rows(evaluation, *of_images, [metric], prefix, dataset=of_set.dataset)
-    upper = levels.isin(evaluation.larger_levels(levels))
-    for name, kept in {"all_cells": levels.notna(), "larger_semantic": upper}.items():
-        cells = np.flatnonzero(kept)
-        numbers = of_set.mean_of(cells, metric)
-        ends = measured.mean_ends(metric, cells, *numbers, evaluation.n_id)
-        n_ood = sum(measured.n_ood[cell] for cell in cells)
-        common = {"dataset": of_set.dataset, "n_ood": n_ood}
-        yield from _rows(evaluation, f"{name}_{metric}", numbers[0], ends, **common)
+    metrics = [m for m in _names(evaluation, True) if metric_of(m).has_course]
+    common = {"dataset": of_set.dataset}
+    for name, group in images.items():
+        for row in _group_rows(evaluation, *group, metrics, **common):
+            yield row | {"metric": f"{name}_images_{row['metric']}"}
+    for name, kept in {"all_cells": cells >= 0, "larger_semantic": cells >= start}.items():
+        members = np.flatnonzero(kept)
+        n_ood = sum(of_set.measured.n_ood[cell] for cell in members)
+        for metric in metrics:
+            values, draws = of_set.mean_of(members, metric)
+            ends = of_set.measured.mean_ends(metric, members, values, draws, evaluation.n_id)
+            yield from _rows(evaluation, f"{name}_{metric}", values, ends, n_ood=n_ood, **common)
 
 
 def _axis_rows(evaluation: Evaluation, of_set: LevelCells, axis: str, metric: str) -> Iterator[Row]:

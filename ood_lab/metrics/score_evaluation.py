@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -131,20 +131,6 @@ class Evaluation:
         return [of_set for each in found for of_set in each]
 
     @property
-    def larger(self) -> dict[str, Measured]:
-        """All images of the larger semantic shift as one group, of every set with such levels."""
-        found: list[dict[str, Measured]] = self._drawn("larger")
-        return {name: of_set for each in found for name, of_set in each.items()}
-
-    def larger_levels(self, levels: Iterable[int]) -> list[int]:
-        """The semantic levels that are the larger semantic shift (IS-OOD, table 8)."""
-        ordered = sorted(set(levels))
-        start = self.larger_semantic_from
-        if start is None:
-            return ordered[len(ordered) // 2 :]
-        return [level for level in ordered if level >= start]
-
-    @property
     def failures(self) -> list[FailureCell]:
         """ID errors, then ID errors and each OOD set; none where predictions mean nothing."""
         return self._drawn("failures")
@@ -154,7 +140,7 @@ class Evaluation:
 
         Otherwise each begins processes of its own when it is first asked for.
         """
-        self._draw("levels", "sets", "failures", "larger")
+        self._draw("levels", "sets", "failures")
 
     def _drawn(self, kind: str) -> list[Any]:
         if kind not in self._found:
@@ -166,8 +152,6 @@ class Evaluation:
             "levels": self._level_jobs,
             "sets": self._set_jobs,
             "failures": self._failure_jobs,
-            "larger": self._larger_jobs,
-            "groups": self._group_jobs,
         }
         jobs = {kind: make[kind]() for kind in kinds if kind not in self._found}
         found = iter(carried_out([job for of_kind in jobs.values() for job in of_kind]))
@@ -223,8 +207,15 @@ class Evaluation:
 
     def dad_pooled(self) -> tuple[Floats, Floats]:
         """DAD over the headline FPR95 of all images of every group, ``[D]`` and ``[D, B]``."""
-        (found,) = self._drawn("groups")
+        groups = [self.scores["dataset"].isin(names) for names in self.groups.values()]
+        found = self.as_sets(groups, [m for m in self.metrics if m.name == self.headline_fpr])
         return dad(found.values["fpr95"].T), dad(found.draws["fpr95"].swapaxes(0, 1))
+
+    def as_sets(self, chosen: Sequence[pd.Series], metrics: Sequence[Metric]) -> Measured:
+        """Metrics of other groups of rows, each as one set; the headline FPR95 is among them."""
+        parts = [self.scores[rows] for rows in chosen]
+        found: Measured = carried_out([self._measuring(parts, metrics, min_count=1)])[0]
+        return found
 
     def made_of(self, *parts: pd.DataFrame) -> list[NDArray[np.object_]] | None:
         """The photographs of ID and of these rows in turn; None where none is made of another."""
@@ -234,32 +225,8 @@ class Evaluation:
         parts = [self.rows_of(name) for name in self.ood_names]
         return [self._measuring(parts, self.metrics, min_count=1)]
 
-    def _group_jobs(self) -> list[Job[Measured]]:
-        parts = [
-            pd.concat([self.rows_of(name) for name in names]) for names in self.groups.values()
-        ]
-        record = [metric for metric in self.metrics if metric.name == self.headline_fpr]
-        return [self._measuring(parts, record, min_count=1)]
-
-    @cached_property
-    def _split(self) -> dict[str, tuple[pd.DataFrame, list[pd.DataFrame]]]:
-        return {name: split_by_level(self.rows_of(name)) for name in self._level_sets}
-
-    def _larger_jobs(self) -> list[Job[dict[str, Measured]]]:
-        parts = {}
-        for name, (cells, rows) in self._split.items():
-            levels = cells["semantic_level"].dropna()
-            if len(levels):
-                kept = np.flatnonzero(levels.isin(self.larger_levels(levels)))
-                parts[name] = pd.concat([rows[0][:0], *(rows[cell] for cell in kept)])
-        if not parts:
-            return []
-        metrics = [metric for metric in self.metrics if metric.of_levels]
-        job = self._measuring([*parts.values()], metrics, self.min_count)
-        return [job.then(lambda of: {n: of.groups(g, g + 1) for g, n in enumerate(parts)})]
-
     def _level_jobs(self) -> list[Job[list[LevelCells]]]:
-        split = self._split
+        split = {name: split_by_level(self.rows_of(name)) for name in self._level_sets}
         ends = np.cumsum([len(cells) for cells, _ in split.values()])
         # A set without levels is one cell, which only takes its part of the random numbers.
         spans = {

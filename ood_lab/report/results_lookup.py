@@ -173,16 +173,12 @@ class RunView:
         return int(math.comb(len(placed), 2) - sum(math.comb(n, 2) for n in alike))
 
     @property
-    def dads(self) -> dict[str, tuple[str, int]]:
-        """The kinds of DAD that have a value: how FPR95 of a group is made, and the largest DAD."""
-        of_groups = math.comb(len(self.groups), 2)
-        kinds = {
-            "dad": ("", self.most_dad),
-            "dad_of_means": ("of means, ", of_groups),
-            "dad_pooled": ("pooled, ", of_groups),
-        }
-        known = set(self.table.loc[self.table["value"].notna(), "metric"])
-        return {name: kind for name, kind in kinds.items() if kind[1] and name in known}
+    def dads(self) -> dict[str, str]:
+        """The kinds of DAD that have a value, and of how many pairs each is."""
+        n, known = math.comb(len(self.groups), 2), set(self.table.dropna(subset="value")["metric"])
+        kinds = {"dad_of_means": f"of means, of {n}", "dad_pooled": f"pooled, of {n}"}
+        kinds = {"dad": f"of {self.most_dad}"} | kinds
+        return {name: words for name, words in kinds.items() if name in known}
 
     @property
     def order(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from rich.text import Text
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
-from ood_lab.common.hints import suggestion
 from ood_lab.evaluation.published_numbers import PublishedRow, matching_rows, read_references
 from ood_lab.evaluation.verification import (
     ABSENT,
@@ -29,7 +27,6 @@ from ood_lab.evaluation.verification import (
 )
 from ood_lab.run.building.workspace import Task, Workspace
 
-log = logging.getLogger(__name__)
 STYLES = {WITHIN: "green", OUTSIDE: "bold red", OTHER: "yellow", ABSENT: "dim"}
 
 
@@ -67,9 +64,6 @@ class Verify(Task):
                 f"{self.run_folder} holds none of the {len(rows)} numbers of task.row={self.row}; "
                 f"it has the detectors {held} on the sets {sets}"
             )
-        known = [str(name) for name in results["metric"].unique()]
-        for metric in {row.metric for row in rows} - {*known}:
-            log.warning("the run has no metric '%s': %s", metric, suggestion(metric, known))
         differences = protocol_differences(rows, facts)
         write_csv(table, ws.folder / "verify.csv")
         Console().print(_page(rows, differences, table))

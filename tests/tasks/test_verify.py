@@ -321,11 +321,3 @@ def test_zero_shot_accuracies_are_compared_as_typed(builtin, tmp_path):
     assert set(table["verdict"]) == {"within"}
     shipped = matching_rows(ROWS, "isood_zeroshot")
     assert {row.detector for row in shipped} == set(results["part"])
-
-
-def test_a_metric_that_is_no_metric_is_named(builtin, tmp_path, capsys):
-    rows = {"knn": {"grid": {"all_cell_auroc": 50.0, "all_cells_auroc": 0.0}}}
-    verified(tmp_path, builtin[0], typed_in(tmp_path / "r", rows, dataset="other"))
-    assert "no metric 'all_cell_auroc': did you mean 'all_cells_auroc'?" in "".join(
-        capsys.readouterr()
-    )

@@ -73,7 +73,11 @@ def _counts(images: ImageDataset, given: Sequence[str]) -> Iterator[pd.DataFrame
     for label, names in rows.items():
         named = names[names != ""]
         words = next((words for words in known if set(named) <= set(words)), ())
-        yield _sizes(label, named, category, words)
+        place = dict(zip(words, range(len(words)), strict=True))
+        sizes = _sizes(label, named, category)
+        yield sizes.sort_values(
+            "name", key=lambda n, p=place: n.map(p).fillna(len(p)), kind="stable"
+        )
     for column in label_columns(table):
         if column.startswith(_ATTRIBUTE):
             present = table[column] > 0
@@ -81,15 +85,10 @@ def _counts(images: ImageDataset, given: Sequence[str]) -> Iterator[pd.DataFrame
             yield _sizes("attribute", names, category)
 
 
-def _sizes(
-    label: str, names: pd.Series, category: pd.Series, words: Sequence[str] = ()
-) -> pd.DataFrame:
-    """In the order of ``words``; names that are not among them follow by name."""
+def _sizes(label: str, names: pd.Series, category: pd.Series) -> pd.DataFrame:
     frame = pd.DataFrame({"name": names, "category": category[names.index]})
     sizes = frame.groupby(["name", "category"], sort=True).size().rename("images").reset_index()
-    place = {name: k for k, name in enumerate(words)}
-    order = sizes["name"].map(place).fillna(len(place)).argsort(kind="stable")
-    return sizes.iloc[order].assign(label=label)
+    return sizes.assign(label=label)
 
 
 def _names(images: ImageDataset, label: str) -> pd.Series:

@@ -159,20 +159,15 @@ def _counted(rows: pd.DataFrame) -> Figure:
         sizes = sizes.sort_values(ascending=False, kind="stable")
     shown = {str(name): str(name) for name in sizes.index[:_MOST_NAMES]}
     rows = rows[rows["name"].isin(list(shown))]
-    if label == "category":
-        rows = rows.assign(category="")
-    rows = rows.assign(value=rows["images"].astype(float), ci_low=math.nan, ci_high=math.nan)
+    rows = rows.assign(category="") if label == "category" else rows
     categories = {str(c): str(c) or "unknown" for c in rows["category"].unique()}
-    if [*categories] == [""]:
-        categories = {"": ""}
+    categories = {"": ""} if [*categories] == [""] else categories
     titles = {str(name): f"{name}: images" for name in rows["dataset"].unique()}
     left = len(sizes) - len(shown)
     footer = f"The {len(shown)} most frequent of {len(sizes)}." if left else "ID: all splits."
-    if len(categories) == 1:
-        whole = pd.MultiIndex.from_product([titles, shown, categories])
-        rows = rows.set_index(["dataset", "name", "category"])[["value"]]
-        rows = rows.reindex(whole, fill_value=0.0).rename_axis(["dataset", "name", "category"])
-        rows = rows.reset_index().assign(ci_low=math.nan, ci_high=math.nan)
+    keys = ["dataset", "name", "category"]
+    rows = rows.set_index(keys)["images"].unstack(keys[1:], fill_value=0).stack(keys[1:])
+    rows = rows.rename("value").reset_index().assign(ci_low=math.nan, ci_high=math.nan)
     figure = bar_panels(
         rows,
         titles,

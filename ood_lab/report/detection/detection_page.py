@@ -21,7 +21,6 @@ from ood_lab.report.detection.hierarchy_tables import hierarchy_notes, hierarchy
 from ood_lab.report.detection.level_curves import HIERARCHY, level_blocks, of_section
 from ood_lab.report.rendering.blocks import Block, FigureFile, Folded, Menu, Text
 from ood_lab.report.rendering.metric_definitions import (
-    DAD_OF_GROUPS,
     definitions_of,
     finding_sentences,
     fpr95_sentence,
@@ -344,9 +343,9 @@ def main_table(view: RunView, notes: Sequence[str] = (), intervals: bool = False
     if len(view.sets) > 1:
         cells = {f"mean_{m}": [view.mean(m, d) for d in view.detectors] for m in shown}
         add(Group("mean", span=len(shown)), cells, None)
-    for kind, (words, most) in view.dads.items():
+    for kind, words in view.dads.items():
         groups.append(Group())
-        heads.append(Head("DAD", note=f"{words}of {most}"))
+        heads.append(Head("DAD", note=words))
         columns.append([_cell(view.get(kind, d), "{:.0f}".format) for d in view.detectors])
     titles = " and ".join(metric_of(m).title for m in shown)
     order = f", OOD sets {view.order}" if view.order else ""
@@ -405,8 +404,6 @@ def _notes(view: RunView, fpr95_positive: str, intervals: bool) -> list[str]:
         notes.append("Sorted by mean AUROC. None is marked as best: see the warning.")
     if view.most_dad:
         notes.append("DAD = pairs of sets in which the larger shift has the lower FPR95.")
-    if "dad_of_means" in view.dads:
-        notes.append(DAD_OF_GROUPS)
     halves = [
         f"{metric_of(m).title} ±{100 * h:.1f}" for m in view.headlines if (h := _half(view, m))
     ]
@@ -466,50 +463,36 @@ def _level_table(
     return Table(caption, heads, rows, notes=_few(metric, found), spreads=intervals)
 
 
-def _few(metric: str, found: Sequence[Estimate]) -> list[str]:
-    """Why means over small cells have no interval, where they have none."""
+def _few(metric: str, means: Sequence[Estimate]) -> list[str]:
+    """Why means of AUPR over small cells have no interval, where they have none."""
     record = metric_of(metric)
-    bare = [e for e in found if not (e.has_interval or math.isnan(e.value))]
-    if record.rule != "percentile" or record.name == "fpr95" or not bare:
-        return []
+    bare = any(not (mean.has_interval or math.isnan(mean.value)) for mean in means)
     said = f"means over cells of fewer than {FEWEST} images have no interval: the bootstrap fails"
-    return [f"{record.title}: {said} there."]
+    aupr = record.rule == "percentile" and metric != "fpr95"
+    return [f"{record.title}: {said} there."] if bare and aupr else []
 
 
 def _larger_table(view: RunView, ood: str) -> Table | None:
     """All of a set and its larger semantic shift, as one set and as means over cells (table 8)."""
-    larger = _larger_levels(view, ood)
     parts = {
         "all_images": "all images",
-        "larger_semantic_images": f"images of {larger}",
+        "larger_semantic_images": "images of the larger shift",
         "all_cells": "mean over all cells",
-        "larger_semantic": f"mean over cells of {larger}",
+        "larger_semantic": "mean over cells of the larger shift",
     }
     first = {part: view.get(f"{part}_auroc", view.detectors[0], ood) for part in parts}
-    shown = {part: title for part, title in parts.items() if first[part].n_id}
+    shown, metrics = [part for part in parts if first[part].n_id], view.level_metrics
     if not shown:
         return None
-    metrics = view.level_metrics
-    groups = [Group()]
-    groups += [Group(shown[p], f"n {first[p].n_ood:,}", len(metrics)) for p in shown]
+    groups = [Group(parts[part], f"n {first[part].n_ood:,}", len(metrics)) for part in shown]
     columns = [f"{part}_{metric}" for part in shown for metric in metrics]
     rows = [[name_cell(d), *(_cell(view.get(m, d, ood)) for m in columns)] for d in view.detectors]
     heads = [Head("detector", "ascending"), *map(_head, columns)]
-    means = {m: view.get(f"all_cells_{m}", view.detectors[0], ood) for m in metrics}
-    notes = [note for m, mean in means.items() for note in _few(m, [mean])]
+    notes = ["Larger: from level metrics.larger_semantic_from, else the upper half of the levels."]
+    for metric in metrics:
+        notes += _few(metric, [view.get(f"all_cells_{metric}", view.detectors[0], ood)])
     title = f"All against larger semantic shift in % ({view.marked(ood)})"
-    return Table(title, heads, rows, groups, notes=notes)
-
-
-def _larger_levels(view: RunView, ood: str) -> str:
-    """The semantic levels that count as larger: the highest ones, with as many images."""
-    n = view.get("larger_semantic_auroc", view.detectors[0], ood).n_ood
-    levels: list[float] = []
-    for level in reversed(view.levels(ood, "semantic")):
-        if n > 0:
-            levels.insert(0, level)
-        n -= view.at_level("auroc", view.detectors[0], ood, "semantic", level).n_ood
-    return f"semantic levels {levels[0]:g} to {levels[-1]:g}" if levels else "no semantic level"
+    return Table(title, heads, rows, [Group(), *groups], notes=notes)
 
 
 def _all_metrics(view: RunView) -> Table:

@@ -165,9 +165,8 @@ def cell_panels(
     figure, axes = _drawn(grids, names, footer, 0.75 if scale else 0.35)
     if scale:
         where: Any = {"location": "top", "aspect": 50, "shrink": 0.5, "pad": 0.01}
-        # A share below the range is possible where it begins at chance, not at 0.
-        extend = "min" if (colours.range.vmin or 0) > 0 else "neither"
-        colours.bar(figure, axes, scale, extend=extend, **where)
+        below = "min" if colours.range.vmin else "neither"  # no share is below 0
+        colours.bar(figure, axes, scale, extend=below, **where)
     return figure
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -58,12 +59,10 @@ def dad_figure(board: Leaderboard) -> Figure:
     """A row per method; DAD, and a column of FPR95 per OOD set of the order; lines part groups."""
     methods = methods_by_dad(board)
     kind, columns = kind_of(board)
-    words, most = board.dads[kind]
-    titles = [f"DAD ({words}of {most})", *(wrapped(name, 12) for name in columns)]
+    titles = [f"DAD ({board.dads[kind]})", *(wrapped(name, 12) for name in columns)]
     lines = max(title.count("\n") for title in titles)
-    order = "groups by increasing shift" if words else "OOD sets by increasing shift"
     footer = (
-        f"Sorted by DAD, then by mean FPR95; {order}; lines: 95% intervals.\n"
+        "Sorted by DAD, then by mean FPR95; columns by increasing shift; lines: 95% intervals.\n"
         f"{fpr95_sentence(board.fpr95_positive)}."
     )
     figure, grid = panels(
@@ -75,7 +74,7 @@ def dad_figure(board: Leaderboard) -> Figure:
     )
     first, *others = grid
     draw_bars(first, [Bar(m.dad, text=f"{m.dad:g}", colour=COLOURS[1]) for m in methods])
-    first.set_xlim(0, 1.4 * most)
+    first.set_xlim(0, 1.4 * math.comb(len(columns), 2))
     for place, axes in enumerate(others):
         draw_bars(axes, [_bar(m.fpr95[place], m.halves[place]) for m in methods])
         axes.set_xlim(0, 110 + 6 * len(titles))

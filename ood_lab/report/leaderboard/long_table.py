@@ -53,9 +53,9 @@ class Leaderboard:
         return max((run.view.mark(dataset) for run in self.runs), default="")
 
     @cached_property
-    def dads(self) -> dict[str, tuple[str, int]]:
+    def dads(self) -> dict[str, str]:
         """The kinds of DAD, see :attr:`RunView.dads`."""
-        return {kind: of for run in self.runs for kind, of in run.view.dads.items()}
+        return {kind: words for run in self.runs for kind, words in run.view.dads.items()}
 
     @property
     def shift_words(self) -> str:

@@ -14,12 +14,7 @@ from ood_lab.metrics import metric_of
 from ood_lab.report.leaderboard.long_table import MEAN, Leaderboard
 from ood_lab.report.leaderboard.run_names import short_names
 from ood_lab.report.leaderboard.significance import RULE
-from ood_lab.report.rendering.metric_definitions import (
-    DAD_OF_GROUPS,
-    MISSING,
-    fpr95_sentence,
-    percent,
-)
+from ood_lab.report.rendering.metric_definitions import MISSING, fpr95_sentence, percent
 from ood_lab.report.rendering.table import Cell, Group, Head, Table
 
 _KEY = ["run", "detector"]
@@ -89,9 +84,8 @@ class _Layout:
         add_set(first, "" if first == MEAN else f"n {self._n_ood(first):,}")
         for group in self.board.groups:
             add_set(f"{MEAN} {group}", "")
-        for kind, (words, most) in self.board.dads.items():
-            head = Head("DAD", note=f"{words}of {most}")
-            add(("", ""), (head, self._column(kind, None, "{:.1f}".format)))
+        for kind, words in self.board.dads.items():
+            add(("", ""), (Head("DAD", note=words), self._column(kind, None, "{:.1f}".format)))
         add(("", ""), (Head("ID acc."), self._column("id_accuracy", None)))
         for ood in others:
             add_set(ood, f"n {self._n_ood(ood):,}")
@@ -134,9 +128,7 @@ class _Layout:
         value, std, half = (row[k] for k in ("value", "seed_std", "sampling_half_width"))
         spread = "" if std is None else f" ± {show(std)}"
         interval = "" if half is None else f"±{show(half)}"
-        whole = (
-            row["metric"] in self.board.dads and std is None
-        )  # a count, unless it is a mean over seeds
+        whole = std is None and row["metric"] in self.board.dads  # a count, no mean over seeds
         text = (f"{value:.0f}" if whole else show(value)) + spread
         return Cell(text, value, interval, best=bool(row["best"]))
 
@@ -169,8 +161,6 @@ class _Layout:
         if self.board.shift_order:
             order = self.board.shift_words
             notes.append(f"DAD: pairs of sets whose larger shift has the lower FPR95; {order}.")
-        if "dad_of_means" in self.board.dads:
-            notes.append(DAD_OF_GROUPS)
         if self.summary == MEAN:
             notes.append(f"mean: over all {len(self.board.sets)} sets.")
         notes += self.board.runs[0].view.interval_notes

@@ -32,12 +32,6 @@ def star_sentence(tested: bool) -> str:
     return f"* = best of its column{' or not significantly worse' if tested else ''}."
 
 
-#: Under tables with groups of OOD sets.
-DAD_OF_GROUPS = (
-    "DAD of means: FPR95 of a group is the mean over its datasets, as in ShiftedBronzes. DAD "
-    "pooled: FPR95 of all images of a group."
-)
-
 #: Behind the name of a set that the check of the data has found something about.
 DAGGER = "†"
 

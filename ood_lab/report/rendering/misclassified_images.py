@@ -17,10 +17,6 @@ from ood_lab.schema.shift_axes import LEVELS
 _SIDE = 112
 _SHOWN = 6
 _MARGINAL = 12
-_BY_LEVEL = (
-    "The first images of the lowest semantic level: only levels are known, not the distance of "
-    "each image. task=is_ood measures it."
-)
 
 
 @dataclass
@@ -100,8 +96,7 @@ def marginal_blocks(
 
     Args:
         scores: of the OOD images; ``msp`` may be missing.
-        shift: their measured distance on the semantic axis, or ``semantic_level``, the name says
-            which; NaN = not known.
+        shift: their distance on the semantic axis, or ``semantic_level``; NaN = not known.
         classes: names of the ID classes.
         thumbnails: of the page.
     """
@@ -115,8 +110,8 @@ def marginal_blocks(
         where = f"level {value:g}" if by_level else f"distance {value:.3g}"
         text = f"{who}: predicted {_class(classes, int(row['pred']))}{msp}; {where}"
         items.append(Picture(text, thumbnails.number(row["dataset"], int(row["index"]))))
-    how = _BY_LEVEL if by_level else "Ordered by measured semantic distance from ID train."
-    return [Text(how), Pictures(items)] if items else []
+    how = "level: only levels are known" if by_level else "distance from ID train, as measured"
+    return [Text(f"Ordered by semantic {how}."), Pictures(items)] if items else []
 
 
 def _class(classes: Sequence[str], label: int) -> str:

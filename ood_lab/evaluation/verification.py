@@ -100,18 +100,10 @@ def compare(
             verdict = OTHER
         else:
             verdict = WITHIN if abs(delta) <= row.tolerance + 1e-9 else OUTSIDE
-        found.append(
-            {
-                "row": row.name,
-                "ours": ours,
-                "theirs": row.value,
-                "delta": delta,
-                "tolerance": row.tolerance,
-                "verdict": verdict,
-                "differs": " ".join(differs),
-            }
-        )
-    return pd.DataFrame(found)
+        told = row.tolerance, verdict, " ".join(differs)
+        found.append((row.name, ours, row.value, delta, *told))
+    columns = ["row", "ours", "theirs", "delta", "tolerance", "verdict", "differs"]
+    return pd.DataFrame(found, columns=columns)
 
 
 def protocol_differences(rows: Sequence[PublishedRow], facts: Mapping[str, Any]) -> pd.DataFrame:

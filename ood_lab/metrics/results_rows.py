@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -176,16 +177,8 @@ def _accuracy_rows(rows: pd.DataFrame, metric: str = "id_accuracy") -> Iterator[
     if len(labelled):
         accuracy = float((labelled["label"] == labelled["pred"]).mean())
         low, high = wilson_interval(accuracy, len(labelled))
-        yield {
-            "detector": None,
-            "dataset": None,
-            "n_id": len(rows),
-            "n_ood": 0,
-            "metric": metric,
-            "value": accuracy,
-            "ci_low": low,
-            "ci_high": high,
-        }
+        found = {"metric": metric, "value": accuracy, "ci_low": low, "ci_high": high}
+        yield {"detector": None, "dataset": None, "n_id": len(rows), "n_ood": 0} | found
 
 
 def _csid_accuracy_rows(evaluation: Evaluation) -> Iterator[Row]:
@@ -214,22 +207,16 @@ def _mean_rows(evaluation: Evaluation) -> Iterator[Row]:
 
 
 def _dad_rows(evaluation: Evaluation) -> Iterator[Row]:
-    count = len(evaluation.shift_levels)
+    n_ood, found = evaluation.sets.n_ood, {}
     if evaluation.has_dad:
-        values, draws = evaluation.dad()
-        sizes = evaluation.sets.n_ood[:count]
-        ends = bootstrap_interval(draws, min(evaluation.n_id, *sizes))
-        yield from _rows(evaluation, "dad", values, ends, dataset=None, n_ood=sum(sizes))
+        found["dad"] = evaluation.dad(), n_ood[: len(evaluation.shift_levels)]
     if evaluation.has_group_dad:
-        n_ood = evaluation.sets.n_ood
         sizes = [[n_ood[p] for p in evaluation.places(n)] for n in evaluation.groups.values()]
-        for name, (values, draws), smallest in (
-            ("dad_of_means", evaluation.dad_of_means(), min(map(min, sizes))),
-            ("dad_pooled", evaluation.dad_pooled(), min(map(sum, sizes))),
-        ):
-            ends = bootstrap_interval(draws, min(evaluation.n_id, smallest))
-            n = sum(map(sum, sizes))
-            yield from _rows(evaluation, name, values, ends, dataset=None, n_ood=n)
+        found["dad_of_means"] = evaluation.dad_of_means(), [*chain(*sizes)]
+        found["dad_pooled"] = evaluation.dad_pooled(), [*map(sum, sizes)]
+    for name, ((values, draws), counts) in found.items():
+        ends = bootstrap_interval(draws, min(evaluation.n_id, *counts))
+        yield from _rows(evaluation, name, values, ends, dataset=None, n_ood=sum(counts))
 
 
 def _level_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:

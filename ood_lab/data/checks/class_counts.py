@@ -72,12 +72,8 @@ def _counts(images: ImageDataset, given: Sequence[str]) -> Iterator[pd.DataFrame
     known = [images.classes, *images.names.values()]
     for label, names in rows.items():
         named = names[names != ""]
-        words = next((words for words in known if set(named) <= set(words)), ())
-        place = dict(zip(words, range(len(words)), strict=True))
-        sizes = _sizes(label, named, category)
-        yield sizes.sort_values(
-            "name", key=lambda n, p=place: n.map(p).fillna(len(p)), kind="stable"
-        )
+        words = next((words for words in known if set(named) <= set(words)), sorted(set(named)))
+        yield _sizes(label, named.astype(pd.CategoricalDtype([*dict.fromkeys(words)])), category)
     for column in label_columns(table):
         if column.startswith(_ATTRIBUTE):
             present = table[column] > 0
@@ -87,8 +83,9 @@ def _counts(images: ImageDataset, given: Sequence[str]) -> Iterator[pd.DataFrame
 
 def _sizes(label: str, names: pd.Series, category: pd.Series) -> pd.DataFrame:
     frame = pd.DataFrame({"name": names, "category": category[names.index]})
-    sizes = frame.groupby(["name", "category"], sort=True).size().rename("images").reset_index()
-    return sizes.assign(label=label)
+    groups = frame.groupby(["name", "category"], sort=True, observed=True)
+    sizes = groups.size().rename("images").reset_index()
+    return sizes.assign(label=label, name=sizes["name"].astype(str))
 
 
 def _names(images: ImageDataset, label: str) -> pd.Series:

@@ -98,7 +98,7 @@ class Page:
             facts=self.facts,
             warnings=self.warnings,
             sections=[section for section in shown if section.blocks],
-            intervals=any(t.has_intervals for s in shown for t in _tables(s.blocks)),
+            intervals=any(t.has_hidden_intervals for s in shown for t in _tables(s.blocks)),
             thumbnails=self.thumbnails,
             manifest=[],
             downloads=[name for name in self.downloads if (folder / name).exists()],

@@ -74,7 +74,7 @@ def read_run(run: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     accuracy = manifest.get("id_accuracy")
     counts = results.dropna(subset=["dataset"]).groupby("dataset")["n_ood"].max()
     return results, {
-        **MEANING.get(manifest.get("fpr95_positive"), {}),
+        **MEANING.get(str(manifest.get("fpr95_positive")), {}),
         "model": manifest.get("model", everything["model"].iloc[0]),
         "transform": manifest.get("backbone", {}).get("transform"),
         "dataset": config["data"]["name"],

@@ -252,7 +252,7 @@ def _larger_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
         "larger_semantic": (evaluation.as_sets([upper], records), 0),
     }
     metrics = [m for m in _names(evaluation, True) if metric_of(m).has_course]
-    common = {"dataset": of_set.dataset}
+    common: Row = {"dataset": of_set.dataset}
     for name, group in images.items():
         for row in _group_rows(evaluation, *group, metrics, **common):
             yield row | {"metric": f"{name}_images_{row['metric']}"}

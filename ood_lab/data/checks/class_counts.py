@@ -71,9 +71,9 @@ def _counts(images: ImageDataset, given: Sequence[str]) -> Iterator[pd.DataFrame
         rows["class"] = table[LISTS].dropna().map(json.loads).explode().dropna()
     known = [images.classes, *images.names.values()]
     for label, names in rows.items():
-        named = names[names != ""]
-        words = next((words for words in known if set(named) <= set(words)), sorted(set(named)))
-        yield _sizes(label, named.astype(pd.CategoricalDtype([*dict.fromkeys(words)])), category)
+        found = names[names != ""]
+        words = next((words for words in known if set(found) <= set(words)), sorted(set(found)))
+        yield _sizes(label, found.astype(pd.CategoricalDtype([*dict.fromkeys(words)])), category)
     for column in label_columns(table):
         if column.startswith(_ATTRIBUTE):
             present = table[column] > 0

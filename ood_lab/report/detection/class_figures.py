@@ -166,8 +166,8 @@ def _counted(rows: pd.DataFrame) -> Figure:
     left = len(sizes) - len(shown)
     footer = f"The {len(shown)} most frequent of {len(sizes)}." if left else "ID: all splits."
     keys = ["dataset", "name", "category"]
-    rows = rows.set_index(keys)["images"].unstack(keys[1:], fill_value=0).stack(keys[1:])
-    rows = rows.rename("value").reset_index().assign(ci_low=math.nan, ci_high=math.nan)
+    wide = rows.set_index(keys)["images"].unstack(keys[1:], fill_value=0)
+    rows = wide.melt(ignore_index=False).reset_index().assign(ci_low=math.nan, ci_high=math.nan)
     figure = bar_panels(
         rows,
         titles,

@@ -183,7 +183,7 @@ class RunView:
         """The kinds of DAD that have a value, and of how many pairs each is."""
         n, known = math.comb(len(self.groups), 2), set(self.table.dropna(subset="value")["metric"])
         kinds = {"dad_of_means": f"of means, of {n}", "dad_pooled": f"pooled, of {n}"}
-        kinds = {"dad": f"of {self.most_dad}"} | kinds
+        kinds = {"dad": f"of {self.most_dad}"} | kinds if self.most_dad else {}
         return {name: words for name, words in kinds.items() if name in known}
 
     @property

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ood_lab.schema.shift_axes import LEVELS
+from ood_lab.schema.shift_axes import DEGREES, LEVELS
 
 Transform = Callable[[Image.Image], Tensor]
 
@@ -74,8 +74,8 @@ class ImageDataset(Dataset[dict[str, Any]], ABC):
         return extras
 
     def set_levels(self, levels: Mapping[str, np.ndarray] | None) -> None:
-        """Replaces ``semantic_level`` and ``covariate_level [N] int64``; None takes them away."""
-        self.table = self.table.drop(columns=list(LEVELS), errors="ignore")
+        """Replaces :data:`LEVELS [N] int64` and :data:`DEGREES [N]`; None takes them away."""
+        self.table = self.table.drop(columns=[*LEVELS, *DEGREES], errors="ignore")
         if levels is not None:
             self.table = self.table.assign(**levels)
         self._extras = self._extra_arrays()

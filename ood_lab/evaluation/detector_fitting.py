@@ -20,7 +20,7 @@ from ood_lab.detectors import Detector, DetectorRefusal, check_memory, checked_s
 from ood_lab.detectors.support.compute_device import within_device_memory
 from ood_lab.features.bank import FeatureBank
 from ood_lab.metrics.resampling.photograph_groups import MADE_OF
-from ood_lab.schema.shift_axes import LEVELS
+from ood_lab.schema.shift_axes import DEGREES, LEVELS
 
 log = logging.getLogger(__name__)
 
@@ -93,8 +93,8 @@ def rows_of(dataset: ImageDataset, bank: FeatureBank) -> pd.DataFrame:
     table["path"] = dataset.table["path"].to_numpy()
     table["label"] = bank.labels.numpy()
     table["pred"] = bank.predictions.numpy()
-    if MADE_OF in dataset.table:
-        table[MADE_OF] = dataset.table[MADE_OF].to_numpy()
+    for column in dataset.table.columns.intersection([MADE_OF, *DEGREES]):
+        table[column] = dataset.table[column].to_numpy()
     for level in LEVELS:
         has = level in dataset.table
         table[level] = dataset.table[level].astype("float64").to_numpy() if has else float("nan")

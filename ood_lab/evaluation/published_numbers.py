@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -26,6 +27,7 @@ PROTOCOL = (
 PLAIN_METRICS = ("dad", "correlation")
 
 Field = tuple[str, ...]
+_LEVELLED = re.compile(r"^(.+?)(?: semantic (\d+))?(?: covariate (\d+))?$")
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,12 @@ class PublishedRow:
         return f"{self.reference.name}/{self.detector}/{self.ood}/{self.metric}"
 
     @property
+    def place(self) -> tuple[str, list[float]]:
+        """The set, and its semantic and covariate level, NaN = all: ``grid semantic 0``."""
+        name, *levels = _LEVELLED.findall(self.ood)[0]
+        return name, [float(level or "nan") for level in levels]
+
+    @property
     def tolerance(self) -> float:
         """Largest difference that still counts as the same number."""
         return self.reference.tolerance[self.metric]
@@ -72,11 +80,11 @@ class PublishedRow:
 
     def protocol(self) -> Iterator[tuple[Field, Any]]:
         """The protocol fields that bear on this number; None = it needs one that is not stated."""
-        depends_on_fpr = self.metric == "dad" or self.metric.endswith("fpr95")
+        depends_on_fpr = self.metric.startswith("dad") or self.metric.endswith("fpr95")
         several_sets = self.ood in ("all", "mean")
         relevant = {
             "fpr95": depends_on_fpr,
-            "aupr": self.metric.startswith("aupr"),
+            "aupr": "aupr_" in self.metric,
             "shift_order": several_sets,
         }
         for path, value in self.reference.protocol.items():
@@ -84,7 +92,7 @@ class PublishedRow:
             if path[0] == "detectors":
                 wanted = path[1] == self.detector
             elif path[0] == "n":
-                wanted = several_sets or path[1] in ("test", self.ood)
+                wanted = several_sets or path[1] in ("test", self.place[0])
             if wanted:
                 yield path, value
         if depends_on_fpr and ("fpr95",) not in self.reference.protocol:

@@ -9,13 +9,15 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config, read_json
 from ood_lab.common.hints import missing_path
 from ood_lab.evaluation.published_numbers import Field, PublishedRow
-from ood_lab.schema.results import of_kind, read_results
+from ood_lab.schema.results import ACCURACY, of_kind, read_results
+from ood_lab.schema.shift_axes import LEVELS
 
 #: What ``metrics.fpr95_positive`` of a run makes of the plain names ``fpr95`` and ``aupr_*``.
 MEANING = {
@@ -60,19 +62,26 @@ def read_run(run: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
             f"{run} contains no finished run: name a folder outputs/<name>/<hash>/seed=<s> "
             "with results.parquet and manifest.json"
         )
-    results = of_kind(read_results(run), "detection")
     manifest, config = read_json(run / "manifest.json"), read_config(run)
-    accuracy = manifest["id_accuracy"]
+    everything = read_results(run)
+    results, shares = of_kind(everything, "detection"), of_kind(everything, ACCURACY.name)
+    if results.empty:
+        if shares.empty:
+            raise UserError(f"{run} has no results of detectors, and no zero-shot accuracies")
+        # Parts of features count as detectors, and the data as a set.
+        names = {"detector": shares["part"], "metric": "zero_shot_" + shares["metric"]}
+        results = shares.assign(**names, dataset=config["data"]["name"], n_id=shares["n"], n_ood=0)
+    accuracy = manifest.get("id_accuracy")
     counts = results.dropna(subset=["dataset"]).groupby("dataset")["n_ood"].max()
     return results, {
-        **MEANING[manifest["fpr95_positive"]],
-        "model": manifest["model"],
-        "transform": manifest["backbone"]["transform"],
+        **MEANING.get(str(manifest.get("fpr95_positive")), {}),
+        "model": manifest.get("model", everything["model"].iloc[0]),
+        "transform": manifest.get("backbone", {}).get("transform"),
         "dataset": config["data"]["name"],
         "id_accuracy": None if accuracy is None else 100 * accuracy,
-        "shift_order": manifest["shift_order"],
+        "shift_order": manifest.get("shift_order", []),
         "n": {"test": int(results["n_id"].max()), **counts.to_dict()},
-        "detectors": manifest["detectors"],
+        "detectors": manifest.get("detectors", dict.fromkeys(results["detector"])),
     }
 
 
@@ -91,18 +100,10 @@ def compare(
             verdict = OTHER
         else:
             verdict = WITHIN if abs(delta) <= row.tolerance + 1e-9 else OUTSIDE
-        found.append(
-            {
-                "row": row.name,
-                "ours": ours,
-                "theirs": row.value,
-                "delta": delta,
-                "tolerance": row.tolerance,
-                "verdict": verdict,
-                "differs": " ".join(differs),
-            }
-        )
-    return pd.DataFrame(found)
+        told = row.tolerance, verdict, " ".join(differs)
+        found.append((row.name, ours, row.value, delta, *told))
+    columns = ["row", "ours", "theirs", "delta", "tolerance", "verdict", "differs"]
+    return pd.DataFrame(found, columns=columns)
 
 
 def protocol_differences(rows: Sequence[PublishedRow], facts: Mapping[str, Any]) -> pd.DataFrame:
@@ -119,7 +120,9 @@ def protocol_differences(rows: Sequence[PublishedRow], facts: Mapping[str, Any])
 
 def _value(row: PublishedRow, results: pd.DataFrame, shift_order: Sequence[str]) -> float:
     """The run's number for a published row, NaN where it has none."""
-    whole = results["semantic_level"].isna() & results["covariate_level"].isna()
+    name, wanted = row.place
+    levels = results[list(LEVELS)].to_numpy(float)
+    whole = (np.equal(levels, wanted) | (np.isnan(levels) & np.isnan(wanted))).all(axis=1)
     table = results[
         whole & (results["detector"] == row.detector) & (results["metric"] == row.metric)
     ]
@@ -131,7 +134,7 @@ def _value(row: PublishedRow, results: pd.DataFrame, shift_order: Sequence[str])
     elif group.any():
         chosen = results[group & (results["detector"] == row.detector)]
     else:
-        chosen = table[table["dataset"] == row.ood]
+        chosen = table[table["dataset"] == name]
     return float(chosen["value"].mean())
 
 

@@ -155,7 +155,7 @@ DAD_POOLED = Metric(
     "dad_pooled",
     "DAD pooled",
     "DAD of groups of OOD sets: s_j is the FPR95 of all images of group j together, as of one "
-    "set. It has no interval.",
+    "set. It is not the paper's.",
     better=None,
     of_sets=False,
 )
@@ -248,7 +248,7 @@ def metric_of(name: str) -> Metric:
             return trend
     if name.startswith(f"{ID_ACCURACY.name}_"):
         return ID_ACCURACY
-    if found := re.fullmatch(r"(?:all_cells|larger_semantic)_(.+)", name):
+    if found := re.fullmatch(r"(?:all_cells|all_images|larger_semantic(?:_images)?)_(.+)", name):
         return replace(metric_of(found[1]), of_sets=False)
     if found := re.fullmatch(r"mean_(?:.*?_)??(" + "|".join(map(re.escape, _KNOWN)) + ")", name):
         return _KNOWN[found[1]]

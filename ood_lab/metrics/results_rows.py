@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,8 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
       level (the other level NaN), which is the mean over the level's cells that are not NaN, so
       that uneven cells do not mix one shift into the other; ``correlation_<axis>_<metric>`` and
       ``sensitivity_<axis>_<metric>`` of these means. ``all_cells_<metric>``: the mean over all
-      cells; ``larger_semantic_<metric>``: over the upper half of the semantic levels.
+      cells; ``larger_semantic_<metric>``: over those of the larger semantic shift;
+      ``all_images_<metric>``, ``larger_semantic_images_<metric>``: of their images as one set.
     - ``id_accuracy`` when ID rows have labels, with Wilson's interval; detector and dataset are
       None.
       With csID sets it is only that of ID test, ``id_accuracy_<set>`` that of each csID set and
@@ -175,16 +177,8 @@ def _accuracy_rows(rows: pd.DataFrame, metric: str = "id_accuracy") -> Iterator[
     if len(labelled):
         accuracy = float((labelled["label"] == labelled["pred"]).mean())
         low, high = wilson_interval(accuracy, len(labelled))
-        yield {
-            "detector": None,
-            "dataset": None,
-            "n_id": len(rows),
-            "n_ood": 0,
-            "metric": metric,
-            "value": accuracy,
-            "ci_low": low,
-            "ci_high": high,
-        }
+        found = {"metric": metric, "value": accuracy, "ci_low": low, "ci_high": high}
+        yield {"detector": None, "dataset": None, "n_id": len(rows), "n_ood": 0} | found
 
 
 def _csid_accuracy_rows(evaluation: Evaluation) -> Iterator[Row]:
@@ -213,21 +207,16 @@ def _mean_rows(evaluation: Evaluation) -> Iterator[Row]:
 
 
 def _dad_rows(evaluation: Evaluation) -> Iterator[Row]:
-    count = len(evaluation.shift_levels)
+    n_ood, found = evaluation.sets.n_ood, {}
     if evaluation.has_dad:
-        values, draws = evaluation.dad()
-        sizes = evaluation.sets.n_ood[:count]
-        ends = bootstrap_interval(draws, min(evaluation.n_id, *sizes))
-        yield from _rows(evaluation, "dad", values, ends, dataset=None, n_ood=sum(sizes))
+        found["dad"] = evaluation.dad(), n_ood[: len(evaluation.shift_levels)]
     if evaluation.has_group_dad:
-        places = evaluation.places([n for names in evaluation.groups.values() for n in names])
-        sizes = [evaluation.sets.n_ood[place] for place in places]
-        values, draws = evaluation.dad_of_means()
-        ends = bootstrap_interval(draws, min(evaluation.n_id, *sizes))
-        yield from _rows(evaluation, "dad_of_means", values, ends, dataset=None, n_ood=sum(sizes))
-        pooled = evaluation.dad_pooled()
-        none = (np.full_like(values, np.nan, float),) * 2
-        yield from _rows(evaluation, "dad_pooled", pooled, none, dataset=None, n_ood=sum(sizes))
+        sizes = [[n_ood[p] for p in evaluation.places(n)] for n in evaluation.groups.values()]
+        found["dad_of_means"] = evaluation.dad_of_means(), [*chain(*sizes)]
+        found["dad_pooled"] = evaluation.dad_pooled(), [*map(sum, sizes)]
+    for name, ((values, draws), counts) in found.items():
+        ends = bootstrap_interval(draws, min(evaluation.n_id, *counts))
+        yield from _rows(evaluation, name, values, ends, dataset=None, n_ood=sum(counts))
 
 
 def _level_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
@@ -246,22 +235,34 @@ def _level_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
     for axis in of_set.axes:
         for metric in _names(evaluation, True):
             yield from _axis_rows(evaluation, of_set, axis, metric)
-            if axis == "semantic" and metric_of(metric).has_course:
-                yield from _larger_rows(evaluation, of_set, metric)
+    if "semantic" in of_set.axes:
+        yield from _larger_rows(evaluation, of_set)
 
 
-def _larger_rows(evaluation: Evaluation, of_set: LevelCells, metric: str) -> Iterator[Row]:
-    """Means over all cells, and over those of the upper half of the semantic levels."""
-    levels = list(of_set.members("semantic").values())
-    upper = levels[len(levels) // 2 :]
-    measured = of_set.measured
-    for name, kept in {"all_cells": levels, "larger_semantic": upper}.items():
-        cells = np.concatenate(kept)
-        numbers = of_set.mean_of(cells, metric)
-        ends = measured.mean_ends(metric, cells, *numbers, evaluation.n_id)
-        n_ood = sum(measured.n_ood[cell] for cell in cells)
-        common = {"dataset": of_set.dataset, "n_ood": n_ood}
-        yield from _rows(evaluation, f"{name}_{metric}", numbers[0], ends, **common)
+def _larger_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
+    """All cells, and those of the larger semantic shift: means over them, and their images."""
+    cells, start = of_set.cells["semantic_level"], evaluation.larger_semantic_from
+    levels = [*of_set.members("semantic")]
+    start = levels[len(levels) // 2] if start is None else start
+    upper = pd.to_numeric(evaluation.scores["semantic_level"]) >= start
+    upper &= evaluation.scores["dataset"] == of_set.dataset
+    records = [metric for metric in evaluation.metrics if metric.of_levels]
+    images = {
+        "all": (evaluation.sets, evaluation.places([of_set.dataset])[0]),
+        "larger_semantic": (evaluation.as_sets([upper], records), 0),
+    }
+    metrics = [m for m in _names(evaluation, True) if metric_of(m).has_course]
+    common: Row = {"dataset": of_set.dataset}
+    for name, group in images.items():
+        for row in _group_rows(evaluation, *group, metrics, **common):
+            yield row | {"metric": f"{name}_images_{row['metric']}"}
+    for name, kept in {"all_cells": cells >= 0, "larger_semantic": cells >= start}.items():
+        members = np.flatnonzero(kept)
+        n_ood = sum(of_set.measured.n_ood[cell] for cell in members)
+        for metric in metrics:
+            values, draws = of_set.mean_of(members, metric)
+            ends = of_set.measured.mean_ends(metric, members, values, draws, evaluation.n_id)
+            yield from _rows(evaluation, f"{name}_{metric}", values, ends, n_ood=n_ood, **common)
 
 
 def _axis_rows(evaluation: Evaluation, of_set: LevelCells, axis: str, metric: str) -> Iterator[Row]:
@@ -270,7 +271,8 @@ def _axis_rows(evaluation: Evaluation, of_set: LevelCells, axis: str, metric: st
     members = of_set.members(axis)
     levels = list(members)
     n_ood = np.array(of_set.measured.n_ood)
-    smallest = min(evaluation.n_id, int(n_ood.min()))
+    known = ~np.isnan(of_set.measured.values[metric]).all(axis=0)
+    smallest = min(evaluation.n_id, int(n_ood[known].min(initial=evaluation.n_id)))
     for position, level in enumerate(levels):
         numbers = values[:, position], draws[:, position]
         yield from _rows(

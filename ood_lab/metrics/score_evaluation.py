@@ -47,6 +47,8 @@ class Evaluation:
             ``ood``, average precision with ``id``.
         n_bootstrap: bootstrap draws.
         min_count: a cell with fewer samples is NaN, with its n.
+        larger_semantic_from: lowest semantic level of the larger semantic shift; None = the upper
+            half of the levels.
         level_sets: sets to break down by level; default all that have levels.
         extra: ``module.NAME`` of further metrics, see :mod:`ood_lab.metrics.record`.
         metrics: that are measured; fewer take less time. The headline FPR95 is one of them.
@@ -68,6 +70,7 @@ class Evaluation:
         fpr95_positive: PositiveClass = "ood",
         n_bootstrap: Draws = 1000,
         min_count: Count = 10,
+        larger_semantic_from: Count | None = None,
         level_sets: Sequence[str] | None = None,
         extra: Sequence[str] = (),
         metrics: Sequence[Metric] = OF_SETS,
@@ -85,6 +88,7 @@ class Evaluation:
         self.headline_fpr = _HEADLINE[fpr95_positive]
         self.seed, self.n_bootstrap, self.min_count = seed, n_bootstrap, min_count
         self._aupr_method = _AUPR_METHOD[fpr95_positive]
+        self.larger_semantic_from = larger_semantic_from
         self.csid = list(csid)
         self.test_rows = scores[scores["dataset"] == id_name]
         inside = scores["dataset"].isin([id_name, *csid])
@@ -201,16 +205,17 @@ class Evaluation:
         )
         return dad(np.stack(values)), dad(np.stack(draws))
 
-    def dad_pooled(self) -> Floats:
-        """DAD over the headline FPR95 of all images of every group together, ``[D]``."""
-        groups = [
-            np.concatenate([*map(self.matrix, map(self.rows_of, names))])
-            for names in self.groups.values()
-        ]
-        record = [metric for metric in self.metrics if metric.name == self.headline_fpr]
-        values = _point_values(self.id_matrix, groups, record, self._aupr_method)
-        pooled: Floats = dad(values[self.headline_fpr].T)
-        return pooled
+    def dad_pooled(self) -> tuple[Floats, Floats]:
+        """DAD over the headline FPR95 of all images of every group, ``[D]`` and ``[D, B]``."""
+        groups = [self.scores["dataset"].isin(names) for names in self.groups.values()]
+        found = self.as_sets(groups, [m for m in self.metrics if m.name == self.headline_fpr])
+        return dad(found.values["fpr95"].T), dad(found.draws["fpr95"].swapaxes(0, 1))
+
+    def as_sets(self, chosen: Sequence[pd.Series], metrics: Sequence[Metric]) -> Measured:
+        """Metrics of other groups of rows, each as one set; the headline FPR95 is among them."""
+        parts = [self.scores[rows] for rows in chosen]
+        found: Measured = carried_out([self._measuring(parts, metrics, min_count=1)])[0]
+        return found
 
     def made_of(self, *parts: pd.DataFrame) -> list[NDArray[np.object_]] | None:
         """The photographs of ID and of these rows in turn; None where none is made of another."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
+from itertools import combinations
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -165,20 +166,33 @@ class RunView:
         """Number of ID test images."""
         return max((estimate.n_id for estimate in self._index.values()), default=0)
 
+    @cached_property
+    def shift_levels(self) -> dict[str, float]:
+        """The declared shift of each set of the DAD, in order; those of a group share it."""
+        placed = self.table.dropna(subset=["shift_level", "dataset"]).drop_duplicates("dataset")
+        placed = placed.sort_values("shift_level", kind="stable")
+        return dict(zip(placed["dataset"], placed["shift_level"], strict=True))
+
     @property
     def most_dad(self) -> int:
         """Largest possible DAD: pairs of sets of which one has the larger declared shift."""
-        placed = self.table.dropna(subset=["shift_level", "dataset"]).drop_duplicates("dataset")
-        alike = placed["shift_level"].value_counts()
-        return int(math.comb(len(placed), 2) - sum(math.comb(n, 2) for n in alike))
+        return sum(one != other for one, other in combinations(self.shift_levels.values(), 2))
+
+    @property
+    def dads(self) -> dict[str, str]:
+        """The kinds of DAD that have a value, and of how many pairs each is."""
+        n, known = math.comb(len(self.groups), 2), set(self.table.dropna(subset="value")["metric"])
+        kinds = {"dad_of_means": f"of means, of {n}", "dad_pooled": f"pooled, of {n}"}
+        kinds = {"dad": f"of {self.most_dad}"} | kinds if self.most_dad else {}
+        return {name: words for name, words in kinds.items() if name in known}
 
     @property
     def order(self) -> str:
         """How the OOD sets are ordered: ``by increasing shift``, ``by group``, or nothing."""
         if not self.most_dad:
             return ""
-        placed = self.table.dropna(subset=["shift_level", "dataset"]).drop_duplicates("dataset")
-        return "by increasing shift" if placed["shift_level"].is_unique else "by group"
+        distinct = len(set(self.shift_levels.values())) == len(self.shift_levels)
+        return "by increasing shift" if distinct else "by group"
 
     @cached_property
     def groups(self) -> list[str]:

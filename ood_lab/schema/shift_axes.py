@@ -9,6 +9,8 @@ Axis = Literal["semantic", "covariate"]
 AXES: tuple[Axis, Axis] = ("semantic", "covariate")
 #: Columns of a table of images that hold their levels of shift.
 LEVELS = ("semantic_level", "covariate_level")
+#: And their distances from ID train, where these were measured.
+DEGREES = ("semantic_degree", "covariate_degree")
 
 #: Metrics of shift in units of ID data (:mod:`ood_lab.shift.rulers`); the last where there is none.
 CLASS_UNITS, SEVERITY, RATIO = "held_out_class_units", "corruption_severity", "ratio_to_id"

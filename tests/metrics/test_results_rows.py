@@ -377,25 +377,52 @@ def test_dad_of_groups_by_mean_and_by_pooled_fpr95(positive):
         assert row["n_ood"] == 120 + 110 + 100 + 130
         row = one(table, detector=detector, metric="dad_pooled")
         assert row["value"] == float(pooled[0] > pooled[1])
-        assert np.isnan(row["ci_low"])
+        assert 0 <= row["ci_low"] <= row["value"] <= row["ci_high"] <= 1
     one_each = options | {"groups": {"little": ["near"], "much": ["far"]}}
     alone = results_table(SCORES, DETECTORS, model="net", **one_each)
     assert not alone["metric"].str.startswith("dad_").any()
 
 
-@pytest.mark.parametrize("metric", ["auroc", "fpr95"])
-def test_all_cells_and_larger_semantic_shift_are_means_over_cells(table, metric):
-    def mean(detector, levels):
-        cells = [cell(s, c) for (s, c), n in CELLS.items() if s in levels and n >= 10]
-        function = auroc if metric == "auroc" else fpr_at_tpr
-        return np.mean([function(of("test", detector), of(None, detector, x)) for x in cells])
+LARGER = {None: (1, 2), 2: (2,), 1: (1, 2)}
 
+
+@pytest.mark.parametrize("start", LARGER)
+@pytest.mark.parametrize("metric", ["auroc", "fpr95"])
+def test_all_cells_and_larger_semantic_shift_as_means_and_as_one_set(metric, start):
+    options = OPTIONS | {"larger_semantic_from": start, "n_bootstrap": 20}
+    table = results_table(SCORES, DETECTORS, model="net", **options)
+    function = auroc if metric == "auroc" else fpr_at_tpr
+
+    def cells(levels, fewest=10):
+        return [cell(s, c) for (s, c), n in CELLS.items() if s in levels and n >= fewest]
+
+    parts = {"all": (0, 1, 2), "larger_semantic": LARGER[start]}
     for detector in DETECTORS:
-        where = {"detector": detector, "dataset": "grid", **WHOLE}
-        row = one(table, metric=f"all_cells_{metric}", **where)
-        assert row["value"] == pytest.approx(mean(detector, (0, 1, 2)))
-        assert row["ci_low"] < row["value"] < row["ci_high"]
-        assert row["n_ood"] == sum(CELLS.values())
-        row = one(table, metric=f"larger_semantic_{metric}", **where)
-        assert row["value"] == pytest.approx(mean(detector, (1, 2)))
-        assert row["n_ood"] == sum(n for (s, _), n in CELLS.items() if s)
+        i = of("test", detector)
+        for name, levels in parts.items():
+            where = {"detector": detector, "dataset": "grid", **WHOLE}
+            mean = f"{name}_cells_{metric}" if name == "all" else f"{name}_{metric}"
+            row = one(table, metric=mean, **where)
+            values = [function(i, of(None, detector, x)) for x in cells(levels)]
+            assert row["value"] == pytest.approx(np.mean(values))
+            assert row["ci_low"] < row["value"] < row["ci_high"]
+            n = sum(n for (s, _), n in CELLS.items() if s in levels)
+            assert row["n_ood"] == n
+            row = one(table, metric=f"{name}_images_{metric}", **where)
+            images = np.concatenate([of(None, detector, x) for x in cells(levels, fewest=0)])
+            assert row["n_ood"] == len(images) == n  # cells with few images, too
+            assert row["value"] == pytest.approx(function(i, images))
+            assert row["ci_low"] < row["value"] < row["ci_high"]
+        whole = one(table, metric=metric, **where)
+        every = one(table, metric=f"all_images_{metric}", **where)
+        ends = ["value", "ci_low", "ci_high", "n_ood"]
+        assert every[ends].tolist() == whole[ends].tolist()
+
+
+def test_no_level_is_large_enough():
+    options = OPTIONS | {"larger_semantic_from": 9, "n_bootstrap": 5}
+    table = results_table(SCORES, DETECTORS, model="net", **options)
+    rows = table[table["metric"].str.startswith("larger_semantic")]
+    assert len(rows) == 6 * 2
+    assert rows["value"].isna().all()
+    assert (rows["n_ood"] == 0).all()

@@ -40,7 +40,7 @@ def test_results_and_significance_of_the_metrics_room_are_shown(tmp_path):
     assert all(view.mean(m, d).has_interval for m in ("auroc", "fpr95") for d in view.detectors)
     notes = text.count("* = ")
     assert text.count("*") - notes == marked
-    assert "correl-" in text
+    assert "corr." in text
 
     figures = write_figures(tmp_path / "figures", results, run.scores, significance=best)
     assert len(figures) == 10

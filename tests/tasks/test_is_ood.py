@@ -1,5 +1,7 @@
 """`experiment=is_ood`: IS-OOD's published layout, made small, on stand-in images."""
 
+import re
+
 import pandas as pd
 import pytest
 import timm
@@ -73,3 +75,29 @@ def test_published_lists_run_as_they_are(place, capsys):
         assert {f"correlation_semantic_{metric}", f"sensitivity_covariate_{metric}"} <= metrics
     for name in ("heatmap_is_ood", "heatmap_is_ood_fpr95", "heatmap_is_ood_aupr_out"):
         assert (folder / "figures" / f"{name}.png").exists()
+    assert (
+        "Ordered by semantic level: only levels are known." in (folder / "report.html").read_text()
+    )
+
+
+@pytest.mark.slow
+def test_the_smallest_semantic_shift_is_a_measured_distance(tmp_path):
+    """Figure 20: by distance in the run that measures it, and in one that takes its levels over."""
+    common = ("experiment=smoke", "clip=tiny", "model=clip", "detector=[msp]", "logger=none")
+    common = (*common, f"paths.outputs={tmp_path}", f"paths.features={tmp_path / 'features'}")
+    assert call("eval.py", *common, "task=is_ood", "task.sets=[grid]", "task.levels=3") == 0
+    (first,) = run_folders(tmp_path)
+    levels = first / "levels.parquet"
+    assert call("eval.py", *common, "task=score", f"data.levels={levels}", "name=again") == 0
+    nearest = pd.read_parquet(levels).nsmallest(12, "semantic")
+    for folder in run_folders(tmp_path):
+        scores = pd.read_parquet(folder / "scores.parquet").set_index(["dataset", "index"])
+        assert scores.loc["test", "semantic_degree"].isna().all()
+        page = (folder / "report.html").read_text()
+        assert "Ordered by semantic distance from ID train, as measured." in page
+        shown = re.findall(r"grid #(\d+): predicted [^;]+; MSP ([0-9.]+); distance ([0-9.]+)", page)
+        shown = list(dict.fromkeys(shown))  # below the picture, and for those who do not see it
+        assert [int(index) for index, *_ in shown] == nearest["index"].tolist()
+        for (index, msp, distance), measured in zip(shown, nearest["semantic"], strict=True):
+            assert float(distance) == pytest.approx(measured, rel=6e-3)
+            assert float(msp) == pytest.approx(-scores.loc[("grid", int(index)), "msp"], abs=6e-3)

@@ -4,14 +4,18 @@ import json
 import re
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
-from cli import ROOT, call
+import yaml
+from cli import ROOT, call, run_folders
 
 from ood_lab.common.errors import UserError
 from ood_lab.evaluation.published_numbers import matching_rows, read_references
+from ood_lab.metrics import Evaluation, results_of
 from ood_lab.metrics.results_rows import KIND
 from ood_lab.schema.results import write_results
+from ood_lab.tasks.laid_zero_shot import TOP
 from ood_lab.tasks.verify import Verify
 
 ROWS = read_references()
@@ -33,6 +37,27 @@ def test_every_file_states_its_source_and_every_row_is_a_possible_number():
         assert about["arxiv"] is None or re.fullmatch(r"\d{4}\.\d{5}", about["arxiv"])
         assert 0 <= row.value <= (10 if row.metric == "dad" else 100), row.name
         assert row.tolerance >= 0
+
+
+def names_of_a_run():
+    """Every metric of a run of detectors on grouped sets and on levels, and of zero-shot runs."""
+    rng = np.random.default_rng(0)
+    sets = {"test": 30, "a": 20, "b": 20, "c": 20, "grid": 90}
+    scores = pd.DataFrame({"dataset": [name for name, n in sets.items() for _ in range(n)]})
+    scores["knn"] = rng.normal(size=len(scores))
+    scores["label"] = scores["pred"] = 0
+    grid = scores["dataset"] == "grid"
+    scores["semantic_level"] = np.where(grid, np.arange(len(scores)) % 3, -1)
+    scores["covariate_level"] = np.where(grid, np.arange(len(scores)) // 3 % 3, -1)
+    groups = {"near": ["a", "b"], "far": ["c"]}
+    options = {"groups": groups, "n_bootstrap": 5, "min_count": 2}
+    found = results_of(Evaluation(scores, ["knn"], **options), "net")
+    assert set(found["metric"]) > {"dad_pooled", "correlation_covariate_fpr95"}
+    return {*found["metric"], *(f"zero_shot_acc{top}" for top in TOP)}
+
+
+def test_rows_have_only_metrics_that_a_run_can_have():
+    assert {row.metric for row in ROWS} <= names_of_a_run()
 
 
 def test_the_dad_of_sixteen_methods():
@@ -184,3 +209,115 @@ def test_the_command(tmp_path, capsys):
     error = capsys.readouterr().err.strip()
     assert error.startswith("error: 1 of 90 numbers")
     assert len(error.splitlines()) == 1
+
+
+FIVE = ("transferred_bronze", "transferred_container", "sketch_rubbing", "container", "general")
+OF_LEVELS = [
+    f"{number}_{axis}_{metric}"
+    for number in ("correlation", "sensitivity")
+    for axis in ("semantic", "covariate")
+    for metric in ("auroc", "fpr95", "aupr_out")
+]
+OF_ALL = ("all_images_auroc", "all_cells_auroc", "larger_semantic_images_auroc")
+
+
+def typed_in(folder, rows, **protocol):
+    """A table as a user types it in, with the numbers as printed."""
+    folder.mkdir(exist_ok=True)
+    metrics = {metric for sets in rows.values() for found in sets.values() for metric in found}
+    content = dict.fromkeys(("title", "paper", "table", "checkpoint", "data"), "x")
+    content |= {"arxiv": None, "protocol": protocol, "rows": rows}
+    content["tolerance"] = dict.fromkeys(metrics, 0.006)
+    (folder / "typed.yaml").write_text(yaml.safe_dump(content))
+    return folder
+
+
+def printed(table, scale=100, **where):
+    """The only value with these entries; "" is none."""
+    for column, wanted in where.items():
+        table = table[table[column].fillna("") == wanted]
+    (value,) = table["value"]
+    return round(scale * float(value), 2)
+
+
+@pytest.fixture(scope="module")
+def builtin(tmp_path_factory):
+    """A run of detectors and one of zero-shot accuracies, on the builtin data."""
+    outputs = tmp_path_factory.mktemp("builtin")
+    common = ("experiment=smoke", "clip=tiny", "logger=none", f"paths.outputs={outputs}")
+    common = (*common, f"paths.features={outputs / 'features'}", "trainer.accelerator=cpu")
+    scored = ("task=score", "model=clip", "detector=[msp,knn]", "task.report=false")
+    groups = [f"+data.ood_groups.{n}=[{s}]" for n, s in (("made", "general"), ("drawn", "grid"))]
+    runs = []
+    for job in ((*scored, *groups, "name=scored"), ("task=laid_zero_shot", "name=zero")):
+        assert call("eval.py", *common, *job) == 0
+        runs.append(run_folders(outputs)[-1])
+    return runs
+
+
+def verified(tmp_path, run, references):
+    where = (f"task.run_folder={run}", f"task.references={references}", "task.row=typed")
+    status = call("eval.py", "task=verify", *where, f"paths.outputs={tmp_path}", "name=verified")
+    return status, pd.read_csv(run_folders(tmp_path)[-1] / "verify.csv") if not status else None
+
+
+def test_tables_of_levels_and_of_five_sets_are_compared_as_typed(builtin, tmp_path):
+    """IS-OOD's tables 1, 2, 4, 5 and ShiftedBronzes' 3, 7: numbers as their papers print them."""
+    results = pd.read_csv(builtin[0] / "results.csv").query("kind == 'detection'")
+    rows = {}
+    for detector in ("msp", "knn"):
+        of = results[results["detector"] == detector]
+        whole = {"semantic_level": "", "covariate_level": ""}
+        grid = {
+            metric: printed(of, 1 if metric[:4] == "corr" else 100, dataset="grid", metric=metric)
+            for metric in (*OF_LEVELS, *OF_ALL)
+        }
+        rows[detector] = {"grid": grid}
+        for levels in ({"semantic": 1}, {"covariate": 0}, {"semantic": 0, "covariate": 1}):
+            place = whole | {f"{axis}_level": float(level) for axis, level in levels.items()}
+            name = " ".join(["grid", *(f"{axis} {level}" for axis, level in levels.items())])
+            rows[detector][name] = {
+                metric: printed(of, dataset="grid", metric=metric, **place)
+                for metric in ("auroc", "fpr95")
+            }
+        for ood in FIVE:
+            rows[detector][ood] = {
+                metric: printed(of, dataset=ood, metric=metric, **whole)
+                for metric in ("auroc", "fpr95")
+            }
+        rows[detector]["made"] = {"fpr95": rows[detector]["general"]["fpr95"]}
+        dad = printed(of, 1, metric="dad")
+        rows[detector]["all"] = {"dad": dad}
+    protocol = {"fpr95": "ood_positive", "aupr": "trapezoid", "dataset": "vessels"}
+    status, table = verified(tmp_path, builtin[0], typed_in(tmp_path / "r", rows, **protocol))
+    assert status == 0
+    n = len(OF_LEVELS) + len(OF_ALL) + 3 * 2 + 5 * 2 + 2
+    assert len(table) == 2 * n
+    assert set(table["verdict"]) == {"within"}
+    rows["knn"]["grid semantic 1"]["auroc"] -= 0.02
+    status, _ = verified(tmp_path, builtin[0], typed_in(tmp_path / "r", rows, **protocol))
+    assert status == 1
+    other = protocol | {"aupr": "average_precision"}
+    rows = {"knn": {"grid": rows["knn"]["grid"]}}
+    status, table = verified(tmp_path, builtin[0], typed_in(tmp_path / "r", rows, **other))
+    differs = table.loc[table["verdict"] == "other protocol", "row"].str.rpartition("/")[2]
+    assert set(differs) == {name for name in OF_LEVELS if "aupr" in name}
+
+
+def test_zero_shot_accuracies_are_compared_as_typed(builtin, tmp_path):
+    results = pd.read_csv(builtin[1] / "results.csv")
+    rows = {
+        part: {
+            "vessels": {
+                f"zero_shot_{metric}": printed(results, part=part, metric=metric)
+                for metric in ("acc1", "acc5")
+            }
+        }
+        for part in ("clip_whole", "laid_semantic", "laid_covariate", "pca_semantic")
+    }
+    status, table = verified(tmp_path, builtin[1], typed_in(tmp_path / "r", rows))
+    assert status == 0
+    assert len(table) == 8
+    assert set(table["verdict"]) == {"within"}
+    shipped = matching_rows(ROWS, "isood_zeroshot")
+    assert {row.detector for row in shipped} == set(results["part"])

@@ -10,6 +10,7 @@ import numpy as np
 from ood_lab.builtin.vessels.covariate_styles import styles_of_level
 from ood_lab.builtin.vessels.id_vessels import cycle, draw_bronze
 from ood_lab.builtin.vessels.nouns import CONTAINERS, nouns_of_level
+from ood_lab.builtin.vessels.periods import CATEGORIES
 from ood_lab.builtin.vessels.rendered_dataset import SceneDataset, check_counts, undated_columns
 from ood_lab.builtin.vessels.scene import Scene, generator, pick, sample_scene
 from ood_lab.common.errors import UserError
@@ -81,7 +82,7 @@ class ShiftedVessels(SceneDataset):
             true_semantic_level=[scene.semantic_level for scene in scenes],
             true_covariate_level=[scene.covariate_level for scene in scenes],
         )
-        super().__init__(name, scenes, columns, [], seed, stream)
+        super().__init__(name, scenes, columns, [], seed, stream, {"category": CATEGORIES})
 
 
 class VesselsGrid(SceneDataset):
@@ -115,4 +116,4 @@ class VesselsGrid(SceneDataset):
             semantic_level=[scene.semantic_level for scene in scenes],
             covariate_level=[scene.covariate_level for scene in scenes],
         )
-        super().__init__(name, scenes, columns, [], seed, stream)
+        super().__init__(name, scenes, columns, [], seed, stream, {"category": CATEGORIES})

@@ -69,8 +69,11 @@ def _counts(images: ImageDataset, given: Sequence[str]) -> Iterator[pd.DataFrame
         rows |= {"folder": folders} if folders.nunique() > 1 else {}
     if LISTS in table:
         rows["class"] = table[LISTS].dropna().map(json.loads).explode().dropna()
+    known = [images.classes, *images.names.values()]
     for label, names in rows.items():
-        yield _sizes(label, names[names != ""], category)
+        found = names[names != ""]
+        words = next((words for words in known if set(found) <= set(words)), sorted(set(found)))
+        yield _sizes(label, found.astype(pd.CategoricalDtype([*dict.fromkeys(words)])), category)
     for column in label_columns(table):
         if column.startswith(_ATTRIBUTE):
             present = table[column] > 0
@@ -80,8 +83,9 @@ def _counts(images: ImageDataset, given: Sequence[str]) -> Iterator[pd.DataFrame
 
 def _sizes(label: str, names: pd.Series, category: pd.Series) -> pd.DataFrame:
     frame = pd.DataFrame({"name": names, "category": category[names.index]})
-    sizes = frame.groupby(["name", "category"], sort=True).size().rename("images").reset_index()
-    return sizes.assign(label=label)
+    groups = frame.groupby(["name", "category"], sort=True, observed=True)
+    sizes = groups.size().rename("images").reset_index()
+    return sizes.assign(label=label, name=sizes["name"].astype(str))
 
 
 def _names(images: ImageDataset, label: str) -> pd.Series:

@@ -12,7 +12,7 @@ import pandas as pd
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import missing_path, suggestion
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.schema.shift_axes import LEVELS, cell_of_file
+from ood_lab.schema.shift_axes import AXES, DEGREES, LEVELS, cell_of_file
 
 
 def cell_lists(folder: Path) -> dict[tuple[int, int], Path]:
@@ -22,14 +22,15 @@ def cell_lists(folder: Path) -> dict[tuple[int, int], Path]:
 
 
 def apply_levels(sets: Mapping[str, ImageDataset], table: pd.DataFrame, source: str) -> None:
-    """Gives OOD sets the levels of a division.
+    """Gives OOD sets the levels of a division, and the distances that it cut, where it has them.
 
     Levels that a set brought along are replaced; sets that the table does not name lose theirs,
     since levels of two divisions do not compare.
 
     Args:
         sets: the OOD sets by name.
-        table: ``dataset, index, path, semantic_level, covariate_level``, one row per image.
+        table: ``dataset, index, path, semantic_level, covariate_level`` and perhaps ``semantic,
+            covariate``, one row per image.
         source: what messages call the table.
 
     Raises:
@@ -54,7 +55,10 @@ def apply_levels(sets: Mapping[str, ImageDataset], table: pd.DataFrame, source: 
                 f"{source} was made for other images of '{name}' ({len(rows)} there, "
                 f"{len(here)} here): divide these data again (task=shift_levels)"
             )
-        data.set_levels({level: rows[level].to_numpy(np.int64) for level in LEVELS})
+        columns = {level: rows[level].to_numpy(np.int64) for level in LEVELS}
+        for name, axis in zip(DEGREES, AXES, strict=True):
+            columns |= {name: rows[axis].to_numpy(np.float64)} if axis in rows else {}
+        data.set_levels(columns)
 
 
 def read_levels(path: str | os.PathLike[str], key: str = "data.levels") -> pd.DataFrame:

@@ -152,14 +152,22 @@ def count_figures(counts: pd.DataFrame) -> Iterator[PlannedFigure]:
 
 
 def _counted(rows: pd.DataFrame) -> Figure:
-    names = rows.groupby("name")["images"].sum().sort_values(ascending=False, kind="stable")
-    shown = {str(name): str(name) for name in names.index[:_MOST_NAMES]}
-    rows = rows.assign(value=rows["images"].astype(float), ci_low=math.nan, ci_high=math.nan)
-    categories = {str(c): str(c) or "unknown" for c in rows["category"].unique()}
+    sizes = rows.groupby("name", sort=False)["images"].sum()
+    label = str(rows["label"].iloc[0])
+    # Classes and their levels have an order of their own, such as that of time.
+    if len(sizes) > _MOST_NAMES or label in ("attribute", "category", "folder", "shape"):
+        sizes = sizes.sort_values(ascending=False, kind="stable")
+    shown = {str(name): str(name) for name in sizes.index[:_MOST_NAMES]}
     rows = rows[rows["name"].isin(list(shown))]
+    rows = rows.assign(category="") if label == "category" else rows
+    categories = {str(c): str(c) or "unknown" for c in rows["category"].unique()}
+    categories = {"": ""} if [*categories] == [""] else categories
     titles = {str(name): f"{name}: images" for name in rows["dataset"].unique()}
-    left = len(names) - len(shown)
-    footer = f"The {len(shown)} most frequent of {len(names)}." if left else "ID: all splits."
+    left = len(sizes) - len(shown)
+    footer = f"The {len(shown)} most frequent of {len(sizes)}." if left else "ID: all splits."
+    keys = ["dataset", "name", "category"]
+    wide = rows.set_index(keys)["images"].unstack(keys[1:], fill_value=0)
+    rows = wide.melt(ignore_index=False).reset_index().assign(ci_low=math.nan, ci_high=math.nan)
     figure = bar_panels(
         rows,
         titles,
@@ -169,6 +177,7 @@ def _counted(rows: pd.DataFrame) -> Figure:
         row="name",
         series=("category", categories),
         factor=1.0,
+        numbers=",.0f",
     )
     for axes in figure.axes:
         axes.set_xlim(left=0)

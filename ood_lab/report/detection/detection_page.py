@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.english import counted, listed
-from ood_lab.metrics import BASELINE, metric_of
+from ood_lab.metrics import BASELINE, FEWEST, metric_of
 from ood_lab.metrics.record import ID_ACCURACY, ID_MAP
 from ood_lab.metrics.resampling.photograph_groups import photographs
 from ood_lab.metrics.selective import ACCURACIES, AREAS
@@ -46,7 +46,7 @@ from ood_lab.report.rendering.thumbnails import LoadImage, Pictures
 from ood_lab.report.results_lookup import UNGROUPED, Estimate, RunView
 from ood_lab.report.shift.distance_page import Measured, sections_of
 from ood_lab.report.verdict import Verdict
-from ood_lab.schema.shift_axes import AXES, Axis
+from ood_lab.schema.shift_axes import AXES, DEGREES, LEVELS, Axis
 
 #: Detectors of each kind that a short table has.
 _OF_EACH = 2
@@ -96,7 +96,7 @@ def detection_blocks(
         shown = partial(_brief, view=view) if brief else None
         blocks += [_level_menu(title, of, shown) for title, of in levels.items()]
         blocks += [
-            Folded(f"All cells against larger semantic shift ({ood})", [table], page_only=True)
+            Folded(f"All against larger semantic shift ({ood})", [table], page_only=True)
             for ood in view.level_sets
             if (table := _larger_table(view, ood))
         ]
@@ -224,7 +224,9 @@ def _semantic_shift(
         degrees = measured.degrees[["dataset", "index", "semantic"]]
         ood = ood.merge(degrees, "left", on=["dataset", "index"])
         return ood, ood["semantic"]
-    levels = ood.reindex(columns=["semantic_level"])["semantic_level"].astype("float64")
+    if DEGREES[0] in ood:
+        return ood, ood[DEGREES[0]]
+    levels = ood.reindex(columns=[LEVELS[0]])[LEVELS[0]].astype("float64")
     return ood, levels.where(levels >= 0)
 
 
@@ -341,19 +343,10 @@ def main_table(view: RunView, notes: Sequence[str] = (), intervals: bool = False
     if len(view.sets) > 1:
         cells = {f"mean_{m}": [view.mean(m, d) for d in view.detectors] for m in shown}
         add(Group("mean", span=len(shown)), cells, None)
-    if view.most_dad:
-        dads = [view.get("dad", d) for d in view.detectors]
-        if not all(math.isnan(dad.value) for dad in dads):
-            groups.append(Group())
-            heads.append(Head("DAD", note=f"of {view.most_dad}"))
-            columns.append([_cell(dad, "{:.0f}".format) for dad in dads])
-    if len(view.groups) > 1:
-        of_means = [view.get("dad_of_means", d) for d in view.detectors]
-        if not all(math.isnan(dad.value) for dad in of_means):
-            groups.append(Group())
-            most = math.comb(len(view.groups), 2)
-            heads.append(Head("DAD", note=f"of means, of {most}"))
-            columns.append([_cell(dad, "{:.0f}".format) for dad in of_means])
+    for kind, words in view.dads.items():
+        groups.append(Group())
+        heads.append(Head("DAD", note=words))
+        columns.append([_cell(view.get(kind, d), "{:.0f}".format) for d in view.detectors])
     titles = " and ".join(metric_of(m).title for m in shown)
     order = f", OOD sets {view.order}" if view.order else ""
     parts = {t: [view.detectors.index(d) for d in names] for t, names in view.sections}
@@ -379,8 +372,8 @@ def _brief(table: Table, view: RunView) -> Table:
         f"{len(kept)} of {len(table.rows)} detectors: the best {_OF_EACH} of each kind, and "
         f"{BASELINE}; detector_table=all prints all of them."
     )
-    # Tables by level have no notes, and stand below the first.
-    notes = [note, *table.notes] if table.notes else []
+    # Tables by level stand below the first, which has it.
+    notes = [note, *table.notes] if table.groups else table.notes
     rows = [table.rows[place] for place in kept]
     return replace(table, rows=rows, sections=sections, notes=notes)
 
@@ -456,32 +449,50 @@ def _level_table(
     n = [view.at_level(metric, view.detectors[0], ood, axis, x).n_ood for x in levels]
     heads = [Head("detector", "ascending")]
     heads += [Head(f"{x:g}", note=f"n {k:,}") for x, k in zip(levels, n, strict=True)]
-    heads += [Head("correl-", note="ation"), Head("points", note="per level")]
-    rows = []
+    heads += [Head("corr."), Head("points", note="per level")]
+    rows, found = [], []
     for d in view.detectors:
-        cells = [_cell(view.at_level(metric, d, ood, axis, level)) for level in levels]
+        found += (known := [view.at_level(metric, d, ood, axis, level) for level in levels])
+        cells = [*map(_cell, known)]
         correlation = view.get(f"correlation_{axis}_{metric}", d, ood)
         sensitivity = view.get(f"sensitivity_{axis}_{metric}", d, ood)
         cells.append(_cell(correlation, "{:+.2f}".format))
         cells.append(_cell(sensitivity, lambda v: f"{100 * v:.1f}"))
         rows.append([name_cell(d), *cells])
     caption = f"{metric_of(metric).title} in % by {axis} level ({view.marked(ood)})"
-    return Table(caption, heads, rows, spreads=intervals)
+    return Table(caption, heads, rows, notes=_few(metric, found), spreads=intervals)
+
+
+def _few(metric: str, means: Sequence[Estimate]) -> list[str]:
+    """Why means of AUPR over small cells have no interval, where they have none."""
+    record = metric_of(metric)
+    bare = any(not (mean.has_interval or math.isnan(mean.value)) for mean in means)
+    said = f"means over cells of fewer than {FEWEST} images have no interval: the bootstrap fails"
+    aupr = record.rule == "percentile" and metric != "fpr95"
+    return [f"{record.title}: {said} there."] if bare and aupr else []
 
 
 def _larger_table(view: RunView, ood: str) -> Table | None:
-    """Means over all cells of a set, and over its larger semantic shift (IS-OOD, table 8)."""
-    parts = {"all_cells": "all cells", "larger_semantic": "upper half of the semantic levels"}
-    columns = [f"{part}_{metric}" for part in parts for metric in view.level_metrics]
-    first = [view.get(f"{part}_auroc", view.detectors[0], ood) for part in parts]
-    if all(math.isnan(estimate.value) for estimate in first):
+    """All of a set and its larger semantic shift, as one set and as means over cells (table 8)."""
+    parts = {
+        "all_images": "all images",
+        "larger_semantic_images": "images of the larger shift",
+        "all_cells": "mean over all cells",
+        "larger_semantic": "mean over cells of the larger shift",
+    }
+    first = {part: view.get(f"{part}_auroc", view.detectors[0], ood) for part in parts}
+    shown, metrics = [part for part in parts if first[part].n_id], view.level_metrics
+    if not shown:
         return None
-    n = [f"n {estimate.n_ood:,}" for estimate in first]
-    each = len(view.level_metrics)
-    groups = [Group(), *(Group(t, k, each) for t, k in zip(parts.values(), n, strict=True))]
+    groups = [Group(parts[part], f"n {first[part].n_ood:,}", len(metrics)) for part in shown]
+    columns = [f"{part}_{metric}" for part in shown for metric in metrics]
     rows = [[name_cell(d), *(_cell(view.get(m, d, ood)) for m in columns)] for d in view.detectors]
     heads = [Head("detector", "ascending"), *map(_head, columns)]
-    return Table(f"Mean over cells in % ({view.marked(ood)})", heads, rows, groups)
+    notes = ["Larger: from level metrics.larger_semantic_from, else the upper half of the levels."]
+    for metric in metrics:
+        notes += _few(metric, [view.get(f"all_cells_{metric}", view.detectors[0], ood)])
+    title = f"All against larger semantic shift in % ({view.marked(ood)})"
+    return Table(title, heads, rows, [Group(), *groups], notes=notes)
 
 
 def _all_metrics(view: RunView) -> Table:

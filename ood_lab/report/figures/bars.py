@@ -146,6 +146,7 @@ def bar_panels(
     row: str = "split",
     series: tuple[str, Mapping[str, str]] | None = None,
     factor: float = 100.0,
+    numbers: str | None = None,
 ) -> Figure:
     """Panels of bars with their intervals, a row per name.
 
@@ -159,6 +160,7 @@ def bar_panels(
         series: column that tells the bars of a row apart, and key → label in the legend; None =
             one bar, with its number.
         factor: from the values to what is shown: 100 for shares, which are shown in percent.
+        numbers: format of the number at every bar; None = one decimal, where a row has one bar.
     """
     column, labels = series or (row, {})
     keys = [panel, row, column]
@@ -177,7 +179,8 @@ def bar_panels(
     def bar(key: tuple[str, str, str], place: int) -> Bar:
         cell = found.get(key, {"value": math.nan, "ci_low": math.nan, "ci_high": math.nan})
         value, low, high = (factor * float(cell[name]) for name in ("value", "ci_low", "ci_high"))
-        number = "" if series or math.isnan(value) else f"{value:.1f}"
+        silent = (series and not numbers) or math.isnan(value)
+        number = "" if silent else format(value, numbers or ".1f")
         return Bar(value, low, high, number, COLOURS[place % len(COLOURS)])
 
     for position, (axes, title) in enumerate(zip(grid, titles, strict=True)):

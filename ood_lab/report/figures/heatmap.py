@@ -165,7 +165,8 @@ def cell_panels(
     figure, axes = _drawn(grids, names, footer, 0.75 if scale else 0.35)
     if scale:
         where: Any = {"location": "top", "aspect": 50, "shrink": 0.5, "pad": 0.01}
-        colours.bar(figure, axes, scale, extend="min", **where)
+        below = "min" if colours.range.vmin else "neither"  # no share is below 0
+        colours.bar(figure, axes, scale, extend=below, **where)
     return figure
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +15,7 @@ from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
 from ood_lab.report.figures.drawing import write_figure
 from ood_lab.report.figures.layout import panels, wrapped
 from ood_lab.report.figures.style import COLOURS, SOFT, rc
-from ood_lab.report.leaderboard.long_table import Leaderboard
+from ood_lab.report.leaderboard.long_table import MEAN, Leaderboard
 from ood_lab.report.leaderboard.wide_table import row_names
 from ood_lab.report.rendering.blocks import FigureFile
 from ood_lab.report.rendering.metric_definitions import fpr95_sentence, percent
@@ -29,18 +30,26 @@ class Method(NamedTuple):
     halves: list[float]
 
 
+def kind_of(board: Leaderboard) -> tuple[str, Sequence[str]]:
+    """The paper's DAD, and what FPR95 is of: the sets, or where sets form groups, their means."""
+    if "dad_of_means" in board.dads:
+        return "dad_of_means", [f"{MEAN} {group}" for group in board.groups]
+    return "dad", board.shift_order
+
+
 def methods_by_dad(board: Leaderboard) -> list[Method]:
     """The methods with a DAD: the largest DAD first, and of equal ones the lowest mean FPR95."""
+    kind, columns = kind_of(board)
     rows = board.rows
     keys = zip(rows["run"], rows["detector"], rows["metric"], rows["dataset"], strict=True)
     cells = dict(
         zip(keys, zip(rows["value"], rows["sampling_half_width"], strict=True), strict=True)
     )
-    dads = rows[(rows["metric"] == "dad") & rows["value"].notna()]
+    dads = rows[(rows["metric"] == kind) & rows["value"].notna()]
     names = row_names(board)
     found = []
     for run, detector, dad in zip(dads["run"], dads["detector"], dads["value"], strict=True):
-        of_sets = [cells[run, detector, "fpr95", ood] for ood in board.shift_order]
+        of_sets = [cells[run, detector, "fpr95", ood] for ood in columns]
         values, halves = map(list, zip(*of_sets, strict=True))
         found.append(Method(names[run, detector], float(dad), values, halves))
     return sorted(found, key=lambda method: (-method.dad, float(np.mean(method.fpr95))))
@@ -49,11 +58,12 @@ def methods_by_dad(board: Leaderboard) -> list[Method]:
 def dad_figure(board: Leaderboard) -> Figure:
     """A row per method; DAD, and a column of FPR95 per OOD set of the order; lines part groups."""
     methods = methods_by_dad(board)
-    titles = [f"DAD (of {board.most_dad})", *(wrapped(name, 12) for name in board.shift_order)]
+    kind, columns = kind_of(board)
+    titles = [f"DAD ({board.dads[kind]})", *(wrapped(name, 12) for name in columns)]
     lines = max(title.count("\n") for title in titles)
     footer = (
-        "Grouped by DAD, within a group by mean FPR95; OOD sets by increasing shift; "
-        f"lines: 95% intervals.\n{fpr95_sentence(board.fpr95_positive)}."
+        "Sorted by DAD, then by mean FPR95; columns by increasing shift; lines: 95% intervals.\n"
+        f"{fpr95_sentence(board.fpr95_positive)}."
     )
     figure, grid = panels(
         titles,
@@ -64,7 +74,7 @@ def dad_figure(board: Leaderboard) -> Figure:
     )
     first, *others = grid
     draw_bars(first, [Bar(m.dad, text=f"{m.dad:g}", colour=COLOURS[1]) for m in methods])
-    first.set_xlim(0, 1.4 * board.most_dad)
+    first.set_xlim(0, 1.4 * math.comb(len(columns), 2))
     for place, axes in enumerate(others):
         draw_bars(axes, [_bar(m.fpr95[place], m.halves[place]) for m in methods])
         axes.set_xlim(0, 110 + 6 * len(titles))

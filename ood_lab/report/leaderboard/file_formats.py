@@ -71,7 +71,7 @@ def write_leaderboard(
     if not shots.empty:
         with optional(f"figure {name}_shots"):
             figures.append(write_shots_figure(folder, f"{name}_shots", shots, best_of_all(board)))
-    if board.most_dad:
+    if board.dads:
         from ood_lab.report.leaderboard.dad_figure import write_dad_figure  # slow to load
 
         with optional(f"figure {name}_dad"):

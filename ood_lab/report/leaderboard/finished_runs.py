@@ -76,22 +76,13 @@ class FinishedRun:
     @cached_property
     def shift_order(self) -> tuple[str, ...]:
         """The sets that the DAD runs over, in their order; empty without a DAD."""
-        return tuple(self.shift_levels)
-
-    @cached_property
-    def shift_levels(self) -> dict[str, float]:
-        """The declared shift of each of these sets; those of a group share it."""
-        ordered = self.view.table.dropna(subset=["shift_level", "dataset"]).drop_duplicates(
-            "dataset"
-        )
-        ordered = ordered.sort_values("shift_level", kind="stable")
-        return dict(zip(ordered["dataset"], ordered["shift_level"], strict=True))
+        return tuple(self.view.shift_levels)
 
     @property
     def shift_words(self) -> str:
         """The declared order: ``a < b``, ``a, b < c``."""
         levels: dict[float, list[str]] = {}
-        for name, level in self.shift_levels.items():
+        for name, level in self.view.shift_levels.items():
             levels.setdefault(level, []).append(name)
         return " < ".join(", ".join(names) for names in levels.values())
 

@@ -67,7 +67,8 @@ def _recalls(rows: pd.DataFrame, names: Mapping[str, str], subset: str) -> Table
         shown.append([Cell(level, place), cell, count_cell(n), *map(_cell, found)])
     heads = [Head("level", "ascending"), Head("label", "ascending"), Head("n")]
     caption = f"Recall of every label in %, by model: {subset}"
-    notes = ("Bold or *: within noise of the best of the row. Recall: independent accuracy.",)
+    first = "Bold or *: within noise of the best of the row. Recall: independent accuracy."
+    notes = (first, *_notes(rows)[1:])
     return Table(caption, [*heads, *map(Head, names.values())], shown, [], 2, notes)
 
 

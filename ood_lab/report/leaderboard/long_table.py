@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -51,10 +52,10 @@ class Leaderboard:
         """The mark of a set that the check of the data has found something about, in any run."""
         return max((run.view.mark(dataset) for run in self.runs), default="")
 
-    @property
-    def most_dad(self) -> int:
-        """Largest possible DAD."""
-        return max((run.view.most_dad for run in self.runs), default=0)
+    @cached_property
+    def dads(self) -> dict[str, str]:
+        """The kinds of DAD, see :attr:`RunView.dads`."""
+        return {kind: words for run in self.runs for kind, words in run.view.dads.items()}
 
     @property
     def shift_words(self) -> str:
@@ -143,7 +144,6 @@ def _rows_of(run: FinishedRun) -> Iterator[dict[str, Any]]:
         }
 
     yield row("id_accuracy", None, None)
-    present = set(view.table["metric"])
     for detector in view.detectors:
         for metric in view.set_metrics:
             yield from (row(metric, detector, ood) for ood in view.sets)
@@ -152,7 +152,7 @@ def _rows_of(run: FinishedRun) -> Iterator[dict[str, Any]]:
             for group in view.groups:
                 of_group = row(f"mean_{group}_{metric}", detector, None)
                 yield {**of_group, "metric": metric, "dataset": f"{MEAN} {group}"}
-        for metric in sorted(present & {"dad", "dad_of_means", "dad_pooled"}):
+        for metric in view.dads:
             yield row(metric, detector, None)
 
 

@@ -27,6 +27,7 @@ def shots_figure(rows: pd.DataFrame, best: Mapping[str, tuple[str, float]] | Non
     maps.sort(key=lambda each: each[0][0] != "id_accuracy")
     titles = ["ID accuracy" if m == "id_accuracy" else f"AUROC: {d}" for (m, d), _ in maps]
     footer = f"Mean of {_range(rows['n_seeds'])} seeds; bands: one standard deviation over them."
+    footer = footer if (rows["n_seeds"] > 1).any() else "One seed: no spread is known."
     labels = ("training images per class", "in %")
     figure, grid = panels(titles, footer, height=1.9, extra=1.0, labels=labels)
     places = _places(sorted(set(rows["shots"])))

@@ -84,9 +84,8 @@ class _Layout:
         add_set(first, "" if first == MEAN else f"n {self._n_ood(first):,}")
         for group in self.board.groups:
             add_set(f"{MEAN} {group}", "")
-        if most := self.board.most_dad:
-            head = Head("DAD", note=f"of {most}")
-            add(("", ""), (head, self._column("dad", None, "{:.1f}".format)))
+        for kind, words in self.board.dads.items():
+            add(("", ""), (Head("DAD", note=words), self._column(kind, None, "{:.1f}".format)))
         add(("", ""), (Head("ID acc."), self._column("id_accuracy", None)))
         for ood in others:
             add_set(ood, f"n {self._n_ood(ood):,}")
@@ -129,7 +128,7 @@ class _Layout:
         value, std, half = (row[k] for k in ("value", "seed_std", "sampling_half_width"))
         spread = "" if std is None else f" ± {show(std)}"
         interval = "" if half is None else f"±{show(half)}"
-        whole = row["metric"] == "dad" and std is None  # a count, unless it is a mean over seeds
+        whole = std is None and row["metric"] in self.board.dads  # a count, no mean over seeds
         text = (f"{value:.0f}" if whole else show(value)) + spread
         return Cell(text, value, interval, best=bool(row["best"]))
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from ood_lab.report.rendering.blocks import Folded, Picture, Pictures
+from ood_lab.report.rendering.blocks import Block, Folded, Picture, Pictures, Text
 from ood_lab.report.rendering.thumbnails import Pictures as Images
+from ood_lab.schema.shift_axes import LEVELS
 
 _SIDE = 112
 _SHOWN = 6
@@ -90,25 +91,27 @@ def marginal_blocks(
     shift: pd.Series,
     classes: Sequence[str],
     thumbnails: Thumbnails,
-) -> list[Pictures]:
+) -> list[Block]:
     """The OOD images of the smallest semantic shift, with prediction and MSP (IS-OOD, figure 20).
 
     Args:
         scores: of the OOD images; ``msp`` may be missing.
-        shift: their distance or level on the semantic axis; NaN = not known.
+        shift: their distance on the semantic axis, or ``semantic_level``; NaN = not known.
         classes: names of the ID classes.
         thumbnails: of the page.
     """
-    items = []
+    items, by_level = [], shift.name == LEVELS[0]
     for place in np.argsort(shift.to_numpy(np.float64), kind="stable")[:_MARGINAL]:
         row, value = scores.iloc[place], shift.iloc[place]
         if np.isnan(value):
             break
         msp = f"; MSP {-row['msp']:.2f}" if "msp" in scores else ""
         who = f"{row['dataset']} #{row['index']}"
-        text = f"{who}: predicted {_class(classes, int(row['pred']))}{msp}; shift {value:.3g}"
+        where = f"level {value:g}" if by_level else f"distance {value:.3g}"
+        text = f"{who}: predicted {_class(classes, int(row['pred']))}{msp}; {where}"
         items.append(Picture(text, thumbnails.number(row["dataset"], int(row["index"]))))
-    return [Pictures(items)] if items else []
+    how = "level: only levels are known" if by_level else "distance from ID train, as measured"
+    return [Text(f"Ordered by semantic {how}."), Pictures(items)] if items else []
 
 
 def _class(classes: Sequence[str], label: int) -> str:

@@ -171,7 +171,8 @@ def _with_its_own_name(cfg: DictConfig, overrides: list[str]) -> tuple[DictConfi
     if len(kept) == len(overrides) or of_run or cfg.model.get("net"):
         return cfg, overrides
     own = composed_again(kept)
-    if OmegaConf.is_missing(own.model, "name"):
+    # What an experiment has chosen from a library is no fixed name.
+    if "name: ${..name}" in OmegaConf.to_yaml(own.model):
         return cfg, overrides
     if own.model.name != cfg.model.name:
         log.warning(

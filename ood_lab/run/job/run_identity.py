@@ -62,6 +62,7 @@ NEUTRAL = (
 #: Keys that came later, and the values that change nothing: earlier runs keep their hash.
 LATER: dict[str, Any] = {
     **{"model.weights_entry": None, "model.match": "name", "probe_first": True},
+    "metrics.larger_semantic_from": None,
     **{"ensemble": None, "mc_dropout": None},
     **{"model.multilabel": False, "data.multilabel": False},
     **{"lvlm.samples": 1, "judge.samples": 1, "reader.samples": 1},

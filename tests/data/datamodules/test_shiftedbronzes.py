@@ -198,3 +198,10 @@ def test_every_label_is_counted_by_category_and_dataset(source):
     axes = {panel.get_title(): panel for panel in figures["counts_period"].axes}
     bars = [bar.get_width() for bar in axes["ID: images"].patches]
     assert sorted(bars)[-6:] == [10, 10, 10, 20, 20, 20]
+    names = [text.get_text() for text in axes["ID: images"].get_yticklabels()]
+    classes = splits["train"].classes
+    assert [name for name in names if name in classes] == classes  # in the order of time
+    (own, *_) = figures["counts_category"].axes
+    inside = counts[(counts.label == "category") & counts.dataset.isin(["train", "val", "test"])]
+    sizes = inside.groupby("name")["images"].sum()
+    assert {text.get_text() for text in own.texts} == {f"{n:,}" for n in (0, *sizes)}

@@ -8,6 +8,7 @@ from ood_lab.report.leaderboard.dad_figure import dad_figure, methods_by_dad
 from ood_lab.report.leaderboard.file_formats import write_leaderboard
 from ood_lab.report.leaderboard.finished_runs import read_run
 from ood_lab.report.leaderboard.long_table import make_leaderboard
+from ood_lab.report.leaderboard.wide_table import wide_table
 
 
 @pytest.fixture
@@ -48,3 +49,33 @@ def test_the_leaderboard_has_it(board, tmp_path):
     write_leaderboard(board, tmp_path)
     assert (tmp_path / "leaderboard_dad.png").stat().st_size > 5000
     assert "DAD and FPR95 of every method" in (tmp_path / "leaderboard.html").read_text()
+
+
+def test_groups_have_the_dad_of_their_means(tmp_path):
+    """As the paper does; the table has the DAD of pairs and of pooled images, too."""
+    aurocs = {"knn": (0.7, 0.9, 0.8), "vim": (0.95, 0.6, 0.7)}
+    path = write_run(tmp_path / "a" / "x", aurocs, sets=("near", "far", "out"))
+    table = pd.read_parquet(path / "results.parquet")
+    rows = []
+    for detector, (near, *others) in aurocs.items():
+        means = {"little": near, "much": sum(others) / 2}
+        dad = float(1 - means["little"] > 1 - means["much"])
+        found = {"dad_of_means": dad, "dad_pooled": 1 - dad}
+        for group, auroc in means.items():
+            found |= {f"mean_{group}_auroc": auroc, f"mean_{group}_fpr95": 1 - auroc}
+        common = table[table["detector"] == detector].iloc[0].to_dict()
+        common |= {"dataset": None, "shift_level": None}
+        rows += [common | {"metric": metric, "value": v} for metric, v in found.items()]
+    pd.concat([table, pd.DataFrame(rows)]).to_parquet(path / "results.parquet")
+    board = make_leaderboard([read_run(path)])
+    knn, vim = methods_by_dad(board)
+    assert (knn.name, knn.dad, vim.dad) == ("knn", 1, 0)
+    assert knn.fpr95 == pytest.approx([0.3, 0.15])
+    assert vim.fpr95 == pytest.approx([0.05, 0.35])
+    titles = [axes.get_title() for axes in dad_figure(board).axes]
+    assert titles == ["DAD (of means, of 1)", "mean little", "mean much"]
+    wide = wide_table(board)
+    heads = {head.note: place for place, head in enumerate(wide.heads) if head.text == "DAD"}
+    assert list(heads) == ["of 3", "of means, of 1", "pooled, of 1"]
+    shown = {row[0].text: [row[place].text for place in heads.values()] for row in wide.rows}
+    assert shown == {"knn": ["1", "1", "0"], "vim": ["1", "0", "1"]}

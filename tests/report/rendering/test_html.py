@@ -230,7 +230,10 @@ def test_the_field_of_one_detector_is_shown_from_a_menu_without_script(small, te
     assert f"semantic × covariate level: {ood}" not in text  # the panels of all are not embedded
 
 
-def test_the_images_of_the_smallest_semantic_shift_have_prediction_and_msp():
+@pytest.mark.parametrize(
+    ("column", "word"), [("semantic", "distance"), ("semantic_level", "level")]
+)
+def test_the_images_of_the_smallest_semantic_shift_have_prediction_and_msp(column, word):
     scores = pd.DataFrame(
         {
             "dataset": "far",
@@ -239,14 +242,15 @@ def test_the_images_of_the_smallest_semantic_shift_have_prediction_and_msp():
             "msp": np.linspace(-1, -0.5, 20),
         }
     )
-    shift = pd.Series(np.random.default_rng(0).permutation(20) / 10)
+    shift = pd.Series(np.random.default_rng(0).permutation(20) / 10, name=column)
     shift[3] = np.nan
     store = Thumbnails(Pictures(lambda *_: None))
-    (block,) = marginal_blocks(scores, shift, ["cat", "dog"], store)
+    said, block = marginal_blocks(scores, shift, ["cat", "dog"], store)
+    assert ("only levels are known" in said.text) == (word == "level")
     nearest = shift.dropna().sort_values().index[:12]
     expected = [
         f"far #{i}: predicted {'cat' if i % 2 == 0 else 'dog'}; MSP {-scores.msp[i]:.2f}; "
-        f"shift {shift[i]:.3g}"
+        f"{word} {shift[i]:.3g}"
         for i in nearest
     ]
     assert [item.text for item in block.items] == expected

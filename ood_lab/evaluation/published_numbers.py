@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import missing_path, suggestion
 
 #: The files that come with the package, one for each published table.
@@ -122,10 +122,8 @@ def matching_rows(rows: Iterable[PublishedRow], pattern: str) -> list[PublishedR
 
 
 def _read(file: Traversable) -> Iterator[PublishedRow]:
-    try:
+    with reported_as(f"{file} is not valid YAML: {{reason}}", yaml.YAMLError):
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise UserError(f"{file} is not valid YAML: {' '.join(str(error).split())}") from error
     keys = {*ABOUT, "protocol", "tolerance", "rows"}
     if not isinstance(content, Mapping) or set(content) != keys:
         given = set(content) if isinstance(content, Mapping) else set()

@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -130,10 +129,8 @@ def _identity(manifest: dict[str, Any]) -> str:
 
 
 def _load_head(folder: Path) -> dict[str, Tensor]:
-    try:
+    with shards.readable(folder / HEAD):
         return load_file(folder / HEAD)
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"feature cache file '{folder / HEAD}' is missing or damaged") from error
 
 
 def _remove_files(folder: Path) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ood_lab.clip import ClipModel, untrained_clip, zero_shot_weights
 from ood_lab.clip.loading import create
 from ood_lab.clip.weight_sources import LOCAL_DIR, SHIPPED
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.head_check import check_contract
 from ood_lab.models.output import Output
@@ -171,13 +171,10 @@ def _no_tower(clip: ClipModel, no: dict[str, Tensor]) -> TextTransformer:
 
 
 def _fill(module: nn.Module, state: dict[str, Tensor], path: Path, name: str) -> None:
-    try:
+    with reported_as(
+        f"{path} does not fit {name}, set clip.name to its own: {{reason}}", RuntimeError
+    ):
         module.load_state_dict(state)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"{path} does not fit {name}, set clip.name to its own: {reason}"
-        ) from error
 
 
 def _templates(file: str | Path | None) -> list[str]:

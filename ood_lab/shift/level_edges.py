@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.schema.shift_axes import AXES
 
 #: Outer quantiles of the seven inner edges, from the counts of IS-OOD's Figure 9.
@@ -112,10 +112,8 @@ def save_edges(path: str | os.PathLike[str], edges: Edges) -> None:
     Raises:
         UserError: the file cannot be written.
     """
-    try:
+    with reported_as(f"edges '{path}' cannot be written: {{reason}}", OSError):
         Path(path).write_text(json.dumps(asdict(edges), indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"edges '{path}' cannot be written: {error}") from error
 
 
 def load_edges(path: str | os.PathLike[str]) -> Edges:

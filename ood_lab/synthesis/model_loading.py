@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _WEIGHTS = re.compile(r"(model|pytorch_model|diffusion_pytorch_model)[.-].*(safetensors|bin)$")
@@ -106,10 +106,8 @@ def _is_variant(path: Path, variant: str | None) -> bool:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    try:
+    with reported_as(f"'{path}' is damaged: fetch it again ({{reason}})", (OSError, ValueError)):
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"'{path}' is damaged: fetch it again ({error})") from error
     return content if isinstance(content, dict) else {}
 
 
@@ -132,11 +130,8 @@ def load_transformers(task: str, option: str, folder: str, device: torch.device)
     logging.disable_progress_bar()
     # Its overloads want literal tasks, and are not there at all without the extra.
     pipeline: Any = transformers.pipeline
-    try:
+    with reported_as(f"{option}={folder} cannot be loaded for {task}: {{reason}}"):
         return pipeline(task, model=str(Path(folder).expanduser()), device=device)
-    except Exception as error:  # foreign files can break the readers in many ways
-        reason = " ".join(str(error).split())[:300]
-        raise UserError(f"{option}={folder} cannot be loaded for {task}: {reason}") from error
 
 
 def chosen_dtype(name: str | None, device: torch.device) -> torch.dtype:

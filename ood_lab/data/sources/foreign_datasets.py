@@ -13,7 +13,7 @@ import pandas as pd
 from PIL import Image
 from torch.utils.data import IterableDataset
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import suggestion
 from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.data.sources.folders import NO_LABEL
@@ -199,10 +199,8 @@ class Samples:
     def _texts(self, labels: Iterable[Any]) -> list[str]:
         texts = []
         for row, label in enumerate(labels):
-            try:
+            with reported_as(f"{self.name}#{row}: {{reason}}", ValueError):
                 text = _scalar(label)
-            except ValueError as error:
-                raise UserError(f"{self.name}#{row}: {error}") from error
             if self.classes and text.lstrip("-").isdecimal() and text not in self.classes:
                 number = int(text)
                 if number >= len(self.classes):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.lvlm.questions.grammar import english
 
 _WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
@@ -147,12 +147,10 @@ def spacy_pipeline(model: str) -> Any:
         raise UserError("spacy is not installed: pip install spacy, and a model for it")
     import spacy
 
-    try:
+    with reported_as(
+        f"spaCy's model '{model}' is not on this machine: python -m spacy download {model}", OSError
+    ):
         return spacy.load(model)
-    except OSError as error:
-        raise UserError(
-            f"spaCy's model '{model}' is not on this machine: python -m spacy download {model}"
-        ) from error
 
 
 def _nltk() -> Any:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError
-from ood_lab.models.head_check import evaluating
+from ood_lab.models.head_check import evaluating, processing
 from ood_lab.models.loading.wrapped_network import Reading, WrappedBackbone, is_pointwise
 from ood_lab.models.output import described, entries_of, entry_of, one_vector
 from ood_lab.models.output import probabilities as kind_of
@@ -101,16 +101,8 @@ def _linear_layers(
         if layer and (isinstance(part, nn.Linear) or is_pointwise(part))
     ]
     try:
-        with evaluating(net):
+        with evaluating(net), processing(name, image.shape, advice):
             return net(image), found
-    except UserError:
-        raise
-    except Exception as error:  # the network is the user's, and so is whatever it raises
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"{name} cannot process images {list(image.shape)} ({type(error).__name__}: {reason}): "
-            f"{advice}"
-        ) from error
     finally:
         for handle in handles:
             handle.remove()

@@ -14,7 +14,7 @@ from PIL import Image
 from torch.utils.data import IterableDataset
 
 from ood_lab.common.errors import UserError, reported_as
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known
 from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.data.sources.folders import NO_LABEL
 from ood_lab.data.sources.label_names import is_named
@@ -246,11 +246,8 @@ class Samples:
         self, kind: str, given: Column | None, keys: list[str], found: list[str], needed: bool
     ) -> Any:
         if given is not None:
-            if str(given) not in keys:
-                raise UserError(
-                    f"{self.name} has no column '{given}' for the {kind}: "
-                    f"{suggestion(str(given), keys)}"
-                )
+            wrong = f"{self.name} has no column '{{name}}' for the {kind}"
+            check_known([str(given)], keys, wrong)
             return str(given)
         if len(found) == 1:
             return found[0]

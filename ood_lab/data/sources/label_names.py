@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known, suggestion
 from ood_lab.data.dataset import UNKNOWN
 from ood_lab.schema.label_codes import LISTS
 
@@ -81,11 +81,8 @@ def _encode(
     for name, table in inside.items():
         given = table[column].map(str)
         unknown = sorted(set(given) - set(position))
-        if unknown:
-            raise UserError(
-                f"{name} has {column} '{unknown[0]}', which {next(iter(inside))} does not have: "
-                f"{suggestion(unknown[0], names)}"
-            )
+        wrong = f"{name} has {column} '{{name}}', which {next(iter(inside))} does not have"
+        check_known(unknown, names, wrong)
         table[column] = given.map(position).astype(np.int64)
     for table in outside.values():
         table[column] = table[column].map(str).map(position).fillna(UNKNOWN).astype(np.int64)

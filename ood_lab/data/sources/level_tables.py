@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.errors import UserError, reported_as
-from ood_lab.common.hints import missing_path, suggestion
+from ood_lab.common.hints import check_known, missing_path
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.schema.shift_axes import LEVELS, cell_of_file
 
@@ -72,8 +72,6 @@ def read_levels(path: str | os.PathLike[str], key: str = "data.levels") -> pd.Da
         raise missing_path(file)
     with reported_as(f"cannot read {key}={file}: {{reason}}", (ValueError, OSError)):
         table = pd.read_csv(file) if file.suffix == ".csv" else pd.read_parquet(file)
-    for column in ("dataset", "index", "path", *LEVELS):
-        if column not in table:
-            hint = suggestion(column, map(str, table))
-            raise UserError(f"{key}={file} has no column '{column}': {hint}")
+    wanted = ("dataset", "index", "path", *LEVELS)
+    check_known(wanted, table, f"{key}={file} has no column '{{name}}'")
     return table

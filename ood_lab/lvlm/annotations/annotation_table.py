@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known
 
 #: Columns of an object's box, pixels from the upper left corner of the image.
 BOX = ("box_x", "box_y", "box_width", "box_height")
@@ -68,10 +68,7 @@ class Annotations:
         Raises:
             UserError: there is no such category, or one is named twice.
         """
-        for category in categories:
-            if category not in self.categories:
-                known = suggestion(category, self.categories)
-                raise UserError(f"{self.name} has no category '{category}': {known}")
+        check_known(categories, self.categories, f"{self.name} has no category '{{name}}'")
         if len(set(categories)) < len(categories):
             raise UserError(f"a category is named twice: {', '.join(categories)}")
         kept = self.objects[self.objects["category"].isin(categories)].reset_index(drop=True)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError, reported_as
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known, suggestion
 from ood_lab.models.head_check import random_batch
 from ood_lab.models.image_transforms import TransformSettings
 from ood_lab.models.loading.head_search import NO_HEAD
@@ -122,8 +122,7 @@ class OnnxNet(nn.Module):
             )
         tensors = [name for node in graph.node for name in node.output]
         for name in filter(None, (self._logits, self.features)):
-            if name not in tensors:
-                raise UserError(f"{path} has no tensor '{name}': {suggestion(name, tensors)}")
+            check_known([name], tensors, f"{path} has no tensor '{{name}}'")
             if name not in [output.name for output in graph.output]:
                 graph.output.add().name = name
         self._model = model.SerializeToString()

@@ -31,7 +31,7 @@ from ood_lab.synthesis.model_loading import (
     missing_files,
     package_versions,
 )
-from ood_lab.synthesis.object_coverage import Box, MainObject
+from ood_lab.synthesis.object_coverage import MainObject
 from ood_lab.synthesis.plan_file import keep_plan, keep_settings
 from ood_lab.synthesis.prompt_selection import (
     choose,
@@ -45,7 +45,6 @@ from ood_lab.synthesis.step_progress import progress_bar
 from ood_lab.synthesis.text_to_image import TextToImage, check_pipeline
 
 __all__ = [
-    "Box",
     "LanguageModel",
     "Ledger",
     "MainObject",

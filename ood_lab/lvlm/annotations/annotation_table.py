@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -77,18 +76,6 @@ class Annotations:
         for column in {"absent", "not_exhaustive"} & set(images.columns):
             images[column] = [[c for c in names if c in categories] for names in images[column]]
         return replace(self, categories=tuple(categories), images=images, objects=kept)
-
-
-class AnnotationSource(Protocol):
-    """Where annotations come from."""
-
-    def read(self) -> Annotations:
-        """Reads and checks them.
-
-        Raises:
-            UserError: anything that the table would miss, in one line.
-        """
-        ...
 
 
 def objects_table(

@@ -35,12 +35,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.file_locks import try_lock
 from ood_lab.common.tensor_file import save_tensors
 from ood_lab.features import row_shards as shards
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.bank_identity import bank_key
 from ood_lab.features.derived_statistics import MOMENTS, Derived
-from ood_lab.features.disk_space import try_lock, writing
+from ood_lab.features.disk_space import writing
 from ood_lab.features.moments import merge_files
 
 __all__ = ["BankStore", "Missing", "bank_key", "column_folder", "load"]
@@ -225,7 +226,7 @@ class BankStore:
             self._sweep()
             handle = open(self._lock(self.key), "w")  # noqa: SIM115 - closed below
         with handle:
-            if not try_lock(handle.fileno()):
+            if not try_lock(handle):
                 log.info("waiting for another process that extracts the same features")
                 fcntl.flock(handle, fcntl.LOCK_EX)
             try:
@@ -350,5 +351,5 @@ class BankStore:
         """Removes what processes left that were killed long ago: folders whose lock is free."""
         for path in filter(_is_old, self._partial.glob("*-*")):
             with open(self._lock(path.name.rsplit("-", 1)[0]), "w") as handle:
-                if try_lock(handle.fileno()):
+                if try_lock(handle):
                     shutil.rmtree(path, ignore_errors=True)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.models.backbone import Backbone
+from ood_lab.models.forward_hooks import hooked
 from ood_lab.models.loading.wrapped_network import WrappedBackbone
 from ood_lab.models.output import Output, logits_of, probabilities
 
@@ -68,12 +69,8 @@ def linear_layers_giving_logits(net: nn.Module, image: Tensor) -> list[str]:
         for name, module in net.named_modules()
         if isinstance(module, nn.Linear)
     ]
-    try:
-        with evaluating(net):
-            logits = logits_of(net(image))
-    finally:
-        for handle in handles:
-            handle.remove()
+    with hooked(handles), evaluating(net):
+        logits = logits_of(net(image))
     return [
         name
         for name, out in outputs.items()

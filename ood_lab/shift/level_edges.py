@@ -103,7 +103,7 @@ def assign_levels(degrees: ArrayLike, edges: Sequence[float], name: str = "degre
     Raises:
         ValueError: a NaN degree.
     """
-    return np.searchsorted(np.asarray(edges), _numbers(degrees, name), side="right")
+    return np.searchsorted(np.asarray(edges), checked_degrees(degrees, name), side="right")
 
 
 def save_edges(path: str | os.PathLike[str], edges: Edges) -> None:
@@ -137,7 +137,7 @@ def _axis_edges(
     low, high = quantiles
     if not 0 <= low < high <= 1:
         raise UserError(f"{axis}_quantiles={low},{high}: give two rising numbers in [0, 1]")
-    first, last = np.quantile(_numbers(degrees, axis), [low, high])
+    first, last = np.quantile(checked_degrees(degrees, axis), [low, high])
     if not last > first:
         raise UserError(
             f"all {axis} shift degrees between the quantiles {low} and {high} equal {first:g}: "
@@ -146,7 +146,8 @@ def _axis_edges(
     return tuple(np.linspace(first, last, levels - 1).tolist())
 
 
-def _numbers(degrees: ArrayLike, name: str) -> NDArray[np.float64]:
+def checked_degrees(degrees: ArrayLike, name: str) -> NDArray[np.float64]:
+    """The degrees as numbers ``[N]``; a ValueError where one is missing."""
     values = np.asarray(degrees, dtype=np.float64)
     if values.ndim != 1 or not len(values) or np.isnan(values).any():
         raise ValueError(

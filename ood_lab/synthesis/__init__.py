@@ -5,6 +5,7 @@ Diffusion and language models are run through ``diffusers`` and ``transformers``
 without.
 """
 
+from ood_lab.common.package_versions import package_versions
 from ood_lab.synthesis.answer_ledger import Ledger
 from ood_lab.synthesis.datasheet import datasheet
 from ood_lab.synthesis.foreground_masks import Segmenter
@@ -29,7 +30,6 @@ from ood_lab.synthesis.model_loading import (
     chosen_dtype,
     licence,
     missing_files,
-    package_versions,
 )
 from ood_lab.synthesis.object_coverage import MainObject
 from ood_lab.synthesis.plan_file import keep_plan, keep_settings

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -154,14 +153,3 @@ def licence(folder: str | Path) -> str:
     front = re.match(r"---\n(.*?)\n---", text, re.DOTALL)
     lines = re.findall(r"^licen[sc]e(?:_name)?:\s*(\S.*)$", front[1] if front else "", re.MULTILINE)
     return ", ".join(lines) or "not stated in its folder; look at the model's card before sharing"
-
-
-def package_versions(names: Iterable[str]) -> dict[str, str]:
-    """Installed versions, for the record."""
-    found = {}
-    for name in names:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found

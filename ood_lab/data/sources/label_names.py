@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from ood_lab.common.english import first_of
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known, suggestion
 from ood_lab.data.dataset import UNKNOWN
@@ -150,9 +151,8 @@ def matched(
     if spellings <= loose.keys() and len(spellings) == len(given):
         pairs = {name: exact[loose[_plain(name)]] for name in given}
         changed = [name for name in sorted(given) if name not in exact]
-        shown = ", ".join(f"'{name}' is '{loose[_plain(name)]}'" for name in changed[:3])
-        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
-        return pairs, f"its names are spelled in another way than the classes: {shown}{more}"
+        shown = first_of([f"'{name}' is '{loose[_plain(name)]}'" for name in changed])
+        return pairs, f"its names are spelled in another way than the classes: {shown}"
     numbers = {name: int(name) for name in given if numeric and _NUMBER.fullmatch(name)}
     if found or len(numbers) < len(given):
         return found, ""

@@ -11,7 +11,7 @@ import pandas as pd
 from annotated_types import Interval
 
 from ood_lab.common.arguments import Count, Seed
-from ood_lab.common.english import counted
+from ood_lab.common.english import counted, first_of
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
 from ood_lab.common.random_streams import stream
@@ -250,9 +250,8 @@ def _listed(classes: Sequence[str], apart: Mapping[int, int], above: Above) -> s
     """The first held-out classes, with their distance where there is a hierarchy."""
     tree = bool(above[0])
     names = [f"{classes[c]} ({d})" if tree else classes[c] for c, d in apart.items()]
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     meaning = "; in brackets: levels up to the nearest class that stays" if tree else ""
-    return f"{', '.join(names[:_SHOWN])}{more}{meaning}"
+    return f"{first_of(names, _SHOWN)}{meaning}"
 
 
 def _check_list(key: str, values: Sequence[object]) -> None:

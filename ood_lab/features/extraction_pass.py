@@ -115,11 +115,9 @@ def run_extraction(
                 time.perf_counter() - start,
                 extractor.told,
             )
-    except Exception as error:
+    except Exception:
         _discard(staging, main or begun is None)
-        if (plain := user_error_in(error)) is None:
-            raise
-        raise plain from error
+        raise
     # Not where the pass was interrupted: it goes on after what it has written.
     _discard(staging, main or begun is None)
 
@@ -156,6 +154,10 @@ def predict(
             # The number of workers is the caller's choice; LeafSpec is Lightning's own affair.
             warnings.filterwarnings("ignore", message=".*does not have many workers|.*LeafSpec")
             trainer.predict(extractor, loader, return_predictions=False)
+    except Exception as error:
+        if (plain := user_error_in(error)) is None:
+            raise
+        raise plain from error
     finally:
         extractor.close()
         trainer.callbacks.remove(writer)  # type: ignore[attr-defined]

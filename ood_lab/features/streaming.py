@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from ood_lab.common.english import counted
-from ood_lab.common.errors import UserError, user_error_in
+from ood_lab.common.errors import UserError
 from ood_lab.features.bank import FeatureBank, weight_and_bias
 from ood_lab.features.bank_writer import require_finite
 from ood_lab.features.cached_extraction import CHUNKS
@@ -295,14 +295,9 @@ def pass_through(
         pin_memory=trainer.strategy.root_device.type == "cuda",
     )
     start = time.perf_counter()
-    try:
-        predict(trainer, extractor, loader, _Blocks(images, parts, backbone, sink))
-        if torch.distributed.is_initialized():  # where processes stay: others may still write
-            trainer.strategy.barrier("images passed")
-    except Exception as error:
-        if (plain := user_error_in(error)) is None:
-            raise
-        raise plain from error
+    predict(trainer, extractor, loader, _Blocks(images, parts, backbone, sink))
+    if torch.distributed.is_initialized():  # where processes stay: others may still write
+        trainer.strategy.barrier("images passed")
     if trainer.global_rank == 0:
         extractor.keep_chunk()
         n = sum(len(parts.rows(part)) for part in numbers)

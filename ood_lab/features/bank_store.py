@@ -289,31 +289,21 @@ class BankStore:
         Raises:
             UserError: the shards do not hold every image once, or the disk is full.
         """
-        with writing(self.root):
-            self._publish(staging, n, columns, manifest, head)
-
-    def _publish(
-        self,
-        staging: Path,
-        n: int,
-        columns: Sequence[str],
-        manifest: dict[str, Any],
-        head: tuple[Tensor, Tensor] | None,
-    ) -> None:
         made = {name: manifest[name] for name in ("chunk", "memory_format") if name in manifest}
-        for key in columns:
-            shards.seal(staging / COLUMNS / column_folder(key), n, {"key": key} | made)
-        if head is not None:
-            weight, bias = head
-            save_tensors({"weight": weight, "bias": bias}, staging / HEAD)
-            shards.seal(staging, n, manifest)
-            merge_files(staging / PARTIAL, staging / MOMENTS, _identity(shards.check(staging)))
-            self._keep_columns(staging)
-            self._replace(staging, self.folder)
-            return
-        for key in columns:
-            self._replace(staging / COLUMNS / column_folder(key), self._column(key))
-        shutil.rmtree(staging)
+        with writing(self.root):
+            for key in columns:
+                shards.seal(staging / COLUMNS / column_folder(key), n, {"key": key} | made)
+            if head is not None:
+                weight, bias = head
+                save_tensors({"weight": weight, "bias": bias}, staging / HEAD)
+                shards.seal(staging, n, manifest)
+                merge_files(staging / PARTIAL, staging / MOMENTS, _identity(shards.check(staging)))
+                self._keep_columns(staging)
+                self._replace(staging, self.folder)
+                return
+            for key in columns:
+                self._replace(staging / COLUMNS / column_folder(key), self._column(key))
+            shutil.rmtree(staging)
 
     def _keep_columns(self, staging: Path) -> None:
         """Moves the columns that are whole into the folder that replaces a damaged base."""

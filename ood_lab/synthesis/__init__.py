@@ -5,7 +5,7 @@ Diffusion and language models are run through ``diffusers`` and ``transformers``
 without.
 """
 
-from ood_lab.common.package_versions import package_versions
+from ood_lab.common.installed_packages import package_versions
 from ood_lab.synthesis.answer_ledger import Ledger
 from ood_lab.synthesis.datasheet import datasheet
 from ood_lab.synthesis.foreground_masks import Segmenter

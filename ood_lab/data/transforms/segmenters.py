@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 from functools import cached_property
 from importlib.metadata import version
@@ -20,6 +19,7 @@ from torchvision.transforms.v2 import functional as T
 
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import missing_path
+from ood_lab.common.installed_packages import need
 
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -38,10 +38,7 @@ class Rembg:
     """
 
     def __init__(self, model: str = "u2net", download: bool = False) -> None:
-        if importlib.util.find_spec("rembg") is None:
-            raise UserError(
-                "data/segmenter=rembg needs the package rembg: pip install 'ood_lab[background]'"
-            )
+        need("rembg", "background", "data/segmenter=rembg")
         self.model = model
         places = self._places()
         if not download and not any(place.is_file() for place in places):

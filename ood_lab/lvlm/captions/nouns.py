@@ -125,15 +125,14 @@ class NltkNouns:
     def __call__(self, caption: str, vocabulary: Collection[str]) -> list[str]:
         """See :class:`NounExtractor`."""
         nltk = _nltk()
-        try:
+        with reported_as(
+            "noun_extractor=nltk: NLTK's data is not on this machine: python -m "
+            "nltk.downloader punkt_tab averaged_perceptron_tagger_eng wordnet",
+            LookupError,
+        ):
             lemma = nltk.stem.WordNetLemmatizer().lemmatize
             tagged = nltk.pos_tag(nltk.word_tokenize(caption))
             nouns = [lemma(word) for word, tag in tagged if tag.startswith("NN")]
-        except LookupError as error:
-            raise UserError(
-                "noun_extractor=nltk: NLTK's data is not on this machine: python -m "
-                "nltk.downloader punkt_tab averaged_perceptron_tagger_eng wordnet"
-            ) from error
         return [noun for noun in nouns if noun in vocabulary]
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ood_lab.common.hints import suggestion
-from ood_lab.common.package_versions import package_versions
+from ood_lab.common.installed_packages import package_versions
 from ood_lab.scripts import conf_files, evaluate, train
 from ood_lab.version import __version__
 

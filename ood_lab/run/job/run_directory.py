@@ -14,7 +14,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.file_locks import try_lock
 from ood_lab.common.file_records import check_recorded, recorded
 from ood_lab.common.files import read_json
-from ood_lab.common.package_versions import package_versions
+from ood_lab.common.installed_packages import package_versions
 from ood_lab.scripts import HOME
 
 PACKAGES = ("ood_lab", "torch", "torchvision", "lightning", "timm", "open_clip_torch", "numpy")

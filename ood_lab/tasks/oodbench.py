@@ -18,6 +18,7 @@ from ood_lab.lvlm.answers.answer_files import Answers
 from ood_lab.lvlm.benchmarks.oodbench.audit import audited, without_rejected, write_audit
 from ood_lab.lvlm.benchmarks.oodbench.division import (
     DIVISION,
+    UNCUT,
     Case1,
     Combine,
     Rule,
@@ -38,7 +39,7 @@ from ood_lab.lvlm.benchmarks.oodbench.pooled_datasets import built_datasets, que
 from ood_lab.lvlm.benchmarks.oodbench.question_building import BAP_TASKS, QuestionSettings
 from ood_lab.lvlm.benchmarks.oodbench.question_pairs import IdPairing, Pairing
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET, KIND, bap_needs, contrasts, results_of
-from ood_lab.lvlm.benchmarks.oodbench.split_contents import distribution_of
+from ood_lab.lvlm.benchmarks.oodbench.split_contents import distribution_of, with_fields
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.image_text.score_cache import cached_scores
 from ood_lab.lvlm.pages.benchmark_page import Headline, Scored
@@ -70,7 +71,7 @@ class OODBench(Benchmark):
         case1, combine, threshold: see :class:`~ood_lab.lvlm.benchmarks.oodbench.division.Rule`.
         verified_only: of federated annotations, only verified labels count as absent.
         audit: ``audit.csv`` with verdicts: rejected pairs are skipped.
-        id_pairing, id_pairs, most_pairs: see
+        id_pairing, id_pairs, most_pairs, uncut: see
             :class:`~ood_lab.lvlm.benchmarks.oodbench.question_pairs.Pairing`.
         datasets: ``questions.jsonl`` of several runs, each of which divided another data set, in
             place of the first stage. They are pooled: results of a split are of all of them, and
@@ -93,6 +94,7 @@ class OODBench(Benchmark):
     id_pairing: IdPairing
     id_pairs: Count | None
     most_pairs: Count | None
+    uncut: bool
     datasets: Sequence[str]
     form: Forms
     cot_article: bool
@@ -105,6 +107,7 @@ class OODBench(Benchmark):
     identity: ClassVar[Sequence[str]] = (DATASET, "split", "category", "form")
     headlines: ClassVar[Sequence[Headline]] = HEADLINES
     metric_tables: ClassVar[Mapping[str, Mapping[str, str]]] = METRIC_TABLES
+    joined: ClassVar[Mapping[str, tuple[str, str]]] = UNCUT
     finer: ClassVar[Sequence[str]] = (DATASET,)
     told: ClassVar[Sequence[MetricSentence]] = (ACCURACY,)
     told_as: ClassVar[Mapping[str, str]] = TOLD_AS
@@ -113,6 +116,8 @@ class OODBench(Benchmark):
     def check(self, ws: Workspace) -> None:
         """Raises a UserError where a stage lacks what it needs, before any of them runs."""
         super().check(ws)
+        if self.uncut and self.most_pairs is None:
+            raise UserError("task.uncut=true needs task.most_pairs: without it no split is cut")
         if self.datasets:
             if self.questions is not None or self.audit is not None:
                 raise UserError("task.datasets excludes task.questions and task.audit")
@@ -164,7 +169,10 @@ class OODBench(Benchmark):
         paths = {image: str(annotations.root / name) for image, name in files}
         write_audit(checked, paths, ws.folder / "audit.csv")
         drawn = Pairing(
-            id_pairing=self.id_pairing, id_pairs=self.id_pairs, most_pairs=self.most_pairs
+            id_pairing=self.id_pairing,
+            id_pairs=self.id_pairs,
+            most_pairs=self.most_pairs,
+            uncut=self.uncut,
         ).draw(division, labels, ws.seed)
         found = division["split"].value_counts().to_dict()
         ws.manifest |= {
@@ -173,6 +181,8 @@ class OODBench(Benchmark):
                 "identity": annotations.identity,
                 "images": len(annotations.images),
                 "categories": len(annotations.categories),
+                "fields": [*annotations.fields.items()],
+                "domain": annotations.domain,
             },
             "image_text": {name: dict(model.made_with) for name, model in ws.image_text.items()},
             "division": asdict(rule) | {"pairs": {str(k): int(v) for k, v in found.items()}},
@@ -231,7 +241,7 @@ class OODBench(Benchmark):
         self, ws: Workspace, judged: Mapping[str, pd.DataFrame], source: Path
     ) -> Iterator[tuple[str, pd.DataFrame]]:
         """What the splits are made of."""
-        yield DISTRIBUTION, distribution_of(judged["judged"])
+        yield DISTRIBUTION, distribution_of(with_fields(judged["judged"], ws.manifest))
 
     def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         """See the base class."""

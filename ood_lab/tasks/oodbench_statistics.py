@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -23,6 +23,7 @@ from ood_lab.lvlm.benchmarks.oodbench.finished_runs import (
     audited_pairs,
     built_in,
     common_pairs,
+    division_flags,
     read_runs,
 )
 from ood_lab.lvlm.benchmarks.oodbench.page import SPLITS
@@ -35,9 +36,11 @@ from ood_lab.lvlm.statistics.figures import statistics_figures
 from ood_lab.lvlm.statistics.mmd import equivalence
 from ood_lab.lvlm.statistics.model_tables import add_comparison, add_degradations, add_hard
 from ood_lab.lvlm.statistics.ood_flags import (
+    DIVISION,
+    Flags,
     flag_figures,
     flag_results,
-    flag_sentence,
+    flag_sentences,
     flag_tables,
 )
 from ood_lab.lvlm.statistics.statistic_tables import Findings
@@ -68,12 +71,14 @@ class OODBenchStatistics(Task):
 
     ``comparison.csv`` (McNemar, bootstrap by pair, Holm; all splits) and, of the errors on
     ``split``, ``errors.csv``, ``wrong_by.csv`` and ``errors_together.csv`` are always there, and
-    ``draws.parquet`` with the draws behind all of them. Of several models, ``flags.csv``,
-    ``flags_union.csv`` and ``results.*`` say what each flags as OOD, and what they flag together.
+    ``draws.parquet`` with the draws behind all of them. Of several models, and of ``divisions``,
+    ``flags.csv``, ``flags_union.csv`` and ``results.*`` say what each flags as OOD, by its wrong
+    answers and by its own division, and what they flag together.
 
     Args:
         runs: run folders of ``task=oodbench`` on the same questions, one per model.
         split: what ID is compared with, and whose errors overlap.
+        divisions: runs that divided the same images, with ``image_text=[chat]`` for example.
         unparsed: see :func:`ood_lab.lvlm.scoring.yes_no_scores.pair_table`.
         draws: bootstrap resamples and permutations.
         open: names of the models whose degradations make the signature.
@@ -102,6 +107,7 @@ class OODBenchStatistics(Task):
 
     runs: Sequence[str]
     split: Literal["ood_s", "ood_h"]
+    divisions: Sequence[str]
     unparsed: Unparsed
     draws: Count
     open: Sequence[str]
@@ -138,6 +144,7 @@ class OODBenchStatistics(Task):
                 refuse_foreign({**ws.settings, **images}, ("annotations",), ("clip",))
         corpora = self._corpora()
         pairs, counts = common_pairs(runs, self.unparsed)
+        divided = division_flags(self.divisions, pairs)
         inside, ood = (pairs["split"].to_numpy() == split for split in ("id", self.split))
         if not inside.any() or not ood.any():
             raise UserError(f"the questions have no pairs of id and {self.split}")
@@ -173,7 +180,7 @@ class OODBenchStatistics(Task):
                 corpora.suggest(found, ws.clip, self.suggestions)
         if self.train is not None:
             found.tables["mmd"] = self._mmd(found, ws, runs[0].path)
-        flags = self._flags(runs, pairs, counts, drawn)
+        flags = self._flags(runs, pairs, counts, divided, drawn)
         if flags is not None:
             found.tables |= flag_tables(flags)
             write_results(flags, ws.folder)
@@ -187,14 +194,19 @@ class OODBenchStatistics(Task):
         runs: Sequence[ModelRun],
         pairs: pd.DataFrame,
         counts: NDArray[np.int64],
-        drawn: Mapping[str, int],
+        divided: Mapping[str, Flags],
+        drawn: Mapping[str, Any],
     ) -> pd.DataFrame | None:
-        """What each of several models flags as OOD: pairs of which it gets a question wrong."""
-        if len(runs) < 2:
+        """What each model flags as OOD: pairs of which it gets a question wrong, or by division."""
+        if len(runs) < 2 and not divided:
             return None
         wrong = counts[..., [COUNTS.index("fp"), COUNTS.index("fn")]].sum(axis=-1) > 0
         flags = {run.name: each for run, each in zip(runs, wrong, strict=True)}
-        return flag_results(flags, list(pairs["split"]), list(pairs["image"]), **drawn)
+        samples = list(pairs["split"]), list(pairs["image"])
+        found = [flag_results(flags, *samples, **drawn)]
+        if divided:
+            found.append(flag_results(divided, *samples, by=DIVISION, **drawn))
+        return pd.concat(found, ignore_index=True)
 
     def _show(
         self,
@@ -205,7 +217,7 @@ class OODBenchStatistics(Task):
         flags: pd.DataFrame | None,
     ) -> None:
         said = [*statistics_sentences(found, pairs, self.split)]
-        said += [] if flags is None else [flag_sentence(flags)]
+        said += [] if flags is None else flag_sentences(flags)
         blocks = [*(Text(each, "answer") for each in said), *statistics_tables(found)]
         write_summary(blocks, ws.folder, "oodbench_statistics")
         print_blocks(blocks)

@@ -106,7 +106,8 @@ def test_extreme_rows_get_finite_scores(name, blobs, make_bank):
     rows = torch.stack([torch.zeros(32), torch.full((32,), 1e4), torch.eye(32)[3] * 1e3])
     bank = make_bank(torch.cat([rows, rows]), torch.zeros(6, dtype=torch.int64), *head)
     scores = checked_score(fitted(name, blobs), bank)
-    torch.testing.assert_close(scores[:3], scores[3:], rtol=1e-9, atol=0)  # equal rows tie
+    # Equal rows tie, but for the order of sums in a matrix product, which threads change.
+    torch.testing.assert_close(scores[:3], scores[3:], rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("name", CACHED)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -35,6 +35,8 @@ class Annotations:
             ``box_width``, ``box_height`` and ``area`` in pixels, ``crowd`` (a group in one box),
             ``attributes`` (a dict, empty where nothing is known); where the source has it,
             ``semantic_level`` (of this object in this image).
+        fields: category and its field (COCO: ``supercategory``), as far as the source groups them.
+        domain: ``natural`` or ``driving`` images; "" = the source does not say.
     """
 
     name: str
@@ -42,6 +44,8 @@ class Annotations:
     root: Path
     images: pd.DataFrame
     objects: pd.DataFrame
+    fields: Mapping[str, str] = field(default_factory=dict)
+    domain: str = ""
 
     @property
     def table(self) -> pd.DataFrame:
@@ -51,7 +55,7 @@ class Annotations:
 
     @cached_property
     def identity(self) -> str:
-        """Sha256 (hex) of everything but the name, the root and the pixels."""
+        """Sha256 (hex) of categories, images and objects, without the pixels."""
         digest = hashlib.sha256(json.dumps(self.categories).encode())
         for frame in (self.images, self.objects):
             plain = frame.copy()

@@ -15,32 +15,16 @@ from ood_lab.common.hints import check_known, missing_path
 from ood_lab.lvlm.annotations.annotation_files import absolute, check_images, read_json
 from ood_lab.lvlm.annotations.annotation_table import Annotations, objects_table
 
-#: The 23 labels that OODBench keeps (arXiv 2602.18094), under their own names.
-LABELS = (
-    "road",
-    "sidewalk",
-    "parking",
-    "rail track",
-    "person",
-    "rider",
-    "car",
-    "truck",
-    "bus",
-    "motorcycle",
-    "bicycle",
-    "caravan",
-    "trailer",
-    "building",
-    "wall",
-    "fence",
-    "guard rail",
-    "bridge",
-    "tunnel",
-    "pole",
-    "traffic sign",
-    "traffic light",
-    "vegetation",
-)
+#: The 23 labels that OODBench keeps (arXiv 2602.18094), under their own names, by their group.
+GROUPS = {
+    "flat": ("road", "sidewalk", "parking", "rail track"),
+    "human": ("person", "rider"),
+    "vehicle": ("car", "truck", "bus", "motorcycle", "bicycle", "caravan", "trailer"),
+    "construction": ("building", "wall", "fence", "guard rail", "bridge", "tunnel"),
+    "object": ("pole", "traffic sign", "traffic light"),
+    "nature": ("vegetation",),
+}
+LABELS = tuple(label for labels in GROUPS.values() for label in labels)
 #: Left out there: "train" is what the site calls "on rails"; the last five are not scenery.
 _DROPPED = (
     *("train", "polegroup", "terrain", "sky", "ground", "dynamic", "static"),
@@ -110,7 +94,8 @@ class CityscapesAnnotations:
         objects = _objects(files, frames, list(images["image"]))
         folder = root / "leftImg8bit" / self.split
         check_images(folder, names, "annotations.root")
-        whole = Annotations(self.name, LABELS, folder, images, objects)
+        fields = {label: group for group, labels in GROUPS.items() for label in labels}
+        whole = Annotations(self.name, LABELS, folder, images, objects, fields, "driving")
         return whole if self.categories is None else whole.only(self.categories)
 
     def _files(self, root: Path) -> list[Path]:

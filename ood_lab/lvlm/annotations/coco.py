@@ -55,6 +55,7 @@ class Category:
 
     id: int
     name: str
+    supercategory: Any = None
 
 
 @dataclass(slots=True)
@@ -62,6 +63,7 @@ class _Instances:
     images: list[_Image]
     annotations: list[Instance]
     categories: list[Category]
+    info: Any = None
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,8 @@ class CocoAnnotations:
     which its ``file_name`` start. Beyond COCO's own fields, ``attributes`` of an annotation or an
     image are kept (those of CVAT and of the builtin scenes), ``semantic_level`` and
     ``covariate_level`` of an image, and ``semantic_level`` of an annotation. A missing ``area`` is
-    that of the box.
+    that of the box. The field of a category is its ``supercategory``; images are ``natural`` where
+    ``info.description`` names COCO.
 
     pycocotools would read the same file into dictionaries, outlines and all, in several times the
     time and memory, and check nothing of it.
@@ -115,7 +118,12 @@ class CocoAnnotations:
         objects = instances_table(file, found.annotations, images, names)
         check_images(root, list(images["file"]), "annotations.images")
         check_sizes(file, root, images)
-        whole = Annotations(self.name, tuple(names.values()), root, images, objects)
+        about = found.info if isinstance(found.info, dict) else {}
+        domain = "natural" if "COCO" in str(about.get("description")) else ""
+        given = {each.name: each.supercategory for each in found.categories}
+        fields = {k: v for k, v in given.items() if isinstance(v, str) and v not in ("", "none")}
+        categories = tuple(names.values())
+        whole = Annotations(self.name, categories, root, images, objects, fields, domain)
         return whole if self.categories is None else whole.only(self.categories)
 
 

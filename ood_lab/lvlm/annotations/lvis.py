@@ -85,7 +85,8 @@ class LvisAnnotations:
         objects = instances_table(file, found.annotations, images, names)
         check_images(root, list(images["file"]), "annotations.images")
         check_sizes(file, root, images)
-        whole = Annotations(self.name, tuple(names.values()), root, images, objects)
+        categories = tuple(names.values())
+        whole = Annotations(self.name, categories, root, images, objects, domain="natural")
         return whole if self.categories is None else whole.only(self.categories)
 
 

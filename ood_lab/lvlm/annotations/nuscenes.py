@@ -149,7 +149,9 @@ class NuScenesAnnotations:
         )
         check_images(root, list(images["file"]), "annotations.root")
         objects = self._objects(root, frames)
-        whole = Annotations(self.name, tuple(LABELS.values()), root, images, objects)
+        fields = {label: name.split(".")[0].replace("_", " ") for name, label in LABELS.items()}
+        categories = tuple(LABELS.values())
+        whole = Annotations(self.name, categories, root, images, objects, fields, "driving")
         return whole if self.categories is None else whole.only(self.categories)
 
     def _table(self, root: Path, name: str, kind: Any) -> list[Any]:

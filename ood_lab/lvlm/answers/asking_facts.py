@@ -63,15 +63,23 @@ def asking_facts(answers: Sequence[Answer], cost_of: CostOf | None = None) -> di
     }
 
 
-def seconds_by_set(asked: pd.DataFrame, answers: Answers) -> dict[str, float]:
+def seconds_by_set(
+    asked: pd.DataFrame, answers: Answers, joined: Mapping[str, tuple[str, str]]
+) -> dict[str, float]:
     """Seconds of all calls by set of questions; a call for several questions of a set counts once.
 
     Args:
         asked: ``question_id, split``.
         answers: by the id of the question. Sets without a known time are skipped.
+        joined: sets that consist of two values of ``split``, in place of the second.
     """
     found = {}
-    for split, ids in asked.groupby("split", sort=False)["question_id"]:
+    sets: dict[str, tuple[str, ...]] = {s: (s,) for s in asked["split"].dropna().unique()}
+    for name, parts in joined.items():
+        if sets.pop(parts[1], None):
+            sets[name] = parts
+    for split, values in sets.items():
+        ids = asked.loc[asked["split"].isin(values), "question_id"]
         calls = {answers[each].key: answers[each].latency_s for each in ids if each in answers}
         times = [seconds for seconds in calls.values() if seconds is not None]
         if times:

@@ -233,7 +233,8 @@ def _asked(request: Request) -> tuple[str, str]:
                     return str(part["image_url"]["url"]), str(name)
     raise UserError(
         "a detector answers questions about one object in an image only; the question "
-        f"'{request.question.text if request.question else request.key}' names none"
+        f"'{request.question.text if request.question else request.key}' names none; choose an "
+        "lvlm that reads text, or skip such questions (OODBench: task.bap_per_image=0)"
     )
 
 

@@ -17,6 +17,8 @@ from ood_lab.common.progress import Pace
 from ood_lab.data.sources.image_files import load_rgb
 
 Scores = NDArray[np.float32]
+#: Probabilities are kept this far from 0 and 1, so that their log-odds are finite.
+_EDGE = 1e-6
 
 
 class ImageTextModel(Protocol):
@@ -51,6 +53,12 @@ def texts_of(labels: Sequence[str], template: str) -> list[str]:
     if "{}" not in template:
         raise UserError(f"image_text template '{template}' has no {{}} where the label goes")
     return [template.format(label) for label in labels]
+
+
+def log_odds(chance: NDArray[np.floating]) -> NDArray[np.floating]:
+    """``ln(p / (1 - p))`` of probabilities, which are kept within 1e-6 of 0 and 1."""
+    inner = np.clip(chance, _EDGE, 1 - _EDGE)
+    return np.log(inner / (1 - inner))
 
 
 def open_images(paths: Sequence[Path]) -> list[Image.Image]:

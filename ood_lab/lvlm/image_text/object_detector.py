@@ -12,10 +12,7 @@ import numpy as np
 
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.progress import Pace
-from ood_lab.lvlm.image_text.base import Scores, open_images, texts_of
-
-#: Confidences are kept this far from 0 and 1, so that their log-odds are finite.
-_EDGE = 1e-6
+from ood_lab.lvlm.image_text.base import Scores, log_odds, open_images, texts_of
 
 
 class DetectorScores:
@@ -74,5 +71,4 @@ class DetectorScores:
 
     def scores(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
         """See :class:`~ood_lab.lvlm.image_text.base.ImageTextModel`."""
-        confidence = np.clip(self.confidences(images, labels), _EDGE, 1 - _EDGE)
-        return np.log(confidence / (1 - confidence)).astype(np.float32)
+        return log_odds(self.confidences(images, labels)).astype(np.float32)

@@ -16,7 +16,10 @@ AGREEMENT = "agreement"
 
 
 def sample_spread(
-    results: Sequence[pd.DataFrame], judged: Sequence[pd.DataFrame], metrics: Mapping[str, str]
+    results: Sequence[pd.DataFrame],
+    judged: Sequence[pd.DataFrame],
+    metrics: Mapping[str, str],
+    joined: Mapping[str, tuple[str, str]],
 ) -> pd.DataFrame:
     """Mean and standard deviation (``ddof`` 1) of every metric over the samples, by set.
 
@@ -24,6 +27,7 @@ def sample_spread(
         results: of whole sets, one table a sample; unparsed answers are treated in one way.
         judged: single answers, one table a sample, in the same order.
         metrics: those in the table.
+        joined: sets that consist of two values of ``split``; the second is in no other set.
 
     Returns:
         ``split, metric, mean, sd, low, high, samples``; ``low`` and ``high`` are the least and the
@@ -37,15 +41,17 @@ def sample_spread(
     rows: list[dict[str, Any]] = [
         {"split": split, "metric": AGREEMENT, "mean": same[part.to_numpy()].mean()}
         for split in dict.fromkeys(table["split"])
-        if (part := _of(judged[0], split)).any()
+        if (part := _of(judged[0], split, joined)).any()
     ]
     return pd.concat([table, pd.DataFrame(rows)], ignore_index=True).assign(samples=len(results))
 
 
-def _of(judged: pd.DataFrame, split: str) -> pd.Series:
+def _of(judged: pd.DataFrame, split: str, joined: Mapping[str, tuple[str, str]]) -> pd.Series:
     """The rows of a set; one that no row names is all of them together."""
-    own = judged["split"] == split if "split" in judged else pd.Series(False, judged.index)
-    return own if own.any() else pd.Series(True, judged.index)
+    if "split" not in judged:
+        return pd.Series(True, judged.index)
+    own = judged["split"].isin(joined.get(split, (split,)))
+    return own if own.any() else ~judged["split"].isin([rest for _, rest in joined.values()])
 
 
 def spread_rows(spread: pd.DataFrame) -> Iterator[dict[str, Any]]:

@@ -1,8 +1,10 @@
-"""Each vision-language model as a detector of OOD samples: it flags what it answers wrongly.
+"""Each vision-language model as a detector of OOD samples.
 
-OODBench's figure 6 (arXiv 2602.18094). A sample is an image with a category, with two questions; a
-model flags it where it answers any of them wrongly. The paper does not say
-how its own numbers are counted, and those of its tables do not give them.
+OODBench's figure 6 (arXiv 2602.18094). A sample is an image with a category. A model flags it where
+its own division does, as an image-text model
+(:class:`~ood_lab.lvlm.image_text.chat_model.ChatScores`), or where it answers any of the two
+questions wrongly. The paper does not say how its own numbers are counted, and those of its tables
+do not give them.
 """
 
 from __future__ import annotations
@@ -29,7 +31,11 @@ from ood_lab.report.rendering.sentences import spread_of
 from ood_lab.schema.results import PART, Kind
 
 Flags = NDArray[np.bool_]
-KIND = Kind("ood_flags", "image", ("split", PART, "n_models"))
+#: Column that says what flags a sample: a wrong answer, or the model's own division.
+BY = "flagged_by"
+ANSWERS, DIVISION = "wrong answers", "own division"
+KIND = Kind("ood_flags", "image", ("split", PART, BY, "n_models"))
+_WORDS = {ANSWERS: "what it gets wrong", DIVISION: "its own division"}
 #: OOD samples of all splits together.
 OOD = "ood"
 #: Orders in which models are added: as they were named; each next one adds the most; any.
@@ -41,13 +47,14 @@ def flag_results(
     splits: Sequence[str],
     images: Sequence[str],
     *,
+    by: str = ANSWERS,
     draws: int = 1000,
     seed: int = 0,
 ) -> pd.DataFrame:
     """What each model flags, and what the first 1, 2, ... of M models flag together.
 
-    ``flagged = |S ∩ E_m| / |S|`` of the samples ``S`` of a split and of what model ``m`` gets
-    wrong, ``E_m``; of ID it is the share of false alarms. ``flagged_union`` is that of
+    ``flagged = |S ∩ E_m| / |S|`` of the samples ``S`` of a split and of what model ``m`` flags,
+    ``E_m``; of ID it is the share of false alarms. ``flagged_union`` is that of
     ``E_1 ∪ ... ∪ E_k`` on all OOD samples: in the given order; in the best one, in which each next
     model adds the most; and the mean of all orders, ``1 - mean over samples of
     C(M - m, k) / C(M, k)``, where ``m`` models flag a sample. Intervals resample images.
@@ -56,6 +63,7 @@ def flag_results(
         flags: model → ``[P]``, which samples it flags.
         splits: ``[P]``; ``id``, and the OOD ones.
         images: ``[P]``.
+        by: what flags, :data:`ANSWERS` or :data:`DIVISION`.
         draws: bootstrap resamples.
         seed: of the draws.
 
@@ -76,7 +84,8 @@ def flag_results(
         )
         each = exact_at_ends(metric, found.estimates()[metric], found.n)
         known = {"metric": metric, "value": each.value, "ci_low": each.low, "ci_high": each.high}
-        rows.append(KIND.table([{**known, "n": found.n, **keys}], model=model, seed=seed))
+        known |= {"n": found.n, BY: by, **keys}
+        rows.append(KIND.table([known], model=model, seed=seed))
 
     for split, inside in {OOD: outside, **sets}.items():
         for m, name in enumerate(names):
@@ -87,9 +96,9 @@ def flag_results(
         unions = np.logical_or.accumulate(flagged[:, chosen], axis=1)
         for k, m in enumerate(chosen):
             together(names[m], unions[:, k], part=order, n_models=k + 1)
-    by = flagged.sum(axis=1)
+    votes = flagged.sum(axis=1)
     for k in range(1, total + 1):
-        missed = np.array([comb(total - m, k) / comb(total, k) for m in range(total + 1)])[by]
+        missed = np.array([comb(total - m, k) / comb(total, k) for m in range(total + 1)])[votes]
         together("any", 1 - missed, part=ANY, n_models=k)
     return pd.concat(rows, ignore_index=True)
 
@@ -108,29 +117,32 @@ def _best_order(flagged: Flags) -> list[int]:
 def flag_tables(results: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """``flags``: model × split; ``flags_union``: what k models flag together, by order."""
     alone = results[results["metric"] == "flagged"]
-    flags = alone.pivot(index="model", columns="split", values="value")
-    flags = flags.loc[list(dict.fromkeys(alone["model"])), list(dict.fromkeys(alone["split"]))]
+    flags = alone.pivot(index=[BY, "model"], columns="split", values="value")
+    order = pd.MultiIndex.from_frame(alone[[BY, "model"]].drop_duplicates())
+    flags = flags.loc[order, list(dict.fromkeys(alone["split"]))]
     union = results[results["metric"] == "flagged_union"]
-    columns = {PART: "order", "n_models": "models", "model": "added", "value": "union"}
+    columns = {BY: BY, PART: "order", "n_models": "models", "model": "added", "value": "union"}
     table = union.rename(columns=columns)[[*columns.values(), "ci_low", "ci_high"]]
-    gain = table.groupby("order", sort=False)["union"].diff().fillna(table["union"])
+    gain = table.groupby([BY, "order"], sort=False)["union"].diff().fillna(table["union"])
     return {
         "flags": flags.rename_axis(columns=None).reset_index(),
         "flags_union": table.assign(gain=gain).reset_index(drop=True),
     }
 
 
-def flag_sentence(results: pd.DataFrame) -> str:
+def flag_sentences(results: pd.DataFrame) -> Iterator[str]:
     """What each model flags, and what models flag together in the best order."""
-    alone = results[results["metric"] == "flagged"]
-    ood, inside = (alone.loc[alone["split"] == split, "value"] for split in (OOD, "id"))
-    union = results[(results["metric"] == "flagged_union") & (results[PART] == BEST)]
-    added = zip(union["model"], union["value"], strict=True)
-    together = listed([f"{percent(v)}% with {name}" for name, v in added])
-    return (
-        f"Taken as detectors, by what it gets wrong, a model flags {spread_of(ood, 1)}% of the OOD "
-        f"samples and {spread_of(inside, 1)}% of ID; together, in the best order, {together}."
-    )
+    for by, rows in results.groupby(BY, sort=False):
+        alone = rows[rows["metric"] == "flagged"]
+        ood, inside = (alone.loc[alone["split"] == split, "value"] for split in (OOD, "id"))
+        union = rows[(rows["metric"] == "flagged_union") & (rows[PART] == BEST)]
+        added = zip(union["model"], union["value"], strict=True)
+        together = listed([f"{percent(v)}% with {name}" for name, v in added])
+        said = f"; together, in the best order, {together}" if len(union) > 1 else ""
+        yield (
+            f"Taken as a detector, by {_WORDS[str(by)]}, a model flags {spread_of(ood, 1)}% of the "
+            f"OOD samples and {spread_of(inside, 1)}% of ID{said}."
+        )
 
 
 def flag_figures(results: pd.DataFrame) -> Iterator[PlannedFigure]:
@@ -141,13 +153,14 @@ def flag_figures(results: pd.DataFrame) -> Iterator[PlannedFigure]:
     yield PlannedFigure(
         "flags",
         "Vision-language models as detectors of OOD samples",
-        "The share of OOD and of ID samples that each model answers wrongly, with 95% intervals.",
+        "The share of OOD and of ID samples that each model flags, with 95% intervals.",
         partial(
             bar_panels,
             alone,
-            {"flagged": "flagged by each model"},
+            {by: f"flagged by {_WORDS[by]}" for by in alone[BY].unique()},
             dict(zip(models, short_names(models), strict=True)),
             "",
+            panel=BY,
             row="model",
             series=("split", labels),
         ),
@@ -156,7 +169,7 @@ def flag_figures(results: pd.DataFrame) -> Iterator[PlannedFigure]:
     yield PlannedFigure(
         "flags_union",
         "OOD samples that models flag together",
-        "The share of OOD samples that any of the first models answers wrongly.",
+        "The share of OOD samples that any of the first models flags.",
         partial(_union_lines, union),
     )
 
@@ -164,8 +177,11 @@ def flag_figures(results: pd.DataFrame) -> Iterator[PlannedFigure]:
 def _union_lines(union: pd.DataFrame) -> Figure:
     orders = {each: each for each in (GIVEN, BEST, ANY)}
     axis = ("number of models", "flagged, % of OOD")
-    figure, (axes,) = panels([""], "", height=2.4, extra=0.4, width=4.6, labels=axis)
-    draw_lines(axes, lines_of(union, "n_models", PART, orders))
-    axes.set(xticks=range(1, int(union["n_models"].max()) + 1), ylim=(0, 103))
-    add_legend(figure, [axes])
+    groups = list(union.groupby(BY, sort=False))
+    titles = [f"by {_WORDS[str(by)]}" for by, _ in groups]
+    figure, grid = panels(titles, "", height=2.4, extra=0.5, width=4.6, labels=axis)
+    for axes, (_, rows) in zip(grid, groups, strict=True):
+        draw_lines(axes, lines_of(rows, "n_models", PART, orders))
+        axes.set(xticks=range(1, int(rows["n_models"].max()) + 1), ylim=(0, 103))
+    add_legend(figure, grid)
     return figure

@@ -29,7 +29,7 @@ TITLES = {
     "tost": "Do the others degrade like the open models? Points",
     "errors": "Wrong answers to OOD questions, %",
     "wrong_by": "How many models get an OOD question wrong, %",
-    "flags": "Samples that each model flags, by what it gets wrong, %",
+    "flags": "Samples that each model flags as OOD, %",
     "flags_union": "OOD samples that so many models flag together, %",
     "comparison": "Models on the same questions of all splits, % and points",
     "samples": "ID, OOD and hard pairs, %; accuracy lost from ID, points",
@@ -40,33 +40,9 @@ TITLES = {
     SUGGESTIONS: "Phrases near to a category: suggestions, not counted",
 }
 _SHARES = {
-    "value",
-    "low",
-    "high",
-    "delta",
-    "eta",
-    "share",
-    "union",
-    "gain",
-    "at_least",
-    "upper",
-    "epsilon",
-    "accuracy_a",
-    "accuracy_b",
-    "difference",
-    "ci_low",
-    "ci_high",
-    "of_ood",
-    "of_hard",
-    "ood",
-    "id",
-    "ood_s",
-    "ood_h",
-    "accuracy",
-    "f1",
-    "precision",
-    "recall",
-    "mcc",
+    *("value", "low", "high", "delta", "eta", "share", "union", "gain", "at_least", "upper"),
+    *("epsilon", "accuracy_a", "accuracy_b", "difference", "ci_low", "ci_high", "of_ood"),
+    *("of_hard", "ood", "id", "ood_s", "ood_h", "accuracy", "f1", "precision", "recall", "mcc"),
     "drop",
 }
 _WORDS = {
@@ -78,6 +54,12 @@ _WORDS = {
     "variance": "Var(OOD), points²",
     "of_ood": "share of the OOD pairs, %",
     "of_hard": "share of the hard pairs, %",
+    "f1": "F1",
+    "mcc": "MCC",
+    "p_mcnemar": "p (McNemar)",
+    "p_bootstrap": "p (bootstrap)",
+    "p_mcnemar_holm": "p (McNemar, Holm)",
+    "p_bootstrap_holm": "p (bootstrap, Holm)",
     "mmd2": "MMD²",
     "at_sizes": "MMD² at these sizes",
 }
@@ -107,9 +89,9 @@ _DEFINITIONS = (
     ),
     (
         "Flagged",
-        "A model flags a sample, an image with a category, where it answers any of its two "
-        "questions wrongly. Union: what so many models flag together; best order: each next model "
-        "adds the most; the mean is over all orders.",
+        "A sample is an image with a category. A model flags it by a wrong answer to one of its "
+        "two questions, or by its own division (task.divisions). Union: what so many models flag "
+        "together; best order: each next model adds the most; the mean is over all orders.",
     ),
     (
         "p of comparisons",
@@ -205,7 +187,10 @@ def _table(name: str, table: pd.DataFrame, notes: Sequence[str]) -> Table:
         [Cell(text, _sort(value)) for text, value in zip(row, given, strict=True)]
         for row, given in zip(rows, values, strict=True)
     ]
-    return Table(TITLES[name], [Head(head) for head in heads], cells, notes=notes)
+    # The texts before the first number say what a row is: a pair of models, a model and a metric.
+    texts = [table[column].map(type).eq(str).all() for column in table]
+    names = max(1, [*texts, False].index(False))
+    return Table(TITLES[name], [Head(head) for head in heads], cells, names=names, notes=notes)
 
 
 def _texts(name: str, table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
@@ -216,7 +201,7 @@ def _texts(name: str, table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     for row in table.to_dict("records"):
         texts = []
         for key, value in row.items():
-            if key == "quantity":
+            if key in ("quantity", "metric"):
                 texts.append(_words(str(value)))
             else:
                 what = str(row["quantity"]) if by_quantity and key == "value" else str(key)

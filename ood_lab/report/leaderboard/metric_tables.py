@@ -125,7 +125,7 @@ def metric_tables(rows: pd.DataFrame) -> list[Table]:
         for name, of_set in part.groupby("set", sort=False):
             metrics = dict(zip(of_set["metric"], of_set["column"], strict=True))
             asked = of_set["n_asked"].max()
-            note = "" if math.isnan(asked) else f"{int(asked):,} questions"
+            note = "" if pd.isna(asked) else f"{int(asked):,} questions"
             groups.append(Group(str(name), note, len(metrics)))
             heads += [Head(words) for words in metrics.values()]
             columns += [(name, metric) for metric in metrics]

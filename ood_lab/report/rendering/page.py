@@ -99,7 +99,7 @@ class Page:
             warnings=self.warnings,
             sections=[section for section in shown if section.blocks],
             intervals=any(
-                isinstance(block, Table) and block.has_intervals
+                isinstance(block, Table) and block.has_hidden_intervals
                 for section in shown
                 for block in _leaves(section.blocks)
             ),

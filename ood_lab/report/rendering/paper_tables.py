@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from ood_lab.report.rendering.table import Cell, Table, spans_of
+from ood_lab.report.rendering.table import Cell, Group, Span, Table, spans_of
+
+#: Letters of one line: as many as a page of a paper holds in the size of its footnotes.
+_WIDTH = 140
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -17,27 +21,78 @@ _LATEX = {
     "†": r"$^\dagger$",
     "²": "$^2$",
     "×": r"$\times$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "·": r"$\cdot$",
+    "−": "$-$",
 }
 
 
 def markdown(table: Table, warnings: Sequence[str] = ()) -> str:
-    """A pipe table; the best are bold. The warnings precede its notes."""
+    """Pipe tables as wide as a page; the best are bold. The warnings precede the notes."""
 
     def line(cells: list[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
     def show(cell: Cell) -> str:
-        return f"**{cell.text}**" if cell.best else cell.text
+        return f"**{_shown(table, cell)}**" if cell.best else _shown(table, cell)
 
-    heads = [
-        " ".join(filter(None, (text, head.text, f"({note})" if note else "", head.note)))
-        for text, note, start, end in spans_of(table)
-        for head in table.heads[start:end]
-    ]
-    rule = ["---"] * table.names + ["---:"] * (len(heads) - table.names)
-    lines = [line(heads), line(rule), *(line([show(c) for c in row]) for row in table.rows)]
-    notes = "\n".join(f"- {note}" for note in (*warnings, *table.notes))
-    return f"{table.caption}\n\n" + "\n".join(lines) + f"\n\n{notes}\n"
+    def pipes(part: Table) -> str:
+        heads = [
+            " ".join(filter(None, (text, head.text, f"({note})" if note else "", head.note)))
+            for text, note, start, end in spans_of(part)
+            for head in part.heads[start:end]
+        ]
+        rule = ["---"] * part.names + ["---:"] * (len(heads) - part.names)
+        rows = [[show(cell) for cell in row] for row in part.rows]
+        return "\n".join(line(cells) for cells in (heads, rule, *rows))
+
+    parts = "\n\n".join(pipes(part) for part in _parts(table))
+    notes = "\n".join(f"- {note}" for note in _notes(table, warnings))
+    return f"{table.caption}\n\n{parts}\n\n{notes}\n"
+
+
+def _shown(table: Table, cell: Cell) -> str:
+    """A cell with half of its interval, where the table shows that."""
+    return cell.text + (cell.spread if table.spreads else "")
+
+
+def _notes(table: Table, warnings: Sequence[str]) -> list[str]:
+    """What is said below. The best are bold here, where other places have a star."""
+    return [note.replace("* =", "Bold:") for note in (*warnings, *table.notes)]
+
+
+def _parts(table: Table) -> Iterator[Table]:
+    """The table, or several with as many whole groups of columns as a line holds."""
+
+    def width(columns: Sequence[int]) -> int:
+        texts = [[_shown(table, row[k]) for row in table.rows] for k in columns]
+        heads = [table.heads[k].text for k in columns]
+        pairs = zip(heads, texts, strict=True)
+        return sum(2 + max(map(len, (head, *column))) for head, column in pairs)
+
+    spans = [span for span in spans_of(table) if span.start >= table.names]
+    parts: list[list[Span]] = []
+    room = 0
+    for span in spans:
+        needed = width(range(span.start, span.end))
+        if not parts or needed > room:
+            parts.append([])
+            room = _WIDTH - width(range(table.names))
+        parts[-1].append(span)
+        room -= needed
+    if len(parts) < 2:
+        yield table
+        return
+    for part in parts:
+        columns = [*range(table.names), *(k for span in part for k in range(span.start, span.end))]
+        groups = [Group(span.text, span.note, span.end - span.start) for span in part]
+        yield replace(
+            table,
+            heads=[table.heads[k] for k in columns],
+            rows=[[row[k] for k in columns] for row in table.rows],
+            groups=[Group(span=table.names), *groups],
+        )
 
 
 def _escape(text: str) -> str:
@@ -45,10 +100,25 @@ def _escape(text: str) -> str:
 
 
 def latex(table: Table, warnings: Sequence[str] = ()) -> str:
-    """A booktabs table, as wide as the page; the best are bold. Warnings precede notes."""
+    """Booktabs tables as wide as a page; the best are bold. The warnings precede the notes."""
+    return "\n".join(
+        [
+            r"% needs \usepackage{booktabs,graphicx}",
+            r"\begin{table*}",
+            r"\centering",
+            rf"\caption{{{_escape(table.caption)}}}",
+            *(line for part in _parts(table) for line in _tabular(part)),
+            rf"\par\smallskip\footnotesize {_escape(' '.join(_notes(table, warnings)))}",
+            r"\end{table*}",
+            "",
+        ]
+    )
 
+
+def _tabular(table: Table) -> list[str]:
     def show(cell: Cell) -> str:
-        return rf"\textbf{{{_escape(cell.text)}}}" if cell.best else _escape(cell.text)
+        text = _escape(_shown(table, cell))
+        return rf"\textbf{{{text}}}" if cell.best else text
 
     def line(cells: list[str]) -> str:
         return "  " + " & ".join(cells) + r" \\"
@@ -60,24 +130,14 @@ def latex(table: Table, warnings: Sequence[str] = ()) -> str:
         rules += [rf"\cmidrule(lr){{{start + 1}-{end}}}"] if text else []
     heads = [_escape(f"{head.text} {head.note}".strip()) for head in table.heads]
     columns = "l" * table.names + "r" * (len(heads) - table.names)
-    return "\n".join(
-        [
-            r"% needs \usepackage{booktabs,graphicx}",
-            r"\begin{table*}",
-            r"\centering",
-            rf"\caption{{{_escape(table.caption)}}}",
-            r"\resizebox{\textwidth}{!}{%",
-            rf"\begin{{tabular}}{{{columns}}}",
-            r"  \toprule",
-            line(tops),
-            "  " + " ".join(rules),
-            line(heads),
-            r"  \midrule",
-            *(line([show(cell) for cell in row]) for row in table.rows),
-            r"  \bottomrule",
-            r"\end{tabular}}",
-            rf"\par\smallskip\footnotesize {_escape(' '.join((*warnings, *table.notes)))}",
-            r"\end{table*}",
-            "",
-        ]
-    )
+    return [
+        r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%",
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"  \toprule",
+        *([line(tops), "  " + " ".join(rules)] if rules else []),
+        line(heads),
+        r"  \midrule",
+        *(line([show(cell) for cell in row]) for row in table.rows),
+        r"  \bottomrule",
+        r"\end{tabular}}",
+    ]

@@ -94,9 +94,9 @@ class Table:
     grid: bool = False
 
     @property
-    def has_intervals(self) -> bool:
+    def has_hidden_intervals(self) -> bool:
         """True when there is something for the page's toggle to show."""
-        return any(cell.interval for row in self.rows for cell in row)
+        return not self.spreads and any(cell.interval for row in self.rows for cell in row)
 
 
 class Span(NamedTuple):

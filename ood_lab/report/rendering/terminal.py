@@ -68,13 +68,15 @@ def printed_table(table: Table, width: int) -> Iterator[RenderableType]:
 
     Groups of columns are side by side where there is room. Else, where several groups have the
     same heads, there is a table for every head, with the groups as its columns; their names are
-    broken into shorter lines, and become numbers where even that is too wide.
+    broken into shorter lines, and become numbers where only that makes it fit.
     """
     table, starts = _in_sections(table)
     shown = [k for k in range(table.names) if not table.heads[k].page_only]
     names = [_column(table, k) for k in shown]
     if not table.groups:
         columns = [_column(table, k) for k in range(table.names, len(table.heads))]
+        if len(names) > 1 and not _fits([*names, *columns], width):
+            names = [_joined(table, shown, width)]  # every part says what its rows are
         yield from _built([*names[1:], *columns], names[0], width, table.caption, starts)
         return
     spans = [span for span in spans_of(table) if span.start >= table.names]
@@ -89,13 +91,19 @@ def printed_table(table: Table, width: int) -> Iterator[RenderableType]:
         yield from _built(columns, names[0], width, table.caption, starts)
         return
     stacks = _stacks(table, spans)
-    for words in (16, 12, 9, 0):
-        laid = [
+
+    def laid_out(words: int) -> list[tuple[str, list[Column]]]:
+        return [
             (title, [*names, *(_single(table, k, group, words, number) for k, group, number in of)])
             for title, of in stacks
         ]
+
+    for words in (16, 12, 9, 0):
+        laid = laid_out(words)
         if all(_fits(columns, width) for _, columns in laid):
             break
+    else:  # a table of several parts has room for names
+        words, laid = 16, laid_out(16)
     if not words:
         named = ((n, group[0]) for _, of in stacks for _, group, n in of)
         titles = dict.fromkeys((n, text) for n, text in named if n and len(text) >= _SHORT)

@@ -120,6 +120,8 @@ class Benchmark(Task):
     metric_tables: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     #: What divides its sets further in such tables, the first word of ``part``.
     finer: ClassVar[Sequence[str]] = ()
+    #: Sets that consist of two values of ``split``, of which the second is in no other set.
+    joined: ClassVar[Mapping[str, tuple[str, str]]] = {}
     #: Metrics that are told in sentences, see
     #: :func:`~ood_lab.lvlm.pages.result_sentences.found_sentences`.
     told: ClassVar[Sequence[MetricSentence]]
@@ -328,7 +330,7 @@ class Benchmark(Task):
         second = dict(self.judged(ws, beside, answers)) if beside else {}
         repeated = [dict(self.judged(ws, apart(each)[0], answers)) for each in samples[1:]]
         ws.manifest["asking"]["seconds"] = {
-            form: seconds_by_set(pd.concat(tables), answers)
+            form: seconds_by_set(pd.concat(tables), answers, self.joined)
             for form, tables in (("", _sets_of(judged)), (COT, _sets_of(second)))
             if tables
         }
@@ -372,7 +374,7 @@ class Benchmark(Task):
             drawn = [own, *(self.results(ws, each, model) for each in repeated)]
             of_sets = [Scored(ws.folder, source, each, {}, {}, {}).whole for each in drawn]
             said = [each["judged"] for each in (judged, *repeated)]
-            tables["samples"] = sample_spread(of_sets, said, self.compared)
+            tables["samples"] = sample_spread(of_sets, said, self.compared, self.joined)
             rows = self.kind.table(spread_rows(tables["samples"]), model=model, seed=ws.seed)
             results = with_whole_counts([results, rows])
         write_results(results, ws.folder)

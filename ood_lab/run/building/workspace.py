@@ -381,9 +381,14 @@ class Workspace:
 
     @made_of("image_text")
     def image_text(self) -> dict[str, ImageTextModel]:
-        """The image-text models of ``image_text=[...]``, by the key of their YAML."""
+        """The image-text models of ``image_text=[...]``, by the key of their YAML.
+
+        One that the YAML leaves partial is made of the model of ``lvlm=...``.
+        """
         names = map(str, self.cfg.get("image_text") or {})
-        return {name: self.build(f"image_text.{name}") for name in names}
+        found = {name: self.build(f"image_text.{name}") for name in names}
+        chat = [name for name, model in found.items() if isinstance(model, partial)]
+        return found | {name: found[name](self.lvlm, self.answers_root) for name in chat}
 
     @made_of("concepts")
     def concepts(self) -> Any:

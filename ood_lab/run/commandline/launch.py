@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -58,6 +59,8 @@ def launch(main: Callable[..., Any], config_name: str) -> None:
     # Hydra then raises what a job raised instead of printing a shortened traceback.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     is_program = sys.argv[0] in sys.orig_argv  # else a notebook's %run, or a test, lives on
+    if is_program and {"--help", "--cfg"} & set(sys.argv) and hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # head may close the pipe it prints to
     with quick_exit() if is_program else nullcontext():
         script, line = _of_rank(config_name, sys.argv[1:])
         if status := run_line(script, line, main if script == config_name else None):

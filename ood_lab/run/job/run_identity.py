@@ -65,8 +65,10 @@ LATER: dict[str, Any] = {
     **{"ensemble": None, "mc_dropout": None},
     **{"model.multilabel": False, "data.multilabel": False},
     **{"lvlm.samples": 1, "judge.samples": 1, "reader.samples": 1},
+    "task.divisions": [],
     "task._may_use_": ["annotations"],  # which are hashed where they are chosen
     **{"task.system": None, "task.prompt_prefix": None, "task.prompt_suffix": None},
+    "task.uncut": False,
     **{"task.option_order": "given", "task.read_by": "letter", "task.matching": "contained"},
 }
 #: The same of ``model`` and ``model.backbone`` by what builds the network; null changes nothing.

@@ -1,6 +1,7 @@
 """Cityscapes in its documented layout."""
 
 import json
+from collections import Counter
 
 import pytest
 
@@ -41,6 +42,11 @@ def test_polygons_become_objects(place):
         ],
     )
     found = CityscapesAnnotations(place).read()
+    assert found.domain == "driving"
+    assert list(found.fields) == list(found.categories)
+    sizes = {"flat": 4, "human": 2, "vehicle": 7, "construction": 6, "object": 3, "nature": 1}
+    assert Counter(found.fields.values()) == sizes
+    assert found.fields["rider"] == "human"
     assert found.categories == LABELS
     assert len(LABELS) == 23
     assert found.images["image"].tolist() == ["bonn_000001_000019", "ulm_000000_000019"]

@@ -100,6 +100,19 @@ def test_one_table(place):
     assert table.iloc[0][["width", "height"]].tolist() == [32, 32]
 
 
+def test_fields_are_supercategories_and_natural_images_name_coco(place):
+    found = source(place).read()
+    assert found.fields == {"person": "person", "dog": "animal", "cat": "animal"}
+    assert found.domain == ""
+    entries = [{"id": 1, "name": "person"}, {"id": 18, "name": "dog", "supercategory": "none"}]
+    entries.append({"id": 17, "name": "cat", "supercategory": 3})
+    save(place, changed(categories=entries, info={"description": "COCO 2017 Dataset"}))
+    bare = source(place).read()
+    assert bare.fields == {}
+    assert bare.domain == "natural"
+    assert bare.identity == found.identity  # scores that are kept stay theirs
+
+
 def test_categories_can_be_chosen(place):
     found = source(place, categories=["cat", "dog"]).read()
     assert found.categories == ("cat", "dog")

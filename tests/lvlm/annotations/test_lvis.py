@@ -47,6 +47,7 @@ def test_federated_table(place):
     assert found.objects["category"].tolist() == ["aerosol can"]
     assert not found.objects["crowd"].any()
     assert len(found.identity) == 64
+    assert (found.fields, found.domain) == ({}, "natural")
     only = found.only(["aerosol can"])
     assert only.images["absent"].tolist() == [[], []]
 

@@ -1,6 +1,7 @@
 """nuScenes in its documented layout: a camera one metre above a turned car."""
 
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -123,6 +124,10 @@ def source(place, **options):
 
 def test_front_keyframes_of_the_validation_scenes(place):
     found = source(place).read()
+    assert found.domain == "driving"
+    assert list(found.fields) == list(found.categories)
+    counts = {"human": 7, "animal": 1, "vehicle": 10, "movable object": 3, "static object": 1}
+    assert Counter(found.fields.values()) == counts
     assert found.categories == tuple(LABELS.values())
     assert len(found.categories) == 22
     assert found.images["file"].tolist() == ["samples/CAM_FRONT/key.jpg"]

@@ -3,9 +3,15 @@
 from itertools import permutations
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from ood_lab.lvlm.statistics.ood_flags import flag_results, flag_sentence, flag_tables
+from ood_lab.lvlm.statistics.ood_flags import (
+    DIVISION,
+    flag_results,
+    flag_sentences,
+    flag_tables,
+)
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +75,26 @@ def test_intervals_resample_images_and_are_exact_at_the_ends():
 
 
 def test_the_sentence_names_the_best_order(case):
-    sentence = flag_sentence(case[2])
+    (sentence,) = flag_sentences(case[2])
     order = case[2][case[2]["part"] == "best order"].sort_values("n_models")["model"]
     assert [sentence.index(f"with {name}") for name in order] == sorted(
         sentence.index(f"with {name}") for name in order
     )
+
+
+def test_divisions_and_answers_are_one_table_with_unions_of_their_own(case):
+    flags, splits, answers = case
+    images = [str(n // 2) for n in range(90)]
+    opposite = {name: ~flagged for name, flagged in flags.items()}
+    divided = flag_results(opposite, splits, images, by=DIVISION, draws=20)
+    both = pd.concat([answers, divided], ignore_index=True)
+    tables = flag_tables(both)
+    assert list(tables["flags"]["flagged_by"]) == ["wrong answers"] * 4 + ["own division"] * 4
+    shares = tables["flags"].set_index(["flagged_by", "model"])
+    for name in flags:
+        sums = [shares.loc[by, name]["ood"] for by in ("wrong answers", DIVISION)]
+        assert sum(sums) == pytest.approx(1)
+    union = tables["flags_union"].query("order == 'given order'")
+    for _, rows in union.groupby("flagged_by"):
+        assert rows["gain"].cumsum().to_list() == pytest.approx(rows["union"].to_list())
+    assert ["wrong" in said for said in flag_sentences(both)] == [True, False]

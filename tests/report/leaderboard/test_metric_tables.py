@@ -1,6 +1,7 @@
 """All metrics of several chat models: which rows are shown, which are marked, and how."""
 
 import math
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from ood_lab.report.leaderboard.benchmark_table import BenchmarkRun, both_ways
 from ood_lab.report.leaderboard.metric_tables import metric_figures, metric_rows, metric_tables
 from ood_lab.report.rendering.paper_tables import latex, markdown
+from ood_lab.report.rendering.table import Group, Head, Table, name_cell, number_cell
 
 TABLES = {
     "Answers": [["accuracy", "Acc", "higher"], ["yes_rate", "yes-rate", ""]],
@@ -105,10 +107,45 @@ def test_a_table_has_a_row_a_model_in_every_format_and_a_figure(tmp_path):
     assert whole.rows[0][1].interval == "89.0 to 91.0"
     assert [group.note for group in whole.groups] == ["", "100 questions"]
     assert captions.rows[0][1].best
-    assert "| a | **90.0** | 50.0 |" in markdown(whole)
-    assert r"a & \textbf{90.0} & 50.0" in latex(whole)
+    assert "| a | **90.0±1.0** | 50.0±1.0 |" in markdown(whole)
+    assert r"a & \textbf{90.0$\pm$1.0} & 50.0$\pm$1.0" in latex(whole)
+    assert "- Bold: best of its column" in markdown(whole)
     assert "Toy on scenes, dataset coco, Answers, %" in tables
     assert tables["Toy on scenes, Seconds of all calls"].rows[0][1].text == "12.5"
     figures = list(metric_figures(rows))
     assert len(figures) == len(tables) - 1
     assert len(figures[0].draw().axes) == 2  # a panel a metric
+
+
+def test_a_run_that_counts_no_questions_has_a_table_too(tmp_path):
+    run = run_of(tmp_path, "a", 0.9)
+    uncounted = run.results.assign(n_asked=pd.array([pd.NA] * len(run.results), dtype="Int64"))
+    tables = metric_tables(metric_rows([replace(run, results=uncounted)], {}, NONE))
+    assert [group.note for group in tables[0].groups] == ["", ""]
+
+
+def test_a_table_wider_than_a_page_is_several_with_whole_groups():
+    sets, metrics = [f"set {n}" for n in range(5)], ["Acc", "F1", "MCC", "yes-rate"]
+    cells = [number_cell(k / 20, k / 20, (k + 1) / 20) for k in range(20)]
+    table = Table(
+        "Many",
+        [Head("model"), *(Head(metric) for _ in sets for metric in metrics)],
+        [[name_cell("a"), *cells]],
+        [Group(), *(Group(name, "", 4) for name in sets)],
+        spreads=True,
+    )
+    text = markdown(table)
+    pipes = [line.split(" | ") for line in text.splitlines() if line.startswith("| a ")]
+    assert [cell.strip("| ") for line in pipes for cell in line[1:]] == [
+        f"{cell.text}±2.5" for cell in cells
+    ]
+    assert len(pipes) == latex(table).count(r"\begin{tabular}{lrrrr") > 1
+    assert all(len(line) % 4 == 1 for line in pipes)  # the model, and groups of four
+    few = replace(
+        table,
+        spreads=False,
+        heads=table.heads[:17],
+        rows=[table.rows[0][:17]],
+        groups=table.groups[:5],
+    )
+    assert latex(few).count(r"\begin{tabular}") == markdown(few).count("| a |") == 1

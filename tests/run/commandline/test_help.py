@@ -1,6 +1,8 @@
 """``--help`` is a page for newcomers, at the width of a terminal."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 from cli import call
@@ -60,3 +62,10 @@ def test_eval_has_a_line_for_every_task(page):
     tasks = {path.stem for path in (CONF / "task").glob("*.yaml")}
     described = {line.split()[0] for line in lines if re.match(r"  \w+ +[A-Z].*[.)]$", line)}
     assert (tasks <= described) == (script == "eval")
+
+
+def test_a_reader_that_leaves_early_causes_no_traceback():
+    line = [sys.executable, str(CONF.parent / "eval.py"), "--help"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as job:
+        job.stdout.close()
+        assert job.stderr.read() == b""

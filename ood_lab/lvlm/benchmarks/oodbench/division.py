@@ -41,6 +41,9 @@ Flags = NDArray[np.bool_]
 #: Names of the splits, as questions and tables have them.
 ID, OOD_S, OOD_H = "id", "ood_s", "ood_h"
 SPLITS = (ID, OOD_S, OOD_H, "hard")
+#: The uncut splits, S' and H' of the paper's tables 10 to 13: the split, and ``split`` of the pairs
+#: that were cut from it.
+UNCUT = {"ood_s_uncut": (OOD_S, "ood_s_rest"), "ood_h_uncut": (OOD_H, "ood_h_rest")}
 #: File of :func:`divide`'s pairs in a run folder.
 DIVISION = "division.parquet"
 #: ``split`` of results of all splits together, which the paper never reports.

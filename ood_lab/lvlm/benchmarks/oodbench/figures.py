@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ood_lab.lvlm.benchmarks.oodbench.division import UNCUT
 from ood_lab.lvlm.benchmarks.oodbench.split_contents import BY
 from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
 from ood_lab.report.figures.densities import draw_histograms
@@ -80,22 +81,27 @@ def purified_histograms(division: pd.DataFrame, threshold: float, number: int = 
 def distribution_figures(
     table: pd.DataFrame, splits: Mapping[str, str], title: str
 ) -> Iterator[PlannedFigure]:
-    """Of every data set its categories and places, and the data sets.
+    """Of every data set its categories, fields and places, and the data sets.
+
+    Uncut splits, as figure 8 has them, have figures of their own.
 
     Args:
         table: see :func:`~ood_lab.lvlm.benchmarks.oodbench.split_contents.distribution_of`.
         splits: split and what it is called.
         title: of the run.
     """
-    for (dataset, by), rows in table.groupby(["dataset", "by"], sort=False):
+    kinds = table["split"].isin(UNCUT).map({True: "uncut", False: ""})
+    for (dataset, by, kind), rows in table.groupby(["dataset", "by", kinds], sort=False):
         if rows["value"].nunique() < 2:
             continue
         words = BY[str(by)]
         plural = {"category": "categories"}.get(str(by), f"{words}s")
         shown = {split: name for split, name in splits.items() if (rows["split"] == split).any()}
+        name = "_".join(filter(None, ("of", plural.replace(" ", "_"), str(dataset), str(kind))))
+        of = f"{plural.capitalize()} of the {f'{kind} splits'.strip()}"
         yield PlannedFigure(
-            "_".join(filter(None, ("of", plural.replace(" ", "_"), str(dataset)))),
-            f"{plural.capitalize()} of the splits" + (f", {dataset}" if dataset else ""),
+            name,
+            f"{of}, {dataset}" if dataset else of,
             f"Pairs of image and category with questions, by {words}.",
             partial(pair_counts, rows, shown, f"{title}.", plural),
         )
@@ -104,14 +110,23 @@ def distribution_figures(
 def pair_counts(rows: pd.DataFrame, splits: Mapping[str, str], footer: str, plural: str) -> Figure:
     """Pairs of each value, a panel per split; the most frequent of all splits first.
 
+    Categories with a known field are grouped by field.
+
     Args:
-        rows: ``split, value, pairs``.
+        rows: ``split, value, field, pairs``.
         splits: split and what it is called.
         footer: text below.
         plural: what the values are.
     """
     order = rows.groupby("value", sort=False)["pairs"].sum().sort_values(ascending=False)
     names = list(order.index[:_ROWS])
+    fields = rows.drop_duplicates("value").set_index("value")["field"].fillna("")
+    sums = order.groupby(fields).sum()
+    names.sort(key=lambda name: (-sums[fields[name]], fields[name]))
+    firsts = {fields[name]: row for row, name in reversed([*enumerate(names)]) if fields[name]}
+    labels = [wrapped(name, 24) for name in names]
+    for field, row in firsts.items():
+        labels[row] = f"{field}:  {labels[row]}"
     counts = rows.pivot_table(index="value", columns="split", values="pairs", fill_value=0)
     if left := len(order) - len(names):
         footer += f" {left:,} further {plural} have {int(order.iloc[_ROWS:].sum()):,} pairs."
@@ -126,6 +141,8 @@ def pair_counts(rows: pd.DataFrame, splits: Mapping[str, str], footer: str, plur
         colour = COLOURS[place % len(COLOURS)]
         bars = [Bar(value, text=f"{value:,}", colour=colour) for value in values]
         draw_bars(axes, bars, text_at=1.03 * most)
-        name_rows(axes, [wrapped(name, 24) for name in names])
+        name_rows(axes, labels)
+        for row in firsts.values():
+            axes.axhline(row - 0.5, color=SOFT, lw=0.4)
         axes.set_xlim(0, 1.2 * most)
     return figure

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_config, read_table
+from ood_lab.common.files import read_config, read_json, read_table
+from ood_lab.lvlm.answers.answer_locations import model_name
 from ood_lab.lvlm.benchmarks.oodbench.audit import read_ood_pairs
-from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION
+from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION, ID
+from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET
+from ood_lab.lvlm.benchmarks.oodbench.split_contents import without_rest
 from ood_lab.lvlm.scoring.yes_no_scores import COUNTS, Unparsed, pair_table
 from ood_lab.schema.results import read_results
 
@@ -25,7 +29,7 @@ class ModelRun:
     Attributes:
         name: of the model.
         path: run folder.
-        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
+        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`; of the cut splits.
     """
 
     name: str
@@ -49,16 +53,56 @@ def read_runs(folders: Sequence[str]) -> list[ModelRun]:
             )
         results = read_results(folder)
         name = str(results["model"].iloc[0]) if len(results) else folder.parent.name
-        runs.append(ModelRun(name, folder, read_table(folder / "judged.parquet")))
+        judged = read_table(folder / "judged.parquet")
+        runs.append(ModelRun(name, folder, without_rest(judged)))
     if len({run.path.resolve() for run in runs}) < len(runs):
         raise UserError("a run is named twice")
-    names = [run.name for run in runs]
-    return [
-        run
-        if names.count(run.name) == 1
-        else ModelRun(f"{run.name} ({run.path.parent.name})", run.path, run.judged)
-        for run in runs
-    ]
+    names = _told_apart([(run.name, run.path) for run in runs])
+    return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
+
+
+def _told_apart(runs: Sequence[tuple[str, Path]]) -> list[str]:
+    names = [name for name, _ in runs]
+    return [n if names.count(n) == 1 else f"{n} ({path.parent.name})" for n, path in runs]
+
+
+def division_flags(folders: Sequence[str], pairs: pd.DataFrame) -> dict[str, NDArray[np.bool_]]:
+    """Which pairs image-text models flag by their own divisions: by model, ``[P]``.
+
+    Args:
+        folders: of ``task=oodbench``, with ``image_text=[chat]`` for example; one for each model
+            and data set.
+        pairs: see :func:`common_pairs`. One that is not annotated, as of ID, is never flagged.
+
+    Raises:
+        UserError: a run divided nothing, or by another rule, or lacks an OOD pair.
+    """
+    models: dict[tuple[str, str], tuple[Path, list[pd.Series]]] = {}
+    rules: dict[str, Path] = {}
+    for folder in map(Path, folders):
+        division, about = read_table(folder / DIVISION), read_json(folder / "manifest.json")
+        rules[str({k: v for k, v in about["division"].items() if k != "pairs"})] = folder
+        before = f"{about['annotations']['name']}/" if DATASET in pairs else ""
+        index = [before + division["image"].astype(str), division["category"].astype(str)]
+        for key, made_with in about["image_text"].items():
+            name = model_name(made_with["chat"]) if "chat" in made_with else key
+            _, parts = models.setdefault((name, json.dumps(made_with)), (folder, []))
+            parts.append(pd.Series(division[f"flagged_{key}"].to_numpy(bool), index))
+    if len(rules) > 1:
+        raise UserError(f"task.divisions: give runs of the same rule; of {rules}")
+    names = _told_apart([(name, folder) for (name, _), (folder, _) in models.items()])
+    asked = pd.MultiIndex.from_arrays([pairs[key].astype(str) for key in ("image", "category")])
+    found = {}
+    for name, (folder, parts) in zip(names, models.values(), strict=True):
+        flags = pd.concat(parts)
+        own = flags[~flags.index.duplicated()].reindex(asked)
+        if (lost := own.isna().to_numpy() & (pairs["split"] != ID).to_numpy()).any():
+            raise UserError(
+                f"task.divisions: {folder} has no pair of {asked[int(lost.argmax())]}: divide the "
+                "images of the questions, with the same annotations=..."
+            )
+        found[name] = own.eq(True).to_numpy(bool)
+    return found
 
 
 def common_pairs(

@@ -10,9 +10,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.common.files import read_table
-from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION, TOGETHER
+from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION, TOGETHER, UNCUT
 from ood_lab.lvlm.benchmarks.oodbench.figures import distribution_figures, purified_figures
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET
+from ood_lab.lvlm.benchmarks.oodbench.split_contents import without_rest
 from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
     Scored,
@@ -41,11 +42,13 @@ SPLITS = {
     "id": "ID",
     "ood_s": "OOD-S",
     "ood_h": "OOD-H",
+    "ood_s_uncut": "OOD-S uncut",
+    "ood_h_uncut": "OOD-H uncut",
     "hard": "hard",
     TOGETHER: "ID and OOD together",
 }
-#: What sentences call them; sets are not added up there.
-TOLD_AS = SPLITS | {TOGETHER: ""}
+#: What sentences call them; those of several sets or of uncut ones are only in tables.
+TOLD_AS = SPLITS | dict.fromkeys((TOGETHER, *UNCUT), "")
 HEADLINES = (
     Headline("id", "accuracy", "ID Acc"),
     Headline("ood_s", "accuracy", "OOD-S Acc"),
@@ -73,6 +76,7 @@ _DEFINITIONS = (
         "the splits, too; the paper never does.",
     ),
     ("OOD-H, OOD-S", "Annotated pairs of image and category that all (H) or some (S) models flag."),
+    ("Uncut", "All pairs of a split (S', H'). In all other sets task.most_pairs keeps a part."),
     (
         "ID",
         "Random pairs that are in no OOD split: of objects that are there, as OOD pairs are, "
@@ -158,7 +162,8 @@ def _figures(run: Scored) -> Iterator[PlannedFigure | Folded]:
     remark = "Positive class: yes."
     splits = list(run.whole["split"])
     cells_of = TOGETHER if TOGETHER in splits else splits[0]
-    yield from answer_figures(run, METRICS, SPLITS, _LEVEL_METRICS, cells_of, remark)
+    cut = {split: words for split, words in SPLITS.items() if split not in UNCUT}
+    yield from answer_figures(run, METRICS, SPLITS, _LEVEL_METRICS, cells_of, remark, cut)
     single, _ = by_dataset(run)
     if len(single):
         series = ("name", {name: name for name in dict.fromkeys(single["name"])})
@@ -181,7 +186,7 @@ def _figures(run: Scored) -> Iterator[PlannedFigure | Folded]:
     if file.exists() and "division" in run.manifest:
         threshold = float(run.manifest["division"]["threshold"])
         yield from purified_figures(read_table(file), threshold)
-    rows = uncertainty.answered(run.judged["judged"])
+    rows = uncertainty.answered(without_rest(run.judged["judged"]))
     if len(rows):
         lines = [
             curve(

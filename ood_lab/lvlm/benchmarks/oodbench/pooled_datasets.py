@@ -16,7 +16,7 @@ from ood_lab.lvlm.questions.relocated_images import with_images_found
 #: Settings that must be the same: counts are added up over the data sets.
 _SAME = (
     *("case1", "combine", "threshold", "id_pairing", "most_pairs"),
-    *("form", "cot_article", "bap_per_image"),
+    *("form", "cot_article", "bap_per_image", "uncut"),
 )
 
 
@@ -47,7 +47,7 @@ def built_datasets(files: Sequence[str]) -> dict[str, dict[str, Any]]:
                 "of them with another annotations.name=..."
             )
         task = read_config(file.parent)["task"]
-        settings = {f"task.{key}": task[key] for key in _SAME} | {
+        settings = {f"task.{key}": task.get(key, False) for key in _SAME} | {
             "image_text": about["image_text"],
         }
         if first is None:

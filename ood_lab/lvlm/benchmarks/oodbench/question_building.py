@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
@@ -12,6 +13,7 @@ from annotated_types import Ge
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations import Annotations
+from ood_lab.lvlm.benchmarks.oodbench.division import UNCUT
 from ood_lab.lvlm.benchmarks.oodbench.wording import COUNTING, EXISTENCE, LOGIC, wording
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions.question_files import Question
@@ -94,12 +96,16 @@ class QuestionSettings:
         self, pairs: pd.DataFrame, facts: _Facts, rng: np.random.Generator
     ) -> Iterator[Question]:
         groups = pairs.groupby(["split", "image"], sort=False)
+        whole = {rest: split for split, rest in UNCUT.values()}
+        known, met = defaultdict[Any, list[str]](list), defaultdict[Any, set[frozenset[int]]](set)
         for rows in (group for _, group in groups):
             split, image = rows["split"].iloc[0], rows["image"].iloc[0]
-            names = [str(c) for c in rows["category"] if not facts.of(image, str(c)).crowd]
+            # What was cut comes last, and adds to the samples of the cut split.
+            names = known[whole.get(split, split), image]
+            names += [str(c) for c in rows["category"] if not facts.of(image, str(c)).crowd]
             orders = [(a, b) for a in range(len(names)) for b in range(len(names)) if a != b]
             # No two categories meet twice in an image, in whatever roles.
-            seen: set[frozenset[int]] = set()
+            seen = met[whole.get(split, split), image]
             for first, second in (orders[k] for k in rng.permutation(len(orders))):
                 if len(seen) < self.bap_per_image and {first, second} not in seen:
                     seen.add(frozenset((first, second)))

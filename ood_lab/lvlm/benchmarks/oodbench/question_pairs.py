@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.common.arguments import Count
-from ood_lab.lvlm.benchmarks.oodbench.division import ID, OOD_H, OOD_S, Labels
+from ood_lab.lvlm.benchmarks.oodbench.division import ID, UNCUT, Labels
 
 IdPairing = Literal["any", "present", "balanced"]
 #: A cell with more than 6,000 questions is cut to 6,000: two a pair.
@@ -27,11 +27,14 @@ class Pairing:
             categories are; the paper's demonstrations), or ``balanced``, half and half.
         id_pairs: number of ID pairs; None = as many as the larger of the OOD splits.
         most_pairs: a split with more pairs is cut to so many at random; None = none is.
+        uncut: the pairs that are cut are drawn, too, with a ``split`` of their own, see
+            :data:`~ood_lab.lvlm.benchmarks.oodbench.division.UNCUT`.
     """
 
     id_pairing: IdPairing = "present"
     id_pairs: Count | None = None
     most_pairs: Count | None = MOST_PAIRS
+    uncut: bool = False
 
     def draw(self, division: pd.DataFrame, labels: Labels, seed: int) -> pd.DataFrame:
         """The pairs to ask about.
@@ -48,14 +51,19 @@ class Pairing:
 
         Returns:
             ``image, category, split, present`` and the columns of the division, where it has the
-            pair; splits in the order ID, OOD-S, OOD-H, pairs in the order of the images.
+            pair; splits in the order ID, OOD-S, OOD-H, then what was cut; pairs in the order of
+            the images.
         """
         rng = np.random.default_rng(seed)
-        parts = [self._cut(division[division["split"] == split], rng) for split in (OOD_S, OOD_H)]
+        whole = [division[division["split"] == split] for split, _ in UNCUT.values()]
+        parts = [self._cut(pairs, rng) for pairs in whole]
         wanted = self.id_pairs or max(len(part) for part in parts)
         if self.most_pairs is not None:
             wanted = min(wanted, self.most_pairs)
         drawn = [self._id_pairs(division, labels, wanted, rng), *parts]
+        if self.uncut:
+            for pairs, kept, (_, rest) in zip(whole, parts, UNCUT.values(), strict=True):
+                drawn.append(pairs.drop(index=kept.index).assign(present=True, split=rest))
         return pd.concat(drawn, ignore_index=True)
 
     def _cut(self, pairs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:

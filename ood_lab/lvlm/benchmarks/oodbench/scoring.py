@@ -21,6 +21,7 @@ from ood_lab.lvlm.benchmarks.oodbench.question_building import (
     BAP_LOGIC,
     BAP_TASKS,
 )
+from ood_lab.lvlm.benchmarks.oodbench.split_contents import with_uncut
 from ood_lab.lvlm.scoring.answer_differences import contrasts_by
 from ood_lab.lvlm.scoring.scored_results import (
     Place,
@@ -47,6 +48,7 @@ DATASET = "dataset"
 BAP_METRICS = ("bap_existence", "bap_counting", "bap_logic")
 
 
+@with_uncut
 def results_of(
     judged: pd.DataFrame,
     model: str,
@@ -82,6 +84,7 @@ def results_of(
     return KIND.table([*rows, *bap, *doubts], model=model, seed=seed)
 
 
+@with_uncut
 def contrasts(
     judged: pd.DataFrame, *, gate_c_on_e: bool = False, draws: int = 1000, seed: int = 0
 ) -> pd.DataFrame:

@@ -3,7 +3,8 @@
 import pandas as pd
 import pytest
 
-from ood_lab.lvlm.benchmarks.oodbench.split_contents import distribution_of
+from ood_lab.lvlm.benchmarks.oodbench.figures import distribution_figures
+from ood_lab.lvlm.benchmarks.oodbench.split_contents import distribution_of, with_fields
 
 
 def answers(*pairs):
@@ -43,6 +44,33 @@ def test_data_sets_are_counted_and_each_has_its_own_categories():
     assert of.loc[("coco", "category", "car"), ["pairs", "share"]].tolist() == [1, 0.5]
     assert of.loc[("lvis", "category", "car"), "share"] == 1
     assert not (table["by"] == "place").any()
+
+
+def test_fields_are_counted_and_belong_to_their_categories():
+    kinds = [["car", "vehicle"], ["bus", "vehicle"], ["dog", "animal"]]
+    noted = {"coco": {"fields": kinds, "domain": "natural"}, "city": {"domain": "driving"}}
+    judged = answers(
+        ("id", 1, "car", None, "coco"),
+        ("id", 2, "dog", None, "coco"),
+        ("id", 3, "bus", None, "coco"),
+        ("id", 1, "car", None, "city"),
+    )
+    datasets = {name: {"annotations": about} for name, about in noted.items()}
+    table = distribution_of(with_fields(judged, {"datasets": datasets}))
+    of = table.set_index(["dataset", "by", "value"]).sort_index()
+    assert of.loc[("coco", "field")]["pairs"].to_dict() == {"vehicle": 2, "animal": 1}
+    assert of.loc[("coco", "category")]["field"].to_dict() == {
+        "car": "vehicle",
+        "dog": "animal",
+        "bus": "vehicle",
+    }
+    assert of.loc[("", "domain")]["pairs"].to_dict() == {"natural": 3, "driving": 1}
+    assert "field" not in of.loc["city"].index.get_level_values("by")
+    figures = {each.name: each for each in distribution_figures(table, {"id": "ID"}, "m")}
+    assert {*figures} == {"of_data_sets", "of_domains", "of_fields_coco", "of_categories_coco"}
+    (axes,) = figures["of_categories_coco"].draw().axes
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names == ["vehicle:  car", "bus", "animal:  dog"]
 
 
 def test_without_yes_no_questions_there_is_nothing():

@@ -81,7 +81,7 @@ def test_what_is_drawn_of_the_splits_is_what_was_asked(finished):
         place: places.count(place) for place in places
     }
     assert {p.stem for p in (finished / "figures").glob("of_*.png")} == {
-        "of_categories", "of_places",
+        "of_categories", "of_fields", "of_places",
     }  # fmt: skip
 
 
@@ -610,3 +610,93 @@ def test_an_ablation_says_where_nothing_is_significant(
     assert [each.partition(": there it is ")[2] for each in most] == (
         [] if wanted is None else [wanted.format(label=label)]
     )
+
+
+@pytest.fixture(scope="module")
+def divided(finished):
+    """The scenes divided by the builtin chat model."""
+    outputs = finished.parents[2]
+    before = run_folders(outputs)
+    assert run(outputs, "image_text=[chat]", "lvlm=tiny", "task.until=build") == 0
+    return folder_of(outputs, before)
+
+
+def test_a_chat_model_divides_images_as_others_do(finished, divided):
+    division, manifest = read_table(divided / "division.parquet"), divided / "manifest.json"
+    assert json.loads(manifest.read_text())["image_text"]["chat"]["chat"]["model"] == "tiny"
+    assert len(division) == len(read_table(finished / "division.parquet"))
+    assert 0 < division["flagged_chat"].sum() < len(division)
+    assert (division["flagged_chat"] == (division["split"] == "ood_h")).all()
+    # Case 1 or case 2 of the log-odds, from the answers that are kept.
+    file = next((divided.parents[2] / "answers").glob("tiny-*.jsonl"))
+    answers = [json.loads(line) for line in file.read_text().splitlines()]
+    asked = re.compile(r"Does this image contain a (.+)\? \(yes or no\)")
+    chance = {(a["image"], asked.fullmatch(a["prompt"])[1]): a["p_yes"] for a in answers}
+    image, path = pd.read_csv(divided / "audit.csv")[["image", "file"]].iloc[0]
+    odds = {c: p / (1 - p) for (file, c), p in chance.items() if file == path}
+    there = division[division["image"] == image].set_index("category")
+    absent = [value for name, value in odds.items() if name not in there.index]
+    for name, row in there.iterrows():
+        p = odds[name] / (odds[name] + sum(absent))
+        assert row["p_chat"] == pytest.approx(p, rel=1e-2, abs=1e-4)
+        assert row["flagged_chat"] == (
+            p < 0.05 or max(absent) > max(odds[each] for each in there.index)
+        )
+
+
+def test_statistics_say_what_divisions_of_models_flag(finished, divided, tmp_path, capsys):
+    runs = f"task.runs=['{finished}']"
+    given = f"task.divisions=['{divided}','{finished}']"
+    assert statistics(tmp_path, runs, given, "task.draws=50") == 0
+    folder = folder_of(tmp_path)
+    flags = pd.read_csv(folder / "flags.csv").set_index(["flagged_by", "model"])
+    union = pd.read_csv(folder / "flags_union.csv").query("flagged_by == 'own division'")
+    # By sets of (image, category).
+    judged = read_table(finished / "judged.parquet").query("task == 'yes_no'")
+    ood = judged[judged["split"] != "id"]
+    samples = set(zip(ood["image"], ood["category"], strict=True))
+    flagged = {}
+    for run_folder in (divided, finished):
+        division = read_table(run_folder / "division.parquet")
+        pairs = list(zip(division["image"], division["category"], strict=True))
+        for name in [c for c in division if c.startswith("flagged_")]:
+            kept = {pair for pair, yes in zip(pairs, division[name], strict=True) if yes}
+            flagged[name.removeprefix("flagged_").replace("chat", "tiny")] = kept & samples
+    assert (
+        list(flags.loc["own division"].index)
+        == list(flagged)
+        == [
+            *("tiny", "scenes_96", "scenes_64"),
+        ]
+    )
+    for name, kept in flagged.items():
+        share = len(kept) / len(samples)
+        assert flags.loc[("own division", name), "ood"] == pytest.approx(share)
+    wrong = {(r.image, r.category) for r in ood.itertuples() if not r.correct}
+    assert flags.loc["wrong answers"]["ood"].item() == pytest.approx(len(wrong) / len(samples))
+    together, expected = set(), []
+    for kept in flagged.values():
+        together |= kept
+        expected.append(len(together) / len(samples))
+    assert union.query("order == 'given order'")["union"].to_list() == pytest.approx(expected)
+    assert (union["ci_low"] <= union["union"]).all()
+    assert (union["union"] <= union["ci_high"]).all()
+    assert "by its own division, a model flags" in " ".join(capsys.readouterr().out.split())
+    assert (folder / "figures" / "flags_union.png").is_file()
+
+
+def test_a_division_of_other_images_or_by_another_rule_is_one_line(
+    finished, divided, tmp_path, capsys
+):
+    runs = f"task.runs=['{finished}']"
+    few = ("annotations.n=10", "task.until=build", "logger=none", f"paths.outputs={tmp_path}")
+    assert call("eval.py", "task=oodbench", *few, "image_text=[scenes_64]") == 0
+    other = folder_of(tmp_path)
+    assert statistics(tmp_path, runs, f"task.divisions=['{other}']") == 1
+    assert "divide the images of the questions" in capsys.readouterr().err
+    assert call("eval.py", "task=oodbench", *few, "task.threshold=0.01") == 0
+    ruled = folder_of(tmp_path, [other])
+    assert statistics(tmp_path, runs, f"task.divisions=['{divided}','{ruled}']") == 1
+    assert "runs of the same rule" in capsys.readouterr().err
+    assert statistics(tmp_path, runs, f"task.divisions=['{tmp_path}']") == 1
+    assert "division.parquet" in capsys.readouterr().err

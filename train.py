@@ -18,13 +18,13 @@ def main(cfg: DictConfig) -> None:
         if job.finished:
             return
         if job.trains:
-            model = job.classifier()
+            model = run.classifier(job)
             job.task.check(job)
-            with job.stages("train") as stage, job.training(model) as begins:
+            with job.stages("train") as stage, run.training(job, model) as begins:
                 if begins:
                     job.trainer.fit(model, datamodule=job.data, ckpt_path=job.last_checkpoint)
                 stage.found = not job.training_log.started
-            job.finish_training(model)
+            run.finish_training(job, model)
         job.run_task()
         job.close()
 

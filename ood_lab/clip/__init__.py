@@ -9,7 +9,6 @@ from ood_lab.clip.clip_folder import save_clip, untrained_clip
 from ood_lab.clip.frozen_clip import ClipModel
 from ood_lab.clip.loading import load_clip, missing_files
 from ood_lab.clip.local_features import LocalFeaturesUnsupported
-from ood_lab.clip.tokenizer import WordTokenizer
 from ood_lab.clip.weight_sources import shipped_folder
 from ood_lab.clip.zero_shot_head import zero_shot_weights
 
@@ -18,7 +17,6 @@ __all__ = [
     "ClipModel",
     "LocalFeaturesUnsupported",
     "TextHead",
-    "WordTokenizer",
     "clip_backbone",
     "load_clip",
     "missing_files",

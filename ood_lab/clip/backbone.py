@@ -123,13 +123,25 @@ def clip_backbone(
         alone = ClipFeatures(clip)
         check_contract(alone)
         return alone
+    names = checked_names(classes, classnames, num_classes, "model.classnames")
+    backbone = ClipBackbone(clip, names, templates)
+    check_contract(backbone)
+    return backbone
+
+
+def checked_names(
+    classes: Sequence[str], classnames: Sequence[str] | None, num_classes: int | None, key: str
+) -> list[str]:
+    """Words for the classes, one each; ``key`` gave them.
+
+    Raises:
+        UserError: more or fewer of them.
+    """
     names = list(classes if classnames is None else classnames)
     expected = len(classes) if num_classes is None else num_classes
     if len(names) != expected:
         raise UserError(
-            f"model.classnames has {len(names)} names for {expected} classes: give one per class, "
-            "in the order of the classes"
+            f"{key} has {len(names)} names for {expected} classes: give one per class, in the "
+            "order of the classes"
         )
-    backbone = ClipBackbone(clip, names, templates)
-    check_contract(backbone)
-    return backbone
+    return names

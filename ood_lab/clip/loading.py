@@ -21,7 +21,7 @@ from ood_lab.clip import weight_sources
 from ood_lab.clip.frozen_clip import PLAIN_TEMPLATES, ClipModel
 from ood_lab.clip.tokenizer import WordTokenizer
 from ood_lab.clip.weight_sources import ABOUT, VOCABULARY, Source, find_source
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.models.loading.hub_models import one_attempt
 
 _PRECISIONS = ("fp32", "fp16", "bf16", "pure_fp16", "pure_bf16")
@@ -247,11 +247,8 @@ def _is_torchscript(path: Path) -> bool:
 
 def _load_torchscript(model: nn.Module, path: Path, name: str) -> None:
     """Copies the tensors of an archive (fp16 as published) into a model of the named shape."""
-    try:
+    with reported_as(f"{path} does not fit {name} or cannot be read: {{reason}}", RuntimeError):
         state = dict(torch.jit.load(path, map_location="cpu").state_dict())
         for extra in ("input_resolution", "context_length", "vocab_size"):
             state.pop(extra, None)
         model.load_state_dict(state)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"{path} does not fit {name} or cannot be read: {reason}") from error

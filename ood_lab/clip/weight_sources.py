@@ -12,7 +12,7 @@ import open_clip
 from huggingface_hub import try_to_load_from_cache
 from open_clip.pretrained import download_pretrained, get_pretrained_cfg
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import nearest
 from ood_lab.models.loading.hub_models import one_attempt
 
@@ -91,10 +91,8 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise UserError(f"clip.name={LOCAL_DIR}{folder}: there is no such folder")
     if not file.is_file():
         raise UserError(f"clip.name={LOCAL_DIR}{folder}: the folder has no {CONFIG}")
-    try:
+    with reported_as(f"{file} is not JSON: {{reason}}", ValueError):
         config = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{file} is not JSON: {error}") from error
     if not {"embed_dim", "vision_cfg", "text_cfg"} <= set(config.get("model_cfg", {})):
         raise UserError(f"{file} must hold model_cfg with embed_dim, vision_cfg and text_cfg")
     return dict(config)
@@ -106,15 +104,12 @@ def download(source: Source, cache_dir: str | None) -> Path:
     Raises:
         UserError: they cannot be had.
     """
-    try:
-        with one_attempt():
-            return Path(download_pretrained(source.tag, cache_dir=cache_dir))
-    except Exception as error:  # whatever the network or the hub raises
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"{source.wanted} of {source.name} cannot be downloaded ({reason}): fetch it elsewhere "
-            "and give clip.pretrained=FILE"
-        ) from error
+    failure = (
+        f"{source.wanted} of {source.name} cannot be downloaded ({{reason}}): fetch it elsewhere "
+        "and give clip.pretrained=FILE"
+    )
+    with reported_as(failure), one_attempt():
+        return Path(download_pretrained(source.tag, cache_dir=cache_dir))
 
 
 def _from_folder(folder: Path, pretrained: str | None) -> Source:

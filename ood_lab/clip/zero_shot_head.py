@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ood_lab.common.english import first_of
 from ood_lab.common.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -79,11 +80,9 @@ def _check_texts(tokenizer: Any, texts: Sequence[str], names: Sequence[str]) -> 
                 f"'{names[number]}' as the same text: {remedy}"
             )
     if long := [f"'{name}'" for name, too_long in zip(names, cut, strict=True) if too_long]:
-        more = f" and {len(long) - 10:,} more" if len(long) > 10 else ""
         log.warning(
-            "the CLIP takes %d tokens, so the texts of these classes are cut: %s%s; %s",
+            "the CLIP takes %d tokens, so the texts of these classes are cut: %s; %s",
             length,
-            ", ".join(long[:10]),
-            more,
+            first_of(long, 10),
             remedy,
         )

@@ -28,6 +28,12 @@ def listed(words: Sequence[str], before_last: str = "and") -> str:
     return f"{', '.join(most)} {before_last} {last}" if most else last
 
 
+def first_of(words: Sequence[str], most: int = 3) -> str:
+    """``a, b``, and of more words than ``most`` ``a, b, c and 1,024 more``."""
+    more = len(words) - most
+    return ", ".join(words[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
 def ordinal(n: int) -> str:
     """1st, 2nd, 3rd, 4th, 11th, ..."""
     ending = {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+#: The longest text of another package's error that a message quotes.
+_LONGEST = 300
 
 
 class UserError(Exception):
@@ -27,3 +32,28 @@ def user_error_in(error: Exception) -> UserError | None:
     """
     found = re.findall(r"^ood_lab\.[\w.]+: (.+)$", str(error), re.MULTILINE)
     return UserError(found[-1]) if found else None
+
+
+@contextmanager
+def reported_as(
+    message: str, kinds: type[Exception] | tuple[type[Exception], ...] = Exception
+) -> Iterator[None]:
+    """Reports what other packages raise inside as a :class:`UserError`.
+
+    A :class:`UserError` passes unchanged unless ``kinds`` names it.
+
+    Args:
+        message: ``{reason}`` in it becomes the text of the error, on one line, and ``{kind}`` the
+            name of its class.
+        kinds: the errors that are reported.
+    """
+    try:
+        yield
+    except kinds as error:
+        named = kinds if isinstance(kinds, tuple) else (kinds,)
+        if isinstance(error, UserError) and UserError not in named:
+            raise
+        kind = type(error).__name__
+        reason = " ".join(str(error).split())[:_LONGEST] or kind
+        told = message.replace("{kind}", kind).replace("{reason}", reason)
+        raise UserError(told) from error

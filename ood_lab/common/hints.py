@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from ood_lab.common.errors import UserError
@@ -35,6 +35,23 @@ def suggestion(word: str, options: Iterable[str], shown: int = 5) -> str:
         return "there is none"
     more = f", ... ({len(names)} in all)" if len(names) > shown else ""
     return f"there is: {', '.join(names[:shown])}{more}"
+
+
+def check_known(names: Iterable[str | None], known: Collection[object], problem: str) -> None:
+    """Rejects the first name that is not known; None is skipped.
+
+    Args:
+        names: as typed.
+        known: what there is.
+        problem: with ``{name}`` for the name; the nearest known one follows.
+
+    Raises:
+        UserError: see ``problem``.
+    """
+    for name in names:
+        if name is not None and name not in known:
+            near = suggestion(name, map(str, known))
+            raise UserError(f"{problem.replace('{name}', name)}: {near}")
 
 
 def missing_path(path: str | os.PathLike[str]) -> UserError:

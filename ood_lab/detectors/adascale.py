@@ -155,10 +155,8 @@ class AdaSCALE(NetworkDetector):
         return self._energy(bank, self._kept(bank))
 
     def describe(self) -> dict[str, Any]:
-        """All settings."""
-        names = ("k1", "k2", "weight", "o", "fit_split")
-        used = {name: getattr(self, name) for name in names}
-        return {"percentiles": list(self.percentiles)} | used
+        """All settings; the percentiles as a list."""
+        return super().describe() | {"percentiles": list(self.percentiles)}
 
 
 class AdaSCALEA(AdaSCALE):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection
+from inspect import signature
 from typing import Any, Literal, Self, get_args
 
 import torch
@@ -181,9 +182,14 @@ class Detector(ABC):
     def score(self, bank: FeatureBank) -> Tensor:
         """Outlier score of every row, ``[N] float64`` on the CPU, higher = more OOD, any range."""
 
-    @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """Every hyperparameter as used (after ``fit``, with the values a rule has chosen)."""
+        """Every hyperparameter as used (after ``fit``, with the values a rule has chosen).
+
+        By default the attributes named as the arguments of the constructor.
+        """
+        _, *names = signature(type(self).__init__).parameters
+        used = {name: getattr(self, name) for name in names}
+        return used if self.fit_split else {k: v for k, v in used.items() if k != "fit_split"}
 
 
 def _input_type(reads: Collection[Part]) -> InputType:

@@ -124,11 +124,5 @@ class CFOOD(Detector):
 
     def describe(self) -> dict[str, Any]:
         """α, k, the references after ``fit``, and how they were chosen."""
-        return {
-            "alpha": self.alpha,
-            "k": self.k,
-            "bank": len(self.fitted["bank"]) if self.fitted else None,
-            "max_bank": self.max_bank,
-            "seed": self.seed,
-            "fit_split": self.fit_split,
-        }
+        bank = len(self.fitted["bank"]) if self.fitted else None
+        return {"alpha": self.alpha, "k": self.k, "bank": bank} | super().describe()

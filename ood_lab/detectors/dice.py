@@ -80,4 +80,4 @@ class DICE(Detector):
     def describe(self) -> dict[str, Any]:
         """Percentile as used, threshold, fit split."""
         used = {key: self.fitted[key].item() for key in ("percentile", "threshold") if self.fitted}
-        return {"percentile": self.percentile, "fit_split": self.fit_split} | used
+        return super().describe() | used

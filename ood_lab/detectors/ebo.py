@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pytorch_ood.detector import EnergyBased
 from torch import Tensor
 
@@ -37,7 +35,3 @@ class EBO(Detector):
     def score(self, bank: FeatureBank) -> Tensor:
         """Energy, ``[N]``."""
         return map_rows(lambda z: EnergyBased.score(z, t=self.temperature), bank.logits)
-
-    def describe(self) -> dict[str, Any]:
-        """Temperature."""
-        return {"temperature": self.temperature}

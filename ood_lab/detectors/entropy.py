@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector
@@ -34,7 +32,3 @@ class Entropy(Detector):
             return -(log_p.exp() * log_p).sum(dim=1)
 
         return map_rows(entropy, bank.logits)
-
-    def describe(self) -> dict[str, Any]:
-        """Nothing can be set."""
-        return {}

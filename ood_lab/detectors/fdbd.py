@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -77,10 +77,3 @@ class FDBD(Detector):
             return total / (x - origin).norm(dim=1).clamp(min=SMALLEST)
 
         return -map_rows(distance, bank.features, bank.logits) / (bank.logits.shape[1] - 1)
-
-    def describe(self) -> dict[str, Any]:
-        """The normaliser and the fit split."""
-        return {
-            "distance_as_normalizer": self.distance_as_normalizer,
-            "fit_split": self.fit_split,
-        }

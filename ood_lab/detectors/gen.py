@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -54,7 +52,3 @@ class GEN(Detector):
             return (self.gamma * (log_p + log_rest)).exp().sum(dim=1)
 
         return map_rows(entropy, bank.logits)
-
-    def describe(self) -> dict[str, Any]:
-        """γ and M."""
-        return {"gamma": self.gamma, "m": self.m}

@@ -171,10 +171,4 @@ class GMM(Detector):
     def describe(self) -> dict[str, Any]:
         """Kind of covariance, clusters as used, ridge, seed, fit split."""
         clusters = len(self.fitted["means"]) if self.fitted else self.clusters
-        return {
-            "covariance": self.covariance,
-            "clusters": clusters,
-            "ridge": self.ridge,
-            "seed": self.seed,
-            "fit_split": self.fit_split,
-        }
+        return super().describe() | {"clusters": clusters}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector
@@ -48,7 +46,3 @@ class GradNorm(Detector):
             return (z.shape[1] * p - 1).abs().sum(dim=1) * x.abs().sum(dim=1)
 
         return -map_rows(norm, bank.features, bank.logits) / self.temperature
-
-    def describe(self) -> dict[str, Any]:
-        """Temperature."""
-        return {"temperature": self.temperature}

@@ -113,10 +113,5 @@ class GROOD(CappedBankDetector):
 
     def describe(self) -> dict[str, Any]:
         """The prototype's kind, the bank's size after ``fit``, and how it was thinned."""
-        return {
-            "prototype": "mean of class means",
-            "bank": len(self.fitted["gradients"]) if self.fitted else None,
-            "max_bank": self.max_bank,
-            "seed": self.seed,
-            "fit_split": self.fit_split,
-        }
+        bank = len(self.fitted["gradients"]) if self.fitted else None
+        return {"prototype": "mean of class means", "bank": bank} | super().describe()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector
@@ -30,10 +28,6 @@ class JointEnergy(Detector):
     def score(self, bank: FeatureBank) -> Tensor:
         """Negative joint energy, ``[N]``."""
         return map_rows(lambda z: -_energies(z).sum(dim=1), bank.logits)
-
-    def describe(self) -> dict[str, Any]:
-        """Nothing to set."""
-        return {}
 
 
 def _energies(z: Tensor) -> Tensor:

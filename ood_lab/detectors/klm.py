@@ -73,4 +73,4 @@ class KLM(Detector):
     def describe(self) -> dict[str, Any]:
         """Fit split and, after ``fit``, the number of templates K."""
         templates = len(self.fitted["classes"]) if self.fitted else None
-        return {"fit_split": self.fit_split, "templates": templates}
+        return super().describe() | {"templates": templates}

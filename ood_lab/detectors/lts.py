@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pytorch_ood.detector import EnergyBased
 from torch import Tensor
 
@@ -47,7 +45,3 @@ class LTS(Detector):
             return EnergyBased.score(scale_ratio(x.relu(), k).square() * z)
 
         return map_rows(energy, bank.features, bank.logits)
-
-    def describe(self) -> dict[str, Any]:
-        """Percentile."""
-        return {"percentile": self.percentile}

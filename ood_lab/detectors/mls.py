@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pytorch_ood.detector import MaxLogit
 from torch import Tensor
 
@@ -31,7 +29,3 @@ class MLS(Detector):
     def score(self, bank: FeatureBank) -> Tensor:
         """-max logit, ``[N]``."""
         return map_rows(MaxLogit.score, bank.logits)
-
-    def describe(self) -> dict[str, Any]:
-        """Nothing to set."""
-        return {}

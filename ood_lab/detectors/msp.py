@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pytorch_ood.detector import MaxSoftmax
 from torch import Tensor
 
@@ -38,7 +36,3 @@ class MSP(Detector):
     def score(self, bank: FeatureBank) -> Tensor:
         """-max softmax, ``[N]`` in [-1, -1/C]."""
         return map_rows(lambda z: MaxSoftmax.score(z, t=self.temperature), bank.logits)
-
-    def describe(self) -> dict[str, Any]:
-        """Temperature."""
-        return {"temperature": self.temperature}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 from torch import Tensor
 
@@ -63,7 +63,3 @@ class NCI(Detector):
             return unit + self.alpha * x.abs().sum(dim=1)
 
         return -map_rows(alignment, bank.features, bank.logits)
-
-    def describe(self) -> dict[str, Any]:
-        """α and fit split."""
-        return {"alpha": self.alpha, "fit_split": self.fit_split}

@@ -106,10 +106,5 @@ class NNGuide(CappedBankDetector):
 
     def describe(self) -> dict[str, Any]:
         """k, the bank's size after ``fit``, and how it was thinned."""
-        return {
-            "k": self.k,
-            "bank": len(self.fitted["bank"]) if self.fitted else None,
-            "max_bank": self.max_bank,
-            "seed": self.seed,
-            "fit_split": self.fit_split,
-        }
+        bank = len(self.fitted["bank"]) if self.fitted else None
+        return {"k": self.k, "bank": bank} | super().describe()

@@ -116,8 +116,4 @@ class ODIN(NetworkDetector):
 
     def describe(self) -> dict[str, Any]:
         """temperature, epsilon, std (``own`` = of the backbone's normalisation)."""
-        return {
-            "temperature": self.temperature,
-            "epsilon": self.epsilon,
-            "std": self.std or "own",
-        }
+        return super().describe() | {"std": self.std or "own"}

@@ -83,7 +83,7 @@ class PNML(Detector):
     def describe(self) -> dict[str, Any]:
         """Fit split and, after ``fit``, the rank of H."""
         rank = len(self.fitted["values"]) if self.fitted else None
-        return {"fit_split": self.fit_split, "rank": rank}
+        return super().describe() | {"rank": rank}
 
 
 def _with_constant(x: Tensor) -> Tensor:

@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ood_lab.detectors.base import DetectorRefusal
-from ood_lab.detectors.support.layer_probe import Probe, check_names, evaluating, probe, stage_names
+from ood_lab.detectors.support.layer_probe import Probe, check_names, probe, stage_names
 from ood_lab.detectors.support.network_scores import NetworkDetector
 from ood_lab.detectors.support.requirements import check_count, check_positive
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.models.backbone import Backbone
+from ood_lab.models.head_check import evaluating
 from ood_lab.models.output import Output
 
 
@@ -143,7 +144,6 @@ def _check_pooling(last: str, seen: Probe) -> None:
         )
 
 
-@torch.no_grad()
 def _check_rerun(backbone: Backbone, names: list[str], seen: Probe) -> None:
     try:
         with evaluating(backbone):

@@ -73,9 +73,4 @@ class ReAct(NonNegativeDetector):
     def describe(self) -> dict[str, Any]:
         """Percentile, fit split, force and, after ``fit``, the threshold."""
         threshold = self.fitted["threshold"].item() if self.fitted else None
-        return {
-            "percentile": self.percentile,
-            "fit_split": self.fit_split,
-            "force": self.force,
-            "threshold": threshold,
-        }
+        return super().describe() | {"threshold": threshold}

@@ -93,11 +93,5 @@ class Relation(CappedBankDetector):
 
     def describe(self) -> dict[str, Any]:
         """Power, threshold, the bank's size after ``fit``, and how it was thinned."""
-        return {
-            "power": self.power,
-            "threshold": self.threshold,
-            "bank": len(self.fitted["features"]) if self.fitted else None,
-            "max_bank": self.max_bank,
-            "seed": self.seed,
-            "fit_split": self.fit_split,
-        }
+        bank = len(self.fitted["features"]) if self.fitted else None
+        return {"power": self.power, "threshold": self.threshold, "bank": bank} | super().describe()

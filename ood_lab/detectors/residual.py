@@ -11,6 +11,7 @@ from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES
 from ood_lab.detectors.support.requirements import check_count
 from ood_lab.detectors.support.subspace import fit_residual, principal_dimension, residual_norm
 from ood_lab.features.bank import FeatureBank
+from ood_lab.models.head_kind import Part
 
 
 class Residual(Detector):
@@ -30,7 +31,7 @@ class Residual(Detector):
 
     name = "residual"
     moments = ("means", "within")
-    reads = ("features",)
+    reads: tuple[Part, ...] = ("features",)
     input_type = "head"
     formula = "‖Rᵀ(x − u)‖, u = −W⁺b"
     source = "2203.10807"
@@ -40,7 +41,7 @@ class Residual(Detector):
         super().__init__(fit_split)
         self.dim = dim
         if dim != "auto":
-            check_count("residual.dim", dim)
+            check_count(f"{self.name}.dim", dim)
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Covariance, eigenvectors, R and LAPACK's work space ``[D, D]``; W, W^+ ``[C, D]``."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from ood_lab.detectors.support.feature_shaping import (
@@ -47,7 +45,3 @@ class SCALE(NonNegativeDetector):
         self.check(bank)
         k = kept_count(bank.features.shape[1], self.percentile)
         return head_energy(bank, lambda x: x * scale_ratio(x, k).exp())
-
-    def describe(self) -> dict[str, Any]:
-        """Percentile and force."""
-        return {"percentile": self.percentile, "force": self.force}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
@@ -90,7 +90,3 @@ class SHE(Detector):
             return -agreement(x, patterns[z.argmax(dim=1)])
 
         return map_rows(negative, bank.features, bank.logits)
-
-    def describe(self) -> dict[str, Any]:
-        """Metric and fit split."""
-        return {"metric": self.metric, "fit_split": self.fit_split}

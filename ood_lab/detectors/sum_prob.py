@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector
@@ -30,7 +28,3 @@ class SumProb(Detector):
     def score(self, bank: FeatureBank) -> Tensor:
         """Negative sum, ``[N]``."""
         return map_rows(lambda z: -z.sigmoid().sum(dim=1), bank.logits)
-
-    def describe(self) -> dict[str, Any]:
-        """Nothing to set."""
-        return {}

@@ -100,7 +100,7 @@ class TempScaling(Detector):
     def describe(self) -> dict[str, Any]:
         """Fit split and, after ``fit``, T."""
         temperature = self.fitted["temperature"].item() if self.fitted else None
-        return {"fit_split": self.fit_split, "temperature": temperature}
+        return super().describe() | {"temperature": temperature}
 
 
 def _slope(logits: Tensor, labels: Tensor, log_t: float) -> tuple[float, float]:

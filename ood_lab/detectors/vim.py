@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from pytorch_ood.detector import EnergyBased
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, FitSplit
-from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows
-from ood_lab.detectors.support.requirements import check_count
-from ood_lab.detectors.support.subspace import fit_residual, principal_dimension, residual_norm
+from ood_lab.detectors.residual import Residual
+from ood_lab.detectors.support.chunked_arithmetic import map_rows
+from ood_lab.detectors.support.subspace import fit_residual, principal_dimension
 from ood_lab.features.bank import FeatureBank
 
 
-class ViM(Detector):
+class ViM(Residual):
     r"""Virtual-logit matching (arXiv 2203.10807).
 
     .. math::
@@ -36,21 +35,10 @@ class ViM(Detector):
     """
 
     name = "vim"
-    moments = ("means", "within")
     reads = ("features", "logits", "level", "head")
     formula = "α‖Rᵀ(x − u)‖ − log Σ exp z, u = −W⁺b"
     source = "2203.10807"
     suspicious = "a large part of the features is outside the subspace of training images"
-
-    def __init__(self, dim: int | Literal["auto"] = "auto", fit_split: FitSplit = "train") -> None:
-        super().__init__(fit_split)
-        self.dim = dim
-        if dim != "auto":
-            check_count("vim.dim", dim)
-
-    def fit_memory(self, n: int, d: int, c: int) -> int:
-        """Covariance, eigenvectors, R and LAPACK's work space ``[D, D]``; W, W^+ ``[C, D]``."""
-        return 8 * (6 * d * d + 4 * c * d) + 3 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``origin [D]``, ``residual [D, D - dim]``, ``alpha`` and ``dim``."""
@@ -61,10 +49,9 @@ class ViM(Detector):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Virtual logit minus log-sum-exp of the logits, ``[N]``."""
-        virtual = self.fitted["alpha"] * residual_norm(self.fitted, bank.features)
-        return virtual + map_rows(EnergyBased.score, bank.logits)
+        return self.fitted["alpha"] * super().score(bank) + map_rows(EnergyBased.score, bank.logits)
 
     def describe(self) -> dict[str, Any]:
         """Dimension as asked (``dim_asked``) and as used (``dim``), α, fit split."""
-        used = {key: self.fitted[key].item() for key in ("dim", "alpha") if self.fitted}
-        return {"dim": self.dim, "dim_asked": self.dim, "fit_split": self.fit_split} | used
+        alpha = {"alpha": self.fitted["alpha"].item()} if self.fitted else {}
+        return super().describe() | alpha

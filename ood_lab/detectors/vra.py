@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
@@ -109,9 +109,3 @@ class VRA(NonNegativeDetector):
         low = alpha if self.below == "clip" else torch.zeros_like(alpha)
         cut = torch.where(x < alpha, low, x + self.gamma)
         return torch.where(x > beta, beta, cut)
-
-    def describe(self) -> dict[str, Any]:
-        """All settings."""
-        names = ("low", "high", "per_feature", "below", "gamma", "quadratic", "center")
-        used = {name: getattr(self, name) for name in names}
-        return used | {"fit_split": self.fit_split, "force": self.force}

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known
 from ood_lab.data.checks.content_overlap import shared_content
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.datamodules.splits import ID_SPLITS
@@ -122,24 +122,17 @@ class Tuning:
 
     def _check_options(self, data: OODDataModule) -> None:
         known = [*data.ood_names, *data.val_ood_names]
-        if self.mode not in OUTLIERS:
-            raise UserError(f"tuning.mode={self.mode}: {suggestion(self.mode, OUTLIERS)}")
+        check_known([self.mode], OUTLIERS, "tuning.mode={name}")
         if (self.mode == "val_ood") != bool(self.sets):
             raise UserError(
                 "tuning.sets goes with tuning=val_ood and names OOD sets for selection only "
                 f"(data.ood_val.NAME=DIR adds one); this data has {', '.join(known)}"
             )
-        for name in self.sets:
-            if name not in known:
-                raise UserError(
-                    f"tuning.sets names '{name}', which is not an OOD set: "
-                    f"{suggestion(name, known)}"
-                )
+        check_known(self.sets, known, "tuning.sets names '{name}', which is not an OOD set")
 
     def _check_grids(self, detectors: Mapping[str, Detector]) -> None:
         for name, grid in self.grids.items():
-            if name not in detectors:
-                raise UserError(f"tuning.grids.{name}: {suggestion(name, detectors)}")
+            check_known([name], detectors, "tuning.grids.{name}")
             if detectors[name].extraction_hook is not None:
                 raise UserError(
                     f"tuning.grids.{name}: {name} works during feature extraction and cannot be "

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ood_lab.common.english import first_of
 from ood_lab.detectors import Detector
 from ood_lab.features.bank import FeatureBank
 from ood_lab.metrics import REVERSED, Evaluation, SortedScores
 
 #: From this share of the images on, those that lie at the threshold of FPR95 are told.
 NOTICEABLE = 0.05
-_LISTED = 5
 
 
 def suspicious(evaluation: Evaluation) -> list[str]:
@@ -36,25 +36,20 @@ def suspicious(evaluation: Evaluation) -> list[str]:
             share = pair.tied_at_threshold(0.95, positive)
             if not pair.constant and share >= NOTICEABLE:
                 tied.append((-share, f"{where} ({share:.0%})"))
-    sentences = []
-    if constant:
-        sentences.append(
-            f"every score is the same: {_first(constant)}; constant features, or a detector that "
-            "was not fitted"
-        )
-    if low:
-        sentences.append(
-            f"AUROC below {REVERSED}: {_first([text for _, text in sorted(low)])}; it scores these "
-            "images as more ID than the ID test set; of a detector of your own, check the sign "
-            "(higher must mean more OOD)"
-        )
-    if tied:
-        counted = "ID" if positive == "ood" else "OOD"
-        sentences.append(
-            f"many {counted} scores equal the threshold of FPR95 and are counted together: "
-            f"{_first([text for _, text in sorted(tied)])}; this FPR95 says little, the AUROC more"
-        )
-    return sentences
+    counted = "ID" if positive == "ood" else "OOD"
+    sentences = {
+        "every score is the same: {}; constant features, or a detector that was not "
+        "fitted": constant,
+        f"AUROC below {REVERSED}: {{}}; it scores these images as more ID than the ID test set; of "
+        "a detector of your own, check the sign (higher must mean more OOD)": _in_order(low),
+        f"many {counted} scores equal the threshold of FPR95 and are counted together: {{}}; this "
+        "FPR95 says little, the AUROC more": _in_order(tied),
+    }
+    return [text.format(first_of(where, 5)) for text, where in sentences.items() if where]
+
+
+def _in_order(found: Sequence[tuple[float, str]]) -> list[str]:
+    return [text for _, text in sorted(found)]
 
 
 def doubtful_fits(
@@ -67,9 +62,3 @@ def doubtful_fits(
         if detector.fit_split and (reason := detector.fit_warning(banks[detector.fit_split])):
             found.setdefault(reason, []).append(name)
     return [f"{', '.join(names)}: {reason}" for reason, names in found.items()]
-
-
-def _first(texts: Sequence[str]) -> str:
-    """The first few, and how many more there are."""
-    more = len(texts) - _LISTED
-    return ", ".join(texts[:_LISTED]) + (f" and {more} more" if more > 0 else "")

@@ -13,6 +13,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from ood_lab.common.english import first_of
 from ood_lab.common.errors import UserError
 from ood_lab.data.checks.image_sizes import ImageSize
 from ood_lab.data.datamodules.label_lists import targets
@@ -207,11 +208,10 @@ def other_order(bank: FeatureBank, names: Sequence[str]) -> str | None:
     if not _explains(accuracy, held_out, n):
         return None
     moved = [i for i in range(len(names)) if int(output[i]) != i and counts[i, output[i]] > 0]
-    shown = [f"'{names[i]}' is output {int(output[i])}" for i in moved[:3]]
-    more = f" and {len(moved) - 3:,} more" if len(moved) > 3 else ""
+    shown = [f"'{names[i]}' is output {int(output[i])}" for i in moved]
     return (
         f"the order of the classes explains it: in another order the accuracy is {accuracy:.1%} "
-        f"({', '.join(shown)}{more}). Order the class names as the outputs of the network are"
+        f"({first_of(shown)}). Order the class names as the outputs of the network are"
     )
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from ood_lab.common.errors import UserError
-from ood_lab.common.hints import missing_path, suggestion
+from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.hints import check_known, missing_path, suggestion
 
 #: The files that come with the package, one for each published table.
 SHIPPED = files("ood_lab") / "references"
@@ -130,19 +130,16 @@ def matching_rows(rows: Iterable[PublishedRow], pattern: str) -> list[PublishedR
 
 
 def _read(file: Traversable) -> Iterator[PublishedRow]:
-    try:
+    with reported_as(f"{file} is not valid YAML: {{reason}}", yaml.YAMLError):
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise UserError(f"{file} is not valid YAML: {' '.join(str(error).split())}") from error
     keys = {*ABOUT, "protocol", "tolerance", "rows"}
     if not isinstance(content, Mapping) or set(content) != keys:
         given = set(content) if isinstance(content, Mapping) else set()
         wrong = [f"no {k}" for k in sorted(keys - given)] + sorted(map(str, given - keys))
         raise UserError(f"{file}: expected the keys {', '.join(sorted(keys))}; found {wrong}")
     protocol = dict(_flat(content["protocol"] or {}))
-    if unknown := {path[0] for path in protocol} - set(PROTOCOL):
-        first = sorted(unknown)[0]
-        raise UserError(f"{file}: protocol.{first} is unknown: {suggestion(first, PROTOCOL)}")
+    named = sorted({path[0] for path in protocol})
+    check_known(named, PROTOCOL, f"{file}: protocol.{{name}} is unknown")
     about = {key: content[key] for key in ABOUT}
     reference = Reference(file.name.removesuffix(".yaml"), about, protocol, content["tolerance"])
     for path, value in _flat(content["rows"]):

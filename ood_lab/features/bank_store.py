@@ -31,17 +31,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.file_locks import try_lock
 from ood_lab.common.tensor_file import save_tensors
 from ood_lab.features import row_shards as shards
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.bank_identity import bank_key
 from ood_lab.features.derived_statistics import MOMENTS, Derived
-from ood_lab.features.disk_space import try_lock, writing
+from ood_lab.features.disk_space import writing
 from ood_lab.features.moments import merge_files
 
 __all__ = ["BankStore", "Missing", "bank_key", "column_folder", "load"]
@@ -130,10 +130,8 @@ def _identity(manifest: dict[str, Any]) -> str:
 
 
 def _load_head(folder: Path) -> dict[str, Tensor]:
-    try:
+    with shards.readable(folder / HEAD):
         return load_file(folder / HEAD)
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"feature cache file '{folder / HEAD}' is missing or damaged") from error
 
 
 def _remove_files(folder: Path) -> None:
@@ -228,7 +226,7 @@ class BankStore:
             self._sweep()
             handle = open(self._lock(self.key), "w")  # noqa: SIM115 - closed below
         with handle:
-            if not try_lock(handle.fileno()):
+            if not try_lock(handle):
                 log.info("waiting for another process that extracts the same features")
                 fcntl.flock(handle, fcntl.LOCK_EX)
             try:
@@ -291,31 +289,21 @@ class BankStore:
         Raises:
             UserError: the shards do not hold every image once, or the disk is full.
         """
-        with writing(self.root):
-            self._publish(staging, n, columns, manifest, head)
-
-    def _publish(
-        self,
-        staging: Path,
-        n: int,
-        columns: Sequence[str],
-        manifest: dict[str, Any],
-        head: tuple[Tensor, Tensor] | None,
-    ) -> None:
         made = {name: manifest[name] for name in ("chunk", "memory_format") if name in manifest}
-        for key in columns:
-            shards.seal(staging / COLUMNS / column_folder(key), n, {"key": key} | made)
-        if head is not None:
-            weight, bias = head
-            save_tensors({"weight": weight, "bias": bias}, staging / HEAD)
-            shards.seal(staging, n, manifest)
-            merge_files(staging / PARTIAL, staging / MOMENTS, _identity(shards.check(staging)))
-            self._keep_columns(staging)
-            self._replace(staging, self.folder)
-            return
-        for key in columns:
-            self._replace(staging / COLUMNS / column_folder(key), self._column(key))
-        shutil.rmtree(staging)
+        with writing(self.root):
+            for key in columns:
+                shards.seal(staging / COLUMNS / column_folder(key), n, {"key": key} | made)
+            if head is not None:
+                weight, bias = head
+                save_tensors({"weight": weight, "bias": bias}, staging / HEAD)
+                shards.seal(staging, n, manifest)
+                merge_files(staging / PARTIAL, staging / MOMENTS, _identity(shards.check(staging)))
+                self._keep_columns(staging)
+                self._replace(staging, self.folder)
+                return
+            for key in columns:
+                self._replace(staging / COLUMNS / column_folder(key), self._column(key))
+            shutil.rmtree(staging)
 
     def _keep_columns(self, staging: Path) -> None:
         """Moves the columns that are whole into the folder that replaces a damaged base."""
@@ -353,5 +341,5 @@ class BankStore:
         """Removes what processes left that were killed long ago: folders whose lock is free."""
         for path in filter(_is_old, self._partial.glob("*-*")):
             with open(self._lock(path.name.rsplit("-", 1)[0]), "w") as handle:
-                if try_lock(handle.fileno()):
+                if try_lock(handle):
                     shutil.rmtree(path, ignore_errors=True)

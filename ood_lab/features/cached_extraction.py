@@ -22,7 +22,7 @@ from ood_lab.features.bank_identity import (
 from ood_lab.features.bank_store import BankStore, Missing
 from ood_lab.features.disk_space import base_bytes, require_space
 from ood_lab.features.extraction_hooks import BankColumn
-from ood_lab.features.extraction_pass import Images, build_loader, run_extraction
+from ood_lab.features.extraction_pass import Images, build_loader, check_takes_all, run_extraction
 from ood_lab.features.lightning_extractor import Extractor
 from ood_lab.features.process_agreement import agreed, join
 from ood_lab.models.backbone import Backbone
@@ -167,12 +167,7 @@ def _check_size(
             f"'{dataset.name}' has {n} images for {trainer.world_size} processes: lower "
             "trainer.devices or trainer.num_nodes so that each process has at least one"
         )
-    limit = trainer.limit_predict_batches
-    if isinstance(limit, int) or limit < 1.0:  # an integer counts batches: 1 is not 1.0
-        raise UserError(
-            f"the trainer would omit images of '{dataset.name}': extraction needs "
-            "trainer.limit_predict_batches=1.0 and no fast_dev_run"
-        )
+    check_takes_all(trainer, dataset.name)
     if missing.base:
         needed = base_bytes(left, backbone.num_features, backbone.num_classes, dtype)
         require_space(folder, needed, f"the features of '{dataset.name}'")

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ood_lab.features.bank_identity import architecture_sha256
 from ood_lab.features.chunk_files import Chunk, ChunkFile, machine
 from ood_lab.models.backbone import Backbone
+from ood_lab.models.forward_hooks import hooked
 
 #: A batch of fewer pixels is not timed: there is little to gain, and timing cannot then move the
 #: last digit of a feature from run to run.
@@ -263,15 +264,12 @@ def activation_bytes(backbone: Backbone, image: Tensor, graph: bool) -> int:
 
     leaves = [module for module in backbone.modules() if not list(module.children())]
     handles = [leaf.register_forward_hook(note) for leaf in leaves]
-    try:
-        with (
-            torch.set_grad_enabled(graph),
-            torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value),
-        ):
-            # The graph lives until all is counted: no address is then given out twice.
-            output = backbone(image.detach().clone().requires_grad_(graph))
-    finally:
-        for handle in handles:
-            handle.remove()
+    with (
+        hooked(handles),
+        torch.set_grad_enabled(graph),
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value),
+    ):
+        # The graph lives until all is counted: no address is then given out twice.
+        output = backbone(image.detach().clone().requires_grad_(graph))
     del output
     return sum(kept.values()) + largest if graph else 3 * largest

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import logging
 import math
 import os
@@ -24,15 +23,6 @@ log = logging.getLogger(__name__)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 #: Bytes from which a tensor of a bank is a mapped file.
 MAPPED = 2**30
-
-
-def try_lock(descriptor: int) -> bool:
-    """Takes the exclusive lock of an open file; False when another process has it."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def require_space(folder: Path, needed: int, what: str) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Subset, default_collate
 
 from ood_lab.common.english import counted
-from ood_lab.common.errors import user_error_in
+from ood_lab.common.errors import UserError, user_error_in
 from ood_lab.features.bank import weight_and_bias
 from ood_lab.features.bank_store import BankStore, Begun
 from ood_lab.features.bank_writer import FeatureWriter
@@ -115,11 +115,9 @@ def run_extraction(
                 time.perf_counter() - start,
                 extractor.told,
             )
-    except Exception as error:
+    except Exception:
         _discard(staging, main or begun is None)
-        if (plain := user_error_in(error)) is None:
-            raise
-        raise plain from error
+        raise
     # Not where the pass was interrupted: it goes on after what it has written.
     _discard(staging, main or begun is None)
 
@@ -128,6 +126,16 @@ def _discard(staging: Path, own: bool) -> None:
     """Removes the folder of a pass; that of a killed one belongs to the main process."""
     if own:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def check_takes_all(trainer: Trainer, name: str) -> None:
+    """Raises :class:`UserError` where the trainer would omit images of the set ``name``."""
+    limit = trainer.limit_predict_batches
+    if isinstance(limit, int) or limit < 1.0:  # an integer counts batches: 1 is not 1.0
+        raise UserError(
+            f"the trainer would omit images of '{name}': extraction needs "
+            "trainer.limit_predict_batches=1.0 and no fast_dev_run"
+        )
 
 
 def predict(
@@ -146,6 +154,10 @@ def predict(
             # The number of workers is the caller's choice; LeafSpec is Lightning's own affair.
             warnings.filterwarnings("ignore", message=".*does not have many workers|.*LeafSpec")
             trainer.predict(extractor, loader, return_predictions=False)
+    except Exception as error:
+        if (plain := user_error_in(error)) is None:
+            raise
+        raise plain from error
     finally:
         extractor.close()
         trainer.callbacks.remove(writer)  # type: ignore[attr-defined]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import xxhash
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.features.disk_space import roomy
 
 MANIFEST = "manifest.json"
@@ -31,13 +32,16 @@ def shard_name(prefix: str, rank: int, world_size: int, part: int) -> str:
     return f"{prefix}-{rank:05d}-of-{world_size:05d}-{part:05d}.safetensors"
 
 
+def readable(path: Path) -> AbstractContextManager[None]:
+    """Reports a file of the cache that cannot be read."""
+    failure = f"feature cache file '{path}' is missing or damaged: {{reason}}"
+    return reported_as(failure, (OSError, SafetensorError))
+
+
 def _rows(path: Path) -> int:
     """Rows of a shard, from its header; the header must agree with the size of the file."""
-    try:
-        with safe_open(path, framework="pt") as shard:
-            return int(shard.get_slice("index").get_shape()[0])
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"feature cache shard '{path}' is missing or damaged: {error}") from error
+    with readable(path), safe_open(path, framework="pt") as shard:
+        return int(shard.get_slice("index").get_shape()[0])
 
 
 def index_of(path: Path) -> Tensor:
@@ -46,11 +50,8 @@ def index_of(path: Path) -> Tensor:
     Raises:
         UserError: it is missing, or cut short.
     """
-    try:
-        with safe_open(path, framework="pt") as shard:
-            return shard.get_tensor("index")
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"feature cache shard '{path}' is missing or damaged: {error}") from error
+    with readable(path), safe_open(path, framework="pt") as shard:
+        return shard.get_tensor("index")
 
 
 def checksum(path: Path) -> str:
@@ -59,11 +60,8 @@ def checksum(path: Path) -> str:
     Raises:
         UserError: the file is missing or cannot be read.
     """
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()
-    except OSError as error:
-        raise UserError(f"feature cache file '{path}' is missing or damaged: {error}") from error
+    with readable(path), path.open("rb") as file:
+        return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()
 
 
 def verify(manifest: dict[str, Any], path: Path) -> None:

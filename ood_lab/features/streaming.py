@@ -20,12 +20,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from ood_lab.common.english import counted
-from ood_lab.common.errors import UserError, user_error_in
+from ood_lab.common.errors import UserError
 from ood_lab.features.bank import FeatureBank, weight_and_bias
 from ood_lab.features.bank_writer import require_finite
 from ood_lab.features.cached_extraction import CHUNKS
 from ood_lab.features.extraction_hooks import BankColumn
-from ood_lab.features.extraction_pass import Images, collate, predict
+from ood_lab.features.extraction_pass import Images, check_takes_all, collate, predict
 from ood_lab.features.lightning_extractor import Extractor
 from ood_lab.features.moments import BLOCK_BYTES
 from ood_lab.models.backbone import Backbone
@@ -281,12 +281,7 @@ def pass_through(
         UserError: features are not finite, an image cannot be read, a column cannot be served, or
             the trainer would leave images out.
     """
-    limit = trainer.limit_predict_batches
-    if isinstance(limit, int) or limit < 1.0:  # an integer counts batches: 1 is not 1.0
-        raise UserError(
-            f"the trainer would omit images of '{images.name}': extraction needs "
-            "trainer.limit_predict_batches=1.0 and no fast_dev_run"
-        )
+    check_takes_all(trainer, images.name)
     wanted = list({column.key: column for column in columns}.values())
     extractor = _PassExtractor(
         *(backbone, wanted, True, parts.batch_size, images.name, trainer.num_devices),
@@ -300,14 +295,9 @@ def pass_through(
         pin_memory=trainer.strategy.root_device.type == "cuda",
     )
     start = time.perf_counter()
-    try:
-        predict(trainer, extractor, loader, _Blocks(images, parts, backbone, sink))
-        if torch.distributed.is_initialized():  # where processes stay: others may still write
-            trainer.strategy.barrier("images passed")
-    except Exception as error:
-        if (plain := user_error_in(error)) is None:
-            raise
-        raise plain from error
+    predict(trainer, extractor, loader, _Blocks(images, parts, backbone, sink))
+    if torch.distributed.is_initialized():  # where processes stay: others may still write
+        trainer.strategy.barrier("images passed")
     if trainer.global_rank == 0:
         extractor.keep_chunk()
         n = sum(len(parts.rows(part)) for part in numbers)

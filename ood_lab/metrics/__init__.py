@@ -6,7 +6,7 @@ One rule everywhere: a higher score means "more OOD", and every value is a share
 """
 
 from ood_lab.metrics.average_precision import mean_average_precision
-from ood_lab.metrics.best_set import JointEstimate, mean_aurocs
+from ood_lab.metrics.best_set import mean_aurocs
 from ood_lab.metrics.hierarchy_accuracy import HIERARCHY_COLUMNS, hierarchy_table
 from ood_lab.metrics.miss_distances import (
     KEPT,
@@ -34,7 +34,6 @@ from ood_lab.metrics.resampling.intervals import (
     FEWEST,
     FEWEST_FOR_THRESHOLD,
     auroc_interval,
-    exceedance_interval,
     percentile_interval,
     wilson_interval,
 )
@@ -62,7 +61,6 @@ __all__ = [
     "REVERSED",
     "VERDICT",
     "Evaluation",
-    "JointEstimate",
     "Metric",
     "MissDistances",
     "PositiveClass",
@@ -82,7 +80,6 @@ __all__ = [
     "delong",
     "delong_p_values",
     "e_aurc",
-    "exceedance_interval",
     "flagged_p_value",
     "follow",
     "follow_all",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from PIL import Image
 from torch import Tensor, nn
 
+from ood_lab.models.forward_hooks import hooked
 from ood_lab.models.head_kind import OF_NETWORKS, HeadKind, Part, parts_of
 from ood_lab.models.output import Output
 from ood_lab.models.weights import load_weights
@@ -92,18 +94,12 @@ class Backbone(nn.Module):
         modules = dict(self.named_modules())
         maps: dict[str, Tensor] = {}
 
-        def keep(name: str) -> Any:
-            def hook(module: nn.Module, inputs: Any, output: Tensor) -> None:
-                maps[name] = output
+        def keep(name: str, module: nn.Module, inputs: Any, output: Tensor) -> None:
+            maps[name] = output
 
-            return hook
-
-        handles = [modules[name].register_forward_hook(keep(name)) for name in layers]
-        try:
+        handles = [modules[name].register_forward_hook(partial(keep, name)) for name in layers]
+        with hooked(handles):
             yield maps
-        finally:
-            for handle in handles:
-                handle.remove()
 
 
 def linear_of(weight: Tensor, bias: Tensor) -> nn.Linear:

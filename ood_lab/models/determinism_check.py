@@ -18,6 +18,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
 from ood_lab.models.backbone import Backbone
+from ood_lab.models.forward_hooks import hooked
 from ood_lab.models.head_check import evaluating, random_batch
 from ood_lab.models.loading.wrapped_network import WrappedBackbone
 from ood_lab.models.output import Output
@@ -188,11 +189,8 @@ def _traced(net: nn.Module, backbone: Backbone, batch: Tensor) -> list[tuple[str
         if name and not isinstance(part, torch.jit.ScriptModule):
             handles.append(part.register_forward_pre_hook(partial(keep, name, "input")))
             handles.append(part.register_forward_hook(partial(keep, name, "output")))
-    try:
+    with hooked(handles):
         backbone(batch)
-    finally:
-        for handle in handles:
-            handle.remove()
     return events
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.models.backbone import Backbone
+from ood_lab.models.forward_hooks import hooked
 from ood_lab.models.loading.wrapped_network import WrappedBackbone
 from ood_lab.models.output import Output, logits_of, probabilities
 
@@ -31,7 +32,8 @@ def check_contract(backbone: Backbone) -> None:
     head = backbone.head
     image = random_batch(backbone, backbone.data_config["input_size"])
     with evaluating(backbone):
-        output = _forward(backbone, image)
+        with processing(backbone.name, image.shape):
+            output = backbone(image)
         _check_shapes(backbone, output)
         backbone.widths = output.features.shape[1], output.logits.shape[1]
         logits, features = output.logits.double(), output.features.double()
@@ -67,12 +69,8 @@ def linear_layers_giving_logits(net: nn.Module, image: Tensor) -> list[str]:
         for name, module in net.named_modules()
         if isinstance(module, nn.Linear)
     ]
-    try:
-        with evaluating(net):
-            logits = logits_of(net(image))
-    finally:
-        for handle in handles:
-            handle.remove()
+    with hooked(handles), evaluating(net):
+        logits = logits_of(net(image))
     return [
         name
         for name, out in outputs.items()
@@ -91,17 +89,13 @@ def _advice(backbone: Backbone, image: Tensor) -> str:
     )
 
 
-def _forward(backbone: Backbone, image: Tensor) -> Output:
-    try:
-        return backbone(image)
-    except UserError:
-        raise
-    except Exception as error:  # the network is the user's, and so is whatever it raises
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"{backbone.name} cannot process a batch {list(image.shape)} "
-            f"({type(error).__name__}: {reason}): set input_size to what it was made for"
-        ) from error
+def processing(
+    name: str, shape: Sequence[int], advice: str = "set input_size to what it was made for"
+) -> AbstractContextManager[None]:
+    """Reports what a network raises for images of this shape, which it may not take."""
+    return reported_as(
+        f"{name} cannot process images {list(shape)} ({{kind}}: {{reason}}): {advice}"
+    )
 
 
 def _check_shapes(backbone: Backbone, output: Output) -> None:

@@ -12,7 +12,7 @@ from timm.data import create_transform
 from torch import Tensor
 from torchvision.transforms import Compose, Grayscale, Normalize, ToTensor
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.models.backbone import Backbone
 
 #: Pixels of a side beyond which a batch of two images fills the memory.
@@ -181,14 +181,13 @@ def _check_steps(backbone: Backbone, steps: Sequence[Callable[[Any], Any]]) -> N
     """Raises :class:`UserError` for a step that does not take tensors of other channels."""
     image = torch.rand(backbone.data_config["input_size"])
     for step in steps:
-        try:
+        with reported_as(
+            f"the training transform {type(step).__name__} takes RGB images, and "
+            f"{backbone.name} takes {len(image)} channels: remove it from model.augment and "
+            "model.geometry",
+            (UserError, Exception),
+        ):
             step(image)
-        except Exception as error:  # steps are anybody's
-            raise UserError(
-                f"the training transform {type(step).__name__} takes RGB images, and "
-                f"{backbone.name} takes {len(image)} channels: remove it from model.augment and "
-                "model.geometry"
-            ) from error
 
 
 def stamp_mismatch(

@@ -4,13 +4,8 @@ A trained method is a backbone (normalised image features, learned texts as the 
 its own score a detector, so that both are in one table with all the others.
 """
 
-from ood_lab.prompts.backbone import (
-    IDLikeBackbone,
-    PromptBackbone,
-    idlike_backbone,
-    prompt_backbone,
-)
-from ood_lab.prompts.clipn import CLIPNBackbone, clipn_backbone
+from ood_lab.prompts.backbone import idlike_backbone, prompt_backbone
+from ood_lab.prompts.clipn import clipn_backbone
 from ood_lab.prompts.clipn_score import CLIPNScore
 from ood_lab.prompts.coop import CoOp, PromptLearner
 from ood_lab.prompts.idlike import IDLike
@@ -24,14 +19,11 @@ __all__ = [
     "GLMCM",
     "LMCM",
     "MCM",
-    "CLIPNBackbone",
     "CLIPNScore",
     "CoOp",
     "IDLike",
-    "IDLikeBackbone",
     "IDLikeScore",
     "LoCoOp",
-    "PromptBackbone",
     "PromptLearner",
     "RandomViews",
     "clipn_backbone",

@@ -14,6 +14,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor, nn
 
 from ood_lab.clip import ClipModel, TextHead
+from ood_lab.clip.backbone import checked_names
 from ood_lab.common.errors import UserError
 from ood_lab.models.head_check import check_contract
 from ood_lab.models.weights import load_weights, saved_entry
@@ -174,7 +175,7 @@ def prompt_backbone(
     Raises:
         UserError: another number of names, or of pixels; see :class:`ContextPrompts`.
     """
-    names = checked_names(classes, classnames, num_classes)
+    names = checked_names(classes, classnames, num_classes, "model.backbone.classnames")
     check_size(clip, input_size)
     prompts = ContextPrompts(clip, names, n_ctx, ctx_init, class_specific, position)
     return _checked(PromptBackbone(clip, names, prompts))
@@ -203,30 +204,12 @@ def idlike_backbone(
     Raises:
         UserError: as :func:`prompt_backbone`.
     """
-    names = checked_names(classes, classnames, num_classes)
+    names = checked_names(classes, classnames, num_classes, "model.backbone.classnames")
     check_size(clip, input_size)
     prompts = ContextPrompts(clip, names, n_ctx)
     backbone = IDLikeBackbone(clip, names, prompts, OutlierPrompts(clip, n_outliers, n_ctx))
     _checked(backbone)
     return backbone
-
-
-def checked_names(
-    classes: Sequence[str], classnames: Sequence[str] | None, num_classes: int | None
-) -> list[str]:
-    """Words for the classes, one each.
-
-    Raises:
-        UserError: more or fewer of them.
-    """
-    names = list(classes if classnames is None else classnames)
-    expected = len(classes) if num_classes is None else num_classes
-    if len(names) != expected:
-        raise UserError(
-            f"model.backbone.classnames has {len(names)} names for {expected} classes: give one a "
-            "class, in the order of the classes"
-        )
-    return names
 
 
 def check_size(clip: ClipModel, input_size: int | None) -> None:

@@ -14,14 +14,14 @@ from open_clip.zero_shot_metadata import OPENAI_IMAGENET_TEMPLATES
 from torch import Tensor, nn
 
 from ood_lab.clip import ClipModel, untrained_clip, zero_shot_weights
+from ood_lab.clip.backbone import checked_names
 from ood_lab.clip.loading import create
 from ood_lab.clip.weight_sources import LOCAL_DIR, SHIPPED
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.head_check import check_contract
 from ood_lab.models.output import Output
 from ood_lab.models.weights import saved_entry
-from ood_lab.prompts.backbone import checked_names
 
 #: Tensors of the second tower, as the authors name them.
 _NO = ("transformer_no", "token_embedding_no", "positional_embedding_no", "ln_final_no",
@@ -116,7 +116,7 @@ def clipn_backbone(
     Raises:
         UserError: the file is missing, is no CLIPN, or is one of another architecture.
     """
-    names = checked_names(classes, classnames, num_classes)
+    names = checked_names(classes, classnames, num_classes, "model.backbone.classnames")
     templates = _templates(templates_file)
     clip, no_texts = load_clipn(name, checkpoint_path)
     backbone = CLIPNBackbone(clip, no_texts, names, templates)
@@ -171,13 +171,10 @@ def _no_tower(clip: ClipModel, no: dict[str, Tensor]) -> TextTransformer:
 
 
 def _fill(module: nn.Module, state: dict[str, Tensor], path: Path, name: str) -> None:
-    try:
+    with reported_as(
+        f"{path} does not fit {name}, set clip.name to its own: {{reason}}", RuntimeError
+    ):
         module.load_state_dict(state)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"{path} does not fit {name}, set clip.name to its own: {reason}"
-        ) from error
 
 
 def _templates(file: str | Path | None) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -90,7 +90,3 @@ class CLIPNScore(NetworkDetector):
         """The mass of "none" in logarithm, or the log-odds of no, ``[N]``."""
         won, none = self.values(bank).double().unbind(dim=1)
         return none if self.rule == "atd" else -won
-
-    def describe(self) -> dict[str, Any]:
-        """The rule."""
-        return {"rule": self.rule}

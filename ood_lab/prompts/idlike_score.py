@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from ood_lab.detectors.base import DetectorRefusal
@@ -70,7 +68,3 @@ class IDLikeScore(NetworkDetector):
         """-log-odds, or -P in [-1, 0], ``[N]``."""
         odds = self.values(bank).double()
         return -odds.sigmoid() if self.probability else -odds
-
-    def describe(self) -> dict[str, Any]:
-        """Which of the two numbers."""
-        return {"probability": self.probability}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -107,10 +105,6 @@ class MCM(Detector):
         self.check(bank)
         return -_of_bank(bank, self.temperature)
 
-    def describe(self) -> dict[str, Any]:
-        """Temperature."""
-        return {"temperature": self.temperature}
-
 
 def _of_bank(bank: FeatureBank, temperature: float) -> Tensor:
     texts = bank.head_weight.double()
@@ -145,10 +139,6 @@ class GLMCM(NetworkDetector):
         """-(global + λ local), ``[N]`` in [-1 - λ, 0)."""
         return -_of_bank(bank, self.temperature) - self.weight * self.values(bank).double()
 
-    def describe(self) -> dict[str, Any]:
-        """Temperature and weight of the local term."""
-        return {"temperature": self.temperature, "weight": self.weight}
-
 
 class LMCM(NetworkDetector):
     """Only the local term of :class:`GLMCM`.
@@ -166,7 +156,3 @@ class LMCM(NetworkDetector):
     def score(self, bank: FeatureBank) -> Tensor:
         """-local, ``[N]`` in [-1, 0)."""
         return -self.values(bank).double()
-
-    def describe(self) -> dict[str, Any]:
-        """Temperature."""
-        return {"temperature": self.temperature}

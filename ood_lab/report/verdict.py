@@ -17,7 +17,7 @@ from ood_lab.common.english import counted, listed
 from ood_lab.metrics import BASELINE, FEWEST_OF_A_VERDICT
 from ood_lab.report.rendering.blocks import Block, Folded, Text
 from ood_lab.report.rendering.metric_definitions import DAGGER, MISSING, percent
-from ood_lab.report.rendering.table import Cell, Head, Table, name_cell, number_cell
+from ood_lab.report.rendering.table import Cell, Head, Table, estimate_cell, name_cell, number_cell
 from ood_lab.schema.results import of_kind
 from ood_lab.schema.shift_axes import CLASS_UNITS, RATIO, SEVERITY
 
@@ -132,7 +132,7 @@ class Verdict:
             if len(of):
                 heads.append(Head(title, "ascending", note=str(self.named)))
                 found = of.to_dict("index")
-                columns.append([_share(found[name]) for name in names])
+                columns.append([estimate_cell(found[name]) for name in names])
         notes = list(self._notes())
         if left_out:
             notes.insert(0, f"{counted(left_out, 'dataset')} between these: see the report.")
@@ -334,10 +334,6 @@ def _severity(value: float) -> str:
     if value <= _MOST_SEVERE:
         return f"{value:.1f}"
     return f">{_MOST_SEVERE} ({value / _MOST_SEVERE:.1f}x)"
-
-
-def _share(row: Mapping[Any, Any]) -> Cell:
-    return number_cell(float(row["value"]), float(row["ci_low"]), float(row["ci_high"]))
 
 
 def _interval(row: Mapping[Any, Any]) -> str:

@@ -7,23 +7,15 @@ from ood_lab.shift.dataset_shift import shift_results, summarise_degrees
 from ood_lab.shift.decomposition_files import load_decomposition, save_decomposition
 from ood_lab.shift.label_texts import (
     check_templates,
-    fill,
     imagenet21k_labels,
     imagenet_templates,
     read_texts,
 )
-from ood_lab.shift.laid import Decomposition, Halves, polar_factor, undecomposed
+from ood_lab.shift.laid import Decomposition, polar_factor, undecomposed
 from ood_lab.shift.laid_training import LaidTraining
-from ood_lab.shift.level_cells import (
-    MIN_COUNT,
-    cell_counts,
-    present_cells,
-    write_imglist,
-)
+from ood_lab.shift.level_cells import cell_counts, present_cells, write_imglist
 from ood_lab.shift.level_edges import (
-    COVARIATE_QUANTILES,
     LEVELS,
-    SEMANTIC_QUANTILES,
     Edges,
     assign_levels,
     load_edges,
@@ -32,56 +24,33 @@ from ood_lab.shift.level_edges import (
 )
 from ood_lab.shift.pca import pca_decomposition
 from ood_lab.shift.rulers import CLASS_UNITS, RATIO, SEVERITY, Reading, Ruler, Sample, read_ruler
-from ood_lab.shift.separability import (
-    Projection,
-    Separability,
-    bhattacharyya,
-    fit_projection,
-    separability,
-)
+from ood_lab.shift.separability import Separability, bhattacharyya, fit_projection, separability
 from ood_lab.shift.shift_degree import ShiftDegrees, ShiftMeter
-from ood_lab.shift.text_grid import EncodedGrid, FeatureGrid, TextGrid, encode_grid
-from ood_lab.shift.triplets import (
-    TripletDistances,
-    Triplets,
-    cosine_distance,
-    orthogonality_error,
-    triplet_accuracy,
-    triplet_distances,
-    triplet_losses,
-)
+from ood_lab.shift.text_grid import EncodedGrid, FeatureGrid, encode_grid
+from ood_lab.shift.triplets import Triplets, orthogonality_error, triplet_distances, triplet_losses
 
 __all__ = [
     "CLASS_UNITS",
-    "COVARIATE_QUANTILES",
     "LEVELS",
-    "MIN_COUNT",
     "RATIO",
-    "SEMANTIC_QUANTILES",
     "SEVERITY",
     "Decomposition",
     "Edges",
     "EncodedGrid",
     "FeatureGrid",
-    "Halves",
     "LaidTraining",
-    "Projection",
     "Reading",
     "Ruler",
     "Sample",
     "Separability",
     "ShiftDegrees",
     "ShiftMeter",
-    "TextGrid",
-    "TripletDistances",
     "Triplets",
     "assign_levels",
     "bhattacharyya",
     "cell_counts",
     "check_templates",
-    "cosine_distance",
     "encode_grid",
-    "fill",
     "fit_projection",
     "imagenet21k_labels",
     "imagenet_templates",
@@ -99,7 +68,6 @@ __all__ = [
     "separability",
     "shift_results",
     "summarise_degrees",
-    "triplet_accuracy",
     "triplet_distances",
     "triplet_losses",
     "undecomposed",

@@ -14,6 +14,7 @@ from ood_lab.metrics import bootstrap_p_values, holm, percentile_interval
 from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.resampling.photograph_groups import PhotographGroups
 from ood_lab.schema.results import Kind
+from ood_lab.shift.level_edges import checked_degrees
 
 #: ``encoder``: the network whose features measure; ``order``: place of the set by its mean;
 #: ``p_next``: see :func:`summarise_degrees`.
@@ -49,7 +50,7 @@ def summarise_degrees(
     Raises:
         ValueError: no set, an empty one, or a NaN degree.
     """
-    values = {name: _checked(name, of_set) for name, of_set in degrees.items()}
+    values = {name: checked_degrees(of_set, f"set '{name}'") for name, of_set in degrees.items()}
     if not values:
         raise ValueError("degrees: expected at least one set")
     names = sorted(values, key=lambda name: values[name].mean())
@@ -166,13 +167,3 @@ def _copied_draws(
         middle = np.searchsorted(count.cumsum(), [(n + 1) // 2, n // 2 + 1])
         found[:, b] = count @ ordered / n, ordered[middle].mean()
     return found[0], found[1]
-
-
-def _checked(name: str, degrees: ArrayLike) -> Floats:
-    values = np.asarray(degrees, dtype=np.float64)
-    if values.ndim != 1 or not len(values) or np.isnan(values).any():
-        raise ValueError(
-            f"set '{name}': expected shift degrees [n] without NaN, got {values.shape} with "
-            f"{int(np.isnan(values).sum())} NaN"
-        )
-    return values

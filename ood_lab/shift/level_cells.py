@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import reported_as
 
 #: Images below which IS-OOD calls a cell N/A.
 MIN_COUNT = 10
@@ -45,7 +45,5 @@ def write_imglist(path: str | os.PathLike[str], rows: Iterable[tuple[str, int]])
         UserError: the file cannot be written.
     """
     lines = "".join(f"{image} {label}\n" for image, label in rows)
-    try:
+    with reported_as(f"image list '{path}' cannot be written: {{reason}}", OSError):
         Path(path).write_text(lines, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"image list '{path}' cannot be written: {error}") from error

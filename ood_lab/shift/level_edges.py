@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.schema.shift_axes import AXES
 
 #: Outer quantiles of the seven inner edges, from the counts of IS-OOD's Figure 9.
@@ -103,7 +103,7 @@ def assign_levels(degrees: ArrayLike, edges: Sequence[float], name: str = "degre
     Raises:
         ValueError: a NaN degree.
     """
-    return np.searchsorted(np.asarray(edges), _numbers(degrees, name), side="right")
+    return np.searchsorted(np.asarray(edges), checked_degrees(degrees, name), side="right")
 
 
 def save_edges(path: str | os.PathLike[str], edges: Edges) -> None:
@@ -112,10 +112,8 @@ def save_edges(path: str | os.PathLike[str], edges: Edges) -> None:
     Raises:
         UserError: the file cannot be written.
     """
-    try:
+    with reported_as(f"edges '{path}' cannot be written: {{reason}}", OSError):
         Path(path).write_text(json.dumps(asdict(edges), indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"edges '{path}' cannot be written: {error}") from error
 
 
 def load_edges(path: str | os.PathLike[str]) -> Edges:
@@ -139,7 +137,7 @@ def _axis_edges(
     low, high = quantiles
     if not 0 <= low < high <= 1:
         raise UserError(f"{axis}_quantiles={low},{high}: give two rising numbers in [0, 1]")
-    first, last = np.quantile(_numbers(degrees, axis), [low, high])
+    first, last = np.quantile(checked_degrees(degrees, axis), [low, high])
     if not last > first:
         raise UserError(
             f"all {axis} shift degrees between the quantiles {low} and {high} equal {first:g}: "
@@ -148,7 +146,8 @@ def _axis_edges(
     return tuple(np.linspace(first, last, levels - 1).tolist())
 
 
-def _numbers(degrees: ArrayLike, name: str) -> NDArray[np.float64]:
+def checked_degrees(degrees: ArrayLike, name: str) -> NDArray[np.float64]:
+    """The degrees as numbers ``[N]``; a ValueError where one is missing."""
     values = np.asarray(degrees, dtype=np.float64)
     if values.ndim != 1 or not len(values) or np.isnan(values).any():
         raise ValueError(

@@ -5,6 +5,7 @@ Diffusion and language models are run through ``diffusers`` and ``transformers``
 without.
 """
 
+from ood_lab.common.installed_packages import package_versions
 from ood_lab.synthesis.answer_ledger import Ledger
 from ood_lab.synthesis.datasheet import datasheet
 from ood_lab.synthesis.foreground_masks import Segmenter
@@ -29,9 +30,8 @@ from ood_lab.synthesis.model_loading import (
     chosen_dtype,
     licence,
     missing_files,
-    package_versions,
 )
-from ood_lab.synthesis.object_coverage import Box, MainObject
+from ood_lab.synthesis.object_coverage import MainObject
 from ood_lab.synthesis.plan_file import keep_plan, keep_settings
 from ood_lab.synthesis.prompt_selection import (
     choose,
@@ -45,7 +45,6 @@ from ood_lab.synthesis.step_progress import progress_bar
 from ood_lab.synthesis.text_to_image import TextToImage, check_pipeline
 
 __all__ = [
-    "Box",
     "LanguageModel",
     "Ledger",
     "MainObject",

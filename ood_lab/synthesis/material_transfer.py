@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.synthesis.model_loading import (
     check_package,
     load_transformers,
@@ -93,11 +93,8 @@ class MaterialTransfer:
     ) -> None:
         from diffusers import AutoPipelineForInpainting, ControlNetModel
 
-        try:
+        with reported_as("task.controlnet cannot be loaded: {reason}"):
             control = ControlNetModel.from_pretrained(folders["controlnet"], torch_dtype=dtype)
-        except Exception as error:  # foreign files can break the readers in many ways
-            reason = " ".join(str(error).split())[:300]
-            raise UserError(f"task.controlnet cannot be loaded: {reason}") from error
         self.pipeline = load_pipeline(
             AutoPipelineForInpainting,
             folders["pipeline"],
@@ -151,7 +148,7 @@ class MaterialTransfer:
 
 def _load_adapter(pipeline: Any, folder: str, adapter: Mapping[str, str], scale: float) -> None:
     weights = Path(adapter["weights"])
-    try:
+    with reported_as("task.ip_adapter does not fit the pipeline: {reason}"):
         pipeline.load_ip_adapter(
             folder,
             subfolder=weights.parent.as_posix(),
@@ -160,9 +157,6 @@ def _load_adapter(pipeline: Any, folder: str, adapter: Mapping[str, str], scale:
             image_encoder_folder=f"./{adapter['image_encoder']}",
             local_files_only=True,
         )
-    except Exception as error:  # foreign files can break the readers in many ways
-        reason = " ".join(str(error).split())[:300]
-        raise UserError(f"task.ip_adapter does not fit the pipeline: {reason}") from error
     pipeline.set_ip_adapter_scale(scale)
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _WEIGHTS = re.compile(r"(model|pytorch_model|diffusion_pytorch_model)[.-].*(safetensors|bin)$")
@@ -106,10 +105,8 @@ def _is_variant(path: Path, variant: str | None) -> bool:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    try:
+    with reported_as(f"'{path}' is damaged: fetch it again ({{reason}})", (OSError, ValueError)):
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"'{path}' is damaged: fetch it again ({error})") from error
     return content if isinstance(content, dict) else {}
 
 
@@ -132,11 +129,8 @@ def load_transformers(task: str, option: str, folder: str, device: torch.device)
     logging.disable_progress_bar()
     # Its overloads want literal tasks, and are not there at all without the extra.
     pipeline: Any = transformers.pipeline
-    try:
+    with reported_as(f"{option}={folder} cannot be loaded for {task}: {{reason}}"):
         return pipeline(task, model=str(Path(folder).expanduser()), device=device)
-    except Exception as error:  # foreign files can break the readers in many ways
-        reason = " ".join(str(error).split())[:300]
-        raise UserError(f"{option}={folder} cannot be loaded for {task}: {reason}") from error
 
 
 def chosen_dtype(name: str | None, device: torch.device) -> torch.dtype:
@@ -159,14 +153,3 @@ def licence(folder: str | Path) -> str:
     front = re.match(r"---\n(.*?)\n---", text, re.DOTALL)
     lines = re.findall(r"^licen[sc]e(?:_name)?:\s*(\S.*)$", front[1] if front else "", re.MULTILINE)
     return ", ".join(lines) or "not stated in its folder; look at the model's card before sharing"
-
-
-def package_versions(names: Iterable[str]) -> dict[str, str]:
-    """Installed versions, for the record."""
-    found = {}
-    for name in names:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found

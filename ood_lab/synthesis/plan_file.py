@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import write_text
 
 PLAN, MADE_WITH = "plan.csv", "plan.json"
@@ -57,10 +57,8 @@ def keep_settings(path: Path, made_with: Mapping[str, Any]) -> None:
     if not path.exists():
         _write(path, json.dumps(described, indent=1) + "\n")
         return
-    try:
+    with reported_as(f"'{path}' is damaged: remove '{path.parent}'", (OSError, ValueError)):
         before = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"'{path}' is damaged: remove '{path.parent}'") from error
     keys = [key for key in {**described, **before} if described.get(key) != before.get(key)]
     if keys:
         raise UserError(
@@ -70,7 +68,5 @@ def keep_settings(path: Path, made_with: Mapping[str, Any]) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    try:
+    with reported_as(f"'{path}' cannot be written: {{reason}}; set task.out=DIR", OSError):
         write_text(text, path)
-    except OSError as error:
-        raise UserError(f"'{path}' cannot be written: {error}; set task.out=DIR") from error

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from PIL import Image
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.synthesis.model_loading import check_model, check_package
 
 
@@ -44,13 +44,11 @@ def check_pipeline(
         return source
     from diffusers import DiffusionPipeline
 
-    try:
+    with reported_as(
+        f"'{source}' is not on this machine: set {option.rpartition('.')[0]}.download=true "
+        f"once, or fetch it elsewhere (hf download {source}) and give {option}=DIR"
+    ):
         cached = DiffusionPipeline.download(source, local_files_only=True, variant=variant)
-    except Exception as error:  # each version of the hub's client raises errors of its own
-        raise UserError(
-            f"'{source}' is not on this machine: set {option.rpartition('.')[0]}.download=true "
-            f"once, or fetch it elsewhere (hf download {source}) and give {option}=DIR"
-        ) from error
     check_model({option: str(cached)}, variant)
     return str(cached)
 
@@ -133,11 +131,8 @@ def load_pipeline(kind: Any, source: str, device: torch.device, **arguments: Any
     for library in (logging, logging_of_parts):
         library.set_verbosity_error()
         library.disable_progress_bar()
-    try:
+    with reported_as(f"pipeline '{source}' cannot be loaded: {{reason}}"):
         pipeline = kind.from_pretrained(str(Path(source).expanduser()), **arguments)
-    except Exception as error:  # foreign files can break the readers in many ways
-        reason = " ".join(str(error).split())[:300]
-        raise UserError(f"pipeline '{source}' cannot be loaded: {reason}") from error
     pipeline.set_progress_bar_config(disable=True)
     return pipeline.to(device)
 

@@ -14,7 +14,7 @@ import pandas as pd
 from ood_lab.common.arguments import Count
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known
 from ood_lab.lvlm.scoring.human_verdicts import (
     ERROR,
     REJECT,
@@ -66,9 +66,7 @@ class Audits(Task):
         if not self.files:
             raise UserError("task.files=[audit.csv] names the files with verdicts")
         for file, audit in self._audits.items():
-            if self.by is not None and self.by not in audit:
-                near = suggestion(self.by, map(str, audit))
-                raise UserError(f"task.by={self.by} is no column of {file}: {near}")
+            check_known([self.by], audit, f"task.by={{name}} is no column of {file}")
             if self.draw is None and not (audit[VERDICT] != "").any():
                 raise UserError(
                     f"{file} has no verdict yet: write accept or reject into its column verdict "
@@ -86,11 +84,8 @@ class Audits(Task):
         if "chosen" in audit:
             wanted = {"chosen": "true", **wanted}
         for column, value in wanted.items():
-            if column not in audit:
-                near = suggestion(column, map(str, audit))
-                raise UserError(
-                    f"task.where={{{column}: {value}}}: {file} has no such column: {near}"
-                )
+            wrong = f"task.where={{{column}: {value}}}: {file} has no such column"
+            check_known([column], audit, wrong)
             kept = audit[column].str.lower() == value.lower()
             if not kept.any():
                 known = ", ".join(sorted(audit[column].unique())[:10])

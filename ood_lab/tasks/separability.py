@@ -12,7 +12,7 @@ from ood_lab.clip import clip_backbone
 from ood_lab.common.arguments import Count
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.evaluation.split_features import Extraction
 from ood_lab.report.figures.drawing import write_all
@@ -57,11 +57,7 @@ class Separability(Task):
             raise UserError(
                 "no backbone: give run folders as task.runs=['RUN_A','RUN_B'], or task.clip=true"
             )
-        if self.id_split not in _SPLITS:
-            raise UserError(
-                f"task.id_split={self.id_split} is not an ID set: "
-                f"{suggestion(self.id_split, _SPLITS)}"
-            )
+        check_known([self.id_split], _SPLITS, "task.id_split={name} is not an ID set")
         data = ws.data
         sets = [name for name in ("test", *data.ood_names) if name != self.id_split]
         _check_sizes(data, [self.id_split, *sets])

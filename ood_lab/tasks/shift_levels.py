@@ -12,9 +12,8 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.arguments import Levels
-from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv, write_table
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.sources.file_facts import content_hashes
 from ood_lab.data.sources.image_files import FileDataset
@@ -65,9 +64,7 @@ class ShiftLevels(ShiftScores):
         """Returns the degrees of the pool with their levels; None on the other ranks."""
         given = load_edges(self.edges) if self.edges else None
         names = ws.data.ood_names
-        for name in self.sets or ():
-            if name not in names:
-                raise UserError(f"task.sets: '{name}' is not an OOD set; {suggestion(name, names)}")
+        check_known(self.sets or (), names, "task.sets: '{name}' is not an OOD set")
         measured = self.measured(ws)
         if measured is None:
             return None

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv, write_table
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known
 from ood_lab.lvlm.answers.answer_locations import store_of
 from ood_lab.lvlm.answers.answer_requests import answers_to
 from ood_lab.lvlm.answers.judgements import judge
@@ -51,9 +51,7 @@ class TuneGrpo(Task):
 
     def check(self, ws: Workspace) -> None:
         """Raises a UserError for what is missing, before the training."""
-        for name in ws.model["rewards"]:
-            if name not in _REWARDS:
-                raise UserError(f"model.rewards: {suggestion(name, _REWARDS)}")
+        check_known(ws.model["rewards"], _REWARDS, "model.rewards: no '{name}'")
         asked = self._asked()
         data: OricTraining = ws.build("model.prompts")
         if not len(data.val):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.installed_packages import need
 from ood_lab.report.leaderboard.run_locations import finished_runs
 from ood_lab.run.building.workspace import Task, Workspace
 
@@ -36,10 +35,7 @@ class WandbDashboard(Task):
         """See :class:`Task`."""
         from ood_lab.run.tracking.experiment_loggers import check_login
 
-        if importlib.util.find_spec("wandb_workspaces") is None:
-            raise UserError(
-                "task=wandb_dashboard needs wandb-workspaces: pip install 'ood_lab[dashboard]'"
-            )
+        need("wandb_workspaces", "dashboard", "task=wandb_dashboard")
         check_login(ws.settings["push"])
 
     def run(self, ws: Workspace) -> None:

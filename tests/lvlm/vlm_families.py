@@ -8,116 +8,14 @@ is downloaded.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
+from vlm_parts import MARKS, SIDE, mark_id, template, text_config, tokenizer, vision_config
 
-#: What marks turns, ends and images, in any of the families.
-MARKS = (
-    "<pad>", "<bos>", "<end>", "<unk>", "<user>", "<assistant>", "<system>", "<image>", "<video>",
-    "<boi>", "<eoi>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>",
-    "<|audio_pad|>", "<img>", "</img>", "<IMG_CONTEXT>", "<fake_token_around_image>",
-    "<end_of_utterance>", "<global-img>", "<IMG_BREAK>", "<IMG_END>", "<start_of_image>",
-    "<end_of_image>", "<image_soft_token>", "<audio>", "<|image|>", "<|python_tag|>",
-    "<|begin_of_image|>", "<|end_of_image|>", "<|begin_of_video|>", "<|end_of_video|>",
-    "<|patch|>", "<|tile_x|>", "<|tile_y|>", "<tile>", "<tile_1>", "<tile_2>", "<tile_3>",
-    "<tile_4>", "<tile_global>", "<imgpad>", "<racm3:break>", "<eoss>", "<phrase>", "</phrase>",
-    "<grounding>", "</image>", "<object>", "</object>", "<mask>", "<line>", "<IMG_START>",
-    "<IMG_ATOM>", "<IMG_GRID>", "<IMG_COL>", "<IMG_ROW>", "|SPEAKER|", "|NEWLINE|",
-    "<|image_start|>", "<|image_end|>", "<|img_thumbnail|>", "<cls>", "<sep>",
-    *(f"<row_{r}_col_{c}>" for r in range(1, 7) for c in range(1, 7)),
-)  # fmt: skip
-SIDE = 28
 #: Sides of images that are wider, higher and as large as the tower's.
 SIZES = ((28, 28), (56, 28), (28, 64), (40, 40))
-
-
-def template(image: str, ends: str = "<end>", begins: str = "") -> str:
-    """A chat template that writes ``image`` for each image."""
-    return (
-        f"{begins}{{% for message in messages %}}<{{{{ message['role'] }}}}>"
-        "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
-        "{% for part in message['content'] %}"
-        f"{{% if part['type'] == 'image' %}}{image}{{% else %}}{{{{ part['text'] }}}}{{% endif %}}"
-        f"{{% endfor %}}{{% endif %}}{ends}{{% endfor %}}"
-        "{% if add_generation_prompt %}<assistant>{% endif %}"
-    )
-
-
-@cache
-def _trained() -> str:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=400,
-        special_tokens=list(MARKS),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    bpe.train_from_iterator(["Yes No yes no Is there a dog in the image?"], trainer)
-    return str(bpe.to_str())
-
-
-def tokenizer(bos: bool = False, **named: str) -> Any:
-    """A byte-level BPE; ``named`` are tokens that a processor asks it for.
-
-    ``bos``: it begins every text with ``<bos>``, as those of Llama and Gemma do.
-    """
-    from tokenizers import Tokenizer, processors
-    from transformers import PreTrainedTokenizerFast
-
-    bpe = Tokenizer.from_str(_trained())
-    if bos:
-        begins = [("<bos>", bpe.token_to_id("<bos>"))]
-        bpe.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=begins)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=bpe,
-        pad_token="<pad>",
-        bos_token="<bos>",
-        eos_token="<end>",
-        unk_token="<unk>",
-        extra_special_tokens=named,
-        model_max_length=2048,
-    )
-
-
-def text_config(**changes: Any) -> dict[str, Any]:
-    """A language model of width 32."""
-    ids = {f"{name}_token_id": MARKS.index(f"<{mark}>") for name, mark in _ENDS}
-    return {
-        "vocab_size": len(tokenizer()),
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 2048,
-        **ids,
-        **changes,
-    }
-
-
-_ENDS = (("pad", "pad"), ("bos", "bos"), ("eos", "end"))
-
-
-def vision_config(**changes: Any) -> dict[str, Any]:
-    """A vision tower of width 32 with patches of 7 pixels: 4 x 4 of them."""
-    return {
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "image_size": SIDE,
-        "patch_size": 7,
-        **changes,
-    }
-
-
 Made = tuple[Any, Any]
 _BUILDERS: dict[str, Callable[[], Made]] = {}
 
@@ -126,10 +24,6 @@ def family(maker: Callable[[], Made]) -> Callable[[], Made]:
     """Registers a family under the name of its function."""
     _BUILDERS[maker.__name__] = maker
     return maker
-
-
-def _id(mark: str) -> int:
-    return MARKS.index(mark)
 
 
 def _clip(**changes: Any) -> dict[str, Any]:
@@ -152,7 +46,7 @@ def llava() -> Made:
     config = t.LlavaConfig(
         vision_config=_clip(),
         text_config=text_config(model_type="llama"),
-        image_token_index=_id("<image>"),
+        image_token_index=mark_id("<image>"),
         image_seq_length=16,
     )
     images = t.CLIPImageProcessor(size={"shortest_edge": SIDE}, crop_size=SIDE)
@@ -174,7 +68,7 @@ def _llava_next(text: str = "mistral") -> Made:
     config = t.LlavaNextConfig(
         vision_config=_clip(),
         text_config=text_config(model_type=text),
-        image_token_index=_id("<image>"),
+        image_token_index=mark_id("<image>"),
         image_grid_pinpoints=grids,
         image_seq_length=16,
     )
@@ -205,8 +99,8 @@ def llava_onevision() -> Made:
     config = t.LlavaOnevisionConfig(
         vision_config=_siglip(),
         text_config=text_config(model_type="qwen2"),
-        image_token_index=_id("<image>"),
-        video_token_index=_id("<video>"),
+        image_token_index=mark_id("<image>"),
+        video_token_index=mark_id("<video>"),
         image_grid_pinpoints=grids,
         vision_aspect_ratio="anyres_max_4",
     )
@@ -230,7 +124,7 @@ def vipllava() -> Made:
     config = t.VipLlavaConfig(
         vision_config=_clip(num_hidden_layers=3),
         text_config=text_config(model_type="llama"),
-        image_token_index=_id("<image>"),
+        image_token_index=mark_id("<image>"),
         image_seq_length=16,
         vision_feature_layers=[-1, -2, 1],
     )
@@ -240,10 +134,10 @@ def vipllava() -> Made:
 
 _QWEN = "<|vision_start|><|image_pad|><|vision_end|>"
 _QWEN_IDS = {
-    "image_token_id": _id("<|image_pad|>"),
-    "video_token_id": _id("<|video_pad|>"),
-    "vision_start_token_id": _id("<|vision_start|>"),
-    "vision_end_token_id": _id("<|vision_end|>"),
+    "image_token_id": mark_id("<|image_pad|>"),
+    "video_token_id": mark_id("<|video_pad|>"),
+    "vision_start_token_id": mark_id("<|vision_start|>"),
+    "vision_end_token_id": mark_id("<|vision_end|>"),
 }
 
 
@@ -318,11 +212,11 @@ def glm4v() -> Made:
     vision |= {"intermediate_size": 48, "patch_size": 7, "image_size": 56}
     text = text_config(**_mrope(1, 1, 2, partial_rotary_factor=1.0))
     ids = {
-        "image_token_id": _id("<|image|>"),
-        "image_start_token_id": _id("<|begin_of_image|>"),
-        "image_end_token_id": _id("<|end_of_image|>"),
-        "video_start_token_id": _id("<|begin_of_video|>"),
-        "video_end_token_id": _id("<|end_of_video|>"),
+        "image_token_id": mark_id("<|image|>"),
+        "image_start_token_id": mark_id("<|begin_of_image|>"),
+        "image_end_token_id": mark_id("<|end_of_image|>"),
+        "video_start_token_id": mark_id("<|begin_of_video|>"),
+        "video_end_token_id": mark_id("<|end_of_video|>"),
     }
     config = t.Glm4vConfig(vision_config=vision, text_config=text, **ids)
     sizes = {"shortest_edge": 28 * 28, "longest_edge": 112 * 112}
@@ -343,7 +237,7 @@ def internvl() -> Made:
     config = t.InternVLConfig(
         vision_config=vision,
         text_config=text_config(model_type="qwen2"),
-        image_token_id=_id("<IMG_CONTEXT>"),
+        image_token_id=mark_id("<IMG_CONTEXT>"),
         image_seq_length=4,
     )
     images = _square(t.GotOcr2ImageProcessor, crop_to_patches=True, max_patches=4)
@@ -373,7 +267,7 @@ def idefics2() -> Made:
         vision_config=vision_config(image_size=56),
         text_config=text_config(model_type="mistral"),
         perceiver_config=perceiver,
-        image_token_id=_id("<image>"),
+        image_token_id=mark_id("<image>"),
     )
     images = t.Idefics2ImageProcessor(
         size={"shortest_edge": 21, "longest_edge": 56}, do_image_splitting=False
@@ -402,7 +296,7 @@ def idefics3() -> Made:
     config = t.Idefics3Config(
         vision_config=vision_config(),
         text_config=text_config(model_type="llama"),
-        image_token_id=_id("<image>"),
+        image_token_id=mark_id("<image>"),
         scale_factor=2,
     )
     processor = t.Idefics3Processor(
@@ -421,7 +315,7 @@ def smolvlm() -> Made:
     config = t.SmolVLMConfig(
         vision_config=vision_config(),
         text_config=text_config(model_type="llama"),
-        image_token_id=_id("<image>"),
+        image_token_id=mark_id("<image>"),
         scale_factor=2,
     )
     videos = t.SmolVLMVideoProcessor(
@@ -445,9 +339,9 @@ def gemma3() -> Made:
         vision_config=_siglip(),
         text_config=text_config(head_dim=8, sliding_window=16, query_pre_attn_scalar=8),
         mm_tokens_per_image=4,
-        image_token_index=_id("<image_soft_token>"),
-        boi_token_index=_id("<start_of_image>"),
-        eoi_token_index=_id("<end_of_image>"),
+        image_token_index=mark_id("<image_soft_token>"),
+        boi_token_index=mark_id("<start_of_image>"),
+        eoi_token_index=mark_id("<end_of_image>"),
     )
     named = {
         "image_token": "<image_soft_token>",
@@ -470,7 +364,7 @@ def paligemma() -> Made:
     config = t.PaliGemmaConfig(
         vision_config=_siglip(projection_dim=32),
         text_config=text_config(model_type="gemma", head_dim=8),
-        image_token_index=_id("<image>"),
+        image_token_index=mark_id("<image>"),
         projection_dim=32,
         hidden_size=32,
     )
@@ -504,7 +398,7 @@ def pixtral() -> Made:
     config = t.LlavaConfig(
         vision_config=vision_config(model_type="pixtral", image_size=56, head_dim=8),
         text_config=text_config(model_type="mistral", head_dim=8),
-        image_token_index=_id("<image>"),
+        image_token_index=mark_id("<image>"),
         vision_feature_layer=-1,
         vision_feature_select_strategy="full",
     )
@@ -518,7 +412,7 @@ def mistral3() -> Made:
     config = t.Mistral3Config(
         vision_config=vision_config(model_type="pixtral", image_size=56, head_dim=8),
         text_config=text_config(model_type="mistral", head_dim=8),
-        image_token_index=_id("<image>"),
+        image_token_index=mark_id("<image>"),
         spatial_merge_size=2,
     )
     return t.Mistral3ForConditionalGeneration(config), _pixtral(spatial_merge_size=2)
@@ -531,7 +425,7 @@ def aya_vision() -> Made:
     config = t.AyaVisionConfig(
         vision_config=_siglip(),
         text_config=text_config(model_type="cohere2", sliding_window=16),
-        image_token_index=_id("<image>"),
+        image_token_index=mark_id("<image>"),
     )
     processor = t.AyaVisionProcessor(
         _square(t.GotOcr2ImageProcessor, crop_to_patches=True, max_patches=4),
@@ -558,7 +452,7 @@ def llama4() -> Made:
     vision |= {"intermediate_size": 128}
     text = text_config(head_dim=8, intermediate_size_mlp=48, num_local_experts=2)
     config = t.Llama4Config(
-        vision_config=vision, text_config=text, image_token_index=_id("<|patch|>")
+        vision_config=vision, text_config=text, image_token_index=mark_id("<|patch|>")
     )
     processor = t.Llama4Processor(
         _square(t.Llama4ImageProcessor, max_patches=4, resize_to_max_canvas=False),
@@ -586,7 +480,7 @@ def mllama() -> Made:
     vision |= {"supported_aspect_ratios": [[1, 1], [1, 2], [2, 1]]}
     text = text_config(cross_attention_layers=[1])
     config = t.MllamaConfig(
-        vision_config=vision, text_config=text, image_token_index=_id("<|image|>")
+        vision_config=vision, text_config=text, image_token_index=mark_id("<|image|>")
     )
     processor = t.MllamaProcessor(
         _square(t.MllamaImageProcessor, max_image_tiles=2),
@@ -607,7 +501,7 @@ def janus() -> Made:
         vision_config=vision_config(projection_dim=32, num_image_tokens=16),
         text_config=text_config(model_type="llama"),
         vq_config=vq,
-        image_token_id=_id("<image>"),
+        image_token_id=mark_id("<image>"),
     )
     named = {"image_token": "<image>", "boi_token": "<boi>", "eoi_token": "<eoi>"}
     processor = t.JanusProcessor(
@@ -642,7 +536,7 @@ def _blip2(text: dict[str, Any]) -> Made:
         qformer_config=_qformer(),
         text_config=text,
         num_query_tokens=4,
-        image_token_index=_id("<image>"),
+        image_token_index=mark_id("<image>"),
     )
     processor = t.Blip2Processor(_square(t.BlipImageProcessor), tokenizer(bos=True), 4)
     processor.chat_template = template("")
@@ -668,7 +562,7 @@ def instructblip() -> Made:
         qformer_config=_qformer(),
         text_config=text_config(model_type="llama"),
         num_query_tokens=4,
-        image_token_index=_id("<image>"),
+        image_token_index=mark_id("<image>"),
     )
     processor = t.InstructBlipProcessor(
         _square(t.BlipImageProcessor), tokenizer(bos=True), tokenizer(), 4
@@ -690,7 +584,7 @@ def florence2() -> Made:
     text |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
     text |= {"decoder_start_token_id": 2, "forced_eos_token_id": None}
     config = t.Florence2Config(
-        vision_config=vision, text_config=text, image_token_id=_id("<image>")
+        vision_config=vision, text_config=text, image_token_id=mark_id("<image>")
     )
     images = t.CLIPImageProcessor(size={"height": 32, "width": 32}, do_center_crop=False)
     images.image_seq_length = 17
@@ -707,8 +601,8 @@ def ovis2() -> Made:
     config = t.Ovis2Config(
         vision_config=vision_config(vocab_size=64, hidden_stride=2, num_visual_indicator_tokens=5),
         text_config=text_config(model_type="qwen2"),
-        image_token_id=_id("<IMG_ATOM>"),
-        visual_indicator_token_ids=[_id(name) for name in names],
+        image_token_id=mark_id("<IMG_ATOM>"),
+        visual_indicator_token_ids=[mark_id(name) for name in names],
         vocab_size=len(tokenizer()),
         hidden_size=32,
     )
@@ -729,7 +623,7 @@ def aria() -> Made:
         vision_config=vision_config(model_type="idefics3_vision", image_size=980, patch_size=196),
         text_config=text_config(moe_num_experts=2, moe_topk=1),
         projector_patch_to_query_dict={25: 4},
-        image_token_index=_id("<image>"),
+        image_token_index=mark_id("<image>"),
     )
     processor = t.AriaProcessor(
         t.AriaImageProcessor(max_image_size=980, min_image_size=28),
@@ -759,7 +653,7 @@ def chameleon() -> Made:
 
     vq = {"embed_dim": 8, "num_embeddings": 16, "latent_channels": 8, "base_channels": 32}
     vq |= {"channel_multiplier": [1, 1, 2], "num_res_blocks": 1, "resolution": SIDE}
-    words = {mark: _id(mark) for mark in ("<image>", "<racm3:break>", "<eoss>")}
+    words = {mark: mark_id(mark) for mark in ("<image>", "<racm3:break>", "<eoss>")}
     first = len(MARKS)  # image tokens have names of their own; these stand for them
     names = {f"IMGIMG{'ABCDEFGHIJ'[i // 10]}{'ABCDEFGHIJ'[i % 10]}Z": first + i for i in range(16)}
     config = t.ChameleonConfig(**text_config(vq_config=vq, vocabulary_map={**words, **names}))
@@ -790,8 +684,8 @@ def made(name: str, seed: int = 0) -> Made:
             elif not parameter.any():  # also gates that begin closed
                 parameter.normal_(std=0.1)
     for owner in (model.config, model.generation_config):
-        owner.pad_token_id = _id("<pad>")
-        owner.eos_token_id = _id("<end>")
+        owner.pad_token_id = mark_id("<pad>")
+        owner.eos_token_id = mark_id("<end>")
     return model.eval(), processor
 
 

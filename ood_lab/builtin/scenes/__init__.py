@@ -15,17 +15,10 @@ object.
 
 from ood_lab.builtin.scenes.coco_files import write_coco
 from ood_lab.builtin.scenes.covariate_styles import STYLES
-from ood_lab.builtin.scenes.dataset import (
-    GRID,
-    SHIFTS,
-    RenderedScenes,
-    ScenesDataset,
-    ScenesGrid,
-    ShiftedScenes,
-)
+from ood_lab.builtin.scenes.dataset import GRID, SHIFTS, ScenesDataset, ScenesGrid, ShiftedScenes
 from ood_lab.builtin.scenes.places import PLACES
 from ood_lab.builtin.scenes.rendering import Visible, render, visible
-from ood_lab.builtin.scenes.scene import Item, Scene
+from ood_lab.builtin.scenes.scene import Scene
 from ood_lab.builtin.scenes.scene_requests import ObjectRequest
 from ood_lab.builtin.scenes.scene_sampling import sample_scene
 from ood_lab.builtin.scenes.semantic_levels import level_of, things_at
@@ -37,9 +30,7 @@ __all__ = [
     "SHIFTS",
     "STYLES",
     "THINGS",
-    "Item",
     "ObjectRequest",
-    "RenderedScenes",
     "Scene",
     "ScenesDataset",
     "ScenesGrid",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -20,6 +19,7 @@ from ood_lab.builtin.scenes.semantic_levels import level_of
 from ood_lab.builtin.scenes.things import THINGS
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import share
+from ood_lab.common.installed_packages import need
 
 #: Name of the JSON file, and of the folder of images beside it.
 INSTANCES, IMAGES = "instances.json", "images"
@@ -47,8 +47,7 @@ def write_coco(data: RenderedScenes, folder: str | os.PathLike[str]) -> Path:
     Raises:
         UserError: pycocotools is missing, the folder holds something else, or cannot be written.
     """
-    if importlib.util.find_spec("pycocotools") is None:
-        raise UserError("writing COCO files needs pycocotools: pip install 'ood_lab[lvlm]'")
+    need("pycocotools", "lvlm", "writing COCO files")
     place = Path(folder)
     if place.exists():
         return _existing(place, data.identity)

@@ -20,7 +20,7 @@ from ood_lab.builtin.scenes.scene_requests import check_size
 from ood_lab.builtin.scenes.scene_sampling import sample_scene
 from ood_lab.builtin.vessels.scene import generator, pick
 from ood_lab.common.errors import UserError
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.sources.pixel_cache import KeptImages
 from ood_lab.schema.shift_axes import LEVELS
@@ -226,8 +226,7 @@ class ShiftedScenes(RenderedScenes):
     def __init__(
         self, name: str, kind: str, n: int, seed: int, size: int = 96, keep: bool = True
     ) -> None:
-        if kind not in SHIFTS:
-            raise UserError(f"scenes '{name}': kind={kind}: {suggestion(kind, SHIFTS)}")
+        check_known([kind], SHIFTS, f"scenes '{name}': kind={{name}}")
         super().__init__(
             name,
             _in_cells(name, n, seed, SHIFTS[kind]),

@@ -23,7 +23,7 @@ from ood_lab.builtin.scenes.drawings.colours import COLOURS
 from ood_lab.builtin.scenes.scene import RENDERER
 from ood_lab.builtin.scenes.scene_requests import check_size
 from ood_lab.common.errors import UserError
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known
 from ood_lab.lvlm.benchmarks.ode.construction.compositions import Composition, Concept
 from ood_lab.lvlm.benchmarks.ode.construction.concepts import ENTITY, ENVIRONMENT, Attribute
 from ood_lab.lvlm.benchmarks.ode.construction.criteria import generator
@@ -58,10 +58,7 @@ class SceneRenderer:
 
     def __post_init__(self) -> None:
         check_size(self.size)
-        for style in self.styles:
-            if style not in STYLES:
-                known = suggestion(style, STYLES)
-                raise UserError(f"generator.styles: no style is called '{style}': {known}")
+        check_known(self.styles, STYLES, "generator.styles: no style is called '{name}'")
         if not 0.06 <= self.share[0] <= self.share[1] <= 0.5:
             raise UserError(f"generator.share={list(self.share)}: give two shares from 0.06 to 0.5")
 

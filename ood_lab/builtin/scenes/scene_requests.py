@@ -11,7 +11,7 @@ from ood_lab.builtin.scenes.layout import SMALLEST
 from ood_lab.builtin.scenes.places import PLACES
 from ood_lab.builtin.scenes.things import THINGS
 from ood_lab.common.errors import UserError
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known
 
 #: Fewest and most objects of a scene.
 OBJECTS = (2, 8)
@@ -54,10 +54,8 @@ def check_scene(
     Raises:
         UserError: an unknown place or style, a level or number of objects out of range.
     """
-    if place is not None and place not in PLACES:
-        raise UserError(f"scenes: no place is called '{place}': {suggestion(place, PLACES)}")
-    if style not in STYLES:
-        raise UserError(f"scenes: no style is called '{style}': {suggestion(style, STYLES)}")
+    check_known([place], PLACES, "scenes: no place is called '{name}'")
+    check_known([style], STYLES, "scenes: no style is called '{name}'")
     if not 0 <= semantic_level <= 5:
         raise UserError(f"scenes: semantic_level={semantic_level}; give a level from 0 to 5")
     if not 0 <= objects[0] <= objects[1] <= OBJECTS[1]:
@@ -80,17 +78,11 @@ def check_wishes(wanted: Sequence[ObjectRequest], size: int) -> None:
 
 
 def _check_wish(wish: ObjectRequest, size: int) -> None:
-    if wish.thing not in THINGS:
-        raise UserError(
-            f"scenes: nothing is called '{wish.thing}': {suggestion(wish.thing, THINGS)}"
-        )
+    check_known([wish.thing], THINGS, "scenes: nothing is called '{name}'")
     thing = THINGS[wish.thing]
     if wish.colour is not None and not thing.colours:
         raise UserError(f"scenes: a {wish.thing} has fixed colours; give it none")
-    if wish.colour is not None and wish.colour not in COLOURS:
-        raise UserError(
-            f"scenes: no colour is called '{wish.colour}': {suggestion(wish.colour, COLOURS)}"
-        )
+    check_known([wish.colour], COLOURS, "scenes: no colour is called '{name}'")
     states = thing.states.words if thing.states else ()
     if wish.state is not None and wish.state not in states:
         known = f"it is {' or '.join(states)}" if states else "it has no states"

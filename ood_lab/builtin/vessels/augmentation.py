@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from PIL import Image
 
 
+@dataclass
 class LightAugment:
     """Mirror, small shift, light photometric change and occasional noise; PIL to PIL.
 
@@ -25,21 +28,12 @@ class LightAugment:
         noise: chance of white noise, with a standard deviation up to 0.1.
     """
 
-    def __init__(
-        self,
-        flip: float = 0.5,
-        shift: int = 3,
-        contrast: float = 0.12,
-        brightness: float = 0.15,
-        tint: float = 0.05,
-        noise: float = 0.1,
-    ) -> None:
-        self.flip = flip
-        self.shift = shift
-        self.contrast = contrast
-        self.brightness = brightness
-        self.tint = tint
-        self.noise = noise
+    flip: float = 0.5
+    shift: int = 3
+    contrast: float = 0.12
+    brightness: float = 0.15
+    tint: float = 0.05
+    noise: float = 0.1
 
     def __call__(self, image: Image.Image) -> Image.Image:
         """Returns a changed copy of an RGB image of any size."""

@@ -14,7 +14,7 @@ from ood_lab.builtin.vlm.grounding import Grounding
 from ood_lab.builtin.vlm.scene_conversations import WORDS
 from ood_lab.builtin.vlm.tiny_architecture import FEATURES, PATCH, SIZE, untrained_vlm
 from ood_lab.builtin.vlm.tiny_training import TinyVlmTuning
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.lvlm.chat.model_folder import ModelFolder
 from ood_lab.lvlm.training.tuning_module import VlmTuning
 
@@ -69,14 +69,12 @@ def vlm_tuning(
 
 
 def _take_tower(path: str, tower: nn.Module, grounding: Grounding) -> None:
-    try:
+    with reported_as(
+        f"model.tower={path} holds no tower of the tiny model: name the weights file of an "
+        f"earlier python train.py model=vlm ({{reason}})",
+        (OSError, KeyError, RuntimeError, UnpicklingError),
+    ):
         state = torch.load(path, "cpu", weights_only=True)["state_dict"]
         for module, prefix in ((tower, "model.model.vision_tower."), (grounding, "grounding.")):
             kept = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
             module.load_state_dict(kept)
-    except (OSError, KeyError, RuntimeError, UnpicklingError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"model.tower={path} holds no tower of the tiny model: name the weights file of an "
-            f"earlier python train.py model=vlm ({reason})"
-        ) from error

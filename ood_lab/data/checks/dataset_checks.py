@@ -309,24 +309,23 @@ def _summary(name: str, data: ImageDataset, facts: pd.DataFrame) -> SetSummary:
 def _tiny(facts: pd.DataFrame) -> Iterable[Finding]:
     """Files that hold next to nothing: a pixel that a page was tracked with, a failed crop."""
     small = facts[facts[["width", "height"]].min(axis=1) < TINY]
-    for name, part in small.groupby("split", sort=False):
-        first = part.iloc[0]
-        yield Finding(
-            f"images of {name} with a side below {TINY} pixels: {len(part):,}, such as "
-            f"'{first['path']}' ({first['width']}×{first['height']}); remove what is not a picture",
-            (str(name),),
-        )
+    return _by_set(small, f"with a side below {TINY} pixels", "remove what is not a picture")
 
 
 def _reduced(facts: pd.DataFrame, decoding: Decoding) -> Iterable[Finding]:
     """Images beyond the limit of size, of which a smaller version is decoded."""
     large = facts[facts["width"] * facts["height"] > decoding.max_megapixels * 1e6]
-    for name, part in large.groupby("split", sort=False):
+    remark = f"data.max_megapixels={decoding.max_megapixels:g} is the limit"
+    return _by_set(large, "that are read reduced", remark)
+
+
+def _by_set(facts: pd.DataFrame, which: str, remark: str) -> Iterable[Finding]:
+    """A finding for every set that has such images."""
+    for name, part in facts.groupby("split", sort=False):
         first = part.iloc[0]
         yield Finding(
-            f"images of {name} that are read reduced: {len(part):,}, such as '{first['path']}' "
-            f"({first['width']}×{first['height']}); data.max_megapixels="
-            f"{decoding.max_megapixels:g} is the limit",
+            f"images of {name} {which}: {len(part):,}, such as '{first['path']}' "
+            f"({first['width']}×{first['height']}); {remark}",
             (str(name),),
         )
 

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import lightning as L
+import pandas as pd
 from lightning.fabric.utilities.seed import pl_worker_init_function
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
 from ood_lab.common.arguments import Seed
 from ood_lab.common.errors import UserError
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known
 from ood_lab.common.training_epoch import coming_epoch
 from ood_lab.data.checks.check_report import CheckReport, Finding, SetSummary
 from ood_lab.data.checks.dataset_checks import check_data
@@ -43,7 +44,8 @@ from ood_lab.data.datamodules.preparation_steps import (
 )
 from ood_lab.data.datamodules.splits import ID_SPLITS
 from ood_lab.data.dataset import UNKNOWN, ImageDataset, Transform
-from ood_lab.data.sources.image_files import FileDataset
+from ood_lab.data.sources.image_files import FileDataset, PixelRange, found_decoding
+from ood_lab.data.sources.image_stores import FILES, Store
 from ood_lab.data.sources.pixel_decoding import CHANNELS
 from ood_lab.data.sources.reading_warnings import ReadingWarning
 from ood_lab.data.transforms.background_replacement import Backgrounds
@@ -168,6 +170,38 @@ class OODDataModule(L.LightningDataModule):
         What the user should know of the making goes to ``self.notes``.
         """
 
+    def file_sets(
+        self,
+        tables: Mapping[str, pd.DataFrame],
+        classes: Mapping[str, list[str]],
+        names: Mapping[str, Sequence[str]],
+        pixels: tuple[PixelRange, float],
+        stores: Mapping[str, Store] | None = None,
+    ) -> dict[str, ImageDataset]:
+        """Sets of images that are decoded alike, by the pixels of train.
+
+        Args:
+            tables: of the sets, see :class:`~ood_lab.data.sources.image_files.FileDataset`.
+            classes: of the sets that have any.
+            names: of the labels in further columns.
+            pixels: range and largest size, see
+                :func:`~ood_lab.data.sources.image_files.found_decoding`.
+            stores: of the sets, those of train where none is given; None = files.
+        """
+        known, checking = stores or {}, self.checking
+        of_train = known.get("train", FILES)
+        paths = tables["train"]["path"].tolist()
+        decoding, remarks = found_decoding(paths, of_train, *pixels, checking.cache_dir)
+        for remark in remarks:
+            self.remark(remark)
+        shared = checking.identify, checking.cache_dir, names
+        return {
+            name: FileDataset(
+                name, table, classes.get(name, []), *shared, known.get(name, of_train), decoding
+            )
+            for name, table in tables.items()
+        }
+
     def remark(self, remark: ReadingWarning) -> None:
         """Keeps what the reading of a set says for the report of the check."""
         if remark.doubtful:
@@ -253,20 +287,13 @@ class OODDataModule(L.LightningDataModule):
 
     def _check_names(self, splits: Iterable[str]) -> None:
         ood = self._ood_of(splits)
-        for name in self.shift_order:
-            if name not in ood:
-                raise UserError(
-                    f"data.shift_order names '{name}', which is not an OOD set: "
-                    f"{suggestion(name, ood)}"
-                )
+        of_order = "data.shift_order names '{name}', which is not an OOD set"
+        check_known(self.shift_order, ood, of_order)
         if len(set(self.shift_order)) < len(self.shift_order):
             raise UserError(f"data.shift_order names a set twice: {', '.join(self.shift_order)}")
         check_groups(self.ood_groups, ood)
-        for name in self.unresized:
-            if name not in (known := [*splits, *self.left_out]):
-                raise UserError(
-                    f"data.unresized names '{name}', which is not a set: {suggestion(name, known)}"
-                )
+        known = [*splits, *self.left_out]
+        check_known(self.unresized, known, "data.unresized names '{name}', which is not a set")
 
     def _ood_of(self, splits: Iterable[str]) -> list[str]:
         others = (*ID_SPLITS, *self.csid_names, *self.val_ood_names)
@@ -333,11 +360,8 @@ class OODDataModule(L.LightningDataModule):
             UserError: an image has no such entry.
         """
         self.setup()
-        known = self.splits["train"].facts(0)
-        if missing := [key for key in keys or () if key not in ("image", *known)]:
-            raise UserError(
-                f"model.batch names '{missing[0]}': {suggestion(missing[0], ['image', *known])}"
-            )
+        known = ["image", *self.splits["train"].facts(0)]
+        check_known(keys or (), known, "model.batch names '{name}'")
         self._batch_keys = keys
 
     def use_outliers(self, per_image: int) -> None:
@@ -362,8 +386,7 @@ class OODDataModule(L.LightningDataModule):
             UserError: there is no such set.
         """
         self.setup()
-        if split not in self.splits:
-            raise UserError(f"no set is called '{split}': {suggestion(split, self.splits)}")
+        check_known([split], self.splits, "no set is called '{name}'")
         return self.splits[split]
 
     def predict_loader(self, split: str) -> DataLoader[Batch]:

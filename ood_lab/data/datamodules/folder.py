@@ -14,7 +14,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from ood_lab.common.arguments import Seed
 from ood_lab.common.errors import UserError
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known
 from ood_lab.data.checks.label_checks import (
     check_classes,
     check_complete,
@@ -26,7 +26,7 @@ from ood_lab.data.datamodules.label_hierarchy import add_levels, complete_levels
 from ood_lab.data.datamodules.label_lists import with_lists
 from ood_lab.data.datamodules.splits import ID_SPLITS, default_shares, stratified_split
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
-from ood_lab.data.sources.image_files import FileDataset, PixelRange, found_decoding
+from ood_lab.data.sources.image_files import PixelRange
 from ood_lab.data.sources.label_names import align_attributes, encode_names
 from ood_lab.data.sources.source_settings import Given, Listed, Source, source_of
 from ood_lab.data.transforms.few_shot import ALL
@@ -97,7 +97,7 @@ class FolderDataModule(OODDataModule):
         self.hierarchy = hierarchy
         self.split = None if split is None else list(split)
         self.split_seed = split_seed
-        self.pixel_range, self.max_megapixels = pixel_range, max_megapixels
+        self.pixels = pixel_range, max_megapixels
         self.multilabel = multilabel
 
     @property
@@ -138,24 +138,8 @@ class FolderDataModule(OODDataModule):
         if self.left_out:
             sets = ", ".join(self.left_out)
             self._note(f"csID sets left out: {sets}; data.full_spectrum=true takes them in")
-        paths = tables["train"]["path"].tolist()
-        settings = (self.pixel_range, self.max_megapixels, self.checking.cache_dir)
-        decoding, remarks = found_decoding(paths, stores["train"], *settings)
-        for remark in remarks:
-            self.remark(remark)
-        return {
-            name: FileDataset(
-                name,
-                table,
-                classes if name in tables or name in shifted else [],
-                self.checking.identify,
-                self.checking.cache_dir,
-                names,
-                stores.get(name, stores["train"]),  # of which val and test may be a part
-                decoding,
-            )
-            for name, table in (tables | outside).items()
-        }
+        labelled = dict.fromkeys([*tables, *shifted], classes)
+        return self.file_sets(tables | outside, labelled, names, self.pixels, stores)
 
     def _add_levels(
         self, tables: dict[str, pd.DataFrame], classes: list[str], names: dict[str, list[str]]
@@ -169,9 +153,7 @@ class FolderDataModule(OODDataModule):
         return names | add_levels(tables, classes, read_hierarchy(self.hierarchy), source)
 
     def _check_sources(self) -> None:
-        for name in self.id_sources:
-            if name not in ID_SPLITS:
-                raise UserError(f"data.id.{name} is not a split: {suggestion(name, ID_SPLITS)}")
+        check_known(self.id_sources, ID_SPLITS, "data.id.{name} is not a split")
         if "train" not in self.id_sources:
             raise UserError("there are no ID images: add them with data.id.train=DIR")
         of_classes: dict[str, object] = {"data.hierarchy": self.hierarchy}

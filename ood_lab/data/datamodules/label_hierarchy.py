@@ -12,7 +12,7 @@ import pandas as pd
 import yaml
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.hints import missing_path, suggestion
+from ood_lab.common.hints import check_known, missing_path
 from ood_lab.data.dataset import UNKNOWN
 
 #: The column of a hierarchy that holds the classes.
@@ -41,8 +41,7 @@ def read_hierarchy(source: str | os.PathLike[str]) -> pd.DataFrame:
     if not file.is_file():
         raise missing_path(file)
     table = _read(file)
-    if CLASS not in table:
-        raise UserError(f"'{file}' has no column 'class': {suggestion(CLASS, map(str, table))}")
+    check_known([CLASS], table, f"'{file}' has no column '{{name}}'")
     levels = [c for c in table if c != CLASS]
     if not levels:
         raise UserError(f"'{file}' has no level except 'class': add a column such as 'dynasty'")
@@ -128,10 +127,7 @@ def add_levels(
     Raises:
         UserError: a class is not in the hierarchy.
     """
-    for name in classes:
-        if name not in hierarchy.index:
-            close = suggestion(name, hierarchy.index)
-            raise UserError(f"{source} lacks the class '{name}' of train: {close}")
+    check_known(classes, hierarchy.index, f"{source} lacks the class '{{name}}' of train")
     rows = hierarchy.loc[list(classes)]
     found: dict[str, list[str]] = {}
     for table in tables.values():

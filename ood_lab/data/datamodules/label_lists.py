@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.sources.label_names import matched, mismatch, ordered_names
 from ood_lab.data.sources.source_settings import Listed
@@ -63,9 +63,7 @@ def targets(data: ImageDataset) -> tuple[np.ndarray, np.ndarray]:
 def _names(text: str, source: str) -> list[str]:
     if not text.startswith("["):
         return [name for part in text.split(";") if (name := part.strip())]
-    try:
+    with reported_as(
+        f'{source}: label {text} is not a JSON list: write ["cat", "dog"] or cat;dog', ValueError
+    ):
         return [str(name).strip() for name in json.loads(text)]
-    except ValueError as error:
-        raise UserError(
-            f'{source}: label {text} is not a JSON list: write ["cat", "dog"] or cat;dog'
-        ) from error

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known
 
 #: A group's name becomes a part of the name of a metric: ``mean_near_auroc``.
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
@@ -20,12 +20,9 @@ def check_groups(groups: Mapping[str, Sequence[str]], ood: Sequence[str]) -> Non
             raise UserError(f"data.ood_groups.{group}: a group's name has letters, digits, _ and -")
         if isinstance(names, str):
             raise UserError(f"data.ood_groups.{group}={names}: give a list, [{names}]")
+        wrong = f"data.ood_groups.{group} names '{{name}}', which is not an OOD set"
+        check_known(names, ood, wrong)
         for name in names:
-            if name not in ood:
-                raise UserError(
-                    f"data.ood_groups.{group} names '{name}', which is not an OOD set: "
-                    f"{suggestion(name, ood)}"
-                )
             if name in seen:
                 raise UserError(f"data.ood_groups: '{name}' is in both {seen[name]} and {group}")
             seen[name] = group

@@ -12,14 +12,13 @@ import pandas as pd
 
 from ood_lab.common.arguments import Seed
 from ood_lab.common.errors import UserError
-from ood_lab.common.hints import missing_path, suggestion
+from ood_lab.common.hints import check_known, missing_path
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.datamodules.label_hierarchy import add_levels
 from ood_lab.data.datamodules.splits import stratified_split
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.sources.folders import instead, read_folder
-from ood_lab.data.sources.image_files import FileDataset, PixelRange, found_decoding
-from ood_lab.data.sources.image_stores import FILES
+from ood_lab.data.sources.image_files import PixelRange
 from ood_lab.data.sources.label_names import encode_names
 from ood_lab.data.sources.shiftedbronzes_tables import (
     COLOUR,
@@ -80,7 +79,7 @@ class BronzesDataModule(OODDataModule):
         self.periods = periods
         self.split = list(split)
         self.split_seed = split_seed
-        self.pixel_range, self.max_megapixels = pixel_range, max_megapixels
+        self.pixels = pixel_range, max_megapixels
         self.given_splits = Path(splits) if splits else None
 
     @property
@@ -104,22 +103,8 @@ class BronzesDataModule(OODDataModule):
         outside = {name: self._outside(name, annotated) for name in self.folders}
         classes, names = self._encode(colour, outside)
         tables = self._divide(colour)
-        settings = (self.pixel_range, self.max_megapixels, self.checking.cache_dir)
-        decoding, remarks = found_decoding(tables["train"]["path"].tolist(), FILES, *settings)
-        for remark in remarks:
-            self.remark(remark)
-        return {
-            name: FileDataset(
-                name,
-                table,
-                classes if name in tables else [],
-                self.checking.identify,
-                self.checking.cache_dir,
-                names,
-                decoding=decoding,
-            )
-            for name, table in (tables | outside).items()
-        }
+        labelled = dict.fromkeys(tables, classes)
+        return self.file_sets(tables | outside, labelled, names, self.pixels)
 
     def _encode(self, colour: pd.DataFrame, outside: Tables) -> tuple[list[str], dict[str, Any]]:
         """Replaces names by numbers, in place; returns the classes and the names by column."""
@@ -140,12 +125,8 @@ class BronzesDataModule(OODDataModule):
         present = sorted(colour["period"].unique())
         if not self.periods:
             return present
-        for name in present:
-            if name not in self.periods:
-                raise UserError(
-                    f"period '{name}' of annotations.csv is not in data.periods: "
-                    f"{suggestion(name, self.periods)}"
-                )
+        wrong = "period '{name}' of annotations.csv is not in data.periods"
+        check_known(present, self.periods, wrong)
         return [name for name in self.periods if name in present]
 
     def _divide(self, colour: pd.DataFrame) -> Tables:

@@ -13,8 +13,8 @@ import pandas as pd
 from PIL import Image
 from torch.utils.data import IterableDataset
 
-from ood_lab.common.errors import UserError
-from ood_lab.common.hints import suggestion
+from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.hints import check_known
 from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.data.sources.folders import NO_LABEL
 from ood_lab.data.sources.label_names import is_named
@@ -199,10 +199,8 @@ class Samples:
     def _texts(self, labels: Iterable[Any]) -> list[str]:
         texts = []
         for row, label in enumerate(labels):
-            try:
+            with reported_as(f"{self.name}#{row}: {{reason}}", ValueError):
                 text = _scalar(label)
-            except ValueError as error:
-                raise UserError(f"{self.name}#{row}: {error}") from error
             if self.classes and text.lstrip("-").isdecimal() and text not in self.classes:
                 number = int(text)
                 if number >= len(self.classes):
@@ -248,11 +246,8 @@ class Samples:
         self, kind: str, given: Column | None, keys: list[str], found: list[str], needed: bool
     ) -> Any:
         if given is not None:
-            if str(given) not in keys:
-                raise UserError(
-                    f"{self.name} has no column '{given}' for the {kind}: "
-                    f"{suggestion(str(given), keys)}"
-                )
+            wrong = f"{self.name} has no column '{{name}}' for the {kind}"
+            check_known([str(given)], keys, wrong)
             return str(given)
         if len(found) == 1:
             return found[0]

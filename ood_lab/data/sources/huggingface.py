@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import suggestion
 
 _SAVED = ("state.json", "dataset_dict.json")
@@ -49,10 +49,8 @@ def load(
     Raises:
         UserError: there is no such folder, split or package.
     """
-    try:
+    with reported_as("this needs Hugging Face's datasets: pip install 'ood_lab[hf]'", ImportError):
         import datasets
-    except ImportError as error:
-        raise UserError("this needs Hugging Face's datasets: pip install 'ood_lab[hf]'") from error
     place = Path(path).expanduser()
     if is_saved(path):
         found = datasets.load_from_disk(str(place))

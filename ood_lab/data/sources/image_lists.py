@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import missing_path, suggestion
 from ood_lab.data.dataset import UNKNOWN, Transform
 from ood_lab.data.sources.image_files import DECODING, load_rgb, reason
@@ -162,10 +162,8 @@ def read_paths(file: Path, root: str | os.PathLike[str] | None) -> Addresses:
     base = Path(os.path.abspath(os.path.expanduser(root))) if root is not None else file.parent
     if not base.is_dir():
         raise missing_path(base)
-    try:
+    with reported_as(f"cannot read '{file}': {{reason}}", (pa.ArrowException, OSError, ValueError)):
         texts = _texts(file)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise UserError(f"cannot read '{file}': {str(error).splitlines()[0]}") from error
     if texts.null_count or (len(texts) and pc.min(pc.binary_length(texts)).as_py() == 0):
         empty = pc.fill_null(pc.equal(pc.binary_length(texts), 0), True)
         row = pc.index(empty, True).as_py()

@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from ood_lab.common.english import first_of
 from ood_lab.common.errors import UserError
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known, suggestion
 from ood_lab.data.dataset import UNKNOWN
 from ood_lab.schema.label_codes import LISTS
 
@@ -81,11 +82,8 @@ def _encode(
     for name, table in inside.items():
         given = table[column].map(str)
         unknown = sorted(set(given) - set(position))
-        if unknown:
-            raise UserError(
-                f"{name} has {column} '{unknown[0]}', which {next(iter(inside))} does not have: "
-                f"{suggestion(unknown[0], names)}"
-            )
+        wrong = f"{name} has {column} '{{name}}', which {next(iter(inside))} does not have"
+        check_known(unknown, names, wrong)
         table[column] = given.map(position).astype(np.int64)
     for table in outside.values():
         table[column] = table[column].map(str).map(position).fillna(UNKNOWN).astype(np.int64)
@@ -153,9 +151,8 @@ def matched(
     if spellings <= loose.keys() and len(spellings) == len(given):
         pairs = {name: exact[loose[_plain(name)]] for name in given}
         changed = [name for name in sorted(given) if name not in exact]
-        shown = ", ".join(f"'{name}' is '{loose[_plain(name)]}'" for name in changed[:3])
-        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
-        return pairs, f"its names are spelled in another way than the classes: {shown}{more}"
+        shown = first_of([f"'{name}' is '{loose[_plain(name)]}'" for name in changed])
+        return pairs, f"its names are spelled in another way than the classes: {shown}"
     numbers = {name: int(name) for name in given if numeric and _NUMBER.fullmatch(name)}
     if found or len(numbers) < len(given):
         return found, ""

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ood_lab.common.errors import UserError
-from ood_lab.common.hints import missing_path, suggestion
+from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.hints import check_known, missing_path
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.schema.shift_axes import AXES, DEGREES, LEVELS, cell_of_file
 
@@ -74,12 +74,8 @@ def read_levels(path: str | os.PathLike[str], key: str = "data.levels") -> pd.Da
     file = Path(path)
     if not file.is_file():
         raise missing_path(file)
-    try:
+    with reported_as(f"cannot read {key}={file}: {{reason}}", (ValueError, OSError)):
         table = pd.read_csv(file) if file.suffix == ".csv" else pd.read_parquet(file)
-    except (ValueError, OSError) as error:
-        raise UserError(f"cannot read {key}={file}: {str(error).splitlines()[0]}") from error
-    for column in ("dataset", "index", "path", *LEVELS):
-        if column not in table:
-            hint = suggestion(column, map(str, table))
-            raise UserError(f"{key}={file} has no column '{column}': {hint}")
+    wanted = ("dataset", "index", "path", *LEVELS)
+    check_known(wanted, table, f"{key}={file} has no column '{{name}}'")
     return table

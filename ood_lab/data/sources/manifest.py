@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.hints import missing_path, suggestion
+from ood_lab.common.hints import check_known, missing_path
 from ood_lab.data.dataset import INTEGER_COLUMNS, UNKNOWN
 from ood_lab.data.sources.folders import NO_LABEL, instead, read_folder
 from ood_lab.data.sources.image_formats import image_extensions
@@ -168,10 +168,7 @@ def metadata_of(folder: Path, tell: Tell | None, chosen: Mapping[str, str]) -> P
 def _chosen(table: pd.DataFrame, chosen: Mapping[str, str], file: Path) -> pd.DataFrame:
     """The table with the columns that were chosen under the names that are read."""
     for name, column in chosen.items():
-        if column not in table:
-            raise UserError(
-                f"'{file}' has no column '{column}': {suggestion(column, map(str, table))}"
-            )
+        check_known([column], table, f"'{file}' has no column '{{name}}'")
         if column != name:
             table = table.drop(columns=name, errors="ignore").rename(columns={column: name})
     if "path" not in table and "file_name" in table:  # of Hugging Face's ImageFolder
@@ -183,8 +180,7 @@ def _read_file(
     file: Path, labelled: bool = True, chosen: Mapping[str, str] | None = None
 ) -> pd.DataFrame:
     table = _chosen(_table(file, labelled), chosen or {}, file)
-    if "path" not in table:
-        raise UserError(f"'{file}' has no column 'path': {suggestion('path', map(str, table))}")
+    check_known(["path"], table, f"'{file}' has no column '{{name}}'")
     table["label"] = _label_text(table["label"]) if "label" in table else NO_LABEL
     return table.reset_index(drop=True)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.hints import missing_path, suggestion
+from ood_lab.common.hints import check_known, missing_path
 from ood_lab.data.datamodules.splits import ID_SPLITS
 from ood_lab.data.dataset import UNKNOWN
 
@@ -98,12 +98,9 @@ def read_splits(folder: Path, images: pd.Series) -> dict[str, list[int]]:
         if not file.is_file():
             raise missing_path(file)
         rows[split] = []
-        for image in _read(file, ("image",))["image"]:
-            if image not in row_of:
-                raise UserError(
-                    f"'{file}' lists '{image}', which is not in annotations.csv: "
-                    f"{suggestion(image, row_of)}"
-                )
+        listed = _read(file, ("image",))["image"]
+        check_known(listed, row_of, f"'{file}' lists '{{name}}', which is not in annotations.csv")
+        for image in listed:
             if image in seen:
                 raise UserError(f"'{image}' is in {seen[image]} and in {split} of '{folder}'")
             seen[image] = split
@@ -116,8 +113,5 @@ def _read(file: Path, required: tuple[str, ...]) -> pd.DataFrame:
         table = pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8-sig")
     except (UnicodeDecodeError, ValueError, OSError) as error:
         raise UserError(f"cannot read '{file}': {str(error).splitlines()[0]}") from error
-    for column in required:
-        if column not in table:
-            nearest = suggestion(column, map(str, table))
-            raise UserError(f"'{file}' has no column '{column}': {nearest}")
+    check_known(required, table, f"'{file}' has no column '{{name}}'")
     return table.apply(lambda c: c.str.strip().map(lambda text: unicodedata.normalize("NFC", text)))

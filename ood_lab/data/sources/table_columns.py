@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ood_lab.common.english import first_of
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import nearest
 from ood_lab.data.sources.reading_warnings import ReadingWarning
@@ -72,9 +73,8 @@ def unread(columns: Iterable[str], source: Path, labelled: bool) -> Iterator[Rea
         elif not _OWN.fullmatch(plain):
             others.append(f"'{name}'")
     if others:
-        more = f" and {len(others) - 5} more" if len(others) > 5 else ""
         yield ReadingWarning(
-            f"nothing reads these columns of '{source}': {', '.join(others[:5])}{more}", False
+            f"nothing reads these columns of '{source}': {first_of(others, 5)}", False
         )
 
 

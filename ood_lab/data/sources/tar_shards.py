@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.hints import missing_path, suggestion
+from ood_lab.common.hints import check_known, missing_path, suggestion
 from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.data.sources.folder_names import in_junk
 from ood_lab.data.sources.folders import NO_LABEL
@@ -262,8 +262,7 @@ def _label(
     ending, _, key = label.partition(".")
     inner = json.loads(example["json"].read()) if "json" in example else ()
     known = [*example, *(f"json.{k}" for k in inner)]
-    if label not in known:
-        raise UserError(f"'{pattern}' has no label '{label}': {suggestion(label, known)}")
+    check_known([label], known, f"'{pattern}' has no label '{{name}}'")
     if ending == "json" and key:
         return lambda _, parts: from_json(parts, key)
     return lambda _, parts: parts[label].read() if label in parts else NO_LABEL

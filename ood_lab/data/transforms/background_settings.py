@@ -9,7 +9,7 @@ from typing import Literal
 
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.sources.image_files import FileDataset
 from ood_lab.data.transforms.background_replacement import (
@@ -81,12 +81,9 @@ class Replacement:
                 "data.background=replaced needs images of other places: data.background_source=DIR"
             )
         notes = []
+        wrong = "data.background_sets names '{name}', which is not a set"
+        check_known(self.background_sets, splits, wrong)
         for name in self.background_sets:
-            if name not in splits:
-                raise UserError(
-                    f"data.background_sets names '{name}', which is not a set: "
-                    f"{suggestion(name, splits)}"
-                )
             data = self._with_masks(splits[name], cache_dir)
             empty = check_masks(data)
             # Rendered images are small, and drawing one costs more than keeping it.

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from ood_lab.common.errors import UserError
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known
 from ood_lab.common.random_streams import stream
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.sources.image_files import FileDataset
@@ -91,12 +90,7 @@ def named(classes: Sequence[str], names: Sequence[str]) -> list[int]:
         UserError: there is no such class.
     """
     texts = list(map(str, names))
-    for name in texts:
-        if name not in classes:
-            raise UserError(
-                f"synthetic_ood.held_out names '{name}', which is not a class: "
-                f"{suggestion(name, classes)}"
-            )
+    check_known(texts, classes, "synthetic_ood.held_out names '{name}', which is not a class")
     return sorted({list(classes).index(name) for name in texts})
 
 

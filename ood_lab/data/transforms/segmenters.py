@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 from functools import cached_property
 from importlib.metadata import version
@@ -18,8 +17,9 @@ from torch import nn
 from torchvision.models.segmentation import DeepLabV3_ResNet50_Weights, deeplabv3_resnet50
 from torchvision.transforms.v2 import functional as T
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import missing_path
+from ood_lab.common.installed_packages import need
 
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -38,10 +38,7 @@ class Rembg:
     """
 
     def __init__(self, model: str = "u2net", download: bool = False) -> None:
-        if importlib.util.find_spec("rembg") is None:
-            raise UserError(
-                "data/segmenter=rembg needs the package rembg: pip install 'ood_lab[background]'"
-            )
+        need("rembg", "background", "data/segmenter=rembg")
         self.model = model
         places = self._places()
         if not download and not any(place.is_file() for place in places):
@@ -70,12 +67,9 @@ class Rembg:
     def _session(self) -> Any:
         from rembg import new_session
 
-        try:
-            return new_session(self.model)
         # An unknown name, no network, a damaged file: each raises its own kind.
-        except Exception as error:
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise UserError(f"rembg cannot load its model '{self.model}': {reason}") from error
+        with reported_as(f"rembg cannot load its model '{self.model}': {{reason}}"):
+            return new_session(self.model)
 
     def __call__(self, image: Image.Image) -> np.ndarray:
         """Share of the object in every pixel, ``[H, W]``."""
@@ -138,13 +132,10 @@ class DeepLab:
             net = deeplabv3_resnet50(
                 weights=None, weights_backbone=None, num_classes=21, aux_loss=True
             )
-            try:
+            with reported_as(
+                f"{self.weights} holds no weights of torchvision's deeplabv3_resnet50: {{reason}}"
+            ):
                 net.load_state_dict(torch.load(self.weights, weights_only=True))
-            except Exception as error:
-                reason = str(error).splitlines()[0]
-                raise UserError(
-                    f"{self.weights} holds no weights of torchvision's deeplabv3_resnet50: {reason}"
-                ) from error
         return net.eval().to(self.device)
 
     @torch.inference_mode()

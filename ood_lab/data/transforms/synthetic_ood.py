@@ -11,9 +11,9 @@ import pandas as pd
 from annotated_types import Interval
 
 from ood_lab.common.arguments import Count, Seed
-from ood_lab.common.english import counted
+from ood_lab.common.english import counted, first_of
 from ood_lab.common.errors import UserError
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known
 from ood_lab.common.random_streams import stream
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.transforms.corrupted_images import CorruptedImages
@@ -81,11 +81,7 @@ class SyntheticOOD:
             raise UserError(
                 f"synthetic_ood.kind={self.kind}: choose corruptions, held_out_classes or both"
             )
-        for name in self.corruptions or ():
-            if name not in CORRUPTIONS:
-                raise UserError(
-                    f"synthetic_ood.corruptions: no '{name}': {suggestion(name, CORRUPTIONS)}"
-                )
+        check_known(self.corruptions or (), CORRUPTIONS, "synthetic_ood.corruptions: no '{name}'")
         if self.kind != "held_out_classes":
             _check_list("corruptions", self._kinds)
             _check_list("severities", self.severities)
@@ -254,9 +250,8 @@ def _listed(classes: Sequence[str], apart: Mapping[int, int], above: Above) -> s
     """The first held-out classes, with their distance where there is a hierarchy."""
     tree = bool(above[0])
     names = [f"{classes[c]} ({d})" if tree else classes[c] for c, d in apart.items()]
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     meaning = "; in brackets: levels up to the nearest class that stays" if tree else ""
-    return f"{', '.join(names[:_SHOWN])}{more}{meaning}"
+    return f"{first_of(names, _SHOWN)}{meaning}"
 
 
 def _check_list(key: str, values: Sequence[object]) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import replaced, share
 from ood_lab.detectors.base import Detector
 from ood_lab.detectors.deployment.calibration import CalibratedDetector
@@ -149,26 +149,27 @@ def _arguments(input: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, 
 def _traced(scored: _Scored, images: Tensor, name: str) -> bytes:
     names = ["logits", "score"] if scored.backbone.num_classes else ["score"]
     file = io.BytesIO()
-    try:
-        # It warns of all that is traced, and prints the graph that it fails at.
-        with warnings.catch_warnings(), redirect_stdout(None), _WithinRange():
-            warnings.simplefilter("ignore")
-            torch.onnx.export(
-                scored,
-                (images,),
-                file,  # type: ignore[arg-type]  # this exporter takes a file, too
-                input_names=["image"],
-                output_names=names,
-                dynamic_axes={key: {0: "n"} for key in ("image", *names)},
-                opset_version=OPSET,
-                dynamo=False,  # the other one needs onnxscript
-            )
-    except Exception as error:  # networks and detectors are anybody's
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"{name} on {scored.backbone.name} cannot be exported: PyTorch makes no ONNX graph of "
-            f"it ({reason}); {_REMEDY}"
-        ) from error
+    failure = (
+        f"{name} on {scored.backbone.name} cannot be exported: PyTorch makes no ONNX graph of "
+        f"it ({{reason}}); {_REMEDY}"
+    )
+    # It warns of all that is traced, and prints the graph that it fails at.
+    with (
+        reported_as(failure, (UserError, Exception)),
+        warnings.catch_warnings(action="ignore"),
+        redirect_stdout(None),
+        _WithinRange(),
+    ):
+        torch.onnx.export(
+            scored,
+            (images,),
+            file,  # type: ignore[arg-type]  # this exporter takes a file, too
+            input_names=["image"],
+            output_names=names,
+            dynamic_axes={key: {0: "n"} for key in ("image", *names)},
+            opset_version=OPSET,
+            dynamo=False,  # the other one needs onnxscript
+        )
     return file.getvalue()
 
 
@@ -194,15 +195,12 @@ def _described(graph: bytes, calibrated: CalibratedDetector) -> bytes:
 
 def _run(content: bytes, images: Tensor, name: str) -> list[Tensor]:
     """Logits and scores of onnxruntime."""
-    try:
+    with reported_as(
+        f"{name} cannot be exported: onnxruntime does not run its graph ({{reason}}); {_REMEDY}"
+    ):
         session = onnx_session(content)
         names = [output.name for output in session.get_outputs()]
         found = session.run(names, {"image": images.numpy()})
-    except Exception as error:  # onnxruntime has several, of no common class
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"{name} cannot be exported: onnxruntime does not run its graph ({reason}); {_REMEDY}"
-        ) from error
     return [torch.from_numpy(values) for values in found]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -11,6 +9,7 @@ from torch import Tensor, nn
 
 from ood_lab.detectors.base import DetectorRefusal
 from ood_lab.models.backbone import Backbone
+from ood_lab.models.head_check import evaluating
 from ood_lab.models.output import Output
 
 #: Blocks taken from a network whose feature maps all have one resolution (ViT, Mixer).
@@ -24,19 +23,6 @@ class Probe(NamedTuple):
     maps: dict[str, Tensor]
 
 
-@contextmanager
-def evaluating(backbone: Backbone) -> Iterator[None]:
-    """Evaluation mode inside, every sub-module's own mode again outside."""
-    modes = [(module, module.training) for module in backbone.modules()]
-    backbone.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
-@torch.no_grad()
 def probe(backbone: Backbone) -> Probe:
     """Runs one fixed noise image of the backbone's own input size, in evaluation mode.
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known
 from ood_lab.detectors.support.compute_device import on_device
 from ood_lab.detectors.support.requirements import check_count, check_positive
 
@@ -75,10 +75,8 @@ def histograms_of(
         raise UserError("detector.nac.layers is empty: name a layer, or null for the last one")
     found = {}
     for name, own in given.items():
-        for setting in own or {}:
-            if setting not in StateHistogram._fields:
-                known = suggestion(setting, StateHistogram._fields)
-                raise UserError(f"detector.nac.layers.{name}.{setting}: {known}")
+        known = StateHistogram._fields
+        check_known(own or {}, known, f"detector.nac.layers.{name}.{{name}}")
         settings = common._asdict() | dict(own or {})
         found[name] = StateHistogram.checked(f"nac.layers.{name}", **settings)
     return found

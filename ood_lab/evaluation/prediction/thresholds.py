@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.detectors import Detector, checked_score
 from ood_lab.features.bank import FeatureBank
@@ -54,9 +54,7 @@ class Thresholds:
                     "choose one (detector=[knn]), or give 'task.threshold={knn: 0.5, msp: -0.9}'"
                 )
             return
-        for name in self.given:
-            if name not in names:
-                raise UserError(f"task.threshold names '{name}': {suggestion(name, names)}")
+        check_known(self.given, names, "task.threshold names '{name}'")
         if missing := [name for name in names if name not in self.given]:
             raise UserError(f"task.threshold has no score for {', '.join(missing)}")
 

@@ -5,6 +5,6 @@ A source (``CocoAnnotations``, ``LvisAnnotations``, ``NuScenesAnnotations``,
 everything that the table needs, the images' files included, and returns :class:`Annotations`.
 """
 
-from ood_lab.lvlm.annotations.annotation_table import Annotations, AnnotationSource
+from ood_lab.lvlm.annotations.annotation_table import Annotations
 
-__all__ = ["AnnotationSource", "Annotations"]
+__all__ = ["Annotations"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections import defaultdict
 from collections.abc import Sequence
@@ -11,18 +10,9 @@ from typing import Any, TypeVar
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import missing_path
+from ood_lab.common.installed_packages import need
 
 T = TypeVar("T")
-
-
-def need(package: str, extra: str, what: str) -> None:
-    """Rejects work for which an optional package is missing.
-
-    Raises:
-        UserError: with the command that installs it.
-    """
-    if importlib.util.find_spec(package) is None:
-        raise UserError(f"{what} needs the package {package}: pip install 'ood_lab[{extra}]'")
 
 
 def absolute(path: str | os.PathLike[str]) -> Path:

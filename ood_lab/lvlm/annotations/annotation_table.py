@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known
 
 #: Columns of an object's box, pixels from the upper left corner of the image.
 BOX = ("box_x", "box_y", "box_width", "box_height")
@@ -72,10 +71,7 @@ class Annotations:
         Raises:
             UserError: there is no such category, or one is named twice.
         """
-        for category in categories:
-            if category not in self.categories:
-                known = suggestion(category, self.categories)
-                raise UserError(f"{self.name} has no category '{category}': {known}")
+        check_known(categories, self.categories, f"{self.name} has no category '{{name}}'")
         if len(set(categories)) < len(categories):
             raise UserError(f"a category is named twice: {', '.join(categories)}")
         kept = self.objects[self.objects["category"].isin(categories)].reset_index(drop=True)
@@ -84,18 +80,6 @@ class Annotations:
         for column in {"absent", "not_exhaustive"} & set(images.columns):
             images[column] = [[c for c in names if c in categories] for names in images[column]]
         return replace(self, categories=tuple(categories), images=images, objects=kept)
-
-
-class AnnotationSource(Protocol):
-    """Where annotations come from."""
-
-    def read(self) -> Annotations:
-        """Reads and checks them.
-
-        Raises:
-            UserError: anything that the table would miss, in one line.
-        """
-        ...
 
 
 def objects_table(

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.hints import missing_path, suggestion
+from ood_lab.common.hints import check_known, missing_path
 from ood_lab.lvlm.annotations.annotation_files import absolute, check_images, read_json
 from ood_lab.lvlm.annotations.annotation_table import Annotations, objects_table
 
@@ -128,8 +128,7 @@ def _category(file: Path, label: str) -> tuple[str, bool] | None:
     if label in _DROPPED:
         return None
     single = label.removesuffix(_GROUP)
-    if single not in LABELS:
-        raise UserError(f"'{file}' has the unknown label '{label}': {suggestion(label, LABELS)}")
+    check_known([single], LABELS, f"'{file}' has the unknown label '{{name}}'")
     return single, single != label
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import reported_as
 from ood_lab.lvlm.annotations.annotation_files import absolute, check_images, read_json
 from ood_lab.lvlm.annotations.annotation_table import Annotations
 from ood_lab.lvlm.annotations.coco import Category, Instance, check_categories, instances_table
@@ -92,9 +92,7 @@ class LvisAnnotations:
 
 def _named(file: Path, names: dict[int, str], lists: list[list[int]]) -> list[list[str]]:
     """Ids of categories by name, image by image."""
-    try:
+    with reported_as(
+        f"'{file}': an image names category {{reason}}, which the file does not list", KeyError
+    ):
         return [[names[number] for number in numbers] for numbers in lists]
-    except KeyError as error:
-        raise UserError(
-            f"'{file}': an image names category {error}, which the file does not list"
-        ) from error

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known
 from ood_lab.lvlm.annotations.annotation_files import (
     absolute,
     check_folder,
@@ -194,10 +194,7 @@ class NuScenesAnnotations:
                 )
             return found
         names = [self.scenes] if isinstance(self.scenes, str) else list(self.scenes)
-        for name in names:
-            if name not in known:
-                near = suggestion(name, sorted(known))
-                raise UserError(f"{self.version} has no scene '{name}': {near}")
+        check_known(names, sorted(known), f"{self.version} has no scene '{{name}}'")
         return set(names)
 
     def _objects(self, root: Path, frames: Sequence[_SampleData]) -> pd.DataFrame:

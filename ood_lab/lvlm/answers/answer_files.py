@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -12,6 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from ood_lab.common.file_locks import lock
 from ood_lab.common.line_files import append_lines, create_with, read_records
 from ood_lab.lvlm.answers.reply_text import is_cut
 
@@ -164,11 +164,7 @@ class AnswerStore:
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.with_name(f".{self.path.name}.lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                log.info("another process writes %s: waiting until it is done", self.path)
-                fcntl.flock(file, fcntl.LOCK_EX)
+            lock(file, f"another process writes {self.path}: waiting until it is done")
             self.read()
             yield
 

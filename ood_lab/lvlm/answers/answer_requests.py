@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import reported_as
 from ood_lab.lvlm.answers.answer_files import Answer, AnswerStore, answer_key, server_of
 from ood_lab.lvlm.answers.asking_facts import failures
 from ood_lab.lvlm.answers.request_progress import asking_progress
@@ -138,10 +138,8 @@ def _found(wanted: Sequence[_Request], model: ChatModel, store: AnswerStore) -> 
 
 
 def _content_hash(image: Path) -> str:
-    try:
+    with reported_as(f"the image '{image}' of a question cannot be read: {{reason}}", OSError):
         return f"sha256:{hashlib.sha256(image.read_bytes()).hexdigest()}"
-    except OSError as error:
-        raise UserError(f"the image '{image}' of a question cannot be read: {error}") from error
 
 
 def _say_what_is_there(

@@ -21,7 +21,7 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
     cluster_sums,
     clustered,
     contrast,
-    share,
+    shares,
 )
 from ood_lab.metrics.yes_no import yes_no_metrics
 
@@ -62,19 +62,12 @@ def contrasts(
     for group in COMPARED:
         asked = judged[judged["task"].isin(GROUPS[group])]
         asked = asked.assign(right=asked["correct"].astype(bool).astype(int), asked=1)
-        metrics = _accuracy(f"{group}_accuracy")
-        tables.append(_pairs(asked, ["right", "asked"], metrics, by, names, first, options))
+        accuracy = partial(shares, [f"{group}_accuracy"])
+        tables.append(_pairs(asked, ["right", "asked"], accuracy, by, names, first, options))
         counts = pd.DataFrame(class_counts(asked, NO), asked.index, columns=_OUTCOMES)
-        metrics = partial(_of_no, group)
-        tables.append(_pairs(asked.join(counts), _OUTCOMES, metrics, by, names, first, options))
+        of_no = partial(_of_no, group)
+        tables.append(_pairs(asked.join(counts), _OUTCOMES, of_no, by, names, first, options))
     return pd.concat(tables, ignore_index=True)
-
-
-def _accuracy(name: str) -> Metrics:
-    def metrics(counts: NDArray[np.int64]) -> Mapping[str, Floats]:
-        return {name: share(counts[..., 0].astype(float), counts[..., 1].astype(float), np.nan)}
-
-    return metrics
 
 
 def _of_no(group: str, counts: NDArray[np.int64]) -> Mapping[str, Floats]:

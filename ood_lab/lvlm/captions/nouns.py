@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.lvlm.questions.grammar import english
 
 _WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
@@ -125,15 +125,14 @@ class NltkNouns:
     def __call__(self, caption: str, vocabulary: Collection[str]) -> list[str]:
         """See :class:`NounExtractor`."""
         nltk = _nltk()
-        try:
+        with reported_as(
+            "noun_extractor=nltk: NLTK's data is not on this machine: python -m "
+            "nltk.downloader punkt_tab averaged_perceptron_tagger_eng wordnet",
+            LookupError,
+        ):
             lemma = nltk.stem.WordNetLemmatizer().lemmatize
             tagged = nltk.pos_tag(nltk.word_tokenize(caption))
             nouns = [lemma(word) for word, tag in tagged if tag.startswith("NN")]
-        except LookupError as error:
-            raise UserError(
-                "noun_extractor=nltk: NLTK's data is not on this machine: python -m "
-                "nltk.downloader punkt_tab averaged_perceptron_tagger_eng wordnet"
-            ) from error
         return [noun for noun in nouns if noun in vocabulary]
 
 
@@ -147,12 +146,10 @@ def spacy_pipeline(model: str) -> Any:
         raise UserError("spacy is not installed: pip install spacy, and a model for it")
     import spacy
 
-    try:
+    with reported_as(
+        f"spaCy's model '{model}' is not on this machine: python -m spacy download {model}", OSError
+    ):
         return spacy.load(model)
-    except OSError as error:
-        raise UserError(
-            f"spaCy's model '{model}' is not on this machine: python -m spacy download {model}"
-        ) from error
 
 
 def _nltk() -> Any:

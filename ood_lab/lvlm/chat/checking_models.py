@@ -7,15 +7,12 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from annotated_types import Ge, Le
-
+from ood_lab.common.arguments import Share
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.answers.recorded_answers import matcher
 from ood_lab.lvlm.chat.base import Reply, Request
-
-Share = Annotated[float, Ge(0.0), Le(1.0)]
 
 
 @dataclass(frozen=True)

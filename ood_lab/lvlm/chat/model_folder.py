@@ -15,7 +15,7 @@ import xxhash
 from PIL import Image
 from torch import Tensor
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import read_json
 from ood_lab.lvlm.chat.base import Message
 from ood_lab.models.loading.hub_models import model_folder
@@ -198,10 +198,8 @@ class LoadedModel(NamedTuple):
 
 
 def _transformers() -> ModuleType:
-    try:
+    with reported_as("lvlm needs transformers: pip install 'ood_lab[lvlm]'", ImportError):
         import transformers
-    except ImportError as error:
-        raise UserError("lvlm needs transformers: pip install 'ood_lab[lvlm]'") from error
     return transformers
 
 

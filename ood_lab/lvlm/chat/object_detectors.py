@@ -19,7 +19,7 @@ from PIL import Image
 
 from ood_lab.common.arguments import Share
 from ood_lab.common.compute_device import chosen_device
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import suggestion
 from ood_lab.lvlm.chat.base import Reply, Request
 from ood_lab.lvlm.image_text.base import open_images
@@ -248,10 +248,8 @@ def _reply(request: Request, score: float, threshold: float) -> Reply:
 
 
 def _load(path: str, auto: str, device: torch.device) -> tuple[Any, Any]:
-    try:
+    with reported_as("transformers is missing: pip install 'ood_lab[lvlm]'", ImportError):
         import transformers
-    except ImportError as error:
-        raise UserError("transformers is missing: pip install 'ood_lab[lvlm]'") from error
     try:
         kind: Any = transformers.AutoProcessor
         if auto == "AutoModelForObjectDetection":  # they read no text

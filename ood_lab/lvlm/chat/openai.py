@@ -19,7 +19,7 @@ from annotated_types import Ge, Gt, Interval
 from pydantic import ConfigDict
 from typing_extensions import TypedDict
 
-from ood_lab.common.arguments import Remedy
+from ood_lab.common.arguments import Count, Remedy
 from ood_lab.common.errors import Stopped, UserError
 from ood_lab.common.progress import duration
 from ood_lab.lvlm.answers.answer_files import is_text
@@ -41,7 +41,6 @@ log = logging.getLogger(__name__)
 #: Seconds between looks at an interruption, and without a reply until that is said.
 _LOOK_S, _SILENT_S = 0.5, 15.0
 
-Count = Annotated[int, Ge(1)]
 Seconds = Annotated[float, Gt(0.0)]
 
 #: What a text says; None = nothing.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ood_lab.common.credentials import check_secret
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import suggestion
 from ood_lab.common.progress import duration
 
@@ -92,12 +92,10 @@ class OpenAIServer:
         Raises:
             UserError: the package is not installed.
         """
-        try:
+        with reported_as(
+            f"{self.node}=openai needs openai: pip install 'ood_lab[lvlm]'", ImportError
+        ):
             import openai
-        except ImportError as error:
-            raise UserError(f"{self.node}=openai needs openai: pip install 'ood_lab[lvlm]'") from (
-                error
-            )
         return openai.OpenAI(
             api_key=self._key or _NO_KEY,
             base_url=self.base_url,

@@ -7,13 +7,14 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
-from annotated_types import Ge
 from torch import Tensor
 
+from ood_lab.common.arguments import Count
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.chat.base import Batch, Reply, Request
@@ -26,7 +27,6 @@ from ood_lab.lvlm.questions.question_files import Question
 
 log = logging.getLogger(__name__)
 
-Count = Annotated[int, Ge(1)]
 
 #: How a first token may say yes or no.
 _YES, _NO = ("yes", "Yes", "YES", " yes", " Yes"), ("no", "No", "NO", " no", " No")
@@ -409,16 +409,14 @@ class _ModelReply(NamedTuple):
     prompt: int
 
 
+@dataclass
 class _ModelRequest:
     """Requests with as many images each, made ready for a model."""
 
-    def __init__(
-        self, vlm: LoadedModel, texts: list[str], paths: list[list[str]], images: list[list[Any]]
-    ) -> None:
-        self.vlm = vlm
-        self.texts = texts
-        self.paths = paths
-        self.images = images
+    vlm: LoadedModel
+    texts: list[str]
+    paths: list[list[str]]
+    images: list[list[Any]]
 
     @classmethod
     def of(

@@ -11,16 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Interval
+from annotated_types import Interval
 
+from ood_lab.common.arguments import Count
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.chat.base import Reply, Request
 from ood_lab.lvlm.chat.model_folder import ModelFolder
 from ood_lab.lvlm.chat.openai import LONGEST, p_yes_of
 from ood_lab.lvlm.chat.request_images import sendable
 from ood_lab.lvlm.questions.question_files import Question
-
-Count = Annotated[int, Ge(1)]
 
 #: Alternatives of each token that are asked for, for P(yes).
 _LOGPROBS = 20

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ood_lab.common.errors import UserError
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known
 from ood_lab.lvlm.parsers import own_rules, published_rules
 from ood_lab.lvlm.parsers.base import NO, OURS, YES, Parser
 
@@ -46,8 +45,7 @@ def parser_named(name: str) -> Parser:
     Raises:
         UserError: there is none.
     """
-    if name not in PARSERS:
-        raise UserError(f"there is no parser '{name}': {suggestion(name, PARSERS)}")
+    check_known([name], PARSERS, "there is no parser '{name}'")
     return PARSERS[name]
 
 

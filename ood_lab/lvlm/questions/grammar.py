@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.installed_packages import need
 
 if TYPE_CHECKING:
     import inflect
@@ -19,11 +18,7 @@ def english() -> inflect.engine:
     Raises:
         UserError: it is missing.
     """
-    if importlib.util.find_spec("inflect") is None:
-        raise UserError(
-            "articles, plurals and numbers in words need the package inflect: "
-            "pip install 'ood_lab[lvlm]'"
-        )
+    need("inflect", "lvlm", "grammar (articles, plurals, numbers in words)")
     import inflect
 
     return inflect.engine()

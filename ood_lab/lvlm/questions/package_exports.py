@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import write_text
 from ood_lab.lvlm.chat.openai import LONGEST
 from ood_lab.lvlm.parsers import NO, PARSERS, YES
@@ -285,7 +285,5 @@ def _pope(questions: Sequence[Question], source: Path, file: Path) -> Path:
 
 
 def _encoded(image: Path) -> str:
-    try:
+    with reported_as(f"the image '{image}' cannot be read: {{reason}}", OSError):
         return base64.b64encode(image.read_bytes()).decode("ascii")
-    except OSError as error:
-        raise UserError(f"the image '{image}' cannot be read: {error}") from error

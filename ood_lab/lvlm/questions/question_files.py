@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_text
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known, suggestion
 from ood_lab.lvlm.captions.question_kinds import GENERATIVE, true_caption
 from ood_lab.lvlm.parsers import NO, PARSERS, YES, YES_NO_PARSERS
 from ood_lab.lvlm.questions.question_records import Record, records_of
@@ -166,8 +166,7 @@ def _question(given: Record, where: str, number: int, table: bool) -> Question:
     if "objects" in record:
         meta = {"truth": objects, "hallu": [], **meta}
     parser = str(record.get("parser") or _PARSER_OF.get(task, "default"))
-    if parser not in (*PARSERS, _CAPTION):
-        raise UserError(f"{where}: the parser '{parser}': {suggestion(parser, PARSERS)}")
+    check_known([parser], (*PARSERS, _CAPTION), f"{where}: the parser '{{name}}'")
     reply = record.get("reply") or ("text" if parser == _CAPTION else "word")
     if reply not in get_args(ReplyForm):
         raise UserError(f"{where}: the key 'reply': {suggestion(str(reply), get_args(ReplyForm))}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.lvlm.training.examples import Conversation, Example
 
@@ -62,12 +62,10 @@ class ChatFile(Dataset[Example]):
 
 def _records(file: Path) -> list[Any]:
     text = file.read_text(encoding="utf-8")
-    try:
+    with reported_as(f"'{file}' is neither JSON nor JSON lines: {{reason}}", ValueError):
         if text.lstrip().startswith("["):
             return list(json.loads(text))
         return [json.loads(line) for line in text.splitlines() if line.strip()]
-    except ValueError as error:
-        raise UserError(f"'{file}' is neither JSON nor JSON lines: {error}") from error
 
 
 def _entry(record: Any, file: Path, number: int) -> tuple[Path | None, list[Conversation]]:

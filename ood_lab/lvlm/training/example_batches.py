@@ -9,11 +9,10 @@ import lightning as L
 from annotated_types import Ge
 from torch.utils.data import DataLoader, Dataset
 
+from ood_lab.common.arguments import Count
 from ood_lab.common.training_epoch import coming_epoch
 from ood_lab.data.datamodules.epoch_sampler import EpochSampler
 from ood_lab.lvlm.training.examples import Example
-
-Count = Annotated[int, Ge(1)]
 
 
 class Chats(L.LightningDataModule):

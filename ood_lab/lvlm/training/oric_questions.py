@@ -12,7 +12,7 @@ from annotated_types import Ge, Lt
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import read_json
 from ood_lab.common.training_epoch import coming_epoch
 from ood_lab.data.datamodules.epoch_sampler import EpochSampler
@@ -134,11 +134,9 @@ def write_dataset(items: Sequence[Item], images: Path, folder: Path) -> None:
     Raises:
         UserError: datasets is missing.
     """
-    try:
+    with reported_as("task.hf_dataset=true needs datasets: pip install 'ood_lab[hf]'", ImportError):
         from datasets import Dataset as Table
         from datasets import DatasetDict
-    except ImportError as error:
-        raise UserError("task.hf_dataset=true needs datasets: pip install 'ood_lab[hf]'") from error
     rows = {
         "image": [[str((images / item.image).absolute())] for item in items],
         "problem": [item.problem[0] for item in items],

@@ -13,7 +13,7 @@ import transformers
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import reported_as
 from ood_lab.common.files import share
 from ood_lab.lvlm.training.examples import IGNORED, Example, Rows
 
@@ -164,11 +164,7 @@ def with_lora(model: Any, settings: Mapping[str, Any]) -> Any:
     Raises:
         UserError: peft is missing, or does not know a setting.
     """
-    try:
+    with reported_as("model.lora needs peft: pip install 'ood_lab[lora]'", ImportError):
         from peft import LoraConfig, get_peft_model
-    except ImportError as error:
-        raise UserError("model.lora needs peft: pip install 'ood_lab[lora]'") from error
-    try:
+    with reported_as(f"model.lora={dict(settings)}: {{reason}}", (TypeError, ValueError)):
         return get_peft_model(model, LoraConfig(**settings))
-    except (TypeError, ValueError) as error:
-        raise UserError(f"model.lora={dict(settings)}: {error}") from error

@@ -96,12 +96,9 @@ def cluster_sums(
     """
     rows = np.asarray(counts)
     codes, names = pd.factorize(np.asarray(by))
-    if group is None:
-        sums = np.zeros((len(names), *rows.shape[1:]), rows.dtype)
-        np.add.at(sums, codes, rows)
-    else:
-        sums = np.zeros((len(names), groups, *rows.shape[1:]), rows.dtype)
-        np.add.at(sums, (codes, np.asarray(group)), rows)
+    shape = (len(names),) if group is None else (len(names), groups)
+    sums = np.zeros((*shape, *rows.shape[1:]), rows.dtype)
+    np.add.at(sums, codes if group is None else (codes, np.asarray(group)), rows)
     return sums
 
 

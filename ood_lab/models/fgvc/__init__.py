@@ -1,9 +1,7 @@
 """Fine-grained classifiers, one short file per method."""
 
 from ood_lab.models.fgvc.akg import AKG, AKGNet
-from ood_lab.models.fgvc.base import FGVCModule, FGVCNet
 from ood_lab.models.fgvc.hrn import HRN, HRNNet
-from ood_lab.models.fgvc.label_sizes import LabelSpace
 from ood_lab.models.fgvc.nts import NTS, NTSNet
 from ood_lab.models.fgvc.p2p import P2P, P2PNet
 from ood_lab.models.fgvc.sps import SPS, SPSNet
@@ -16,10 +14,7 @@ __all__ = [
     "P2P",
     "SPS",
     "AKGNet",
-    "FGVCModule",
-    "FGVCNet",
     "HRNNet",
-    "LabelSpace",
     "NTSNet",
     "P2PNet",
     "SPSNet",

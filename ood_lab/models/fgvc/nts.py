@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet
 from ood_lab.models.fgvc.discriminative_parts import PartProposals, rank_loss
+from ood_lab.models.forward_hooks import hooked
 from ood_lab.models.output import Output
 
 
@@ -81,19 +83,13 @@ class NTSNet(FGVCNet):
         modules = dict(self.named_modules())
         maps: dict[str, Tensor] = {}
 
-        def keep_first(name: str) -> Any:
-            def hook(module: nn.Module, inputs: Any, output: Tensor) -> None:
-                maps.setdefault(name, output)
-
-            return hook
+        def keep(name: str, module: nn.Module, inputs: Any, output: Tensor) -> None:
+            maps.setdefault(name, output)
 
         handles = [self.register_forward_pre_hook(lambda module, inputs: maps.clear())]
-        handles += [modules[name].register_forward_hook(keep_first(name)) for name in layers]
-        try:
+        handles += [modules[name].register_forward_hook(partial(keep, name)) for name in layers]
+        with hooked(handles):
             yield maps
-        finally:
-            for handle in handles:
-                handle.remove()
 
     def _vectors(self, image: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """``f [B, D]``, ``p [B, count, D]`` and the scores of the parts."""

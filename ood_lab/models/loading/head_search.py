@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError
-from ood_lab.models.head_check import evaluating
+from ood_lab.models.forward_hooks import hooked
+from ood_lab.models.head_check import evaluating, processing
 from ood_lab.models.loading.wrapped_network import Reading, WrappedBackbone, is_pointwise
 from ood_lab.models.output import described, entries_of, entry_of, one_vector
 from ood_lab.models.output import probabilities as kind_of
@@ -87,33 +89,18 @@ def _linear_layers(
     """What the network returns, and one vector an image before and after all linear layers."""
     found: dict[str, tuple[Tensor, Tensor]] = {}
 
-    def keep(layer: str) -> Any:
-        def hook(module: nn.Module, args: tuple[Any, ...], out: Tensor) -> None:
-            vectors = [one_vector(value) for value in (*args[:1], out)]
-            if len(vectors) == 2 and vectors[0] is not None and vectors[1] is not None:
-                found[layer] = vectors[0], vectors[1]
-
-        return hook
+    def keep(layer: str, module: nn.Module, args: tuple[Any, ...], out: Tensor) -> None:
+        vectors = [one_vector(value) for value in (*args[:1], out)]
+        if len(vectors) == 2 and vectors[0] is not None and vectors[1] is not None:
+            found[layer] = vectors[0], vectors[1]
 
     handles = [
-        part.register_forward_hook(keep(layer))
+        part.register_forward_hook(partial(keep, layer))
         for layer, part in net.named_modules()
         if layer and (isinstance(part, nn.Linear) or is_pointwise(part))
     ]
-    try:
-        with evaluating(net):
-            return net(image), found
-    except UserError:
-        raise
-    except Exception as error:  # the network is the user's, and so is whatever it raises
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"{name} cannot process images {list(image.shape)} ({type(error).__name__}: {reason}): "
-            f"{advice}"
-        ) from error
-    finally:
-        for handle in handles:
-            handle.remove()
+    with hooked(handles), evaluating(net), processing(name, image.shape, advice):
+        return net(image), found
 
 
 def _makers(
@@ -165,29 +152,25 @@ def _last_vector(net: nn.Module, image: Tensor, logits: Tensor) -> tuple[str | N
     found: dict[int, tuple[str, bool]] = {}
     width = 1 if logits.ndim == 1 else logits.shape[1]
 
-    def keep(name: str, of_input: bool) -> Any:
-        def hook(module: nn.Module, args: tuple[Any, ...], *out: Any) -> None:
-            value = (args[0] if args else None) if of_input else out[0]
-            if (
-                isinstance(value, Tensor)
-                and value.ndim in (2, 4)
-                and len(value) == len(image)
-                and value.shape[1] not in (1, width)
-                and value.is_floating_point()
-                and value.shape != image.shape
-            ):
-                found[value.ndim] = name, of_input
-
-        return hook
+    def keep(
+        name: str, of_input: bool, module: nn.Module, args: tuple[Any, ...], *out: Any
+    ) -> None:
+        value = (args[0] if args else None) if of_input else out[0]
+        if (
+            isinstance(value, Tensor)
+            and value.ndim in (2, 4)
+            and len(value) == len(image)
+            and value.shape[1] not in (1, width)
+            and value.is_floating_point()
+            and value.shape != image.shape
+        ):
+            found[value.ndim] = name, of_input
 
     handles = []
     for name, part in net.named_modules():
         if name and not isinstance(part, torch.jit.ScriptModule):
-            handles.append(part.register_forward_pre_hook(keep(name, True)))
-            handles.append(part.register_forward_hook(keep(name, False)))
-    try:
+            handles.append(part.register_forward_pre_hook(partial(keep, name, True)))
+            handles.append(part.register_forward_hook(partial(keep, name, False)))
+    with hooked(handles):
         net(image)
-    finally:
-        for handle in handles:
-            handle.remove()
     return found.get(2) or found.get(4) or (None, False)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError
-from ood_lab.models.head_check import evaluating, random_batch
+from ood_lab.models.head_check import evaluating, processing, random_batch
 from ood_lab.models.output import entry_of
 
 #: Inverse strength of the penalty of :func:`linear_head`, the default of scikit-learn.
@@ -42,17 +42,8 @@ class WithHead(nn.Module):
     ) -> None:
         super().__init__()
         self._entry, self._name = entry, name
-        with evaluating(net):
-            try:
-                found = self._features(net(random_batch(net, input_size)))
-            except UserError:
-                raise
-            except Exception as error:  # the network is the user's
-                reason = " ".join(str(error).split())[:200]
-                raise UserError(
-                    f"{name} cannot process images {list(input_size)} ({reason}): set input_size "
-                    "to what it was made for"
-                ) from error
+        with evaluating(net), processing(name, input_size):
+            found = self._features(net(random_batch(net, input_size)))
         if found.ndim != 2:
             raise UserError(
                 f"{name} gives {list(found.shape)} for two images: a head is fitted on one vector "

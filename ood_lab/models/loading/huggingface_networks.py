@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.models.head_check import random_batch
 from ood_lab.models.loading.head_search import NO_HEAD, reading_of
 from ood_lab.models.loading.headless_networks import FITTED
@@ -186,22 +186,18 @@ def _processor(transformers: ModuleType, folder: Path, named: str) -> Any:
 
 def _try(net: nn.Module, config: dict[str, Any], named: str, head: str | None = None) -> list[str]:
     """The linear layers that give its logits for images of its own processor."""
-    try:
+    with reported_as(
+        f"{named}: its image processor makes {list(config['input_size'])} of every image, "
+        f"which the network does not take ({{reason}}): add the preprocessor_config.json of "
+        "its training to the folder",
+        (UserError, Exception),
+    ):
         return reading_of(net, random_batch(net, config["input_size"]), named, head).names
-    except Exception as error:  # every family has its own
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"{named}: its image processor makes {list(config['input_size'])} of every image, "
-            f"which the network does not take ({reason}): add the preprocessor_config.json of "
-            "its training to the folder"
-        ) from error
 
 
 def _transformers() -> ModuleType:
-    try:
+    with reported_as("model=hf needs transformers: pip install 'ood_lab[lvlm]'", ImportError):
         import transformers
-    except ImportError as error:
-        raise UserError("model=hf needs transformers: pip install 'ood_lab[lvlm]'") from error
     transformers.logging.disable_progress_bar()
     return transformers
 
@@ -211,11 +207,7 @@ def _one_line(named: str, hint: str = "") -> Iterator[None]:
     level = _transformers().logging.get_verbosity()
     _transformers().logging.set_verbosity_error()  # it reports fresh weights, which is done here
     try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:  # every family and file format has its own
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"{named} cannot be used: {reason}{hint}") from error
+        with reported_as(f"{named} cannot be used: {{reason}}{hint}"):
+            yield
     finally:
         _transformers().logging.set_verbosity(level)

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ood_lab.common.errors import UserError
-from ood_lab.common.hints import suggestion
+from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.hints import check_known, suggestion
 from ood_lab.models.head_check import random_batch
 from ood_lab.models.image_transforms import TransformSettings
 from ood_lab.models.loading.head_search import NO_HEAD
@@ -122,8 +122,7 @@ class OnnxNet(nn.Module):
             )
         tensors = [name for node in graph.node for name in node.output]
         for name in filter(None, (self._logits, self.features)):
-            if name not in tensors:
-                raise UserError(f"{path} has no tensor '{name}': {suggestion(name, tensors)}")
+            check_known([name], tensors, f"{path} has no tensor '{{name}}'")
             if name not in [output.name for output in graph.output]:
                 graph.output.add().name = name
         self._model = model.SerializeToString()
@@ -222,13 +221,11 @@ class _Linears:
 
 def require_onnx(what: str) -> None:
     """Raises :class:`UserError` where the packages that read and run ONNX files are missing."""
-    try:
+    with reported_as(
+        f"{what} needs onnx and onnxruntime: pip install 'ood_lab[onnx]'", ImportError
+    ):
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401 - needed in the end
-    except ImportError as error:
-        raise UserError(
-            f"{what} needs onnx and onnxruntime: pip install 'ood_lab[onnx]'"
-        ) from error
 
 
 def _read(path: Path) -> Any:
@@ -237,12 +234,9 @@ def _read(path: Path) -> Any:
 
     if not path.is_file():
         raise UserError(f"model.path={path} does not exist: name an ONNX file")
-    try:
+    with reported_as(f"model.path={path} is not a whole ONNX file: {{reason}}"):
         model = onnx.load(path)
         onnx.checker.check_model(model)
-    except Exception as error:  # damaged files fail in many ways
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"model.path={path} is not a whole ONNX file: {reason}") from error
     return model
 
 

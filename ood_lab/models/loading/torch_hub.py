@@ -11,7 +11,7 @@ from typing import Any, Literal, Unpack
 import torch.hub
 from torch import nn
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.models.head_check import random_batch
 from ood_lab.models.image_transforms import TransformSettings
 from ood_lab.models.loading.head_search import NO_HEAD, reading_of
@@ -101,20 +101,13 @@ def _load(
             f"model.repo={repo} is not in the cache of torch.hub ({torch.hub.get_dir()}): give "
             "model.download=true to fetch it, or model.source=local and the folder of a clone"
         )
-    try:
-        with _allowed(download, name):
-            if folder is None:
-                options = {"source": "github", "skip_validation": True, "trust_repo": True}
-                net = torch.hub.load(repo, name, verbose=False, **options, **arguments)
-            else:
-                net = torch.hub.load(str(folder), name, source="local", **arguments)
-    except UserError:
-        raise
-    except Exception as error:  # its code is anybody's, and the network's failures are many
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"model.name={name} of {repo} cannot be made: {type(error).__name__}: {reason}"
-        ) from error
+    failure = f"model.name={name} of {repo} cannot be made: {{kind}}: {{reason}}"
+    with reported_as(failure), _allowed(download, name):
+        if folder is None:
+            options = {"source": "github", "skip_validation": True, "trust_repo": True}
+            net = torch.hub.load(repo, name, verbose=False, **options, **arguments)
+        else:
+            net = torch.hub.load(str(folder), name, source="local", **arguments)
     if not isinstance(net, nn.Module):
         raise UserError(f"model.name={name} of {repo} is a {type(net).__name__}, not an nn.Module")
     return net

@@ -14,7 +14,7 @@ import torchvision.models as zoo
 from torchvision.models import WeightsEnum
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known
 from ood_lab.models.head_check import random_batch
 from ood_lab.models.image_transforms import TransformSettings
 from ood_lab.models.loading.head_search import reading_of
@@ -105,14 +105,9 @@ def transform_of(weights: WeightsEnum) -> dict[str, Any]:
 
 def _published(name: str, weights_name: str | None) -> WeightsEnum:
     names = zoo.list_models(module=zoo)
-    if name not in names:
-        raise UserError(f"torchvision has no classifier '{name}': {suggestion(name, names)}")
+    check_known([name], names, "torchvision has no classifier '{name}'")
     known = {member.name: member for member in zoo.get_model_weights(name)}
-    if weights_name is not None and weights_name not in known:
-        raise UserError(
-            f"torchvision has no weights '{weights_name}' of {name}: "
-            f"{suggestion(weights_name, known)}"
-        )
+    check_known([weights_name], known, f"torchvision has no weights '{{name}}' of {name}")
     found: WeightsEnum = known[weights_name or next(iter(known))]
     return found
 

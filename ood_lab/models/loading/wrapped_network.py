@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import nearest
 from ood_lab.models.backbone import Backbone, linear_of
+from ood_lab.models.forward_hooks import hooked
 from ood_lab.models.output import Output, as_logits, entry_of, one_vector
 
 
@@ -184,30 +186,21 @@ def _seen(net: nn.Module, layers: Sequence[str], of_input: bool) -> Iterator[dic
     """What goes into the layers, or comes out of them, by name."""
     seen: dict[str, Tensor] = {}
 
-    def before(name: str) -> Any:
-        def keep(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            seen[name] = args[0] if args else next(iter(kwargs.values()))
+    def before(name: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        seen[name] = args[0] if args else next(iter(kwargs.values()))
 
-        return keep
-
-    def after(name: str) -> Any:
-        def keep(module: nn.Module, args: Any, out: Any) -> None:
-            seen[name] = entry_of(out, None, name, "features")
-
-        return keep
+    def after(name: str, module: nn.Module, args: Any, out: Any) -> None:
+        seen[name] = entry_of(out, None, name, "features")
 
     handles = [
-        net.get_submodule(name).register_forward_pre_hook(before(name), with_kwargs=True)
+        net.get_submodule(name).register_forward_pre_hook(partial(before, name), with_kwargs=True)
         if of_input
-        else net.get_submodule(name).register_forward_hook(after(name))
+        else net.get_submodule(name).register_forward_hook(partial(after, name))
         for name in layers
         if name
     ]
-    try:
+    with hooked(handles):
         yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _check_head_name(net: nn.Module, head: str, name: str) -> None:

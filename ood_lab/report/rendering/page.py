@@ -98,7 +98,11 @@ class Page:
             facts=self.facts,
             warnings=self.warnings,
             sections=[section for section in shown if section.blocks],
-            intervals=any(t.has_hidden_intervals for s in shown for t in _tables(s.blocks)),
+            intervals=any(
+                isinstance(block, Table) and block.has_hidden_intervals
+                for section in shown
+                for block in _leaves(section.blocks)
+            ),
             thumbnails=self.thumbnails,
             manifest=[],
             downloads=[name for name in self.downloads if (folder / name).exists()],
@@ -111,17 +115,9 @@ def _drawn(blocks: Sequence[Any], folder: Path) -> dict[PlannedFigure, FigureFil
     """The planned figures among these blocks that could be drawn, all of them at once."""
     from ood_lab.report.figures.drawing import write_all  # drawing is slow to load
 
-    plan = list(_planned(blocks))
+    plan = [block for block in _leaves(blocks) if isinstance(block, PlannedFigure)]
     written = write_all(folder, plan) if plan else []
     return {figure: file for figure in plan if (file := figure.file(folder)) in written}
-
-
-def _planned(blocks: Sequence[Any]) -> Iterator[PlannedFigure]:
-    for block in blocks:
-        if isinstance(block, PlannedFigure):
-            yield block
-        elif isinstance(block, Folded | Menu):
-            yield from _planned(block.blocks if isinstance(block, Folded) else block.options)
 
 
 def _rendered(
@@ -144,14 +140,15 @@ def _rendered(
             yield block
 
 
-def _tables(blocks: Sequence[Any]) -> Iterator[Table]:
+def _leaves(blocks: Sequence[Any], page_only: bool = True) -> Iterator[Any]:
+    """Blocks and, in the place of a folded one or a menu, what is in it."""
     for block in blocks:
-        if isinstance(block, Table):
+        if isinstance(block, Menu):
+            yield from _leaves(block.options, page_only)
+        elif not isinstance(block, Folded):
             yield block
-        elif isinstance(block, Folded):
-            yield from _tables(block.blocks)
-        elif isinstance(block, Menu):
-            yield from _tables(block.options)
+        elif page_only or not block.page_only:
+            yield from _leaves(block.blocks, page_only)
 
 
 def write_summary(blocks: Sequence[Block], folder: Path, part: str) -> None:
@@ -169,13 +166,7 @@ def write_summary(blocks: Sequence[Block], folder: Path, part: str) -> None:
 
 def printed(blocks: Sequence[Block]) -> Iterator[Table | Text]:
     """What of these blocks a terminal can show."""
-    for block in blocks:
-        if isinstance(block, Table | Text):
-            yield block
-        elif isinstance(block, Folded) and not block.page_only:
-            yield from printed(block.blocks)
-        elif isinstance(block, Menu):
-            yield from printed(block.options)
+    return (b for b in _leaves(blocks, page_only=False) if isinstance(b, Table | Text))
 
 
 def read_summary(folder: Path) -> list[Table | Text]:

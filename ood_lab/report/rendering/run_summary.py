@@ -14,7 +14,7 @@ from ood_lab.report.detection.detection_page import detection_blocks
 from ood_lab.report.rendering.blocks import Text
 from ood_lab.report.rendering.metric_definitions import finding_sentences, percent
 from ood_lab.report.rendering.page import SUMMARY, read_summary, write_summary
-from ood_lab.report.rendering.table import Head, Table, count_cell, name_cell, number_cell
+from ood_lab.report.rendering.table import Head, Table, count_cell, estimate_cell, name_cell
 from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.report.verdict import Verdict
 from ood_lab.schema.results import RESULTS, read_results
@@ -76,8 +76,7 @@ def show_accuracies(
     rows = []
     for row in results.to_dict("records"):
         name = name_cell(str(row["metric"]).replace("_", " "))
-        value, low, high = (float(row[key]) for key in ("value", "ci_low", "ci_high"))
-        rows.append([name, number_cell(value, low, high, show), count_cell(float(row["n"]))])
+        rows.append([name, estimate_cell(row, show), count_cell(float(row["n"]))])
     heads = [Head("metric", "ascending"), Head("value"), Head("n")]
     known = 3 if results["n"].notna().any() else 2
     blocks = [Table(title, heads[:known], [row[:known] for row in rows], spreads=True)]

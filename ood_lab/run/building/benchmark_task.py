@@ -14,7 +14,7 @@ import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_json, write_csv, write_table
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known
 from ood_lab.lvlm.answers.answer_files import Answer, Answers
 from ood_lab.lvlm.answers.answer_locations import model_name, store_of, write_answers
 from ood_lab.lvlm.answers.answer_requests import answers_to
@@ -180,9 +180,7 @@ class Benchmark(Task):
 
     def _check_parser(self, ws: Workspace) -> None:
         parsers = (*YES_NO_PARSERS, READER)
-        if self.parser is not None and self.parser not in parsers:
-            known = suggestion(self.parser, parsers)
-            raise UserError(f"task.parser={self.parser} reads no yes or no: {known}")
+        check_known([self.parser], parsers, "task.parser={name} reads no yes or no")
         given = bool(ws.settings.get("reader"))
         wanted = [k for k in ("parser", *self.read_also) if getattr(self, k) == READER]
         if given != bool(wanted):

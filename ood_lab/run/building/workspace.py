@@ -6,8 +6,8 @@ import json
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -133,7 +133,7 @@ class Workspace:
         self.manifest |= environment() | ({"recipe": recipe} if recipe else {})
 
     #: True where a training is repeated though its weights are there.
-    _anew = False
+    anew = False
     #: The extra parts of a LightningModule that trains itself; shared by everything that builds it.
     own_training: OwnTraining | None = None
 
@@ -566,7 +566,7 @@ class Workspace:
             # A task that always looks again (force in its YAML) resumes where it was killed.
             if self.run_folder.done or any(key_of(o) == "force" for o in running_overrides()):
                 self.run_folder.empty()
-                self._anew = True
+                self.anew = True
         elif self.changes:
             reason = "; ".join(self.changes)
             log.warning("what %s was made from has changed: %s", self.folder, reason)
@@ -631,79 +631,6 @@ class Workspace:
         return TrainedWeights(
             place / training_key(settings, self.data, files) / f"seed={self.seed}"
         )
-
-    @contextmanager
-    def training(self, module: L.LightningModule) -> Iterator[bool]:
-        """Tells whether the weights are to be trained; on the main process, one at a time.
-
-        Runs that differ in detectors, report, metrics or task have the same weights.
-        """
-        from ood_lab.features.process_agreement import agreed, join, told_by_main
-        from ood_lab.run.building.linear_probe import LinearProbe
-
-        with self.weights.locked() if self.is_main else nullcontext():
-            if self.is_main:
-                self.weights.prepare(self.folder, self._anew)
-            join(self.trainer)
-            found = agreed(self.trainer, self.weights.record)
-            if found and self.is_main:
-                log.info("weights: those of %s, which %s trained", self.weights.path, found["run"])
-            probe = None
-            if not (found or self.own_training):
-                place = self.weights.path
-                probe = LinearProbe.fitted(self.cfg, module, self.extractor, self.data, place)
-            ends = probe is not None and probe.ends
-            self.training_log.started |= ends
-            yield not (found or ends)
-            if self.is_main:
-                if not found:
-                    facts: dict[str, Any] = {"training": {"epochs": 0, "steps": 0}}
-                    if not ends:
-                        facts = self._facts_of_training(module.trainer)
-                    if probe is not None:
-                        of_probe = probe.compared(facts.get("val_accuracy"))
-                        warnings = [*facts.get("warnings", []), *of_probe.pop("warnings", [])]
-                        facts |= {**of_probe, "warnings": warnings}
-                    facts |= {"run": self.run_folder.label, "classes": self.data.classes}
-                    self.weights.finish(self.cfg, facts)
-                self.weights.give_to(self.folder)
-            if probe is not None:
-                told_by_main(self.extractor, True)  # now the others may read the best
-
-    def classifier(self) -> L.LightningModule:
-        """The LightningModule to train, with a head for the classes of the data."""
-        from ood_lab.run.building.networks import make_classifier
-
-        module, own_training = make_classifier(self.cfg, self.data, self.is_main)
-        self.share(own_training=own_training)
-        return module
-
-    def _facts_of_training(self, trainer: L.Trainer) -> dict[str, Any]:
-        """How long it was, its warning and its validation accuracy."""
-        from ood_lab.models import total_steps
-
-        length = {"epochs": trainer.current_epoch, "steps": total_steps(trainer)}
-        facts: dict[str, Any] = {"training": length}
-        if warning := self.training_log.warning(trainer):
-            facts["warnings"] = [warning]
-        accuracy = checkpoints.val_accuracy(trainer)
-        return facts | ({} if accuracy is None else {"val_accuracy": accuracy})
-
-    def finish_training(self, module: L.LightningModule) -> None:
-        """Records how long the training was and which run did it, and loads its best weights."""
-        known = self.weights.record if self.is_main else {}
-        facts = ("training", "val_accuracy", "probe", "fitted_head")
-        self.manifest |= {key: known[key] for key in facts if key in known}
-        if warnings := known.get("warnings"):
-            self.manifest.setdefault("warnings", []).extend(warnings)
-        if known.get("run") not in (None, self.run_folder.label):
-            self.manifest["weights_of"] = known["run"]
-        own = self.own_training
-        backbone: Backbone = own.backbone if own else module.backbone  # type: ignore[assignment]
-        backbone.load(checkpoints.weights_file(self.weights.path))
-        if backbone.chance:
-            self.manifest.setdefault("warnings", []).append(backbone.chance)
-        self.share(backbone=backbone, model_seed=self.seed)
 
     def share(self, **objects: Any) -> None:
         """Makes members of this workspace out of objects that were built elsewhere."""

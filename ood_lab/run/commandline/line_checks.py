@@ -16,7 +16,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 
 from ood_lab.common.credentials import check_secret
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import missing_path
 from ood_lab.run.commandline import key_suggestions
 from ood_lab.run.commandline.composition import chosen, is_choice, parsed
@@ -163,10 +163,8 @@ def _options(override: Override, sweep: bool) -> list[str]:
             f"{key} has several values: add -m to run each of them, write {key}=[{value}] if they "
             f"are one list, or \"{key}='{value}'\" if they are one text"
         )
-    try:
+    with reported_as(f"cannot sweep over '{override.input_line}': {{reason}}", HydraException):
         found = values_of(override)
-    except HydraException as error:
-        raise UserError(f"cannot sweep over '{override.input_line}': {error}") from error
     if not found:
         raise UserError(f"'{override.input_line}' is an empty sweep: give at least one value")
     return found

@@ -15,10 +15,10 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ood_lab.common.hints import suggestion
+from ood_lab.common.installed_packages import package_versions
 from ood_lab.scripts import conf_files, evaluate, train
 from ood_lab.version import __version__
 
@@ -63,7 +63,9 @@ def main() -> None:
 
 def tasks() -> None:
     """Prints every task with the first line of its YAML."""
-    lines = {file.stem: _first_comment(file) for file in conf_files("task")}
+    from ood_lab.run.commandline.resolvers import first_comment
+
+    lines = {file.stem: first_comment(file) for file in conf_files("task")}
     _print_table(lines)
     print("\nood-lab eval task=NAME ...; ood-lab eval --help, and docs/, say more")
 
@@ -88,11 +90,7 @@ def _machine() -> Iterator[tuple[str, str]]:
     yield "ood_lab", f"{__version__}, {Path(__file__).resolve().parents[2]}"
     yield "python", f"{platform.python_version()}, {sys.executable}"
     yield "system", f"{platform.platform()}, {os.cpu_count()} cores"
-    for package in _PACKAGES:
-        try:
-            yield package, version(package)
-        except PackageNotFoundError:
-            yield package, "not installed"
+    yield from package_versions(_PACKAGES).items()
     yield from _devices()
     wandb = bool(os.environ.get("WANDB_API_KEY")) or _in_netrc("api.wandb.ai")
     yield "W&B account", "found" if wandb else "none: logger=csv, or wandb login"
@@ -136,17 +134,6 @@ def _folder(place: Path) -> str:
     files = [Path(at) / name for at, _, names in os.walk(place) for name in names]
     size = sum(file.lstat().st_size for file in files)
     return f"{place}, {size / 2**30:,.1f} GiB"
-
-
-def _first_comment(file: Path) -> str:
-    """The first sentence of a YAML file, which says what the choice is."""
-    for line in file.read_text("utf-8").splitlines():
-        text = line.lstrip("# ").strip()
-        if line.startswith("#") and text and not text.startswith("@package"):
-            return text
-        if text and not line.startswith("#"):
-            break
-    return ""
 
 
 def _print_table(rows: dict[str, str]) -> None:

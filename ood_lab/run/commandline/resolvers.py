@@ -140,10 +140,11 @@ def _families(names: Sequence[str]) -> list[str]:
 
 def _help_tasks() -> str:
     """One line for each file of ``conf/task``: its name, and its first comment."""
-    lines = (f"  {f.stem:<{_NAMES}}{_first_comment(f)}" for f in conf_files("task"))
+    lines = (f"  {f.stem:<{_NAMES}}{first_comment(f)}" for f in conf_files("task"))
     return "\n".join(lines)
 
 
-def _first_comment(file: Path) -> str:
+def first_comment(file: Path) -> str:
+    """What a file of ``conf`` says of itself first, apart from headers of Hydra."""
     lines = (line for line in file.read_text(encoding="utf-8").splitlines() if line[:2] == "# ")
     return next((line[2:] for line in lines if not line.startswith("# @package")), "")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from ood_lab.common.english import first_of
 from ood_lab.common.files import read_table, write_table
 from ood_lab.run.building import checkpoints
 from ood_lab.run.job.run_directory import RunFolder
@@ -198,8 +199,7 @@ def _changed_sets(
     data.setup()
     splits = data.splits
     changed = [n for n in noted if n not in splits or splits[n].identity != noted[n]]
-    more = f" and {len(suspects) - 3} more" if len(suspects) > 3 else ""
-    return [f"data {', '.join(changed)} ({', '.join(suspects[:3])}{more})"] if changed else []
+    return [f"data {', '.join(changed)} ({first_of(suspects)})"] if changed else []
 
 
 def _decides_alone(key: str, named: Mapping[str, Path]) -> bool:

@@ -15,7 +15,7 @@ from rich.progress import track
 
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
-from ood_lab.run.building import checkpoints
+from ood_lab.run.building import checkpoints, network_training
 from ood_lab.run.building.workspace import Workspace
 from ood_lab.run.commandline.composition import composed, jobs_of
 from ood_lab.run.commandline.terminal_output import JobRow, print_jobs
@@ -92,7 +92,7 @@ def _obstacles(config_name: str, job: Workspace, built: dict[str, Any]) -> list[
     ]
     network: list[Callable[[], Any]] = []
     if config_name == "train" and job.trains:
-        network = [job.classifier]
+        network = [partial(network_training.classifier, job)]
     elif config_name == "eval" and "backbone" in job.uses:
         network = [partial(_backbone, job, built)]
     for step in (*network, lambda: job.task.check(job)):

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import platform
 import shutil
 import subprocess
 import time
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.file_locks import try_lock
 from ood_lab.common.file_records import check_recorded, recorded
 from ood_lab.common.files import read_json
+from ood_lab.common.installed_packages import package_versions
 from ood_lab.scripts import HOME
 
 PACKAGES = ("ood_lab", "torch", "torchvision", "lightning", "timm", "open_clip_torch", "numpy")
@@ -59,13 +59,11 @@ class RunFolder:
                 f"cannot write the run folder {self.path}: {error.strerror}. "
                 "Set paths.outputs=DIR to a place you may write."
             ) from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        if not try_lock(self._lock):
             raise UserError(
                 f"another process is running this configuration in {self.path}; "
                 "wait for it, or change name= or seed="
-            ) from error
+            )
 
     def records(self) -> dict[str, dict[str, Any]]:
         """Sizes and hashes of the files that later commands read, for the manifest."""
@@ -113,14 +111,8 @@ class RunFolder:
 
 def environment() -> dict[str, Any]:
     """Versions, git commit and machine, for the manifest."""
-    versions = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = "not installed"
     return {
-        "versions": {**versions, "python": platform.python_version()},
+        "versions": {**package_versions(PACKAGES), "python": platform.python_version()},
         "git": _git_commit(),
         "machine": platform.platform(),
     }

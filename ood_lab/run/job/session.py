@@ -145,19 +145,20 @@ def _leave_frameworks(failed: bool) -> None:
 
 def _explained(error: Exception) -> Exception:
     """Turns a full disk or an impossible file name into a user error, wherever it occurred."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if not isinstance(error, OSError):
+        return error
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
         place = f" for {error.filename2 or error.filename}" if error.filename else ""
-        full = UserError(
+        plain = UserError(
             f"the disk is full{place}: make room, and the same command resumes; or set "
             "paths.outputs=DIR"
         )
-        full.__cause__ = error
-        return full
-    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        long = UserError(f"'{error.filename}': no file has a name of so many characters")
-        long.__cause__ = error
-        return long
-    return error
+    elif error.errno == errno.ENAMETOOLONG:
+        plain = UserError(f"'{error.filename}': no file has a name of so many characters")
+    else:
+        return error
+    plain.__cause__ = error
+    return plain
 
 
 def _fail(error: Exception, cfg: DictConfig, folder: Path | None = None) -> NoReturn:

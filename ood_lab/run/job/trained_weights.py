@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.file_locks import lock
 from ood_lab.common.file_records import damaged, recorded
 from ood_lab.common.files import read_json, write_text
 from ood_lab.run.building import checkpoints
@@ -75,18 +75,14 @@ class TrainedWeights:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = (self.path / ".lock").open("w")
+            file = (self.path / ".lock").open("w")
         except OSError as error:
             raise UserError(
                 f"cannot write the weights to {self.path}: {error.strerror}. "
                 "Set paths.weights=DIR to a place you may write."
             ) from error
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                log.info("another process trains the same weights in %s: waiting", self.path)
-                fcntl.flock(lock, fcntl.LOCK_EX)
+        with file:
+            lock(file, f"another process trains the same weights in {self.path}: waiting")
             yield
 
     def prepare(self, run: Path, anew: bool) -> None:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.lvlm.benchmarks.published_files import (
     entry,
     existing,
@@ -77,10 +77,8 @@ class AmberFiles:
     def associates(self) -> Mapping[str, Sequence[str]]:
         """Of an object, the words that stand for it."""
         file = existing(existing(self.path) / "relation.json")
-        try:
+        with reported_as(f"{file} is not valid JSON: {{reason}}", ValueError):
             found = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise UserError(f"{file} is not valid JSON: {error}") from error
         if not isinstance(found, dict):
             raise UserError(f"{file} holds no words by the name of their object")
         return found

@@ -188,7 +188,7 @@ def _table(name: str, table: pd.DataFrame, notes: Sequence[str]) -> Table:
         for row, given in zip(rows, values, strict=True)
     ]
     # The texts before the first number say what a row is: a pair of models, a model and a metric.
-    texts = [table[column].map(type).eq(str).all() for column in table]
+    texts = [all(isinstance(value, str) for value in table[column]) for column in table]
     names = max(1, [*texts, False].index(False))
     return Table(TITLES[name], [Head(head) for head in heads], cells, names=names, notes=notes)
 

@@ -58,7 +58,7 @@ def _shown(table: Table, cell: Cell) -> str:
 
 
 def _notes(table: Table, warnings: Sequence[str]) -> list[str]:
-    """What is said below. The best are bold here, where other places have a star."""
+    """Notes below the table. The best are bold here, where other places have a star."""
     return [note.replace("* =", "Bold:") for note in (*warnings, *table.notes)]
 
 

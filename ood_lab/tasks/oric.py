@@ -141,7 +141,7 @@ class Oric(Benchmark):
     clip_text: str | None
     crowd: bool
     pope: Sequence[str]
-    pope_subset: Annotated[int, Ge(2), MultipleOf(2)] | None = None
+    pope_subset: Annotated[int, Ge(2), MultipleOf(2)] | None
     audit: str | None
     ablations: Sequence[Ablation]
     form: Forms

@@ -172,7 +172,7 @@ def _with_its_own_name(cfg: DictConfig, overrides: list[str]) -> tuple[DictConfi
         return cfg, overrides
     own = composed_again(kept)
     # What an experiment has chosen from a library is no fixed name.
-    if "name: ${..name}" in OmegaConf.to_yaml(own.model):
+    if "backbone" in own.model and OmegaConf.is_interpolation(own.model.backbone, "name"):
         return cfg, overrides
     if own.model.name != cfg.model.name:
         log.warning(

@@ -3,6 +3,7 @@
 import importlib
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def commands(page: Path) -> list[tuple[str, str]]:
     text = page.read_text().replace("\\\n", " ")
     calls = dict.fromkeys(re.findall(r"python (train|eval)\.py([^\n`]*)", text))
     return [
-        (script, re.sub(r"<[^>]*>", "DIR", line).split(" #")[0].split("&&")[0])
+        (script, re.sub(r"<[^>]*>", "DIR", line).split(" #")[0].split("&&")[0].strip())
         for script, line in calls
         if READERS_OWN not in line
     ]
@@ -37,6 +38,7 @@ def arguments(line: str) -> list[str]:
     return [word for word in words if not word.endswith("...")]
 
 
+@cache  # pages repeat each other
 def not_understood(script: str, line: str) -> str | None:
     """What a command would say before it began, if anything."""
     try:
@@ -45,7 +47,7 @@ def not_understood(script: str, line: str) -> str | None:
         if not stages_of(script, overrides):  # composes the line of every stage, if any
             check_overrides(script, overrides)
     except Exception as error:
-        return f"python {script}.py{line}\n    {type(error).__name__}: {error}"
+        return f"python {script}.py {line}\n    {type(error).__name__}: {error}"
     return None
 
 

@@ -26,7 +26,7 @@ def test_wandb_shows_the_shift_of_every_set(tmp_path):
     summary = read_results(folder)
     shown = read_run(folder)["summary"]
     for row in summary[summary["metric"] == "mean"].itertuples():
-        assert shown[f"shift/{row.axis}/{row.set}"] == pytest.approx(row.value)
+        assert shown[f"shift/{row.axis}/{row.dataset}"] == pytest.approx(row.value)
     for kind, name in (
         ("html", "shift"),
         ("images/figures", "shift_scatter"),

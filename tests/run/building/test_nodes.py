@@ -61,10 +61,15 @@ def trained(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("start", "task"),
-    [(by_hand, "score"), (by_torchrun, "score"), (by_hand, "measure"), (by_torchrun, "measure")],
+    [
+        (by_hand, "score"),
+        (by_torchrun, "score"),
+        (by_hand, "shift_scores"),
+        (by_torchrun, "shift_scores"),
+    ],
 )
 def test_extracting_scoring_and_measuring(tmp_path, trained, start, task):
-    of_task = {"score": (f"ckpt={trained}", "detector=[msp,knn]"), "measure": ()}[task]
+    of_task = {"score": (f"ckpt={trained}", "detector=[msp,knn]"), "shift_scores": ()}[task]
     line = (*SMALL, f"task={task}", *of_task)
     assert call("eval.py", *line, f"paths.root={tmp_path / 'one'}") == 0
     first, second = on_two_nodes(start, "eval.py", *line, f"paths.root={tmp_path / 'two'}")

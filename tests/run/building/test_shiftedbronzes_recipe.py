@@ -50,5 +50,7 @@ def test_the_whole_benchmark(root, tmp_path):
     assert best.model.nunique() == 1
     assert best.detector.nunique() == 13
     assert scored.groupby(["model", "detector"]).dataset.nunique().eq(len(OOD)).all()
-    (file,) = (tmp_path / "outputs" / "shifted_bronzes_dating").glob("*/*/leaderboard_dating.csv")
+    (file,) = (tmp_path / "outputs" / "shifted_bronzes_dating").glob(
+        "*/*/leaderboard_hierarchy.csv"
+    )
     assert set(pd.read_csv(file).model) == {"akg", "hrn", "yourfl"}

@@ -116,10 +116,10 @@ def _best_order(flagged: Flags) -> list[int]:
 
 def flag_tables(results: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """``flags``: model × split; ``flags_union``: what k models flag together, by order."""
-    alone = results[results["metric"] == "flagged"]
-    flags = alone.pivot(index=[BY, "model"], columns="split", values="value")
-    order = pd.MultiIndex.from_frame(alone[[BY, "model"]].drop_duplicates())
-    flags = flags.loc[order, list(dict.fromkeys(alone["split"]))]
+    single = results[results["metric"] == "flagged"]
+    flags = single.pivot(index=[BY, "model"], columns="split", values="value")
+    order = pd.MultiIndex.from_frame(single[[BY, "model"]].drop_duplicates())
+    flags = flags.loc[order, list(dict.fromkeys(single["split"]))]
     union = results[results["metric"] == "flagged_union"]
     columns = {BY: BY, PART: "order", "n_models": "models", "model": "added", "value": "union"}
     table = union.rename(columns=columns)[[*columns.values(), "ci_low", "ci_high"]]
@@ -133,8 +133,8 @@ def flag_tables(results: pd.DataFrame) -> dict[str, pd.DataFrame]:
 def flag_sentences(results: pd.DataFrame) -> Iterator[str]:
     """What each model flags, and what models flag together in the best order."""
     for by, rows in results.groupby(BY, sort=False):
-        alone = rows[rows["metric"] == "flagged"]
-        ood, inside = (alone.loc[alone["split"] == split, "value"] for split in (OOD, "id"))
+        single = rows[rows["metric"] == "flagged"]
+        ood, inside = (single.loc[single["split"] == split, "value"] for split in (OOD, "id"))
         union = rows[(rows["metric"] == "flagged_union") & (rows[PART] == BEST)]
         added = zip(union["model"], union["value"], strict=True)
         together = listed([f"{percent(v)}% with {name}" for name, v in added])
@@ -147,8 +147,8 @@ def flag_sentences(results: pd.DataFrame) -> Iterator[str]:
 
 def flag_figures(results: pd.DataFrame) -> Iterator[PlannedFigure]:
     """What each model flags of OOD and of ID, and what models flag together."""
-    alone = results[(results["metric"] == "flagged") & results["split"].isin([OOD, "id"])]
-    models = list(dict.fromkeys(alone["model"]))
+    single = results[(results["metric"] == "flagged") & results["split"].isin([OOD, "id"])]
+    models = list(dict.fromkeys(single["model"]))
     labels = {OOD: "all OOD", "id": "ID (false alarms)"}
     yield PlannedFigure(
         "flags",
@@ -156,8 +156,8 @@ def flag_figures(results: pd.DataFrame) -> Iterator[PlannedFigure]:
         "The share of OOD and of ID samples that each model flags, with 95% intervals.",
         partial(
             bar_panels,
-            alone,
-            {by: f"flagged by {_WORDS[by]}" for by in alone[BY].unique()},
+            single,
+            {by: f"flagged by {_WORDS[by]}" for by in single[BY].unique()},
             dict(zip(models, short_names(models), strict=True)),
             "",
             panel=BY,

@@ -53,9 +53,9 @@ def test_the_cut_splits_are_those_of_the_run_without_the_setting(runs):
     of_both = [q for q in asked(runs["both"]) if not q.meta["split"].endswith("_rest")]
     (for_statistics,) = read_runs([str(runs["both"])])
     assert {*for_statistics.judged["question_id"]} == {q.question_id for q in of_both}
-    alone = asked(runs["cut"])
-    assert of_both == alone
-    assert {q.meta["split"] for q in alone} == {"id", "ood_s", "ood_h"}
+    single = asked(runs["cut"])
+    assert of_both == single
+    assert {q.meta["split"] for q in single} == {"id", "ood_s", "ood_h"}
     one, both = results(runs["cut"]), results(runs["both"])
     both = both[~both["split"].isin(UNCUT)]
     order = ["metric", "split", "unparsed", "semantic_level", "covariate_level", "part", "unit"]
@@ -65,11 +65,11 @@ def test_the_cut_splits_are_those_of_the_run_without_the_setting(runs):
 
 def test_the_uncut_splits_have_every_pair_once(runs):
     """The questions are those of a run that cuts nothing; BAP has as many samples."""
-    of_both, alone = asked(runs["both"]), asked(runs["whole"])
+    of_both, single = asked(runs["both"]), asked(runs["whole"])
     for task in ("yes_no", "bap_logic"):
         for split in ("ood_s", "ood_h"):
             here = [q for q in of_both if q.task == task and q.meta["split"].startswith(split)]
-            there = [q for q in alone if q.task == task and q.meta["split"] == split]
+            there = [q for q in single if q.task == task and q.meta["split"] == split]
             assert len(here) == len(there) > 15 * (task == "yes_no")
             if task == "yes_no":
                 assert {(q.question_id, q.answer) for q in here} == {

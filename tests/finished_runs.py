@@ -22,7 +22,19 @@ def add_grid(run: Path) -> None:
     grid = table["dataset"] == table["dataset"].dropna().iloc[-1]
     table.loc[grid, "shift_level"] = float("nan")
     cells = table[grid].assign(semantic_level=1.0)
-    pd.concat([table, cells]).to_parquet(run / "results.parquet")
+    table = table[~table["metric"].str.startswith("mean_")]
+    pd.concat([table, with_means(table[~grid]), cells]).to_parquet(run / "results.parquet")
+
+
+def with_means(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of means over the sets of results, without intervals, as one set has none."""
+    of_sets = table.dropna(subset=["dataset"])
+    if of_sets["dataset"].nunique() < 2:
+        return of_sets.iloc[:0]
+    first = of_sets.groupby(["detector", "metric"], sort=False)
+    sums = {"value": first["value"].mean(), "n_ood": first["n_ood"].sum()}
+    rows = first.first().assign(**sums, dataset=None, shift_level=None, ci_low=None, ci_high=None)
+    return rows.reset_index().assign(metric=lambda rows: "mean_" + rows["metric"])[list(table)]
 
 
 def write_run(
@@ -59,7 +71,7 @@ def write_run(
                 rows.append({**common, "detector": detector, **cell, **ends})
     table = KIND.table(rows, model=model, seed=seed)
     table["n_ood"] = table["n_ood"].fillna(0).astype(int)
-    write_results(table, path)
+    write_results(pd.concat([table, with_means(table)], ignore_index=True), path)
     if best is not None:
         pd.DataFrame(best, columns=["dataset", "metric", "detector", "best"]).to_parquet(
             path / "significance_best.parquet"

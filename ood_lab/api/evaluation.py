@@ -158,8 +158,9 @@ class EvaluationResult:
             significance=self.best,
             reads=self._reads,
             refused=self.skipped,
+            verdict=self.verdict,
         )
-        print_blocks([*blocks, *self.verdict.blocks()], console)
+        print_blocks([*blocks, *self.verdict.blocks(every=True)], console)
         text: str = console.file.getvalue()  # type: ignore[attr-defined]
         return text
 
@@ -240,7 +241,8 @@ def evaluate(
         of_head = map_of(z, targets.numpy(), model, draws=draws, seed=seed)
         results = pd.concat([of_head, results], ignore_index=True)
         results.attrs = attrs
-    lost, doubts = _doubts(sets["test"], evaluation, doubtful_fits(usable, sets, list(timing)))
+    doubts = [*doubtful_fits(usable, sets, list(timing)), *suspicious(evaluation, usable)]
+    lost, doubts = _doubts(sets["test"], doubts)
     for doubt in doubts:
         log.warning(doubt)
     rows = VERDICT.table([], model=model, seed=seed)
@@ -261,10 +263,8 @@ def evaluate(
     return EvaluationResult(scores, results, best, refused, fitted, doubts, verdict)
 
 
-def _doubts(
-    test: FeatureBank, evaluation: Evaluation, fits: Sequence[str]
-) -> tuple[bool, list[str]]:
-    """Whether the network is no better than chance, and what a run warns of."""
+def _doubts(test: FeatureBank, doubts: list[str]) -> tuple[bool, list[str]]:
+    """Whether the network is no better than chance, and what a run warns of: else ``doubts``."""
     known, classes = test.labels >= 0, test.num_classes
     if classes and bool(known.any()):
         accuracy = float((test.predictions == test.labels)[known].double().mean())
@@ -277,7 +277,7 @@ def _doubts(
                 "the scores of detectors mean nothing: "
                 + (order or "are these the labels of test, in the order of the head?")
             ]
-    return False, [*fits, *suspicious(evaluation)]
+    return False, doubts
 
 
 def _with_columns(

@@ -13,12 +13,15 @@ from ood_lab.metrics import REVERSED, Evaluation, SortedScores
 NOTICEABLE = 0.05
 
 
-def suspicious(evaluation: Evaluation) -> list[str]:
+def suspicious(evaluation: Evaluation, detectors: Mapping[str, Detector]) -> list[str]:
     """Scores that cannot mean what they should, one sentence per reason.
 
-    Constant scores; an AUROC below 0.4; a threshold of the headline FPR95 that many of the images
-    it is to divide share.
+    Constant scores; an AUROC below 0.4, of which a detector from outside this package may have the
+    wrong sign; a threshold of the headline FPR95 that many of the images it is to divide share.
     """
+    package = __name__.partition(".")[0]
+    own = {n for n, d in detectors.items() if type(d).__module__.partition(".")[0] != package}
+    inverted: set[str] = set()
     constant: list[str] = []
     low: list[tuple[float, str]] = []
     tied: list[tuple[float, str]] = []
@@ -33,15 +36,17 @@ def suspicious(evaluation: Evaluation) -> list[str]:
                 constant.append(where)
             elif value < REVERSED:
                 low.append((value, f"{where} ({value:.3f})"))
+                inverted |= {name} & own
             share = pair.tied_at_threshold(0.95, positive)
             if not pair.constant and share >= NOTICEABLE:
                 tied.append((-share, f"{where} ({share:.0%})"))
     counted = "ID" if positive == "ood" else "OOD"
+    signs = f"; check the sign of {', '.join(sorted(inverted))}: higher must mean more OOD"
     sentences = {
         "every score is the same: {}; constant features, or a detector that was not "
         "fitted": constant,
-        f"AUROC below {REVERSED}: {{}}; it scores these images as more ID than the ID test set; of "
-        "a detector of your own, check the sign (higher must mean more OOD)": _in_order(low),
+        f"AUROC below {REVERSED}: {{}}; it scores these images as more ID than the ID test set"
+        + signs * bool(inverted): _in_order(low),
         f"many {counted} scores equal the threshold of FPR95 and are counted together: {{}}; this "
         "FPR95 says little, the AUROC more": _in_order(tied),
     }

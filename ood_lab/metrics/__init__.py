@@ -6,7 +6,7 @@ One rule everywhere: a higher score means "more OOD", and every value is a share
 """
 
 from ood_lab.metrics.average_precision import mean_average_precision
-from ood_lab.metrics.best_set import mean_aurocs
+from ood_lab.metrics.best_set import mean_aurocs, ranked
 from ood_lab.metrics.hierarchy_accuracy import HIERARCHY_COLUMNS, hierarchy_table
 from ood_lab.metrics.miss_distances import (
     KEPT,
@@ -46,10 +46,15 @@ from ood_lab.metrics.resampling.significance import (
 )
 from ood_lab.metrics.resampling.stratified_bootstrap import bootstrap
 from ood_lab.metrics.results_rows import accuracy_of, levels_of, map_of, results_of
-from ood_lab.metrics.score_evaluation import Evaluation, PositiveClass, sets_of_means
+from ood_lab.metrics.score_evaluation import (
+    FEWEST_OF_A_VERDICT,
+    Evaluation,
+    PositiveClass,
+    sets_of_means,
+)
 from ood_lab.metrics.selective import augrc, aurc, e_aurc, risk_coverage, selective_accuracy
 from ood_lab.metrics.shift_trends import dad, shift_correlation, shift_sensitivity
-from ood_lab.metrics.verdict import BASELINE, FEWEST_OF_A_VERDICT, VERDICT, verdict_of
+from ood_lab.metrics.verdict import BASELINE, VERDICT, verdict_of
 
 __all__ = [
     "BASELINE",
@@ -96,6 +101,7 @@ __all__ = [
     "miss_rates",
     "missed",
     "percentile_interval",
+    "ranked",
     "results_of",
     "risk_coverage",
     "roc_curve",

@@ -6,7 +6,7 @@ does not: it holds the true best one in at least 95% of the samples.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -121,6 +121,11 @@ class JointEstimate:
             return differences, np.full_like(differences, np.nan), np.full_like(differences, np.nan)
         reach = self._largest(place, True, alpha) * self.spread[place]
         return differences, differences - reach, differences + reach
+
+
+def ranked(values: Mapping[str, float]) -> list[str]:
+    """The names, the highest value first, then by name; those without a value are last."""
+    return sorted(values, key=lambda name: (-np.nan_to_num(values[name], nan=-np.inf), name))
 
 
 def mean_aurocs(evaluation: Evaluation, sets: Sequence[str]) -> JointEstimate:

@@ -44,8 +44,8 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
     - OOD set: ``auroc, fpr95_id_positive, fpr95_ood_positive, aupr_in, aupr_out`` and the headline
       ``fpr95``, which is one of the two, as ``fpr95_positive`` has it; AUPR by the trapezoid with
       ``ood``, by average precision with ``id``.
-    - All OOD sets (two or more) but those of a grid: ``mean_<metric>``, the plain mean, see
-      :func:`~ood_lab.metrics.score_evaluation.sets_of_means`; group of OOD sets:
+    - All OOD sets (two or more) but those of a grid: ``mean_<metric>``, the plain mean over those
+      that count, see :attr:`~ood_lab.metrics.score_evaluation.Evaluation.left`; group of OOD sets:
       ``mean_<group>_<metric>``. dataset is None.
     - Two or more sets, ordered by increasing shift, or of two or more groups: ``dad`` over
       ``fpr95``.
@@ -194,13 +194,11 @@ def _set_rows(evaluation: Evaluation) -> Iterator[Row]:
 
 
 def _mean_rows(evaluation: Evaluation) -> Iterator[Row]:
-    measured = evaluation.sets
     for mean, names in evaluation.means.items():
-        members = evaluation.places(names)
-        n_ood = sum(measured.n_ood[member] for member in members)
+        n_ood = sum(evaluation.sets.n_ood[member] for member in evaluation.places(names))
         for metric in _names(evaluation):
-            values, draws = evaluation.mean(metric, names)
-            ends = measured.mean_ends(metric, members, values, draws, evaluation.n_id)
+            values, _ = evaluation.mean(metric, names)
+            ends = evaluation.mean_ends(metric, names)
             yield from _rows(
                 evaluation, f"{mean}_{metric}", values, ends, dataset=None, n_ood=n_ood
             )

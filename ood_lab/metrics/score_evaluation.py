@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 from ood_lab.common.arguments import Count
 from ood_lab.metrics.ood import AuprMethod, Floats, Ints, PositiveClass, SortedScores
 from ood_lab.metrics.record import OF_SETS, Metric, load_metrics
-from ood_lab.metrics.resampling.group_intervals import group_ends
+from ood_lab.metrics.resampling.group_intervals import Ends, group_ends
 from ood_lab.metrics.resampling.photograph_groups import PhotographGroups, photographs
 from ood_lab.metrics.resampling.stratified_bootstrap import Job, carried_out, drawing
 from ood_lab.metrics.selective import FailureCell, failure_job
 from ood_lab.metrics.shift_cells import LevelCells, Measured, split_by_level
 from ood_lab.metrics.shift_trends import dad
+
+#: Images, or photographs, that a dataset needs to count in a mean.
+FEWEST_OF_A_VERDICT = 10
 
 #: Every draw holds a number of each detector, set and metric.
 Draws = Annotated[int, Interval(ge=1, le=100_000)]
@@ -43,6 +46,7 @@ class Evaluation:
         shift_order: OOD sets from the least to the greatest shift.
         groups: OOD sets by the name of their group, from the least to the greatest shift; without
             a ``shift_order`` the order of the groups is what the DAD goes by.
+        flagged: OOD sets that the check of the data has warned of; they do not count in means.
         fpr95_positive: the positive class of the headline FPR95; AUPR is by the trapezoid with
             ``ood``, average precision with ``id``.
         n_bootstrap: bootstrap draws.
@@ -67,6 +71,7 @@ class Evaluation:
         csid: Sequence[str] = (),
         shift_order: Sequence[str] = (),
         groups: Mapping[str, Sequence[str]] | None = None,
+        flagged: Collection[str] = (),
         fpr95_positive: PositiveClass = "ood",
         n_bootstrap: Draws = 1000,
         min_count: Count = 10,
@@ -83,6 +88,7 @@ class Evaluation:
         self.scores = scores
         self.detectors = list(detectors)
         self.shift_levels = _shift_levels(shift_order, self.groups)
+        self._flagged = frozenset(flagged)
         self.fpr95_positive = fpr95_positive
         self.metrics = (*metrics, *load_metrics(extra))
         self.headline_fpr = _HEADLINE[fpr95_positive]
@@ -163,16 +169,37 @@ class Evaluation:
         return len(set(self.shift_levels.values())) >= 2
 
     @cached_property
-    def mean_sets(self) -> list[str]:
-        """The OOD sets that a mean is over, see :func:`sets_of_means`."""
+    def whole_sets(self) -> list[str]:
+        """The OOD sets that are evaluated as a whole, see :func:`sets_of_means`."""
         levelled = {of_set.dataset for of_set in self.levels}
         return sets_of_means(self.ood_names, self.shift_levels, levelled)
 
     @cached_property
+    def left(self) -> dict[str, str]:
+        """The OOD sets that do not count in a mean, and why: ``flagged`` or ``too_few``.
+
+        None, where that leaves no set.
+        """
+        few = np.array(self.sets.n_ood)[self.places(self.whole_sets)] < FEWEST_OF_A_VERDICT
+        left = {name: "flagged" for name in self.whole_sets if name in self._flagged}
+        left |= {s: "too_few" for s, less in zip(self.whole_sets, few, strict=True) if less}
+        return left if len(left) < len(self.whole_sets) else {}
+
+    def counted(self, sets: Sequence[str]) -> list[str]:
+        """The sets that count in a mean over some; all where none of them does."""
+        return [name for name in sets if name not in self.left] or list(sets)
+
+    @property
+    def mean_sets(self) -> list[str]:
+        """The OOD sets that the mean over all is over."""
+        return self.counted(self.whole_sets)
+
+    @cached_property
     def means(self) -> dict[str, list[str]]:
         """Sets by the name of their mean: ``mean`` of all, ``mean_<group>`` of a group."""
-        everything = {"mean": self.mean_sets} if len(self.mean_sets) > 1 else {}
-        return everything | {f"mean_{group}": names for group, names in self.groups.items()}
+        everything = {"mean": self.mean_sets} if len(self.whole_sets) > 1 else {}
+        of_groups = {f"mean_{group}": self.counted(s) for group, s in self.groups.items()}
+        return everything | of_groups
 
     def mean(self, metric: str, sets: Sequence[str]) -> tuple[Floats, Floats]:
         """Plain mean of a metric over OOD sets, ``[D]`` and ``[D, B]``."""
@@ -180,6 +207,14 @@ class Evaluation:
         measured = self.sets
         values, draws = measured.values[metric], measured.draws[metric]
         return values[:, members].mean(axis=1), draws[:, members].mean(axis=1)
+
+    def mean_ends(self, metric: str, sets: Sequence[str]) -> Ends:
+        """Both ends of the 95% interval of :meth:`mean`, ``[D]`` each; of one set, its own."""
+        members = self.places(sets)
+        if len(members) == 1:
+            low, high = self.sets.ends[metric]
+            return low[:, members[0]], high[:, members[0]]
+        return self.sets.mean_ends(metric, members, *self.mean(metric, sets), self.n_id)
 
     def places(self, sets: Sequence[str]) -> Ints:
         """The places of OOD sets among ``ood_names``."""
@@ -333,7 +368,7 @@ class Evaluation:
 def sets_of_means(
     names: Sequence[str], placed: Collection[str], levelled: Collection[str]
 ) -> list[str]:
-    """The OOD sets that a mean is over, wherever one is shown.
+    """The OOD sets that are evaluated as a whole, wherever one is shown.
 
     Those with a declared place, and those without levels; all where that leaves none. A set that
     only serves a grid of levels is cut by them: as a whole it is a mixture of shifts.

@@ -28,27 +28,23 @@ from ood_lab.schema.results import Kind
 VERDICT = Kind("verdict", "image", ("detector", "dataset", "n_id", "n_ood"))
 #: The detector that others are compared with (arXiv 1610.02136).
 BASELINE = "msp"
-#: Images, or photographs, of a dataset that counts.
-FEWEST_OF_A_VERDICT = 10
 #: AUROC of a score that knows nothing.
 CHANCE = 0.5
 
 Row = dict[str, Any]
 
 
-def verdict_of(
-    evaluation: Evaluation, model: str, costs: Mapping[str, int], flagged: Sequence[str] = ()
-) -> pd.DataFrame:
+def verdict_of(evaluation: Evaluation, model: str, costs: Mapping[str, int]) -> pd.DataFrame:
     """The verdict on the detectors, one row per number.
 
-    It is about the datasets of :attr:`Evaluation.mean_sets` that have
-    :data:`FEWEST_OF_A_VERDICT` images and are not ``flagged``; about all of them where that leaves
-    none. Of every detector, all of them shares:
+    It is about the datasets of :attr:`Evaluation.mean_sets`. Of every detector, all of them shares:
 
     - ``mean_auroc, mean_fpr95``: over these datasets, with simultaneous 95% intervals.
     - ``best_set``: 1 where it may be the best, see :class:`~.best_set.JointEstimate`.
     - ``detects``: 1 where the lower end of its mean AUROC is above 50%; ``inverted``: 1 where the
       upper end is below.
+    - ``ranking``: a number for each ranking of all images, of detectors that share theirs. These
+      count once in the set of the best.
     - ``behind``: by how much its mean AUROC is behind that of the recommended detector.
 
     Of the whole:
@@ -68,20 +64,13 @@ def verdict_of(
         evaluation: of all detectors; its draws are used.
         model: written to every row.
         costs: rank of what a detector costs to run, by name.
-        flagged: datasets that the check of the data has warned of.
     """
-    return VERDICT.table(_rows(evaluation, costs, flagged), model=model, seed=evaluation.seed)
+    return VERDICT.table(_rows(evaluation, costs), model=model, seed=evaluation.seed)
 
 
-def _rows(
-    evaluation: Evaluation, costs: Mapping[str, int], flagged: Sequence[str]
-) -> Iterator[Row]:
+def _rows(evaluation: Evaluation, costs: Mapping[str, int]) -> Iterator[Row]:
     n_of = dict(zip(evaluation.ood_names, evaluation.sets.n_ood, strict=True))
-    left = {name: "flagged" for name in evaluation.mean_sets if name in flagged}
-    left |= {s: "too_few" for s in evaluation.mean_sets if n_of[s] < FEWEST_OF_A_VERDICT}
-    counted = [name for name in evaluation.mean_sets if name not in left]
-    if not counted:
-        left, counted = {}, evaluation.mean_sets
+    counted = evaluation.mean_sets
 
     def sized(row: Row) -> Row:
         names = [row["dataset"]] if "dataset" in row else counted
@@ -94,13 +83,15 @@ def _rows(
     ranks = np.array([costs[name] for name in evaluation.detectors])
     named = _recommended(aurocs.best(), detects, aurocs.values, ranks)
     yield from map(sized, _detector_rows(evaluation, counted, aurocs, ends, named))
+    for name, ranking in _shared_rankings(evaluation).items():
+        yield sized(_row("ranking", ranking, detector=name))
     yield sized(_row("detects", detects.any()))
     if detects[named]:
         yield sized(_row("recommended", 1, detector=evaluation.detectors[named]))
     yield sized(_row("resolution", _resolution(aurocs, named)))
-    for name, why in left.items():
+    for name, why in evaluation.left.items():
         yield sized(_row(why, n_of[name], dataset=name))
-    for name in evaluation.mean_sets:
+    for name in evaluation.whole_sets:
         yield from map(sized, _table_rows(evaluation, name, named))
     for name in counted:
         yield from map(sized, _dataset_rows(evaluation, name, named, ALPHA / len(counted)))
@@ -154,13 +145,17 @@ def _dataset_rows(evaluation: Evaluation, ood: str, named: int, alpha: float) ->
 
 def _ends(evaluation: Evaluation, metric: str, sets: Sequence[str], joint: JointEstimate) -> Ends:
     """Simultaneous intervals of a mean, see :func:`with_own_ends`."""
-    _, draws = evaluation.mean(metric, sets)
-    places = evaluation.places(sets)
-    if len(places) == 1:
-        own = tuple(end[:, places[0]] for end in evaluation.sets.ends[metric])
-    else:
-        own = evaluation.sets.mean_ends(metric, places, joint.values, draws, evaluation.n_id)
-    return with_own_ends(joint, (own[0], own[1]))
+    return with_own_ends(joint, evaluation.mean_ends(metric, sets))
+
+
+def _shared_rankings(evaluation: Evaluation) -> dict[str, int]:
+    """Numbers of the rankings of all images that several detectors share, by detector."""
+    alike: dict[bytes, list[str]] = {}
+    for name in evaluation.detectors:
+        ranks = evaluation.scores[name].rank(method="dense").to_numpy()
+        alike.setdefault(ranks.tobytes(), []).append(name)
+    shared = [names for names in alike.values() if len(names) > 1]
+    return {name: number for number, names in enumerate(shared, 1) for name in names}
 
 
 def _recommended(

@@ -8,10 +8,9 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
 import pandas as pd
 
-from ood_lab.metrics import FEWEST, FEWEST_FOR_THRESHOLD, metric_of, sets_of_means
+from ood_lab.metrics import FEWEST, FEWEST_FOR_THRESHOLD, metric_of, ranked, sets_of_means
 from ood_lab.report.rendering.metric_definitions import DAGGER
 from ood_lab.schema.results import of_kind, whole
 from ood_lab.schema.shift_axes import AXES, Axis
@@ -105,8 +104,7 @@ class RunView:
         names = [d for d in results["detector"].drop_duplicates() if _none_if_missing(d)]
         self._reads = dict(reads or {})
         self._doubted = {name for finding in findings for name in finding["sets"]}
-        means = {d: np.nan_to_num(self.mean("auroc", d).value) for d in names}
-        self.detectors = sorted(names, key=lambda d: (-means[d], d))
+        self.detectors = ranked({d: self.mean("auroc", d).value for d in names})
 
     @staticmethod
     def _build_index(results: pd.DataFrame) -> dict[tuple[Any, ...], Estimate]:
@@ -254,18 +252,10 @@ class RunView:
         return [name for name in found if metric_of(name).has_course]
 
     def mean(self, metric: str, detector: str) -> Estimate:
-        """Mean over ``sets``; the number of the only one where there is one.
-
-        The results have a row for it. Those of earlier versions do not: their mean has no interval.
-        """
+        """Mean over the ``sets`` that count; the number of the only one where there is one."""
         if len(self.sets) == 1:
             return self.get(metric, detector, self.sets[0])
-        if found := self._index.get((f"mean_{metric}", detector, None, None, None)):
-            return found
-        cells = [self.get(metric, detector, ood) for ood in self.sets]
-        known = [cell.value for cell in cells if not math.isnan(cell.value)]
-        value = float(np.mean(known)) if known else math.nan
-        return Estimate(value, n_id=self.n_id, n_ood=sum(cell.n_ood for cell in cells))
+        return self.get(f"mean_{metric}", detector)
 
     @property
     def interval_notes(self) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.common.english import counted, listed
-from ood_lab.metrics import BASELINE, FEWEST_OF_A_VERDICT
+from ood_lab.metrics import BASELINE, FEWEST_OF_A_VERDICT, ranked
 from ood_lab.report.rendering.blocks import Block, Folded, Text
 from ood_lab.report.rendering.metric_definitions import DAGGER, MISSING, percent
 from ood_lab.report.rendering.table import Cell, Head, Table, estimate_cell, name_cell, number_cell
@@ -27,8 +27,8 @@ _MOST_SEVERE = 5
 WEAK = 0.5
 #: Difference of AUROC above which images are too few to compare detectors.
 _COARSE = 0.5
-#: Rows of the table on a terminal, and names that a sentence lists.
-_ROWS, _NAMED = 12, 6
+#: Rows of the table on a terminal, names that a sentence lists, and sentences that are shown first.
+_ROWS, _NAMED, _SENTENCES = 8, 6, 8
 _FPR95 = {
     "ood": "ID images flagged when 95% of OOD images are detected",
     "id": "OOD images accepted when 95% of ID images are accepted",
@@ -83,8 +83,13 @@ class Verdict:
     def best(self) -> tuple[str, ...]:
         """The detectors that may be the best, the highest mean AUROC first."""
         within = set(self._of("best_set").query("value == 1")["detector"])
-        ordered = self._of("mean_auroc").sort_values("value", ascending=False, kind="stable")
-        return tuple(str(name) for name in ordered["detector"] if name in within)
+        return tuple(name for name in self.ranking if name in within)
+
+    @property
+    def ranking(self) -> list[str]:
+        """All detectors, the highest mean AUROC first."""
+        rows = self._of("mean_auroc")
+        return ranked(dict(zip(rows["detector"].astype(str), rows["value"], strict=True)))
 
     @property
     def detects(self) -> bool:
@@ -110,8 +115,12 @@ class Verdict:
 
     @property
     def sentences(self) -> list[str]:
-        """The verdict in words, one number a sentence."""
-        return [*self._detector_sentences(), *self._exceptions(), *self.remarks]
+        """The verdict in words, one number a sentence, the most important first."""
+        return [*self._detector_sentences(), *self._exceptions(), *self._limits(), *self.remarks]
+
+    def __str__(self) -> str:
+        """The sentences, one a line."""
+        return "\n".join(self.sentences)
 
     def table(self, rows: int | None = None) -> Table:
         """Shift of every dataset, and what the named detector gets on it.
@@ -139,15 +148,27 @@ class Verdict:
         caption = "Shift and detection by dataset with 95% intervals, the least shifted first"
         return Table(caption, heads, list(zip(*columns, strict=True)), notes=notes, spreads=True)
 
-    def blocks(self, page: bool = False) -> list[Block]:
-        """What a terminal ends with, and what a page begins with."""
+    def blocks(self, page: bool = False, every: bool = False) -> list[Block]:
+        """What a terminal ends with, and what a page begins with.
+
+        Of many sentences the first, the others in a fold of the page; ``every``: all of them.
+        """
         shown: list[Block] = []
         if self.datasets:
             brief = len(self.datasets) > _ROWS
             shown.append(self.table(_ROWS if brief else None))
             if brief and page:
                 shown.append(Folded("All datasets", [self.table()], page_only=True))
-        shown += [Text(sentence, "answer") for sentence in self.sentences]
+        first = len(self.sentences) if every else _SENTENCES
+        sentences = [Text(sentence, "answer") for sentence in self.sentences]
+        shown += sentences[:first]
+        if more := sentences[first:]:
+            title = "How sure is this?"
+            shown.append(
+                Folded(title, more, page_only=True)
+                if page
+                else Text(f"{title} The report has {counted(len(more), 'more sentence')}.", "note")
+            )
         if self.next:
             purpose, command = self.next
             shown += [Text(f"Next: {purpose}"), Text(command, "command")]
@@ -161,7 +182,7 @@ class Verdict:
             "verdict/detects": float(self.detects),
         }
         for metric in ("auroc", "fpr95"):
-            if (mean := self._mean(metric)) is not None:
+            if (mean := self.mean(metric)) is not None:
                 found[f"verdict/{metric}"] = float(mean["value"])
             for row in self._of(metric).to_dict("records"):
                 found[f"verdict/{row['dataset']}/{metric}"] = float(row["value"])
@@ -175,8 +196,8 @@ class Verdict:
     def _of(self, metric: str) -> pd.DataFrame:
         return self.rows[self.rows["metric"] == metric]
 
-    def _mean(self, metric: str) -> Mapping[Any, Any] | None:
-        """The mean of the named detector over the datasets that count."""
+    def mean(self, metric: str) -> Mapping[Any, Any] | None:
+        """``value, ci_low, ci_high`` of the named detector: mean over the datasets that count."""
         rows = self._of(f"mean_{metric}")
         rows = rows[rows["detector"] == self.named]
         return rows.iloc[0].to_dict() if len(rows) else None
@@ -188,16 +209,31 @@ class Verdict:
             str(name): why for why in ("flagged", "too_few") for name in self._of(why)["dataset"]
         }
 
+    @property
+    def n_counted(self) -> int:
+        """Number of datasets that the means are over."""
+        return len(self._of("auroc")) - len(self.left)
+
+    @cached_property
+    def _alike(self) -> dict[str, str]:
+        """Detectors that share their ranking of all images with others, and the names of all."""
+        rows = self._of("ranking")
+        found: dict[str, str] = {}
+        for _, names in rows.groupby("value")["detector"]:
+            joined = " = ".join(name for name in self.ranking if name in set(names))
+            found |= dict.fromkeys(names, joined)
+        return found
+
     # The words
 
     def _detector_sentences(self) -> Iterator[str]:
-        mean = self._mean("auroc")
+        mean = self.mean("auroc")
         if mean is None:
             return
         name = self.named
-        several = self._of("mean_auroc")["detector"].nunique() > 1
-        n = len(self._of("auroc")) - len(self.left)
-        where = f"mean of {n} datasets, simultaneous 95% interval" if n > 1 else "95% interval"
+        several, n = len(self.ranking) > 1, self.n_counted
+        where = f"{'simultaneous ' * several}95% interval"
+        where = f"mean of {n} datasets, {where}" if n > 1 else where
         if self.recommended:
             yield f"Recommended detector: {name}."
             if several:
@@ -209,28 +245,20 @@ class Verdict:
         of = "" if self.recommended or not several else f" of {name}, the first by AUROC,"
         rests = "" if math.isnan(mean["ci_low"]) else f": {where}"
         yield f"AUROC{of} {_interval(mean)}{rests}."
-        fpr95 = self._mean("fpr95")
+        fpr95 = self.mean("fpr95")
         if fpr95 is not None and self.recommended:
             yield f"FPR95 {_interval(fpr95)}: {_FPR95[self.positive]}."
             if fpr95["value"] > WEAK:
                 yield f"This is weak: FPR95 of {name} is above 50%."
         if self.recommended and name != BASELINE:
             yield from self._behind(BASELINE, f"the baseline {BASELINE}")
-        resolution = self._of("resolution")["value"]
-        if len(resolution) and resolution.gt(0).all():
-            images = f"{int(mean['n_id']):,} ID test and {int(mean['n_ood']):,} OOD images"
-            least = float(resolution.iloc[0])
-            if least < _COARSE:
-                least_points = f"{100 * least:.1f} points"
-                yield f"AUROC differences below {least_points} are not significant ({images})."
-            else:
-                yield f"There are too few images to compare detectors ({images})."
 
     def _why(self) -> str:
-        if self.best == (self.named,):
-            return f"Mean AUROC of {self.named} is significantly higher than that of all others."
+        names = list(dict.fromkeys(self._alike.get(name, name) for name in self.best))
+        if len(names) == 1:
+            return f"Mean AUROC of {names[0]} is significantly higher than that of all others."
         return (
-            f"{len(self.best)} detectors may be the best: {some(self.best)}; {self.named} is the "
+            f"{len(names)} detectors may be the best: {some(names)}; {self.named} is the "
             "cheapest of them, then highest in AUROC."
         )
 
@@ -251,13 +279,6 @@ class Verdict:
             yield f"AUROC of {self.named} is not significantly above 50% on {some(missed)}."
         for row in self._of("lead_of_other").to_dict("records")[:_NAMED]:
             yield f"On {row['dataset']}, AUROC of {row['detector']} is {_points(row)} higher."
-        inverted = self._of("inverted").query("value == 1")["detector"]
-        if len(inverted):
-            verb = "rates" if len(inverted) == 1 else "rate"
-            yield (
-                f"Inverted: {some(list(inverted))} {verb} the OOD images as more normal than your "
-                "test images (mean AUROC below 50%)."
-            )
         for why, words in (
             ("flagged", f"the data check warns of {{}} ({DAGGER})"),
             ("too_few", f"fewer than {FEWEST_OF_A_VERDICT} images in {{}}"),
@@ -272,6 +293,25 @@ class Verdict:
         if "test" in self.flagged:
             yield f"The data check warns of the ID test images ({DAGGER}): see its warning."
 
+    def _limits(self) -> Iterator[str]:
+        """What the images do not show."""
+        inverted = self._of("inverted").query("value == 1")["detector"]
+        if len(inverted):
+            verb = "rates" if len(inverted) == 1 else "rate"
+            yield (
+                f"Inverted: {some(list(inverted))} {verb} the OOD images as more normal than your "
+                "test images (mean AUROC below 50%)."
+            )
+        mean, resolution = self.mean("auroc"), self._of("resolution")["value"]
+        if mean is not None and len(resolution) and resolution.gt(0).all():
+            images = f"{int(mean['n_id']):,} ID test and {int(mean['n_ood']):,} OOD images"
+            least = float(resolution.iloc[0])
+            if least < _COARSE:
+                least_points = f"{100 * least:.1f} points"
+                yield f"AUROC differences below {least_points} are not significant ({images})."
+            else:
+                yield f"There are too few images to compare detectors ({images})."
+
     def _notes(self) -> Iterator[str]:
         metrics = set(self.shift.get("metric", ()))
         whole = "distance" in set(self.shift.get("axis", ()))
@@ -284,6 +324,8 @@ class Verdict:
                 f"{head}: 0 = ID test images, 1 to {_MOST_SEVERE} = corruption severity; beyond: "
                 f"times the distance at {_MOST_SEVERE}."
             )
+        if len(self.ranking) > 1:
+            yield "Intervals here are of one number each; simultaneous ones hold for all detectors."
         if RATIO in metrics:
             yield "x = times the median distance of the ID test images."
 

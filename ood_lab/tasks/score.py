@@ -255,6 +255,7 @@ class Score(Task):
                 group: [name for name in names if name in ood_sets]
                 for group, names in ws.data.ood_groups.items()
             },
+            flagged={name for found in manifest.get("findings", ()) for name in found["sets"]},
             **ws.metrics,
         )
         evaluation.draw_all()
@@ -264,8 +265,7 @@ class Score(Task):
         write_table(best, ws.folder / "significance_best.parquet")
         write_csv(significance_of(evaluation), ws.folder / "significance.csv")
         if not lost:
-            doubts += [*doubtful_fits(usable, banks, list(timing)), *suspicious(evaluation)]
-        flagged = {name for found in manifest.get("findings", ()) for name in found["sets"]}
+            doubts += [*doubtful_fits(usable, banks, list(timing)), *suspicious(evaluation, usable)]
         costs = {name: usable[name].cost_rank for name in timing}
         most = max(costs.values(), default=0) + 1  # all networks cost more than one
         costs |= {name: costs.get(name.partition("@")[0], most) for name in ensemble}
@@ -273,7 +273,7 @@ class Score(Task):
         model = str(manifest["model"])
         verdict = VERDICT.table([], model=model, seed=ws.seed)
         if not lost:
-            verdict = verdict_of(evaluation, model, costs, sorted(flagged))
+            verdict = verdict_of(evaluation, model, costs)
         recommended = verdict.loc[verdict["metric"] == "recommended", "detector"]
         named = next((name for name in recommended if name in usable), None)
         run = ws.folder if (ws.folder / "checkpoints").is_dir() else None

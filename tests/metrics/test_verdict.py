@@ -24,13 +24,13 @@ def scores(rng, lifts, n=200, sets=SETS, n_id=None, shared=0.6):
     return pd.concat(parts, ignore_index=True)
 
 
-def evaluation(table, names, draws=100):
-    return Evaluation(table, list(names), n_bootstrap=draws, level_sets=())
+def evaluation(table, names, draws=100, flagged=()):
+    return Evaluation(table, list(names), n_bootstrap=draws, level_sets=(), flagged=flagged)
 
 
 def verdict(table, names, costs=None, flagged=(), draws=100):
     costs = costs or dict.fromkeys(names, 1)
-    return verdict_of(evaluation(table, names, draws), "net", costs, flagged)
+    return verdict_of(evaluation(table, names, draws, flagged), "net", costs)
 
 
 def value(rows, metric, detector=None, ood=None):

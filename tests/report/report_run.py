@@ -131,10 +131,14 @@ def make_results(scores, detectors, sets, min_n=10):
 
     row("id_accuracy", float((test.label == test.pred).mean()))
     for d in detectors:
-        values = [
-            both(d, scores[scores.dataset == ood], dataset=ood, shift=k + 1)[1]
+        pairs = [
+            both(d, scores[scores.dataset == ood], dataset=ood, shift=k + 1)
             for k, ood in enumerate(sets)
         ]
+        for name, of_sets in zip(("auroc", "fpr95"), zip(*pairs, strict=True), strict=True):
+            if len(sets) > 1:
+                row(f"mean_{name}", float(np.mean(of_sets)), d)
+        values = [fpr for _, fpr in pairs]
         dad = sum(values[j] > values[k] for k in range(len(values)) for j in range(k))
         row("dad", float(dad), d, half=1)
         grid = scores[scores.dataset == "grid"]

@@ -70,6 +70,6 @@ def _by_size(inside: pd.DataFrame, outside: pd.DataFrame, names: tuple[str, str]
     ratio = b.median() / a.median()
     if max(auroc, 1 - auroc) >= SEPARATION and max(ratio, 1 / ratio) >= RATIO:
         yield (
-            f"only by size, AUROC {max(auroc, 1 - auroc):.0%}: "
+            f"size, AUROC {max(auroc, 1 - auroc):.0%}: "
             f"{names[0]} {a.median():.0f} px (median side), {names[1]} {b.median():.0f} px"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,9 @@ from ood_lab.metrics.resampling.significance import (
 )
 from ood_lab.metrics.score_evaluation import Evaluation
 from ood_lab.metrics.verdict import CHANCE
+
+#: By dataset, or None for a mean over several, and metric.
+Joint = dict[tuple[str | None, str], JointEstimate]
 
 
 def significance_of(evaluation: Evaluation) -> pd.DataFrame:
@@ -44,7 +47,7 @@ def significance_of(evaluation: Evaluation) -> pd.DataFrame:
 def best_detectors(evaluation: Evaluation, alpha: float = 0.05) -> pd.DataFrame:
     """The detectors that are best, or not significantly worse than the best, on each set.
 
-    Of a mean over datasets it is the set of the best, see
+    Of an AUROC and of a mean over datasets it is the set of the best, see
     :class:`~ood_lab.metrics.best_set.JointEstimate`. None is best on datasets where the highest
     AUROC is not above chance.
 
@@ -53,7 +56,7 @@ def best_detectors(evaluation: Evaluation, alpha: float = 0.05) -> pd.DataFrame:
         rank.
     """
     rows = []
-    joint = _joint_means(evaluation)
+    joint = _joint_estimates(evaluation)
     detected = _detected(evaluation, joint)
     for ood, metric, values, p_values in _tests(evaluation):
         record = metric_of(metric)
@@ -61,8 +64,8 @@ def best_detectors(evaluation: Evaluation, alpha: float = 0.05) -> pd.DataFrame:
             continue
         higher = record.better == "higher"
         best = (
-            joint[metric].best(alpha)
-            if metric in joint
+            joint[ood, metric].best(alpha)
+            if (ood, metric) in joint
             else best_group(values, p_values, higher_is_better=higher, alpha=alpha)
         )
         above = detected.get(ood or metric, True)
@@ -73,21 +76,21 @@ def best_detectors(evaluation: Evaluation, alpha: float = 0.05) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["dataset", "metric", "detector", "value", "best"])
 
 
-def _joint_means(evaluation: Evaluation) -> dict[str, JointEstimate]:
-    """Every mean over datasets that is ranked, higher = better, by ``mean_<metric>``."""
-    joint = {}
+def _joint_estimates(evaluation: Evaluation) -> Joint:
+    """Every AUROC, and every mean over datasets that is ranked, higher = better."""
+    joint: Joint = {(o, "auroc"): mean_aurocs(evaluation, [o]) for o in evaluation.ood_names}
     for mean, names in evaluation.means.items():
         for metric in _tested(evaluation):
             if metric == "auroc":
-                joint[f"{mean}_{metric}"] = mean_aurocs(evaluation, names)
+                joint[None, f"{mean}_{metric}"] = mean_aurocs(evaluation, names)
                 continue
             found = drawn_means(evaluation, metric, names)
             lower = metric_of(metric).better == "lower"
-            joint[f"{mean}_{metric}"] = turned(found) if lower else found
+            joint[None, f"{mean}_{metric}"] = turned(found) if lower else found
     return joint
 
 
-def _detected(evaluation: Evaluation, joint: Mapping[str, JointEstimate]) -> dict[str, bool]:
+def _detected(evaluation: Evaluation, joint: Joint) -> dict[str, bool]:
     """Whether any detector is significantly above chance, by dataset or metric of a mean."""
     low, _ = evaluation.sets.ends["auroc"]
     values = evaluation.sets.values["auroc"]
@@ -95,7 +98,7 @@ def _detected(evaluation: Evaluation, joint: Mapping[str, JointEstimate]) -> dic
     above_chance = [bool((of_set > CHANCE).any()) for of_set in known.T]
     found = dict(zip(evaluation.ood_names, above_chance, strict=True))
     for mean in evaluation.means:
-        aurocs = joint[f"{mean}_auroc"]
+        aurocs = joint[None, f"{mean}_auroc"]
         above = bool((aurocs.ends()[0] > CHANCE).any()) or not aurocs.known
         found |= {f"{mean}_{metric}": above for metric in _tested(evaluation)}
     return found

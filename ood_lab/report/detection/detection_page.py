@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -63,6 +63,7 @@ def detection_blocks(
     title: str | None = None,
     findings: Sequence[Mapping[str, Any]] = (),
     every: bool = False,
+    verdict: Verdict | None = None,
 ) -> list[Block]:
     """What a run shows first: detectors × OOD sets, then levels, and what was skipped.
 
@@ -78,6 +79,7 @@ def detection_blocks(
         title: what was run, first in the headline.
         findings: ``text`` and ``sets`` of what the check of the data found: the sets are marked.
         every: the first tables have a row for every detector, also where these are many.
+        verdict: the first tables have rows for the detectors that it names.
 
     Raises:
         UserError: unknown positive class.
@@ -92,8 +94,9 @@ def detection_blocks(
         levels = _level_tables(view, intervals)
         first = main_table(view, _notes(view, fpr95_positive, intervals), intervals)
         brief = len(view.detectors) > UNGROUPED and not every
-        blocks.append(_brief(first, view) if brief else first)
-        shown = partial(_brief, view=view) if brief else None
+        named = {BASELINE, *((*verdict.best, verdict.named) if verdict else ())}
+        blocks.append(_brief(first, view, named) if brief else first)
+        shown = partial(_brief, view=view, named=named) if brief else None
         blocks += [_level_menu(title, of, shown) for title, of in levels.items()]
         blocks += [
             Folded(f"All against larger semantic shift ({ood})", [table], page_only=True)
@@ -171,7 +174,7 @@ def write_report(
         mistakes = mistake_blocks(scores, view.detectors, view.sets, id_dataset, classes, store)
         marginal += marginal_blocks(*_semantic_shift(view, scores, measured), classes, store)
     options: dict[str, Any] = {"fpr95_positive": fpr95_positive, "significance": significance}
-    options |= {"reads": reads, "refused": refused}
+    options |= {"reads": reads, "refused": refused, "verdict": verdict}
     blocks = detection_blocks(results, findings=findings, **options)
     blocks = [b for b in blocks if not isinstance(b, Text) or b.style != "finding"]  # above
     before: list[Section] = []
@@ -192,7 +195,7 @@ def write_report(
     page = Page(
         title=title,
         sentence=fpr95_sentence(fpr95_positive) if shown else "",
-        facts=_facts(view, named, made_remark(scores)),
+        facts=_facts(view, verdict, made_remark(scores)),
         warnings=[
             *finding_sentences(findings),
             *([warnings] if isinstance(warnings, str) else warnings),
@@ -277,10 +280,10 @@ def made_remark(scores: pd.DataFrame) -> str:
     return "".join(parts)
 
 
-def _facts(view: RunView, advised: str | None = None, made: str = "") -> list[tuple[str, str, str]]:
+def _facts(view: RunView, verdict: Verdict | None, made: str = "") -> list[tuple[str, str, str]]:
     """Name, value and remark of the numbers at the top of the page.
 
-    ``advised``: the detector that the answer names; ``made``: see :func:`made_remark`.
+    ``made``: see :func:`made_remark`.
     """
     facts = []
     accuracy = view.get("id_accuracy", None)
@@ -294,13 +297,14 @@ def _facts(view: RunView, advised: str | None = None, made: str = "") -> list[tu
         drop = f"{100 * (found.value - accuracy.value):+.1f} points, {found.n_id:,} images"
         facts.append((f"ID accuracy, {view.marked(name)}", f"{percent(found.value)}%", drop))
     if view.detectors and view.sets:
-        best = advised or view.detectors[0]
+        best = (verdict and verdict.named) or view.detectors[0]
         means = {m: f"{percent(view.mean(m, best).value)}%" for m in view.headlines}
         mean = "mean " if len(view.sets) > 1 else ""
-        title = f"Best {mean}AUROC" if len(view.detectors) > 1 else "Detector"
-        title = "Recommended detector" if advised else title
-        told = (f"{mean}{metric_of(m).title} {value}" for m, value in means.items())
-        facts.append((title, best, ", ".join(told)))
+        title = f"Highest {mean}AUROC" if len(view.detectors) > 1 else "Detector"
+        title = "Recommended detector" if verdict and verdict.recommended else title
+        told = ", ".join(f"{mean}{metric_of(m).title} {value}" for m, value in means.items())
+        left = f" (of {counted(verdict.n_counted, 'dataset')})" if verdict and verdict.left else ""
+        facts.append((title, best, told + left))
         n_ood = sum(view.get("auroc", best, ood).n_ood for ood in view.sets)
         order = f", {view.order}" if view.order else ""
         levelled = [name for name in view.level_sets if name not in view.sets]
@@ -363,14 +367,14 @@ def main_table(view: RunView, notes: Sequence[str] = (), intervals: bool = False
     )
 
 
-def _brief(table: Table, view: RunView) -> Table:
-    """The rows of the detectors that matter: the best two of each kind, and the baseline."""
-    names = {name for _, of in view.sections for name in of[:_OF_EACH]} | {BASELINE}
+def _brief(table: Table, view: RunView, named: Collection[str | None]) -> Table:
+    """The rows of the detectors that matter: the best two of each kind, and those ``named``."""
+    names = {name for _, of in view.sections for name in of[:_OF_EACH]}.union(named)
     kept = [place for place, row in enumerate(table.rows) if row[0].text in names]
     sections = {t: [kept.index(p) for p in of if p in kept] for t, of in table.sections.items()}
     note = (
-        f"{len(kept)} of {len(table.rows)} detectors: the best {_OF_EACH} of each kind, and "
-        f"{BASELINE}; detector_table=all prints all of them."
+        f"{len(kept)} of {len(table.rows)} detectors: the set of the best, the first {_OF_EACH} of "
+        f"each kind, and {BASELINE}; detector_table=all prints all of them."
     )
     # Tables by level stand below the first, which has it.
     notes = [note, *table.notes] if table.groups else table.notes
@@ -407,8 +411,10 @@ def _notes(view: RunView, fpr95_positive: str, intervals: bool) -> list[str]:
     halves = [
         f"{metric_of(m).title} ±{100 * h:.1f}" for m in view.headlines if (h := _half(view, m))
     ]
-    if halves and not intervals:
-        notes.append(f"95% intervals: {', '.join(halves)} points (median).")
+    if intervals:
+        notes.append("95% intervals are of one number each.")
+    elif halves:
+        notes.append(f"95% intervals of one number each: {', '.join(halves)} points (median).")
     return [*notes, *view.interval_notes]
 
 

@@ -19,8 +19,8 @@ ALPHA = 0.05
 _CHANCE = 0.5
 _KEY = ["run", "metric", "dataset", "detector"]
 RULE = (
-    "Detectors of one run with one seed: the tests of that run (means: multiple comparisons with "
-    "the best, Hsu 1981; one dataset: DeLong's test or paired bootstrap, Holm-corrected). All rows "
+    "Detectors of one run with one seed: the tests of that run (AUROC and means: multiple "
+    "comparisons with the best, Hsu 1981; others: paired bootstrap, Holm-corrected). All rows "
     "with several seeds: Welch's t-test over the seeds against the best value, 5%, uncorrected. "
     "Otherwise: a difference within sqrt(a² + b²) of the two 95% sampling intervals ±a and ±b. "
     "Without a test: the best value as shown. Never marked: rows behind a significantly worse one, "

@@ -45,6 +45,7 @@ def show(
         title=manifest["title"],
         findings=manifest.get("findings", ()),
         every=every,
+        verdict=verdict,
     )
     if not every:
         blocks = [block for block in blocks if isinstance(block, Text)]

@@ -9,6 +9,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from ood_lab.report.rendering.metric_definitions import MISSING, percent
 
+#: How far its value may be off the middle of an interval that is shown as ±, in half-widths.
+_UNEVEN = 0.1
 Direction = Literal["ascending", "descending"]
 
 
@@ -20,7 +22,7 @@ class Cell:
         text: what it shows.
         sort: what its column is sorted by.
         interval: its 95% interval in words, ``83.9 to 85.7``.
-        spread: the same in short, behind the text: ``±0.9``.
+        spread: the same in short, behind the text: ``±0.9``, or `` [18.4, 100.0]``.
         best: it carries the mark of the best of its column.
         quiet: as the first cell, it sets its row off from the others.
         shade: colour of its ground on a page, from 0 (dark) to 1 (light); None = none.
@@ -149,8 +151,10 @@ def number_cell(
         return Cell(f"{MISSING}: {missing}" if missing else MISSING)
     if math.isnan(low) or math.isnan(high):
         return Cell(show(value), value, best=best)
-    interval = f"{show(low)} to {show(high)}"
-    return Cell(show(value), value, interval, f"±{show((high - low) / 2)}", best)
+    half = (high - low) / 2
+    even = abs((low + high) / 2 - value) <= _UNEVEN * half
+    spread = f"±{show(half)}" if even else f" [{show(low)}, {show(high)}]"
+    return Cell(show(value), value, f"{show(low)} to {show(high)}", spread, best)
 
 
 def estimate_cell(

@@ -18,11 +18,11 @@ from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.line_files import append_lines, create_with
 from ood_lab.report.rendering.metric_definitions import percent
-from ood_lab.report.results_lookup import RunView
+from ood_lab.report.verdict import Verdict
 from ood_lab.run.commandline.composition import composed, jobs_of
 from ood_lab.run.commandline.terminal_output import JobRow, fail, interrupted, one_line, print_jobs
 from ood_lab.run.job.preparation import prepare
-from ood_lab.schema.results import read_results, whole
+from ood_lab.schema.results import of_kind, read_results, whole
 
 log = logging.getLogger(__name__)
 #: The jobs that failed and how to repeat them, beside the run folders of one name.
@@ -124,7 +124,9 @@ def swept_job(script: str, line: Sequence[str], reason: str, began: str) -> JobR
 
 
 def headline(folder: Path) -> dict[str, str]:
-    """ID accuracy, the detector with the highest mean AUROC, and its mean AUROC and FPR95, in %.
+    """ID accuracy, the recommended detector, and its mean AUROC and FPR95, in %.
+
+    Where none is recommended, those of the detector with the highest mean AUROC.
 
     For a vision-language model: its accuracy on every split.
     """
@@ -141,11 +143,12 @@ def headline(folder: Path) -> dict[str, str]:
     accuracy = sets.loc[sets["metric"] == "id_accuracy", "value"]
     if len(accuracy):
         shown["ID acc."] = f"{accuracy.iloc[0]:.1%}"
-    view = RunView(results)
-    if view.sets and view.detectors:
-        best = view.detectors[0]
-        means = {m.upper(): view.mean(m, best).value for m in ("auroc", "fpr95")}
-        shown |= {"best detector": best} | {m: percent(value) for m, value in means.items()}
+    verdict = Verdict(of_kind(results, "verdict"))
+    if of_kind(results, "detection").reindex(columns=["detector"])["detector"].notna().any():
+        shown["recommended"] = verdict.recommended or "none"
+    if verdict.named:
+        means = {m: verdict.mean(m) for m in ("auroc", "fpr95")}
+        shown |= {m.upper(): percent(mean["value"]) for m, mean in means.items() if mean}
     return shown
 
 

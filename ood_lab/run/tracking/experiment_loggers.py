@@ -230,7 +230,7 @@ def charts(results: pd.DataFrame) -> dict[str, wandb.plot.CustomChart]:
         means = {d: view.mean(metric, d).value for d in view.detectors}
         known = sorted((value, d) for d, value in means.items() if not math.isnan(value))
         if known:
-            title = f"Mean {metric.upper()} over {len(view.sets)} OOD sets ({direction})"
+            title = f"Mean {metric.upper()} over OOD sets ({direction})"
             table = wandb.Table(columns=["detector", metric], data=[(d, v) for v, d in known])
             found[f"charts/mean_{metric}"] = wandb.plot.bar(table, "detector", metric, title)
     for metric in view.level_metrics:

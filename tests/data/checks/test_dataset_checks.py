@@ -150,11 +150,11 @@ def test_only_files_of_equal_size_are_hashed(sets, monkeypatch):
         (lambda i, f: picture(f.with_suffix(".png"), i), "file format: ID 100% JPEG, far 100% PNG"),
         (
             lambda i, f: picture(f, i, size=(48, 30)),
-            "only by size, AUROC 100%: ID 16 px .*, far 38 px",
+            "size, AUROC 100%: ID 16 px .*, far 38 px",
         ),
         (
             lambda i, f: picture(f, i, size=(8, 8)),
-            "only by size, AUROC 100%: ID 16 px .*, far 8 px",
+            "size, AUROC 100%: ID 16 px .*, far 8 px",
         ),
         (
             lambda i, f: Image.open(picture(f, i)).convert("L").convert("RGB").save(f),
@@ -178,7 +178,7 @@ def test_training_images_of_another_size_than_those_of_test_are_one_finding(sets
         picture(file, 70_000 + i, size=(48, 48))
     (finding,) = check_data(read()).findings
     assert finding.sets == ("test",)
-    sizes = "only by size, AUROC 100%: train 48 px (median side), test 16 px"
+    sizes = "size, AUROC 100%: train 48 px (median side), test 16 px"
     assert finding.text.startswith(f"train can be told from test by {sizes}")
 
 

@@ -126,7 +126,7 @@ def test_a_run_that_counts_no_questions_has_a_table_too(tmp_path):
 
 def test_a_table_wider_than_a_page_is_several_with_whole_groups():
     sets, metrics = [f"set {n}" for n in range(5)], ["Acc", "F1", "MCC", "yes-rate"]
-    cells = [number_cell(k / 20, k / 20, (k + 1) / 20) for k in range(20)]
+    cells = [number_cell(k / 20, k / 20 - 0.025, k / 20 + 0.025) for k in range(20)]
     table = Table(
         "Many",
         [Head("model"), *(Head(metric) for _ in sets for metric in metrics)],

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import yaml
 from cli import ROOT, call
-from finished_runs import add_grid, write_run
+from finished_runs import add_grid, add_verdict, write_run
 from hydra import compose, initialize_config_dir
 from wandb_offline import read_run
 
@@ -85,9 +85,9 @@ def test_there_is_one_mean_wherever_it_is_shown(tmp_path):
     assert values["mean/knn/auroc"] == pytest.approx(0.8)
     assert values["mean/vim/fpr95"] == pytest.approx(0.3)
     assert dict(charts(results)["charts/mean_auroc"].table.data)["knn"] == pytest.approx(0.8)
-    assert {"best detector": "knn", "AUROC": "80.0", "FPR95": "20.0"}.items() <= headline(
-        run
-    ).items()
+    add_verdict(run, {"knn": 0.8, "vim": 0.7}, recommended="knn", fpr95=0.2)
+    shown = {"recommended": "knn", "AUROC": "80.0", "FPR95": "20.0"}
+    assert shown.items() <= headline(run).items()
     rows = make_leaderboard([finished_runs.read_run(run)]).rows
     mean = rows[(rows.dataset == "mean") & (rows.metric == "auroc")].set_index("detector").value
     assert mean.to_dict() == pytest.approx({"knn": 0.8, "vim": 0.7})

@@ -226,7 +226,7 @@ def evaluate(
         scores, timing = score_banks(parts, sets, usable, refused, memory_limit(None), in_words)
     evaluation = Evaluation(
         scores
-        if of_train.num_classes and bool((sets["test"].labels >= 0).any())
+        if "own_classes" in of_train.gives and bool((sets["test"].labels >= 0).any())
         else scores.drop(columns="pred"),
         list(timing),
         seed=seed,
@@ -266,7 +266,7 @@ def evaluate(
 def _doubts(test: FeatureBank, doubts: list[str]) -> tuple[bool, list[str]]:
     """Whether the network is no better than chance, and what a run warns of: else ``doubts``."""
     known, classes = test.labels >= 0, test.num_classes
-    if classes and bool(known.any()):
+    if "own_classes" in test.gives and bool(known.any()):
         accuracy = float((test.predictions == test.labels)[known].double().mean())
         chance = Chance.of(test.labels, classes)
         names = list(map(str, range(classes)))

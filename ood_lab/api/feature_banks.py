@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -38,6 +39,7 @@ def features_from_arrays(
     *,
     head: Head | None = None,
     logits: ArrayLike | None = None,
+    label_classes: int | None = None,
 ) -> FeatureBank:
     """A feature bank of what you have extracted yourself: features, logits, or both.
 
@@ -49,13 +51,14 @@ def features_from_arrays(
             none.
         logits: ``[N, C]``; None = computed from features and head. With a head, given ones are
             checked. Of probabilities, the logarithm is taken; one column z stands for [0, z].
+        label_classes: number of classes of the labels, where these are not classes of the head.
 
     Raises:
         UserError: neither features nor logits, shapes that do not fit, values that are not finite,
             or logits that are not those of the head.
     """
     if head is None:
-        return _without_head(features, labels, logits)
+        return _without_head(features, labels, logits, label_classes)
     if features is None:
         raise UserError("a head is given without features: give features [N, D] too")
     x = matrix_of(features, "features")
@@ -77,8 +80,9 @@ def features_from_arrays(
                 "features that the last layer got, and its own weights?"
             )
         own = given
-    y, columns = _labels(labels, len(x), len(weight))
-    return FeatureBank(x, own, y, torch.arange(len(x)), weight, bias, columns)
+    y, columns = _labels(labels, len(x), label_classes or len(weight))
+    bank = FeatureBank(x, own, y, torch.arange(len(x)), weight, bias, columns)
+    return replace(bank, label_classes=label_classes)
 
 
 def _labels(
@@ -94,7 +98,10 @@ def _labels(
 
 
 def _without_head(
-    features: ArrayLike | None, labels: ArrayLike | None, logits: ArrayLike | None
+    features: ArrayLike | None,
+    labels: ArrayLike | None,
+    logits: ArrayLike | None,
+    label_classes: int | None,
 ) -> FeatureBank:
     given = [
         matrix_of(values, name)
@@ -113,8 +120,9 @@ def _without_head(
         if kind == "softmax":
             log.warning("logits are probabilities: their logarithms serve as logits")
         z = as_logits(given[-1], kind)
-    y, columns = _labels(labels, n, z.shape[1] or None)
-    return FeatureBank(x, z, y, torch.arange(n), *weight_and_bias(None), columns)
+    y, columns = _labels(labels, n, label_classes or z.shape[1] or None)
+    bank = FeatureBank(x, z, y, torch.arange(n), *weight_and_bias(None), columns)
+    return replace(bank, label_classes=label_classes)
 
 
 def banks_of(
@@ -175,6 +183,7 @@ def extract_features(
     allow_random: bool = False,
     features: str | None = None,
     output: str | None = None,
+    label_classes: int | None = None,
 ) -> FeatureBank:
     """One pass of a network over images: features, logits and labels in a bank.
 
@@ -193,6 +202,7 @@ def extract_features(
         allow_random: accept a network whose logits depend on chance or on other images.
         features: entry of its output, or layer, with the features; None = the head's input.
         output: entry of its output with the logits; None = the only one.
+        label_classes: number of classes of the labels, where these are not classes of the head.
 
     Raises:
         UserError: there is no image, several outputs and no choice, or logits that depend
@@ -204,7 +214,8 @@ def extract_features(
     if first is None:
         raise UserError("there is no image in images")
     backbone = as_backbone(module, first["image"], head, std, allow_random, features, output)
-    classes = backbone.num_classes or None
+    backbone.label_classes = label_classes
+    classes = label_classes or backbone.num_classes or None
     chosen = chosen_detectors(detectors, "openood") if detectors else {}
     usable, refused = split_by_columns(chosen, backbone)
     if refused:
@@ -250,6 +261,7 @@ def _joined(parts: Sequence[dict[str, Any]], backbone: Backbone) -> FeatureBank:
         weight,
         bias,
         {key: whole("columns", key) for key in parts[0]["columns"]},
+        label_classes=backbone.label_classes,
     )
 
 

@@ -110,7 +110,7 @@ class GMM(Detector):
         ``log_weights`` are log π_k − ½ log det(2πΣ_k); Σ_k^-1 = whiten whiten^T.
         """
         self.check(bank)
-        self.check_size(len(bank), bank.logits.shape[1])
+        self.check_size(len(bank), bank.classes)
         full = self.covariance == "full" and not one_class(bank)
         parts = self._full(bank) if full else self._tied(bank)
         shares, means, covariances = parts
@@ -142,7 +142,7 @@ class GMM(Detector):
         from sklearn.mixture import GaussianMixture
 
         mixture = GaussianMixture(
-            self._resolve(len(bank), 0 if one_class(bank) else bank.num_classes),
+            self._resolve(len(bank), 0 if one_class(bank) else bank.classes),
             covariance_type="tied",
             reg_covar=self.ridge,
             random_state=self.seed,

@@ -44,7 +44,7 @@ class GROOD(CappedBankDetector):
     """
 
     name = "grood"
-    reads = ("features", "logits", "labels")
+    reads = ("features", "logits", "labels", "own_classes")
     input_type = "features"
     moments = ("means",)
     formula = "min_j ‖g(x) − g(x_j)‖², g the gradient at the OOD prototype"

@@ -111,7 +111,7 @@ class KNN(Detector):
         self.check(bank)
         rows = choose_rows(bank.labels, self.seed, self.max_bank, self.max_per_class)
         features = chosen_rows(bank.features, rows)
-        classes = bank.logits.shape[1]
+        classes = bank.classes
         self.check_size(len(features), classes)
         k = self._resolve(classes)
         norm = require_finite(self, torch.linalg.vector_norm(features, dim=1))

@@ -84,7 +84,7 @@ class MDS(Detector):
         if one_class(bank):
             return self._fit_one(bank, moments)
         classes = moments.labelled.nonzero().flatten()
-        absent = sorted(set(range(bank.logits.shape[1])) - set(classes.tolist()))
+        absent = sorted(set(range(bank.classes)) - set(classes.tolist()))
         warn_classes(self, absent, f"have no {self.fit_split} image and are skipped")
         warn_classes(
             self,

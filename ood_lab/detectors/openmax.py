@@ -58,7 +58,7 @@ class OpenMax(Detector):
     """
 
     name = "openmax"
-    reads = ("logits", "level", "labels")
+    reads = ("logits", "level", "labels", "own_classes")
     formula = "odds of an unknown class from Weibull tails of distances in z"
     source = "1511.06233"
     suspicious = "the logits are in the tail of their class"

@@ -39,10 +39,10 @@ class RMDS(MDS):
     def check(self, bank: FeatureBank) -> None:
         """Raises :class:`DetectorRefusal` without labels of every class."""
         require_labels(self, bank)
-        absent = set(range(bank.logits.shape[1])) - set(bank.labels.unique().tolist())
+        absent = set(range(bank.classes)) - set(bank.labels.unique().tolist())
         if absent:
             raise DetectorRefusal(
-                f"RMDS: {len(absent):,} of {bank.logits.shape[1]:,} classes (first: "
+                f"RMDS: {len(absent):,} of {bank.classes:,} classes (first: "
                 f"{min(absent)}) have no {self.fit_split} image"
             )
 

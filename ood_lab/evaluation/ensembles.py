@@ -87,9 +87,10 @@ def p_values(scores: NDArray[np.float64], held_out: NDArray[np.float64]) -> NDAr
 
 def ensemble_columns(
     members: Sequence[Member], sets: Sequence[str]
-) -> tuple[dict[str, NDArray[np.float64]], float]:
+) -> tuple[dict[str, NDArray[np.float64]], float | None]:
     """Columns of the ensemble over the rows of ``sets``, and its accuracy on ID test.
 
+    The accuracy is None where the head has other classes than the data, or ID test has no labels.
     ``ensemble_<detector>`` is minus the mean p-value over the members, each calibrated on its own
     scores of ID val. All members must be scored, on ID val and ``sets``.
     """
@@ -102,9 +103,12 @@ def ensemble_columns(
                 held_out = table.loc[table["dataset"] == HELD_OUT, name].to_numpy()
                 found.append(p_values(of_sets(table, sets)[name].to_numpy(), held_out))
             columns[f"ensemble_{name}"] = -np.mean(found, axis=0)
-    labels = members[0].banks["test"].labels
+    test = members[0].banks["test"]
+    known = test.labels >= 0
+    if test.label_classes is not None or not bool(known.any()):
+        return columns, None
     mean = torch.stack([member.probabilities(["test"]) for member in members]).mean(dim=0)
-    return columns, float((mean.argmax(dim=1) == labels).double().mean())
+    return columns, float((mean.argmax(dim=1) == test.labels)[known].double().mean())
 
 
 def of_sets(scores: pd.DataFrame, sets: Sequence[str]) -> pd.DataFrame:

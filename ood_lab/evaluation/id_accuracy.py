@@ -59,14 +59,18 @@ def warn_of_size(backbone: Backbone, size: ImageSize) -> None:
 
 
 def check_id_accuracy(
-    bank: FeatureBank, classes: Sequence[str], expected: float | None, by_shape: bool = False
+    bank: FeatureBank,
+    classes: Sequence[str],
+    expected: float | None,
+    by_shape: bool = False,
+    remedy: str = "train.py trains a head",
 ) -> float | None:
     """Top-1 accuracy of the ID test bank as a fraction; None where it is not defined.
 
     It is not defined without labels or logits, of multi-label data, or when the head has other
     classes than the data (a pretrained head on one's own classes): logits are then used unchanged.
     ``expected`` is what the weights are known to reach, in percent; ``by_shape`` says that they
-    were matched by shape.
+    were matched by shape, ``remedy`` how a head for the classes of the data is made.
 
     Raises:
         UserError: the accuracy is more than 2 points below ``expected``, or that of weights matched
@@ -80,10 +84,12 @@ def check_id_accuracy(
         return None
     if heads != len(classes):
         log.warning(
-            "the head has %d classes, the data %d: ID accuracy is not defined, and detectors on "
-            "logits see the head's own classes. train.py gives a head for your classes.",
-            heads,
-            len(classes),
+            "the head has %s classes, the data %s, and no label is one of the head's: ID accuracy "
+            "is not defined, detectors of logits read the head's own classes, those of features "
+            "the labels. A head for your classes: %s",
+            f"{heads:,}",
+            f"{len(classes):,}",
+            remedy,
         )
         return None
     if expected is not None and 100 * accuracy < expected - 2:

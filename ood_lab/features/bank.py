@@ -26,6 +26,8 @@ class FeatureBank:
         head_bias: ``[C] float32`` (zeros where the head has none), so that
             ``features @ head_weight.T + head_bias == logits``; both empty without a linear head.
         columns: what detectors computed in the extraction pass, ``{column key: [N, ...]}``.
+        label_classes: number of classes that ``labels`` name, where the head has others; None where
+            they are those of the logits.
         manifest: n, dtype, weights sha256, transform, dataset identity, versions.
         derived: what follows from the rows, worked out once; made again for other rows.
     """
@@ -38,6 +40,7 @@ class FeatureBank:
     head_bias: Tensor
     columns: dict[str, Tensor] = field(default_factory=dict)
     manifest: dict[str, Any] = field(default_factory=dict)
+    label_classes: int | None = None
     derived: Derived = field(default=None, repr=False, compare=False)  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
@@ -66,12 +69,18 @@ class FeatureBank:
     def gives(self) -> frozenset[Part]:
         """What detectors may read of it, in addition to the columns."""
         sizes = self.features.shape[1], self.logits.shape[1]
-        return parts_of(*sizes, self.head_weight.numel() > 0, self.derived.normalised)
+        linear, own = self.head_weight.numel() > 0, self.label_classes is None
+        return parts_of(*sizes, linear, self.derived.normalised, own)
 
     @property
     def kind(self) -> HeadKind:
         """How its logits follow from its features."""
         return HeadKind.of(self.gives)
+
+    @property
+    def classes(self) -> int:
+        """Number of classes that labels name."""
+        return self.num_classes if self.label_classes is None else self.label_classes
 
     @property
     def multilabel(self) -> bool:

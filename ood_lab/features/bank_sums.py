@@ -92,6 +92,6 @@ def sums_bank(
     logits = torch.empty((n, backbone.num_classes), device="meta")
     rows = features, logits, dataset.labels
     derived = Derived(*rows, moments=gathered)
-    return FeatureBank(
-        *rows, torch.arange(n), weight, bias, manifest=manifest | {"n": n}, derived=derived
-    )
+    facts: dict[str, Any] = {"label_classes": backbone.label_classes, "derived": derived}
+    head = torch.arange(n), weight, bias
+    return FeatureBank(*rows, *head, manifest=manifest | {"n": n}, **facts)

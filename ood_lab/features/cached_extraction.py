@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -115,7 +116,8 @@ def extract(
             log.info("features of '%s': read from the cache", dataset.name)
     if not main:
         return None
-    return store.load(list(wanted)) if bank is None else bank
+    found = store.load(list(wanted)) if bank is None else bank
+    return replace(found, label_classes=backbone.label_classes)
 
 
 def _whole(store: BankStore, columns: list[str]) -> FeatureBank | None:

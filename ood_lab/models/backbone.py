@@ -36,6 +36,8 @@ class Backbone(nn.Module):
             made with; results are stamped with them.
         fitted_head: how the head, which is zero, is fitted on ID train; None where it is not.
         differentiable: gradients reach the image, and sub-modules have outputs to be read.
+        label_classes: number of classes of the data, where the head has others; None where a label
+            of the data is the number of a logit.
         multilabel: its classes do not exclude each other: each logit is that of a sigmoid.
         chance: what its output depends on in addition to the image, where the user accepts that.
         text_head: the head is made of texts that name the classes (``clip.TextHead``).
@@ -51,6 +53,7 @@ class Backbone(nn.Module):
     fitted_head: str | None = None
     differentiable: bool = True
     text_head: bool = False
+    label_classes: int | None = None
     multilabel: bool = False
     chance: str | None = None
 
@@ -68,7 +71,8 @@ class Backbone(nn.Module):
     def gives(self) -> frozenset[Part]:
         """What detectors may read of it."""
         sizes = self.num_features, self.num_classes
-        found = parts_of(*sizes, self.head is not None, self.normalised)
+        own = self.label_classes is None
+        found = parts_of(*sizes, self.head is not None, self.normalised, own)
         return found | OF_NETWORKS if self.differentiable else found
 
     @property

@@ -8,8 +8,9 @@ from typing import Literal
 
 #: What a detector may read. ``level`` is that of the logits, log Σ exp z, which probabilities have
 #: lost; ``head`` the weights of a linear head; ``maps`` inner layers; ``gradients`` those at the
-#: image; ``labels`` are the data's, and no network gives them.
-Part = Literal["features", "logits", "level", "head", "labels", "maps", "gradients"]
+#: image; ``labels`` are the data's, and no network gives them; ``own_classes``: they name classes
+#: of the head.
+Part = Literal["features", "logits", "level", "head", "labels", "own_classes", "maps", "gradients"]
 
 #: The same in words.
 WORDS: dict[Part, str] = {
@@ -18,6 +19,7 @@ WORDS: dict[Part, str] = {
     "level": "the level of the logits",
     "head": "the weights of a linear head",
     "labels": "labels",
+    "own_classes": "a head of your classes",
     "maps": "inner layers",
     "gradients": "gradients at the image",
 }
@@ -30,10 +32,12 @@ class HeadKind(StrEnum):
 
     ``LINEAR``: ``head(features) == logits``. ``BLACK_BOX``: logits are some function of the
     features. ``PROBABILITIES``: logits are the logarithms of probabilities. ``LOGITS`` and
-    ``FEATURES``: it gives only these.
+    ``FEATURES``: it gives only these. ``OTHER_CLASSES``: linear, of other classes than the data:
+    no label names one of them.
     """
 
     LINEAR = "linear head"
+    OTHER_CLASSES = "other classes"
     BLACK_BOX = "black box"
     PROBABILITIES = "probabilities"
     LOGITS = "logits only"
@@ -47,7 +51,7 @@ class HeadKind(StrEnum):
         if "level" not in gives:
             return cls.PROBABILITIES
         if "head" in gives:
-            return cls.LINEAR
+            return cls.LINEAR if "own_classes" in gives else cls.OTHER_CLASSES
         return cls.BLACK_BOX if "features" in gives else cls.LOGITS
 
     @property
@@ -61,14 +65,18 @@ class HeadKind(StrEnum):
         return _SENTENCES.get(self)
 
 
+_ALL: frozenset[Part] = frozenset(WORDS) - {"labels"}
 _GIVES: dict[HeadKind, frozenset[Part]] = {
-    HeadKind.LINEAR: frozenset({"features", "logits", "level", "head", *OF_NETWORKS}),
-    HeadKind.BLACK_BOX: frozenset({"features", "logits", "level", *OF_NETWORKS}),
-    HeadKind.PROBABILITIES: frozenset({"features", "logits", *OF_NETWORKS}),
-    HeadKind.LOGITS: frozenset({"logits", "level"}),
+    HeadKind.LINEAR: _ALL,
+    HeadKind.OTHER_CLASSES: _ALL - {"own_classes"},
+    HeadKind.BLACK_BOX: _ALL - {"head"},
+    HeadKind.PROBABILITIES: _ALL - {"head", "level"},
+    HeadKind.LOGITS: frozenset({"logits", "level", "own_classes"}),
     HeadKind.FEATURES: frozenset({"features", *OF_NETWORKS}),
 }
 _SENTENCES = {
+    HeadKind.OTHER_CLASSES: "The head has other classes than the data, and no label is one of "
+    "them: model.head=linear fits a head for yours.",
     HeadKind.BLACK_BOX: "The network is a black box: no linear head makes its logits.",
     HeadKind.PROBABILITIES: "The network gives probabilities; their logarithms serve as logits.",
     HeadKind.LOGITS: "The network gives logits only, so detectors of features are skipped.",
@@ -81,7 +89,9 @@ def missing(reads: Collection[Part], gives: Collection[Part]) -> list[Part]:
     return [part for part in WORDS if part in reads and part not in (*gives, "labels")]
 
 
-def parts_of(features: int, logits: int, linear: bool, normalised: bool) -> frozenset[Part]:
+def parts_of(
+    features: int, logits: int, linear: bool, normalised: bool, own_classes: bool
+) -> frozenset[Part]:
     """What tensors ``[N, features]`` and ``[N, logits]`` give, without the network itself.
 
     Args:
@@ -89,11 +99,13 @@ def parts_of(features: int, logits: int, linear: bool, normalised: bool) -> froz
         logits: width, 0 = none.
         linear: a linear head makes one of the other.
         normalised: the logits are logarithms of probabilities.
+        own_classes: labels of the data name classes of the logits.
     """
     found: dict[Part, bool] = {
         "features": features > 0,
         "logits": logits > 0,
         "level": logits > 0 and not normalised,
         "head": linear,
+        "own_classes": logits > 0 and own_classes,
     }
     return frozenset(part for part, there in found.items() if there)

@@ -61,7 +61,7 @@ from ood_lab.report.rendering.sentences import asked_sentence
 from ood_lab.report.verdict import Verdict
 from ood_lab.run.building.workspace import LEFT_OUT, Task, Workspace
 from ood_lab.run.commandline.composition import plain
-from ood_lab.run.commandline.next_command import next_command
+from ood_lab.run.commandline.next_command import head_command, next_command
 from ood_lab.schema.results import read_results, write_results
 from ood_lab.schema.shift_axes import LEVELS
 from ood_lab.scripts import command
@@ -195,7 +195,8 @@ class Score(Task):
             return None
         expected = ws.model.get("expected_id_acc")
         by_shape = ws.model.get("match") == "shape" and not ws.cfg.debug
-        accuracy = check_id_accuracy(banks["test"], ws.data.classes, expected, by_shape)
+        own, remedy = ws.data.classes, head_command(ws.model)
+        accuracy = check_id_accuracy(banks["test"], own, expected, by_shape, remedy)
         ws.manifest |= _facts(ws, banks["test"], accuracy) | {"refused": passed.refused}
         ws.manifest |= second.describe()
         with ws.stages("score"):
@@ -342,7 +343,8 @@ class Score(Task):
                 columns[f"{name}@{member.name}"] = of_sets(member.scores, sets)[name].to_numpy()
                 facts[f"{name}@{member.name}"] = {"input_type": usable[name].input_type}
         n = len(networks)
-        log.info("ensemble of %d networks: ID accuracy %.1f%%", n, 100 * accuracy)
+        right = "not defined" if accuracy is None else f"{accuracy:.1%}"
+        log.info("ensemble of %d networks: ID accuracy %s", n, right)
         ws.manifest["ensemble"] = {"networks": n, "id_accuracy": accuracy}
         ws.manifest["title"] += f", with an ensemble of {n} networks"
         table = pd.concat([of_sets(scores, sets), pd.DataFrame(columns)], axis=1)

@@ -1,6 +1,8 @@
 """Few photographs: a linear head on frozen features first, and the fine-tuning held against it."""
 
 import json
+import re
+import shlex
 import shutil
 import tarfile
 from pathlib import Path
@@ -55,6 +57,32 @@ def test_few_photographs_get_a_linear_head(line, tmp_path, capsys):
     assert len(others) == 2
     for other in others:
         torch.testing.assert_close(torch.tensor(first), torch.tensor(other), atol=1e-5, rtol=0)
+
+
+def test_labels_are_no_classes_of_a_head_of_others(line, tmp_path, capsys):
+    """The head has 1,000 classes, the data 3: each detector reads what means something."""
+    of_features, of_head = ("mds", "rmds", "knn", "gmm"), ("msp", "klm", "she")
+    own = ("temp_scaling", "openmax", "grood")
+    chosen = (f"detector=[{','.join((*of_features, *of_head, *own))}]", "detector.knn.k=2")
+    assert call("eval.py", *line, *chosen) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "the head has 1,000 classes, the data 3, and no label is one of the head's" in out
+    assert "have no train image" not in out
+    (run,) = run_folders(tmp_path / "o")
+    facts = manifest(run)
+    assert (facts["head"], facts["id_accuracy"]) == ("other classes", None)
+    assert set(facts["detectors"]) == {*of_features, *of_head}
+    assert facts["refused"] == {
+        name: f"{name} needs a head of your classes, which resnet18 does not give" for name in own
+    }
+    # The labels make the groups: a head of these classes changes no score of theirs.
+    (command,) = re.findall(r"A head for your classes: python (.+? model\.head=linear)", out)
+    assert call(*shlex.split(command)) == 0
+    other = next(folder for folder in run_folders(tmp_path / "o") if folder != run)
+    assert set(manifest(other)["detectors"]) == {*of_features, *of_head, *own}
+    tables = [pd.read_parquet(folder / "scores.parquet") for folder in (run, other)]
+    for name in of_features:
+        torch.testing.assert_close(*(torch.tensor(table[name]) for table in tables))
 
 
 def test_fine_tuning_begins_there_and_is_held_against_it(line, tmp_path, capsys):

@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
-from ood_lab.detectors.base import Detector, DetectorRefusal
+from ood_lab.detectors.base import Detector, DetectorRefusal, unserved
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.models.head_kind import HeadKind
 
 log = logging.getLogger(__name__)
 
@@ -26,14 +27,23 @@ def require_column(detector: Detector, bank: FeatureBank, column: BankColumn) ->
 
 
 def require_labels(detector: Detector, bank: FeatureBank) -> None:
-    """Rejects a fit split without class labels (:class:`DetectorRefusal`)."""
-    labels, classes = bank.labels[bank.labels >= 0].unique(), bank.logits.shape[1]
+    """Rejects a fit split without class labels, of the head where it reads such.
+
+    Raises:
+        DetectorRefusal: the labels are absent, or of other classes.
+    """
+    own = bank.label_classes is None
+    others = HeadKind.OTHER_CLASSES
+    if not own and (reason := unserved(detector.name, detector.reads, others.gives, "this one")):
+        raise DetectorRefusal(reason)
+    labels, classes = bank.labels[bank.labels >= 0].unique(), bank.classes
     needs = f"{type(detector).__name__} needs class labels in the {detector.fit_split} split"
     if len(labels) == 0:
         several = "the images have several classes" if bank.multilabel else None
         raise DetectorRefusal(f"{needs}: {several or f'all {len(bank):,} are -1'}")
     if len(labels) == 1 and classes > 1:
-        raise DetectorRefusal(f"{needs}: all are {int(labels)}, but the head has {classes:,}")
+        there = f"the head has {classes:,}" if own else f"there are {classes:,} classes"
+        raise DetectorRefusal(f"{needs}: all are {int(labels)}, but {there}")
 
 
 def one_class(bank: FeatureBank) -> bool:

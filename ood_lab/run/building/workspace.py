@@ -312,6 +312,8 @@ class Workspace:
         from ood_lab.run.building.networks import load_backbone
 
         backbone = load_backbone(cfg, classes, lambda: self.data)
+        if classes and backbone.num_classes not in (0, len(classes)):
+            backbone.label_classes = len(classes)
         if backbone.chance:
             self.manifest.setdefault("warnings", []).append(backbone.chance)
         if fit and backbone.fitted_head and not cfg.ckpt:

@@ -70,6 +70,14 @@ def next_command(
     return purpose, command_line("eval", [*network, *kept])
 
 
+def head_command(model: Mapping[str, Any]) -> str:
+    """The command that gives a network a head for the classes of the data."""
+    own = [o for o in running_overrides() if key_of(o) != "model.head"]
+    if "head" in model:
+        return command_line("eval", [*own, "model.head=linear"])
+    return command_line("train", [o for o in own if key_of(o) not in ("task", "ckpt")])
+
+
 def _images(settings: Mapping[str, Any]) -> str:
     """A folder of images that is there, so that the command runs: that of an OOD dataset."""
     given = (settings.get("data") or {}).get("ood") or {}

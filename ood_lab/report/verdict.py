@@ -133,15 +133,15 @@ class Verdict:
             left_out = len(names) - rows
             names = [*names[: rows - rows // 2], *names[len(names) - rows // 2 :]]
         heads, columns = [Head("OOD dataset", "ascending")], [list(map(self._name, names))]
-        for head, cells in self._shift_columns(names):
-            heads.append(head)
-            columns.append(cells)
         for metric, title in (("auroc", "AUROC %"), ("fpr95", "FPR95 %")):
             of = self._of(metric).set_index("dataset")
             if len(of):
                 heads.append(Head(title, "ascending", note=str(self.named)))
                 found = of.to_dict("index")
                 columns.append([estimate_cell(found[name]) for name in names])
+        for head, cells in self._shift_columns(names):
+            heads.append(head)
+            columns.append(cells)
         notes = list(self._notes())
         if left_out:
             notes.insert(0, f"{counted(left_out, 'dataset')} between these: see the report.")
@@ -277,8 +277,6 @@ class Verdict:
         missed = [str(name) for name in above.loc[above["value"] == 0, "dataset"]]
         if missed and self.recommended:
             yield f"AUROC of {self.named} is not significantly above 50% on {some(missed)}."
-        for row in self._of("lead_of_other").to_dict("records")[:_NAMED]:
-            yield f"On {row['dataset']}, AUROC of {row['detector']} is {_points(row)} higher."
         for why, words in (
             ("flagged", f"the data check warns of {{}} ({DAGGER})"),
             ("too_few", f"fewer than {FEWEST_OF_A_VERDICT} images in {{}}"),
@@ -292,6 +290,8 @@ class Verdict:
             yield f"The data check warns of {some(counted_in)} ({DAGGER}), which the means count."
         if "test" in self.flagged:
             yield f"The data check warns of the ID test images ({DAGGER}): see its warning."
+        for row in self._of("lead_of_other").to_dict("records")[:_NAMED]:
+            yield f"On {row['dataset']}, AUROC of {row['detector']} is {_points(row)} higher."
 
     def _limits(self) -> Iterator[str]:
         """What the images do not show."""

@@ -187,6 +187,22 @@ def test_the_verdict_in_python(banks):
     assert set(verdict.shift["encoder"]) == set(outcome.results["model"])
     assert any(verdict.recommended in sentence for sentence in verdict.sentences)
     assert verdict.sentences[0] in " ".join(str(outcome).split())
+    assert str(verdict).splitlines() == verdict.sentences  # as a person reads it
+
+
+def test_a_dataset_of_few_images_counts_in_no_mean_in_python(banks):
+    few = ood_lab.features_from_arrays(np.full((5, 8), 0.1), head=(3 * np.eye(3, 8), None))
+    sets = banks | {"ood": banks["ood"] | {"few": few}}
+    outcome = ood_lab.evaluate(**sets, detectors=["msp", "knn"], n_bootstrap=20)
+    found = outcome.results.set_index(["metric", "detector", "dataset"])["value"]
+    for name in ("msp", "knn"):
+        mean = (found["auroc", name, "far"] + found["auroc", name, "near"]) / 2
+        assert found["mean_auroc", name].item() == pytest.approx(mean)
+    value = found["mean_auroc", outcome.verdict.named].item()
+    assert f"AUROC {100 * value:.1f}% [" in str(outcome.verdict)
+    assert "Fewer than 10 images in few: it does not count in the means." in str(outcome)
+    best = outcome.best[outcome.best["best"] & (outcome.best["metric"] == "mean_auroc")]
+    assert set(best["detector"]) == set(outcome.verdict.best)
 
 
 def test_arrays_without_a_head_get_a_linear_one(tmp_path):

@@ -191,10 +191,10 @@ def test_shift_in_units_and_beyond_them():
         next(line for line in printed(verdict) if line.startswith(name))
         for name in verdict.datasets
     )
-    assert slight.split()[1:3] == ["0.7±0.2", "2.0±0.6"]
+    assert "0.7 [0.5, 0.9]  2.0±0.6" in " ".join(slight.split("   "))
     assert ">5 (2.1x)" in strong
     assert "12.3 [11.0, 14.0]" in strong
-    assert odd.split()[1:3] == ["20.0", "N/A"]
+    assert odd.split()[-2:] == ["20.0", "N/A"]
     notes = verdict.table().notes
     assert any("0 = ID test images, 1 = one held-out class of yours" in note for note in notes)
     assert any("1 to 5 = corruption severity" in note for note in notes)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from ood_lab.report.rendering.table import Cell, Group, Span, Table, spans_of
+from ood_lab.report.rendering.table import Group, Span, Table, spans_of, spread_texts
 
 #: Letters of one line: as many as a page of a paper holds in the size of its footnotes.
 _WIDTH = 140
@@ -34,9 +34,6 @@ def markdown(table: Table, warnings: Sequence[str] = ()) -> str:
     def line(cells: list[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
-    def show(cell: Cell) -> str:
-        return f"**{_shown(table, cell)}**" if cell.best else _shown(table, cell)
-
     def pipes(part: Table) -> str:
         heads = [
             " ".join(filter(None, (text, head.text, f"({note})" if note else "", head.note)))
@@ -44,17 +41,23 @@ def markdown(table: Table, warnings: Sequence[str] = ()) -> str:
             for head in part.heads[start:end]
         ]
         rule = ["---"] * part.names + ["---:"] * (len(heads) - part.names)
-        rows = [[show(cell) for cell in row] for row in part.rows]
-        return "\n".join(line(cells) for cells in (heads, rule, *rows))
+        return "\n".join(line(cells) for cells in (heads, rule, *_rows(part, "**{}**".format)))
 
     parts = "\n\n".join(pipes(part) for part in _parts(table))
     notes = "\n".join(f"- {note}" for note in _notes(table, warnings))
     return f"{table.caption}\n\n{parts}\n\n{notes}\n"
 
 
-def _shown(table: Table, cell: Cell) -> str:
-    """A cell with half of its interval, where the table shows that."""
-    return cell.text + (cell.spread if table.spreads else "")
+def _rows(
+    table: Table, bold: Callable[[str], str], escape: Callable[[str], str] = str
+) -> list[list[str]]:
+    """The texts of the rows; those of the best are bold."""
+    columns = [map(escape, spread_texts(table, k)) for k in range(len(table.heads))]
+    texts = zip(*columns, strict=True)
+    return [
+        [bold(text) if cell.best else text for text, cell in zip(of_row, row, strict=True)]
+        for of_row, row in zip(texts, table.rows, strict=True)
+    ]
 
 
 def _notes(table: Table, warnings: Sequence[str]) -> list[str]:
@@ -66,7 +69,7 @@ def _parts(table: Table) -> Iterator[Table]:
     """The table, or several with as many whole groups of columns as a line holds."""
 
     def width(columns: Sequence[int]) -> int:
-        texts = [[_shown(table, row[k]) for row in table.rows] for k in columns]
+        texts = [spread_texts(table, k) for k in columns]
         heads = [table.heads[k].text for k in columns]
         pairs = zip(heads, texts, strict=True)
         return sum(2 + max(map(len, (head, *column))) for head, column in pairs)
@@ -116,10 +119,6 @@ def latex(table: Table, warnings: Sequence[str] = ()) -> str:
 
 
 def _tabular(table: Table) -> list[str]:
-    def show(cell: Cell) -> str:
-        text = _escape(_shown(table, cell))
-        return rf"\textbf{{{text}}}" if cell.best else text
-
     def line(cells: list[str]) -> str:
         return "  " + " & ".join(cells) + r" \\"
 
@@ -137,7 +136,7 @@ def _tabular(table: Table) -> list[str]:
         *([line(tops), "  " + " ".join(rules)] if rules else []),
         line(heads),
         r"  \midrule",
-        *(line([show(cell) for cell in row]) for row in table.rows),
+        *map(line, _rows(table, r"\textbf{{{}}}".format, _escape)),
         r"  \bottomrule",
         r"\end{tabular}}",
     ]

@@ -22,10 +22,11 @@ class Cell:
         text: what it shows.
         sort: what its column is sorted by.
         interval: its 95% interval in words, ``83.9 to 85.7``.
-        spread: the same in short, behind the text: ``±0.9``, or `` [18.4, 100.0]``.
+        spread: the same in short, behind the text: ``±0.9``.
         best: it carries the mark of the best of its column.
         quiet: as the first cell, it sets its row off from the others.
         shade: colour of its ground on a page, from 0 (dark) to 1 (light); None = none.
+        uneven: the value is not in the middle of the interval, so that ± would be wrong.
     """
 
     text: str
@@ -35,6 +36,7 @@ class Cell:
     best: bool = False
     quiet: bool = False
     shade: float | None = None
+    uneven: bool = False
 
 
 @dataclass(frozen=True)
@@ -152,9 +154,23 @@ def number_cell(
     if math.isnan(low) or math.isnan(high):
         return Cell(show(value), value, best=best)
     half = (high - low) / 2
-    even = abs((low + high) / 2 - value) <= _UNEVEN * half
-    spread = f"±{show(half)}" if even else f" [{show(low)}, {show(high)}]"
-    return Cell(show(value), value, f"{show(low)} to {show(high)}", spread, best)
+    uneven = abs((low + high) / 2 - value) > _UNEVEN * half
+    interval = f"{show(low)} to {show(high)}"
+    return Cell(show(value), value, interval, f"±{show(half)}", best, uneven=uneven)
+
+
+def spread_texts(table: Table, k: int) -> list[str]:
+    """The texts of a column, where the table has them with their intervals in short.
+
+    ``84.3±1.2``, or ``84.3 [83.0, 85.7]`` in all of a column with an interval of which ± is wrong.
+    """
+    cells = [row[k] for row in table.rows]
+    ends = any(cell.uneven for cell in cells)
+
+    def spread(cell: Cell) -> str:
+        return f" [{cell.interval.replace(' to ', ', ')}]" if ends and cell.spread else cell.spread
+
+    return [cell.text + spread(cell) * table.spreads for cell in cells]
 
 
 def estimate_cell(

@@ -10,7 +10,7 @@ from rich.text import Text as RichText
 
 from ood_lab.report.rendering.blocks import Block, Text
 from ood_lab.report.rendering.page import printed
-from ood_lab.report.rendering.table import Cell, Span, Table, spans_of
+from ood_lab.report.rendering.table import Cell, Span, Table, spans_of, spread_texts
 from ood_lab.report.rendering.terminal_columns import (
     Column,
     beside,
@@ -178,13 +178,13 @@ def _column(table: Table, k: int) -> Column:
         return Column(header, [_name(cell) for cell in cells])
     if k < table.names:
         return Column(header, [RichText(cell.text) for cell in cells], left=True)
-    return Column(header, _numbers(table, cells))
+    return Column(header, _numbers(table, k))
 
 
 def _together(table: Table, span: Span, words: int) -> Column:
     """The columns of a group as one."""
     text, note, start, end = span
-    parts = [_numbers(table, [row[k] for row in table.rows]) for k in range(start, end)]
+    parts = [_numbers(table, k) for k in range(start, end)]
     cells = parts[0]
     for part in parts[1:]:
         cells = beside(cells, part)
@@ -196,7 +196,7 @@ def _together(table: Table, span: Span, words: int) -> Column:
 
 def _single(table: Table, k: int, group: tuple[str, str], words: int, number: int) -> Column:
     """One column of a table for a single head; its group is the header."""
-    cells = _numbers(table, [row[k] for row in table.rows])
+    cells = _numbers(table, k)
     (text, note), head = group, table.heads[k]
     if not number:
         return Column(tuple(line for line in (text, note, head.text, head.note) if line), cells)
@@ -208,6 +208,6 @@ def _name(cell: Cell) -> RichText:
     return RichText(cell.text, "italic" if cell.quiet else "bold")
 
 
-def _numbers(table: Table, cells: Sequence[Cell]) -> list[RichText]:
-    texts = [cell.text + (cell.spread if table.spreads else "") for cell in cells]
-    return numbers(texts, {row for row, cell in enumerate(cells) if cell.best})
+def _numbers(table: Table, k: int) -> list[RichText]:
+    best = {place for place, row in enumerate(table.rows) if row[k].best}
+    return numbers(spread_texts(table, k), best)

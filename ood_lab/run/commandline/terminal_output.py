@@ -29,7 +29,7 @@ PROGRESS = "ood_lab.common.progress"
 #: Exit status of a command that the user has stopped (128 + SIGINT), as in shells.
 INTERRUPTED = 130
 #: Columns of a table of jobs that hold words; numbers are right-aligned.
-_WORDS = ("differs by", "state", "run folder", "best detector")
+_WORDS = ("differs by", "state", "run folder", "recommended")
 #: Warnings of Lightning.
 _IGNORED = (
     ".*LeafSpec.*",  # its own use of a deprecated name

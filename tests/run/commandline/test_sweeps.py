@@ -6,7 +6,7 @@ import io
 import pandas as pd
 import pytest
 from cli import call, run_folders
-from finished_runs import write_run
+from finished_runs import add_verdict, write_run
 from hydra.core.config_store import ConfigStore
 from rich.console import Console
 
@@ -109,15 +109,17 @@ def test_the_table_has_the_headline_numbers_of_the_jobs(tmp_path):
         write_run(tmp_path / "a", {"msp": (0.7, 0.8), "knn": (0.9, 0.8)}),
         write_run(tmp_path / "b", {"msp": (0.7, 0.6)}),
     ]
+    add_verdict(runs[0], {"msp": 0.75, "knn": 0.85}, recommended="knn")
+    add_verdict(runs[1], {"msp": 0.5})
     jobs = [JobRow({"state": "finished", **headline(run)}) for run in runs]
     own = ["detector=[msp,knn]", "detector=[msp]", "seed=x"]
     table = job_table(own, [*jobs, JobRow({"state": "failed"}, ["no"])])
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(table)
     assert [line.split() for line in console.export_text().splitlines()] == [
-        ["job", "differs", "by", "state", "ID", "acc.", "best", "detector", "AUROC", "FPR95"],
+        ["job", "differs", "by", "state", "ID", "acc.", "recommended", "AUROC", "FPR95"],
         ["1", "detector=[msp,knn]", "finished", "90.0%", "knn", "85.0", "15.0"],
-        ["2", "detector=[msp]", "finished", "90.0%", "msp", "65.0", "35.0"],
+        ["2", "detector=[msp]", "finished", "90.0%", "none", "50.0", "50.0"],
         ["3", "seed=x", "failed"],
     ]
 

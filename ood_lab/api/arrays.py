@@ -18,15 +18,17 @@ Head = nn.Module | tuple[ArrayLike, ArrayLike | None]
 def tensor_of(values: Any, name: str) -> Tensor:
     """A tensor on the CPU without a graph, of a tensor, an array, or a list of either.
 
+    Always a copy: loaders, and loops of users, fill the same memory again.
+
     Raises:
         UserError: there are no numbers in it, or its rows have several lengths.
     """
     if isinstance(values, Tensor):
-        return values.detach().cpu()
+        return values.detach().to("cpu", copy=True)
     try:
         if isinstance(values, Sequence) and len(values) and isinstance(values[0], Tensor):
             return torch.stack([tensor_of(row, name) for row in values])
-        return torch.as_tensor(np.asarray(values))
+        return torch.as_tensor(np.array(values))
     except (TypeError, ValueError, RuntimeError) as error:
         kind = type(values).__name__
         inner = f" of {type(values[0]).__name__}" if isinstance(values, list) and values else ""

@@ -14,16 +14,18 @@ import torch
 from rich.console import Console
 
 from ood_lab.api.detector_settings import Chosen, chosen_detectors, explained, in_python
+from ood_lab.api.equal_rows import shared_rows
 from ood_lab.api.feature_banks import TARGETS, Features, banks_of
 from ood_lab.api.feature_shift import shift_of
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv, write_table
+from ood_lab.data.datamodules.splits import ID_SPLITS
 from ood_lab.detectors import Detector, unserved, unsuited
 from ood_lab.evaluation.detector_fitting import cut_at, memory_limit, score_banks
 from ood_lab.evaluation.fit_warnings import doubtful_fits, suspicious
 from ood_lab.evaluation.id_accuracy import Chance, other_order
 from ood_lab.evaluation.verdict_remarks import kind_remarks, shift_remarks
-from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank import FeatureBank, other_network
 from ood_lab.metrics import (
     VERDICT,
     Evaluation,
@@ -203,8 +205,8 @@ def evaluate(
         model: name in the results table.
 
     Raises:
-        UserError: no OOD set, an unknown detector, banks of different heads, or no detector that
-            works.
+        UserError: no OOD set, an unknown detector, banks of different networks or heads, or no
+            detector that works.
     """
     if not ood:
         raise UserError("there is no OOD set: write `ood={'name': bank}`")
@@ -214,6 +216,7 @@ def evaluate(
     of_train, sets = banks_of(train, given)
     sets = {"train": of_train, **sets}
     _check_one_head(sets)
+    shared = list(shared_rows(ID_SPLITS, sets))
     if val is None:
         n = max(1, round(VAL_SHARE * len(of_train)))
         sets["val"], sets["train"] = cut_at(of_train, n, seed)
@@ -243,6 +246,7 @@ def evaluate(
         results.attrs = attrs
     doubts = [*doubtful_fits(usable, sets, list(timing)), *suspicious(evaluation, usable)]
     lost, doubts = _doubts(sets["test"], doubts)
+    doubts = [*shared, *doubts]
     for doubt in doubts:
         log.warning(doubt)
     rows = VERDICT.table([], model=model, seed=seed)
@@ -322,9 +326,13 @@ def _check_one_head(sets: Mapping[str, FeatureBank]) -> None:
     for name, bank in sets.items():
         if not len(bank):
             raise UserError(f"the features of {name} are empty")
-        if bank.head_weight.shape != reference.head_weight.shape or not torch.allclose(
-            bank.head_weight, reference.head_weight
-        ):
+        if other_network(bank.network, reference.network):
+            raise UserError(
+                f"the features of {name} and of train are from two networks, or from other weights "
+                "of one: extract both with the same network"
+            )
+        own, of_train = (torch.cat([b.head_weight.T, b.head_bias[None]]) for b in (bank, reference))
+        if own.shape != of_train.shape or not torch.allclose(own, of_train):
             raise UserError(f"the features of {name} have another head than those of train")
         widths = [(each.features.shape[1], each.num_classes) for each in (bank, reference)]
         if widths[0] != widths[1]:

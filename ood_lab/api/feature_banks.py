@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,12 +17,21 @@ from torch import Tensor, nn
 
 from ood_lab.api.arrays import Head, head_arrays, labels_of, matrix_of
 from ood_lab.api.detector_settings import Chosen, chosen_detectors, in_python
-from ood_lab.api.image_batches import Images, batches_of
+from ood_lab.api.image_batches import Images, batches_of, split_item
+from ood_lab.api.loader_checks import EachImageOnce
 from ood_lab.common.errors import UserError
 from ood_lab.evaluation.split_features import split_by_columns
-from ood_lab.features.bank import FeatureBank, weight_and_bias
+from ood_lab.features.bank import NETWORK, FeatureBank, weight_and_bias
+from ood_lab.features.bank_identity import architecture_sha256
 from ood_lab.features.lightning_extractor import Extractor, frozen
-from ood_lab.models import FITTED, Backbone, WrappedBackbone, check_contract, check_determinism
+from ood_lab.models import (
+    FITTED,
+    Backbone,
+    WrappedBackbone,
+    check_contract,
+    check_determinism,
+    weights_sha256,
+)
 from ood_lab.models.head_check import like_weights
 from ood_lab.models.loading.head_search import reading_of
 from ood_lab.models.output import as_logits, probabilities
@@ -40,8 +51,11 @@ def features_from_arrays(
     head: Head | None = None,
     logits: ArrayLike | None = None,
     label_classes: int | None = None,
+    network: str | None = None,
 ) -> FeatureBank:
     """A feature bank of what you have extracted yourself: features, logits, or both.
+
+    The arrays are copied.
 
     Args:
         features: the input of the last linear layer, or any vector an image, ``[N, D]``.
@@ -52,13 +66,17 @@ def features_from_arrays(
         logits: ``[N, C]``; None = computed from features and head. With a head, given ones are
             checked. Of probabilities, the logarithm is taken; one column z stands for [0, z].
         label_classes: number of classes of the labels, where these are not classes of the head.
+        network: any text that names the network and its weights; features of two networks are an
+            error of :func:`evaluate` and of fitted detectors.
 
     Raises:
         UserError: neither features nor logits, shapes that do not fit, values that are not finite,
             or logits that are not those of the head.
     """
+    made_by = {} if network is None else {NETWORK: str(network)}
     if head is None:
-        return _without_head(features, labels, logits, label_classes)
+        bank = _without_head(features, labels, logits, label_classes)
+        return replace(bank, manifest=made_by)
     if features is None:
         raise UserError("a head is given without features: give features [N, D] too")
     x = matrix_of(features, "features")
@@ -81,7 +99,7 @@ def features_from_arrays(
             )
         own = given
     y, columns = _labels(labels, len(x), label_classes or len(weight))
-    bank = FeatureBank(x, own, y, torch.arange(len(x)), weight, bias, columns)
+    bank = FeatureBank(x, own, y, torch.arange(len(x)), weight, bias, columns, made_by)
     return replace(bank, label_classes=label_classes)
 
 
@@ -192,7 +210,8 @@ def extract_features(
             or both; left as it was, on its own device.
         images: a DataLoader, a dataset, or any iterable of batches or single images: tensors or
             arrays, ``(images, labels)``, or dicts with ``image`` and ``label``; or one tensor
-            ``[N, 3, H, W]``. Normalised as the network expects, in any floating-point type.
+            ``[N, 3, H, W]``. Each image comes once, and is the same at every read.
+            Normalised as the network expects, in any floating-point type.
         labels: of a tensor; None = those of the batches, else unknown.
         head: name of the last linear layer; None = found, if any; ``none`` = it gives features.
         detectors: those that work inside this pass (``odin``, ``gram``, ...), as in
@@ -205,10 +224,11 @@ def extract_features(
         label_classes: number of classes of the labels, where these are not classes of the head.
 
     Raises:
-        UserError: there is no image, several outputs and no choice, or logits that depend
-            on more than the image.
+        UserError: there is no image, several outputs and no choice, logits that depend
+            on more than the image, or a loader that gives images several times.
     """
     module = _network(module)
+    once = EachImageOnce(images, lambda item: split_item(item)[0])
     batches = batches_of(images, labels)
     first = next(batches, None)
     if first is None:
@@ -235,21 +255,35 @@ def extract_features(
         try:
             for number, batch in enumerate(chain([first], batches)):
                 labels_of(batch["label"], len(batch["label"]), classes)
+                once.take(batch["image"])
                 moved = batch | {"image": like_weights(backbone, batch["image"])}
-                parts.append(extractor.predict_step(moved, number))
+                rows = extractor.predict_step(moved, number)
+                # A network may return its input, or memory that it fills again.
+                parts.append(_copied(rows))
         finally:
             extractor.close()
-    return _joined(parts, backbone)
+    once.close()
+    plain = getattr(module, "_orig_mod", module)  # of a compiled one
+    read = [weights_sha256(plain), architecture_sha256(plain), head, features, output]
+    network = hashlib.sha256(json.dumps(read).encode()).hexdigest()
+    return _joined(parts, backbone, network)
 
 
-def _joined(parts: Sequence[dict[str, Any]], backbone: Backbone) -> FeatureBank:
+def _copied(rows: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: _copied(values) if isinstance(values, dict) else values.to("cpu", copy=True)
+        for key, values in rows.items()
+    }
+
+
+def _joined(parts: Sequence[dict[str, Any]], backbone: Backbone, network: str) -> FeatureBank:
     def whole(*path: str) -> Tensor:
         tensors = []
         for part in parts:
             node: Any = part
             for key in path:
                 node = node[key]
-            tensors.append(node.cpu())
+            tensors.append(node)
         return torch.cat(tensors)
 
     weight, bias = weight_and_bias(backbone.head)
@@ -261,6 +295,7 @@ def _joined(parts: Sequence[dict[str, Any]], backbone: Backbone) -> FeatureBank:
         weight,
         bias,
         {key: whole("columns", key) for key in parts[0]["columns"]},
+        {NETWORK: network},
         label_classes=backbone.label_classes,
     )
 

@@ -44,7 +44,7 @@ def batches_of(images: Images, labels: Any) -> Iterator[dict[str, Any]]:
         known = labels_of(labels, len(images))
         pairs: Iterator[Any] = zip(images.split(SIZE), known.split(SIZE), strict=True)
     else:
-        pairs = _grouped(_split(item) for item in _items(images))
+        pairs = _grouped(split_item(item) for item in _items(images))
     start = 0
     for image, label in pairs:
         image = image if isinstance(image, Tensor | str) else tensor_of(image, "images")
@@ -67,7 +67,7 @@ def _items(images: Any) -> Iterable[Any]:
     return images
 
 
-def _split(item: Any) -> tuple[Any, Any]:
+def split_item(item: Any) -> tuple[Any, Any]:
     """Images and labels (None: there are none) of a batch, or of a single image."""
     if isinstance(item, Mapping):
         image, label = (next((k for k in keys if k in item), None) for keys in (_IMAGE, _LABEL))
@@ -91,8 +91,9 @@ def _grouped(pairs: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
         if waiting and (not alike or len(waiting) == SIZE):
             yield _joined(waiting)
             waiting = []
-        if single:
-            waiting.append((image, label))
+        if single:  # the next one may come in the same memory
+            value = label.item() if isinstance(label, Tensor | np.ndarray | np.generic) else label
+            waiting.append((tensor_of(image, "images"), value))
         else:
             yield image, label
     if waiting:
@@ -100,10 +101,7 @@ def _grouped(pairs: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
 
 
 def _joined(waiting: list[tuple[Any, Any]]) -> tuple[Tensor, list[Any]]:
-    labels = [
-        label.item() if isinstance(label, Tensor | np.generic) else label for _, label in waiting
-    ]
-    return torch.stack([torch.as_tensor(image) for image, _ in waiting]), labels
+    return torch.stack([image for image, _ in waiting]), [label for _, label in waiting]
 
 
 def _check(images: Any) -> None:

@@ -1,16 +1,57 @@
-"""Sizes and hashes of the files of a folder, and a check that they are still the same."""
+"""What a file is known again by: its stamp, its ends, and the hashes of a folder."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ood_lab.common.errors import UserError
 
 #: Bytes above which a file is compared by its size only, as every look at a run compares.
 _HASHED = 64 * 2**20
+#: Bytes at the beginning, and at the end, of a file that is not read whole.
+_END = 4096
+
+
+class Stamp(NamedTuple):
+    """What changes when a file is rewritten, or replaced by another of the same name.
+
+    ``cp -p``, ``rsync -a`` and archives keep size and time; ``mv`` keeps the inode as well.
+
+    Attributes:
+        bytes: size.
+        mtime_ns: time of modification (ns).
+        change: follows the inode and the time of its last change, which nobody can set.
+    """
+
+    bytes: int
+    mtime_ns: int
+    change: int
+
+
+def stamp(path: str | os.PathLike[str]) -> Stamp:
+    """The stamp of a file, whose content is not read; -1 in all fields where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return Stamp(-1, -1, -1)
+    text = f"{found.st_ino} {found.st_ctime_ns}"
+    change = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7])
+    return Stamp(found.st_size, found.st_mtime_ns, change)
+
+
+def ends_sha256(path: str, start: int = 0, size: int | None = None) -> str:
+    """sha256 (hex) of the first and last 4 KiB of ``size`` bytes from ``start`` on; None = all."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size - start if size is None else size
+        for place in (start, max(start, start + size - _END)):
+            file.seek(place)
+            digest.update(file.read(min(_END, size)))
+    return digest.hexdigest()
 
 
 def recorded(folder: Path, files: Iterable[Path]) -> dict[str, dict[str, Any]]:

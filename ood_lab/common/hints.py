@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.unicode_names import composed, remark
 
 
 def nearest(word: str, options: Iterable[str], n: int = 3, cutoff: float = 0.5) -> list[str]:
@@ -29,6 +30,9 @@ def nearest(word: str, options: Iterable[str], n: int = 3, cutoff: float = 0.5) 
 def suggestion(word: str, options: Iterable[str], shown: int = 5) -> str:
     """``did you mean 'x'?`` when an option is close to ``word``, else the first options."""
     names = list(options)
+    same = next((name for name in names if name != word and composed(name) == composed(word)), None)
+    if same:
+        return f"'{same}' has its accents in another Unicode form (NFC, NFD): copy that name"
     if close := nearest(word, names, 1, 0.6):
         return f"did you mean '{close[0]}'?"
     if not names:
@@ -56,6 +60,8 @@ def check_known(names: Iterable[str | None], known: Collection[object], problem:
 
 def missing_path(path: str | os.PathLike[str]) -> UserError:
     """The error for a path that does not exist, with the nearest one that does."""
+    if other := remark(os.fspath(path)):
+        return UserError(f"'{path}' does not exist{other}")
     wanted = Path(os.path.abspath(path))
     parent = next((p for p in wanted.parents if os.path.isdir(p)), Path(wanted.anchor))
     first, *rest = wanted.relative_to(parent).parts

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import wraps
 from inspect import signature
 from typing import Any, Literal, Self, get_args
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
 from ood_lab.detectors.support.compute_device import compute_device, on_device, within_device_memory
-from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank import FeatureBank, other_network
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.moments import Moments
 from ood_lab.models.head_kind import OF_NETWORKS, WORDS, Part, missing
@@ -59,6 +60,7 @@ class Detector(ABC):
         fit_split: split whose bank ``fit`` receives; None = nothing to fit.
         fitted: what ``fit`` learned, as plain tensors on the CPU; ``score`` reads nothing else of
             the fit split, so that a fitted detector can be saved without pickling.
+        network: that of the bank it was fitted on; features of another one are an error.
         arguments: what the constructor was called with (positional, by keyword), so that a saved
             detector can be built again.
     """
@@ -74,6 +76,7 @@ class Detector(ABC):
     needs_rows: bool = True
     cost: str = ""
     fit_split: FitSplit | None = None
+    network: str | None = None
     arguments: tuple[tuple[Any, ...], dict[str, Any]]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -86,6 +89,9 @@ class Detector(ABC):
             cls.reads = _READS[cls.input_type]
         if declared and "multilabel" not in vars(cls):
             cls.multilabel = not {"logits", "head", "labels"} & set(cls.reads)
+        for method, check in (("fit", _noting_network), ("score", _comparing_network)):
+            if method in vars(cls):
+                setattr(cls, method, check(vars(cls)[method]))
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Notes the arguments here, so that no subclass has to."""
@@ -190,6 +196,32 @@ class Detector(ABC):
         _, *names = signature(type(self).__init__).parameters
         used = {name: getattr(self, name) for name in names}
         return used if self.fit_split else {k: v for k, v in used.items() if k != "fit_split"}
+
+
+def _noting_network(fit: Callable[..., Any]) -> Callable[..., Any]:
+    """``fit``, which notes the network of its bank."""
+
+    @wraps(fit)
+    def noting(self: Detector, bank: FeatureBank, *args: Any, **kwargs: Any) -> Any:
+        self.network = bank.network
+        return fit(self, bank, *args, **kwargs)
+
+    return noting
+
+
+def _comparing_network(score: Callable[..., Any]) -> Callable[..., Any]:
+    """``score``, which raises an error for features of another network than that of the fit."""
+
+    @wraps(score)
+    def comparing(self: Detector, bank: FeatureBank, *args: Any, **kwargs: Any) -> Any:
+        if other_network(self.network, bank.network):
+            raise UserError(
+                f"{self.name} was fitted on features of another network, or of other weights, than "
+                "those it should score: extract both with the same network"
+            )
+        return score(self, bank, *args, **kwargs)
+
+    return comparing
 
 
 def _input_type(reads: Collection[Part]) -> InputType:

@@ -12,6 +12,9 @@ from ood_lab.features.derived_statistics import Derived
 from ood_lab.models.head_kind import HeadKind, Part, parts_of
 from ood_lab.schema.label_codes import SEVERAL
 
+#: Key of a bank's manifest whose text names the network that made its features.
+NETWORK = "network"
+
 
 @dataclass(frozen=True)
 class FeatureBank:
@@ -83,6 +86,11 @@ class FeatureBank:
         return self.num_classes if self.label_classes is None else self.label_classes
 
     @property
+    def network(self) -> str | None:
+        """Names the network and weights that made the features; None where they are not known."""
+        return self.manifest.get(NETWORK) or self.manifest.get("weights_sha256")
+
+    @property
     def multilabel(self) -> bool:
         """Whether its images have any number of classes each."""
         return bool((self.labels == SEVERAL).any())
@@ -112,3 +120,8 @@ def weight_and_bias(head: nn.Linear | None) -> tuple[Tensor, Tensor]:
     weight = head.weight.detach().float().cpu().contiguous()
     bias = torch.zeros(len(weight)) if head.bias is None else head.bias.detach().float().cpu()
     return weight, bias
+
+
+def other_network(one: str | None, other: str | None) -> bool:
+    """True where features are known to be of different networks (:attr:`FeatureBank.network`)."""
+    return one is not None and other is not None and one != other

@@ -68,7 +68,8 @@ def check_data(
             all but train, val and test.
 
     Raises:
-        UserError: an unknown option; unreadable files or shared content, where that stops.
+        UserError: an unknown option; unreadable files or shared content, where that stops; a set
+            without a readable file.
     """
     _check_options(mode=mode, on_broken=on_broken, on_duplicates=on_duplicates)
     files = _files(splits)
@@ -81,6 +82,10 @@ def check_data(
     broken = _broken(facts)
     if broken and on_broken == "stop":
         raise _unreadable(facts)
+    if lost := next(
+        (name for name, rows in broken.items() if len(rows) == len(splits[name])), None
+    ):
+        raise _unreadable(facts[facts["split"] == lost], f" of {lost}", "without them it is empty")
     hashed = _hashed(facts, splits, full) if mode != "off" else {}
     overlaps = _overlaps(hashed)
     if overlaps and on_duplicates == "stop":
@@ -205,12 +210,14 @@ def _readable(facts: pd.DataFrame) -> pd.DataFrame:
     return facts[(facts["error"] == "") & (facts["width"] > 0)]
 
 
-def _unreadable(facts: pd.DataFrame) -> UserError:
+def _unreadable(
+    facts: pd.DataFrame, of_set: str = "", remedy: str = "or set data.on_broken=skip"
+) -> UserError:
     bad = facts[facts["error"] != ""].drop_duplicates("path")
     first = "; ".join(f"'{r.path}' ({r.error})" for r in bad.head(3).itertuples())
     return UserError(
-        f"{len(bad):,} of {facts['path'].nunique():,} images cannot be read: {first}"
-        f"{'; ...' if len(bad) > 3 else ''}. Repair or remove them, or set data.on_broken=skip"
+        f"{len(bad):,} of {facts['path'].nunique():,} images{of_set} cannot be read: {first}"
+        f"{'; ...' if len(bad) > 3 else ''}. Repair or remove them, {remedy}"
     )
 
 

@@ -13,6 +13,7 @@ import yaml
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known, missing_path
+from ood_lab.common.unicode_names import composed
 from ood_lab.data.dataset import UNKNOWN
 
 #: The column of a hierarchy that holds the classes.
@@ -68,7 +69,7 @@ def _read(file: Path) -> pd.DataFrame:
     except (UnicodeDecodeError, ValueError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"cannot read the hierarchy '{file}': {reason}") from error
-    return table.apply(lambda column: column.str.strip())
+    return table.apply(lambda column: column.str.strip().map(composed))
 
 
 def _same_lengths(lines: Iterable[list[str]]) -> pd.DataFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.unicode_names import composed
 from ood_lab.data.dataset import UNKNOWN
 from ood_lab.data.sources.folder_names import are_splits, is_junk, splits_message
 from ood_lab.data.sources.image_formats import (
@@ -61,7 +61,7 @@ def read_folder(folder: Path, labelled: bool, tell: Tell = to_log) -> pd.DataFra
         if empty := sorted(files.keys() - filled):
             tell(ReadingWarning(f"'{folder}': {_empty(empty)}"))
     rows = [(path, NO_LABEL) for path in loose]
-    rows += [(path, unicodedata.normalize("NFC", name)) for name in filled for path in files[name]]
+    rows += [(path, composed(name)) for name in filled for path in files[name]]
     return pd.DataFrame(rows, columns=["path", "label"])
 
 

@@ -14,6 +14,7 @@ from PIL import Image
 from torch.utils.data import IterableDataset
 
 from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.file_records import Stamp
 from ood_lab.common.hints import check_known
 from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.data.sources.folders import NO_LABEL
@@ -120,9 +121,9 @@ class Samples:
         """The address of every row."""
         return [f"{self.name}#{row:0{self._width}}" for row in range(len(self.dataset))]
 
-    def stat(self, path: str) -> tuple[int, int]:
+    def stat(self, path: str) -> Stamp:
         """The same for every image: nothing is known before it is read."""
-        return 1, self.version or 0
+        return Stamp(1, self.version or 0, 0)
 
     def open(self, path: str) -> Image.Image:
         """The image of a row."""
@@ -131,6 +132,10 @@ class Samples:
     def sha256(self, path: str) -> str:
         """Of the encoded image, else of mode, size and pixels."""
         return self._hashes.get(path) or _sha256(self._value(path))
+
+    def ends(self, path: str) -> str:
+        """The whole of it."""
+        return self.sha256(path)
 
     def table(
         self, cache_dir: str | os.PathLike[str] | None, tell: Tell, skip: bool = False

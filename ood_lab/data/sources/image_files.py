@@ -16,7 +16,7 @@ from PIL import ExifTags, Image
 from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.data.sources.file_facts import Facts, content_hashes, file_facts
+from ood_lab.data.sources.file_facts import Facts, content_hashes, file_facts, stand_ins
 from ood_lab.data.sources.image_formats import ArrayFile, register_formats
 from ood_lab.data.sources.image_stores import FILES, Store
 from ood_lab.data.sources.label_names import label_columns
@@ -133,7 +133,7 @@ class FileDataset(ImageDataset):
         table: columns ``path`` (absolute, or the address in ``store``) and ``label`` at least.
         classes: names of the ID classes; empty for an OOD set.
         identify: what stands for the content of a file: ``content`` = its sha256, ``stat`` = its
-            size and modification time, for sets too large to be read once more.
+            size, modification time and first and last 4 KiB, for sets too large to be read.
         cache_dir: folder that remembers the sha256 of unchanged files; None = none does.
         names: see :class:`ImageDataset`.
         store: where the images lie.
@@ -316,7 +316,7 @@ def _identity(
     if identify == "content" or not store.changeless:
         contents = content_hashes(paths, cache_dir, store)
     else:
-        contents = np.array(["{} {}".format(*store.stat(path)) for path in paths])
+        contents = np.array(stand_ins(paths, cache_dir, store))
     # Addresses of rows in a data set are no paths, and stay as they are.
     folders = [os.path.dirname(path) for path in paths if os.path.isabs(path)]
     common = os.path.commonpath(folders) if folders else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -13,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from PIL import Image
+
+from ood_lab.common.file_records import Stamp, ends_sha256, stamp
 
 
 class Store(Protocol):
@@ -27,14 +28,17 @@ class Store(Protocol):
     threads: int | None
     changeless: bool
 
-    def stat(self, path: str) -> tuple[int, int]:
-        """Size in bytes, and a number that changes with the image; -1, -1 where there is none."""
+    def stat(self, path: str) -> Stamp:
+        """Changes with the image; -1 in all fields where there is none."""
 
     def open(self, path: str) -> Image.Image:
         """The image, which may not have been decoded yet."""
 
     def sha256(self, path: str) -> str:
         """sha256 (hex) of the encoded image where it is encoded, else of its pixels."""
+
+    def ends(self, path: str) -> str:
+        """sha256 (hex) of the ends of the encoded image, see ``ends_sha256``; else ``sha256``."""
 
 
 class Files:
@@ -43,13 +47,9 @@ class Files:
     threads: int | None = None
     changeless = True
 
-    def stat(self, path: str) -> tuple[int, int]:
-        """Size and modification time (ns)."""
-        try:
-            found = os.stat(path)
-        except OSError:
-            return -1, -1
-        return found.st_size, found.st_mtime_ns
+    def stat(self, path: str) -> Stamp:
+        """Of the file."""
+        return stamp(path)
 
     def open(self, path: str) -> Image.Image:
         """The image of a file."""
@@ -59,6 +59,10 @@ class Files:
         """Of the file."""
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def ends(self, path: str) -> str:
+        """Of the file."""
+        return ends_sha256(path)
 
 
 FILES = Files()
@@ -70,7 +74,7 @@ class Member(NamedTuple):
     shard: str
     start: int
     size: int
-    version: int
+    version: tuple[int, int]
 
 
 class Members(Mapping[str, Member]):
@@ -79,13 +83,13 @@ class Members(Mapping[str, Member]):
     Args:
         addresses: ``[N]`` Arrow text (``large_string``), no two alike.
         places: ``[N]`` of the type ``PLACE``.
-        shards: path and version, by the number in ``places``.
+        shards: path and version (time and change of its stamp), by the number in ``places``.
     """
 
     PLACE = np.dtype([("shard", np.int32), ("start", np.int64), ("size", np.int64)])
 
     def __init__(
-        self, addresses: pa.Array, places: np.ndarray, shards: Sequence[tuple[str, int]]
+        self, addresses: pa.Array, places: np.ndarray, shards: Sequence[tuple[str, tuple[int, int]]]
     ) -> None:
         self.addresses, self._places, self._shards = addresses, places, list(shards)
         # Bytes of UTF-8 are in the order of the characters, by which Python compares.
@@ -130,10 +134,10 @@ class ShardStore:
     def __init__(self, members: Mapping[str, Member]) -> None:
         self.members = members
 
-    def stat(self, path: str) -> tuple[int, int]:
-        """Size of the image and modification time (ns) of its shard."""
+    def stat(self, path: str) -> Stamp:
+        """Size of the image, and of its shard the rest."""
         member = self.members[path]
-        return member.size, member.version
+        return Stamp(member.size, *member.version)
 
     def read(self, path: str) -> bytes:
         """The encoded image.
@@ -157,6 +161,11 @@ class ShardStore:
         """Of the member, which is that of the same image in a file."""
         return hashlib.sha256(self.read(path)).hexdigest()
 
+    def ends(self, path: str) -> str:
+        """Of the member."""
+        shard, start, size, _ = self.members[path]
+        return ends_sha256(shard, start, size)
+
 
 class CombinedStores:
     """Several stores as one.
@@ -171,7 +180,7 @@ class CombinedStores:
         self.threads = min((s.threads for s in kinds if s.threads is not None), default=None)
         self.changeless = all(store.changeless for store in kinds)
 
-    def stat(self, path: str) -> tuple[int, int]:
+    def stat(self, path: str) -> Stamp:
         """See :class:`Store`."""
         return self.stores[path].stat(path)
 
@@ -182,3 +191,7 @@ class CombinedStores:
     def sha256(self, path: str) -> str:
         """See :class:`Store`."""
         return self.stores[path].sha256(path)
+
+    def ends(self, path: str) -> str:
+        """See :class:`Store`."""
+        return self.stores[path].ends(path)

@@ -11,6 +11,7 @@ import pandas as pd
 
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import check_known, missing_path
+from ood_lab.common.unicode_names import composed
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.schema.shift_axes import AXES, DEGREES, LEVELS, cell_of_file
 
@@ -48,8 +49,8 @@ def apply_levels(sets: Mapping[str, ImageDataset], table: pd.DataFrame, source: 
             data.set_levels(None)
             continue
         rows = table[table["dataset"] == name].sort_values("index")
-        here = data.table["path"].astype(str).to_numpy()
-        same = len(rows) == len(here) and (rows["path"].astype(str).to_numpy() == here).all()
+        here, there = (list(map(composed, t["path"].astype(str))) for t in (data.table, rows))
+        same = here == there
         if not same:
             raise UserError(
                 f"{source} was made for other images of '{name}' ({len(rows)} there, "

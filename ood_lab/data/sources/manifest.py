@@ -6,7 +6,6 @@ import csv
 import json
 import os
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known, missing_path
+from ood_lab.common.unicode_names import composed, existing
 from ood_lab.data.dataset import INTEGER_COLUMNS, UNKNOWN
 from ood_lab.data.sources.folders import NO_LABEL, instead, read_folder
 from ood_lab.data.sources.image_formats import image_extensions
@@ -305,7 +305,7 @@ def _base(file: Path, root: str | os.PathLike[str] | None) -> Path:
 
 
 def _place(source: str | os.PathLike[str]) -> Path:
-    return Path(os.path.abspath(os.path.expanduser(source)))
+    return Path(existing(os.path.abspath(os.path.expanduser(source))))
 
 
 def _path_text(paths: pd.Series, file: Path) -> Iterator[str]:
@@ -320,10 +320,13 @@ def _path_text(paths: pd.Series, file: Path) -> Iterator[str]:
 
 
 def found_below(base: Path, path: str) -> str:
-    """The file of a path; spaces around it or backslashes count where there is such a file."""
-    full = os.path.normpath(os.path.join(base, path))
+    """The file of a path, in the Unicode form that the disk has.
+
+    Spaces around it or backslashes count where there is such a file.
+    """
+    full = existing(os.path.normpath(os.path.join(base, path)))
     if not os.path.isfile(full) and path != (plain := path.strip().replace("\\", "/")):
-        other = os.path.normpath(os.path.join(base, plain))
+        other = existing(os.path.normpath(os.path.join(base, plain)))
         return other if os.path.isfile(other) else full
     return full
 
@@ -339,7 +342,7 @@ def _label_text(label: pd.Series) -> pd.Series:
     # A column of integers with gaps is read, or written, as floats.
     if text[text != NO_LABEL].str.fullmatch(r"\s*(|-?[0-9]+\.0+)\s*").all():
         text = text.str.replace(r"\.0+(?=\s*$)", "", regex=True)
-    return text.map(lambda name: unicodedata.normalize("NFC", name).strip() or NO_LABEL)
+    return text.map(lambda name: composed(name).strip() or NO_LABEL)
 
 
 def check_columns(table: pd.DataFrame, source: Path) -> pd.DataFrame:

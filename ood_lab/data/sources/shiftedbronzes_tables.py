@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import unicodedata
 from pathlib import Path
 
 import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known, missing_path
+from ood_lab.common.unicode_names import composed, existing
 from ood_lab.data.datamodules.splits import ID_SPLITS
 from ood_lab.data.dataset import UNKNOWN
 
@@ -36,7 +36,7 @@ def read_annotations(root: Path) -> pd.DataFrame:
     image = table["path"].str.replace("\\", "/").str.removeprefix("./")
     if image.duplicated().any():
         raise UserError(f"'{file}' lists '{image[image.duplicated()].iloc[0]}' twice")
-    path = [str(root / name) for name in image]
+    path = [existing(str(root / name)) for name in image]
     absent = [place for place in path if not Path(place).is_file()]
     if absent:
         raise UserError(
@@ -114,4 +114,4 @@ def _read(file: Path, required: tuple[str, ...]) -> pd.DataFrame:
     except (UnicodeDecodeError, ValueError, OSError) as error:
         raise UserError(f"cannot read '{file}': {str(error).splitlines()[0]}") from error
     check_known(required, table, f"'{file}' has no column '{{name}}'")
-    return table.apply(lambda c: c.str.strip().map(lambda text: unicodedata.normalize("NFC", text)))
+    return table.apply(lambda c: c.str.strip().map(composed))

@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.file_records import stamp
 from ood_lab.data.sources import huggingface
 from ood_lab.data.sources.folder_names import are_splits, in_junk, is_junk, splits_message
 from ood_lab.data.sources.foreign_datasets import Column, Samples, class_names
@@ -272,11 +273,7 @@ class OwnData:
         if not (files := sorted(_below(self._paths))):
             return None
         code = _code(self.made_by)
-        facts = [
-            (path, s.st_size, s.st_mtime_ns)
-            for path in [*files, *([code] if code else [])]
-            if (s := os.stat(path))
-        ]
+        facts = [(path, *stamp(path)) for path in [*files, *([code] if code else [])]]
         text = f"{self.made_by} {sorted(map(str, self._arguments.items()))} {facts}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7])
 

@@ -85,7 +85,7 @@ def read_shards(
     image without a label by this rule has that of the file with its whole name but for the last
     ending: ``a.b.1.jpg`` and ``a.b.1.cls``, which is reported. Every image is a row, so that any
     number of processes reads each image once and in order. What is in a shard is remembered while
-    its size and modification time stay the same.
+    it is the same file, unchanged.
 
     Args:
         pattern: a ``.tar``, a folder of them, ``DIR/train-{000..003}.tar`` or ``DIR/*.tar``.
@@ -110,7 +110,8 @@ def read_shards(
     addresses, labels, places = list[pa.Array](), list[pa.Array](), list[np.ndarray]()
     dotted, lost = 0, ""
     # Objects of Python are made of one shard at a time; what is kept of all are columns.
-    shards = list(zip(index["path"], index["mtime_ns"], strict=True))
+    versions = zip(index["mtime_ns"], index["change"], strict=True)
+    shards = list(zip(index["path"], versions, strict=True))
     for number, (shard, files) in enumerate(zip(shards, index["files"], strict=True)):
         images = [pair for parts in _samples(*shard, files) for pair in _images(parts, pictures)]
         if not images:
@@ -128,7 +129,7 @@ def read_shards(
         if not lost:
             lost = _lost(images, found)
     if not addresses:
-        samples = (_samples("", 0, files) for files in index["files"])
+        samples = (_samples("", (0, 0), files) for files in index["files"])
         endings = sorted({ending for of in samples for parts in of for ending in parts})
         wanted = f"ends in '{image}'" if image else "is an image"
         raise UserError(f"in '{pattern}' no file {wanted}: {suggestion(image or 'jpg', endings)}")
@@ -147,7 +148,7 @@ def read_shards(
     return pa.table(columns).to_pandas(), ShardStore(members)
 
 
-def _samples(shard: str, version: int, files: str) -> Iterator[dict[str, _Part]]:
+def _samples(shard: str, version: tuple[int, int], files: str) -> Iterator[dict[str, _Part]]:
     """The parts of every sample of a shard, by ending; ``files`` as the index has them."""
     samples: dict[str, dict[str, _Part]] = {}
     for name, start, size, text in json.loads(files):

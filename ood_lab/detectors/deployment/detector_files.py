@@ -45,6 +45,7 @@ def save_detector(path: str | os.PathLike[str], calibrated: CalibratedDetector) 
         "given_threshold": calibrated.given_threshold,
         "classes": calibrated.classes,
         "weights_sha256": calibrated.weights_sha256,
+        "network": detector.network,
         "transform": calibrated.transform,
         "pixel_range": calibrated.pixel_range,
     }
@@ -78,6 +79,7 @@ def load_detector(path: str | os.PathLike[str]) -> CalibratedDetector:
             for name, value in tensors.items()
             if name.startswith(_FITTED)
         }
+        detector.network = description.get("network")
         alpha, given = description["alpha"], description.get("given_threshold")
         ends = description.get("pixel_range")
         return CalibratedDetector(

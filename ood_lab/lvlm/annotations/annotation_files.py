@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import missing_path
 from ood_lab.common.installed_packages import need
+from ood_lab.common.unicode_names import remark
 
 T = TypeVar("T")
 
@@ -95,6 +96,7 @@ def check_images(root: Path, files: Sequence[str], key: str) -> None:
     home = next((p.parent for p in sorted(root.glob(f"*/{os.path.basename(first)}"))), None)
     remedy = f"it is in '{home}': {key}={home}" if home else f"give their folder: {key}=DIR"
     count = f"{len(missing):,} of {len(files):,} images are"
+    remedy += remark(str(root / first))
     raise UserError(f"{count} not in '{root}', '{first}' for one; {remedy}")
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from ood_lab.common.files import read_table, write_table
+from ood_lab.data.sources.file_facts import content_hashes
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.image_text.base import ImageTextModel, Scores
 
@@ -21,11 +21,12 @@ def cached_scores(model: ImageTextModel, annotations: Annotations, folder: Path)
     Args:
         model: computes missing scores.
         annotations: images and label space.
-        folder: of all such files; one is named by a hash of the model, the labels and the names,
-            sizes and times of the images' files.
+        folder: of all such files; one is named by a hash of the model, the labels and the
+            content of the images, so that a copy of them finds it.
     """
     images = [annotations.root / file for file in annotations.images["file"]]
-    path = folder / f"{_key(model, images, annotations.categories)}.parquet"
+    known = json.dumps([dict(model.made_with), list(annotations.categories)])
+    path = folder / f"{key_of(known, images, folder)}.parquet"
     columns = [str(number) for number in range(len(annotations.categories))]
     if path.exists():
         return read_table(path)[columns].to_numpy("float32")
@@ -34,9 +35,16 @@ def cached_scores(model: ImageTextModel, annotations: Annotations, folder: Path)
     return found
 
 
-def _key(model: ImageTextModel, images: Sequence[Path], categories: Sequence[str]) -> str:
-    digest = hashlib.sha256(json.dumps([dict(model.made_with), list(categories)]).encode())
-    for image in images:
-        facts = os.stat(image)
-        digest.update(f"{image.absolute()}\0{facts.st_size}\0{facts.st_mtime_ns}\n".encode())
+def key_of(model: str, images: Sequence[Path], folder: Path) -> str:
+    """A hash of what stands for a model, and of the images in order.
+
+    Args:
+        model: whatever a number depends on, as a text.
+        images: files, which are hashed once as long as they stay the same.
+        folder: remembers their hashes.
+    """
+    digest = hashlib.sha256(model.encode())
+    paths = [str(image.absolute()) for image in images]
+    for path, content in zip(paths, content_hashes(paths, folder), strict=True):
+        digest.update(f"{content or path}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()[:32]

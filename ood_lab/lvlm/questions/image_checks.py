@@ -9,6 +9,7 @@ from pathlib import Path
 from PIL import Image
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.unicode_names import remark
 from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.lvlm.questions.question_files import Question
 
@@ -38,7 +39,7 @@ def check_whole(
         raise UserError(
             f"{len(damaged):,} of the {len(images):,} images of the questions cannot be read, "
             f"'{first['path']}' for one ({first['error']}): replace them, or leave their questions "
-            "out"
+            f"out{remark(first['path'])}"
         )
 
 

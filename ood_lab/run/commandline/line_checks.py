@@ -30,7 +30,7 @@ from ood_lab.scripts import CONF, OWN_CONF, conf_files, is_group
 _KEY = re.compile(r"(\+\+|\+|~)?[A-Za-z_$][\w$./@:-]*", re.ASCII)
 
 #: Name of a set of images, in a key.
-_SET = re.compile(r"[\w-]{1,100}", re.ASCII)
+_SET = re.compile(r"[a-z_][\w-]{0,99}|0|[1-9]\d{0,99}", re.ASCII | re.IGNORECASE)
 #: Characters of a key: Hydra looks for a folder of that name.
 _LONGEST = 200
 
@@ -69,15 +69,17 @@ def read_arguments(arguments: Sequence[str]) -> Namespace:
 
 def check_set_name(key: str) -> None:
     """Raises :class:`UserError` if a key names a set of images in a way that Hydra cannot read."""
-    beginning = next((start for start in key_suggestions.OF_SETS if key.startswith(start)), None)
+    sets = (*key_suggestions.OF_SETS, "data.ood_groups.")
+    beginning = next((start for start in sets if key.startswith(start)), None)
     if beginning is None:
         return
     name, _, inside = key.removeprefix(beginning).partition(".")
     whole = name if inside in ("", "path", "root") else f"{name}.{inside}"
     if not _SET.fullmatch(whole):
+        advised = re.sub(r"[^\w-]+", "_", whole[:96], flags=re.ASCII)
         raise UserError(
             f"{key}: '{whole}' cannot be the name of a set here: use up to 100 letters from a to "
-            "z, digits, _ and -"
+            f"z, digits, _ and -, and begin with a letter, as in {beginning}set_{advised}"
         )
 
 

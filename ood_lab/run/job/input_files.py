@@ -1,6 +1,6 @@
 """The files a run was made from, recorded in its folder, and which have changed since.
 
-If names, sizes and times are the same, nothing has changed, and a finished run can be shown again.
+If names and stamps are the same, nothing has changed, and a finished run can be shown again.
 Where they differ, contents decide: the SHA-256 of a single file, the identities of the data's sets.
 """
 
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from ood_lab.common.english import first_of
+from ood_lab.common.file_records import Stamp, ends_sha256, stamp
 from ood_lab.common.files import read_table, write_table
 from ood_lab.run.building import checkpoints
 from ood_lab.run.job.run_directory import RunFolder
@@ -37,7 +38,7 @@ CODE = "code"
 #: Prefix of a set's name, in rows whose ``sha256`` is its identity.
 SET = "data.identity."
 #: What can be told about a file without reading its contents.
-_ENTRY = ("path", "bytes", "mtime_ns")
+_ENTRY = ("path", *Stamp._fields)
 #: Settings that are names even if a folder happens to be called the same.
 _NAMES = ("name", "_target_")
 #: Folders beside the code of a network that change without it.
@@ -67,6 +68,7 @@ def changes_of(
         return ["nothing says what it was made from"] * run.done
     named = _named_paths(settings, run.path)
     noted = read_table(run.path / FILE)
+    noted = noted.assign(**dict.fromkeys({*_ENTRY} - {*noted}, 0))  # an older version's
     now = _look(named, _listed_images(run.path))
     suspects, others = _compare(noted, now, named, code)
     sets = _changed_sets(noted, suspects, run.path, data) if suspects else []
@@ -86,14 +88,14 @@ def note(
     entries = table.loc[single, list(_ENTRY)].itertuples(index=False, name=None)
     table.loc[single, "sha256"] = [_sha256(*entry) for entry in entries]
     facts = {CODE: code} | {f"{SET}{name}": identity for name, identity in identities.items()}
-    rows = [(key, "", 0, 0, fact) for key, fact in facts.items()]
+    rows = [(key, "", 0, 0, 0, fact) for key, fact in facts.items()]
     write_table(pd.concat([table, pd.DataFrame(rows, columns=table.columns)]), folder / FILE)
 
 
 def files_of_training(settings: Mapping[str, Any], folder: Path) -> list[tuple[str, ...]]:
     """Key, name and content of the files that the settings name outside of the data.
 
-    Of a single file the SHA-256 is its content; of the files of a folder, size and time.
+    Of a single file the SHA-256 is its content; of the files of a folder, size, time and ends.
     """
     named = {
         k: p for k, p in _named_paths(settings, folder).items() if k.partition(".")[0] != "data"
@@ -102,7 +104,7 @@ def files_of_training(settings: Mapping[str, Any], folder: Path) -> list[tuple[s
     return [
         (key, Path(path).name, _sha256(path, *entry))
         if _decides_alone(key, named)
-        else (key, path, *map(str, entry))
+        else (key, path, *map(str, entry[:2]), ends_sha256(path) if entry[0] >= 0 else "")
         for key, path, *entry, _ in rows
     ]
 
@@ -137,11 +139,11 @@ def _named_paths(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
 
 
 def _look(named: Mapping[str, Path], images: Iterable[str]) -> pd.DataFrame:
-    """``key, path, bytes, mtime_ns, sha256`` of every file, without reading its contents."""
+    """``key, path``, stamp and ``sha256`` of every file, without reading its contents."""
     rows = [(key, str(file)) for key, path in named.items() for file in _files(path)]
     seen = {path for _, path in rows}
     rows += [(IMAGES, path) for path in dict.fromkeys(images) if path not in seen]
-    facts = [(key, path, *_entry(path), "") for key, path in rows]
+    facts = [(key, path, *stamp(path), "") for key, path in rows]
     return pd.DataFrame(facts, columns=["key", *_ENTRY, "sha256"])
 
 
@@ -231,16 +233,8 @@ def _files(path: Path) -> Iterator[Path]:
             yield from (Path(folder, name) for name in sorted(names))
 
 
-def _entry(path: str) -> tuple[int, int]:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return -1, -1
-    return found.st_size, found.st_mtime_ns
-
-
 @cache
-def _sha256(path: str, size: int, mtime_ns: int) -> str:
-    """SHA-256 of a file, cached by path, size and time so that a rewritten file is read again."""
+def _sha256(path: str, *_: int) -> str:
+    """SHA-256 of a file, cached by path and stamp so that a rewritten file is read again."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

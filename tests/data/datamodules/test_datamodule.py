@@ -325,6 +325,11 @@ def test_unreadable_images(root):
         (root / "train/dog" / f"{i:03}.jpg").write_text("gone")
     with pytest.raises(UserError, match="every image of 'dog' in train is unreadable"):
         module(root, on_broken="skip").setup()
+    for name, sets in (("near", ("near", "far")), ("train", ("far",))):
+        for file in (root / name).rglob("*.jpg"):
+            file.write_text("<html>404</html>")
+        with pytest.raises(UserError, match=rf"images of {name} cannot be read"):
+            module(root, on_broken="skip", ood=sets).setup()
 
 
 def test_mistakes_are_named(root):

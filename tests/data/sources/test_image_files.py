@@ -1,6 +1,7 @@
 import hashlib
 import os
 import shutil
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.data.sources.file_facts import content_hashes, file_facts
 from ood_lab.data.sources.image_files import FileDataset, load_rgb
 from ood_lab.data.sources.manifest import read_manifest
+from ood_lab.data.sources.source_settings import source_of
 
 
 def pixels(path):
@@ -80,6 +82,41 @@ def test_identity_follows_content_label_and_place(tmp_path, identify):
     picture(tmp_path / "a/cat/000.jpg", seed=99)
     changed = dataset(tmp_path / "a", identify=identify).identity
     assert len({base, moved, changed}) == 3
+
+
+@pytest.mark.parametrize("identify", ["content", "stat"])
+@pytest.mark.parametrize("where", ["files", "shards"])
+def test_files_of_the_same_name_size_and_time_are_other_files(tmp_path, identify, where):
+    for number, name in enumerate(("a", "b")):
+        for row in range(3):
+            file = picture(tmp_path / name / "c" / f"{row}.bmp", seed=3 * number + row)
+            os.utime(file, (1_700_000_000, 1_700_000_000))
+
+    def seen():
+        folder = tmp_path / "a"
+        if where == "shards":
+            folder = tmp_path / "shards"
+            folder.mkdir(exist_ok=True)
+            with tarfile.open(folder / "0.tar", "w") as shard:
+                shard.add(tmp_path / "a", "a")
+            os.utime(folder / "0.tar", (1_700_000_000, 1_700_000_000))
+        cache = str(tmp_path / "cache")
+        found = source_of(str(folder), "data.id.train").read(None, print, cache)
+        train = FileDataset("train", *found[:2], identify, cache, store=found.store)
+        return train.identity, list(train.content_hashes())
+
+    before = seen()
+    assert seen() == before
+    for step in ("ax", "ba", "xb"):  # the folders change their names
+        (tmp_path / step[0]).rename(tmp_path / step[1])
+    after = seen()
+    assert after[0] != before[0]
+    assert not {*after[1]} & {*before[1]}
+    for file in (tmp_path / "b" / "c").iterdir():
+        shutil.copy2(file, tmp_path / "a" / "c" / file.name)  # cp -p
+    again = seen()
+    assert again[1] == before[1]
+    assert again[0] == before[0]
 
 
 def test_hashes_are_remembered_while_the_file_is_the_same(tmp_path, monkeypatch):

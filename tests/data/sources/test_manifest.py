@@ -1,4 +1,5 @@
 import re
+import unicodedata
 from functools import partial
 
 import pandas as pd
@@ -27,6 +28,41 @@ def test_class_folders_are_sorted_names(photos):
     assert table["label"].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     folders = [p.removeprefix(str(photos / "train")).split("/")[1] for p in table["path"]]
     assert folders == [classes[i] for i in table["label"]]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "txt", "metadata", "mask", "given"])
+@pytest.mark.parametrize(("written", "stored"), [("NFC", "NFD"), ("NFD", "NFC")])
+def test_names_in_a_table_and_on_the_disk_have_two_unicode_forms(tmp_path, kind, written, stored):
+    here, there = (partial(unicodedata.normalize, form) for form in (written, stored))
+    names = [f"é/Åä {row}.png" for row in range(3)]
+    for row, name in enumerate(names):
+        picture(tmp_path / "dà" / there(name), row)
+    table = pd.DataFrame({"path": [f"dà/{name}" for name in names], "label": ["ô", "u", "ô"]})
+    table = table.map(here)
+    file = tmp_path / f"table.{kind}"
+    if kind == "metadata":
+        file = tmp_path / "dà"
+        inside = table.assign(file_name=table["path"].str[len(here("dà/")) :]).drop(columns="path")
+        inside.to_csv(file / "metadata.csv", index=False)
+    elif kind == "parquet":
+        table.to_parquet(file)
+    elif kind == "jsonl":
+        table.to_json(file, orient="records", lines=True, force_ascii=False)
+    elif kind == "txt":
+        file.write_text("".join(f"{path} {name}\n" for path, name in table.to_numpy()))
+    else:
+        file = tmp_path / "table.csv"
+        table.assign(**({"mask": table["path"]} if kind == "mask" else {})).to_csv(file)
+    if kind == "given":  # the folder itself, as somebody types it
+        file, names = tmp_path / here("dà"), sorted(names)
+    found, classes = read_manifest(file)
+    assert [load_rgb(path).size for path in found["path"]] == [(16, 16)] * 3
+    assert [unicodedata.normalize("NFC", p)[-11:] for p in found["path"]] == [
+        unicodedata.normalize("NFC", f"/{name}")[-11:] for name in names
+    ]
+    assert classes == (["é"] if kind == "given" else ["u", "ô"])
+    if kind == "mask":
+        assert found["mask"].tolist() == found["path"].tolist()
 
 
 def test_hidden_and_foreign_files_are_left_out(photos):

@@ -1,5 +1,7 @@
 """Image-text models of transformers and open_clip, tiny and with random weights."""
 
+import os
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -205,7 +207,12 @@ def test_scores_are_computed_once_for_the_same_model_images_and_labels(images, t
     other = Counting("b")
     cached_scores(other, annotations(LABELS), tmp_path)
     assert other.asked == 1
-    images[0].touch()  # perhaps another image
+    images[0].touch()
+    cached_scores(model, annotations(LABELS), tmp_path)
+    assert model.asked == 2
+    content, facts = images[0].read_bytes(), images[0].stat()
+    images[0].write_bytes(content[:-1] + b"x")  # another image, as `cp -p` leaves it
+    os.utime(images[0], ns=(facts.st_atime_ns, facts.st_mtime_ns))
     cached_scores(model, annotations(LABELS), tmp_path)
     assert model.asked == 3
 

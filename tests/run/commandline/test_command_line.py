@@ -181,9 +181,12 @@ def test_what_no_path_and_no_set_may_be_called(tmp_path):
     (tmp_path / "${x}").mkdir()
     with pytest.raises(UserError, match=r"'\$\{' refers to another setting: rename the folder"):
         rewrite([f"data.ood.mine={tmp_path}/${{x}}"])
-    for name in ("größe", "a/b", "a.b", "a b"):
-        with pytest.raises(UserError, match=f"'{name}' cannot be the name of a set"):
-            read_arguments(rewrite([f"data.ood.{name}=DIR"]))
+    for name in ("größe", "a/b", "a.b", "a b", "3d", "2-d", "1e3", "007"):
+        for kind in ("ood", "ood_val", "csid", "ood_groups"):
+            with pytest.raises(UserError, match=f"'{name}' cannot be the name of a set") as caught:
+                read_arguments(rewrite([f"data.{kind}.{name}=DIR"]))
+            advised = str(caught.value).rpartition("as in ")[2]
+            assert read_arguments(rewrite([f"{advised}=DIR"]))
     assert read_arguments(rewrite(["data.ood.a-b.path=D"])).overrides == ["++data.ood.a-b.path=D"]
 
 

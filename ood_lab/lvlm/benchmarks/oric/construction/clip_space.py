@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +17,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_table, write_table
 from ood_lab.lvlm.image_text.base import texts_of
 from ood_lab.lvlm.image_text.image_encoder import image_features
+from ood_lab.lvlm.image_text.score_cache import key_of
 from ood_lab.neighbours import nearest_rows
 
 Floats = NDArray[np.float32]
@@ -111,7 +110,8 @@ def space_of(
         UserError: an image cannot be read, or see :func:`label_features`.
     """
     seen = list(paths) if rows is None else [paths[row] for row in rows]
-    file = folder / f"{_key(clip, seen)}.parquet"
+    known = json.dumps(clip.identity, sort_keys=True, default=str)
+    file = folder / f"{key_of(known, seen, folder)}.parquet"
     if file.exists():
         images = read_table(file).to_numpy(np.float32)
     else:
@@ -124,11 +124,3 @@ def space_of(
         images = every
     labels = label_features(clip, names, template)
     return Space(np.ascontiguousarray(images), labels, clip.logit_scale)
-
-
-def _key(clip: ClipModel, images: Sequence[Path]) -> str:
-    digest = hashlib.sha256(json.dumps(clip.identity, sort_keys=True, default=str).encode())
-    for image in images:
-        facts = os.stat(image)
-        digest.update(f"{image.absolute()}\0{facts.st_size}\0{facts.st_mtime_ns}\n".encode())
-    return digest.hexdigest()[:32]

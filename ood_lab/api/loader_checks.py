@@ -1,0 +1,148 @@
+"""Whether a loader gives each image once, and the same image at every read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sized
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.pytorch.utilities.seed import isolate_rng
+from torch import Tensor
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    SubsetRandomSampler,
+)
+
+from ood_lab.api.equal_rows import row_keys
+from ood_lab.common.errors import UserError
+
+log = logging.getLogger(__name__)
+
+#: Images that are read twice.
+_TRIED = 8
+
+
+class EachImageOnce:
+    """Looks at a loader before the pass, at its images during it, and counts them afterwards.
+
+    Args:
+        images: whatever was given; of anything but a DataLoader or a dataset only the rows are
+            looked at.
+        image_of: the images of an item.
+
+    Raises:
+        UserError: its sampler samples with replacement.
+    """
+
+    def __init__(self, images: Any, image_of: Callable[[Any], Any]) -> None:
+        self._loader = images if isinstance(images, DataLoader) else None
+        data = self._loader.dataset if self._loader is not None else images
+        self._dataset = data if isinstance(data, Dataset) else None
+        self._keys = [np.empty(0, np.int64)]
+        if self._loader is not None:
+            self._check_sampler(self._loader)
+        self._check_repeatable(image_of)
+
+    @property
+    def _streams(self) -> bool:
+        return isinstance(self._dataset, IterableDataset)
+
+    def _check_sampler(self, loader: DataLoader[Any]) -> None:
+        batches = loader.batch_sampler
+        sampler = getattr(batches, "sampler", loader.sampler)
+        if getattr(sampler, "replacement", False):
+            raise UserError(
+                f"the {type(sampler).__name__} of the loader samples with replacement: some "
+                "images come several times and others never. Give a DataLoader without a sampler"
+            )
+        total = len(sampler) if isinstance(sampler, Sized) and not self._streams else None
+        size = getattr(batches, "batch_size", None)
+        left = total % size if total is not None and size else None
+        if getattr(batches, "drop_last", loader.drop_last) and left != 0:
+            lost = "the last images" if left is None else f"the last {left} of {total:,} images"
+            log.warning("drop_last=True of the loader leaves %s out: set drop_last=False", lost)
+        if isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1:
+            log.warning(
+                "the DistributedSampler of the loader gives one process %s of %s images: give a "
+                "DataLoader without it, in one process",
+                f"{len(sampler):,}",
+                f"{len(sampler.dataset):,}",  # type: ignore[arg-type]
+            )
+
+    def _check_repeatable(self, image_of: Callable[[Any], Any]) -> None:
+        if self._dataset is None or self._streams or not isinstance(self._dataset, Sized):
+            return
+        rows = range(min(_TRIED, len(self._dataset)))
+        collate = getattr(self._loader, "collate_fn", None)
+        batched = collate is not None and getattr(self._loader, "batch_sampler", None) is not None
+
+        def read() -> list[Any]:
+            assert self._dataset is not None
+            items = [self._dataset[row] for row in rows]
+            found = [collate(items)] if batched and collate is not None else items
+            return [torch.as_tensor(image_of(item)).clone() for item in found]
+
+        try:
+            with isolate_rng(include_cuda=False):
+                same = all(map(torch.equal, read(), read()))
+        except Exception:  # the pass itself says what is wrong with an item
+            return
+        if not same:
+            log.warning(
+                "the same image is another one at every read: random transforms or a random "
+                "collate_fn change what is evaluated. Give the transform of the evaluation"
+            )
+
+    def take(self, image: Tensor) -> None:
+        """Notes the images of a batch, ``[B, ...]``."""
+        self._keys.append(row_keys(image))
+
+    def close(self) -> None:
+        """Counts the images.
+
+        Raises:
+            UserError: there are more than the dataset has, or each came once per worker.
+        """
+        keys = np.concatenate(self._keys)
+        n, (_, counts) = len(keys), np.unique(keys, return_counts=True)
+        loader, total = self._loader, None
+        if loader is not None and isinstance(self._dataset, Sized):
+            total = len(self._dataset)
+        workers = loader.num_workers if loader is not None and self._streams else 0
+        if workers > 1 and (bool((counts % workers == 0).all()) or (total and n > total)):
+            raise UserError(
+                f"{n:,} images came from the loader and {len(counts):,} of them differ: each of "
+                f"its {workers} workers reads the whole {type(self._dataset).__name__}. Set "
+                "num_workers=0, or divide it in __iter__ by torch.utils.data.get_worker_info()"
+            )
+        if total is not None and n > total:
+            raise UserError(
+                f"{n:,} images came from a loader whose dataset has {total:,}: give a sampler with "
+                "each image once"
+            )
+        if n > len(counts):
+            log.warning(
+                "%s of %s images repeat another image exactly. If the loader gives images several "
+                "times, make it give each once: intervals take every row for another image",
+                f"{n - len(counts):,}",
+                f"{n:,}",
+            )
+        elif total is not None and n < total and self._leaves_out(loader):
+            log.warning(
+                "%s of %s images of the dataset came from the loader: its sampler omits others",
+                f"{n:,}",
+                f"{total:,}",
+            )
+
+    @staticmethod
+    def _leaves_out(loader: DataLoader[Any] | None) -> bool:
+        """Whether nothing has been said yet of the images that are missing, nor asked for them."""
+        batches = getattr(loader, "batch_sampler", None)
+        sampler = getattr(batches, "sampler", getattr(loader, "sampler", None))
+        told = isinstance(sampler, DistributedSampler | SubsetRandomSampler)
+        return not (told or getattr(batches, "drop_last", False))

@@ -38,7 +38,6 @@ from ood_lab.metrics import (
 from ood_lab.models.head_kind import OF_NETWORKS
 from ood_lab.report.detection.detection_page import detection_blocks, main_table, write_report
 from ood_lab.report.detection.run_figures import write_figures
-from ood_lab.report.rendering.metric_definitions import fpr95_sentence
 from ood_lab.report.rendering.page import page_template
 from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.report.results_lookup import RunView
@@ -87,7 +86,7 @@ class EvaluationResult:
         """The table of detectors and OOD sets, with its warnings above."""
         page: str = page_template("outcome.html.j2").render(
             table=main_table(self._view),
-            sentence=fpr95_sentence(self.results.attrs["fpr95_positive"]),
+            sentence=self._view.fpr95,
             warnings=self.warnings,
             refused=self.skipped,
         )
@@ -99,12 +98,15 @@ class EvaluationResult:
         return SHIFT.table(self.verdict.shift, model=None, seed=self.results["seed"].iloc[0])
 
     @property
-    def _reads(self) -> dict[str, str]:
-        return {name: detector.input_type for name, detector in self.detectors.items()}
-
-    @property
     def _view(self) -> RunView:
-        return RunView(self.results, self.best, self._reads)
+        detectors = self.detectors.items()
+        manifest = {
+            "detectors": {n: {"input_type": d.input_type} | d.describe() for n, d in detectors},
+            "fpr95_positive": self.results.attrs["fpr95_positive"],
+            "refused": self.skipped,
+            "warnings": self.warnings,
+        }
+        return RunView(self.results, self.best, manifest, self.verdict)
 
     def save(self, folder: Path | str) -> Path:
         """Writes what a run writes: ``results`` and ``scores`` as CSV and Parquet, and ``best``.
@@ -126,43 +128,14 @@ class EvaluationResult:
 
         The figures are PNG and SVG files in ``<path without .html>_figures``.
         """
-        page, positive = Path(path), self.results.attrs["fpr95_positive"]
-        figures = write_figures(
-            page.with_name(f"{page.stem}_figures"),
-            self.results,
-            self.scores,
-            fpr95_positive=positive,
-            significance=self.best,
-        )
-        return write_report(
-            page,
-            self.results,
-            self.scores,
-            figures=figures,
-            manifest={
-                "detectors": {n: detector.describe() for n, detector in self.detectors.items()},
-                "warnings": self.warnings,
-            },
-            fpr95_positive=positive,
-            significance=self.best,
-            reads=self._reads,
-            refused=self.skipped,
-            verdict=self.verdict,
-        )
+        page, view = Path(path), self._view
+        figures = write_figures(page.with_name(f"{page.stem}_figures"), view, self.scores)
+        return write_report(page, view, self.scores, figures=figures)
 
     def __str__(self) -> str:
         """The tables of a run, 80 columns wide."""
         console = Console(file=io.StringIO(), width=80, no_color=True)
-        positive = self.results.attrs["fpr95_positive"]
-        blocks = detection_blocks(
-            self.results,
-            fpr95_positive=positive,
-            significance=self.best,
-            reads=self._reads,
-            refused=self.skipped,
-            verdict=self.verdict,
-        )
-        print_blocks([*blocks, *self.verdict.blocks(every=True)], console)
+        print_blocks([*detection_blocks(self._view), *self.verdict.blocks(every=True)], console)
         text: str = console.file.getvalue()  # type: ignore[attr-defined]
         return text
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -13,9 +12,8 @@ from ood_lab.evaluation.shift.image_distances import Distances
 from ood_lab.features.bank import FeatureBank
 from ood_lab.report.detection.detection_page import write_report
 from ood_lab.report.detection.run_figures import write_figures
-from ood_lab.report.rendering.run_summary import reads_of
+from ood_lab.report.results_lookup import RunView
 from ood_lab.report.shift.distance_page import Measured
-from ood_lab.report.verdict import Verdict
 
 #: Files of a run folder that the page links to.
 DOWNLOADS = (
@@ -36,26 +34,20 @@ def write_page(
     data: OODDataModule,
     banks: Mapping[str, FeatureBank],
     scores: pd.DataFrame,
-    results: pd.DataFrame,
-    best: pd.DataFrame | None,
-    manifest: Mapping[str, Any],
+    view: RunView,
     hierarchy: pd.DataFrame | None = None,
     distances: Distances | None = None,
-    verdict: Verdict | None = None,
 ) -> None:
     """Writes ``figures/`` and ``report.html`` into the run folder.
 
-    ``banks`` give features to draw, as far as there are any, ``data`` images to show; ``best`` says
-    which detectors are not significantly worse than the best, and is None without detectors.
+    ``banks`` give features to draw, as far as there are any, ``data`` images to show.
     """
     evaluated = [name for name in scores["dataset"].unique() if name not in data.csid_names]
     figures = write_figures(
         folder / "figures",
-        results,
+        view,
         # All that counts as ID is drawn as one.
         scores.replace({"dataset": dict.fromkeys(data.csid_names, "test")}),
-        fpr95_positive=manifest["fpr95_positive"],
-        significance=best,
         features={n: banks[n].features.numpy() for n in evaluated if n in banks},
         classes=data.classes,
         hierarchy=hierarchy,
@@ -66,27 +58,18 @@ def write_page(
             distances.degrees,
             distances.summary,
             distances.axes,
-            verdict.named if verdict else None,
-            manifest["distance"],
+            view.verdict.named if view.verdict else None,
+            view.manifest["distance"],
             distances.found,
         )
-    files = [name for name in DOWNLOADS if best is not None or name != "significance.csv"]
-
     write_report(
         folder / "report.html",
-        results,
+        view,
         scores,
         figures=figures,
-        manifest=manifest,
-        fpr95_positive=manifest["fpr95_positive"],
-        significance=best,
-        reads=reads_of(manifest),
-        refused=manifest["refused"],
         load_image=data.load_image,
         classes=data.classes,
-        downloads=files,
+        downloads=DOWNLOADS,
         hierarchy=hierarchy,
         measured=measured,
-        verdict=verdict,
-        title=manifest["title"],
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from itertools import combinations
 from typing import Any, NamedTuple, TypeVar
@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 import pandas as pd
 
 from ood_lab.metrics import FEWEST, FEWEST_FOR_THRESHOLD, metric_of, ranked, sets_of_means
-from ood_lab.report.rendering.metric_definitions import DAGGER
+from ood_lab.report.rendering.metric_definitions import DAGGER, finding_sentences, fpr95_sentence
+from ood_lab.report.verdict import Verdict
 from ood_lab.schema.results import of_kind, whole
 from ood_lab.schema.shift_axes import AXES, Axis
 
@@ -68,14 +69,18 @@ def _none_if_missing(value: Any) -> Any:
 
 
 class RunView:
-    """The results of one model and seed, by metric, detector, OOD set and level.
+    """A run of detectors: its results by metric, detector, OOD set and level, and its manifest.
 
     Args:
-        results: a results table; rows of kind ``detection`` are read. Values are fractions.
+        results: a results table of one model and seed; rows of kind ``detection`` are read. Values
+            are fractions.
         significance: optional rows ``detector, dataset, best`` (and ``metric``, else AUROC): True
-            for every detector that is not significantly worse than the best.
-        reads: what detectors look at (``logits``, ``features``, ``head``, ``network``), by name.
-        findings: ``text`` and ``sets`` of what the check of the data found, as in the manifest.
+            for every detector that is not significantly worse than the best; they are marked in
+            that column. Those of ``mean_<metric>`` without a dataset in that of the mean.
+        manifest: what made the results: ``title``, ``fpr95_positive``, ``detectors`` with their
+            ``input_type``, ``refused`` (detector → why it could not work here), ``findings``
+            (``text`` and ``sets``) of the check of the data, ``warnings``.
+        verdict: on the detectors.
 
     Attributes:
         sets: OOD sets by increasing shift, then those without a place in it; sets that only serve
@@ -83,6 +88,7 @@ class RunView:
         detectors: best mean AUROC first.
 
     Raises:
+        UserError: unknown positive class of FPR95.
         ValueError: the table holds more than one model or seed.
     """
 
@@ -90,9 +96,15 @@ class RunView:
         self,
         results: pd.DataFrame,
         significance: pd.DataFrame | None = None,
-        reads: Mapping[str, str] | None = None,
-        findings: Sequence[Mapping[str, Any]] = (),
+        manifest: Mapping[str, Any] | None = None,
+        verdict: Verdict | None = None,
     ) -> None:
+        self.manifest = manifest = dict(manifest or {})
+        self.positive = str(manifest.get("fpr95_positive", "ood"))
+        self.fpr95 = fpr95_sentence(self.positive)
+        self.refused: Mapping[str, str] = manifest.get("refused", {})
+        self.findings = finding_sentences(manifest.get("findings", ()))
+        self.verdict = verdict
         results = of_kind(results, "detection")
         for column in ("model", "seed"):
             if results[column].nunique() > 1:
@@ -102,8 +114,7 @@ class RunView:
         self.level_sets, self.sets = self._find_sets(results)
         self._significance = self._build_significance(significance)
         names = [d for d in results["detector"].drop_duplicates() if _none_if_missing(d)]
-        self._reads = dict(reads or {})
-        self._doubted = {name for finding in findings for name in finding["sets"]}
+        self._doubted = {name for found in manifest.get("findings", ()) for name in found["sets"]}
         self.detectors = ranked({d: self.mean("auroc", d).value for d in names})
 
     @staticmethod
@@ -143,13 +154,16 @@ class RunView:
         """The detectors by what they look at, best first; one section without a title if few."""
         if len(self.detectors) <= UNGROUPED:
             return [("", self.detectors)]
-        titles = [*SECTIONS, *(t for t in self._reads.values() if t not in SECTIONS), ""]
+        known = map(self.reads, self.detectors)
+        titles = [*SECTIONS, *(title for title in known if title not in SECTIONS), ""]
         by_title = {t: [d for d in self.detectors if self.reads(d) == t] for t in titles}
         return [(t, names) for t, names in by_title.items() if names]
 
     def reads(self, detector: str) -> str:
-        """What a detector looks at; empty where that is not known."""
-        return self._reads.get(detector) or self._reads.get(detector.removesuffix("_tuned"), "")
+        """What a detector looks at: logits, features, ...; empty where that is not known."""
+        facts = self.manifest.get("detectors", {})
+        of = facts.get(detector) or facts.get(detector.removesuffix("_tuned"), {})
+        return str(of.get("input_type", ""))
 
     def mark(self, dataset: str) -> str:
         """The mark behind the name of a set with a finding of the data check."""

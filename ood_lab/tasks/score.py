@@ -58,6 +58,7 @@ from ood_lab.metrics import (
 from ood_lab.report.rendering.output_failures import optional
 from ood_lab.report.rendering.run_summary import show, show_warnings
 from ood_lab.report.rendering.sentences import asked_sentence
+from ood_lab.report.results_lookup import RunView
 from ood_lab.report.verdict import Verdict
 from ood_lab.run.building.workspace import LEFT_OUT, Task, Workspace
 from ood_lab.run.commandline.composition import plain
@@ -411,13 +412,12 @@ class Score(Task):
             model = manifest["model"]
             write_results(follow_results(distances.found, n, model, ws.model_seed), ws.folder)
         verdict = Verdict.of(read_results(ws.folder), manifest)
-        every = ws.settings["detector_table"] == "all"
-        show(results, manifest, best, ws.folder, verdict, every)
+        view = RunView(results, best, manifest, verdict)
+        show(view, ws.folder, ws.settings["detector_table"] == "all")
         if self.report:
             with ws.stages("report"), optional("report.html"):
                 features = {n: b for n, b in banks.items() if isinstance(b, FeatureBank)}
-                shown = (results, best, manifest, hierarchy, distances, verdict)
-                write_page(ws.folder, ws.data, features, scores, *shown)
+                write_page(ws.folder, ws.data, features, scores, view, hierarchy, distances)
         return results
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.metrics.results_rows import KIND
+from ood_lab.report.results_lookup import RunView
 
 COLUMNS = [
     *("model", "detector", "dataset", "shift_level", "semantic_level", "covariate_level"),
@@ -157,6 +158,12 @@ def make_results(scores, detectors, sets, min_n=10):
             both(d, part, dataset="grid", sem=sem, cov=cov)
     table = pd.DataFrame(rows, columns=COLUMNS)
     return KIND.table(table, model="resnet", seed=0)
+
+
+def view_of(results, significance=None, reads=None, **manifest):
+    """A run with such a manifest; ``reads``: detector → what it looks at."""
+    detectors = {name: {"input_type": kind} for name, kind in (reads or {}).items()}
+    return RunView(results, significance, {"detectors": detectors, **manifest})
 
 
 def make_run(n_detectors=5, n_sets=3, **options):

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from finished_runs import write_run
-from report_run import make_run
+from report_run import make_run, view_of
 from rich.console import Console
 
 from ood_lab.common.errors import UserError
@@ -86,9 +86,9 @@ def test_it_has_its_value_interval_mean_and_levels(run):
 
 def test_terminal_and_page_show_it_with_its_mark_and_its_definition(run, tmp_path):
     best = best_detectors(run.evaluation)
-    text = shown(detection_blocks(run.results, significance=best))
+    text = shown(detection_blocks(view_of(run.results, best)))
     assert "missed at 1%" in text
-    page = write_report(tmp_path / "r.html", run.results, run.scores, significance=best).read_text()
+    page = write_report(tmp_path / "r.html", view_of(run.results, best), run.scores).read_text()
     assert ">missed at 1%</button>" in page
     assert "Share of OOD images below the score that 1% of the ID images exceed" in page
     assert metric_of("mean_missed_1").better == "lower"

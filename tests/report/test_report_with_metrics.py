@@ -24,7 +24,7 @@ def test_results_and_significance_of_the_metrics_room_are_shown(tmp_path):
     assert view.get("auroc", "vim", "grid", 0, 2).n_ood == 2
 
     console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(Printed(detection_blocks(results, significance=best)))
+    console.print(Printed(detection_blocks(view)))
     text = console.export_text()
     shown = best[best.best & best.dataset.isin(run.sets) & best.metric.isin(["auroc", "fpr95"])]
     # Of every column the best as it is shown, tested or not, and those not significantly worse.
@@ -42,9 +42,9 @@ def test_results_and_significance_of_the_metrics_room_are_shown(tmp_path):
     assert text.count("*") - notes == marked
     assert "corr." in text
 
-    figures = write_figures(tmp_path / "figures", results, run.scores, significance=best)
+    figures = write_figures(tmp_path / "figures", view, run.scores)
     assert len(figures) == 10
-    page = write_report(tmp_path / "r.html", results, run.scores, significance=best).read_text()
+    page = write_report(tmp_path / "r.html", view, run.scores).read_text()
     assert page.split("</table>", 1)[0].count('class="best"') == marked
     below = page.split("</table>", 1)[1]
     assert "* = best of its column or not significantly worse." in below
@@ -61,8 +61,8 @@ def test_an_interval_left_out_has_its_reason_in_the_table_and_on_the_page(tmp_pa
     scores = scores[rank < scores["dataset"].map(kept).fillna(10**6)]
     results = results_of(Evaluation(scores, run.detectors, n_bootstrap=50), "resnet")
     console = Console(width=300, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(Printed(detection_blocks(results, intervals=True)))
-    page = write_report(tmp_path / "r.html", results, scores).read_text()
+    console.print(Printed(detection_blocks(RunView(results))))
+    page = write_report(tmp_path / "r.html", RunView(results), scores).read_text()
     for text in (console.export_text(), page):
         assert (
             "No interval of AUROC with one image on a side, which has no spread: one (1)." in text

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,8 +21,6 @@ from ood_lab.report.detection.level_curves import HIERARCHY, level_blocks, of_se
 from ood_lab.report.rendering.blocks import Block, FigureFile, Folded, Menu, Text
 from ood_lab.report.rendering.metric_definitions import (
     definitions_of,
-    finding_sentences,
-    fpr95_sentence,
     percent,
     star_sentence,
 )
@@ -52,51 +49,22 @@ from ood_lab.schema.shift_axes import AXES, DEGREES, LEVELS, Axis
 _OF_EACH = 2
 
 
-def detection_blocks(
-    results: pd.DataFrame,
-    *,
-    fpr95_positive: str = "ood",
-    significance: pd.DataFrame | None = None,
-    reads: Mapping[str, str] | None = None,
-    refused: Mapping[str, str] | None = None,
-    intervals: bool = False,
-    title: str | None = None,
-    findings: Sequence[Mapping[str, Any]] = (),
-    every: bool = False,
-    verdict: Verdict | None = None,
-) -> list[Block]:
+def detection_blocks(view: RunView, every: bool = False) -> list[Block]:
     """What a run shows first: detectors × OOD sets, then levels, and what was skipped.
 
     Args:
-        results: a results table of one model and seed.
-        fpr95_positive: ``ood`` or ``id``: the positive class of the FPR95 that the table holds.
-        significance: rows ``detector, dataset, best`` and optionally ``metric`` (default
-            ``auroc``): all with ``best`` are marked in that column; those of ``mean_<metric>``
-            without ``ood`` in that of the mean.
-        reads: detector → what it looks at; a table of many detectors has a section for each.
-        refused: detector → why it could not work here.
-        intervals: the terminal shows the ± of the 95% interval in every cell.
-        title: what was run, first in the headline.
-        findings: ``text`` and ``sets`` of what the check of the data found: the sets are marked.
+        view: of the run. The first tables have rows for the detectors that its verdict names.
         every: the first tables have a row for every detector, also where these are many.
-        verdict: the first tables have rows for the detectors that it names.
-
-    Raises:
-        UserError: unknown positive class.
-        ValueError: the table holds several models or seeds.
     """
-    fpr95_sentence(fpr95_positive)
-    view = RunView(results, significance, reads, findings)
-    blocks: list[Block] = [Text(_headline(view, title), "title")]
+    blocks: list[Block] = [Text(_headline(view), "title")]
     if view.csid_accuracies:
         blocks.append(Text(_spectrum(view)))
     if view.detectors and view.sets:
-        levels = _level_tables(view, intervals)
-        first = main_table(view, _notes(view, fpr95_positive, intervals), intervals)
+        levels = _level_tables(view)
+        first = main_table(view)
         brief = len(view.detectors) > UNGROUPED and not every
-        named = {BASELINE, *((*verdict.best, verdict.named) if verdict else ())}
-        blocks.append(_brief(first, view, named) if brief else first)
-        shown = partial(_brief, view=view, named=named) if brief else None
+        blocks.append(_brief(first, view) if brief else first)
+        shown = partial(_brief, view=view) if brief else None
         blocks += [_level_menu(title, of, shown) for title, of in levels.items()]
         blocks += [
             Folded(f"All against larger semantic shift ({ood})", [table], page_only=True)
@@ -108,81 +76,58 @@ def detection_blocks(
             whole = [_level_menu(title, of) for title, of in levels.items()]
             blocks.append(Folded(title, [first, *whole], page_only=True))
     blocks += [Text(sentence, "note") for sentence in view.left_out]
-    blocks += [Text(sentence, "finding") for sentence in finding_sentences(findings)]
-    if refused:
-        reasons = [Text(f"skipped {n}: {reason}", "note") for n, reason in refused.items()]
-        blocks.append(Folded(f"Skipped detectors: {', '.join(refused)}", reasons))
+    blocks += [Text(sentence, "finding") for sentence in view.findings]
+    if view.refused:
+        reasons = [Text(f"skipped {n}: {reason}", "note") for n, reason in view.refused.items()]
+        blocks.append(Folded(f"Skipped detectors: {', '.join(view.refused)}", reasons))
     return blocks
 
 
 def write_report(
     path: Path | str,
-    results: pd.DataFrame,
+    view: RunView,
     scores: pd.DataFrame,
     *,
     figures: Sequence[FigureFile] = (),
-    manifest: Mapping[str, Any] | None = None,
-    fpr95_positive: str = "ood",
-    significance: pd.DataFrame | None = None,
-    reads: Mapping[str, str] | None = None,
-    refused: Mapping[str, str] | None = None,
     load_image: LoadImage | None = None,
     classes: Sequence[str] = (),
-    id_dataset: str = "test",
     downloads: Sequence[str] = (),
-    title: str = "OOD detection report",
     hierarchy: pd.DataFrame | None = None,
     measured: Measured | None = None,
-    verdict: Verdict | None = None,
 ) -> Path:
     """Writes ``report.html``, with styles, script and images inside.
 
     Args:
         path: the file to write; replaced as a whole.
-        results: a results table of one model and seed.
-        scores: scores table, higher = more OOD.
+        view: of the run. The page begins with its verdict; its findings and warnings are above.
+            All of its manifest is shown, nested mappings with dotted keys.
+        scores: scores table, higher = more OOD; ID test is ``test``.
         figures: what :func:`ood_lab.report.detection.run_figures.write_figures` returned; embedded.
-        manifest: versions, identities, hyperparameters; nested mappings become dotted keys,
-            and the lists ``findings`` (of the check of the data) and ``warnings`` are shown first
-            on the page; sets with findings are marked.
-        fpr95_positive: the positive class of the FPR95 that the results hold.
-        significance: see :func:`detection_blocks`.
-        reads: detector → what it looks at, a column of the first table.
-        refused: detector → why it could not work here.
         load_image: ``(dataset, index)`` → PIL image, encoded bytes or None; without it the
             most confident mistakes are skipped.
         classes: names of the ID classes, position = label.
-        id_dataset: the ID test set in ``scores``.
         downloads: files next to the report, by relative name.
-        title: what was run.
         hierarchy: the hierarchy table, where the ID classes have levels or a category.
         measured: shift of the images, where that is known.
-        verdict: what the page begins with.
-
-    Raises:
-        UserError: unknown positive class.
-        ValueError: the results hold several models or seeds.
     """
-    path, given = Path(path), dict(manifest or {})
-    findings, warnings = given.pop("findings", []), given.pop("warnings", [])
-    view = RunView(results, significance, reads, findings)
+    path, verdict = Path(path), view.verdict
+    given = {k: v for k, v in view.manifest.items() if k not in ("findings", "warnings")}
+    warnings = view.manifest.get("warnings", [])
     shown = bool(view.detectors and view.sets)
     pictures = Pictures(load_image or (lambda *_: None))
     store, mistakes = Thumbnails(pictures), []
     marginal: list[Block] = []
     if load_image is not None and shown:
-        mistakes = mistake_blocks(scores, view.detectors, view.sets, id_dataset, classes, store)
+        mistakes = mistake_blocks(scores, view.detectors, view.sets, classes, store)
         marginal += marginal_blocks(*_semantic_shift(view, scores, measured), classes, store)
-    options: dict[str, Any] = {"fpr95_positive": fpr95_positive, "significance": significance}
-    options |= {"reads": reads, "refused": refused, "verdict": verdict}
-    blocks = detection_blocks(results, findings=findings, **options)
+    blocks = detection_blocks(view)
     blocks = [b for b in blocks if not isinstance(b, Text) or b.style != "finding"]  # above
     before: list[Section] = []
     after: list[Section] = []
     shift_map: list[Block] = []
     if measured:
         ranked = replace(measured, others=view.detectors)
-        figure, before, after = sections_of(ranked, scores, id_dataset, store)
+        figure, before, after = sections_of(ranked, scores, store)
         shift_map.append(figure)
     named = verdict.named if verdict else None
     if verdict:
@@ -193,13 +138,10 @@ def write_report(
     after += [] if measured else [levels]
     details = [*_failure_tables(view), _all_metrics(view)] if shown else []
     page = Page(
-        title=title,
-        sentence=fpr95_sentence(fpr95_positive) if shown else "",
-        facts=_facts(view, verdict, made_remark(scores)),
-        warnings=[
-            *finding_sentences(findings),
-            *([warnings] if isinstance(warnings, str) else warnings),
-        ],
+        title=str(view.manifest.get("title", "OOD detection report")),
+        sentence=view.fpr95 if shown else "",
+        facts=_facts(view, made_remark(scores)),
+        warnings=[*view.findings, *([warnings] if isinstance(warnings, str) else warnings)],
         before=before,
         summary=[*blocks, *(Folded(table.caption, [table]) for table in details)],
         sections=[
@@ -210,7 +152,7 @@ def write_report(
             Section("Most confident mistakes", mistakes),
         ],
         thumbnails=store.uris,
-        definitions=definitions_of(results),
+        definitions=definitions_of(view.table),
         manifest=given,
         downloads=downloads,
     ).write(path)
@@ -249,9 +191,9 @@ def _hierarchy(hierarchy: pd.DataFrame | None, figures: Sequence[FigureFile]) ->
     return [*notes, *hierarchy_tables(hierarchy), *(f for f in figures if f.png.stem == HIERARCHY)]
 
 
-def _headline(view: RunView, title: str | None) -> str:
+def _headline(view: RunView) -> str:
     """What was run, accuracy and n."""
-    parts = [title] if title else []
+    parts = [str(view.manifest["title"])] if "title" in view.manifest else []
     for metric in (ID_ACCURACY, ID_MAP):
         found = view.get(metric.name, None)
         if not math.isnan(found.value):
@@ -280,12 +222,12 @@ def made_remark(scores: pd.DataFrame) -> str:
     return "".join(parts)
 
 
-def _facts(view: RunView, verdict: Verdict | None, made: str = "") -> list[tuple[str, str, str]]:
+def _facts(view: RunView, made: str = "") -> list[tuple[str, str, str]]:
     """Name, value and remark of the numbers at the top of the page.
 
     ``made``: see :func:`made_remark`.
     """
-    facts = []
+    facts, verdict = [], view.verdict
     accuracy = view.get("id_accuracy", None)
     for metric in (ID_ACCURACY, ID_MAP):
         of_head = view.get(metric.name, None)
@@ -320,7 +262,7 @@ def _facts(view: RunView, verdict: Verdict | None, made: str = "") -> list[tuple
 # Tables
 
 
-def main_table(view: RunView, notes: Sequence[str] = (), intervals: bool = False) -> Table:
+def main_table(view: RunView) -> Table:
     """Detectors × OOD sets: AUROC and FPR95 of each, their means, DAD."""
     heads = [Head("detector", "ascending")]
     columns: list[list[Cell]] = [[name_cell(d) for d in view.detectors]]
@@ -360,16 +302,16 @@ def main_table(view: RunView, notes: Sequence[str] = (), intervals: bool = False
         list(zip(*columns, strict=True)),
         groups,
         names,
-        notes,
+        _notes(view),
         parts if len(parts) > 1 else {},
-        spreads=intervals,
         each=f"{{}} in %{order}",
     )
 
 
-def _brief(table: Table, view: RunView, named: Collection[str | None]) -> Table:
-    """The rows of the detectors that matter: the best two of each kind, and those ``named``."""
-    names = {name for _, of in view.sections for name in of[:_OF_EACH]}.union(named)
+def _brief(table: Table, view: RunView) -> Table:
+    """The rows that matter: the best two of each kind, those of the verdict, the baseline."""
+    names = {BASELINE, *(name for _, of in view.sections for name in of[:_OF_EACH])}
+    names |= {*view.verdict.best, view.verdict.named or ""} if view.verdict else set()
     kept = [place for place, row in enumerate(table.rows) if row[0].text in names]
     sections = {t: [kept.index(p) for p in of if p in kept] for t, of in table.sections.items()}
     note = (
@@ -400,8 +342,8 @@ def _head(metric: str) -> Head:
     return Head(record.title, "ascending" if record.better == "lower" else "descending")
 
 
-def _notes(view: RunView, fpr95_positive: str, intervals: bool) -> list[str]:
-    notes = [f"{fpr95_sentence(fpr95_positive)}."]
+def _notes(view: RunView) -> list[str]:
+    notes = [f"{view.fpr95}."]
     if view.has_marks:
         notes.append(f"Sorted by mean AUROC. {star_sentence(view.has_significance)}")
     elif len(view.detectors) > 1:
@@ -411,9 +353,7 @@ def _notes(view: RunView, fpr95_positive: str, intervals: bool) -> list[str]:
     halves = [
         f"{metric_of(m).title} ±{100 * h:.1f}" for m in view.headlines if (h := _half(view, m))
     ]
-    if intervals:
-        notes.append("95% intervals are of one number each.")
-    elif halves:
+    if halves:
         notes.append(f"95% intervals of one number each: {', '.join(halves)} points (median).")
     return [*notes, *view.interval_notes]
 
@@ -424,12 +364,11 @@ def _half(view: RunView, metric: str) -> float:
     return float(np.median(known)) if known else 0.0
 
 
-def _level_tables(view: RunView, intervals: bool = False) -> dict[str, list[Table]]:
+def _level_tables(view: RunView) -> dict[str, list[Table]]:
     """Title of a set and axis → every metric by level, with its correlation and sensitivity."""
     return {
         f"By {axis} level ({view.marked(ood)})": [
-            _level_table(view, ood, axis, levels, metric, intervals)
-            for metric in view.level_metrics
+            _level_table(view, ood, axis, levels, metric) for metric in view.level_metrics
         ]
         for ood in view.level_sets
         for axis in AXES
@@ -450,7 +389,7 @@ def _level_menu(
 
 
 def _level_table(
-    view: RunView, ood: str, axis: Axis, levels: Sequence[float], metric: str, intervals: bool
+    view: RunView, ood: str, axis: Axis, levels: Sequence[float], metric: str
 ) -> Table:
     n = [view.at_level(metric, view.detectors[0], ood, axis, x).n_ood for x in levels]
     heads = [Head("detector", "ascending")]
@@ -466,7 +405,7 @@ def _level_table(
         cells.append(_cell(sensitivity, lambda v: f"{100 * v:.1f}"))
         rows.append([name_cell(d), *cells])
     caption = f"{metric_of(metric).title} in % by {axis} level ({view.marked(ood)})"
-    return Table(caption, heads, rows, notes=_few(metric, found), spreads=intervals)
+    return Table(caption, heads, rows, notes=_few(metric, found))
 
 
 def _few(metric: str, means: Sequence[Estimate]) -> list[str]:

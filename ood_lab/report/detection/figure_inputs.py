@@ -11,8 +11,8 @@ import pandas as pd
 
 from ood_lab.report.figures.lines import Line, curve
 from ood_lab.report.figures.style import style
-from ood_lab.report.rendering.metric_definitions import fpr95_sentence
 from ood_lab.report.results_lookup import RunView
+from ood_lab.report.shift.shift_tables import ID_TEST
 
 #: Lines above this number are not told apart: the best ones stand out, the rest is grey.
 _MAX_HIGHLIGHTED = 6
@@ -25,23 +25,19 @@ class FigureInputs:
     Attributes:
         view: the results.
         scores: ``dataset, label, pred, <one column per detector>``, higher = more OOD.
-        fpr95_positive: the positive class of the FPR95 that ``view`` holds.
-        id_dataset: name of the ID test set in ``scores``.
         features: dataset → ``[N, D]``, the ID test set among them; may be empty.
         classes: names of the ID classes, position = label; may be empty.
     """
 
     view: RunView
     scores: pd.DataFrame
-    fpr95_positive: str
-    id_dataset: str
     features: Mapping[str, np.ndarray]
     classes: Sequence[str]
 
     def footer(self, *notes: str, fpr95: bool = False) -> str:
         """Text below a figure: how to read it, and what FPR95 means where it shows one."""
         words = " ".join(note for note in notes if note)
-        sentence = f"{fpr95_sentence(self.fpr95_positive)}." if fpr95 else ""
+        sentence = f"{self.view.fpr95}." if fpr95 else ""
         lines = [line for line in (words, sentence) if line]
         *above, last = lines or [""]
         return "\n".join([*above, f"{last} ID test n = {self.view.n_id:,}.".strip()])
@@ -69,7 +65,7 @@ class FigureInputs:
     @property
     def test(self) -> pd.DataFrame:
         """Rows of the ID test set."""
-        return self._parts[self.id_dataset]
+        return self._parts[ID_TEST]
 
     @property
     def labelled(self) -> pd.DataFrame:

@@ -39,6 +39,7 @@ from ood_lab.report.figures.style import COLOURS, ID_COLOUR, Style
 from ood_lab.report.rendering.blocks import FigureFile, PlannedFigure
 from ood_lab.report.rendering.metric_definitions import MISSING, star_sentence
 from ood_lab.report.results_lookup import RunView
+from ood_lab.report.shift.shift_tables import ID_TEST
 from ood_lab.schema.shift_axes import LEVELS
 
 _MAX_POINTS = 400
@@ -108,14 +109,11 @@ def planned_figures(inputs: FigureInputs) -> Iterator[PlannedFigure]:
 
 def write_figures(
     folder: Path | str,
-    results: pd.DataFrame,
+    view: RunView,
     scores: pd.DataFrame,
     *,
-    fpr95_positive: str = "ood",
-    significance: pd.DataFrame | None = None,
     features: Mapping[str, np.ndarray] | None = None,
     classes: Sequence[str] = (),
-    id_dataset: str = "test",
     hierarchy: pd.DataFrame | None = None,
 ) -> list[FigureFile]:
     """Writes every figure the tables allow to ``folder`` as PNG (200 dpi) and SVG.
@@ -124,13 +122,10 @@ def write_figures(
 
     Args:
         folder: made if missing.
-        results: long results table of one model and seed.
+        view: of the run.
         scores: scores table, higher = more OOD.
-        fpr95_positive: the positive class of FPR95; every figure that shows FPR95 says it.
-        significance: see :func:`ood_lab.report.detection.detection_page.detection_blocks`.
         features: dataset → ``[N, D]`` for the scatter of features.
         classes: names of the ID classes, position = label.
-        id_dataset: the ID test set in ``scores`` and ``features``.
         hierarchy: the hierarchy table of the run; its figure is the recall of every class.
 
     Returns:
@@ -138,8 +133,7 @@ def write_figures(
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    view = RunView(results, significance)
-    inputs = FigureInputs(view, scores, fpr95_positive, id_dataset, features or {}, classes)
+    inputs = FigureInputs(view, scores, features or {}, classes)
     plan = list(planned_figures(inputs))
     if hierarchy is not None:
         plan.append(hierarchy_figure(hierarchy))
@@ -196,7 +190,7 @@ def heatmap(inputs: FigureInputs, ood: str, metric: str = "auroc") -> Figure | N
 
 def feature_scatter(inputs: FigureInputs) -> Figure | None:
     """One panel per OOD set over the ID test set; None without features of both."""
-    test = inputs.id_dataset
+    test = ID_TEST
     sets = [name for name in inputs.view.sets if name in inputs.features]
     if not sets or test not in inputs.features:
         return None

@@ -30,6 +30,7 @@ from ood_lab.report.figures.scatter import (
 from ood_lab.report.figures.style import COLOURS, INK, SOFT, WIDTH, style
 from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.results_lookup import RunView
+from ood_lab.report.shift.shift_tables import ID_TEST
 
 _TICKS = (-1000, -100, -10, -1, 0, 1, 10, 100, 1000, 10_000)
 _NEAR = 4.0  # percentage points: marks of equal DAD that are nearer would cover each other
@@ -40,7 +41,7 @@ _AXIS = 370.0  # about the length of the axis of DAD in points
 
 def densities(inputs: FigureInputs) -> Figure:
     """One panel per detector, in the order of the table; ID filled, OOD sets as lines."""
-    view, test = inputs.view, inputs.id_dataset
+    view, test = inputs.view, ID_TEST
     note = "Scores in ID interquartile ranges from the ID median (asinh scale), higher = more OOD."
     titles = [_density_title(view, detector) for detector in view.detectors]
     figure, axes, corners, width = new_sheet(
@@ -244,7 +245,7 @@ def side_by_side(dads: Sequence[float], fpr95: Sequence[float], step: float) -> 
 
 def roc(inputs: FigureInputs) -> Figure:
     """One panel per OOD set, one line per detector."""
-    sets, test = inputs.view.sets, inputs.id_dataset
+    sets, test = inputs.view.sets, ID_TEST
     figure, grid = panels(
         sets,
         inputs.footer("Dotted: where FPR95 is read.", fpr95=True),
@@ -263,8 +264,8 @@ def roc(inputs: FigureInputs) -> Figure:
 
         draw_lines(axes, inputs.lines(points))
         # The operating point of FPR95 lies on this line.
-        line = axes.axhline if inputs.fpr95_positive == "ood" else axes.axvline
-        line(95 if inputs.fpr95_positive == "ood" else 5, color=SOFT, lw=0.6, ls=(0, (1, 2)))
+        line = axes.axhline if inputs.view.positive == "ood" else axes.axvline
+        line(95 if inputs.view.positive == "ood" else 5, color=SOFT, lw=0.6, ls=(0, (1, 2)))
         ticks = [0, 25, 50, 75, 100]
         axes.set(xlim=(-1, 101), ylim=(-1, 101), xticks=ticks, yticks=ticks, box_aspect=1)
         axes.grid(visible=True)

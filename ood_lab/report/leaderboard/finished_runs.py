@@ -160,7 +160,7 @@ def read_run(path: Path) -> FinishedRun:
     hierarchy = of_kind(results, "hierarchy")
     return FinishedRun(
         path,
-        RunView(results, findings=manifest.get("findings", ())),
+        RunView(results, manifest=manifest),
         read_table(best) if best.exists() else None,
         manifest,
         read_config(path),

@@ -115,7 +115,7 @@ class BoardVerdict:
             "k/n: k of n seeds recommend the detector, have it in the set of the best, or have "
             "any detector that detects.",
             f"Mean over {self._counted()}; a ± b: mean and standard deviation over seeds.",
-            f"95% sampling intervals: AUROC ±{auroc}, FPR95 ±{fpr95} points (median).",
+            f"Simultaneous 95% sampling intervals: AUROC ±{auroc}, FPR95 ±{fpr95} points (median).",
             f"{fpr95_sentence(self.board.fpr95_positive)}.",
         ]
         return Table("Verdict by configuration", heads, cells, names=2, notes=notes)

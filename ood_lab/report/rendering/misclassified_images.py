@@ -12,6 +12,7 @@ import pandas as pd
 
 from ood_lab.report.rendering.blocks import Block, Folded, Picture, Pictures, Text
 from ood_lab.report.rendering.thumbnails import Pictures as Images
+from ood_lab.report.shift.shift_tables import ID_TEST
 from ood_lab.schema.shift_axes import LEVELS
 
 _SIDE = 112
@@ -49,7 +50,6 @@ def mistake_blocks(
     scores: pd.DataFrame,
     detectors: Sequence[str],
     sets: Sequence[str],
-    id_dataset: str,
     classes: Sequence[str],
     thumbnails: Thumbnails,
 ) -> list[Folded]:
@@ -57,7 +57,7 @@ def mistake_blocks(
 
     ID images that are scored as most OOD, and OOD images scored as most ID, worst first.
     """
-    test = scores[scores["dataset"] == id_dataset].reset_index(drop=True)
+    test = scores[scores["dataset"] == ID_TEST].reset_index(drop=True)
     ood = scores[scores["dataset"].isin(sets)].reset_index(drop=True)
 
     def mistake(row: pd.Series, detector: str, others: np.ndarray, above: bool) -> Picture:

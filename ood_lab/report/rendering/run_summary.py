@@ -16,7 +16,7 @@ from ood_lab.report.rendering.metric_definitions import finding_sentences, perce
 from ood_lab.report.rendering.page import SUMMARY, read_summary, write_summary
 from ood_lab.report.rendering.table import Head, Table, count_cell, estimate_cell, name_cell
 from ood_lab.report.rendering.terminal import print_blocks
-from ood_lab.report.verdict import Verdict
+from ood_lab.report.results_lookup import RunView
 from ood_lab.schema.results import RESULTS, read_results
 
 log = logging.getLogger(__name__)
@@ -24,35 +24,18 @@ log = logging.getLogger(__name__)
 _REASONS = 3
 
 
-def show(
-    results: pd.DataFrame,
-    manifest: Mapping[str, Any],
-    best: pd.DataFrame | None,
-    folder: Path,
-    verdict: Verdict,
-    every: bool = False,
-) -> None:
+def show(view: RunView, folder: Path, every: bool = False) -> None:
     """Prints the verdict of a run that scored detectors, and keeps it to be shown again.
 
     ``every``: before it all tables, with a row for each of many detectors.
     """
-    blocks = detection_blocks(
-        results,
-        fpr95_positive=manifest["fpr95_positive"],
-        significance=best,
-        reads=reads_of(manifest),
-        refused=manifest["refused"],
-        title=manifest["title"],
-        findings=manifest.get("findings", ()),
-        every=every,
-        verdict=verdict,
-    )
+    blocks = detection_blocks(view, every)
     if not every:
         blocks = [block for block in blocks if isinstance(block, Text)]
-        blocks += [Text(sentence, "note") for sentence in _skipped(manifest["refused"])]
-    blocks += verdict.blocks()
+        blocks += [Text(sentence, "note") for sentence in _skipped(view.refused)]
+    blocks += view.verdict.blocks() if view.verdict else []
     write_summary(blocks, folder, "detection")
-    show_warnings(manifest)
+    show_warnings(view.manifest)
     print_blocks(blocks)
 
 
@@ -83,12 +66,6 @@ def show_accuracies(
     blocks = [Table(title, heads[:known], [row[:known] for row in rows], spreads=True)]
     write_summary(blocks, folder, "accuracies")
     print_blocks(blocks)
-
-
-def reads_of(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """What the detectors of a run look at, by name."""
-    detectors = manifest.get("detectors", {})
-    return {name: facts["input_type"] for name, facts in detectors.items() if "input_type" in facts}
 
 
 def show_warnings(manifest: Mapping[str, Any]) -> None:

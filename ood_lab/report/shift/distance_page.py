@@ -65,7 +65,7 @@ class Measured:
 
 
 def sections_of(
-    measured: Measured, scores: pd.DataFrame, id_dataset: str, store: Thumbnails
+    measured: Measured, scores: pd.DataFrame, store: Thumbnails
 ) -> tuple[PlannedFigure, list[Section], list[Section]]:
     """The map of the datasets, what is above the results, and what is below them."""
     below: list[Section] = []
@@ -85,7 +85,7 @@ def sections_of(
         below = [Section("Distances", [*tables, *others])]
     words = next(iter(measured.axes.values()))
     compared: list[Block] = [Text(f"Ordered by distance {words}."), *_pictures(measured, store)]
-    missed = list(_misses(measured, scores, id_dataset))
+    missed = list(_misses(measured, scores))
     above = [Section("Example images", compared), Section("Missed images by shift", missed)]
     return shift_map, above, below
 
@@ -107,13 +107,13 @@ def _pictures(measured: Measured, store: Thumbnails) -> Iterator[Pictures]:
         yield Pictures(items, label_of(str(name)), few=True)
 
 
-def _misses(measured: Measured, scores: pd.DataFrame, id_dataset: str) -> Iterator[Block]:
+def _misses(measured: Measured, scores: pd.DataFrame) -> Iterator[Block]:
     """What the detectors miss, by distance."""
     if measured.detector is None:
         return
     names = [measured.detector, *(n for n in measured.others if n != measured.detector)]
     found = {(name, axis): measured.found[name, axis] for name in names for axis in measured.axes}
-    rows = {name: missed(measured.degrees, scores, name, id_dataset) for name in names}
+    rows = {name: missed(measured.degrees, scores, name) for name in names}
     for axis, words in measured.axes.items():
         yield Text(miss_sentence(found[measured.detector, axis], measured.detector, words))
     if not any(found.values()):

@@ -32,9 +32,8 @@ def features_of(run):
 
 def inputs_of(run, positive="ood"):
     classes = [f"class number {i}, early" for i in range(6)]
-    return FigureInputs(
-        RunView(run.results), run.scores, positive, "test", features_of(run), classes
-    )
+    view = RunView(run.results, manifest={"fpr95_positive": positive})
+    return FigureInputs(view, run.scores, features_of(run), classes)
 
 
 def drawn_texts(figure, monkeypatch):
@@ -93,7 +92,7 @@ def test_no_text_overlaps_or_leaves_the_page(detectors, sets, monkeypatch):
 def test_every_figure_is_written_twice_and_state_is_left_alone(tmp_path):
     run = make_run(2, 2, levels=2)
     before = dict(matplotlib.rcParams)
-    files = write_figures(tmp_path, run.results, run.scores, features=features_of(run))
+    files = write_figures(tmp_path, RunView(run.results), run.scores, features=features_of(run))
     names = {file.png.stem for file in files}
     assert names == {
         "densities", "fpr95_bars", "dad_fpr95", "roc", "levels_grid", "heatmap_grid",
@@ -113,7 +112,7 @@ def test_a_figure_that_fails_is_one_warning(tmp_path, monkeypatch, caplog):
 
     monkeypatch.setattr("ood_lab.report.detection.run_figures.fpr95_bars", fails)
     run = make_run(2, 1, levels=0)
-    names = {f.png.stem for f in write_figures(tmp_path, run.results, run.scores)}
+    names = {f.png.stem for f in write_figures(tmp_path, RunView(run.results), run.scores)}
     assert names == {"densities", "roc", "confusion"}
     (warning,) = [record.message for record in caplog.records]
     assert "figure fpr95_bars is skipped (ZeroDivisionError: of an axis)" in warning
@@ -122,7 +121,7 @@ def test_a_figure_that_fails_is_one_warning(tmp_path, monkeypatch, caplog):
 def test_what_cannot_be_drawn_is_left_out(tmp_path):
     run = make_run(2, 1, levels=0)
     scores = run.scores.assign(label=-1)
-    names = {f.png.stem for f in write_figures(tmp_path, run.results, scores)}
+    names = {f.png.stem for f in write_figures(tmp_path, RunView(run.results), scores)}
     assert names == {"densities", "fpr95_bars", "roc"}
 
 
@@ -172,7 +171,7 @@ def first_point(line):
 def test_without_any_value_by_level_there_is_no_figure_of_levels(tmp_path):
     run = make_run(2, 2, levels=2)
     results = without_levels(run.results)
-    names = {f.png.stem for f in write_figures(tmp_path, results, run.scores)}
+    names = {f.png.stem for f in write_figures(tmp_path, RunView(results), run.scores)}
     assert names == {"densities", "fpr95_bars", "dad_fpr95", "roc", "confusion"}
 
 
@@ -195,7 +194,7 @@ def test_names_of_classes_are_not_on_each_other(classes, monkeypatch):
     for column in ("label", "pred"):
         scores[column] = rng.integers(0, classes, len(scores))
     names = [f"a rather long class name of kind {i:02d}" for i in range(classes)]
-    inputs = FigureInputs(RunView(run.results), scores, "ood", "test", {}, names)
+    inputs = FigureInputs(RunView(run.results), scores, {}, names)
     with rc():
         texts = drawn_texts(confusion(inputs), monkeypatch)
     assert len({text for text, _ in texts if text.startswith(("…", "a r"))}) >= min(classes, 30)

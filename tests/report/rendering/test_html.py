@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from report_run import make_run, without_levels
+from report_run import make_run, view_of, without_levels
 
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.report.detection.detection_page import write_report
@@ -64,19 +64,23 @@ def small():
 @pytest.fixture(scope="module")
 def text(small, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    figures = write_figures(folder / "figures", small.results, small.scores)
+    figures = write_figures(folder / "figures", RunView(small.results), small.scores)
     (folder / "results.csv").touch()
+    view = view_of(
+        small.results,
+        versions={"torch": "2.8"},
+        warnings=["ID accuracy is at chance"],
+        refused={"ash": "needs non-negative features"},
+        title="a & b",
+    )
     path = write_report(
         folder / "report.html",
-        small.results,
+        view,
         small.scores,
         figures=figures,
         load_image=image,
         classes=["ding", "<gui>"],
-        manifest={"versions": {"torch": "2.8"}, "warnings": ["ID accuracy is at chance"]},
-        refused={"ash": "needs non-negative features"},
         downloads=["results.csv"],
-        title="a & b",
     )
     assert not list(folder.glob("*.part"))
     return path.read_text(encoding="utf-8")
@@ -117,7 +121,7 @@ def test_only_what_has_values_is_shown_and_defined(small, text, tmp_path):
         small.results.dataset.isna() | small.results.dataset.isin(["grid", small.sets[0]])
     ]
     results = without_levels(one[one.metric != "dad"])
-    page = write_report(tmp_path / "report.html", results, small.scores).read_text()
+    page = write_report(tmp_path / "report.html", RunView(results), small.scores).read_text()
     known = re.findall("<dt>([A-Z].*?)</dt>", page[page.index("<h2>Definitions") :])
     assert set(whole) - set(known) == {"DAD", "Correlation", "Sensitivity"}
     assert "No level of grid has enough images" in page
@@ -174,7 +178,7 @@ def test_images_may_be_encoded_missing_or_unreadable(small, tmp_path, caplog):
             return load_rgb(f"moved/{dataset}.png")  # raises what it raises
         return buffer.getvalue() if index % 2 else None
 
-    path = write_report(tmp_path / "r.html", small.results, small.scores, load_image=load)
+    path = write_report(tmp_path / "r.html", RunView(small.results), small.scores, load_image=load)
     text = path.read_text()
     assert "no image" in text
     assert "data:image/jpeg" in text
@@ -186,7 +190,7 @@ def test_missing_cells_say_so_and_sort_last(small, tmp_path):
     results = small.results.copy()
     cell = (results.detector == "vim") & (results.dataset == small.sets[0])
     results.loc[cell, ["value", "ci_low", "ci_high"]] = np.nan
-    page = Page(write_report(tmp_path / "r.html", results, small.scores).read_text())
+    page = Page(write_report(tmp_path / "r.html", RunView(results), small.scores).read_text())
     row = next(r for r in page.rows if r and r[0][1] == ["vim"])
     assert row[1][1] == ["N/A"]
     assert row[1][0]["data-sort"] == ""
@@ -195,7 +199,7 @@ def test_missing_cells_say_so_and_sort_last(small, tmp_path):
 
 def test_a_run_in_which_every_detector_was_refused_still_has_a_report(small, tmp_path):
     results = small.results[small.results.metric == "id_accuracy"]
-    path = write_report(tmp_path / "r.html", results, small.scores, load_image=image)
+    path = write_report(tmp_path / "r.html", RunView(results), small.scores, load_image=image)
     assert 'id="results"' not in path.read_text()
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from report_run import make_run, without_levels
+from report_run import make_run, view_of, without_levels
 from rich.console import Console
 
 from ood_lab.common.errors import UserError
@@ -13,9 +13,9 @@ from ood_lab.report.rendering.terminal import Printed
 from ood_lab.report.results_lookup import RunView
 
 
-def show(results, width=120, **options):
+def show(results, width=120, every=False, **options):
     console = Console(width=width, record=True, file=open("/dev/null", "w"), no_color=True)  # noqa: SIM115
-    console.print(Printed(detection_blocks(results, **options)))
+    console.print(Printed(detection_blocks(view_of(results, **options), every)))
     return console.export_text()
 
 
@@ -118,7 +118,7 @@ def test_the_positive_class_is_named(run, positive, words):
 
 def test_an_unknown_positive_class_is_refused(run):
     with pytest.raises(UserError, match=r"metrics\.fpr95_positive=both"):
-        detection_blocks(run.results, fpr95_positive="both")
+        view_of(run.results, fpr95_positive="both")
 
 
 def test_accuracy_n_dad_and_refusals_are_shown(run):
@@ -160,7 +160,7 @@ def test_level_tables_hold_correlation_and_sensitivity_in_points(run):
 def test_two_models_in_one_table_are_refused(run):
     other = run.results.assign(model="vit")
     with pytest.raises(ValueError, match="model"):
-        detection_blocks(pd.concat([run.results, other]))
+        view_of(pd.concat([run.results, other]))
 
 
 def test_a_long_table_has_sections_by_what_is_read():
@@ -174,7 +174,7 @@ def test_a_long_table_has_sections_by_what_is_read():
     reads = {name: words[i % 4] for i, name in enumerate(names)}
     text = show(results, 80, reads=reads, every=True)
     assert max(map(len, text.splitlines())) <= 80
-    view = RunView(results, reads=reads)
+    view = view_of(results, reads=reads)
     lines = [line.split()[0] for line in text.splitlines() if line.strip()]
     rows = [line for line in lines if line in (*words, *names)][:28]
     expected = []
@@ -194,7 +194,7 @@ def test_a_long_table_is_short_at_first():
     results = results_of(Evaluation(scores, names, n_bootstrap=5), "net")
     reads = {name: ["logits", "features"][i % 2] for i, name in enumerate(names)}
     text = show(results, 80, reads=reads)
-    view = RunView(results, reads=reads)
+    view = view_of(results, reads=reads)
     expected = {"msp"}
     for word in ("logits", "features"):
         expected |= set([d for d in view.detectors if reads[d] == word][:2])

@@ -75,7 +75,7 @@ def fit_head(
         log.info(
             "%s: a %s head was fitted on the %s images of ID train, of which it gets %.1f%% "
             "right%s",
-            backbone.name if validated else f"{backbone.name} has no head",
+            backbone.name,
             kind.replace("_", " "),
             f"{len(labels):,}",
             100 * facts["train_accuracy"],

@@ -43,7 +43,7 @@ def load_weights(
         name: what messages call the module; its class name by default.
         new_head: name, or names, of layers that keep their fresh weights (fine-tuning to other
             classes).
-        headless: ``module`` has no head: that of the file is dropped, and logged.
+        headless: the head of ``module`` is not read: that of the file may be dropped.
 
     Returns:
         The ``data_config`` that the checkpoint was trained with, empty where it does not say.
@@ -58,7 +58,7 @@ def load_weights(
     fresh = tuple(f"{layer}." for layer in layers)
     if fresh:
         target = {k: v for k, v in target.items() if not k.startswith(fresh)}
-    checkpoint, source = weights_of(file, target)
+    checkpoint, source = weights_of(file, target, headless)
     if fresh:
         source = {k: v for k, v in source.items() if not k.startswith(fresh)}
     if headless:

@@ -84,7 +84,9 @@ class _Candidate:
     fits: int
 
 
-def weights_of(file: WeightsFile, target: Named) -> tuple[dict[str, Any], Named]:
+def weights_of(
+    file: WeightsFile, target: Named, headless: bool = False
+) -> tuple[dict[str, Any], Named]:
     """The whole checkpoint, and those of its weights that are a network's, under its names.
 
     The weights need not be complete: the caller checks that.
@@ -92,6 +94,7 @@ def weights_of(file: WeightsFile, target: Named) -> tuple[dict[str, Any], Named]
     Args:
         file: the file.
         target: the state dict of the network.
+        headless: a file whose tensors are matched by shape may end with a head more.
 
     Raises:
         UserError: no weights, no set of the wanted name, or several of which none is preferred.
@@ -119,7 +122,7 @@ def weights_of(file: WeightsFile, target: Named) -> tuple[dict[str, Any], Named]
         return checkpoint, _chosen([c for c in whole if c.fits == fitting], checkpoint, path)
     best = max(found, key=lambda c: (c.hits, c.place in _USUAL, -len(c.prefix)))
     if file.match == "shape":
-        return checkpoint, _by_shape(found, target, path)
+        return checkpoint, _by_shape(found, target, path, headless)
     return checkpoint, best.tensors
 
 
@@ -130,14 +133,25 @@ def same_shapes(source: Named, target: Named) -> dict[str, str] | None:
     return dict(zip(b, a, strict=True)) if alike else None
 
 
-def _by_shape(found: list[_Candidate], target: Named, path: Path) -> Named:
+def _by_shape(found: list[_Candidate], target: Named, path: Path, headless: bool) -> Named:
     for candidate in sorted(found, key=lambda c: (not _averaged(c.label), len(c.prefix))):
-        if names := same_shapes(candidate.tensors, target):
-            say(path, f"its {len(names)} tensors are taken in their order, by shape")
-            return {new: candidate.tensors[old] for new, old in names.items()}
+        tensors = candidate.tensors
+        for head in ([], _last_layer(tensors)) if headless else ([],):
+            body = {name: value for name, value in tensors.items() if name not in head}
+            if names := same_shapes(body, target):
+                left = f"; its head '{', '.join(head)}' is dropped" if head else ""
+                say(path, f"its {len(names)} tensors are taken in their order, by shape{left}")
+                return {new: tensors[old] for new, old in names.items()}
     raise UserError(
         f"model.match=shape: no weights in {path} have the shapes of the network in the same order"
     )
+
+
+def _last_layer(tensors: Named) -> list[str]:
+    """The tensors of a linear layer, or a 1 x 1 convolution, at the end: a matrix and a bias."""
+    last = [*tensors][-2:]
+    shapes = [tensors[name].shape for name in last]
+    return last if len(last) == 2 and shapes[0][:1] == shapes[1] and len(shapes[0]) > 1 else []
 
 
 def _empty(checkpoint: dict[str, Any], path: Path) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Collection, Container, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,14 +14,43 @@ from torch import Tensor, nn
 from ood_lab.common.errors import UserError
 from ood_lab.models.forward_hooks import hooked
 from ood_lab.models.head_check import evaluating, processing
-from ood_lab.models.loading.wrapped_network import Reading, WrappedBackbone, is_pointwise
+from ood_lab.models.loading.wrapped_network import (
+    KEYWORD,
+    NO_HEAD,
+    OUTPUT,
+    Reading,
+    is_pointwise,
+    read,
+)
 from ood_lab.models.output import described, entries_of, entry_of, one_vector
 from ood_lab.models.output import probabilities as kind_of
 
+log = logging.getLogger(__name__)
 #: Largest difference of logits that several layers make, as a share of the largest logit.
 TOLERANCE = 1e-4
-#: What ``model.head`` calls a network whose features are all that is read.
-NO_HEAD = "none"
+
+
+def keyword_in(
+    value: str | None, keywords: Collection[str], names: Container[str], what: str
+) -> str | None:
+    """The keyword that a setting gives; None where it names a layer or an entry, or is not set.
+
+    Args:
+        value: of the setting.
+        keywords: of the setting, which names of a network take the place of.
+        names: layers and entries of the network.
+        what: the setting and the network, such as ``model.head of Net``.
+    """
+    word = (value or "").removeprefix(KEYWORD)
+    if word not in keywords:
+        return None
+    if word != value or word not in names:
+        return word
+    log.info(
+        "%s: '%s' is the layer or entry of that name; %s%s is the keyword",
+        *(what, word, KEYWORD, word),
+    )
+    return None
 
 
 def reading_of(
@@ -41,9 +71,10 @@ def reading_of(
         name: what messages call it.
         head: name of the layer that makes the logits; None = found, if any; :data:`NO_HEAD` = the
             network gives features.
-        features: entry of its output, or layer, with the features; None = the input of the head,
-            else the last vector before the logits.
-        output: entry of its output with the logits; None = the only one.
+        features: entry of its output, or layer, with the features; :data:`OUTPUT` = what it
+            returns; None = the input of the linear layers that make what it returns, else the
+            last vector before the logits, or what it returns where it gives only features.
+        output: entry of its output with the logits, or else the features; None = the only one.
         num_classes: of the data: a single logit stands for two classes unless that is 1.
         advice: where it cannot process the images.
 
@@ -51,17 +82,28 @@ def reading_of(
         UserError: no such entry or layer, or an output that holds neither.
     """
     returned, layers = _linear_layers(net, image, name, advice)
-    entry = features if features in entries_of(returned) else None
-    layer = None if entry else features
-    if layer is not None and layer not in dict(net.named_modules()):
+    entries, parts = entries_of(returned), dict(net.named_modules())
+    whole = keyword_in(features, (OUTPUT,), {*entries, *parts}, f"model.features of {name}")
+    features = None if whole else features
+    entry = features if features in entries else None
+    chosen = () if entry or features is None else (features,)
+    if chosen and features not in parts:
         raise UserError(
-            f"{name} has no layer '{layer}' and returns {described(returned)}: "
+            f"{name} has no layer '{features}' and returns {described(returned)}: "
             "model.features=KEY|LAYER names an entry of its output, or a layer"
         )
     if head == NO_HEAD:
-        if layer is None:
-            entry_of(returned, entry or output, name, "features")
-        return Reading(features=entry or output, layer=layer, logits=False)
+        if chosen:
+            return Reading(layers=chosen, logits=False)
+        given = entry_of(returned, entry or output, name, "features")
+        searched = not (entry or output or whole) and given.ndim == 2
+        last = tuple(group[0] for group in _makers(layers, given)) if searched else ()
+        return Reading((), last, bool(last), entry or output, logits=False)
+    if whole:
+        raise UserError(
+            f"model.features={OUTPUT}: {name} keeps its own head, which reads its features; "
+            "model.head=linear|nearest_mean|none takes what it returns for features"
+        )
     values = entry_of(returned, output, name)
     if values.ndim > 2 or len(values) != len(image):
         raise UserError(
@@ -70,16 +112,16 @@ def reading_of(
         )
     kind = kind_of(values)
     single = (values.ndim == 1 or values.shape[1] == 1) and num_classes != 1
-    found = Reading((), layer, False, entry, output, probabilities=kind, one_logit=single)
+    found = Reading((), chosen, False, entry, output, probabilities=kind, one_logit=single)
     groups = ((head,),) if head else _makers(layers, values.reshape(len(values), -1))
     if groups and not (kind and head):
-        whole = Reading(heads=groups, output=output, one_logit=single)
-        if features is None or _same_features(net, image, whole, found):
-            return whole
+        linear = Reading(heads=groups, output=output, one_logit=single)
+        if features is None or _same_features(net, image, linear, found):
+            return linear
     if features is None:
         with evaluating(net):
-            layer, of_input = (head, True) if head else _last_vector(net, image, values)
-        found = replace(found, layer=layer, of_input=of_input)
+            last, of_input = ((head,), True) if head else _last_vector(net, image, values)
+        found = replace(found, layers=last, of_input=of_input)
     return found
 
 
@@ -139,17 +181,17 @@ def _same(one: Tensor, other: Tensor) -> bool:
 def _same_features(net: nn.Module, image: Tensor, head: Reading, chosen: Reading) -> bool:
     """Whether the features that were chosen are those that the head gets."""
     with evaluating(net):
-        one, other = (WrappedBackbone(net, each)(image).features for each in (head, chosen))
+        one, other = (read(net, each, image, "").features for each in (head, chosen))
     return one.shape == other.shape and torch.allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
-def _last_vector(net: nn.Module, image: Tensor, logits: Tensor) -> tuple[str | None, bool]:
+def _last_vector(net: nn.Module, image: Tensor, logits: Tensor) -> tuple[tuple[str, ...], bool]:
     """The layer with the last vector before the logits, and whether it is its input.
 
     A vector ``[B, D]`` is preferred to a map ``[B, D, H, W]``, whose mean over positions serves;
     one as wide as the logits counts as a step of the head.
     """
-    found: dict[int, tuple[str, bool]] = {}
+    found: dict[int, tuple[tuple[str, ...], bool]] = {}
     width = 1 if logits.ndim == 1 else logits.shape[1]
 
     def keep(
@@ -164,7 +206,7 @@ def _last_vector(net: nn.Module, image: Tensor, logits: Tensor) -> tuple[str | N
             and value.is_floating_point()
             and value.shape != image.shape
         ):
-            found[value.ndim] = name, of_input
+            found[value.ndim] = (name,), of_input
 
     handles = []
     for name, part in net.named_modules():
@@ -173,4 +215,4 @@ def _last_vector(net: nn.Module, image: Tensor, logits: Tensor) -> tuple[str | N
             handles.append(part.register_forward_hook(partial(keep, name, False)))
     with hooked(handles):
         net(image)
-    return found.get(2) or found.get(4) or (None, False)
+    return found.get(2) or found.get(4) or ((), False)

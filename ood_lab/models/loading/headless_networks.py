@@ -8,9 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ood_lab.common.errors import UserError
-from ood_lab.models.head_check import evaluating, processing, random_batch
-from ood_lab.models.output import entry_of
+from ood_lab.models.head_check import evaluating
+from ood_lab.models.loading.wrapped_network import Reading, read
 
 #: Inverse strength of the penalty of :func:`linear_head`, the default of scikit-learn.
 C = 1.0
@@ -19,36 +18,26 @@ STEPS, FLAT = 1_000, 1e-7
 
 
 class WithHead(nn.Module):
-    """``head(net(image))`` where ``net`` gives features; the head is zero until it is fitted.
+    """A linear head on features of ``net``; it is zero until it is fitted.
 
     Args:
-        net: maps ``[B, 3, H, W]`` to features ``[B, D]``, or to what holds them.
+        net: maps ``[B, 3, H, W]`` to what holds features, or makes them on its way.
+        reading: where the features are (``logits=False``).
         classes: outputs of the head.
-        input_size: ``(3, H, W)``.
+        image: a small batch.
         name: what messages call ``net``.
-        entry: of its output, the features; None = the only one.
 
     Raises:
-        UserError: ``net`` gives something else.
+        UserError: the features are no vector an image.
     """
 
     def __init__(
-        self,
-        net: nn.Module,
-        classes: int,
-        input_size: tuple[int, ...],
-        name: str,
-        entry: str | None = None,
+        self, net: nn.Module, reading: Reading, classes: int, image: Tensor, name: str
     ) -> None:
         super().__init__()
-        self._entry, self._name = entry, name
-        with evaluating(net), processing(name, input_size):
-            found = self._features(net(random_batch(net, input_size)))
-        if found.ndim != 2:
-            raise UserError(
-                f"{name} gives {list(found.shape)} for two images: a head is fitted on one vector "
-                "each, [2, D], so wrap it in a module that returns that"
-            )
+        self.reading, self._name = reading, name
+        with evaluating(net):
+            found = read(net, reading, image, name).features
         self.net = net
         self.head = nn.Linear(found.shape[1], classes)
         nn.init.zeros_(self.head.weight)
@@ -56,11 +45,12 @@ class WithHead(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """Maps ``[B, 3, H, W]`` to logits ``[B, C]``."""
-        logits: Tensor = self.head(self._features(self.net(image)))
+        logits: Tensor = self.head(read(self.net, self.reading, image, self._name).features)
         return logits
 
-    def _features(self, returned: object) -> Tensor:
-        return entry_of(returned, self._entry, self._name, "features")
+    def extra_repr(self) -> str:
+        """Where the features are, if they are not all that ``net`` returns: it keys them."""
+        return "" if self.reading == Reading(logits=False) else repr(self.reading)
 
 
 def nearest_mean_head(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.models.head_check import random_batch
-from ood_lab.models.loading.head_search import NO_HEAD, reading_of
+from ood_lab.models.loading.head_search import reading_of
 from ood_lab.models.loading.headless_networks import FITTED
 from ood_lab.models.loading.hub_models import model_folder
 from ood_lab.models.loading.timm_networks import module_backbone
-from ood_lab.models.loading.wrapped_network import WrappedBackbone
+from ood_lab.models.loading.wrapped_network import KEYWORD, NO_HEAD, OUTPUT, WrappedBackbone
 
 #: Files that say what an image processor does.
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json")
@@ -74,6 +74,7 @@ def hf_backbone(
         data_config=config,
         classes=classes,
         name=Path(path).name,
+        features=f"{KEYWORD}{OUTPUT}" if isinstance(net, _Features) else None,
         classifier=True,
     )
     backbone.transform = transform

@@ -16,9 +16,8 @@ from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import check_known, suggestion
 from ood_lab.models.head_check import random_batch
 from ood_lab.models.image_transforms import TransformSettings
-from ood_lab.models.loading.head_search import NO_HEAD
 from ood_lab.models.loading.timm_networks import module_backbone
-from ood_lab.models.loading.wrapped_network import WrappedBackbone
+from ood_lab.models.loading.wrapped_network import OUTPUT, WrappedBackbone
 
 log = logging.getLogger(__name__)
 #: The type of a tensor of float32 in ONNX.
@@ -29,7 +28,7 @@ def onnx_backbone(
     path: str | Path,
     logits: str | None = None,
     features: str | None = None,
-    head: Literal["none"] | None = None,
+    head: Literal["linear", "nearest_mean", "none"] | None = None,
     num_classes: int | None = None,
     image_size: Sequence[int] | None = None,
     classes: Sequence[str] = (),
@@ -45,8 +44,9 @@ def onnx_backbone(
         path: the file.
         logits: name of the output with the logits ``[B, C]``; not needed where there is one output.
         features: name of the tensor ``[B, D]`` from which the last layer makes them, or that is
-            the features; None = as the graph says.
-        head: ``none`` = the only output, or ``features``, are features.
+            the features; None = as the graph says; ``output`` = the only output.
+        head: ``linear`` or ``nearest_mean`` = such a head on the features, to be fitted; ``none`` =
+            only these.
         num_classes: expected number of outputs, checked.
         image_size: width and height that all images of the data share.
         classes: of the data.
@@ -57,7 +57,7 @@ def onnx_backbone(
         UserError: onnxruntime is missing, no such file, no such output, a named tensor that is not
             the features of the last layer, or images in another layout.
     """
-    net = OnnxNet(Path(path), logits, features, head == NO_HEAD)
+    net = OnnxNet(Path(path), logits, features, head is not None)
     name, own = Path(path).name, None if net.head is None else net.head.out_features
     if own is not None and num_classes not in (None, own):
         raise UserError(
@@ -105,13 +105,22 @@ class OnnxNet(nn.Module):
         model = _read(path)
         self.path, graph = str(path), model.graph
         chosen, key = (features, "features") if alone else (logits, "logits")
-        last = _output(graph, chosen, path, key)
+        known = {name for node in graph.node for name in node.output}
+        last = _output(graph, None if chosen == OUTPUT not in known else chosen, path, key)
         self._logits = None if alone else last
         self._input, self._batch, self.size = _input(graph, path)
         linear = _Linears(graph)
-        found = None if alone else linear.of(last)
-        self.features = last if alone else features or (found[0] if found else None)
-        if found is None and not alone:
+        found = linear.of(last)
+        self.features = features or (found[0] if found else None)
+        if alone:
+            if found and features is None:
+                log.info(
+                    "%s: its features are '%s', the input of its last linear layer; "
+                    "model.features=%s takes what it returns",
+                    *(path, self.features, OUTPUT),
+                )
+            self.features, found = (found[0] if found and features is None else last), None
+        elif found is None:
             others = [name for node in graph.node for name in node.output if linear.of(name)]
             kind = next((n.op_type for n in graph.node if last in n.output), "its input")
             self.features = features or (linear.of(others[-1]) or [None])[0] if others else features
@@ -120,9 +129,8 @@ class OnnxNet(nn.Module):
                 "%s: '%s' is made by %s, not by one linear layer with weights of its own%s",
                 *(path, last, kind, remedy if others else ""),
             )
-        tensors = [name for node in graph.node for name in node.output]
         for name in filter(None, (self._logits, self.features)):
-            check_known([name], tensors, f"{path} has no tensor '{{name}}'")
+            check_known([name], known, f"{path} has no tensor '{{name}}'")
             if name not in [output.name for output in graph.output]:
                 graph.output.add().name = name
         self._model = model.SerializeToString()

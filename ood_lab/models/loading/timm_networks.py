@@ -29,10 +29,16 @@ from ood_lab.models.image_transforms import (
     stamp_mismatch,
     transform_options,
 )
-from ood_lab.models.loading.head_search import NO_HEAD, reading_of
+from ood_lab.models.loading.head_search import keyword_in, reading_of
 from ood_lab.models.loading.headless_networks import FITTED, WithHead
 from ood_lab.models.loading.hub_models import one_attempt
-from ood_lab.models.loading.wrapped_network import Reading, WrappedBackbone
+from ood_lab.models.loading.wrapped_network import (
+    KEYWORD,
+    NO_HEAD,
+    OUTPUT,
+    Reading,
+    WrappedBackbone,
+)
 from ood_lab.models.weights import load_weights, saved_outputs
 
 # Resize to 256, crop 224: what most networks trained on ImageNet saw.
@@ -92,7 +98,7 @@ def timm_backbone(
     if head is not None:
         return module_backbone(
             create_timm(name, pretrained=pretrained, **kwargs | {"num_classes": 0}),
-            head,
+            f"{KEYWORD}{head}",
             num_classes,
             weights,
             new_head,
@@ -100,6 +106,7 @@ def timm_backbone(
             data_config,
             classes=classes,
             name=name,
+            features=f"{KEYWORD}{OUTPUT}",
             **transform,
         )
     overrides = transform_options(**transform)
@@ -152,8 +159,8 @@ def module_backbone(
     Args:
         net: maps ``[B, 3, H, W]`` to logits ``[B, C]``, or to features ``[B, D]``.
         head: name of its last linear layer, as in ``net.named_modules()``; None = found, if any.
-            Where none has that name, ``linear`` and ``nearest_mean`` are heads to be fitted on
-            features, and ``none`` takes only these.
+            Where none has that name, or after ``keyword:``, ``linear`` and ``nearest_mean`` are
+            heads to be fitted on features, and ``none`` takes only these.
         num_classes: expected number of outputs, checked.
         weights: file with the weights of ``net`` (see :func:`load_weights`).
         new_head: with ``weights``: keep the fresh head of ``net``.
@@ -162,7 +169,8 @@ def module_backbone(
         image_size: width and height that all images of the data share, up to 512 pixels.
         classes: of a head that is fitted.
         name: what messages call the network; its class by default.
-        features: entry of its output, or layer, with the features; None = the head's input.
+        features: entry of its output, or layer, with the features; ``output`` = what it returns;
+            None = the input of the head or, of a network that gives features, what it returns.
         output: entry of its output with the logits; None = the only one.
         classifier: what it returns are logits; else they are taken for that with a linear head, as
             probabilities, or if there are as many as classes.
@@ -176,22 +184,22 @@ def module_backbone(
     if not isinstance(net, nn.Module):
         raise UserError(f"model.net is a {type(net).__name__}, not an nn.Module: give its _target_")
     name = name or type(net).__name__
-    named = head is not None and head in dict(net.named_modules())
-    fitted = head if head in FITTED and not named else None
+    layers = dict(net.named_modules())
+    keyword = keyword_in(head, (*FITTED, NO_HEAD), layers, f"model.head of {name}")
+    fitted = keyword if keyword in FITTED else None
     outputs = num_classes or len(classes)
-    searched = not named and (head is None or head == NO_HEAD)
-    if not fitted and not searched:
-        _check_outputs(WrappedBackbone(net, str(head), name), num_classes, weights, new_head)
+    if head is not None and keyword is None:
+        _check_outputs(WrappedBackbone(net, head, name), num_classes, weights, new_head)
     elif fitted and not outputs:
         raise UserError(
-            f"model.head={head}: {name} has no head, and the ID images have no labels to fit one: "
-            "give data.id.train images of several classes, or take features only: model.head=none"
+            f"model.head={head} is fitted on ID images, and these have no labels to fit one: give "
+            "data.id.train images of several classes, or take features only: model.head=none"
         )
     own = getattr(net, "pretrained_cfg", None)
     known = resolve_model_data_config(net) if own else {}
     if weights is not None:
-        fresh = (str(head),) if named and new_head else ()
-        known |= load_weights(net, weights, name, fresh, headless=bool(fitted) or head == NO_HEAD)
+        fresh = (str(head),) if head in layers and new_head else ()
+        known |= load_weights(net, weights, name, fresh, headless=keyword is not None)
     known |= _as_saved(data_config)
     overrides = transform_options(**transform)
     open_keys = [k for k in ("input_size", "mean", "std") if k not in known and k not in overrides]
@@ -211,14 +219,16 @@ def module_backbone(
             name,
             ", ".join(f"{key}={_words(key, expected[key], own)}" for key in open_keys),
         )
+    image = random_batch(net, (expected | overrides)["input_size"])
+    wanted = head if keyword is None else NO_HEAD
+    reading = reading_of(net, image, name, wanted, features, output, num_classes)
     if fitted:
-        net = WithHead(net, outputs, (expected | overrides)["input_size"], name, features)
+        if reading.layers:
+            _log.info("%s: a head is fitted on %s", name, reading.place)
+        net = WithHead(net, reading, outputs, image, name)
         reading = Reading(heads=(("head",),))
-    else:
-        image = random_batch(net, (expected | overrides)["input_size"])
-        reading = reading_of(net, image, name, head, features, output, num_classes)
     backbone = WrappedBackbone(net, reading, name)
-    if searched and head is None and reading.heads:
+    if head is None and reading.heads:
         _check_outputs(backbone, num_classes, None, new_head)
     backbone.fitted_head = fitted
     set_transform(backbone, expected, overrides)

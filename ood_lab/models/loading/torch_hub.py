@@ -14,10 +14,10 @@ from torch import nn
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.models.head_check import random_batch
 from ood_lab.models.image_transforms import TransformSettings
-from ood_lab.models.loading.head_search import NO_HEAD, reading_of
+from ood_lab.models.loading.head_search import reading_of
 from ood_lab.models.loading.headless_networks import FITTED
 from ood_lab.models.loading.timm_networks import module_backbone
-from ood_lab.models.loading.wrapped_network import WrappedBackbone
+from ood_lab.models.loading.wrapped_network import KEYWORD, NO_HEAD, WrappedBackbone
 
 #: Branches that torch.hub takes where none is named.
 _BRANCHES = ("main", "master")
@@ -64,7 +64,8 @@ def torch_hub_backbone(
         UserError: code or weights are not here, no such function, or a network without a head.
     """
     net = _load(repo, name, source, download, dict(kwargs or {}))
-    if head not in (*FITTED, NO_HEAD) and num_classes is not None:
+    keyword = (head or "").removeprefix(KEYWORD) in (*FITTED, NO_HEAD)
+    if not keyword and num_classes is not None:
         side = transform.get("input_size") or (data_config or {}).get("input_size", _SIDE)
         size = (3, side, side) if isinstance(side, int) else tuple(side)
         head = head or _head(net, name, size)

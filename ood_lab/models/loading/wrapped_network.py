@@ -18,6 +18,12 @@ from ood_lab.models.backbone import Backbone, linear_of
 from ood_lab.models.forward_hooks import hooked
 from ood_lab.models.output import Output, as_logits, entry_of, one_vector
 
+#: What ``model.head`` calls a network whose features are all that is read, and ``model.features``
+#: what the network returns.
+NO_HEAD, OUTPUT = "none", "output"
+#: Before a keyword where a layer of the network has its name.
+KEYWORD = "keyword:"
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -26,8 +32,8 @@ class Reading:
     Attributes:
         heads: linear layers, or 1 x 1 convolutions, the mean of which makes the logits; those of a
             group have the same input. The features are the inputs of all groups, concatenated.
-        layer: that gives the features where there is no head.
-        of_input: its input does, else its output.
+        layers: that give the features where there is no head, concatenated.
+        of_input: their inputs do, else their outputs.
         features: the entry of the network's output that is the features instead.
         output: the entry that is the logits; None = the only one.
         logits: False = what the network returns are features.
@@ -36,7 +42,7 @@ class Reading:
     """
 
     heads: tuple[tuple[str, ...], ...] = ()
-    layer: str | None = None
+    layers: tuple[str, ...] = ()
     of_input: bool = False
     features: str | None = None
     output: str | None = None
@@ -55,17 +61,25 @@ class Reading:
         return [name for group in self.heads for name in group]
 
     @property
+    def place(self) -> str:
+        """Where the features are, in words, where they are not the input of a head."""
+        if not self.layers:
+            return f"entry '{self.features}' of its output" if self.features else "its output"
+        where = f"the {'input' if self.of_input else 'output'} of "
+        instead = f" (model.features={OUTPUT} takes what it returns)"
+        instead = instead if self.of_input and not self.logits else ""
+        return where + ", ".join(f"layer {name!r}" for name in self.layers) + instead
+
+    @property
     def told(self) -> str | None:
         """What a user should know of it; None of a head that is one linear layer."""
-        place = f"entry '{self.features}' of its output" if self.features else "its output"
-        if self.layer:
-            place = f"the {'input' if self.of_input else 'output'} of layer '{self.layer}'"
         if not self.logits:
-            return f"it gives features only: {place}"
+            return f"it gives features only: {self.place}"
         if self.heads:
             two = "its only logit z is read as [0, z]" if self.one_logit else None
             return two if len(self.names) == 1 else f"its head is the mean of {listed(self.names)}"
-        gives = f"features: {place}" if self.layer or self.features else "no features are read"
+        known = self.layers or self.features
+        gives = f"features: {self.place}" if known else "no features are read"
         if self.probabilities:
             what, last = "logarithms", "softmax"
             if self.probabilities == "sigmoid":
@@ -75,6 +89,49 @@ class Reading:
                 f"logits; {gives}. Without the {last} in its forward pass, all detectors run"
             )
         return f"no linear head makes its logits; {gives}"
+
+
+def read(net: nn.Module, reading: Reading, image: Tensor, name: str) -> Output:
+    """One forward pass: ``Output(logits [B, C], features [B, D])``, see :class:`Reading`.
+
+    Raises:
+        UserError: a layer that does not run, or features that are no vector an image.
+    """
+    layers = [group[0] for group in reading.heads] or reading.layers
+    with _seen(net, layers, of_input=reading.of_input or bool(reading.heads)) as seen:
+        returned = net(image)
+    found = []
+    if layers:
+        if missing := [layer for layer in layers if layer not in seen]:
+            what = "head" if reading.heads else "layer"
+            raise UserError(
+                f"the {what} '{missing[0]}' of {name} does not run in its forward pass: name the "
+                "layer that makes the logits"
+            )
+        found = [seen[layer] for layer in layers]
+    elif reading.features or not reading.logits:
+        found = [entry_of(returned, reading.features, name, "features")]
+    features = _joined(found, name) if found else None
+    if not reading.logits:
+        assert features is not None  # it gives nothing else
+        return Output(features.new_zeros(len(features), 0), features)
+    logits = entry_of(returned, reading.output, name)
+    if reading.probabilities or reading.one_logit:
+        logits = as_logits(logits, reading.probabilities)
+    return Output(logits, logits.new_zeros(len(logits), 0) if features is None else features)
+
+
+def _joined(parts: Sequence[Tensor], name: str) -> Tensor:
+    """One vector an image of all parts, ``[B, D]``."""
+    if len(parts) == 1 and parts[0].ndim == 2:
+        return parts[0]
+    vectors = [one_vector(part) for part in parts]
+    if any(vector is None for vector in vectors):
+        raise UserError(
+            f"{name} gives features {list(parts[0].shape)}: one vector an image is needed, "
+            "[B, D]; model.features=KEY|LAYER chooses it"
+        )
+    return torch.cat(vectors, dim=1)  # type: ignore[arg-type]
 
 
 class WrappedBackbone(Backbone):
@@ -129,42 +186,7 @@ class WrappedBackbone(Backbone):
 
     def forward(self, image: Tensor) -> Output:
         """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, D])``."""
-        reading = self.reading
-        layers = [group[0] for group in reading.heads] or [reading.layer or ""]
-        with _seen(self.net, layers, of_input=reading.of_input or bool(reading.heads)) as seen:
-            returned = self.net(image)
-        if not reading.logits:
-            features = self._features(returned, seen)
-            return Output(features.new_zeros(len(features), 0), features)
-        logits = entry_of(returned, reading.output, self.name)
-        if reading.probabilities or reading.one_logit:
-            logits = as_logits(logits, reading.probabilities)
-        if reading.features or reading.layer or reading.heads:
-            return Output(logits, self._features(returned, seen))
-        return Output(logits, logits.new_zeros(len(logits), 0))
-
-    def _features(self, returned: object, seen: dict[str, Tensor]) -> Tensor:
-        reading = self.reading
-        if not (reading.heads or reading.layer):
-            found = [entry_of(returned, reading.features, self.name, "features")]
-        else:
-            layers = [group[0] for group in reading.heads] or [str(reading.layer)]
-            if missing := [layer for layer in layers if layer not in seen]:
-                what = "head" if reading.heads else "layer"
-                raise UserError(
-                    f"the {what} '{missing[0]}' of {self.name} does not run in its forward pass: "
-                    "name the layer that makes the logits"
-                )
-            found = [seen[layer] for layer in layers]
-        if len(found) == 1 and found[0].ndim == 2:
-            return found[0]
-        vectors = [one_vector(part) for part in found]
-        if any(vector is None for vector in vectors):
-            raise UserError(
-                f"{self.name} gives features {list(found[0].shape)}: one vector an image is "
-                "needed, [B, D]; model.features=KEY|LAYER chooses it"
-            )
-        return torch.cat(vectors, dim=1)  # type: ignore[arg-type]
+        return read(self.net, self.reading, image, self.name)
 
     def extra_repr(self) -> str:
         """What is read, where that is no single head: it keys the features."""
@@ -197,7 +219,6 @@ def _seen(net: nn.Module, layers: Sequence[str], of_input: bool) -> Iterator[dic
         if of_input
         else net.get_submodule(name).register_forward_hook(partial(after, name))
         for name in layers
-        if name
     ]
     with hooked(handles):
         yield seen

@@ -119,7 +119,8 @@ def begins_with_probe(cfg: DictConfig) -> bool:
         return False
     weights = model.get("pretrained") or model.get("weights")
     resized = model.get("pretrained") and backbone.get("_target_") in RESIZED
-    fresh = resized or backbone.get("new_head") or model.get("head") in PROBES
+    probe = str(model.get("head")).removeprefix("keyword:") in PROBES
+    fresh = resized or backbone.get("new_head") or probe
     plain = OmegaConf.select(cfg, "model.classifier._target_") == "ood_lab.models.Classifier"
     return bool(plain and weights and fresh)
 

@@ -203,12 +203,14 @@ def test_train_transform_augments_before_the_evaluation_transform():
 
 
 def test_module_backbone_and_its_defaults(caplog):
+    caplog.set_level("INFO")
     backbone = module_backbone(TinyNet(), "linear", num_classes=4)
     assert "TinyNet" in caplog.text
     assert backbone.data_config["input_size"] == (3, 224, 224)
     caplog.clear()
     backbone = module_backbone(TinyNet(), "linear", input_size=32, mean=0.0, std=1.0)
-    assert not caplog.text
+    assert caplog.text.count("\n") == 1
+    assert "'linear' is the layer or entry of that name; keyword:linear is the" in caplog.text
     backbone.eval()
     image = torch.rand(2, 3, 32, 32)
     torch.testing.assert_close(backbone(image).features, backbone.net.features(image))

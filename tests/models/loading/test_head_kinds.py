@@ -9,7 +9,13 @@ from torch import nn
 from torch.nn import functional as F
 
 from ood_lab.common.errors import UserError
-from ood_lab.models import exported_backbone, module_backbone, timm_backbone, torchvision_backbone
+from ood_lab.models import (
+    WeightsFile,
+    exported_backbone,
+    module_backbone,
+    timm_backbone,
+    torchvision_backbone,
+)
 from ood_lab.models.head_kind import HeadKind
 
 IMAGES = torch.randn(5, 3, 32, 32, generator=torch.Generator().manual_seed(1))
@@ -195,3 +201,66 @@ def test_what_no_linear_layer_makes_is_said_to_be_one_or_the_other():
     assert made(bare(), num_classes=8).kind == HeadKind.LOGITS
     assert made(bare(), "none").kind == HeadKind.FEATURES
     assert made(TinyNet()).head_name == "fc"
+
+
+@pytest.mark.parametrize("head", ["none", "linear", "nearest_mean"])
+def test_other_heads_take_what_the_own_one_gets(head, caplog):
+    """Of a network with a head, features are its input; its logits only where they are asked."""
+    own = outputs(WHOLE)
+    caplog.set_level("INFO")
+
+    def features(net, **options):
+        backbone = made(net, head, classes=["a", "b"], **options)
+        assert (backbone.num_classes, backbone.fitted_head) == (
+            (0, None) if head == "none" else (2, head)
+        )
+        return outputs(backbone).features
+
+    close(features(TinyNet()), own.features)
+    said = caplog.text if head != "none" else made(TinyNet(), head).reading.told
+    assert "the input of layer 'fc' (model.features=output takes what it returns)" in said
+    close(features(TinyNet(), features="output"), own.logits)
+    close(features(TinyNet(), features="conv"), TinyNet().conv(IMAGES).mean((2, 3)))
+    pair = After(RETURNED["dict"][0])
+    close(features(pair, features="x"), own.features)
+    close(features(pair, output="z"), own.logits)
+    with pytest.raises(UserError, match="has no layer 'nothing'"):
+        features(TinyNet(), features="nothing")
+
+
+class Named(TinyNet):
+    """Layers called as keywords are."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.output = self.fc, self.conv
+        del self.fc, self.conv
+
+    def forward(self, image):
+        return self.linear(torch.relu(self.output(image)).mean((2, 3)))
+
+
+def test_a_layer_named_like_a_keyword_has_another_spelling(caplog):
+    caplog.set_level("INFO")
+    assert made(Named(), "linear").kind == HeadKind.LINEAR
+    assert "'linear' is the layer or entry of that name; keyword:linear is the key" in caplog.text
+    assert made(Named(), "keyword:linear", 4).fitted_head == "linear"
+    maps = outputs(made(Named(), "none", features="output")).features
+    logits = outputs(made(Named(), "none", features="keyword:output")).features
+    assert (maps.shape, logits.shape) == ((5, 8), (5, 3))
+    assert "'output' is the layer or entry of that name; keyword:output" in caplog.text
+    with pytest.raises(UserError, match="keeps its own head"):
+        made(TinyNet(), features="output")
+
+
+@pytest.mark.parametrize("head", ["linear", "none"])
+def test_weights_matched_by_shape_may_have_a_head_more(head, tmp_path):
+    state = {f"a{n}": value for n, value in enumerate(TinyNet().state_dict().values())}
+    torch.save(state, tmp_path / "net.pt")
+    weights = WeightsFile(tmp_path / "net.pt", match="shape")
+    backbone = made(bare(), head, classes=["a", "b"], weights=weights)
+    close(outputs(backbone).features, outputs(WHOLE).features)
+    state["b"] = torch.ones(4)
+    torch.save(state, tmp_path / "more.pt")
+    with pytest.raises(UserError, match="no weights in"):
+        made(bare(), head, classes=["a"], weights=WeightsFile(tmp_path / "more.pt", match="shape"))

@@ -289,4 +289,8 @@ def test_any_features_get_a_head():
     bare.fc = nn.Identity()
     assert module_backbone(bare, "linear", 3, **PLAIN).fitted_head == "linear"
     maps = nn.Sequential(nn.Conv2d(3, 4, 3))
-    one_line(lambda: module_backbone(maps, "linear", 3, **PLAIN), "gives [2, 4, 30, 30] for two")
+    assert module_backbone(maps, "linear", 3, **PLAIN).head.weight.shape == (3, 4)
+    lines = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(2))
+    one_line(
+        lambda: module_backbone(lines, "linear", 3, **PLAIN), "gives features [2, 4, 900]: one"
+    )

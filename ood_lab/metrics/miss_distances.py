@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.resampling.clustered_bootstrap import resampled_sums
-from ood_lab.metrics.resampling.intervals import Contrast, percentile_interval
+from ood_lab.metrics.resampling.intervals import Estimate, percentile_interval
 from ood_lab.metrics.resampling.photograph_groups import MADE_OF, photographs
 from ood_lab.metrics.resampling.significance import delong, placements, summed_variance
 from ood_lab.metrics.verdict import BASELINE
@@ -46,9 +46,9 @@ class MissDistances:
             see :func:`follow`; 0 where it predicts no better than their mean.
     """
 
-    nearer: Contrast
-    beyond: Contrast | None
-    explained: Contrast
+    nearer: Estimate
+    beyond: Estimate | None
+    explained: Estimate
 
 
 def follow(
@@ -153,7 +153,7 @@ def follow_results(
     rows = []
     for (detector, axis), of in found.items():
         for field, metric in names.items():
-            value: Contrast | None = getattr(of, field, None)
+            value: Estimate | None = getattr(of, field, None)
             row = {"detector": detector, "axis": axis, "metric": metric, "n": n}
             if value is not None:
                 row |= {"value": value.value, "ci_low": value.low, "ci_high": value.high}
@@ -178,7 +178,7 @@ def _levels(values: Floats) -> np.ndarray:
     return np.searchsorted(edges, values, side="left")
 
 
-def _some(found: Contrast | None) -> Contrast:
+def _some(found: Estimate | None) -> Estimate:
     assert found is not None  # there are missed and noticed images
     return found
 
@@ -188,7 +188,7 @@ def _pairs(
     missed: np.ndarray,
     photos: np.ndarray | None = None,
     strata: np.ndarray | None = None,
-) -> Contrast | None:
+) -> Estimate | None:
     """Share of the pairs in which the missed image is nearer, within strata where they are given.
 
     Weighted by their numbers of pairs; None where no stratum has two images of each. Photographs
@@ -215,12 +215,12 @@ def _pairs(
     if photos is not None:
         variance = summed_variance(np.concatenate(shares)[None], photos[np.concatenate(rows)])[0, 0]
     value, half = value / pairs, _Z * np.sqrt(variance) / pairs
-    return Contrast(float(value), float(max(value - half, 0)), float(min(value + half, 1)))
+    return Estimate(float(value), float(max(value - half, 0)), float(min(value + half, 1)))
 
 
 def _explained(
     far: Floats, missed: np.ndarray, seed: int, photos: np.ndarray | None = None
-) -> Contrast:
+) -> Estimate:
     rng = np.random.default_rng(seed)
     levels = _levels(far)
     names = np.unique(levels)
@@ -234,7 +234,7 @@ def _explained(
     n = np.bincount(cell, minlength=cells).reshape(2, -1).astype(np.float64)
     hits = np.bincount(cell, missed, minlength=cells).reshape(2, -1).astype(np.float64)
     if n.min() < 1:
-        return Contrast(0.0, 0.0, 1.0)
+        return Estimate(0.0, 0.0, 1.0)
     if photos is None:
         trials = n.astype(int), hits / n
         drawn = rng.binomial(*trials, (_DRAWS, *n.shape)).astype(np.float64)
@@ -248,7 +248,7 @@ def _explained(
         both = sums.reshape(_DRAWS, 2, 2, -1).astype(np.float64)
         draws = [_judged(size, hit) for size, hit in both if size.min() > 0]
     low, high = percentile_interval(np.array(draws), len(far) if photos is None else len(found))
-    return Contrast(_judged(n, hits), float(low), float(high))
+    return Estimate(_judged(n, hits), float(low), float(high))
 
 
 def _judged(n: Floats, hits: Floats) -> float:

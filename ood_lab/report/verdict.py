@@ -13,11 +13,21 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.common.english import counted, listed
+from ood_lab.common.english import counted
 from ood_lab.metrics import BASELINE, FEWEST_OF_A_VERDICT, ranked
 from ood_lab.report.rendering.blocks import Block, Folded, Text
-from ood_lab.report.rendering.metric_definitions import DAGGER, MISSING, percent
-from ood_lab.report.rendering.table import Cell, Head, Table, estimate_cell, name_cell, number_cell
+from ood_lab.report.rendering.metric_definitions import DAGGER, MISSING
+from ood_lab.report.rendering.sentences import listing, value_of
+from ood_lab.report.rendering.table import (
+    Cell,
+    Column,
+    Head,
+    Table,
+    estimate_cell,
+    name_cell,
+    number_cell,
+    table_of,
+)
 from ood_lab.schema.results import of_kind
 from ood_lab.schema.shift_axes import CLASS_UNITS, RATIO, SEVERITY
 
@@ -132,21 +142,18 @@ class Verdict:
         if rows is not None and len(names) > rows:
             left_out = len(names) - rows
             names = [*names[: rows - rows // 2], *names[len(names) - rows // 2 :]]
-        heads, columns = [Head("OOD dataset", "ascending")], [list(map(self._name, names))]
+        columns = [Column(Head("OOD dataset", "ascending"), list(map(self._name, names)))]
         for metric, title in (("auroc", "AUROC %"), ("fpr95", "FPR95 %")):
             of = self._of(metric).set_index("dataset")
             if len(of):
-                heads.append(Head(title, "ascending", note=str(self.named)))
-                found = of.to_dict("index")
-                columns.append([estimate_cell(found[name]) for name in names])
-        for head, cells in self._shift_columns(names):
-            heads.append(head)
-            columns.append(cells)
+                cells = [estimate_cell(row) for row in of.loc[names].to_dict("records")]
+                columns.append(Column(Head(title, "ascending", note=str(self.named)), cells))
+        columns += [Column(head, cells) for head, cells in self._shift_columns(names)]
         notes = list(self._notes())
         if left_out:
             notes.insert(0, f"{counted(left_out, 'dataset')} between these: see the report.")
         caption = "Shift and detection by dataset with 95% intervals, the least shifted first"
-        return Table(caption, heads, list(zip(*columns, strict=True)), notes=notes, spreads=True)
+        return table_of(caption, columns, notes=notes, spreads=True)
 
     def blocks(self, page: bool = False, every: bool = False) -> list[Block]:
         """What a terminal ends with, and what a page begins with.
@@ -244,10 +251,10 @@ class Verdict:
             yield "No detector detects these datasets: no AUROC is significantly above 50%."
         of = "" if self.recommended or not several else f" of {name}, the first by AUROC,"
         rests = "" if math.isnan(mean["ci_low"]) else f": {where}"
-        yield f"AUROC{of} {_interval(mean)}{rests}."
+        yield f"AUROC{of} {value_of(mean)}{rests}."
         fpr95 = self.mean("fpr95")
         if fpr95 is not None and self.recommended:
-            yield f"FPR95 {_interval(fpr95)}: {_FPR95[self.positive]}."
+            yield f"FPR95 {value_of(fpr95)}: {_FPR95[self.positive]}."
             if fpr95["value"] > WEAK:
                 yield f"This is weak: FPR95 of {name} is above 50%."
         if self.recommended and name != BASELINE:
@@ -258,7 +265,7 @@ class Verdict:
         if len(names) == 1:
             return f"Mean AUROC of {names[0]} is significantly higher than that of all others."
         return (
-            f"{len(names)} detectors may be the best: {some(names)}; {self.named} is the "
+            f"{len(names)} detectors may be the best: {listing(names)}; {self.named} is the "
             "cheapest of them, then highest in AUROC."
         )
 
@@ -276,18 +283,19 @@ class Verdict:
         above = self._of("above_chance")
         missed = [str(name) for name in above.loc[above["value"] == 0, "dataset"]]
         if missed and self.recommended:
-            yield f"AUROC of {self.named} is not significantly above 50% on {some(missed)}."
+            yield f"AUROC of {self.named} is not significantly above 50% on {listing(missed)}."
         for why, words in (
             ("flagged", f"the data check warns of {{}} ({DAGGER})"),
             ("too_few", f"fewer than {FEWEST_OF_A_VERDICT} images in {{}}"),
         ):
             if names := [name for name, reason in self.left.items() if reason == why]:
                 one = "it does" if len(names) == 1 else "they do"
-                text = words.format(some(names))
+                text = words.format(listing(names))
                 yield f"{text[0].upper()}{text[1:]}: {one} not count in the means."
         counted_in = [n for n in self.datasets if n in self.flagged and n not in self.left]
         if counted_in and len(self.rows):
-            yield f"The data check warns of {some(counted_in)} ({DAGGER}), which the means count."
+            warned = listing(counted_in)
+            yield f"The data check warns of {warned} ({DAGGER}), which the means count."
         if "test" in self.flagged:
             yield f"The data check warns of the ID test images ({DAGGER}): see its warning."
         for row in self._of("lead_of_other").to_dict("records")[:_NAMED]:
@@ -299,8 +307,8 @@ class Verdict:
         if len(inverted):
             verb = "rates" if len(inverted) == 1 else "rate"
             yield (
-                f"Inverted: {some(list(inverted))} {verb} the OOD images as more normal than your "
-                "test images (mean AUROC below 50%)."
+                f"Inverted: {listing(list(inverted))} {verb} the OOD images as more normal than "
+                "your test images (mean AUROC below 50%)."
             )
         mean, resolution = self.mean("auroc"), self._of("resolution")["value"]
         if mean is not None and len(resolution) and resolution.gt(0).all():
@@ -378,18 +386,6 @@ def _severity(value: float) -> str:
     return f">{_MOST_SEVERE} ({value / _MOST_SEVERE:.1f}x)"
 
 
-def _interval(row: Mapping[Any, Any]) -> str:
-    if math.isnan(row["ci_low"]):
-        return f"{percent(row['value'])}% (too few images for an interval)"
-    return f"{percent(row['value'])}% [{percent(row['ci_low'])}, {percent(row['ci_high'])}]"
-
-
 def _points(row: Mapping[Any, Any], sign: int = 1) -> str:
     ends = sorted(sign * 100 * row[key] for key in ("ci_low", "ci_high"))
     return f"{sign * 100 * row['value']:.1f} points [{ends[0]:.1f}, {ends[1]:.1f}]"
-
-
-def some(names: Sequence[str]) -> str:
-    """The names; of many the first, and how many others there are."""
-    more = len(names) - _NAMED
-    return listed([*names] if more <= 1 else [*names[:_NAMED], f"{more} others"])

@@ -26,7 +26,8 @@ from ood_lab.metrics.hallucination import (
     caption_metrics,
 )
 from ood_lab.metrics.ood import Floats
-from ood_lab.metrics.resampling.clustered_bootstrap import Estimate, clustered, share
+from ood_lab.metrics.resampling.clustered_bootstrap import clustered, share
+from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.metrics.yes_no import outcome_counts, yes_no_metrics
 from ood_lab.schema.results import Kind
 

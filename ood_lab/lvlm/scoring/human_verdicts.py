@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_table
 from ood_lab.metrics.ood import Floats
-from ood_lab.metrics.resampling.clustered_bootstrap import Estimate, clustered, share
+from ood_lab.metrics.resampling.clustered_bootstrap import clustered, share
+from ood_lab.metrics.resampling.intervals import Estimate
 
 #: What a person may write into the column ``verdict``; nothing is no verdict.
 ACCEPT, REJECT = "accept", "reject"

@@ -10,26 +10,18 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from ood_lab.metrics.ood import Floats
-from ood_lab.metrics.resampling.intervals import percentile_interval
+from ood_lab.metrics.resampling.intervals import Estimate, percentile_interval
 from ood_lab.metrics.resampling.significance import bootstrap_p_values, holm
 
 #: Counts ``[..., C]`` of any shape → metrics ``[...]`` by name.
 Metrics = Callable[[NDArray[Any]], Mapping[str, Floats]]
-
-
-class Estimate(NamedTuple):
-    """A value with its 95% interval; NaN where there is none."""
-
-    value: float
-    low: float = math.nan
-    high: float = math.nan
 
 
 @dataclass(frozen=True, eq=False)

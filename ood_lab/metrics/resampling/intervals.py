@@ -7,7 +7,8 @@ simulates where. There, intervals rest on order statistics and on proportions, o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from typing import NamedTuple
 
 import numpy as np
 import scipy  # loads scipy.special when it is used
@@ -26,13 +27,12 @@ _RARE = 5
 _MOST_EFFECTIVE = 3
 
 
-@dataclass(frozen=True)
-class Contrast:
-    """A share, or the difference of two, with its 95% interval."""
+class Estimate(NamedTuple):
+    """A value, or the difference of two, with its 95% interval; NaN where there is none."""
 
     value: float
-    low: float
-    high: float
+    low: float = math.nan
+    high: float = math.nan
 
 
 def percentile_interval(draws: ArrayLike, n: int, level: float = 0.95) -> tuple[Floats, Floats]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,12 +32,15 @@ from ood_lab.report.rendering.misclassified_images import (
 from ood_lab.report.rendering.page import Page, Section
 from ood_lab.report.rendering.table import (
     Cell,
+    Column,
     Group,
     Head,
     Table,
     count_cell,
+    metric_head,
     name_cell,
     number_cell,
+    table_of,
 )
 from ood_lab.report.rendering.thumbnails import LoadImage, Pictures
 from ood_lab.report.results_lookup import UNGROUPED, Estimate, RunView
@@ -264,46 +267,31 @@ def _facts(view: RunView, made: str = "") -> list[tuple[str, str, str]]:
 
 def main_table(view: RunView) -> Table:
     """Detectors × OOD sets: AUROC and FPR95 of each, their means, DAD."""
-    heads = [Head("detector", "ascending")]
-    columns: list[list[Cell]] = [[name_cell(d) for d in view.detectors]]
+    shown, first = view.headlines, view.detectors[0]
+    columns = [Column(Head("detector", "ascending"), [*map(name_cell, view.detectors)])]
     if any(map(view.reads, view.detectors)):
-        heads.append(Head("reads", "ascending", page_only=True))
-        columns.append([name_cell(view.reads(d)) for d in view.detectors])
-    names, groups = len(heads), [Group(span=len(heads))]
-    shown = view.headlines
-
-    def add(group: Group, metrics: Mapping[str, Sequence[Estimate]], ood: str | None) -> None:
-        groups.append(group)
-        for name, cells in metrics.items():
-            columns.append(_cells(view, name, ood, cells))
-            heads.append(_head(name))
-
+        reads = [name_cell(view.reads(d)) for d in view.detectors]
+        columns.append(Column(Head("reads", "ascending", page_only=True), reads))
+    names = len(columns)
     for ood in view.sets:
-        n = view.get("auroc", view.detectors[0], ood).n_ood
-        group = Group(view.marked(ood), f"n {n:,}", len(shown))
-        add(group, {m: [view.get(m, d, ood) for d in view.detectors] for m in shown}, ood)
+        n = f"n {view.get('auroc', first, ood).n_ood:,}"
+        columns += _columns(view, Group(view.marked(ood), n), shown, ood)
     for of in view.groups:
-        named = {m: f"mean_{of}_{m}" for m in shown}
-        cells = {k: [view.get(k, d) for d in view.detectors] for k in named.values()}
-        add(Group(f"{of} mean", span=len(shown)), cells, None)
+        columns += _columns(view, Group(f"{of} mean"), [f"mean_{of}_{m}" for m in shown])
     if len(view.sets) > 1:
-        cells = {f"mean_{m}": [view.mean(m, d) for d in view.detectors] for m in shown}
-        add(Group("mean", span=len(shown)), cells, None)
+        columns += _columns(view, Group("mean"), [f"mean_{m}" for m in shown])
     for kind, words in view.dads.items():
-        groups.append(Group())
-        heads.append(Head("DAD", note=words))
-        columns.append([_cell(view.get(kind, d), "{:.0f}".format) for d in view.detectors])
+        dads = [_cell(view.get(kind, d), "{:.0f}".format) for d in view.detectors]
+        columns.append(Column(Head("DAD", note=words), dads, Group()))
     titles = " and ".join(metric_of(m).title for m in shown)
     order = f", OOD sets {view.order}" if view.order else ""
     parts = {t: [view.detectors.index(d) for d in names] for t, names in view.sections}
-    return Table(
+    return table_of(
         f"{titles} in %{order}",
-        heads,
-        list(zip(*columns, strict=True)),
-        groups,
-        names,
-        _notes(view),
-        parts if len(parts) > 1 else {},
+        columns,
+        names=names,
+        notes=_notes(view),
+        sections=parts if len(parts) > 1 else {},
         each=f"{{}} in %{order}",
     )
 
@@ -324,22 +312,22 @@ def _brief(table: Table, view: RunView) -> Table:
     return replace(table, rows=rows, sections=sections, notes=notes)
 
 
-def _cells(
-    view: RunView, metric: str, ood: str | None, estimates: Sequence[Estimate]
-) -> list[Cell]:
-    """A column, with the marks of its best."""
-    values = {d: e.value for d, e in zip(view.detectors, estimates, strict=True)}
-    best = view.best(metric, ood, values)
-    return [_cell(e, best=d in best) for d, e in zip(view.detectors, estimates, strict=True)]
+def _columns(
+    view: RunView, group: Group, metrics: Sequence[str], ood: str | None = None, mark: bool = True
+) -> list[Column]:
+    """Columns of metrics, with the marks of their best."""
+    columns = []
+    for metric in metrics:
+        found = {d: view.get(metric, d, ood) for d in view.detectors}
+        values = {d: estimate.value for d, estimate in found.items()}
+        best = view.best(metric, ood, values) if mark else ()
+        cells = [_cell(estimate, best=d in best) for d, estimate in found.items()]
+        columns.append(Column(metric_head(metric), cells, group))
+    return columns
 
 
 def _cell(estimate: Estimate, show: Callable[[float], str] = percent, best: bool = False) -> Cell:
     return number_cell(estimate.value, estimate.low, estimate.high, show, best)
-
-
-def _head(metric: str) -> Head:
-    record = metric_of(metric)
-    return Head(record.title, "ascending" if record.better == "lower" else "descending")
 
 
 def _notes(view: RunView) -> list[str]:
@@ -429,15 +417,15 @@ def _larger_table(view: RunView, ood: str) -> Table | None:
     shown, metrics = [part for part in parts if first[part].n_id], view.level_metrics
     if not shown:
         return None
-    groups = [Group(parts[part], f"n {first[part].n_ood:,}", len(metrics)) for part in shown]
-    columns = [f"{part}_{metric}" for part in shown for metric in metrics]
-    rows = [[name_cell(d), *(_cell(view.get(m, d, ood)) for m in columns)] for d in view.detectors]
-    heads = [Head("detector", "ascending"), *map(_head, columns)]
+    columns = [Column(Head("detector", "ascending"), [*map(name_cell, view.detectors)])]
+    for part in shown:
+        group = Group(parts[part], f"n {first[part].n_ood:,}")
+        columns += _columns(view, group, [f"{part}_{m}" for m in metrics], ood, mark=False)
     notes = ["Larger: from level metrics.larger_semantic_from, else the upper half of the levels."]
     for metric in metrics:
         notes += _few(metric, [view.get(f"all_cells_{metric}", view.detectors[0], ood)])
     title = f"All against larger semantic shift in % ({view.marked(ood)})"
-    return Table(title, heads, rows, [Group(), *groups], notes=notes)
+    return table_of(title, columns, notes=notes)
 
 
 def _all_metrics(view: RunView) -> Table:
@@ -452,7 +440,7 @@ def _all_metrics(view: RunView) -> Table:
             # Sets are sorted by their place in the shift order, not by name.
             start = [name_cell(detector), name_cell(view.marked(ood), place)]
             rows.append([*start, count_cell(cells[0].n_ood), *map(_cell, cells)])
-    return Table("All metrics in %", [*heads, *map(_head, metrics)], rows, names=2)
+    return Table("All metrics in %", [*heads, *map(metric_head, metrics)], rows, names=2)
 
 
 def _failure_tables(view: RunView) -> list[Table]:
@@ -468,14 +456,10 @@ def _failure_tables(view: RunView) -> list[Table]:
 def _failure_table(
     view: RunView, title: str, metrics: Sequence[str], places: Sequence[str | None]
 ) -> Table:
-    heads, groups = [Head("detector", "ascending")], [Group()]
-    columns = [[name_cell(d) for d in view.detectors]]
+    columns = [Column(Head("detector", "ascending"), [*map(name_cell, view.detectors)])]
     for place in places:
         first = view.get("aurc", view.detectors[0], place)
         name = "ID errors" if place is None else f"ID + {view.marked(place)}"
-        groups.append(Group(name, f"n {first.n_id + first.n_ood:,}", len(metrics)))
-        for metric in metrics:
-            cells = [view.get(metric, d, place) for d in view.detectors]
-            columns.append(_cells(view, metric, place, cells))
-            heads.append(_head(metric))
-    return Table(title, heads, list(zip(*columns, strict=True)), groups)
+        group = Group(name, f"n {first.n_id + first.n_ood:,}")
+        columns += _columns(view, group, metrics, place)
+    return table_of(title, columns)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
-from ood_lab.report.rendering.metric_definitions import MISSING, percent
-from ood_lab.report.rendering.table import Cell, Group, Head, Table
+from ood_lab.report.rendering.table import (
+    Cell,
+    Column,
+    Group,
+    Head,
+    Table,
+    count_cell,
+    estimate_cell,
+    name_cell,
+    table_of,
+)
 
 _ALL = "all"
 Row = Mapping[Any, Any]
@@ -17,12 +25,16 @@ Row = Mapping[Any, Any]
 
 def hierarchy_tables(hierarchy: pd.DataFrame) -> list[Table]:
     """Overall accuracy of each level, then the recall of the labels of each level, finest first."""
-    subsets = list(hierarchy["subset"].unique())
-    levels = list(hierarchy["label_level"].unique())
-    tables = [_accuracies(hierarchy, levels, subsets)]
-    return tables + [
-        _recalls(hierarchy[hierarchy["label_level"] == level], level) for level in levels[::-1]
-    ]
+    rows = hierarchy[hierarchy["metric"] == "accuracy"]
+    source = rows.drop_duplicates("label_level")["source"]
+    predicted = Column(Head("predicted by", "ascending"), [*map(name_cell, source)], Group())
+    columns = [*_columns(rows, "level", "label_level", "accuracy"), predicted]
+    tables = [table_of("Overall accuracy (micro) in %", columns)]
+    recalls = hierarchy[hierarchy["metric"] == "recall"]
+    for level in hierarchy["label_level"].unique()[::-1]:
+        rows = recalls[recalls["label_level"] == level]
+        tables.append(table_of(f"Recall in %, {level}", _columns(rows, level, "name", "recall")))
+    return tables
 
 
 def hierarchy_notes(hierarchy: pd.DataFrame) -> list[str]:
@@ -39,48 +51,26 @@ def hierarchy_notes(hierarchy: pd.DataFrame) -> list[str]:
     return notes
 
 
-def _accuracies(hierarchy: pd.DataFrame, levels: list[str], subsets: list[str]) -> Table:
-    rows = hierarchy[hierarchy["metric"] == "accuracy"]
-    cells = {(r["label_level"], r["subset"]): r for r in rows.to_dict("records")}
-    of_level = rows.drop_duplicates("label_level").set_index("label_level")["source"]
-    shown = [
-        [
-            Cell(level, place),
-            *(cell for s in subsets for cell in _pair(cells.get((level, s)))),
-            Cell(of_level[level], of_level[level]),
-        ]
-        for place, level in enumerate(levels)
-    ]
-    heads = [Head("level", "ascending"), *_heads(len(subsets), "accuracy")]
-    groups = [Group("", "", 1), *(Group(s, "", 2) for s in subsets), Group("", "", 1)]
-    heads.append(Head("predicted by", "ascending"))
-    return Table("Overall accuracy (micro) in %", heads, shown, groups)
-
-
-def _recalls(hierarchy: pd.DataFrame, level: str) -> Table:
-    rows = hierarchy[hierarchy["metric"] == "recall"]
+def _columns(rows: pd.DataFrame, head: str, key: str, metric: str) -> list[Column]:
+    """The names in ``key``, and a value and n of each of them in every subset."""
+    found = {(r[key], r["subset"]): r for r in rows.to_dict("records")}
+    names = list(rows[key].unique())
     subsets = list(rows["subset"].unique())
-    cells = {(r["name"], r["subset"]): r for r in rows.to_dict("records")}
-    names = list(rows["name"].unique())
-    shown = [
-        [Cell(str(name), place), *(c for s in subsets for c in _pair(cells[name, s]))]
-        for place, name in enumerate(names)
+    columns = [
+        Column(
+            Head(head, "ascending"), [name_cell(name, place) for place, name in enumerate(names)]
+        )
     ]
-    heads = [Head(level, "ascending"), *_heads(len(subsets), "recall")]
-    groups = [Group("", "", 1), *(Group(s, "", 2) for s in subsets)] if subsets != [_ALL] else []
-    return Table(f"Recall in %, {level}", heads, shown, groups)
-
-
-def _heads(subsets: int, metric: str) -> list[Head]:
-    return [Head(metric), Head("n")] * subsets
+    for subset in subsets:
+        group = Group("" if subsets == [_ALL] and metric == "recall" else subset)
+        pairs = [_pair(found.get((name, subset))) for name in names]
+        for text, cells in zip((metric, "n"), zip(*pairs, strict=True), strict=True):
+            columns.append(Column(Head(text), cells, group))
+    return columns
 
 
 def _pair(row: Row | None) -> list[Cell]:
     """The value with its interval, and n."""
     if row is None:
         return [Cell(""), Cell("")]
-    n = Cell(f"{row['n']:,}", row["n"])
-    if math.isnan(row["value"]):
-        return [Cell(MISSING), n]
-    ends = f"{percent(row['ci_low'])} to {percent(row['ci_high'])}"
-    return [Cell(percent(row["value"]), row["value"], ends), n]
+    return [estimate_cell(row), count_cell(row["n"])]

@@ -17,8 +17,9 @@ from ood_lab.report.leaderboard.run_names import labels, short_names, trainings
 from ood_lab.report.leaderboard.significance import mark_best
 from ood_lab.report.rendering.blocks import Block, Folded, Text
 from ood_lab.report.rendering.metric_definitions import DAGGER, fpr95_sentence, percent
+from ood_lab.report.rendering.sentences import listing
 from ood_lab.report.rendering.table import Cell, Head, Table, name_cell, plain_table
-from ood_lab.report.verdict import WEAK, some
+from ood_lab.report.verdict import WEAK
 
 #: Rows on a terminal, its width, and the fewest letters of a name there.
 _ROWS, _WIDTH, _LETTERS = 10, 80, 16
@@ -126,7 +127,7 @@ class BoardVerdict:
         words = {"flagged": DAGGER, "too_few": "too few images"}
         names = [f"{name} ({words[why]})" for name, why in left.items()]
         n = counted(len(self.board.sets) - len(left), "dataset")
-        return f"{n}, without {some(names)}" if names else n
+        return f"{n}, without {listing(names)}" if names else n
 
     def _without(self) -> Iterator[str]:
         if left := len(self.board.runs) - len(self.runs):
@@ -145,7 +146,7 @@ class BoardVerdict:
         else:
             yield from self._first()
         if lost := list(rows.loc[rows["detects"] == 0, "configuration"]):
-            yield f"No detector detects these datasets in any seed of {some(lost)}."
+            yield f"No detector detects these datasets in any seed of {listing(lost)}."
 
     def _recommended(self, row: Row) -> Iterator[str]:
         name, n = row["detector"], row["n_seeds"]
@@ -166,7 +167,7 @@ class BoardVerdict:
         yield f"Highest mean AUROC: {names[0]}."
         yield from _numbers(rows.iloc[0], rows.iloc[0]["detector"])
         if len(names) > 1:
-            yield f"Not significantly worse: {some(names[1:])}."
+            yield f"Not significantly worse: {listing(names[1:])}."
         else:
             yield "All other detectors and configurations are significantly worse."
 

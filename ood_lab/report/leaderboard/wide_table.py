@@ -10,12 +10,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ood_lab.metrics import metric_of
 from ood_lab.report.leaderboard.long_table import MEAN, Leaderboard
 from ood_lab.report.leaderboard.run_names import short_names
 from ood_lab.report.leaderboard.significance import RULE
 from ood_lab.report.rendering.metric_definitions import MISSING, fpr95_sentence, percent
-from ood_lab.report.rendering.table import Cell, Group, Head, Table
+from ood_lab.report.rendering.table import (
+    Cell,
+    Column,
+    Group,
+    Head,
+    Table,
+    metric_head,
+    table_of,
+)
 
 _KEY = ["run", "detector"]
 
@@ -35,11 +42,6 @@ def row_names(board: Leaderboard) -> dict[tuple[str, str], str]:
     return dict(zip(keys, texts, strict=True))
 
 
-def _head(metric: str) -> Head:
-    record = metric_of(metric)
-    return Head(record.title, "ascending" if record.better == "lower" else "descending")
-
-
 class _Layout:
     """Look-ups by run, detector, metric and set, and the columns made of them."""
 
@@ -50,7 +52,7 @@ class _Layout:
         self.cells = {(r["run"], r["detector"], r["metric"], r["dataset"]): r for r in records}
         self.summary = MEAN if len(board.sets) > 1 else board.sets[0]
         self.rows = self._ordered(rows)
-        self.shown = {m: _head(m) for m in board.runs[0].view.headlines}
+        self.shown = {m: metric_head(m) for m in board.runs[0].view.headlines}
         self.seeds = int(rows["n_seeds"].max())
 
     def _ordered(self, rows: pd.DataFrame) -> pd.DataFrame:
@@ -62,42 +64,35 @@ class _Layout:
         return short_names(named, self.board.runs)
 
     def table(self) -> Table:
-        names = self.names()
-        groups, heads, columns = (
-            [Group("", "", len(names))],
-            [h for h, _ in names],
-            [c for _, c in names],
-        )
-
-        def add(group: tuple[str, str], *parts: tuple[Head, list[Cell]]) -> None:
-            known = [part for part in parts if any(cell.text != MISSING for cell in part[1])]
-            if known:  # a column without any value says nothing
-                groups.append(Group(*group, len(known)))
-                heads.extend(head for head, _ in known)
-                columns.extend(cells for _, cells in known)
+        names = [Column(head, cells) for head, cells in self.names()]
+        columns: list[Column] = []
 
         def add_set(ood: str, note: str) -> None:
-            metrics = ((head, self._column(m, ood)) for m, head in self.shown.items())
-            add((f"{ood}{self.board.mark(ood)}", note), *metrics)
+            group = Group(f"{ood}{self.board.mark(ood)}", note)
+            columns.extend(Column(h, self._column(m, ood), group) for m, h in self.shown.items())
 
         first, *others = dict.fromkeys([self.summary, *self.board.sets])
         add_set(first, "" if first == MEAN else f"n {self._n_ood(first):,}")
         for group in self.board.groups:
             add_set(f"{MEAN} {group}", "")
         for kind, words in self.board.dads.items():
-            add(("", ""), (Head("DAD", note=words), self._column(kind, None, "{:.1f}".format)))
-        add(("", ""), (Head("ID acc."), self._column("id_accuracy", None)))
+            dads = self._column(kind, None, "{:.1f}".format)
+            columns.append(Column(Head("DAD", note=words), dads, Group()))
+        columns.append(Column(Head("ID acc."), self._column("id_accuracy", None), Group()))
         for ood in others:
             add_set(ood, f"n {self._n_ood(ood):,}")
-        halves = [
-            (Head(f"{h.text} ±", "ascending"), self._halves(m)) for m, h in self.shown.items()
+        sampling = Group("95% sampling", "median ±")
+        columns += [
+            Column(Head(f"{head.text} ±", "ascending"), self._halves(metric), sampling)
+            for metric, head in self.shown.items()
         ]
-        add(("95% sampling", "median ±"), *halves)
+        # A column without any value says nothing.
+        known = [c for c in columns if any(cell.text != MISSING for cell in c.cells)]
         n_id = int(self.board.rows["n_id"].max())
         tested = f"ID test{self.board.mark('test')} n = {n_id:,}"
         caption = f"In %, {tested}. {fpr95_sentence(self.board.fpr95_positive)}."
-        rows = list(zip(*columns, strict=True))
-        return Table(caption, heads, rows, groups, len(names), self._notes(), each="{}, %")
+        options = {"names": len(names), "notes": self._notes(), "each": "{}, %"}
+        return table_of(caption, [*names, *known], **options)
 
     def names(self) -> list[tuple[Head, list[Cell]]]:
         """As many naming columns as it takes to tell the rows apart."""

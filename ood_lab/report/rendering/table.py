@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from ood_lab.metrics import metric_of
 from ood_lab.report.rendering.metric_definitions import MISSING, percent
 
 #: How far its value may be off the middle of an interval that is shown as ±, in half-widths.
@@ -103,6 +105,26 @@ class Table:
         return not self.spreads and any(cell.interval for row in self.rows for cell in row)
 
 
+class Column(NamedTuple):
+    """A column; neighbours with the very same group are below one title."""
+
+    head: Head
+    cells: Sequence[Cell]
+    group: Group = Group()
+
+
+def table_of(caption: str, columns: Sequence[Column], **options: Any) -> Table:
+    """A table of columns; ``options`` are other fields of it."""
+    groups = [
+        replace(neighbours[0].group, span=len(neighbours))
+        for _, of in groupby(columns, key=lambda column: id(column.group))
+        for neighbours in [list(of)]
+    ]
+    rows = list(zip(*(column.cells for column in columns), strict=True))
+    titled = any(group.text for group in groups)
+    return Table(caption, [c.head for c in columns], rows, groups if titled else (), **options)
+
+
 class Span(NamedTuple):
     """A group with its first column and the one behind its last."""
 
@@ -124,6 +146,12 @@ def spans_of(table: Table) -> list[Span]:
 def name_cell(text: object, place: float | None = None, quiet: bool = False) -> Cell:
     """What a row is called, sorted by its name or by a place of its own."""
     return Cell(str(text), str(text) if place is None else place, quiet=quiet)
+
+
+def metric_head(metric: str) -> Head:
+    """The head of a column of a metric; the first click sorts the best first."""
+    record = metric_of(metric)
+    return Head(record.title, "ascending" if record.better == "lower" else "descending")
 
 
 def count_cell(value: float) -> Cell:

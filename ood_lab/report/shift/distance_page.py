@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from ood_lab.common.english import ordinal
 from ood_lab.metrics import BASELINE, KEPT, MissDistances, miss_rates, missed, wilson_interval
-from ood_lab.metrics.resampling.intervals import Contrast
+from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.report.figures.densities import draw_densities, limits_of
 from ood_lab.report.figures.layout import add_legend, panels
 from ood_lab.report.figures.lines import Line, draw_lines
@@ -24,7 +24,15 @@ from ood_lab.report.figures.style import COLOURS, GREY, style
 from ood_lab.report.rendering.blocks import Block, Folded, Picture, Pictures, PlannedFigure, Text
 from ood_lab.report.rendering.misclassified_images import Thumbnails
 from ood_lab.report.rendering.page import Section
-from ood_lab.report.rendering.table import Group, Head, Table, name_cell, number_cell
+from ood_lab.report.rendering.table import (
+    Column,
+    Group,
+    Head,
+    Table,
+    name_cell,
+    number_cell,
+    table_of,
+)
 from ood_lab.report.shift.shift_figures import ShiftInputs, build_shift_figures, label_of
 from ood_lab.report.shift.shift_tables import ID_TEST, summary_tables
 from ood_lab.schema.shift_axes import AXES
@@ -174,7 +182,7 @@ def miss_sentence(found: MissDistances | None, detector: str, words: str) -> str
     )
 
 
-def _percent(of: Contrast) -> str:
+def _percent(of: Estimate) -> str:
     return f"{100 * of.value:.0f}% [{100 * of.low:.0f}, {100 * of.high:.0f}]"
 
 
@@ -182,18 +190,15 @@ def follow_table(
     found: Mapping[tuple[str, str], MissDistances | None], axes: Mapping[str, str]
 ) -> Table:
     """How well each distance predicts the misses of each detector."""
-    columns = {"nearer": "nearer is missed", "beyond": f"beyond {BASELINE}", "explained": "R²"}
-    heads = [Head("detector", "ascending"), *(Head(h) for _ in axes for h in columns.values())]
-    rows = []
-    for name in dict.fromkeys(name for name, _ in found):
-        cells = [name_cell(name)]
-        for axis in axes:
-            for column in columns:
-                value: Contrast | None = getattr(found[name, axis], column, None)
-                ends = (value.value, value.low, value.high) if value else (math.nan,)
-                cells.append(number_cell(*ends))
-        rows.append(cells)
-    groups = [Group(), *(Group(words, span=len(columns)) for words in axes.values())]
+    parts = {"nearer": "nearer is missed", "beyond": f"beyond {BASELINE}", "explained": "R²"}
+    names = list(dict.fromkeys(name for name, _ in found))
+    columns = [Column(Head("detector", "ascending"), [*map(name_cell, names)])]
+    for axis, words in axes.items():
+        group = Group(words)
+        for part, head in parts.items():
+            known = [getattr(found[name, axis], part, None) for name in names]
+            cells = [number_cell(*(of or Estimate(math.nan))) for of in known]
+            columns.append(Column(Head(head), cells, group))
     notes = [
         "Nearer is missed: share of the pairs of a missed and a detected OOD image in which the "
         "missed one is nearer; 50% = the distance says nothing.",
@@ -202,7 +207,7 @@ def follow_table(
         "images predicted from the other; 0 = no better than their mean.",
     ]
     caption = "Does the measured distance predict the misses? (%)"
-    return Table(caption, heads, rows, groups, notes=notes, split="groups")
+    return table_of(caption, columns, notes=notes, split="groups")
 
 
 def miss_curves(rows: Mapping[str, pd.DataFrame], measured: Measured) -> Figure:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from ood_lab.report.rendering.metric_definitions import MISSING, percent
 from ood_lab.report.rendering.table import (
     Cell,
+    Column,
     Group,
     Head,
     Table,
     count_cell,
     name_cell,
     number_cell,
+    table_of,
 )
 from ood_lab.schema.shift_axes import AXES, Axis
 
@@ -47,29 +49,31 @@ def summary_tables(summary: pd.DataFrame) -> list[Table]:
 def _summary_table(rows: pd.DataFrame, axis: Axis) -> Table:
     marks = same_as_next(rows)
     known = [SAME_NOTE] if any(marks) else []
-    heads = [
-        Head("dataset", "ascending"),
-        *(
-            Head("mean"),
-            Head("interval"),
-            Head(SAME if known else ""),
-            Head("beyond (%)"),
-            Head("interval"),
-            Head("n"),
-        ),
+    records = rows.to_dict("records")
+    beyond = [
+        (Cell("", -1),) * 2 if r["dataset"] == ID_TEST else _number(r, "frac_above_id_q95", percent)
+        for r in records
     ]
-    cells = []
-    for place, (row, same) in enumerate(zip(rows.to_dict("records"), marks, strict=True)):
-        name = str(row["dataset"])
-        start = name_cell(ID_NAME if name == ID_TEST else name, place, quiet=name == ID_TEST)
-        mark = Cell(SAME, 1) if same else Cell("", 0)
-        mean, between = _number(row, "mean", "{:.3f}".format)
-        beyond = (
-            _number(row, "frac_above_id_q95", percent) if name != ID_TEST else (Cell("", -1),) * 2
-        )
-        cells.append([start, mean, between, mark, *beyond, count_cell(row["n"])])
+    means = [_number(row, "mean", "{:.3f}".format) for row in records]
+    same = [Cell(SAME, 1) if mark else Cell("", 0) for mark in marks]
+    counts = [count_cell(row["n"]) for row in records]
+    columns = zip(
+        ("mean", "interval", SAME if known else "", "beyond (%)", "interval", "n"),
+        (*zip(*means, strict=True), same, *zip(*beyond, strict=True), counts),
+        strict=True,
+    )
+    start = Column(Head("dataset", "ascending"), _set_cells(rows["dataset"]))
+    rest = [Column(Head(text), cells) for text, cells in columns]
     title = f"{axis.capitalize()} shift: {DEGREE[axis]} with 95% intervals"
-    return Table(title, heads, cells, notes=[*known, BEYOND_NOTE])
+    return table_of(title, [start, *rest], notes=[*known, BEYOND_NOTE])
+
+
+def _set_cells(names: Iterable[str]) -> list[Cell]:
+    """The names of sets in their order, ID test set off."""
+    return [
+        name_cell(ID_NAME if name == ID_TEST else name, place, quiet=name == ID_TEST)
+        for place, name in enumerate(names)
+    ]
 
 
 def _number(row: Mapping[Any, Any], name: str, show: Callable[[float], str]) -> tuple[Cell, Cell]:
@@ -121,23 +125,17 @@ def separability_table(found: Mapping[str, pd.DataFrame], id_split: str) -> Tabl
         id_split: the ID set that distances are measured to.
     """
     distances = distances_of(found)
-    groups, heads = [Group()], [Head("dataset", "ascending")]
+    columns = [Column(Head("dataset", "ascending"), _set_cells(distances.index))]
     for backbone, table in found.items():
-        groups.append(Group(backbone, f"{int(table['components'].iloc[0])} components"))
-        heads.append(Head("distance"))
-    rows = [
-        [
-            name_cell(ID_NAME if name == ID_TEST else name, place, quiet=name == ID_TEST),
-            *(number_cell(float(value), show="{:.3f}".format) for value in values),
-        ]
-        for place, (name, *values) in enumerate(distances.itertuples(name=None))
-    ]
+        group = Group(backbone, f"{int(table['components'].iloc[0])} components")
+        cells = [number_cell(float(d), show="{:.3f}".format) for d in distances[backbone]]
+        columns.append(Column(Head("distance"), cells, group))
     note = (
         f"Bhattacharyya distance to ID {id_split} on the principal components of its features; "
         "0 = not separable. It grows with the number of components."
     )
     caption = "Separability of each set from ID"
-    return Table(caption, heads, rows, groups, notes=[note], split="groups")
+    return table_of(caption, columns, notes=[note], split="groups")
 
 
 def agreement_table(found: pd.DataFrame) -> Table:

@@ -22,19 +22,12 @@ from ood_lab.common.files import write_csv, write_table
 from ood_lab.data.datamodules.splits import ID_SPLITS
 from ood_lab.detectors import Detector, unserved, unsuited
 from ood_lab.evaluation.detector_fitting import cut_at, memory_limit, score_banks
+from ood_lab.evaluation.detector_results import DetectorResults
 from ood_lab.evaluation.fit_warnings import doubtful_fits, suspicious
 from ood_lab.evaluation.id_accuracy import Chance, other_order
 from ood_lab.evaluation.verdict_remarks import kind_remarks, shift_remarks
 from ood_lab.features.bank import FeatureBank, other_network
-from ood_lab.metrics import (
-    VERDICT,
-    Evaluation,
-    PositiveClass,
-    best_detectors,
-    map_of,
-    results_of,
-    verdict_of,
-)
+from ood_lab.metrics import VERDICT, Evaluation, PositiveClass, map_of
 from ood_lab.models.head_kind import OF_NETWORKS
 from ood_lab.report.detection.detection_page import detection_blocks, main_table, write_report
 from ood_lab.report.detection.run_figures import write_figures
@@ -211,22 +204,19 @@ def evaluate(
         fpr95_positive=fpr95_positive,
         n_bootstrap=n_bootstrap,
     )
-    results, best = results_of(evaluation, model), best_detectors(evaluation)
+    doubts = [*doubtful_fits(usable, sets, list(timing)), *suspicious(evaluation, usable)]
+    lost, doubts = _doubts(sets["test"], doubts)
+    costs = {name: usable[name].cost_rank for name in timing}
+    found = DetectorResults.of(evaluation, model, costs, lost)
+    results = found.results
     if (targets := sets["test"].columns.get(TARGETS)) is not None:
         z, draws, attrs = sets["test"].logits.numpy(), n_bootstrap, results.attrs
         of_head = map_of(z, targets.numpy(), model, draws=draws, seed=seed)
         results = pd.concat([of_head, results], ignore_index=True)
         results.attrs = attrs
-    doubts = [*doubtful_fits(usable, sets, list(timing)), *suspicious(evaluation, usable)]
-    lost, doubts = _doubts(sets["test"], doubts)
     doubts = [*shared, *doubts]
     for doubt in doubts:
         log.warning(doubt)
-    rows = VERDICT.table([], model=model, seed=seed)
-    if lost:
-        best["best"] = False
-    else:
-        rows = verdict_of(evaluation, model, {name: usable[name].cost_rank for name in timing})
     measured = {name: sets[name] for name in ood}
     remarks = kind_remarks(of_train.kind, of_train.multilabel)
     shift = pd.DataFrame()
@@ -234,10 +224,10 @@ def evaluate(
         shift, how = shift_of(of_train, sets["test"], measured, draws=n_bootstrap, seed=seed)
         shift = shift.assign(encoder=model)
         remarks += shift_remarks(how)
-    verdict = Verdict(rows, shift, fpr95_positive, remarks=tuple(remarks))
+    verdict = Verdict(found.verdict, shift, fpr95_positive, remarks=tuple(remarks))
     refused = {name: in_python(reason, chosen) for name, reason in refused.items()}
     fitted = {name: usable[name] for name in timing}
-    return EvaluationResult(scores, results, best, refused, fitted, doubts, verdict)
+    return EvaluationResult(scores, results, found.best, refused, fitted, doubts, verdict)
 
 
 def _doubts(test: FeatureBank, doubts: list[str]) -> tuple[bool, list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -109,6 +110,35 @@ def ensemble_columns(
         return columns, None
     mean = torch.stack([member.probabilities(["test"]) for member in members]).mean(dim=0)
     return columns, float((mean.argmax(dim=1) == test.labels)[known].double().mean())
+
+
+def with_ensemble(
+    own: Member, members: Sequence[Member], data: OODDataModule, sets: Sequence[str], limit: int
+) -> tuple[pd.DataFrame, dict[str, Any], dict[str, Any]]:
+    """The scores of a network with those of an ensemble and of its other networks.
+
+    Args:
+        own: the network, scored.
+        members: the ensemble, to be scored; the first has no name where ``own`` is one of them.
+        data: of all sets.
+        sets: that are evaluated.
+        limit: bytes that a fit may take.
+
+    Returns:
+        The table of ``sets``, what the manifest says of each new column, and of the ensemble: its
+        ``networks`` and ``id_accuracy``.
+    """
+    for member in members:
+        member.score(data, [*sets, HELD_OUT], limit)
+    networks = [own, *members] if members[0].name else members
+    columns, accuracy = ensemble_columns(networks, sets)
+    facts: dict[str, Any] = {name: {"input_type": FAMILY} for name in columns}
+    for member in members:
+        for name in filter(member.scores.__contains__, member.detectors if member.name else ()):
+            columns[f"{name}@{member.name}"] = of_sets(member.scores, sets)[name].to_numpy()
+            facts[f"{name}@{member.name}"] = {"input_type": own.detectors[name].input_type}
+    table = pd.concat([of_sets(own.scores, sets), pd.DataFrame(columns)], axis=1)
+    return table, facts, {"networks": len(networks), "id_accuracy": accuracy}
 
 
 def of_sets(scores: pd.DataFrame, sets: Sequence[str]) -> pd.DataFrame:

@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import logging
-import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pandas as pd
 
 from ood_lab.common.arguments import Positive, check_values
-from ood_lab.common.files import write_csv, write_table
-from ood_lab.detectors import (
-    DEFAULT_ALPHA,
-    CalibratedDetector,
-    Detector,
-    checked_score,
-    too_few,
-)
+from ood_lab.common.files import write_table
+from ood_lab.detectors import Detector
 from ood_lab.evaluation.detector_fitting import memory_limit, rows_of, score_banks
-from ood_lab.evaluation.detector_tuning import with_tuned
-from ood_lab.evaluation.ensembles import (
-    FAMILY,
-    HELD_OUT,
-    Member,
-    ensemble_columns,
-    of_sets,
-)
+from ood_lab.evaluation.detector_results import DetectorResults
+from ood_lab.evaluation.detector_tuning import Selection, with_tuned
+from ood_lab.evaluation.ensembles import HELD_OUT, Member, with_ensemble
 from ood_lab.evaluation.fit_warnings import doubtful_fits, suspicious
 from ood_lab.evaluation.hierarchy_tables import heads_to_read, hierarchy_results
 from ood_lab.evaluation.id_accuracy import Chance, accuracy_warnings, check_id_accuracy, id_map
 from ood_lab.evaluation.pass_cost import affordable
-from ood_lab.evaluation.prediction.calibration import n_held_out
+from ood_lab.evaluation.prediction.calibration import n_held_out, threshold_of
 from ood_lab.evaluation.run_page import write_page
 from ood_lab.evaluation.shift.image_distances import Distances, pooled
 from ood_lab.evaluation.split_features import Extraction, check_sizes, chosen_sets, split_by_columns
@@ -43,18 +30,7 @@ from ood_lab.evaluation.verdict_remarks import remarks_of
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.lvlm.answers.membership_detector import MembershipScores, said_results
-from ood_lab.metrics import (
-    VERDICT,
-    Evaluation,
-    accuracy_of,
-    best_detectors,
-    follow_all,
-    follow_results,
-    levels_of,
-    results_of,
-    significance_of,
-    verdict_of,
-)
+from ood_lab.metrics import Evaluation, accuracy_of, follow_all, follow_results, levels_of
 from ood_lab.report.rendering.output_failures import optional
 from ood_lab.report.rendering.run_summary import show, show_warnings
 from ood_lab.report.rendering.sentences import asked_sentence
@@ -62,10 +38,9 @@ from ood_lab.report.results_lookup import RunView
 from ood_lab.report.verdict import Verdict
 from ood_lab.run.building.workspace import LEFT_OUT, Task, Workspace
 from ood_lab.run.commandline.composition import plain
-from ood_lab.run.commandline.next_command import head_command, next_command
+from ood_lab.run.commandline.next_command import head_command, later, next_command
 from ood_lab.schema.results import read_results, write_results
 from ood_lab.schema.shift_axes import LEVELS
-from ood_lab.scripts import command
 from ood_lab.shift import shift_results
 
 log = logging.getLogger(__name__)
@@ -223,70 +198,56 @@ class Score(Task):
 
         Those ``fitted`` for a second pass are fitted, in so many seconds.
         """
-        manifest, accuracy, banks = ws.manifest, ws.manifest["id_accuracy"], passed.banks
+        manifest, banks, model = ws.manifest, passed.banks, str(ws.manifest["model"])
         if ws.model_seed != ws.seed:
             log.info("random numbers use seed=%d; the weights have seed %d", ws.seed, ws.model_seed)
         val_labels = ws.data.splits["val"].labels
         lost, doubts = accuracy_warnings(banks, val_labels, ws.backbone, manifest)
         evaluated = ["test", *ws.data.csid_names, *ood_sets]
-        every = [*evaluated, *([HELD_OUT] if passed.members else [])]
-        rows = {name: rows_of(ws.data.splits[name], banks[name]) for name in every}
-        if passed.fitted is not None:
-            selection, usable = passed.fitted.selection, passed.fitted.detectors
-            seconds = passed.fitted.seconds
-            scores, timing = joined_scores(rows, banks, usable, manifest["refused"], seconds)
-        else:
-            selection = ws.tuning.select(passed.usable, banks, passed.limit, ws.seed)
-            usable = with_tuned(passed.usable, selection.detectors)
-            scores, timing = score_banks(rows, banks, usable, manifest["refused"], passed.limit)
-        for name in timing.keys() & fitted.keys():
-            timing[name]["fit_seconds"] = fitted[name]
-        scores, ensemble = self._with_ensemble(ws, passed, usable, scores, every)
+        own, timing, tuning = self._own_scores(ws, passed, evaluated, fitted)
+        usable, scores = own.detectors, own.scores
+        ensemble: dict[str, Any] = {}
+        if passed.members:
+            members, limit = passed.members, passed.limit
+            scores, ensemble, together = with_ensemble(own, members, ws.data, evaluated, limit)
+            right = together["id_accuracy"]
+            shown = "not defined" if right is None else f"{right:.1%}"
+            log.info("ensemble of %d networks: ID accuracy %s", together["networks"], shown)
+            manifest["title"] += f", with an ensemble of {together['networks']} networks"
+            manifest["ensemble"] = together
         asked = self.asked(ws, evaluated)
         if asked is not None:
             scores = asked.added_to(scores)
         methods = [*timing, *ensemble, *([asked.name] if asked else [])]
         write_table(scores, ws.folder / "scores.parquet")
+        groups = ws.data.ood_groups.items()
         evaluation = Evaluation(
-            known_columns(scores, ws.report_by["axes"], accuracy),
+            known_columns(scores, ws.report_by["axes"], manifest["id_accuracy"]),
             methods,
             seed=ws.seed,
             csid=ws.data.csid_names,
             shift_order=[s for s in ws.data.shift_order if s in ood_sets],
-            groups={
-                group: [name for name in names if name in ood_sets]
-                for group, names in ws.data.ood_groups.items()
-            },
+            groups={group: [n for n in names if n in ood_sets] for group, names in groups},
             flagged={name for found in manifest.get("findings", ()) for name in found["sets"]},
             **ws.metrics,
         )
-        evaluation.draw_all()
-        best = best_detectors(evaluation)
-        if lost:
-            best["best"] = False
-        write_table(best, ws.folder / "significance_best.parquet")
-        write_csv(significance_of(evaluation), ws.folder / "significance.csv")
-        if not lost:
-            doubts += [*doubtful_fits(usable, banks, list(timing)), *suspicious(evaluation, usable)]
         costs = {name: usable[name].cost_rank for name in timing}
         most = max(costs.values(), default=0) + 1  # all networks cost more than one
         costs |= {name: costs.get(name.partition("@")[0], most) for name in ensemble}
         costs |= {asked.name: max(costs.values(), default=0) + 1} if asked else {}
-        model = str(manifest["model"])
-        verdict = VERDICT.table([], model=model, seed=ws.seed)
+        found = DetectorResults.of(evaluation, model, costs, lost)
+        found.write_tests(ws.folder)
         if not lost:
-            verdict = verdict_of(evaluation, model, costs)
-        recommended = verdict.loc[verdict["metric"] == "recommended", "detector"]
-        named = next((name for name in recommended if name in usable), None)
+            doubts += [*doubtful_fits(usable, banks, list(timing)), *suspicious(evaluation, usable)]
+        named = found.recommended if found.recommended in usable else None
         run = ws.folder if (ws.folder / "checkpoints").is_dir() else None
         of_threshold = n_held_out(usable[named], len(val_labels)) if named else 0
+        remarks = [_LOST] if lost else []
+        remarks += [asked_sentence(asked.said_of(ood_sets), asked.name)] if asked else []
+        more = asked.warnings if asked else ()
         manifest |= {
             "verdict": {
-                "remarks": [
-                    *([_LOST] if lost else []),
-                    *([asked_sentence(asked.said_of(ood_sets), asked.name)] if asked else []),
-                    *remarks_of(manifest),
-                ],
+                "remarks": [*remarks, *remarks_of(manifest)],
                 "next": next_command(ws.settings, run, named, ws.trains, of_threshold),
             },
             "threshold": threshold_of(usable[named], banks, ws.data.classes) if named else None,
@@ -296,60 +257,42 @@ class Score(Task):
             }
             | ensemble
             | ({asked.name: asked.describe()} if asked else {}),
-            "tuning": selection.record,
-            "warnings": [
-                *manifest.get("warnings", []),
-                *doubts,
-                *selection.warnings,
-                *(asked.warnings if asked else ()),
-            ],
+            "tuning": tuning.record,
+            "warnings": [*manifest.get("warnings", []), *doubts, *tuning.warnings, *more],
         }
-        results = results_of(evaluation, manifest["model"])
-        if (of_head := self._id_map(ws, banks)) is not None:
-            results = pd.concat([of_head, results], ignore_index=True)
-        write_results(verdict.assign(seed=ws.model_seed), ws.folder)
+        write_results(found.verdict.assign(seed=ws.model_seed), ws.folder)
+        of_head = self._id_map(ws, banks)
+        parts = [found.results] if of_head is None else [of_head, found.results]
         if distances is not None and len(distances.levels):
             pool = pooled(evaluation.scores, ws.data.ood_names, distances.levels)
             of_pool = Evaluation(pool, methods, seed=ws.seed, csid=ws.data.csid_names, **ws.metrics)
-            levels = levels_of(of_pool, manifest["model"])
-            results = pd.concat([results, levels], ignore_index=True)
-        results = results.assign(seed=ws.model_seed)
+            parts.append(levels_of(of_pool, model))
+        results = pd.concat(parts, ignore_index=True).assign(seed=ws.model_seed)
         if asked is not None:
             results = asked.without_thresholds(results)
         if distances is not None:
-            found = follow_all(distances.degrees, scores, methods, list(distances.axes))
-            distances = replace(distances, found=found)
-        return self._finish(ws, banks, scores, results, best, distances, asked)
+            misses = follow_all(distances.degrees, scores, methods, list(distances.axes))
+            distances = replace(distances, found=misses)
+        return self._finish(ws, banks, scores, results, found.best, distances, asked)
 
-    def _with_ensemble(
-        self,
-        ws: Workspace,
-        passed: Passed,
-        usable: Mapping[str, Detector],
-        scores: pd.DataFrame,
-        sets: Sequence[str],
-    ) -> tuple[pd.DataFrame, dict[str, Any]]:
-        """The scores of an ensemble and of its networks, and what the manifest says of them."""
-        members = list(passed.members)
-        if not members:
-            return scores, {}
-        for member in members:
-            member.score(ws.data, sets, passed.limit)
-        alone, sets = Member("1", dict(usable), passed.banks, scores), sets[:-1]
-        networks = [alone, *members] if members[0].name else members
-        columns, accuracy = ensemble_columns(networks, sets)
-        facts: dict[str, Any] = {name: {"input_type": FAMILY} for name in columns}
-        for member in members:
-            for name in filter(member.scores.__contains__, member.detectors if member.name else ()):
-                columns[f"{name}@{member.name}"] = of_sets(member.scores, sets)[name].to_numpy()
-                facts[f"{name}@{member.name}"] = {"input_type": usable[name].input_type}
-        n = len(networks)
-        right = "not defined" if accuracy is None else f"{accuracy:.1%}"
-        log.info("ensemble of %d networks: ID accuracy %s", n, right)
-        ws.manifest["ensemble"] = {"networks": n, "id_accuracy": accuracy}
-        ws.manifest["title"] += f", with an ensemble of {n} networks"
-        table = pd.concat([of_sets(scores, sets), pd.DataFrame(columns)], axis=1)
-        return table, facts
+    def _own_scores(
+        self, ws: Workspace, passed: Passed, sets: Sequence[str], fitted: Mapping[str, float]
+    ) -> tuple[Member, dict[str, dict[str, float]], Selection]:
+        """The network with its scores, the seconds of each detector, and what was tuned."""
+        every = [*sets, *([HELD_OUT] if passed.members else [])]
+        rows = {name: rows_of(ws.data.splits[name], passed.banks[name]) for name in every}
+        refused = ws.manifest["refused"]
+        if passed.fitted is not None:
+            selection, usable = passed.fitted.selection, passed.fitted.detectors
+            seconds = passed.fitted.seconds
+            scores, timing = joined_scores(rows, passed.banks, usable, refused, seconds)
+        else:
+            selection = ws.tuning.select(passed.usable, passed.banks, passed.limit, ws.seed)
+            usable = with_tuned(passed.usable, selection.detectors)
+            scores, timing = score_banks(rows, passed.banks, usable, refused, passed.limit)
+        for name in timing.keys() & fitted.keys():
+            timing[name]["fit_seconds"] = fitted[name]
+        return Member("1", dict(usable), passed.banks, scores), timing, selection
 
     def asked(self, ws: Workspace, sets: Sequence[str]) -> MembershipScores | None:
         """What a vision-language model says of these sets; scored like a detector."""
@@ -465,40 +408,6 @@ def _facts(ws: Workspace, test: FeatureBank, accuracy: float | None) -> dict[str
         "transform_overrides": ws.backbone.transform_overrides,
         "data": {name: split.identity for name, split in data.splits.items()},
     }
-
-
-def later(run: Path | None) -> str:
-    """How the detectors are scored with an OOD set; ``run`` may hold trained weights."""
-    if run and (run / "checkpoints").is_dir():
-        ckpt = shlex.quote(f"ckpt={run}")
-        remedy = (
-            f"{command('eval')} {ckpt} data.ood.NAME=DIR scores them with these weights; "
-            "synthetic_ood=corruptions instead makes an OOD set of ID test"
-        )
-    else:
-        remedy = "give this command line data.ood.NAME=DIR, or synthetic_ood=corruptions"
-    return f"there is no OOD set, so no detector was scored: {remedy}"
-
-
-def threshold_of(
-    detector: Detector, banks: Mapping[str, FeatureBank], classes: list[str]
-) -> float | None:
-    """The score above which ``task=predict`` calls an image OOD; None where val does not say.
-
-    Args:
-        detector: fitted.
-        banks: of ID val too, where some detector was fitted on it.
-        classes: of ID.
-    """
-    val = banks.get("val")
-    columns = detector.extraction_hook, detector.second_pass_hook  # val has those of fits alone
-    if val is None or columns != (None, None) or detector.fit_split == "val":
-        return None
-    if too_few(len(val), DEFAULT_ALPHA):
-        return None
-    made = {key: val.manifest[key] for key in ("weights_sha256", "transform")}
-    scores = checked_score(detector, val)
-    return CalibratedDetector.of(detector, scores, DEFAULT_ALPHA, classes=classes, **made).threshold
 
 
 def known_columns(

@@ -17,6 +17,7 @@ from ood_lab.data.dataset import UNKNOWN
 from ood_lab.data.sources.image_files import FileDataset
 from ood_lab.data.sources.pixel_decoding import Decoding
 from ood_lab.detectors import (
+    DEFAULT_ALPHA,
     CalibratedDetector,
     Detector,
     checked_score,
@@ -202,3 +203,24 @@ def fit_detectors(
         )
 
     return each_that_works(detectors, calibrated, refused)
+
+
+def threshold_of(
+    detector: Detector, banks: Mapping[str, FeatureBank], classes: list[str]
+) -> float | None:
+    """The score above which ``task=predict`` calls an image OOD; None where val does not say.
+
+    Args:
+        detector: fitted.
+        banks: of ID val too, where some detector was fitted on it.
+        classes: of ID.
+    """
+    val = banks.get("val")
+    columns = detector.extraction_hook, detector.second_pass_hook  # val has those of fits alone
+    if val is None or columns != (None, None) or detector.fit_split == "val":
+        return None
+    if too_few(len(val), DEFAULT_ALPHA):
+        return None
+    made = {key: val.manifest[key] for key in ("weights_sha256", "transform")}
+    scores = checked_score(detector, val)
+    return CalibratedDetector.of(detector, scores, DEFAULT_ALPHA, classes=classes, **made).threshold

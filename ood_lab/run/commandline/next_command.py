@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from ood_lab.detectors.deployment.calibration import DEFAULT_ALPHA, least_held_out
 from ood_lab.run.commandline.composition import command_line, running_overrides
 from ood_lab.run.commandline.override_values import key_of
+from ood_lab.scripts import command
 
 #: Overrides that a prediction does not read; those of OOD datasets name images that it does not
 #: need, and synthetic ones are made of ID test images. Experiments that bring a task of their own
@@ -84,3 +86,16 @@ def _images(settings: Mapping[str, Any]) -> str:
     sources = given.values() if isinstance(given, Mapping) else ()
     folders = [str(place) for place in sources if isinstance(place, str) and Path(place).is_dir()]
     return folders[0] if folders else "DIR"
+
+
+def later(run: Path | None) -> str:
+    """How the detectors are scored with an OOD set; ``run`` may hold trained weights."""
+    if run and (run / "checkpoints").is_dir():
+        ckpt = shlex.quote(f"ckpt={run}")
+        remedy = (
+            f"{command('eval')} {ckpt} data.ood.NAME=DIR scores them with these weights; "
+            "synthetic_ood=corruptions instead makes an OOD set of ID test"
+        )
+    else:
+        remedy = "give this command line data.ood.NAME=DIR, or synthetic_ood=corruptions"
+    return f"there is no OOD set, so no detector was scored: {remedy}"

@@ -14,10 +14,9 @@ from ood_lab.run.commandline import next_command as module
 from ood_lab.run.commandline.composition import composed
 from ood_lab.run.commandline.launch import rewrite
 from ood_lab.run.commandline.line_checks import check_overrides, read_arguments
-from ood_lab.run.commandline.next_command import next_command
+from ood_lab.run.commandline.next_command import later, next_command
 from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.scripts import CONF
-from ood_lab.tasks.score import later
 
 SMALL = ("trainer.max_epochs=2", "metrics.n_bootstrap=20", "logger=none", "trainer.accelerator=cpu")
 KNN = ("detector=[msp,knn]", "detector.knn.k=5", "task=score")

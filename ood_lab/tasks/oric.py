@@ -114,7 +114,7 @@ class Oric(Benchmark):
         pope: kinds of POPE's questions to ask too, from the same annotations, or files of the
             published ones, in the same wordings.
         pope_subset: questions of each of these sets that form one more set, half of them with the
-            right answer yes, drawn at random; None = there is none.
+            right answer yes, drawn at random; None, and where a set has no more, there is none.
         audit: ``audit.csv`` with verdicts: rejected questions are skipped.
         ablations: ORIC's construction to ask too with other samplers, see :data:`Ablation`; of
             published questions about the same images.
@@ -203,10 +203,6 @@ class Oric(Benchmark):
         drawn = [sampling_of(each) for each in self.pope]
         if twice := {each for each in drawn if drawn.count(each) > 1}:
             raise UserError(f"task.pope has two sets of '{twice.pop()}': give one of them")
-        most = 2 * self.construct.k * self.construct.pairs if self.pope else 0
-        if (self.pope_subset or 0) > most and not (self.bench and self.pope):
-            of_pope = f"each set of task.pope has {most} questions"
-            raise UserError(f"task.pope_subset={self.pope_subset}: {of_pope}")
         if self.images is not None and self.bench is None:
             raise UserError("task.images are those of task.bench=oric_bench.json: give that, too")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -9,12 +10,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.common.errors import UserError
 from ood_lab.lvlm.benchmarks.oric.construction.image_pool import Pool
 from ood_lab.lvlm.benchmarks.oric.construction.question_sets import items_of
 from ood_lab.lvlm.benchmarks.oric.construction.released_code import Article
 from ood_lab.lvlm.benchmarks.oric.published_files import Item
 from ood_lab.lvlm.parsers import NO, YES
+
+log = logging.getLogger(__name__)
 
 #: Ends the name of a set that is drawn from another one.
 SUBSET = "_subset"
@@ -44,16 +46,13 @@ class RunQuestions:
     def draw(self, split: str, number: int, seed: int) -> None:
         """Adds ``<split>_subset``: ``number`` questions of a set at random, half of each answer.
 
-        Raises:
-            UserError: the set has too few.
+        A set that has too few adds none, which is reported.
         """
         items, rows = self.sets[split]
         most = 2 * min(int((rows["label"] == label).sum()) for label in (YES, NO))
         if number > most:
-            raise UserError(
-                f"task.pope_subset={number}: {split} has at most {most} questions of which half "
-                "are answered yes"
-            )
+            log.info("%s: no subset of %d, half of each answer: it has %d", split, number, most)
+            return
         kept = sorted(rows.groupby("label").sample(number // 2, random_state=seed).index)
         self.sets[split + SUBSET] = [items[n] for n in kept], rows.loc[kept].reset_index(drop=True)
 

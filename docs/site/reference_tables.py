@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from importlib import import_module
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import configuration
@@ -14,6 +14,7 @@ import yaml
 from detector_pages import detector_map, detector_tables, head_kinds, table
 
 from ood_lab.data.transforms.corruptions import CORRUPTIONS, SIZES
+from ood_lab.evaluation.published_numbers import read_references
 from ood_lab.lvlm.parsers import documentation_table as parsers
 from ood_lab.lvlm.scoring.scored_results import question_kind
 from ood_lab.metrics.record import known_metrics
@@ -58,6 +59,7 @@ def pages(made: dict[str, str]) -> dict[str, str]:
             f"extra.\n\n{made['extras']}\n"
         ),
         "reference/papers.md": _paper_page(),
+        "reference/published-numbers.md": _published_page(),
         "reference/parsers.md": _parser_page(made),
     }
 
@@ -82,6 +84,38 @@ def _paper_page() -> str:
         parts.append(
             f"## {paper}\n\n" + table(["in the paper", "content", "command", "output"], rows)
         )
+    return "\n\n".join(parts) + "\n"
+
+
+def _published_page() -> str:
+    """Every published table of the package, and the command of a run that has its numbers."""
+    parts = [
+        "# Published numbers\n\nAll tables that come with the package, as printed: percent; DAD, "
+        "correlations and counts as they are; sensitivities in points per level. "
+        "`task=verify task.run_folder=RUN task.row=NAME` compares a run with one of them, and the "
+        "report of a run on data of that name shows them. Type in tables of your own as "
+        "`ood_lab/references/README.md` says."
+    ]
+    for name, group in groupby(read_references(), lambda row: row.reference.name):
+        rows = list(group)
+        about, protocol = rows[0].reference.about, rows[0].reference.protocol
+        facts = [
+            ["name", f"`{name}`"],
+            ["paper", " ".join(filter(None, (about["paper"], about["arxiv"])))],
+            *([key, about[key]] for key in ("table", "checkpoint", "data") if about[key]),
+            ["protocol", "; ".join(f"{'.'.join(k)}: {v}" for k, v in protocol.items()) or "–"],
+            ["command", _calls(about["command"] or "–")],
+        ]
+        metrics = list(dict.fromkeys(row.metric for row in rows))
+        found: dict[tuple[str, str], dict[str, float]] = {}
+        for row in rows:
+            found.setdefault((row.detector, row.ood), {})[row.metric] = row.value
+        cells = [
+            [*place, *(f"{values[m]:g}" if m in values else "–" for m in metrics)]
+            for place, values in found.items()
+        ]
+        numbers = table(["row", "dataset", *(f"`{metric}`" for metric in metrics)], cells)
+        parts.append(f"## {about['title']}\n\n{table(['', ''], facts)}\n\n{numbers}")
     return "\n\n".join(parts) + "\n"
 
 

@@ -19,12 +19,14 @@ from ood_lab.common.hints import check_known, missing_path, suggestion
 #: The files that come with the package, one for each published table.
 SHIPPED = files("ood_lab") / "references"
 ABOUT = ("title", "paper", "arxiv", "table", "checkpoint", "data")
+#: Makes a run that has these numbers; a file may lack it.
+COMMAND = "command"
 PROTOCOL = (
     *("model", "transform", "dataset", "id_accuracy", "fpr95", "aupr", "shift_order"),
     *("n", "detectors"),
 )
 #: Metrics that are not a share, so that they are printed as they are and not in percent.
-PLAIN_METRICS = ("dad", "correlation")
+PLAIN_METRICS = ("dad", "correlation", "images")
 
 Field = tuple[str, ...]
 _LEVELLED = re.compile(r"^(.+?)(?: semantic (\d+))?(?: covariate (\d+))?$")
@@ -36,7 +38,7 @@ class Reference:
 
     Attributes:
         name: stem of its file.
-        about: ``title, paper, arxiv, table, checkpoint, data``.
+        about: ``title, paper, arxiv, table, checkpoint, data`` and perhaps ``command``.
         protocol: how it was measured, by path: ``("n", "test")``, ``("detectors", "knn", "k")``.
         tolerance: by metric, in the unit of the value.
     """
@@ -80,12 +82,11 @@ class PublishedRow:
 
     def protocol(self) -> Iterator[tuple[Field, Any]]:
         """The protocol fields that bear on this number; None = it needs one that is not stated."""
-        depends_on_fpr = self.metric.startswith("dad") or self.metric.endswith("fpr95")
         several_sets = self.ood in ("all", "mean")
         relevant = {
-            "fpr95": depends_on_fpr,
+            "fpr95": self.metric.startswith("dad") or self.metric.endswith("fpr95"),
             "aupr": "aupr_" in self.metric,
-            "shift_order": several_sets,
+            "shift_order": self.ood == "all",  # a mean has no order
         }
         for path, value in self.reference.protocol.items():
             wanted = relevant.get(path[0], True)
@@ -95,8 +96,9 @@ class PublishedRow:
                 wanted = several_sets or path[1] in ("test", self.place[0])
             if wanted:
                 yield path, value
-        if depends_on_fpr and ("fpr95",) not in self.reference.protocol:
-            yield ("fpr95",), None
+        for needed in ("fpr95", "aupr"):
+            if relevant[needed] and (needed,) not in self.reference.protocol:
+                yield (needed,), None
 
 
 def read_references(folder: str | Path | None = None) -> list[PublishedRow]:
@@ -133,14 +135,14 @@ def _read(file: Traversable) -> Iterator[PublishedRow]:
     with reported_as(f"{file} is not valid YAML: {{reason}}", yaml.YAMLError):
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
     keys = {*ABOUT, "protocol", "tolerance", "rows"}
-    if not isinstance(content, Mapping) or set(content) != keys:
-        given = set(content) if isinstance(content, Mapping) else set()
+    given = set(content) - {COMMAND} if isinstance(content, Mapping) else set()
+    if given != keys:
         wrong = [f"no {k}" for k in sorted(keys - given)] + sorted(map(str, given - keys))
         raise UserError(f"{file}: expected the keys {', '.join(sorted(keys))}; found {wrong}")
     protocol = dict(_flat(content["protocol"] or {}))
     named = sorted({path[0] for path in protocol})
     check_known(named, PROTOCOL, f"{file}: protocol.{{name}} is unknown")
-    about = {key: content[key] for key in ABOUT}
+    about = {key: content.get(key) for key in (*ABOUT, COMMAND)}
     reference = Reference(file.name.removesuffix(".yaml"), about, protocol, content["tolerance"])
     for path, value in _flat(content["rows"]):
         if len(path) != 3 or not isinstance(value, int | float):

@@ -8,12 +8,14 @@ from pathlib import Path
 import pandas as pd
 
 from ood_lab.data.datamodules.base import OODDataModule
+from ood_lab.evaluation.published_block import published_blocks
 from ood_lab.evaluation.shift.image_distances import Distances
 from ood_lab.features.bank import FeatureBank
 from ood_lab.report.detection.detection_page import write_report
 from ood_lab.report.detection.run_figures import write_figures
 from ood_lab.report.results_lookup import RunView
 from ood_lab.report.shift.distance_page import Measured
+from ood_lab.schema.results import read_results
 
 #: Files of a run folder that the page links to.
 DOWNLOADS = (
@@ -72,4 +74,5 @@ def write_page(
         downloads=DOWNLOADS,
         hierarchy=hierarchy,
         measured=measured,
+        published=published_blocks(read_results(folder), view.manifest, str(data.name)),
     )

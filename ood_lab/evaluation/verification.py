@@ -11,12 +11,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_config, read_json
+from ood_lab.common.files import read_config, read_json, read_table
 from ood_lab.common.hints import missing_path
+from ood_lab.data.datamodules.splits import ID_SPLITS
+from ood_lab.evaluation.hierarchy_tables import KIND as HIERARCHY
 from ood_lab.evaluation.published_numbers import Field, PublishedRow
-from ood_lab.schema.results import ACCURACY, of_kind, read_results
+from ood_lab.metrics.hierarchy_accuracy import ALL
+from ood_lab.schema.results import ACCURACY, RESULTS, of_kind, read_results
 from ood_lab.schema.shift_axes import LEVELS
 
 #: What ``metrics.fpr95_positive`` of a run makes of the plain names ``fpr95`` and ``aupr_*``.
@@ -26,10 +30,19 @@ MEANING = {
 }
 #: Verdicts on a number.
 WITHIN, OUTSIDE, OTHER, ABSENT = "within", "outside", "other protocol", "not in the run"
+#: Of a comparison: the paper's number, the run's with its interval, and their difference.
+COLUMNS = (
+    *("row", "paper", "run", "ci_low", "ci_high", "difference"),
+    *("tolerance", "verdict", "differs"),
+)
+#: What ``task=data_check`` writes.
+COUNTS_FILE = "counts.csv"
 
 
 def read_runs(place: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """:func:`read_run` of one run, or of all seeds in a folder: mean values, the facts of one.
+    """:func:`read_run` of one run, or of all seeds in a folder: means, and the facts of one.
+
+    The interval of a mean covers those of all seeds.
 
     Raises:
         UserError: see there; or the seeds were not measured alike.
@@ -43,55 +56,102 @@ def read_runs(place: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     keys = ["detector", "dataset", "semantic_level", "covariate_level", "metric"]
     everything: pd.DataFrame = pd.concat(tables, ignore_index=True)
     means = everything.groupby(keys, dropna=False, sort=False)
-    mean = means.agg(value=("value", "mean"), n_id=("n_id", "first"), n_ood=("n_ood", "first"))
+    ends = {"ci_low": ("ci_low", "min"), "ci_high": ("ci_high", "max")}
+    mean = means.agg(value=("value", "mean"), **ends, n_id=("n_id", "first"))
     known = [fact["id_accuracy"] for fact in facts if fact["id_accuracy"] is not None]
     accuracy = sum(known) / len(known) if known else None
     return mean.reset_index(), {**facts[0], "id_accuracy": accuracy}
 
 
 def read_run(run: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """The results table of a finished run, and what is known of how it was measured.
+    """The numbers of a finished run, and what is known of how it was measured.
+
+    Rows are of detectors; of zero-shot accuracies (parts of features are the detectors, the data
+    the set); of a hierarchy of labels (models are the detectors, ``fine early Shang of ding`` a
+    set); and of ``task=data_check`` (labels are the detectors, ``early Shang, ding, id`` a set).
 
     Raises:
         UserError: no such folder, or no finished run in it.
     """
     if not run.is_dir():
         raise missing_path(run)
-    if not (run / "results.parquet").exists() or not (run / "manifest.json").exists():
+    counted = (run / COUNTS_FILE).exists()
+    if not (counted or (run / RESULTS).exists()) or not (run / "manifest.json").exists():
         raise UserError(
             f"{run} contains no finished run: name a folder outputs/<name>/<hash>/seed=<s> "
-            "with results.parquet and manifest.json"
+            "with results.parquet (or counts.csv) and manifest.json"
         )
-    manifest, config = read_json(run / "manifest.json"), read_config(run)
-    everything = read_results(run)
-    results, shares = of_kind(everything, "detection"), of_kind(everything, ACCURACY.name)
-    if results.empty:
-        if shares.empty:
-            raise UserError(f"{run} has no results of detectors, and no zero-shot accuracies")
-        # Parts of features count as detectors, and the data as a set.
+    name = read_config(run)["data"]["name"]
+    if counted:
+        results = _counts(read_table(run / COUNTS_FILE, keep_default_na=False, na_values=[""]))
+    else:
+        results = read_results(run)
+    return numbers_of(results, read_json(run / "manifest.json"), name)
+
+
+def numbers_of(
+    everything: pd.DataFrame, manifest: Mapping[str, Any], data: str
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """As :func:`read_run`, of a results table, a manifest and the name of the data.
+
+    Raises:
+        UserError: there are no such rows.
+    """
+    parts = [of_kind(everything, kind) for kind in ("detection", ACCURACY.name, HIERARCHY.name)]
+    detection, shares, dating = parts
+    if len(shares):
         names = {"detector": shares["part"], "metric": "zero_shot_" + shares["metric"]}
-        results = shares.assign(**names, dataset=config["data"]["name"], n_id=shares["n"], n_ood=0)
+        parts[1] = shares.assign(**names, dataset=data, n_id=shares["n"])
+    if len(dating):
+        name, subset = (dating[key].fillna("") for key in ("name", "subset"))
+        of_class = dating["label_level"] + (" " + name).where(name != "", "")
+        sets = of_class + (" of " + subset).where(subset != ALL, "")
+        parts[2] = dating.assign(detector=dating["model"], dataset=sets, n_id=dating["n"])
+    results = pd.concat(
+        [part for part in (*parts, of_kind(everything, "count")) if len(part)] or parts
+    )
+    if results.empty:
+        raise UserError(
+            "the run has no results of detectors, zero-shot accuracies, levels or counts of data"
+        )
     accuracy = manifest.get("id_accuracy")
-    counts = results.dropna(subset=["dataset"]).groupby("dataset")["n_ood"].max()
+    counts = detection.groupby("dataset")["n_ood"].max().to_dict() if len(detection) else {}
+    most = results["n_id"].max()
     return results, {
         **MEANING.get(str(manifest.get("fpr95_positive")), {}),
-        "model": manifest.get("model", everything["model"].iloc[0]),
+        "model": manifest.get("model", results["model"].iloc[0]),
         "transform": manifest.get("backbone", {}).get("transform"),
-        "dataset": config["data"]["name"],
+        "dataset": data,
         "id_accuracy": None if accuracy is None else 100 * accuracy,
         "shift_order": manifest.get("shift_order", []),
-        "n": {"test": int(results["n_id"].max()), **counts.to_dict()},
-        "detectors": manifest.get("detectors", dict.fromkeys(results["detector"])),
+        "n": {"test": None if pd.isna(most) else int(most), **counts},
+        "detectors": dict.fromkeys(results["detector"].dropna()) | manifest.get("detectors", {}),
     }
+
+
+def _counts(table: pd.DataFrame) -> pd.DataFrame:
+    """Counts of ``task=data_check`` as rows, also summed over names and over categories."""
+    table = table.assign(dataset=table["dataset"].replace(dict.fromkeys(ID_SPLITS, "id")))
+    parts = []
+    for keys in (("name", "category"), ("name",), ("category",), ()):
+        known = table.dropna(subset=list(keys))
+        sums = known.groupby(["label", *keys, "dataset"])["images"].sum().reset_index()
+        texts = sums[[*keys, "dataset"]].astype(str).agg(", ".join, axis=1)
+        parts.append(sums.assign(dataset=texts)[["label", "dataset", "images"]])
+    found = pd.concat(parts, ignore_index=True).rename(columns={"label": "detector"})
+    found = found.rename(columns={"images": "value"}).assign(kind="count", metric="images")
+    return found.reindex(columns=[*found, "model", "ci_low", "ci_high", *LEVELS, "n_id", "n_ood"])
 
 
 def compare(
     rows: Sequence[PublishedRow], results: pd.DataFrame, facts: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """One row a published number: ``row, ours, theirs, delta, tolerance, verdict, differs``."""
+    """One row a published number, see :data:`COLUMNS`; the interval is that of ours."""
     found = []
+    of_names = dict(iter(results.groupby(results["detector"].str.casefold())))
     for row in rows:
-        ours = row.scale * _value(row, results, facts["shift_order"])
+        own = of_names.get(row.detector.casefold(), results.iloc[:0])
+        ours, low, high = row.scale * _values(row, own, facts["shift_order"])
         delta = ours - row.value
         differs: list[str] = []
         if math.isnan(ours):  # a detector the run does not have has no settings to differ in
@@ -101,13 +161,12 @@ def compare(
         else:
             verdict = WITHIN if abs(delta) <= row.tolerance + 1e-9 else OUTSIDE
         told = row.tolerance, verdict, " ".join(differs)
-        found.append((row.name, ours, row.value, delta, *told))
-    columns = ["row", "ours", "theirs", "delta", "tolerance", "verdict", "differs"]
-    return pd.DataFrame(found, columns=columns)
+        found.append((row.name, row.value, ours, low, high, delta, *told))
+    return pd.DataFrame(found, columns=list(COLUMNS))
 
 
 def protocol_differences(rows: Sequence[PublishedRow], facts: Mapping[str, Any]) -> pd.DataFrame:
-    """Every protocol field that differs for a row the run has: ``field, ours, theirs, rows``."""
+    """Every protocol field that differs for a row the run has: ``field, run, paper, rows``."""
     counted: dict[tuple[str, str, str], int] = {}
     for row in rows:
         if row.detector in facts["detectors"]:
@@ -115,27 +174,39 @@ def protocol_differences(rows: Sequence[PublishedRow], facts: Mapping[str, Any])
                 key = (".".join(field), _shown(ours, "not recorded"), _shown(theirs, "not stated"))
                 counted[key] = counted.get(key, 0) + 1
     found = [(*key, count) for key, count in counted.items()]
-    return pd.DataFrame(found, columns=["field", "ours", "theirs", "rows"])
+    return pd.DataFrame(found, columns=["field", "run", "paper", "rows"])
 
 
-def _value(row: PublishedRow, results: pd.DataFrame, shift_order: Sequence[str]) -> float:
-    """The run's number for a published row, NaN where it has none."""
+def _values(
+    row: PublishedRow, results: pd.DataFrame, shift_order: Sequence[str]
+) -> NDArray[np.float64]:
+    """The run's number for a published row, and its interval; NaN where it has none.
+
+    Args:
+        row: the published number.
+        results: of its detector.
+        shift_order: of the run; the sets of a mean where the reference names none.
+    """
     name, wanted = row.place
     levels = results[list(LEVELS)].to_numpy(float)
     whole = (np.equal(levels, wanted) | (np.isnan(levels) & np.isnan(wanted))).all(axis=1)
-    table = results[
-        whole & (results["detector"] == row.detector) & (results["metric"] == row.metric)
-    ]
+    table = results[whole & (results["metric"] == row.metric)]
     group = whole & (results["metric"] == f"mean_{row.ood}_{row.metric}")
+    if row.ood == "mean":
+        sets = row.reference.protocol.get(("shift_order",), shift_order)
+        chosen = table[table["dataset"].isin(sets)]
+        value = chosen["value"].mean() if {*sets} <= {*chosen["dataset"]} else np.nan
+        return np.array([value, np.nan, np.nan])
     if row.ood == "all":
         chosen = table[table["dataset"].isna()]
-    elif row.ood == "mean":
-        chosen = table[table["dataset"].isin(shift_order)]
     elif group.any():
-        chosen = results[group & (results["detector"] == row.detector)]
+        chosen = results[group]
     else:
-        chosen = table[table["dataset"] == name]
-    return float(chosen["value"].mean())
+        chosen = table[table["dataset"].str.casefold() == name.casefold()]
+    found: NDArray[np.float64] = (
+        chosen[["value", "ci_low", "ci_high"]].astype(float).mean().to_numpy()
+    )
+    return found
 
 
 def _differing(row: PublishedRow, facts: Mapping[str, Any]) -> list[tuple[Field, Any, Any]]:

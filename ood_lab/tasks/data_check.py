@@ -70,7 +70,8 @@ class DataCheck(Task):
         if len(classes := class_table(data.splits)):
             write_csv(classes, ws.folder / "classes.csv")
             Console().print(_classes(classes, ws.folder / "classes.csv"))
-        if len(counts := count_table(data.splits)):
+        counts = pd.concat([count_table(data.splits), data.further_counts()], ignore_index=True)
+        if len(counts):
             from ood_lab.report.detection.class_figures import count_figures  # slow to load
             from ood_lab.report.figures.drawing import write_all
 

@@ -35,6 +35,7 @@ class Verify(Task):
     """Compares a finished run with published numbers; writes ``verify.csv``.
 
     A row counts as outside its tolerance only when no protocol field that bears on it differs.
+    Runs of detectors, of labels with levels, of zero-shot accuracies, and of ``task=data_check``.
 
     Args:
         run_folder: the run to compare; or the folder of its seeds, ``outputs/<name>/<hash>``: then
@@ -87,7 +88,14 @@ def _page(rows: Sequence[PublishedRow], differences: pd.DataFrame, table: pd.Dat
     else:
         parts.append(Text("every protocol field that is stated agrees", style="green"))
     shown = table.assign(differs=table["differs"].where(table["verdict"] == OTHER, ""))
-    parts.append(_grid("Numbers", shown, ["ours", "theirs", "delta", "tolerance"]))
+    ends = [
+        "" if math.isnan(low) else f"{low:.2f} to {high:.2f}"
+        for low, high in zip(table["ci_low"], table["ci_high"], strict=True)
+    ]
+    shown.insert(3, "95% interval", ends)
+    shown = shown.drop(columns=["ci_low", "ci_high"])
+    numbers = ["paper", "run", "95% interval", "difference", "tolerance"]
+    parts.append(_grid("Numbers", shown, numbers))
     counts = table["verdict"].value_counts()
     parts.append(Text(", ".join(f"{counts[v]} {v}" for v in STYLES if v in counts)))
     return Group(*parts)
@@ -109,4 +117,4 @@ def _cell(column: str, value: Any) -> str:
         return str(value)
     if math.isnan(value):
         return "–"
-    return format(value, {"delta": "+.2f", "tolerance": ".6g"}.get(column, ".2f"))
+    return format(value, {"difference": "+.2f", "tolerance": ".6g"}.get(column, ".2f"))

@@ -1,5 +1,6 @@
 """Published numbers are well formed, and a run is compared with those measured the same way."""
 
+import itertools
 import json
 import re
 from types import SimpleNamespace
@@ -35,7 +36,10 @@ def test_every_file_states_its_source_and_every_row_is_a_possible_number():
         about = row.reference.about
         assert all(about[key] for key in ("title", "paper", "checkpoint", "data"))
         assert about["arxiv"] is None or re.fullmatch(r"\d{4}\.\d{5}", about["arxiv"])
-        assert 0 <= row.value <= (10 if row.metric == "dad" else 100), row.name
+        least, most = {"dad": (0, 10), "images": (1, 1e5)}.get(row.metric, (0, 100))
+        if row.metric.startswith("correlation"):
+            least, most = -1, 1
+        assert least <= row.value <= most, row.name
         assert row.tolerance >= 0
 
 
@@ -53,7 +57,8 @@ def names_of_a_run():
     options = {"groups": groups, "n_bootstrap": 5, "min_count": 2}
     found = results_of(Evaluation(scores, ["knn"], **options), "net")
     assert set(found["metric"]) > {"dad_pooled", "correlation_covariate_fpr95"}
-    return {*found["metric"], *(f"zero_shot_acc{top}" for top in TOP)}
+    others = {"accuracy", "recall", "images"}  # of labels with levels, and of counts
+    return {*found["metric"], *others, *(f"zero_shot_acc{top}" for top in TOP)}
 
 
 def test_rows_have_only_metrics_that_a_run_can_have():
@@ -64,6 +69,39 @@ def test_the_dad_of_sixteen_methods():
     rows = matching_rows(ROWS, "shiftedbronzes_dad")
     assert len(rows) == 16
     assert sum(row.value for row in rows) == 100
+    order = rows[0].reference.protocol["shift_order",]
+
+    def fpr95(table, detector):
+        found = matching_rows(ROWS, f"{table}/{detector}/*/fpr95")
+        return {row.ood: row.value for row in found if row.ood not in ("mean", "general")}
+
+    of_tables = {row.detector for row in matching_rows(ROWS, "shiftedbronzes_detection")}
+    assert len(of_tables) == 15
+    for row in rows:
+        if row.detector in of_tables:
+            general = fpr95("shiftedbronzes_general", row.detector)
+            assert len(general) == 5
+            values = fpr95("shiftedbronzes_detection", row.detector)
+            values["general"] = np.mean(list(general.values()))
+            pairs = itertools.combinations([values[name] for name in order], 2)
+            assert row.value == sum(one > other for one, other in pairs), row.detector
+
+
+def test_printed_means_are_those_of_their_values():
+    for table in ("detection", "general", "replaced", "prompts"):
+        for row in matching_rows(ROWS, f"shiftedbronzes_{table}"):
+            if row.ood in ("mean", "general") and row.detector != "locoop":
+                name = f"{row.reference.name}/{row.detector}/*/{row.metric}"
+                own = [one.value for one in matching_rows(ROWS, name) if one.ood != row.ood]
+                assert row.value == pytest.approx(np.mean(own), abs=0.00501), row.name
+    counts = {r.name.partition("/")[2]: r.value for r in matching_rows(ROWS, "*_counts")}
+    periods = [k for k in counts if k.startswith("class/") and k.count(",") == 2]
+    assert (
+        sum(counts[k] for k in periods)
+        == counts["class/ding, id/images"] + (counts["class/gui, id/images"])
+    )
+    held = sum(value for name, value in counts.items() if name.startswith("folder/"))
+    assert held == counts["period/transferred_container/images"] == 51023
 
 
 def make_run(folder, positive="ood", model="resnet20", dataset="folder", **changes):
@@ -106,7 +144,7 @@ def test_the_same_numbers_are_within(tmp_path, capsys):
     table = run_verify(tmp_path, make_run(tmp_path / "run"))
     assert len(table) == len(CIFAR)
     assert set(table.verdict) == {"within"}
-    assert table.delta.abs().max() < 1e-9
+    assert table.difference.abs().max() < 1e-9
     assert "every protocol field that is stated agrees" in capsys.readouterr().out
 
 
@@ -117,7 +155,7 @@ def test_a_number_outside_fails_and_is_counted(tmp_path):
         run_verify(tmp_path, run, "cifar10/knn")
     table = pd.read_csv(tmp_path / "verify.csv").set_index("row")
     assert table.verdict[name] == "outside"
-    assert table.delta[name] == pytest.approx(-0.06)
+    assert table.difference[name] == pytest.approx(-0.06)
     assert (table.drop(name).verdict == "within").all()
     assert set(run_verify(tmp_path, run, "cifar10/msp").verdict) == {"within"}
 
@@ -133,6 +171,7 @@ def test_another_setting_is_named_first_and_not_judged(tmp_path, capsys):
     out = capsys.readouterr().out
     assert 0 < out.index("detectors.knn.k") < out.index("Numbers")
     assert re.search(r"detectors\.knn\.k\s+7\s+50\s+3\b", out)
+    assert re.search(r"row\s+paper\s+run\s+95% interval\s+difference\s+tolerance", out)
 
 
 def test_a_detector_the_run_lacks(tmp_path):
@@ -181,7 +220,7 @@ def test_dad_is_judged_only_under_the_same_fpr(tmp_path, positive, same):
         SimpleNamespace(folder=tmp_path)
     )
     (row,) = pd.read_csv(tmp_path / "verify.csv").itertuples()
-    assert row.ours == row.theirs == 7
+    assert row.run == row.paper == 7
     assert row.verdict == ("within" if same else "other protocol")
 
 
@@ -242,14 +281,15 @@ def printed(table, scale=100, **where):
 
 @pytest.fixture(scope="module")
 def builtin(tmp_path_factory):
-    """A run of detectors and one of zero-shot accuracies, on the builtin data."""
+    """Runs of detectors, of zero-shot accuracies and of the check, on the builtin data."""
     outputs = tmp_path_factory.mktemp("builtin")
     common = ("experiment=smoke", "clip=tiny", "logger=none", f"paths.outputs={outputs}")
     common = (*common, f"paths.features={outputs / 'features'}", "trainer.accelerator=cpu")
-    scored = ("task=score", "model=clip", "detector=[msp,knn]", "task.report=false")
+    scored = ("task=score", "model=clip", "detector=[msp,knn]", "data.name=shiftedbronzes")
     groups = [f"+data.ood_groups.{n}=[{s}]" for n, s in (("made", "general"), ("drawn", "grid"))]
     runs = []
-    for job in ((*scored, *groups, "name=scored"), ("task=laid_zero_shot", "name=zero")):
+    zero, counted = ("task=laid_zero_shot", "name=zero"), ("task=data_check", "name=counted")
+    for job in ((*scored, *groups, "name=scored"), zero, counted):
         assert call("eval.py", *common, *job) == 0
         runs.append(run_folders(outputs)[-1])
     return runs
@@ -288,7 +328,7 @@ def test_tables_of_levels_and_of_five_sets_are_compared_as_typed(builtin, tmp_pa
         rows[detector]["made"] = {"fpr95": rows[detector]["general"]["fpr95"]}
         dad = printed(of, 1, metric="dad")
         rows[detector]["all"] = {"dad": dad}
-    protocol = {"fpr95": "ood_positive", "aupr": "trapezoid", "dataset": "vessels"}
+    protocol = {"fpr95": "ood_positive", "aupr": "trapezoid", "dataset": "shiftedbronzes"}
     status, table = verified(tmp_path, builtin[0], typed_in(tmp_path / "r", rows, **protocol))
     assert status == 0
     n = len(OF_LEVELS) + len(OF_ALL) + 3 * 2 + 5 * 2 + 2
@@ -321,3 +361,62 @@ def test_zero_shot_accuracies_are_compared_as_typed(builtin, tmp_path):
     assert set(table["verdict"]) == {"within"}
     shipped = matching_rows(ROWS, "isood_zeroshot")
     assert {row.detector for row in shipped} == set(results["part"])
+
+
+def test_dating_and_counts_are_compared_as_typed(builtin, tmp_path):
+    """ShiftedBronzes' tables 1, 2, 6, 8, 9, 10: by granularity, class and category."""
+    dating = pd.read_csv(builtin[0] / "results.csv").query("kind == 'hierarchy'")
+    assert {"fine", "coarse"} <= set(dating["label_level"])
+    rows = {}
+    for found in dating.dropna(subset=["value"]).to_dict("records"):
+        words = [found["label_level"], *([found["name"]] if isinstance(found["name"], str) else [])]
+        words += ["of", found["subset"]] if found["subset"] != "all" else []
+        rows[" ".join(words)] = {found["metric"]: round(100 * found["value"], 2)}
+    rows = {dating["model"].iloc[0]: rows}
+    assert len(rows[dating["model"].iloc[0]]) > 40
+    facts = {"dataset": "shiftedbronzes", "n": {"test": 80}}
+    status, table = verified(tmp_path, builtin[0], typed_in(tmp_path / "r", rows, **facts))
+    assert status == 0
+    assert set(table["verdict"]) == {"within"}
+    assert table["run"].between(table["ci_low"] - 1e-9, table["ci_high"] + 1e-9).all()
+    rows[dating["model"].iloc[0]]["fine of ding"]["accuracy"] += 0.02
+    assert verified(tmp_path, builtin[0], typed_in(tmp_path / "r", rows, **facts))[0] == 1
+
+    counts = pd.read_csv(builtin[2] / "counts.csv", keep_default_na=False)
+    counts["dataset"] = counts["dataset"].replace(["train", "val", "test"], "id")
+    one = counts.query("label == 'class' and name == 'late Shang' and dataset == 'id'")
+    rows = {
+        "class": {
+            "id": {"images": 240 + 60 + 80},
+            "late Shang, id": {"images": int(one["images"].sum())},
+            "late Shang, ding, id": {
+                "images": int(one.loc[one["category"] == "ding", "images"].sum())
+            },
+        },
+        "category": {
+            f"{found.name}, {found.dataset}": {"images": int(found.images)}
+            for found in counts.query("label == 'category' and dataset != 'id'").itertuples()
+        },
+        "shape": {
+            f"{name}, id": {"images": int(part["images"].sum())}
+            for name, part in counts.query("label == 'shape' and dataset == 'id'").groupby("name")
+        },
+    }
+    status, table = verified(tmp_path, builtin[2], typed_in(tmp_path / "r", rows))
+    assert status == 0
+    assert set(table["verdict"]) == {"within"}
+    rows["class"]["id"]["images"] += 1
+    assert verified(tmp_path, builtin[2], typed_in(tmp_path / "r", rows))[0] == 1
+
+
+def test_the_page_shows_the_papers_numbers_beside_its_own(builtin):
+    page = (builtin[0] / "report.html").read_text()
+    section = page[page.index("Published numbers of these data") :]
+    assert "15 methods on the four sets of ShiftedBronzes (arXiv 2412.12683, Table 3" in section
+    assert "The protocols differ. " in section
+    results = pd.read_csv(builtin[0] / "results.csv").query("detector == 'msp'")
+    here = printed(results[results["semantic_level"].isna()], dataset="container", metric="fpr95")
+    assert "68.55" in section  # the paper's
+    assert f"{here:.2f}" in section
+    assert f"{here - 68.55:+.2f}" in section
+    assert "task.row=shiftedbronzes_detection" in section

@@ -305,6 +305,10 @@ class OODDataModule(L.LightningDataModule):
         """Names of the OOD sets to evaluate, in order."""
         return self._ood_of(self.splits)
 
+    def further_counts(self) -> pd.DataFrame:
+        """Counts of what is on the images, in the columns of ``count_table``; often none."""
+        return pd.DataFrame()
+
     def missing_images(self) -> dict[str, str]:
         """The number of listed images that are not there, and the first of them, by set."""
         return {}

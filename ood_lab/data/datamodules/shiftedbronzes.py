@@ -15,13 +15,14 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known, missing_path
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.datamodules.label_hierarchy import add_levels
-from ood_lab.data.datamodules.splits import stratified_split
+from ood_lab.data.datamodules.splits import ID_SPLITS, stratified_split
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.sources.folders import instead, read_folder
 from ood_lab.data.sources.image_files import PixelRange
 from ood_lab.data.sources.label_names import encode_names
 from ood_lab.data.sources.shiftedbronzes_tables import (
     COLOUR,
+    boxes_of,
     read_annotations,
     read_boxes,
     read_splits,
@@ -89,6 +90,13 @@ class BronzesDataModule(OODDataModule):
         for name, places in self.folders.items():
             found |= {name if len(places) == 1 else f"{name}/{p.name}": p for p in places}
         return found | ({"splits": self.given_splits} if self.given_splits else {})
+
+    def further_counts(self) -> pd.DataFrame:
+        """Boxes by characteristic, of all images in distribution."""
+        paths = pd.concat([self.splits[name].table["image"] for name in ID_SPLITS])
+        names = boxes_of(self.root, paths)["characteristic"]
+        sizes = names.value_counts(sort=False).rename_axis("name").rename("images").reset_index()
+        return sizes.assign(label="box", category="", dataset="id")
 
     def build_splits(self) -> Mapping[str, ImageDataset]:
         """Reads the annotations, splits the colour images and lists the OOD folders."""

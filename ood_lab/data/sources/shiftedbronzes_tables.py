@@ -48,15 +48,30 @@ def read_annotations(root: Path) -> pd.DataFrame:
     return found.join(table[["category", "era", "period"]]).assign(shape=shape)
 
 
-def read_boxes(root: Path, images: pd.Series) -> pd.DataFrame:
+def boxes_of(root: Path, images: pd.Series) -> pd.DataFrame:
     """Reads ``boxes.csv``: a row per box, ``path, characteristic``; coordinates are not read.
 
-    A characteristic is present (1) where a box of its name is on the image. Boxes on other images
-    are skipped, and so are characteristics that no image of ``images`` shows.
+    Boxes on other images are skipped.
 
     Args:
         root: folder of the data set.
         images: paths below ``root``.
+
+    Returns:
+        These columns, without rows where there is no file.
+    """
+    file = root / "boxes.csv"
+    if not file.exists():
+        return pd.DataFrame({"path": [], "characteristic": []}, dtype=str)
+    boxes = _read(file, ("path", "characteristic"))
+    boxes["path"] = boxes["path"].str.replace("\\", "/").str.removeprefix("./")
+    return boxes[boxes["path"].isin(set(images)) & (boxes["characteristic"] != "")]
+
+
+def read_boxes(root: Path, images: pd.Series) -> pd.DataFrame:
+    """Which characteristics each image has, see :func:`boxes_of`.
+
+    A characteristic is present (1) where a box of its name is on the image.
 
     Returns:
         One row per image, columns ``attribute_<characteristic> float32`` (sorted); none without
@@ -65,9 +80,7 @@ def read_boxes(root: Path, images: pd.Series) -> pd.DataFrame:
     file = root / "boxes.csv"
     if not file.exists():
         return pd.DataFrame(index=images.index)
-    boxes = _read(file, ("path", "characteristic"))
-    boxes["path"] = boxes["path"].str.replace("\\", "/").str.removeprefix("./")
-    boxes = boxes[boxes["path"].isin(set(images)) & (boxes["characteristic"] != "")]
+    boxes = boxes_of(root, images)
     if boxes.empty:
         raise UserError(f"'{file}' names no image below {COLOUR}/: its paths start from '{root}'")
     present = pd.crosstab(boxes["path"], boxes["characteristic"]).clip(upper=1)

@@ -97,6 +97,7 @@ def write_report(
     downloads: Sequence[str] = (),
     hierarchy: pd.DataFrame | None = None,
     measured: Measured | None = None,
+    published: Sequence[Block] = (),
 ) -> Path:
     """Writes ``report.html``, with styles, script and images inside.
 
@@ -112,6 +113,7 @@ def write_report(
         downloads: files next to the report, by relative name.
         hierarchy: the hierarchy table, where the ID classes have levels or a category.
         measured: shift of the images, where that is known.
+        published: numbers of papers about the same data.
     """
     path, verdict = Path(path), view.verdict
     given = {k: v for k, v in view.manifest.items() if k not in ("findings", "warnings")}
@@ -150,6 +152,7 @@ def write_report(
         sections=[
             *after,
             Section("Hierarchical classification", _hierarchy(hierarchy, figures)),
+            Section("Published numbers of these data", published),
             Section("Figures", [f for f in figures if not of_section(f)]),
             Section("OOD images with the smallest semantic shift", marginal),
             Section("Most confident mistakes", mistakes),

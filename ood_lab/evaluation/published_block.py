@@ -1,0 +1,74 @@
+"""The published numbers of the data of a run, for its page."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import pandas as pd
+
+from ood_lab.evaluation.published_numbers import PublishedRow, read_references
+from ood_lab.evaluation.verification import ABSENT, compare, numbers_of, protocol_differences
+from ood_lab.report.rendering.blocks import Block, Folded, Text
+from ood_lab.report.rendering.table import Cell, Head, Table, name_cell
+
+_HEADS = ("method", "dataset", "metric", "paper", "this run", "difference")
+
+
+def published_blocks(results: pd.DataFrame, manifest: Mapping[str, Any], data: str) -> list[Block]:
+    """A table of each published table about data of this name that the run has numbers of.
+
+    Args:
+        results: of the run.
+        manifest: what made them.
+        data: ``data.name`` of the run.
+    """
+    rows = [row for row in read_references() if row.reference.protocol.get(("dataset",)) == data]
+    if not rows:
+        return []
+    numbers, facts = numbers_of(results, manifest, data)
+    blocks: list[Block] = []
+    for name, group in groupby(rows, lambda row: row.reference.name):
+        of_table = list(group)
+        found = compare(of_table, numbers, facts).to_dict("records")
+        there = [
+            (row, record)
+            for row, record in zip(of_table, found, strict=True)
+            if record["verdict"] != ABSENT
+        ]
+        if there:
+            blocks.append(_published(name, there, facts))
+    return blocks
+
+
+def _published(
+    name: str,
+    found: Sequence[tuple[PublishedRow, Mapping[Hashable, Any]]],
+    facts: Mapping[str, Any],
+) -> Folded:
+    about = found[0][0].reference.about
+    differences = protocol_differences([row for row, _ in found], facts)
+    said = "; ".join(
+        f"{d['field']}: {d['run']} here, {d['paper']} in the paper"
+        for d in differences.to_dict("records")
+    )
+    how = f"The protocols differ. {said}." if said else "All that is stated agrees."
+    note = f"{how} Compare: python eval.py task=verify task.run_folder=RUN task.row={name}"
+    rows = [
+        [
+            *map(name_cell, (row.detector, row.ood, row.metric)),
+            Cell(f"{row.value:g}", row.value),
+            Cell(f"{ours['run']:.2f}", ours["run"], _interval(ours)),
+            Cell(f"{ours['difference']:+.2f}", ours["difference"]),
+        ]
+        for row, ours in found
+    ]
+    heads = [Head(text, "ascending") for text in _HEADS[:3]] + [Head(text) for text in _HEADS[3:]]
+    table = Table("The paper's numbers and this run's", heads, rows, names=3)
+    title = f"{about['title']} (arXiv {about['arxiv']}, {about['table']})"
+    return Folded(title, [Text(note, "note"), table], page_only=True)
+
+
+def _interval(ours: Mapping[Hashable, Any]) -> str:
+    return "" if pd.isna(ours["ci_low"]) else f"{ours['ci_low']:.1f} to {ours['ci_high']:.1f}"

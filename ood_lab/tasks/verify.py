@@ -87,13 +87,14 @@ def _page(rows: Sequence[PublishedRow], differences: pd.DataFrame, table: pd.Dat
         parts.append(_grid("Protocol fields that differ", differences, ["rows"]))
     else:
         parts.append(Text("every protocol field that is stated agrees", style="green"))
-    shown = table.assign(differs=table["differs"].where(table["verdict"] == OTHER, ""))
+    shown = table.drop(columns=["ci_low", "ci_high", "differs"])  # named above
     ends = [
         "" if math.isnan(low) else f"{low:.2f} to {high:.2f}"
         for low, high in zip(table["ci_low"], table["ci_high"], strict=True)
     ]
     shown.insert(3, "95% interval", ends)
-    shown = shown.drop(columns=["ci_low", "ci_high"])
+    if len({row.reference.name for row in rows}) == 1:  # it is named above
+        shown["row"] = shown["row"].str.partition("/")[2]
     numbers = ["paper", "run", "95% interval", "difference", "tolerance"]
     parts.append(_grid("Numbers", shown, numbers))
     counts = table["verdict"].value_counts()

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from matplotlib import rcParams
+from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 
 from ood_lab.metrics import risk_coverage, roc_curve
 from ood_lab.report.detection.figure_inputs import FigureInputs
-from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
+from ood_lab.report.figures.bars import Bar, bar_columns
 from ood_lab.report.figures.densities import density, limits_of
 from ood_lab.report.figures.layout import (
     add_legend,
@@ -130,19 +132,11 @@ def fpr95_bars(inputs: FigureInputs) -> Figure:
     view = inputs.view
     names = len(max(view.detectors, key=len))
     letters = int((WIDTH - 0.08 * names) / len(view.sets) / 0.085)
-    titles = [wrapped(name, max(letters, 8)) for name in view.sets]
-    lines = max(title.count("\n") for title in titles)
-    figure, grid = panels(
-        titles,
-        inputs.footer(fpr95=True),
-        height=0.19 * len(view.detectors),
-        columns=len(view.sets),
-        extra=0.9 + 0.13 * lines,
-    )
-    for axes, ood in zip(grid, view.sets, strict=True):
+    columns = {}
+    for ood in view.sets:
         best = best_of(view, ood)
         cells = {d: view.get("fpr95", d, ood) for d in view.detectors}
-        bars = [
+        columns[wrapped(ood, max(letters, 8))] = [
             Bar(
                 100 * cell.value,
                 100 * cell.low,
@@ -153,10 +147,8 @@ def fpr95_bars(inputs: FigureInputs) -> Figure:
             )
             for detector, cell in cells.items()
         ]
-        draw_bars(axes, bars)
-        name_rows(axes, view.detectors, named=axes is grid[0])
-        axes.set_xlim(0, 110 + 6 * len(view.sets))  # room for the numbers
-        axes.set_xticks([0, 50, 100])
+    footer = inputs.footer(fpr95=True)
+    figure, grid = bar_columns(columns, view.detectors, footer)
     order = f", OOD sets {view.order}" if view.order else ""
     known = any(view.get("fpr95", d, s).has_interval for d in view.detectors for s in view.sets)
     grid[len(grid) // 2].set_xlabel(
@@ -243,69 +235,74 @@ def side_by_side(dads: Sequence[float], fpr95: Sequence[float], step: float) -> 
     return shifts
 
 
+def _curves(
+    inputs: FigureInputs,
+    panel: Mapping[str, Callable[[str], tuple[np.ndarray, np.ndarray]]],
+    footer: str,
+    labels: tuple[str, str],
+    **options: Any,
+) -> tuple[Figure, list[Axes]]:
+    """A panel per title with the curve of every detector, in percent."""
+    figure, grid = panels(
+        list(panel),
+        footer,
+        height=2.15 if len(panel) > 2 else 2.6,
+        columns=2 if len(panel) in (2, 4) else 3,
+        extra=1.1,
+        labels=labels,
+        sharex=True,
+        **options,
+    )
+    for axes, points in zip(grid, panel.values(), strict=True):
+        draw_lines(axes, inputs.lines(points))
+        axes.set(xlim=(-1, 101), xticks=[0, 25, 50, 75, 100])
+        axes.grid(visible=True)
+    add_legend(figure, grid)
+    return figure, grid
+
+
 def roc(inputs: FigureInputs) -> Figure:
     """One panel per OOD set, one line per detector."""
-    sets, test = inputs.view.sets, ID_TEST
-    figure, grid = panels(
-        sets,
-        inputs.footer("Dotted: where FPR95 is read.", fpr95=True),
-        height=2.15 if len(sets) > 2 else 2.6,
-        columns=2 if len(sets) in (2, 4) else 3,
-        extra=1.1,
-        labels=("ID rejected in %", "OOD caught in %"),
-        sharex=True,
-        sharey=True,
-    )
-    for axes, ood in zip(grid, sets, strict=True):
 
-        def points(detector: str, ood: str = ood) -> tuple[np.ndarray, np.ndarray]:
-            scores = (inputs.scores_of(detector, name) for name in (test, ood))
-            return roc_curve(*scores)[:2]
+    def points(ood: str, detector: str) -> tuple[np.ndarray, np.ndarray]:
+        scores = (inputs.scores_of(detector, name) for name in (ID_TEST, ood))
+        return roc_curve(*scores)[:2]
 
-        draw_lines(axes, inputs.lines(points))
+    footer = inputs.footer("Dotted: where FPR95 is read.", fpr95=True)
+    labels = ("ID rejected in %", "OOD caught in %")
+    sets = {ood: partial(points, ood) for ood in inputs.view.sets}
+    figure, grid = _curves(inputs, sets, footer, labels, sharey=True)
+    for axes in grid:
         # The operating point of FPR95 lies on this line.
         line = axes.axhline if inputs.view.positive == "ood" else axes.axvline
         line(95 if inputs.view.positive == "ood" else 5, color=SOFT, lw=0.6, ls=(0, (1, 2)))
-        ticks = [0, 25, 50, 75, 100]
-        axes.set(xlim=(-1, 101), ylim=(-1, 101), xticks=ticks, yticks=ticks, box_aspect=1)
-        axes.grid(visible=True)
-    add_legend(figure, grid)
+        axes.set(ylim=(-1, 101), yticks=axes.get_xticks(), box_aspect=1)
     return figure
 
 
 def risk_curves(inputs: FigureInputs) -> Figure:
     """Failures among what is kept: one panel for ID errors, one per OOD set."""
-    view = inputs.view
     labelled = inputs.labelled
     wrong = (labelled["label"] != labelled["pred"]).to_numpy(np.float64)
-    places = [None, *view.sets]
-    figure, grid = panels(
-        ["ID errors", *(f"ID + {ood}" for ood in view.sets)],
-        inputs.footer("Lower is better."),
-        height=2.15 if len(places) > 2 else 2.6,
-        columns=2 if len(places) in (2, 4) else 3,
-        extra=1.1,
-        labels=("images kept in %", "failures among them in %"),
-        sharex=True,
-    )
-    for axes, ood in zip(grid, places, strict=True):
-        outside = 0 if ood is None else len(inputs.scores_of(view.detectors[0], ood))
-        failures = np.append(wrong, np.ones(outside))
 
-        def points(
-            detector: str, ood: str | None = ood, failures: np.ndarray = failures
-        ) -> tuple[np.ndarray, np.ndarray]:
-            scores = labelled[detector].to_numpy(np.float64)
-            if ood is not None:
-                scores = np.append(scores, inputs.scores_of(detector, ood))
-            return risk_coverage(scores, failures)
+    def failures(ood: str | None) -> np.ndarray:
+        first = inputs.view.detectors[0]
+        return np.append(wrong, np.ones(0 if ood is None else len(inputs.scores_of(first, ood))))
 
-        draw_lines(axes, inputs.lines(points))
+    def points(ood: str | None, detector: str) -> tuple[np.ndarray, np.ndarray]:
+        scores = labelled[detector].to_numpy(np.float64)
+        if ood is not None:
+            scores = np.append(scores, inputs.scores_of(detector, ood))
+        return risk_coverage(scores, failures(ood))
+
+    places = {"ID errors": None, **{f"ID + {ood}": ood for ood in inputs.view.sets}}
+    panel = {title: partial(points, ood) for title, ood in places.items()}
+    labels = ("images kept in %", "failures among them in %")
+    figure, grid = _curves(inputs, panel, inputs.footer("Lower is better."), labels)
+    for axes, ood in zip(grid, places.values(), strict=True):
         # Every failure is rejected first: its score says so.
-        ranks = np.argsort(np.argsort(failures, kind="stable"))
-        best = curve(*risk_coverage(ranks, failures), None)
+        of = failures(ood)
+        best = curve(*risk_coverage(np.argsort(np.argsort(of, kind="stable")), of), None)
         axes.plot(best.x, best.y, color=SOFT, lw=0.8, ls=(0, (1, 2)))
-        axes.set(xlim=(-1, 101), ylim=(0, None), xticks=[0, 25, 50, 75, 100])
-        axes.grid(visible=True)
-    add_legend(figure, grid)
+        axes.set(ylim=(0, None))
     return figure

@@ -136,6 +136,32 @@ def name_rows(axes: Axes, names: Sequence[str], named: bool = True) -> None:
     axes.grid(visible=False, axis="y")
 
 
+def bar_columns(
+    columns: Mapping[str, Sequence[Bar]], names: Sequence[str], footer: str
+) -> tuple[Figure, list[Axes]]:
+    """Columns of bars in percent, with the names of their rows at the left.
+
+    Args:
+        columns: title, in lines → its bars, a row per name.
+        names: of the rows.
+        footer: text below the figure.
+    """
+    titles = list(columns)
+    figure, grid = panels(
+        titles,
+        footer,
+        height=0.19 * len(names),
+        columns=len(titles),
+        extra=0.9 + 0.13 * max(title.count("\n") for title in titles),
+    )
+    for axes, bars in zip(grid, columns.values(), strict=True):
+        draw_bars(axes, bars)
+        name_rows(axes, names, named=axes is grid[0])
+        axes.set_xlim(0, 110 + 6 * len(titles))  # room for the numbers
+        axes.set_xticks([0, 50, 100])
+    return figure, grid
+
+
 def bar_panels(
     rows: pd.DataFrame,
     titles: Mapping[str, str],

@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import AutoLocator
 
-from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
+from ood_lab.report.figures.bars import Bar, bar_columns
 from ood_lab.report.figures.drawing import write_figure
-from ood_lab.report.figures.layout import panels, wrapped
+from ood_lab.report.figures.layout import wrapped
 from ood_lab.report.figures.style import COLOURS, SOFT, rc
 from ood_lab.report.leaderboard.long_table import MEAN, Leaderboard
 from ood_lab.report.leaderboard.wide_table import row_names
@@ -59,31 +60,21 @@ def dad_figure(board: Leaderboard) -> Figure:
     """A row per method; DAD, and a column of FPR95 per OOD set of the order; lines part groups."""
     methods = methods_by_dad(board)
     kind, columns = kind_of(board)
-    titles = [f"DAD ({board.dads[kind]})", *(wrapped(name, 12) for name in columns)]
-    lines = max(title.count("\n") for title in titles)
     footer = (
         "Sorted by DAD, then by mean FPR95; columns by increasing shift; lines: 95% intervals.\n"
         f"{fpr95_sentence(board.fpr95_positive)}."
     )
-    figure, grid = panels(
-        titles,
-        footer,
-        height=0.19 * len(methods),
-        columns=len(titles),
-        extra=0.9 + 0.13 * lines,
-    )
-    first, *others = grid
-    draw_bars(first, [Bar(m.dad, text=f"{m.dad:g}", colour=COLOURS[1]) for m in methods])
-    first.set_xlim(0, 1.4 * math.comb(len(columns), 2))
-    for place, axes in enumerate(others):
-        draw_bars(axes, [_bar(m.fpr95[place], m.halves[place]) for m in methods])
-        axes.set_xlim(0, 110 + 6 * len(titles))
-        axes.set_xticks([0, 50, 100])
+    dads = [Bar(m.dad, text=f"{m.dad:g}", colour=COLOURS[1]) for m in methods]
+    bars = {f"DAD ({board.dads[kind]})": dads}
+    for place, name in enumerate(columns):
+        bars[wrapped(name, 12)] = [_bar(m.fpr95[place], m.halves[place]) for m in methods]
+    figure, grid = bar_columns(bars, [method.name for method in methods], footer)
+    grid[0].set_xlim(0, 1.4 * math.comb(len(columns), 2))
+    grid[0].xaxis.set_major_locator(AutoLocator())
     for axes in grid:
-        name_rows(axes, [method.name for method in methods], named=axes is first)
         for row in _ends(methods):
             axes.axhline(row, color=SOFT, lw=0.6)
-    others[len(others) // 2].set_xlabel("FPR95 in %")
+    grid[1 + len(columns) // 2].set_xlabel("FPR95 in %")
     return figure
 
 

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ood_lab.common.errors import UserError
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.detectors import Detector
 from ood_lab.evaluation.detector_fitting import rows_of, score_banks
@@ -110,6 +111,27 @@ def ensemble_columns(
         return columns, None
     mean = torch.stack([member.probabilities(["test"]) for member in members]).mean(dim=0)
     return columns, float((mean.argmax(dim=1) == test.labels)[known].double().mean())
+
+
+def same_network(same: Sequence[str], left: int) -> list[str]:
+    """What to warn of runs of an ensemble whose network another one has.
+
+    Args:
+        same: their numbers.
+        left: number of the others but the first.
+
+    Raises:
+        UserError: no other network is left.
+    """
+    if not same:
+        return []
+    reason = "a head that is fitted on frozen features depends on no seed"
+    if not left:
+        raise UserError(
+            f"all runs of the ensemble have one network: {reason}. Choose runs of several networks"
+        )
+    runs = f"run {same[0]} has" if len(same) == 1 else f"runs {', '.join(same)} have"
+    return [f"ensemble: {runs} the network of another run, so it counts once: {reason}"]
 
 
 def with_ensemble(

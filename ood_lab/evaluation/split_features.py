@@ -183,7 +183,7 @@ class Extraction:
         left = {}
         for split, columns in _columns(detectors, *sets).items():
             images = self.data.predict_dataset(split)
-            key = made_from(self.trainer, self.backbone, images, weights=self._weights)["key"]
+            key = made_from(self.trainer, self.backbone, images, weights=self.weights)["key"]
             missing = BankStore(self.root, key).missing([column.key for column in columns])
             if missing:
                 left[split] = len(images), [c for c in columns if c.key in missing.columns]
@@ -242,7 +242,7 @@ class Extraction:
         Parts that are in ``folder`` from an earlier attempt are not made again.
         """
         images = self.data.predict_dataset(split)
-        manifest = made_from(self.trainer, self.backbone, images, weights=self._weights)
+        manifest = made_from(self.trainer, self.backbone, images, weights=self.weights)
         fitted_on = {d.fit_split for d in detectors.values() if d.fit_split}
         by = identity_of(detectors, {name: self.data.splits[name].identity for name in fitted_on})
         parts = DatasetParts(len(images), self.data.loading.evaluated, PART)
@@ -284,7 +284,7 @@ class Extraction:
                 self.root,
                 batch_size=self.data.loading.evaluated,
                 num_workers=self.data.loading.num_workers,
-                weights=self._weights,
+                weights=self.weights,
             )
 
     def features(
@@ -298,7 +298,8 @@ class Extraction:
         return {split: bank.features for split, bank in banks.items() if bank is not None}
 
     @cached_property
-    def _weights(self) -> str:
+    def weights(self) -> str:
+        """Identity of the network's weights."""
         return weights_sha256(self.backbone)
 
     def _bank(
@@ -322,7 +323,7 @@ class Extraction:
                 columns,
                 batch_size=self.data.loading.evaluated,
                 num_workers=self.data.loading.num_workers,
-                weights=self._weights,
+                weights=self.weights,
                 moments=moments,
                 passed=passed,
             )

@@ -16,7 +16,7 @@ from ood_lab.detectors import Detector
 from ood_lab.evaluation.detector_fitting import memory_limit, rows_of, score_banks
 from ood_lab.evaluation.detector_results import DetectorResults
 from ood_lab.evaluation.detector_tuning import Selection, with_tuned
-from ood_lab.evaluation.ensembles import HELD_OUT, Member, with_ensemble
+from ood_lab.evaluation.ensembles import HELD_OUT, Member, same_network, with_ensemble
 from ood_lab.evaluation.fit_warnings import doubtful_fits, suspicious
 from ood_lab.evaluation.hierarchy_tables import heads_to_read, hierarchy_results
 from ood_lab.evaluation.id_accuracy import Chance, accuracy_warnings, check_id_accuracy, id_map
@@ -136,12 +136,19 @@ class Score(Task):
         if not self.keep_features:
             return _in_passing(ws, extraction, usable, refused, evaluated, limit, kept)
         banks = extraction.banks(usable, *sets)
-        members = []
+        members: list[Member] = []
+        known, same = {extraction.weights}, []
         for name, load in others:
             made = Extraction(ws.data, load(), ws.extractor, ws.features_root, ws.stages)
+            if name and made.weights in known:
+                same.append(name)
+                continue
+            known.add(made.weights)
             own = {key: d for key, d in ws.new_detectors().items() if key in usable}
             members.append(Member.passed(name, made, own, sets[:2], limit))
         ws.data.use_transform(eval=ws.backbone.transform)
+        if more_than_once := same_network(same, len(members)):
+            ws.manifest.setdefault("warnings", []).extend(more_than_once)
         return Passed(limit, extraction, usable, refused, banks, members=members)
 
     def scored(

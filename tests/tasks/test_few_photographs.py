@@ -15,6 +15,7 @@ from cli import call, run_folders
 from photos import write_photos
 
 from ood_lab.models import load_weights
+from ood_lab.run.building import linear_probe
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 QUIET = ("task=score", "task.report=false", "detector=[msp]", "metrics.n_bootstrap=20")
@@ -43,7 +44,7 @@ def test_few_photographs_get_a_linear_head(line, tmp_path, capsys):
     assert call("train.py", *line, "model.backbone.new_head=true") == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "12 images per class are few: a linear head is fitted" in out
-    assert "trainer.max_epochs=10 fine-tunes it too" in out
+    assert re.search(r"this fine-tunes it too: python train\.py .+ trainer\.max_epochs=10 ", out)
     (run,) = run_folders(tmp_path / "o")
     assert manifest(run)["training"] == {"epochs": 0, "steps": 0}
     assert manifest(run)["val_accuracy"] == manifest(run)["fitted_head"]["val_accuracy"]
@@ -83,6 +84,35 @@ def test_labels_are_no_classes_of_a_head_of_others(line, tmp_path, capsys):
     tables = [pd.read_parquet(folder / "scores.parquet") for folder in (run, other)]
     for name in of_features:
         torch.testing.assert_close(*(torch.tensor(table[name]) for table in tables))
+
+
+def test_a_long_training_on_a_cpu_is_not_begun_unasked(line, tmp_path, capsys, monkeypatch):
+    """A step is timed; the command that is printed fine-tunes."""
+    monkeypatch.setattr(linear_probe, "FEW", 1)
+    monkeypatch.setattr(linear_probe, "EPOCHS", 1)
+    fresh = (*line, "model.backbone.new_head=true")
+    monkeypatch.setattr(linear_probe, "LONGEST", 0.0)
+    assert call("train.py", *fresh) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    # 36 images are one batch.
+    assert "300 epochs on this CPU would take about" in out
+    (command,) = re.findall(r"fine-tunes it too: python (.+? trainer\.max_epochs=1) ", out)
+    assert call(*shlex.split(command)) == 0
+    trained = [manifest(run)["training"]["steps"] for run in run_folders(tmp_path / "o")]
+    assert sorted(trained) == [0, 1]
+
+
+def test_seeds_of_a_probe_are_one_network(line, tmp_path, capsys):
+    ours = [word for word in line if not word.startswith("data")]
+    data = ("experiment=smoke", "data.train=60", "data.val=30", "data.test=40")
+    data += ("data.per_shift_set=10", "data.per_cell=0")
+    probe = (*data, *ours, "model.backbone.new_head=true")
+    assert call("train.py", "-m", *probe, "seed=0,1") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "all jobs: one network and one result, which counts once" in out
+    runs = ",".join(map(str, run_folders(tmp_path / "o")))
+    assert call("eval.py", f"ensemble=[{runs}]", *QUIET, f"paths.outputs={tmp_path}/o") == 1
+    assert "all runs of the ensemble have one network" in capsys.readouterr().err
 
 
 def test_fine_tuning_begins_there_and_is_held_against_it(line, tmp_path, capsys):

@@ -11,17 +11,25 @@ from typing import Any
 import lightning as L
 from omegaconf import DictConfig
 
+from ood_lab.common.english import counted
 from ood_lab.common.files import read_json
+from ood_lab.common.progress import duration
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.evaluation.fitted_head import fit_head
-from ood_lab.models import Backbone, WholeCheckpointIO
+from ood_lab.features.process_agreement import told_by_main
+from ood_lab.models import Backbone, WholeCheckpointIO, epochs_for
+from ood_lab.models.training.cpu_threads import seconds_of_a_step
 from ood_lab.run.building import checkpoints
-from ood_lab.run.building.trainers import has_length
+from ood_lab.run.building.trainers import has_length, steps_per_epoch
+from ood_lab.run.commandline.composition import command_line, plain, running_overrides
 from ood_lab.run.job.process_start import is_main
 
 log = logging.getLogger(__name__)
 #: Images of a class below which fine-tuning rarely beats a linear head on frozen features.
 FEW = 100
+#: Seconds on a CPU that nobody has to wait for a fine-tuning that was not asked for, and epochs of
+#: the command that asks for it.
+LONGEST, EPOCHS = 300.0, 10
 #: Its checkpoint, as long as the fine-tuning lasts.
 FILE = "probe.ckpt"
 
@@ -33,7 +41,8 @@ class LinearProbe:
     Attributes:
         facts: see :func:`~ood_lab.evaluation.fitted_head.fit_head`.
         folder: of the checkpoints.
-        ends: nothing follows, as nobody has asked for a fine-tuning that so few images rarely gain.
+        ends: nothing follows, as nobody has asked for a fine-tuning that so few images rarely gain,
+            or that a CPU takes long for.
     """
 
     facts: dict[str, Any]
@@ -63,14 +72,14 @@ class LinearProbe:
         backbone = getattr(module, "backbone", None)
         if not isinstance(backbone, Backbone) or not _is_fresh(cfg, backbone):
             return None
-        each = len(data.splits["train"]) / len(data.classes)
-        ends = each < FEW and not (has_length(cfg) or cfg.get("loss"))
+        asked = has_length(cfg) or cfg.get("loss") or checkpoints.to_resume(weights)
+        reason = None if asked else _reason(cfg, backbone, extractor, data)
+        ends = told_by_main(extractor, reason is not None)
         if ends:
             log.info(
-                "%d images per class are few: a linear head is fitted and %s stays frozen; "
-                "trainer.max_epochs=10 fine-tunes it too",
-                each,
-                backbone.name,
+                "%s: a linear head is fitted and %s stays frozen; this fine-tunes it too: %s",
+                *(reason, backbone.name),
+                command_line("train", [*running_overrides(), f"trainer.max_epochs={EPOCHS}"]),
             )
         facts = fit_head(backbone, extractor, data, Path(cfg.paths.features), validated=True)
         folder = checkpoints.folder(weights)
@@ -103,6 +112,29 @@ class LinearProbe:
             return facts
         os.replace(self.folder / FILE, self.folder / "best.ckpt")
         return facts | {"fitted_head": self.facts, "val_accuracy": before}
+
+
+def _reason(
+    cfg: DictConfig, backbone: Backbone, extractor: L.Trainer, data: OODDataModule
+) -> str | None:
+    """Why a fine-tuning that nobody has asked for is not begun; None where it is."""
+    each = len(data.splits["train"]) / len(data.classes)
+    if each < FEW:
+        return f"{each:.0f} images per class are few"
+    if extractor.strategy.root_device.type != "cpu":
+        return None
+    devices = extractor.world_size
+    steps = steps_per_epoch(cfg, data, devices)
+    of_step = seconds_of_a_step(backbone, data.loading.on_each(devices))
+    # Gradients are gathered over several batches before a step.
+    of_epoch = of_step * data.batches_per_epoch(devices)
+    epochs = epochs_for(steps, **plain(cfg)["auto_length"])
+    if (seconds := epochs * of_epoch) <= LONGEST:
+        return None
+    return (
+        f"{counted(epochs, 'epoch')} on this CPU would take about {duration(seconds)}, "
+        f"{EPOCHS} about {duration(EPOCHS * of_epoch)}"
+    )
 
 
 def _of(*shares: float) -> list[float]:

@@ -179,9 +179,15 @@ def _length(cfg: DictConfig, data: Callable[[], OODDataModule]) -> dict[str, int
     """The number of epochs, if the configuration leaves it to the size of the data."""
     if has_length(cfg):
         return {}
-    batches = data().batches_per_epoch(dry_trainer(cfg).world_size)
-    batches = math.ceil(batches / cfg.trainer.get("accumulate_grad_batches", 1))
-    return {"max_epochs": epochs_for(batches, **plain(cfg)["auto_length"])}
+    steps = steps_per_epoch(cfg, data(), dry_trainer(cfg).world_size)
+    return {"max_epochs": epochs_for(steps, **plain(cfg)["auto_length"])}
+
+
+def steps_per_epoch(cfg: DictConfig, data: OODDataModule, devices: int) -> int:
+    """Optimiser steps of an epoch."""
+    return math.ceil(
+        data.batches_per_epoch(devices) / cfg.trainer.get("accumulate_grad_batches", 1)
+    )
 
 
 def has_length(cfg: DictConfig) -> bool:

@@ -16,6 +16,7 @@ import pandas as pd
 
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_json
 from ood_lab.common.line_files import append_lines, create_with
 from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.verdict import Verdict
@@ -114,7 +115,11 @@ def swept_job(script: str, line: Sequence[str], reason: str, began: str) -> JobR
     except UserError as error:
         return JobRow({"state": "failed"}, [one_line(error)])
     if done:
-        return JobRow({"state": "finished", **headline(job.folder)}, folder=job.folder)
+        cells = {"state": "finished", **headline(job.folder)}
+        network = (read_json(job.folder / "manifest.json").get("backbone") or {}).get(
+            "weights_sha256"
+        )
+        return JobRow(cells, folder=job.folder, network=network)
     file = job.folder.parents[1] / FAILURES
     if noted := _last_error(file, job.folder, line, began):
         return JobRow({"state": "failed"}, [noted], job.folder, file)

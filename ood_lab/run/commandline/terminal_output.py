@@ -51,12 +51,14 @@ class JobRow:
         problems: what ended it, or would stop it.
         folder: its run folder; None if it could not start.
         noted: the file with the traceback of what ended it; None if there is none.
+        network: identity of the network that it evaluated; None if there is none.
     """
 
     cells: dict[str, str]
     problems: Sequence[str] = ()
     folder: Path | None = None
     noted: Path | None = None
+    network: str | None = None
 
 
 class LineFormatter(logging.Formatter):
@@ -192,6 +194,18 @@ def print_jobs(lines: Sequence[Sequence[str]], jobs: Sequence[JobRow]) -> None:
         which = "all jobs" if len(hit) == len(jobs) > 1 else f"job {', '.join(hit)}"
         line = Text.assemble((f"{which}:", "bold red"), " ", problem)
         print_line(line, Console())
+    found: dict[tuple[str, ...], list[str]] = {}
+    for number, job in enumerate(jobs, 1):
+        if job.network:
+            found.setdefault((job.network, *job.cells.values()), []).append(str(number))
+    for numbers in found.values():
+        if len(numbers) > 1:
+            which = "all jobs" if len(numbers) == len(jobs) else f"jobs {', '.join(numbers)}"
+            print_line(
+                f"{which}: one network and one result, which counts once (a head that is fitted on "
+                "frozen features depends on no seed)",
+                Console(),
+            )
 
 
 def job_table(own: Sequence[str], jobs: Sequence[JobRow]) -> Table:

@@ -21,6 +21,7 @@ from ood_lab.report.rendering.sentences import listing, value_of
 from ood_lab.report.rendering.table import (
     Cell,
     Column,
+    Group,
     Head,
     Table,
     estimate_cell,
@@ -143,17 +144,18 @@ class Verdict:
             left_out = len(names) - rows
             names = [*names[: rows - rows // 2], *names[len(names) - rows // 2 :]]
         columns = [Column(Head("OOD dataset", "ascending"), list(map(self._name, names)))]
+        detection, shift = Group(f"detection by {self.named}"), Group("shift")
         for metric, title in (("auroc", "AUROC %"), ("fpr95", "FPR95 %")):
             of = self._of(metric).set_index("dataset")
             if len(of):
                 cells = [estimate_cell(row) for row in of.loc[names].to_dict("records")]
-                columns.append(Column(Head(title, "ascending", note=str(self.named)), cells))
-        columns += [Column(head, cells) for head, cells in self._shift_columns(names)]
+                columns.append(Column(Head(title, "ascending"), cells, detection))
+        columns += [Column(*of, shift) for of in self._shift_columns(names)]
         notes = list(self._notes())
         if left_out:
             notes.insert(0, f"{counted(left_out, 'dataset')} between these: see the report.")
         caption = "Shift and detection by dataset with 95% intervals, the least shifted first"
-        return table_of(caption, columns, notes=notes, spreads=True)
+        return table_of(caption, columns, notes=notes, spreads=True, split="groups")
 
     def blocks(self, page: bool = False, every: bool = False) -> list[Block]:
         """What a terminal ends with, and what a page begins with.
@@ -355,7 +357,7 @@ class Verdict:
         for (axis, metric), title in wanted.items():
             of = [rows.get((n, axis, metric)) or rows.get((n, axis, RATIO)) for n in names]
             if any(of):
-                yield Head(title, "ascending", note="shift"), list(map(_unit_cell, of))
+                yield Head(title, "ascending"), list(map(_unit_cell, of))
 
 
 def shift_units(results: pd.DataFrame) -> pd.DataFrame:

@@ -184,12 +184,14 @@ def _column(table: Table, k: int) -> Column:
 def _together(table: Table, span: Span, words: int) -> Column:
     """The columns of a group as one."""
     text, note, start, end = span
-    parts = [_numbers(table, k) for k in range(start, end)]
-    cells = parts[0]
-    for part in parts[1:]:
-        cells = beside(cells, part)
-    heads = [table.heads[k] for k in range(start, end)]
-    below = [note, "  ".join(head.text for head in heads), *(h.note for h in heads)]
+    heads, parts = table.heads[start:end], [_numbers(table, k) for k in range(start, end)]
+    widths = [
+        max(len(head.text), *(cell.cell_len for cell in part))
+        for head, part in zip(heads, parts, strict=True)
+    ]
+    cells = beside(parts, widths)
+    texts = "  ".join(h.text.rjust(width) for h, width in zip(heads, widths, strict=True))
+    below = [note, texts, *(head.note for head in heads)]
     title = break_name(text, words) if text else ()
     return Column((*title, *(line for line in below if line)), cells)
 

@@ -40,9 +40,13 @@ def numbers(values: Sequence[str], marked: Collection[int] = ()) -> list[Text]:
     return cells
 
 
-def beside(left: Sequence[Text], right: Sequence[Text]) -> list[Text]:
-    """Two columns of cells as one."""
-    return [Text.assemble(a, "  ", b) for a, b in zip(left, right, strict=True)]
+def beside(columns: Sequence[Sequence[Text]], widths: Sequence[int]) -> list[Text]:
+    """Columns of cells as one, each right-aligned in its width."""
+    rows = zip(*columns, strict=True)
+    padded = [
+        [(" " * (w - c.cell_len), c) for c, w in zip(row, widths, strict=True)] for row in rows
+    ]
+    return [Text("  ").join(Text.assemble(*parts) for parts in row) for row in padded]
 
 
 def width_of(columns: Sequence[Column]) -> int:

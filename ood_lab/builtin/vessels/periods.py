@@ -7,8 +7,10 @@ ornament drift with time) is stylised so that neighbouring periods overlap.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.resources import files
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 
 #: Position = coarse label ``level_0``.
@@ -51,47 +53,9 @@ class Period:
     lid: float
 
 
+_TABLE = files(__package__).joinpath("periods.yaml").read_text(encoding="utf-8")
 #: Position = fine label ``level_1`` = the class.
-PERIODS = (
-    Period("early Shang", 0, 1.5, 0.66, "cone", 0.40, "upright", 0.1, "string", 0.20, 0.17, 5, 0),
-    Period("late Shang", 0, 2.8, 0.58, "column", 0.44, "upright", 0.3, "bead", 0.34, 0.22, 6, 0),
-    Period(
-        "early Western Zhou", 1, 3.8, 0.52, "column", 0.46, "upright", 0.9, "thunder",
-        0.30, 0.22, 6, 0,
-    ),
-    Period(
-        "middle Western Zhou", 1, 3.0, 0.43, "column", 0.32, "upright", 0.9, "slant",
-        0.26, 0.17, 8, 0.05,
-    ),
-    Period(
-        "late Western Zhou", 1, 2.1, 0.47, "hoof", 0.35, "upright", 0.8, "zigzag",
-        0.34, 0.19, 6, 0.15,
-    ),
-    Period(
-        "early Spring and Autumn", 2, 2.1, 0.33, "hoof", 0.36, "bent", 0.3, "wave",
-        0.38, 0.17, 5, 0.2,
-    ),
-    Period(
-        "middle Spring and Autumn", 2, 2.5, 0.40, "hoof", 0.42, "bent", 0.1, "checker",
-        0.40, 0.19, 9, 0.4,
-    ),
-    Period(
-        "late Spring and Autumn", 2, 2.3, 0.50, "hoof", 0.46, "bent", 0.1, "lattice",
-        0.46, 0.19, 8, 0.6,
-    ),
-    Period(
-        "early Warring States", 3, 1.9, 0.56, "hoof", 0.58, "bent", 0, "teeth",
-        0.34, 0.22, 9, 0.8,
-    ),
-    Period(
-        "middle Warring States", 3, 2.0, 0.52, "hoof", 0.44, "bent", 0, "double_dash",
-        0.45, 0.20, 7, 0.9,
-    ),
-    Period(
-        "late Warring States", 3, 1.8, 0.40, "hoof", 0.26, "bent", 0, "dash",
-        0.48, 0.15, 6, 1,
-    ),
-)  # fmt: skip
+PERIODS = tuple(Period(**entry) for entry in yaml.safe_load(_TABLE))
 
 CLASSES = [period.name for period in PERIODS]
 

@@ -12,9 +12,11 @@ import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 from PIL import Image
 from scipy import ndimage
@@ -282,168 +284,21 @@ class Corruption:
     strengths: Mapping[int, Sequence[tuple[Any, ...]]]
 
 
-def _each(*values: float) -> list[tuple[float]]:
-    return [(value,) for value in values]
+def _corruptions() -> dict[str, Corruption]:
+    """Those of the table of strengths, each applied by the function of its name."""
+    table = files(__package__).joinpath("corruptions.yaml").read_text(encoding="utf-8")
+    found = {}
+    for name, of_sizes in yaml.safe_load(table).items():
+        sides = of_sizes.pop("sides", {})  # of which the numbers are shares
+        strengths = {
+            size: [tuple(sides.get(size, 1) * value for value in one) for one in strengths]
+            for size, strengths in of_sizes.items()
+        }
+        found[name] = Corruption(globals()[name], strengths)
+    return found
 
 
-def _sides(size: int, *shares: tuple[float, float, float]) -> list[tuple[float, ...]]:
-    return [tuple(size * share for share in of) for of in shares]
-
-
-_ZOOMS = [(1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01)]
-
-CORRUPTIONS: dict[str, Corruption] = {
-    "gaussian_noise": Corruption(
-        gaussian_noise,
-        {
-            32: _each(0.04, 0.06, 0.08, 0.09, 0.10),
-            64: _each(0.04, 0.08, 0.12, 0.15, 0.18),
-            224: _each(0.08, 0.12, 0.18, 0.26, 0.38),
-        },
-    ),
-    "shot_noise": Corruption(
-        shot_noise,
-        {
-            32: _each(500, 250, 100, 75, 50),
-            64: _each(250, 100, 50, 30, 15),
-            224: _each(60, 25, 12, 5, 3),
-        },
-    ),
-    "impulse_noise": Corruption(
-        impulse_noise,
-        {
-            32: _each(0.01, 0.02, 0.03, 0.05, 0.07),
-            64: _each(0.01, 0.02, 0.05, 0.08, 0.14),
-            224: _each(0.03, 0.06, 0.09, 0.17, 0.27),
-        },
-    ),
-    "defocus_blur": Corruption(
-        defocus_blur,
-        {
-            32: [(0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)],
-            64: [(0.5, 0.6), (1, 0.1), (1.5, 0.1), (2.5, 0.01), (3, 0.1)],
-            224: [(3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)],
-        },
-    ),
-    "glass_blur": Corruption(
-        glass_blur,
-        {
-            32: [(0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)],
-            64: [(0.1, 1, 1), (0.5, 1, 1), (0.6, 1, 2), (0.7, 2, 1), (0.9, 2, 2)],
-            224: [(0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)],
-        },
-    ),
-    "motion_blur": Corruption(
-        motion_blur,
-        {
-            32: [(6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)],
-            64: [(10, 1), (10, 1.5), (10, 2), (10, 2.5), (12, 3)],
-            224: [(10, 3), (15, 5), (15, 8), (15, 12), (20, 15)],
-        },
-    ),
-    "zoom_blur": Corruption(
-        zoom_blur,
-        {
-            32: _ZOOMS,
-            64: _ZOOMS,
-            224: [(1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)],
-        },
-    ),
-    "snow": Corruption(
-        snow,
-        {
-            32: [
-                (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
-                (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
-                (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
-                (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
-                (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
-            ],
-            64: [
-                (0.1, 0.2, 1, 0.6, 8, 3, 0.8),
-                (0.1, 0.2, 1, 0.5, 10, 4, 0.8),
-                (0.15, 0.3, 1.75, 0.55, 10, 4, 0.7),
-                (0.25, 0.3, 2.25, 0.6, 12, 6, 0.65),
-                (0.3, 0.3, 1.25, 0.65, 14, 12, 0.6),
-            ],
-            224: [
-                (0.1, 0.3, 3, 0.5, 10, 4, 0.8),
-                (0.2, 0.3, 2, 0.5, 12, 4, 0.7),
-                (0.55, 0.3, 4, 0.9, 12, 8, 0.7),
-                (0.55, 0.3, 4.5, 0.85, 12, 8, 0.65),
-                (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
-            ],
-        },
-    ),
-    "frost": Corruption(
-        frost,
-        {
-            32: [(1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)],
-            64: [(1, 0.3), (0.9, 0.4), (0.8, 0.45), (0.75, 0.5), (0.7, 0.55)],
-            224: [(1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75)],
-        },
-    ),
-    "fog": Corruption(
-        fog,
-        {
-            32: [(0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)],
-            64: [(0.4, 3), (0.7, 3), (1, 2.5), (1.5, 2), (2, 1.75)],
-            224: [(1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)],
-        },
-    ),
-    "brightness": Corruption(
-        brightness,
-        {
-            32: _each(0.05, 0.1, 0.15, 0.2, 0.3),
-            64: _each(0.1, 0.2, 0.3, 0.4, 0.5),
-            224: _each(0.1, 0.2, 0.3, 0.4, 0.5),
-        },
-    ),
-    "contrast": Corruption(
-        contrast,
-        {
-            32: _each(0.75, 0.5, 0.4, 0.3, 0.15),
-            64: _each(0.4, 0.3, 0.2, 0.1, 0.05),
-            224: _each(0.4, 0.3, 0.2, 0.1, 0.05),
-        },
-    ),
-    "elastic_transform": Corruption(
-        elastic_transform,
-        {
-            32: _sides(
-                32,
-                *((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06)),
-                *((0.1, 0.04, 0.05), (0.1, 0.03, 0.03)),
-            ),
-            64: _sides(
-                64,
-                *((0, 0, 0.08), (0.05, 0.3, 0.06), (0.1, 0.08, 0.06)),
-                *((0.1, 0.03, 0.03), (0.16, 0.03, 0.02)),
-            ),
-            224: _sides(  # shares of 244, as published
-                244,
-                *((2, 0.7, 0.1), (2, 0.08, 0.2), (0.05, 0.01, 0.02)),
-                *((0.07, 0.01, 0.02), (0.12, 0.01, 0.02)),
-            ),
-        },
-    ),
-    "pixelate": Corruption(
-        pixelate,
-        {
-            32: _each(0.95, 0.9, 0.85, 0.75, 0.65),
-            64: _each(0.9, 0.8, 0.7, 0.6, 0.5),
-            224: _each(0.6, 0.5, 0.4, 0.3, 0.25),
-        },
-    ),
-    "jpeg_compression": Corruption(
-        jpeg_compression,
-        {
-            32: _each(80, 65, 58, 50, 40),
-            64: _each(65, 58, 50, 40, 25),
-            224: _each(25, 18, 15, 10, 7),
-        },
-    ),
-}
+CORRUPTIONS = _corruptions()
 
 
 def published_size(shorter: int) -> int:

@@ -32,9 +32,9 @@ from ood_lab.models import (
     check_determinism,
     weights_sha256,
 )
-from ood_lab.models.head_check import like_weights
 from ood_lab.models.loading.head_search import reading_of
 from ood_lab.models.output import as_logits, probabilities
+from ood_lab.models.trial_passes import like_weights
 from ood_lab.schema.label_codes import SEVERAL
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from ood_lab.detectors.support.requirements import check_count, check_positive
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.head_check import evaluating
 from ood_lab.models.output import Output
+from ood_lab.models.trial_passes import evaluating
 
 
 def top_component(matrix: Tensor, squarings: int) -> tuple[Tensor, Tensor]:

@@ -16,8 +16,8 @@ from torch.nn import functional as F
 from ood_lab.features.chunk_choice import Chunk, ChunkSearch, chunk_search, memory_format_of
 from ood_lab.features.extraction_hooks import BankColumn, GradientColumn, input_gradients
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.head_check import kept_state
 from ood_lab.models.output import Output
+from ood_lab.models.trial_passes import kept_state
 
 
 @contextmanager

@@ -19,9 +19,9 @@ from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.forward_hooks import hooked
-from ood_lab.models.head_check import evaluating, random_batch
 from ood_lab.models.loading.wrapped_network import WrappedBackbone
 from ood_lab.models.output import Output
+from ood_lab.models.trial_passes import evaluating, random_batch
 
 log = logging.getLogger(__name__)
 #: Largest difference, as a share of the largest value, between two passes over the same batch.

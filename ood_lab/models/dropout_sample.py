@@ -13,8 +13,8 @@ from torch.overrides import TorchFunctionMode
 from ood_lab.common.errors import UserError
 from ood_lab.common.random_streams import stream
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.head_check import evaluating, random_batch
 from ood_lab.models.output import Output
+from ood_lab.models.trial_passes import evaluating, random_batch
 
 
 def dropout_sample(backbone: Backbone, number: int, seed: int) -> Backbone:

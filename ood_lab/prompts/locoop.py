@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ood_lab.common.errors import UserError
-from ood_lab.models.head_check import random_batch
 from ood_lab.models.output import Output
+from ood_lab.models.trial_passes import random_batch
 from ood_lab.prompts.backbone import PromptBackbone
 from ood_lab.prompts.coop import PromptLearner
 

@@ -14,8 +14,8 @@ from ood_lab.detectors.support.requirements import check_positive
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.head_check import random_batch
 from ood_lab.models.output import Output
+from ood_lab.models.trial_passes import random_batch
 
 
 def concept_matching(features: Tensor, texts: Tensor, temperature: float) -> Tensor:

@@ -30,8 +30,9 @@ from torch import nn
 
 from ood_lab.common.errors import UserError
 from ood_lab.models import WrappedBackbone, check_determinism
-from ood_lab.models.head_check import evaluating, linear_layers_giving_logits, random_batch
+from ood_lab.models.loading.head_search import reading_of
 from ood_lab.models.output import logits_of
+from ood_lab.models.trial_passes import evaluating, random_batch
 from ood_lab.run.building import networks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,7 +84,7 @@ def look(name: str) -> float:
     net.eval()
     building = time.perf_counter() - start
     image = random_batch(net, size)
-    heads = linear_layers_giving_logits(net, image)
+    heads = reading_of(net, image, name).names
     width = logits_of(net(image)).shape[1]  # type: ignore[union-attr]
     backbone = WrappedBackbone(net, heads[-1], name) if heads else AsFeatures(net, width, name)
     backbone.data_config = {"input_size": size}

@@ -12,7 +12,8 @@ from torch import nn
 
 from ood_lab.common.errors import UserError
 from ood_lab.models import WrappedBackbone, check_determinism
-from ood_lab.models.head_check import linear_layers_giving_logits, random_batch
+from ood_lab.models.loading.head_search import reading_of
+from ood_lab.models.trial_passes import random_batch
 
 
 class Net(nn.Module):
@@ -132,5 +133,5 @@ def test_ordinary_networks_pass(name):
     fixed = name in ("vit_tiny_patch16_224", "xcit_nano_12_p16_224", "swin_tiny_patch4_window7_224")
     side = 224 if fixed else 64
     net = timm.create_model(name, num_classes=5)
-    head = linear_layers_giving_logits(net, random_batch(net, (3, side, side)))[-1]
+    head = reading_of(net, random_batch(net, (3, side, side)), name).names[-1]
     assert check_determinism(backbone_of(net, head, (3, side, side))) is None

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from ood_lab.detectors.base import DetectorRefusal
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.head_check import evaluating
 from ood_lab.models.output import Output
+from ood_lab.models.trial_passes import evaluating
 
 #: Blocks taken from a network whose feature maps all have one resolution (ViT, Mixer).
 ISOTROPIC_BLOCKS = 4

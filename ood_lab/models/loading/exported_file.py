@@ -62,13 +62,9 @@ def exported_backbone(
         name=place.name,
         features=features,
         output=output,
+        remedy="eval.py without ckpt scores it unchanged",
         **transform,
     )
-    if num_classes not in (None, backbone.num_classes) and head is None:
-        raise UserError(
-            f"{path} gives {backbone.num_classes} logits, but the data has {num_classes} classes: "
-            "eval.py without ckpt scores it unchanged"
-        )
     backbone.differentiable = False
     return backbone
 

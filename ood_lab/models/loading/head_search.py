@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError
 from ood_lab.models.forward_hooks import hooked
-from ood_lab.models.head_check import evaluating, processing
 from ood_lab.models.loading.wrapped_network import (
     KEYWORD,
     NO_HEAD,
@@ -24,6 +23,7 @@ from ood_lab.models.loading.wrapped_network import (
 )
 from ood_lab.models.output import described, entries_of, entry_of, one_vector
 from ood_lab.models.output import probabilities as kind_of
+from ood_lab.models.trial_passes import evaluating, processing
 
 log = logging.getLogger(__name__)
 #: Largest difference of logits that several layers make, as a share of the largest logit.

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ood_lab.models.head_check import evaluating
 from ood_lab.models.loading.wrapped_network import Reading, read
+from ood_lab.models.trial_passes import evaluating
 
 #: Inverse strength of the penalty of :func:`linear_head`, the default of scikit-learn.
 C = 1.0

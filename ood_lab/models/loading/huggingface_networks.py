@@ -14,12 +14,12 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError, reported_as
-from ood_lab.models.head_check import random_batch
 from ood_lab.models.loading.head_search import reading_of
 from ood_lab.models.loading.headless_networks import FITTED
 from ood_lab.models.loading.hub_models import model_folder
 from ood_lab.models.loading.timm_networks import module_backbone
 from ood_lab.models.loading.wrapped_network import KEYWORD, NO_HEAD, OUTPUT, WrappedBackbone
+from ood_lab.models.trial_passes import random_batch
 
 #: Files that say what an image processor does.
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json")

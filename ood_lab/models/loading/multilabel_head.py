@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from ood_lab.common.errors import UserError
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.head_check import evaluating, random_batch
 from ood_lab.models.loading.wrapped_network import WrappedBackbone
+from ood_lab.models.trial_passes import evaluating, random_batch
 
 
 def as_multilabel(backbone: Backbone) -> None:

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import check_known, suggestion
-from ood_lab.models.head_check import random_batch
 from ood_lab.models.image_transforms import TransformSettings
 from ood_lab.models.loading.timm_networks import module_backbone
 from ood_lab.models.loading.wrapped_network import OUTPUT, WrappedBackbone
+from ood_lab.models.trial_passes import random_batch
 
 log = logging.getLogger(__name__)
 #: The type of a tensor of float32 in ONNX.
@@ -58,12 +58,6 @@ def onnx_backbone(
             the features of the last layer, or images in another layout.
     """
     net = OnnxNet(Path(path), logits, features, head is not None)
-    name, own = Path(path).name, None if net.head is None else net.head.out_features
-    if own is not None and num_classes not in (None, own):
-        raise UserError(
-            f"{path} is for {own} classes, but the data has {num_classes}, and an ONNX file "
-            "keeps its own: eval.py without ckpt scores it unchanged"
-        )
     input_size = transform.get("input_size")
     if net.size is not None and input_size not in (None, net.size[1], list(net.size), net.size):
         raise UserError(f"input_size={input_size}: {path} takes only {list(net.size)}")
@@ -75,9 +69,10 @@ def onnx_backbone(
         data_config=known,
         image_size=image_size,
         classes=classes,
-        name=name,
+        name=Path(path).name,
         features="features" if net.head is None and net.features else None,
         classifier=logits is not None,
+        remedy="eval.py without ckpt scores the file unchanged",
         **transform,
     )
     backbone.differentiable = False

@@ -17,11 +17,7 @@ from torch import nn
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import nearest
-from ood_lab.models.head_check import (
-    channels_taken,
-    check_contract,
-    random_batch,
-)
+from ood_lab.models.head_check import check_contract
 from ood_lab.models.image_transforms import (
     TransformSettings,
     for_channels,
@@ -39,6 +35,7 @@ from ood_lab.models.loading.wrapped_network import (
     Reading,
     WrappedBackbone,
 )
+from ood_lab.models.trial_passes import channels_taken, random_batch
 from ood_lab.models.weights import load_weights, saved_outputs
 
 # Resize to 256, crop 224: what most networks trained on ImageNet saw.
@@ -147,6 +144,7 @@ def module_backbone(
     features: str | None = None,
     output: str | None = None,
     classifier: bool = False,
+    remedy: str | None = None,
     **transform: Unpack[TransformSettings],
 ) -> WrappedBackbone:
     """Makes a backbone of any network that gives logits, features, or both.
@@ -174,6 +172,8 @@ def module_backbone(
         output: entry of its output with the logits; None = the only one.
         classifier: what it returns are logits; else they are taken for that with a linear head, as
             probabilities, or if there are as many as classes.
+        remedy: what to do about other classes than those of the data, where ``net`` was not built
+            with its arguments.
         transform: see :class:`~ood_lab.models.image_transforms.TransformSettings`; ``crop_pct`` is
             1 where only the size is known.
 
@@ -189,7 +189,9 @@ def module_backbone(
     fitted = keyword if keyword in FITTED else None
     outputs = num_classes or len(classes)
     if head is not None and keyword is None:
-        _check_outputs(WrappedBackbone(net, head, name), num_classes, weights, new_head)
+        named = WrappedBackbone(net, head, name)
+        _check_outputs(named, num_classes, remedy)
+        _check_saved(named, weights if not new_head else None)
     elif fitted and not outputs:
         raise UserError(
             f"model.head={head} is fitted on ID images, and these have no labels to fit one: give "
@@ -229,7 +231,7 @@ def module_backbone(
         reading = Reading(heads=(("head",),))
     backbone = WrappedBackbone(net, reading, name)
     if head is None and reading.heads:
-        _check_outputs(backbone, num_classes, None, new_head)
+        _check_outputs(backbone, num_classes, remedy)
     backbone.fitted_head = fitted
     set_transform(backbone, expected, overrides)
     stamp_mismatch(backbone, known, overrides, allow_transform_mismatch)
@@ -242,33 +244,39 @@ def module_backbone(
             "model.head=none takes only them and model.head=linear|nearest_mean fits a head on ID "
             f"train; if these are logits, say so: model.backbone.num_classes={width}"
         )
+    if head is None and not reading.heads:
+        _check_outputs(backbone, num_classes, remedy)
     return backbone
 
 
-def _check_outputs(
-    backbone: WrappedBackbone,
-    num_classes: int | None,
-    weights: str | os.PathLike[str] | None,
-    new_head: bool,
-) -> None:
-    """Raises :class:`UserError` if the head has other outputs than the data or the weights."""
-    head, name = backbone.reading.names[0], backbone.name
-    outputs, argument = backbone.num_classes, _classes_argument(backbone.net)
-    if num_classes is not None and outputs != num_classes:
-        raise UserError(
-            f"the head '{head}' of {name} has {outputs} outputs, but the data has "
-            f"{num_classes} classes: model.net.{argument}={num_classes} builds one for them. "
-            "To score this head, give its weights to eval.py: model.weights=FILE, or "
+def _check_outputs(backbone: WrappedBackbone, num_classes: int | None, remedy: str | None) -> None:
+    """Raises :class:`UserError` if a network has other classes than the data."""
+    outputs = backbone.num_classes
+    if num_classes in (None, outputs):
+        return
+    head, name = backbone.reading.names[:1], backbone.name
+    what = f"the head '{head[0]}' of {name}" if head else name
+    raise UserError(
+        f"{what} has {outputs} outputs, but the data has {num_classes} classes: "
+        + (
+            remedy
+            or f"model.net.{_classes_argument(backbone.net)}={num_classes} builds one for them. To "
+            "score this head, give its weights to eval.py: model.weights=FILE, or "
             "model.pretrained=true for those of the network"
         )
-    if weights is not None and not new_head:
-        saved = saved_outputs(weights, backbone.net, head)
-        if saved not in (None, outputs):
-            raise UserError(
-                f"{weights} is for {saved} classes, and the head '{head}' of {name} has "
-                f"{outputs} outputs: model.net.{argument}={saved} scores these weights unchanged "
-                "in eval.py; in train.py, model.backbone.new_head=true fine-tunes them"
-            )
+    )
+
+
+def _check_saved(backbone: WrappedBackbone, weights: str | os.PathLike[str] | None) -> None:
+    """Raises :class:`UserError` if a head has other outputs than its weights."""
+    head, name, outputs = backbone.reading.names[0], backbone.name, backbone.num_classes
+    saved = saved_outputs(weights, backbone.net, head) if weights is not None else None
+    if saved not in (None, outputs):
+        raise UserError(
+            f"{weights} is for {saved} classes, and the head '{head}' of {name} has {outputs} "
+            f"outputs: model.net.{_classes_argument(backbone.net)}={saved} scores these weights "
+            "unchanged in eval.py; in train.py, model.backbone.new_head=true fine-tunes them"
+        )
 
 
 def _classes_argument(net: nn.Module) -> str:

@@ -12,17 +12,12 @@ import torch.hub
 from torch import nn
 
 from ood_lab.common.errors import UserError, reported_as
-from ood_lab.models.head_check import random_batch
 from ood_lab.models.image_transforms import TransformSettings
-from ood_lab.models.loading.head_search import reading_of
-from ood_lab.models.loading.headless_networks import FITTED
 from ood_lab.models.loading.timm_networks import module_backbone
-from ood_lab.models.loading.wrapped_network import KEYWORD, NO_HEAD, WrappedBackbone
+from ood_lab.models.loading.wrapped_network import WrappedBackbone
 
 #: Branches that torch.hub takes where none is named.
 _BRANCHES = ("main", "master")
-#: Pixels of a side at which the head is looked for where no size is given.
-_SIDE = 224
 
 
 def torch_hub_backbone(
@@ -64,18 +59,6 @@ def torch_hub_backbone(
         UserError: code or weights are not here, no such function, or a network without a head.
     """
     net = _load(repo, name, source, download, dict(kwargs or {}))
-    keyword = (head or "").removeprefix(KEYWORD) in (*FITTED, NO_HEAD)
-    if not keyword and num_classes is not None:
-        side = transform.get("input_size") or (data_config or {}).get("input_size", _SIDE)
-        size = (3, side, side) if isinstance(side, int) else tuple(side)
-        head = head or _head(net, name, size)
-        outputs = getattr(dict(net.named_modules()).get(head or ""), "out_features", num_classes)
-        if outputs != num_classes:
-            raise UserError(
-                f"the head '{head}' of {name} has {outputs} outputs, but the data has "
-                f"{num_classes} classes: eval.py scores it unchanged; model.kwargs={{num_classes: "
-                f"{num_classes}}} builds one for them if the function takes that"
-            )
     return module_backbone(
         net,
         head,
@@ -87,6 +70,8 @@ def torch_hub_backbone(
         name=name,
         features=features,
         output=output,
+        remedy=f"eval.py scores it unchanged; model.kwargs={{num_classes: {num_classes}}} builds "
+        "one for them if the function takes that",
         **transform,
     )
 
@@ -139,8 +124,3 @@ def _allowed(download: bool, name: str) -> Iterator[None]:
         yield
     finally:
         vars(torch.hub)["download_url_to_file"] = fetch
-
-
-def _head(net: nn.Module, name: str, size: tuple[int, ...]) -> str | None:
-    names = reading_of(net, random_batch(net, size), name).names
-    return names[0] if len(names) == 1 else None

@@ -15,11 +15,11 @@ from torchvision.models import WeightsEnum
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
-from ood_lab.models.head_check import random_batch
 from ood_lab.models.image_transforms import TransformSettings
 from ood_lab.models.loading.head_search import reading_of
 from ood_lab.models.loading.timm_networks import module_backbone
 from ood_lab.models.loading.wrapped_network import WrappedBackbone
+from ood_lab.models.trial_passes import random_batch
 from ood_lab.models.weights import saved_outputs
 from ood_lab.models.weights_entries import WeightsFile
 

@@ -130,7 +130,7 @@ def test_files_of_programs_give_what_they_return(kind, tmp_path):
         close(found.features, outputs(WHOLE).features)
     assert backbone.kind == (HeadKind.BLACK_BOX if entries else HeadKind.LOGITS)
     assert not backbone.differentiable
-    says = "the output|gives 3 logits, but the data has 5 classes"
+    says = "the output|has 3 outputs, but the data has 5 classes"
     with pytest.raises(UserError, match=says):
         exported_backbone(file, num_classes=5, **entries, **PLAIN)
 

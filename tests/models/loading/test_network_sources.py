@@ -247,7 +247,7 @@ def test_wrong_onnx_files(tmp_path, onnx, caplog):
     assert alone.kind == HeadKind.FEATURES
     torch.testing.assert_close(alone(IMAGES).features, whole.features)
     one_line(make(file, "logits", "pool"), "no tensor 'pool'", "pooled")
-    one_line(make(file, "logits", num_classes=9), "is for 3 classes, but the data has 9")
+    one_line(make(file, "logits", num_classes=9), "3 outputs, but the data has 9")
     one_line(make(file, "logits", input_size=48), "input_size=48", "takes only [3, 32, 32]")
     one_line(make(tmp_path / "b.onnx"), "does not exist")
     (tmp_path / "c.onnx").write_bytes(b"\x00 no such thing")

@@ -322,7 +322,6 @@ def page_of(
     files += ["questions.jsonl", "answers.jsonl", *downloads, "config.yaml"]
     return Page(
         title=run.title,
-        warnings=run.manifest.get("warnings", []),
         summary=summary,
         sections=[Section("More results", details), Section("Figures", figures), wrong],
         thumbnails=thumbnails.uris,

@@ -116,8 +116,6 @@ def write_report(
         published: numbers of papers about the same data.
     """
     path, verdict = Path(path), view.verdict
-    given = {k: v for k, v in view.manifest.items() if k not in ("findings", "warnings")}
-    warnings = view.manifest.get("warnings", [])
     shown = bool(view.detectors and view.sets)
     pictures = Pictures(load_image or (lambda *_: None))
     store, mistakes = Thumbnails(pictures), []
@@ -136,7 +134,7 @@ def write_report(
         shift_map.append(figure)
     named = verdict.named if verdict else None
     if verdict:
-        opening = [*verdict.blocks(page=True), *_threshold(verdict, given.get("threshold"))]
+        opening = [*verdict.blocks(page=True), *_threshold(verdict, view.manifest.get("threshold"))]
         before.insert(0, Section("Verdict", opening, shift_map))
     levels = Section("Detection by shift level", level_blocks(view, figures, named, path.parent))
     before += [levels] if measured else []
@@ -146,7 +144,6 @@ def write_report(
         title=str(view.manifest.get("title", "OOD detection report")),
         sentence=view.fpr95 if shown else "",
         facts=_facts(view, made_remark(scores)),
-        warnings=[*view.findings, *([warnings] if isinstance(warnings, str) else warnings)],
         before=before,
         summary=[*blocks, *(Folded(table.caption, [table]) for table in details)],
         sections=[
@@ -159,7 +156,7 @@ def write_report(
         ],
         thumbnails=store.uris,
         definitions=definitions_of(view.table),
-        manifest=given,
+        manifest=view.manifest,
         downloads=downloads,
     ).write(path)
     pictures.warn(path.name)

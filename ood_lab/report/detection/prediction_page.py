@@ -164,7 +164,6 @@ def write_predictions_page(
         title=f"Predictions for {counted(judged.images, 'image')}",
         sentence=f"Images: {manifest['images']['source']}",
         warnings=[
-            *manifest.get("warnings", []),
             *manifest["images"]["passed_over"],
             *([f"{counted(broken, 'image')} cannot be read."] if broken else []),
         ],

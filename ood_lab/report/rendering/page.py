@@ -24,6 +24,7 @@ from ood_lab.report.rendering.blocks import (
     Text,
     Words,
 )
+from ood_lab.report.rendering.metric_definitions import finding_sentences
 from ood_lab.report.rendering.table import Cell, Group, Head, Table
 
 #: What a run shows first, on its page and in the terminal, is kept beside its results.
@@ -51,13 +52,14 @@ class Page:
         title: of the run.
         sentence: below it.
         facts: name, value and remark of the numbers at the top.
-        warnings: what to know before a number is believed.
+        warnings: what to know before a number is believed, behind those of the manifest.
         before: blocks above the results.
         summary: what the terminal prints, too; blocks of the style ``answer`` come first.
         sections: what only the page shows.
         thumbnails: pictures as data URIs.
         definitions: name and words.
-        manifest: all of it is shown.
+        manifest: all of it is shown, its ``findings`` (of the check of the data) and ``warnings``
+            above everything else.
         downloads: files of the run folder; missing ones are skipped.
     """
 
@@ -83,7 +85,14 @@ class Page:
         results = [b for b in self.summary if not isinstance(b, Text) or b.style != "answer"]
         parts = [*self.before, Section("Results", results), *self.sections]
         parts.append(Section("Definitions", [Words(self.definitions)] if self.definitions else []))
-        pairs = flatten(dict(self.manifest)) if self.manifest else []
+        above = ("findings", "warnings")
+        rest = {key: value for key, value in self.manifest.items() if key not in above}
+        pairs = flatten(rest) if rest else []
+        warnings = [
+            *finding_sentences(self.manifest.get("findings", ())),
+            *self.manifest.get("warnings", ()),
+            *self.warnings,
+        ]
         parts.append(Section("Manifest", [Words(pairs, "manifest")] if pairs else []))
         planned = [block for part in parts for block in (*part.blocks, *part.beside)]
         drawn = _drawn(planned, folder / "figures")
@@ -96,7 +105,7 @@ class Page:
             sentence=self.sentence,
             answer=answer,
             facts=self.facts,
-            warnings=self.warnings,
+            warnings=warnings,
             sections=[section for section in shown if section.blocks],
             intervals=any(
                 isinstance(block, Table) and block.has_hidden_intervals

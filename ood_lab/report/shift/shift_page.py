@@ -11,7 +11,6 @@ import pandas as pd
 
 from ood_lab.common.english import ordinal
 from ood_lab.report.rendering.blocks import Folded, Picture, Pictures, PlannedFigure, Text
-from ood_lab.report.rendering.metric_definitions import finding_sentences
 from ood_lab.report.rendering.misclassified_images import Thumbnails
 from ood_lab.report.rendering.page import Page, Section
 from ood_lab.report.rendering.table import Table
@@ -112,10 +111,6 @@ def write_shift_page(
     page = Page(
         title=manifest["title"],
         sentence=measured,
-        warnings=[
-            *finding_sentences(manifest.get("findings", ())),
-            *manifest.get("warnings", []),
-        ],
         summary=blocks,
         sections=[
             Section("Figures", [*build_shift_figures(inputs), *more]),
@@ -123,7 +118,7 @@ def write_shift_page(
         ],
         thumbnails=store.uris,
         definitions=_DEFINITIONS,
-        manifest={key: value for key, value in manifest.items() if key != "findings"},
+        manifest=manifest,
         downloads=_DOWNLOADS,
     ).write(folder / "shift.html")
     images.warn(page.name)

@@ -8,9 +8,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property, partial, wraps
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -19,6 +19,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config, read_json, write_text
 from ood_lab.common.stage_times import Stages
 from ood_lab.run.building import checkpoints, nodes, synthetic_datasets
+from ood_lab.run.building.task_groups import made_of, uses_of
 from ood_lab.run.commandline.composition import plain, running_overrides, trains
 from ood_lab.run.commandline.override_values import key_of
 from ood_lab.run.job import input_files
@@ -42,64 +43,8 @@ if TYPE_CHECKING:
     from ood_lab.models import Backbone, OwnTraining, TrainingLog
 
 log = logging.getLogger(__name__)
-Built = TypeVar("Built")
-
-#: Members of the workspace that a task may use, and the groups of the configuration from which
-#: each is made; :func:`made_of` fills it.
-GROUPS: dict[str, tuple[str, ...]] = {}
-#: Groups that only other settings and the training of a network read.
-OF_TRAINING = ("preset", "detector_preset", "auto_length")
 #: Entry of the manifest: detectors of the default that a run has left out to save time.
 LEFT_OUT = "left_out_to_save_time"
-
-
-def made_of(
-    *groups: str,
-) -> Callable[[Callable[[Workspace], Built]], cached_property[Built]]:
-    """Declares a member of the workspace that a task may use, built when first asked for."""
-
-    def member(build: Callable[[Workspace], Built]) -> cached_property[Built]:
-        name = build.__name__
-        GROUPS[name] = groups
-
-        @wraps(build)
-        def build_if_declared(ws: Workspace) -> Built:
-            if not ws.trains and set(groups) & ignored_groups(ws.settings["task"]):
-                raise UserError(
-                    f"{ws.cfg.task._target_} asks for the {name} of the workspace: add {name} to "
-                    "_uses_ in the YAML file of the task"
-                )
-            return build(ws)
-
-        return cached_property(build_if_declared)
-
-    return member
-
-
-def uses_of(task: Mapping[str, Any]) -> frozenset[str]:
-    """The members a task uses, from ``_uses_`` in its YAML; all of :data:`GROUPS` by default.
-
-    ``_may_use_`` names those that it came to use where they are chosen: no hash depends on it.
-
-    Raises:
-        UserError: it names something that the workspace does not have.
-    """
-    names = task.get("_uses_")
-    if names is None:
-        return frozenset(GROUPS)
-    names = [*names, *task.get("_may_use_", ())]
-    if wrong := [name for name in names if name not in GROUPS]:
-        raise UserError(
-            f"{task['_target_']}: _uses_ names '{wrong[0]}'. Choose among {', '.join(GROUPS)}"
-        )
-    return frozenset(names)
-
-
-def ignored_groups(task: Mapping[str, Any]) -> frozenset[str]:
-    """Groups of the configuration that a task never reads, derived from the members it uses."""
-    read = {group for name in uses_of(task) for group in GROUPS[name]}
-    groups = {group for groups in GROUPS.values() for group in groups}
-    return frozenset(groups - read) | frozenset(OF_TRAINING)
 
 
 class Workspace:
@@ -157,16 +102,20 @@ class Workspace:
     @cached_property
     def model_seed(self) -> int:
         """The seed with which the evaluated weights were trained; the run's own if unknown."""
-        ckpt = self.cfg.get("ckpt")
-        run = checkpoints.run_of(Path(ckpt)) if ckpt else None
+        run = self._run_of_weights
         return int(read_config(run)["seed"]) if run else self.seed
 
     @cached_property
     def trained_on(self) -> tuple[str, list[str]] | None:
         """Identity and addresses of the images that ``ckpt`` was trained on; None if unknown."""
-        ckpt = self.cfg.get("ckpt")
-        run = checkpoints.run_of(Path(ckpt)) if ckpt else None
+        run = self._run_of_weights
         return input_files.training_images(run) if run else None
+
+    @property
+    def _run_of_weights(self) -> Path | None:
+        """The run that ``ckpt`` is of."""
+        ckpt = self.cfg.get("ckpt")
+        return checkpoints.run_of(Path(ckpt)) if ckpt else None
 
     @property
     def folder(self) -> Path:
@@ -695,8 +644,9 @@ class Task(ABC):
     """The work of a job: one class per ``conf/task/*.yaml``.
 
     Hydra builds it from its YAML; its fields are its settings. Its YAML says in ``_uses_`` which
-    members of the workspace it uses (:data:`GROUPS`): a run depends on that part of the
-    configuration only, a dry run builds no more, and the workspace denies all other members.
+    members of the workspace it uses (:mod:`~ood_lab.run.building.task_groups`): a run depends on
+    that part of the configuration only, a dry run builds no more, and the workspace denies all
+    other members.
     """
 
     #: Whether it evaluates the networks of ``ensemble`` and ``mc_dropout``.

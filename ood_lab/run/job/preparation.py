@@ -24,7 +24,8 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.hints import missing_path
 from ood_lab.run.building import checkpoints, nodes
 from ood_lab.run.building.synthetic_datasets import graded_of
-from ood_lab.run.building.workspace import Workspace, ignored_groups
+from ood_lab.run.building.task_groups import ignored_groups
+from ood_lab.run.building.workspace import Workspace
 from ood_lab.run.commandline.composition import composed_again, plain, trains
 from ood_lab.run.commandline.override_values import key_of
 from ood_lab.run.job.run_directory import RunFolder

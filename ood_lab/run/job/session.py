@@ -21,7 +21,8 @@ from omegaconf import DictConfig
 
 from ood_lab.common.errors import Stopped, UserError
 from ood_lab.run.building.synthetic_datasets import MADE, chosen_unasked
-from ood_lab.run.building.workspace import OF_TRAINING, Workspace
+from ood_lab.run.building.task_groups import OF_TRAINING
+from ood_lab.run.building.workspace import Workspace
 from ood_lab.run.commandline.composition import running_overrides
 from ood_lab.run.commandline.launch import JOB_VARIABLE
 from ood_lab.run.commandline.override_values import key_of

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
@@ -53,11 +54,15 @@ class Place:
 
 
 def _place(name: str, entry: Mapping[str, Any]) -> Place:
-    """A place of the table; its painter has its name."""
+    """A place of the table."""
+    if "paint" in entry:
+        paint = partial(Canvas.paint, calls=entry["paint"])
+    else:
+        paint = vars(backdrops)[name.replace(" ", "_")]
     return Place(
         entry["group"],
         entry["group"] in ("home", "public"),
-        vars(backdrops)[name.replace(" ", "_")],
+        paint,
         tuple(Surface(*surface) for surface in entry["surfaces"]),
         {thing: float(weight) for thing, weight in entry["prior"].items()},
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +14,15 @@ from ood_lab.builtin.vessels.drawings.signed_distances import Array
 from ood_lab.builtin.vessels.drawings.texture import smooth
 
 Colour = tuple[float, float, float]
+
+
+_SKY_HIGH, _SKY_LOW = (0.45, 0.68, 0.93), (0.80, 0.90, 0.97)
+_FRAME = (0.95, 0.95, 0.93)
+
+
+def steps(start: float, stop: float, step: float) -> list[float]:
+    """``start``, ``start + step``, ... below ``stop``."""
+    return [float(value) for value in np.arange(start, stop, step)]
 
 
 @lru_cache(maxsize=8)
@@ -89,9 +100,44 @@ class Canvas:
             first = round(left * self.size)
             self.image[:, rows, first : first + max(1, round(thick * self.size))] *= shade
 
+    def rects(
+        self, lefts: list[float], wide: float, top: float, bottom: float, colour: Colour
+    ) -> None:
+        """Fills rectangles of one width and height."""
+        for left in lefts:
+            self.rect(left, top, left + wide, bottom, colour)
+
+    def window(self, left: float, top: float, right: float, bottom: float) -> None:
+        """A window with a bar in the middle."""
+        self.rect(left - 0.02, top - 0.02, right + 0.02, bottom + 0.02, _FRAME)
+        self.rect(left, top, right, bottom, _SKY_LOW)
+        middle = (left + right) / 2
+        self.rect(middle - 0.01, top, middle + 0.01, bottom, _FRAME)
+
+    def sky(self, horizon: float) -> None:
+        """The sky down to the horizon."""
+        self.fade(0.0, horizon, _SKY_HIGH, _SKY_LOW)
+
+    def hills(self, base: float, height: float, waves: float, colour: Colour) -> None:
+        """A wavy silhouette above ``base``."""
+        phase = self.rng.uniform(0.0, 6.0)
+        crest = base - height * (0.55 + 0.45 * np.sin(waves * self.x + phase))
+        self.where((self.y > crest) & (self.y < base), colour)
+
+    def paint(self, calls: Sequence[Sequence[Any]]) -> None:
+        """Calls methods of this class, each with its arguments; ``{from, to, by}`` are steps."""
+        for name, *arguments in calls:
+            getattr(self, name)(*(_read(argument) for argument in arguments))
+
     def where(self, inside: NDArray[np.bool_], colour: Colour) -> None:
         """Fills ``inside [size, size] bool``."""
         np.copyto(self.image, self._of(colour), where=inside)
 
     def _of(self, colour: Colour) -> Array:
         return rgb(*colour) * self._tint
+
+
+def _read(argument: Any) -> Any:
+    if isinstance(argument, dict):
+        return steps(argument["from"], argument["to"], argument["by"])
+    return argument

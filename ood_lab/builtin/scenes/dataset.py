@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from PIL import Image
 
 from ood_lab.builtin.scenes.covariate_styles import STYLES, styles_of_level
 from ood_lab.builtin.scenes.places import PLACES
@@ -18,10 +17,11 @@ from ood_lab.builtin.scenes.rendering import Visible, render, visible
 from ood_lab.builtin.scenes.scene import RENDERER, Scene
 from ood_lab.builtin.scenes.scene_requests import check_size
 from ood_lab.builtin.scenes.scene_sampling import sample_scene
+from ood_lab.builtin.vessels.rendered_dataset import RenderedImages, check_counts
 from ood_lab.builtin.vessels.scene import generator, pick
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
-from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.data.dataset import UNKNOWN
 from ood_lab.data.sources.pixel_cache import KeptImages
 from ood_lab.schema.shift_axes import LEVELS
 
@@ -45,7 +45,7 @@ class _Row(NamedTuple):
     semantic_level: int
 
 
-class RenderedScenes(ImageDataset):
+class RenderedScenes(RenderedImages):
     """Scenes drawn and rendered on demand, kept (27 KiB each at 96 pixels) if wished.
 
     The table has ``place``, ``style`` and the levels of every row; which objects there are is
@@ -114,12 +114,6 @@ class RenderedScenes(ImageDataset):
         """The pixels of row ``index``, for those who have its scene already."""
         return render(scene, generator(self.seed, index, f"{self._stream}/texture"))
 
-    def load_image(self, index: int) -> Image.Image:
-        """Returns row ``index`` as an RGB image."""
-        if self._kept is None:
-            return Image.fromarray(self._render(index))
-        return Image.fromarray(self._kept.get(index, lambda: self._render(index)))
-
     def _render(self, index: int) -> NDArray[np.uint8]:
         return self.paint(index, self.scene(index))
 
@@ -159,7 +153,7 @@ class ScenesDataset(RenderedScenes):
         restyled: float = 0.0,
         keep: bool = True,
     ) -> None:
-        _check(name, n, seed)
+        check_counts(name, "scenes", n=n, seed=seed)
         for key, share in (("breaks", breaks), ("restyled", restyled)):
             if not 0.0 <= share <= 1.0:
                 raise UserError(f"scenes '{name}': {key}={share}; give a share from 0 to 1")
@@ -239,16 +233,10 @@ class ShiftedScenes(RenderedScenes):
 
 
 def _in_cells(name: str, n: int, seed: int, cells: Sequence[tuple[int, int]]) -> list[_Row]:
-    _check(name, n, seed)
+    check_counts(name, "scenes", n=n, seed=seed)
     rows = []
     for index in range(n):
         semantic, covariate = cells[index % len(cells)]
         style = pick(generator(seed, index, f"scenes/{name}/row"), styles_of_level(covariate))
         rows.append(_Row(_PLACES[index // len(cells) % len(_PLACES)], style, semantic))
     return rows
-
-
-def _check(name: str, n: int, seed: int) -> None:
-    for key, value, least in (("n", n, 1), ("seed", seed, 0)):
-        if value < least:
-            raise UserError(f"scenes '{name}': {key}={value}; give {key} >= {least}")

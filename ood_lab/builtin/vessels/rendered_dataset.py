@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -18,8 +19,8 @@ from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.sources.pixel_cache import KeptImages
 
 
-def check_counts(dataset: str, **counts: int) -> None:
-    """Rejects numbers that no data set can have.
+def check_counts(dataset: str, kind: str = "vessels", **counts: int) -> None:
+    """Rejects numbers that no data set of a kind of images can have.
 
     Raises:
         UserError: a count is below 1, or the seed below 0.
@@ -27,11 +28,27 @@ def check_counts(dataset: str, **counts: int) -> None:
     for key, value in counts.items():
         least = 0 if key == "seed" else 1
         if value < least:
-            raise UserError(f"vessels '{dataset}': {key}={value}; give {key} >= {least}")
+            raise UserError(f"{kind} '{dataset}': {key}={value}; give {key} >= {least}")
 
 
-class SceneDataset(ImageDataset):
-    """Images rendered on demand and kept (12 KiB each) after their first use, see ``KeptImages``.
+class RenderedImages(ImageDataset):
+    """Images rendered on demand, and perhaps kept after their first use, see ``KeptImages``."""
+
+    _kept: KeptImages | None
+
+    @abstractmethod
+    def _render(self, index: int) -> NDArray[np.uint8]:
+        """The pixels of row ``index``, ``[H, W, 3]``."""
+
+    def load_image(self, index: int) -> Image.Image:
+        """Returns row ``index`` as an RGB image."""
+        if self._kept is None:
+            return Image.fromarray(self._render(index))
+        return Image.fromarray(self._kept.get(index, lambda: self._render(index)))
+
+
+class SceneDataset(RenderedImages):
+    """Images rendered on demand and kept (12 KiB each) after their first use.
 
     Pixels depend only on ``(seed, index, stream)``. ``identity`` covers the renderer's version,
     the stream, the seed, and every drawn parameter and label of every scene.
@@ -80,10 +97,6 @@ class SceneDataset(ImageDataset):
     def _render(self, index: int) -> NDArray[np.uint8]:
         texture = generator(self._seed, index, f"{self._stream}/texture")
         return render(self._scenes[index], texture)
-
-    def load_image(self, index: int) -> Image.Image:
-        """Returns row ``index`` as a 64 x 64 RGB image."""
-        return Image.fromarray(self._kept.get(index, lambda: self._render(index)))
 
     def load_mask(self, index: int) -> NDArray[np.bool_]:
         """Returns the foreground of row ``index``, ``[64, 64] bool``."""

@@ -28,7 +28,7 @@ from ood_lab.data.datamodules.splits import ID_SPLITS, default_shares, stratifie
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.sources.image_files import PixelRange
 from ood_lab.data.sources.label_names import align_attributes, encode_names
-from ood_lab.data.sources.source_settings import Given, Listed, Source, source_of
+from ood_lab.data.sources.source_settings import Given, Listed, Reading, Source, source_of
 from ood_lab.data.transforms.few_shot import ALL
 
 log = logging.getLogger(__name__)
@@ -201,7 +201,7 @@ class FolderDataModule(OODDataModule):
 
     def _read(self, source: Source, classes: Sequence[str] | None) -> Listed:
         skip = self.checking.on_broken == "skip"
-        return source.read(classes, self.remark, self.checking.cache_dir, skip)
+        return source.read(classes, Reading(self.remark, self.checking.cache_dir, skip))
 
     def _sources(self, kind: str, given: Mapping[str, Given | None] | None) -> dict[str, Source]:
         """The sources of sets by name, less those that are skipped."""

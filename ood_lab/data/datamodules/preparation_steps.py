@@ -22,7 +22,7 @@ from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.sources.image_files import FileDataset, Identify, decoding_of
 from ood_lab.data.sources.level_tables import apply_levels, read_levels
 from ood_lab.data.sources.reading_warnings import Tell
-from ood_lab.data.sources.source_settings import Given, source_of
+from ood_lab.data.sources.source_settings import Given, Reading, source_of
 from ood_lab.data.transforms.few_shot import ALL, even_rows, few_shot, only_rows
 
 _Part = TypeVar("_Part")
@@ -148,7 +148,7 @@ class Exposure:
         if OUTLIERS in splits:
             raise UserError(f"data.outliers is a set '{OUTLIERS}': give that of data.ood another")
         source, cache = source_of(self.outliers, "data.outliers"), checking.cache_dir
-        table, _, store = source.read([], tell, cache, checking.on_broken == "skip")
+        table, _, store = source.read([], Reading(tell, cache, checking.on_broken == "skip"))
         table = table[["path", "label"]]
         splits[OUTLIERS] = FileDataset(
             OUTLIERS,

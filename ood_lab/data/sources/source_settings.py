@@ -27,7 +27,6 @@ from ood_lab.data.sources.tar_shards import are_shards, read_shards
 #: A path, ``{path: ..., root: ...}``, ``{dataset: ..., image: ..., label: ...}``, a data set, or a
 #: function that makes one.
 Given = Any
-CacheDir = str | os.PathLike[str] | None
 _KEYS = {"path": ("path", "root", "image", "label"), "dataset": ("dataset", "image", "label")}
 
 
@@ -45,6 +44,14 @@ class Listed(NamedTuple):
     store: Store
 
 
+class Reading(NamedTuple):
+    """How a source is read, see :func:`~ood_lab.data.sources.manifest.read_manifest`."""
+
+    tell: Tell
+    cache_dir: str | os.PathLike[str] | None = None
+    skip: bool = False
+
+
 class Source(Protocol):
     """Something that lists images."""
 
@@ -55,13 +62,7 @@ class Source(Protocol):
     def missing(self) -> str:
         """What is not there, in words; empty if nothing is known to be missing."""
 
-    def read(
-        self,
-        classes: Sequence[str] | None,
-        tell: Tell,
-        cache_dir: CacheDir = None,
-        skip: bool = False,
-    ) -> Listed:
+    def read(self, classes: Sequence[str] | None, reading: Reading) -> Listed:
         """See :func:`~ood_lab.data.sources.manifest.read_manifest`."""
 
 
@@ -112,16 +113,10 @@ class Manifest:
         """The number of listed images that are not there, and the first of them."""
         return missing_of(self.place, self.root) if self.place.is_file() else ""
 
-    def read(
-        self,
-        classes: Sequence[str] | None,
-        tell: Tell,
-        cache_dir: CacheDir = None,
-        skip: bool = False,
-    ) -> Listed:
+    def read(self, classes: Sequence[str] | None, reading: Reading) -> Listed:
         """See :class:`Source`."""
         columns = {"path": self.image, "label": self.label}
-        read = read_manifest(self.place, self.root, classes, tell, skip, columns)
+        read = read_manifest(self.place, self.root, classes, reading.tell, reading.skip, columns)
         return Listed(*read, FILES)
 
 
@@ -143,18 +138,15 @@ class Shards:
         """Nothing that reading would not find."""
         return ""
 
-    def read(
-        self,
-        classes: Sequence[str] | None,
-        tell: Tell,
-        cache_dir: CacheDir = None,
-        skip: bool = False,
-    ) -> Listed:
+    def read(self, classes: Sequence[str] | None, reading: Reading) -> Listed:
         """See :class:`Source`."""
-        table, store = read_shards(self.pattern, self.image, self.label, cache_dir, tell)
+        table, store = read_shards(
+            self.pattern, self.image, self.label, reading.cache_dir, reading.tell
+        )
         # Listing takes several times what is kept; Arrow would hold on to it.
         pa.default_memory_pool().release_unused()
-        return Listed(*encode_labels(table, classes, self.pattern, numeric=True, tell=tell), store)
+        encoded = encode_labels(table, classes, self.pattern, numeric=True, tell=reading.tell)
+        return Listed(*encoded, store)
 
 
 class OwnData:
@@ -223,24 +215,17 @@ class OwnData:
         except UserError as error:
             return str(error).partition(": ")[2]
 
-    def read(
-        self,
-        classes: Sequence[str] | None,
-        tell: Tell,
-        cache_dir: CacheDir = None,
-        skip: bool = False,
-    ) -> Listed:
+    def read(self, classes: Sequence[str] | None, reading: Reading) -> Listed:
         """See :class:`Source`."""
         if plain := _plain_files(self.dataset):
             if classes is None and are_splits(self.dataset.classes):
                 raise UserError(splits_message(self.dataset.root, self.dataset.classes))
-            table, names = self._table_of(plain, tell)
-            return self._listed(table, names, classes, FILES, tell)
+            table, names = self._table_of(plain, reading.tell)
+            return self._listed(table, names, classes, FILES, reading.tell)
         name = f"{self.key.removeprefix('data.').replace('.', '/')}/{self.made_by.__name__}"
         samples = Samples(self.dataset, name, self.image, self.label, self._version())
-        return self._listed(
-            samples.table(cache_dir, tell, skip), samples.classes, classes, samples, tell
-        )
+        table = samples.table(reading.cache_dir, reading.tell, reading.skip)
+        return self._listed(table, samples.classes, classes, samples, reading.tell)
 
     def _table_of(
         self, plain: Sequence[tuple[str, int]], tell: Tell

@@ -22,7 +22,7 @@ from ood_lab.data.sources.image_lists import TABLES, Addresses, Listing, read_pa
 from ood_lab.data.sources.image_stores import FILES, CombinedStores, Store
 from ood_lab.data.sources.pixel_decoding import Decoding
 from ood_lab.data.sources.reading_warnings import ReadingWarning
-from ood_lab.data.sources.source_settings import Given, Manifest, source_of
+from ood_lab.data.sources.source_settings import Given, Manifest, Reading, source_of
 from ood_lab.data.transforms.few_shot import even_rows
 
 log = logging.getLogger(__name__)
@@ -132,7 +132,7 @@ def opened(given: Listed, decoding: Decoding = DECODING) -> Images:
     remarks = list(given.remarks)
     for source, listing in zip(given.images.sources, given.tables, strict=True):
         if listing is not None:
-            found = [str(path) for path in listing.read([], remarks.append).table["path"]]
+            found = [str(path) for path in listing.read([], Reading(remarks.append)).table["path"]]
         else:
             found = source.texts.to_pylist()
         listed += found
@@ -180,7 +180,7 @@ def _listed(
         file = Path(os.path.abspath(os.path.expanduser(source.place)))
         if file.suffix.lower() in TABLES and file.is_file():
             return read_paths(file, source.root), source
-    found, _, store = source.read([], remarks.append)
+    found, _, store = source.read([], Reading(remarks.append))
     return Addresses(texts_of(found["path"]), store), None
 
 

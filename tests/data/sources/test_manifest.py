@@ -11,7 +11,7 @@ from torchvision.datasets import ImageFolder
 from ood_lab.common.errors import UserError
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.data.sources.manifest import read_manifest
-from ood_lab.data.sources.source_settings import source_of
+from ood_lab.data.sources.source_settings import Reading, source_of
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_splits_under_any_name_are_no_classes(tmp_path, names):
     read_manifest(tmp_path / "set", classes=[])  # of an OOD set anything goes
     given = partial(ImageFolder, root=str(tmp_path / "set"))
     with pytest.raises(UserError, match="holds splits"):
-        source_of(given, "data.id.train").read(None, print)
+        source_of(given, "data.id.train").read(None, Reading(print))
 
 
 @pytest.mark.parametrize(
@@ -454,7 +454,7 @@ def test_metadata_of_an_image_folder(tmp_path, kind):
     assert (len(table), classes, doubtful) == (3, [], True)
     assert f"give {{path: {tmp_path}, label: animal}}" in text
     chosen = source_of({"path": str(tmp_path), "label": "animal"}, "data.id.train")
-    assert chosen.read(None, print).classes == ["09", "9", "cat"]
+    assert chosen.read(None, Reading(print)).classes == ["09", "9", "cat"]
     wrong = source_of({"path": str(tmp_path), "label": "nothing"}, "data.id.train")
     with pytest.raises(UserError, match="without a table that has 'nothing'"):
-        wrong.read(None, print)
+        wrong.read(None, Reading(print))

@@ -89,6 +89,17 @@ def saved_entry(path: str | os.PathLike[str], key: str) -> dict[str, Any] | None
     return entry if isinstance(entry, dict) else None
 
 
+def check_one_source(
+    name: str,
+    pretrained: bool,
+    weights: str | os.PathLike[str] | None,
+    setting: str = "model.weights",
+) -> None:
+    """Raises :class:`UserError` where both published weights and a file are chosen."""
+    if pretrained and weights is not None:
+        raise UserError(f"{name}: model.pretrained=true and {setting}={weights} exclude each other")
+
+
 def saved_outputs(file: str | os.PathLike[str], module: nn.Module, layer: str) -> int | None:
     """Outputs of the linear layer ``layer`` of ``module`` in a file; None where it has no such.
 

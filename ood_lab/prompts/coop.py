@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from ood_lab.common.errors import UserError
 from ood_lab.models.output import Output
-from ood_lab.models.training.classifier import Classifier
+from ood_lab.models.training.classifier import Classifier, Schedule
 from ood_lab.prompts.backbone import PromptBackbone
 
 
@@ -26,8 +26,7 @@ class PromptLearner(Classifier):
     Args:
         backbone: the network.
         optimizer: see :class:`Classifier`.
-        scheduler: see :class:`Classifier`.
-        scheduler_interval: see :class:`Classifier`.
+        schedule: of the learning rate.
     """
 
     backbone: PromptBackbone
@@ -36,10 +35,9 @@ class PromptLearner(Classifier):
         self,
         backbone: PromptBackbone,
         optimizer: Callable[..., Optimizer],
-        scheduler: Callable[..., Any] | None = None,
-        scheduler_interval: Literal["step", "epoch"] = "epoch",
+        **schedule: Unpack[Schedule],
     ) -> None:
-        super().__init__(backbone, optimizer, scheduler, scheduler_interval)
+        super().__init__(backbone, optimizer, **schedule)
         self.strict_loading = False  # the CLIP is not in the checkpoint
 
     def outputs(self, batch: dict[str, Any]) -> Any:
@@ -95,8 +93,7 @@ class CoOp(PromptLearner):
     Args:
         backbone: the network.
         optimizer: see :class:`Classifier`.
-        scheduler: see :class:`Classifier`.
-        scheduler_interval: see :class:`Classifier`.
+        schedule: of the learning rate.
         cache_views: encode each image once.
     """
 
@@ -104,11 +101,10 @@ class CoOp(PromptLearner):
         self,
         backbone: PromptBackbone,
         optimizer: Callable[..., Optimizer],
-        scheduler: Callable[..., Any] | None = None,
-        scheduler_interval: Literal["step", "epoch"] = "epoch",
         cache_views: bool = False,
+        **schedule: Unpack[Schedule],
     ) -> None:
-        super().__init__(backbone, optimizer, scheduler, scheduler_interval)
+        super().__init__(backbone, optimizer, **schedule)
         self.cache_views = cache_views
         self._views: Tensor | None = None
 

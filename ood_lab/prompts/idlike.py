@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from ood_lab.clip import zero_shot_weights
 from ood_lab.common.errors import UserError
 from ood_lab.models.output import Output
+from ood_lab.models.training.classifier import Schedule
 from ood_lab.prompts.backbone import IDLikeBackbone
 from ood_lab.prompts.coop import PromptLearner
 from ood_lab.prompts.random_crops import split_views
@@ -79,8 +80,7 @@ class IDLike(PromptLearner):
     Args:
         backbone: with outlier prompts.
         optimizer: see :class:`Classifier`.
-        scheduler: see :class:`Classifier`.
-        scheduler_interval: see :class:`Classifier`.
+        schedule: of the learning rate.
         n_selected: ID crops, and outlier crops, of an image.
         outlier_weight: of ``L_out``.
         diversity_weight: of ``L_div``.
@@ -94,14 +94,13 @@ class IDLike(PromptLearner):
         self,
         backbone: IDLikeBackbone,
         optimizer: Callable[..., Optimizer],
-        scheduler: Callable[..., Any] | None = None,
-        scheduler_interval: Literal["step", "epoch"] = "epoch",
         n_selected: int = 32,
         outlier_weight: float = 0.3,
         diversity_weight: float = 0.2,
         templates: Sequence[str] | None = None,
+        **schedule: Unpack[Schedule],
     ) -> None:
-        super().__init__(backbone, optimizer, scheduler, scheduler_interval)
+        super().__init__(backbone, optimizer, **schedule)
         self.n_selected = n_selected
         self.outlier_weight = outlier_weight
         self.diversity_weight = diversity_weight

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from ood_lab.common.errors import UserError
 from ood_lab.models.output import Output
+from ood_lab.models.training.classifier import Schedule
 from ood_lab.models.trial_passes import random_batch
 from ood_lab.prompts.backbone import PromptBackbone
 from ood_lab.prompts.coop import PromptLearner
@@ -59,8 +60,7 @@ class LoCoOp(PromptLearner):
     Args:
         backbone: with an image tower that has local features.
         optimizer: see :class:`Classifier`.
-        scheduler: see :class:`Classifier`.
-        scheduler_interval: see :class:`Classifier`.
+        schedule: of the learning rate.
         weight: λ of the entropy.
         top_k: K, from 1 to C - 1; None = a fifth of the classes (200 of ImageNet's 1,000).
 
@@ -72,12 +72,11 @@ class LoCoOp(PromptLearner):
         self,
         backbone: PromptBackbone,
         optimizer: Callable[..., Optimizer],
-        scheduler: Callable[..., Any] | None = None,
-        scheduler_interval: Literal["step", "epoch"] = "epoch",
         weight: float = 0.25,
         top_k: int | None = None,
+        **schedule: Unpack[Schedule],
     ) -> None:
-        super().__init__(backbone, optimizer, scheduler, scheduler_interval)
+        super().__init__(backbone, optimizer, **schedule)
         classes = len(backbone.classnames)
         self.weight = weight
         self.top_k = max(1, round(0.2 * classes)) if top_k is None else top_k

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Unpack
 
 import torch
 from timm.data import resolve_model_data_config
@@ -18,7 +18,7 @@ from ood_lab.models.fgvc.label_sizes import LabelSpace
 from ood_lab.models.fgvc.trunk import channels_first, pyramid
 from ood_lab.models.head_check import check_contract
 from ood_lab.models.image_transforms import set_transform, transform_options
-from ood_lab.models.training.classifier import Classifier
+from ood_lab.models.training.classifier import Classifier, Schedule
 from ood_lab.models.weights import load_weights
 
 
@@ -130,8 +130,7 @@ class FGVCModule(Classifier):
     Args:
         backbone: the network.
         optimizer: see :class:`Classifier`; its ``lr`` is that of the new layers.
-        scheduler: see :class:`Classifier`.
-        scheduler_interval: see :class:`Classifier`.
+        schedule: of the learning rate.
         trunk_lr: learning rate of the trunk; None = as the new layers.
         label_smoothing: of the cross-entropy terms of a method that has no targets of its own.
     """
@@ -142,12 +141,11 @@ class FGVCModule(Classifier):
         self,
         backbone: FGVCNet,
         optimizer: Callable[..., Optimizer],
-        scheduler: Callable[..., Any] | None = None,
-        scheduler_interval: Literal["step", "epoch"] = "epoch",
         trunk_lr: float | None = None,
         label_smoothing: float = 0.0,
+        **schedule: Unpack[Schedule],
     ) -> None:
-        super().__init__(backbone, optimizer, scheduler, scheduler_interval, label_smoothing)
+        super().__init__(backbone, optimizer, label_smoothing=label_smoothing, **schedule)
         self.trunk_lr = trunk_lr
 
     def outputs(self, batch: dict[str, Any]) -> Any:

@@ -7,7 +7,7 @@ arXiv 2203.15987.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,7 @@ from ood_lab.models.fgvc.discriminative_parts import PartProposals, rank_loss
 from ood_lab.models.fgvc.layers import BasicConv, elu_mlp
 from ood_lab.models.fgvc.part_alignment import PoseMemory
 from ood_lab.models.output import Output
+from ood_lab.models.training.classifier import Schedule
 
 
 class P2POutput(NamedTuple):
@@ -144,8 +145,7 @@ class P2P(FGVCModule):
     Args:
         backbone: the network.
         optimizer: see :class:`FGVCModule`.
-        scheduler: see :class:`FGVCModule`.
-        scheduler_interval: see :class:`FGVCModule`.
+        schedule: of the learning rate.
         trunk_lr: see :class:`FGVCModule`.
         peaks: ``q_k``, share of the target on the true class, for the stages and all together.
         guess_weight: w.
@@ -155,13 +155,12 @@ class P2P(FGVCModule):
         self,
         backbone: P2PNet,
         optimizer: Callable[..., Optimizer],
-        scheduler: Callable[..., Any] | None = None,
-        scheduler_interval: Literal["step", "epoch"] = "epoch",
         trunk_lr: float | None = None,
         peaks: Sequence[float] = (0.7, 0.8, 0.9, 1.0),
         guess_weight: float = 0.1,
+        **schedule: Unpack[Schedule],
     ) -> None:
-        super().__init__(backbone, optimizer, scheduler, scheduler_interval, trunk_lr)
+        super().__init__(backbone, optimizer, trunk_lr, **schedule)
         self.peaks = tuple(peaks)
         self.guess_weight = guess_weight
 

@@ -7,7 +7,7 @@ for Fine-grained Recognition, ICCV 2021.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet, fused_head
 from ood_lab.models.output import Output
+from ood_lab.models.training.classifier import Schedule
 
 _REPEATS = 3  # swaps of a branch in one step
 
@@ -105,8 +106,7 @@ class SPS(FGVCModule):
     Args:
         backbone: the network.
         optimizer: see :class:`FGVCModule`.
-        scheduler: see :class:`FGVCModule`.
-        scheduler_interval: see :class:`FGVCModule`.
+        schedule: of the learning rate.
         trunk_lr: see :class:`FGVCModule`.
         label_smoothing: see :class:`FGVCModule`.
         detach_epoch: the branches train the trunk from this epoch on, counted from 0; 60 of 160
@@ -119,15 +119,12 @@ class SPS(FGVCModule):
         self,
         backbone: SPSNet,
         optimizer: Callable[..., Optimizer],
-        scheduler: Callable[..., Any] | None = None,
-        scheduler_interval: Literal["step", "epoch"] = "epoch",
         trunk_lr: float | None = None,
         label_smoothing: float = 0.0,
         detach_epoch: int = 60,
+        **schedule: Unpack[Schedule],
     ) -> None:
-        super().__init__(
-            backbone, optimizer, scheduler, scheduler_interval, trunk_lr, label_smoothing
-        )
+        super().__init__(backbone, optimizer, trunk_lr, label_smoothing, **schedule)
         self.detach_epoch = detach_epoch
 
     def outputs(self, batch: dict[str, Any]) -> SPSOutput:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError
 from ood_lab.models.loading.timm_networks import create_timm
-from ood_lab.models.weights import load_weights
+from ood_lab.models.weights import check_one_source, load_weights
 
 
 def pyramid(
@@ -35,10 +35,7 @@ def pyramid(
     Raises:
         UserError: unknown model, no maps of these strides, or weights that are not to be had.
     """
-    if pretrained and weights is not None:
-        raise UserError(
-            f"{name}: model.pretrained=true and model.trunk_weights={weights} exclude each other"
-        )
+    check_one_source(name, pretrained, weights, "model.trunk_weights")
     kwargs = dict(kwargs or {})
     probe: Any = create_timm(name, pretrained=False, features_only=True, **kwargs)
     found = list(probe.feature_info.reduction())

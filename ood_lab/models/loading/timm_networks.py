@@ -36,7 +36,7 @@ from ood_lab.models.loading.wrapped_network import (
     WrappedBackbone,
 )
 from ood_lab.models.trial_passes import channels_taken, random_batch
-from ood_lab.models.weights import load_weights, saved_outputs
+from ood_lab.models.weights import check_one_source, load_weights, saved_outputs
 
 # Resize to 256, crop 224: what most networks trained on ImageNet saw.
 _IMAGENET = {
@@ -88,8 +88,7 @@ def timm_backbone(
             or no model with an output of its own.
     """
     kwargs = dict(kwargs or {})
-    if pretrained and weights is not None:
-        raise UserError(f"{name}: pretrained=true and weights={weights} exclude each other")
+    check_one_source(name, pretrained, weights)
     if transform.get("input_size") is None:
         transform["input_size"] = kwargs.get("img_size")
     if head is not None:

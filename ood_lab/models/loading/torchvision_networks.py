@@ -20,7 +20,7 @@ from ood_lab.models.loading.head_search import reading_of
 from ood_lab.models.loading.timm_networks import module_backbone
 from ood_lab.models.loading.wrapped_network import WrappedBackbone
 from ood_lab.models.trial_passes import random_batch
-from ood_lab.models.weights import saved_outputs
+from ood_lab.models.weights import check_one_source, saved_outputs
 from ood_lab.models.weights_entries import WeightsFile
 
 
@@ -55,8 +55,7 @@ def torchvision_backbone(
         UserError: an unknown name, weights not to be had, or logits that are not those of one
             linear layer.
     """
-    if pretrained and weights is not None:
-        raise UserError(f"{name}: pretrained=true and weights={weights} exclude each other")
+    check_one_source(name, pretrained, weights)
     published = _published(name, weights_name)
     config = transform_of(published)
     if weights is not None and Path(weights).is_dir():

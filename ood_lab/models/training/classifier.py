@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 import torch
 from annotated_types import Interval
@@ -26,6 +26,13 @@ class Exposed(NamedTuple):
     logits: Tensor
     features: Tensor
     outliers: Tensor
+
+
+class Schedule(TypedDict, total=False):
+    """Settings of :class:`Classifier` that every method hands on."""
+
+    scheduler: Callable[..., Any] | None
+    scheduler_interval: Literal["step", "epoch"]
 
 
 class Classifier(LightningModule):

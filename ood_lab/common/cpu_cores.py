@@ -1,4 +1,7 @@
-"""The cores of this machine, and work on all of them."""
+"""The cores of this machine, and work on all of them.
+
+joblib pickles what each process needs; forked processes here share it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Keys and passwords among settings: they are rejected before any of them is written down."""
+"""Keys and passwords among settings: they are rejected before any of them is written down.
+
+Scanners such as detect-secrets read files; this reads settings, before a file has them.
+"""
 
 from __future__ import annotations
 

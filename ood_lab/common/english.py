@@ -1,4 +1,7 @@
-"""Numbers with what they count, as English says it."""
+"""Numbers with what they count, as English says it.
+
+inflect also knows irregular nouns, which no message here has.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Locks between the processes of one machine, which end with the process that has them."""
+"""Locks between the processes of one machine, which end with the process that has them.
+
+filelock locks a second file next to the one that is meant; here the open file itself is locked.
+"""
 
 from __future__ import annotations
 

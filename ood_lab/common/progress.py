@@ -1,4 +1,7 @@
-"""Lines about long work: its progress, and the time that it still takes."""
+"""Lines about long work: its progress, and the time that it still takes.
+
+tqdm and rich draw bars; neither writes a line for a log, with the time left in words.
+"""
 
 from __future__ import annotations
 

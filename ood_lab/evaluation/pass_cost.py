@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,8 +27,10 @@ log = logging.getLogger(__name__)
 TIMED = 4
 #: Seconds of forward passes below which nothing is timed or told.
 WORTH_TELLING = 60.0
-#: Seconds on a CPU that the default may add to the detectors of one forward pass.
-MOST_EXTRA = 20 * 60.0
+#: Pixels of an image up to which the default takes more than one forward pass on a CPU. ODIN takes
+#: 3 to 5 of them an image; on photographs of 224 px it was below MSP, on those of 32 px among the
+#: best (docs/results).
+MOST_PIXELS = 128**2
 #: Forward passes that a second pass is taken for: it is timed only once a fit has made its column.
 _SECOND_PASS = 4
 #: Share of time below which a smaller set is not worth a word.
@@ -69,41 +72,38 @@ def affordable(
 ) -> tuple[dict[str, Detector], dict[str, str]]:
     """Tells what the passes will take, and spares a CPU what nobody has asked for.
 
+    Which detectors the default skips follows from images and device, never from the speed of
+    the machine: the same command scores the same detectors.
+
     Args:
         extraction: will make the passes.
         detectors: that the network can serve.
         passes: further arguments of :meth:`Extraction.banks`.
         by_default: nobody has chosen them. On a CPU, those that need more than the forward pass
-            are then left out where they would add more than ``MOST_EXTRA`` seconds.
+            are then left out where images have more than ``MOST_PIXELS`` pixels.
 
     Returns:
         The detectors to score, and the reason for each of the others.
     """
-    if not detectors or not extraction.images_left(detectors, *passes):
-        return dict(detectors), {}
-    cost = made_by_main(extraction.trainer, lambda: _estimated(extraction, detectors, passes))
-    if cost is None:
-        return dict(detectors), {}
-    if extraction.trainer.global_rank == 0:
-        log.info(cost.sentence("detector=default" if by_default else "the chosen detectors"))
-    forward = cost.seconds.get("forward")
+    kept, left_out, reason = dict(detectors), dict[str, str](), ""
+    side = extraction.backbone.data_config["input_size"][1:]
     on_cpu = extraction.trainer.strategy.root_device.type == "cpu"
-    if not (by_default and on_cpu) or forward is None:
-        return dict(detectors), {}
-    extra = cost.seconds["chosen"] - forward
-    if extra <= MOST_EXTRA:
-        return dict(detectors), {}
-    left_out = [name for name in detectors if name not in cost.names["forward"]]
-    reason = (
-        f"more than one forward pass an image adds about {duration(extra)} on this CPU; "
-        "detector=default scores it"
-    )
-    if extraction.trainer.global_rank == 0:
-        log.warning(
-            "the default is detector=forward here, without %s: %s", listed(left_out), reason
+    if by_default and on_cpu and math.prod(side) > MOST_PIXELS:
+        kept = {name: d for name, d in detectors.items() if d.needs != "again"}
+        reason = (
+            f"more than one forward pass for images of {side[1]} x {side[0]} pixels is slow on a "
+            "CPU; detector=default scores it"
         )
-    kept = {name: d for name, d in detectors.items() if name not in left_out}
-    return kept, dict.fromkeys(left_out, reason)
+        left_out = {name: reason for name in detectors if name not in kept}
+    if extraction.trainer.global_rank == 0 and left_out:
+        names = listed(list(left_out))
+        log.warning("the default is detector=forward here, without %s: %s", names, reason)
+    if kept and extraction.images_left(kept, *passes):
+        cost = made_by_main(extraction.trainer, lambda: _estimated(extraction, kept, passes))
+        if cost is not None and extraction.trainer.global_rank == 0:
+            of = "detector=default" if by_default and not left_out else "the chosen detectors"
+            log.info(cost.sentence("detector=forward" if left_out else of))
+    return kept, left_out
 
 
 def _sets(detectors: Mapping[str, Detector]) -> Iterator[tuple[str, dict[str, Detector]]]:

@@ -541,7 +541,7 @@ class Workspace:
         changes = input_files.changes_of(
             self.run_folder, self.settings, self.code, lambda: self._unread
         )
-        # How fast the machine is decides what the default leaves out, and so does not a choice.
+        # The device decides what the default leaves out, and not what a choice does.
         if self.run_folder.done and self.detectors_chosen:
             made = read_json(self.folder / "manifest.json")
             if left_out := made.get(LEFT_OUT):

@@ -57,6 +57,8 @@ class Detector(ABC):
         needs_rows: False = in addition ``fit`` reads only labels and head of the bank, and no
             row of it.
         cost: what it adds to the extraction pass.
+        chosen: the settings that a rule has chosen from the fit images, in words; empty before
+            the fit, and where the authors' are kept.
         fit_split: split whose bank ``fit`` receives; None = nothing to fit.
         fitted: what ``fit`` learned, as plain tensors on the CPU; ``score`` reads nothing else of
             the fit split, so that a fitted detector can be saved without pickling.
@@ -75,6 +77,7 @@ class Detector(ABC):
     moments: tuple[str, ...] = ()
     needs_rows: bool = True
     cost: str = ""
+    chosen: str = ""
     fit_split: FitSplit | None = None
     network: str | None = None
     arguments: tuple[tuple[Any, ...], dict[str, Any]]
@@ -167,6 +170,10 @@ class Detector(ABC):
 
         Known before any image is looked at; ``fit`` rejects them in any case.
         """
+
+    def reads_rows(self, n: int, d: int) -> bool:
+        """Whether a fit on n images of d features reads rows, see ``needs_rows``."""
+        return self.needs_rows
 
     def fit_warning(self, bank: FeatureBank) -> str | None:
         """A warning about a fit on ``bank``, in words; None where there is none."""

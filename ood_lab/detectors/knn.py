@@ -18,8 +18,10 @@ from ood_lab.detectors.support.neighbour_search import (
 )
 from ood_lab.detectors.support.requirements import check_count, require_finite, require_labels
 from ood_lab.features.bank import FeatureBank
-from ood_lab.neighbours import NeighbourSearch, Rows
+from ood_lab.neighbours import NeighbourSearch, Rows, neighbour_count, neighbours_in_words
 
+#: OpenOOD's k, which ``auto`` does not exceed.
+LARGEST = 50
 #: Queries that are normalised at a time.
 QUERIES = 8192
 
@@ -32,8 +34,9 @@ class KNN(Detector):
         \hat x = x / \max(\|x\|_2, 10^{-12})
 
     exact over the whole bank ``[M, D]`` (a zero vector stays zero, at distance 1 of any other).
-    Labels are not used. ``auto`` is the authors' k: 50 up to 10 classes, 200 up to 100, else
-    1000.
+    Labels only tell how many images a class has: ``auto`` is a tenth of them, at most OpenOOD's 50
+    (:func:`~ood_lab.neighbours.neighbour_count`). ``authors`` is 50 up to 10 classes, 200 up to
+    100, else 1000.
 
     Own: pytorch-ood's score is the same, but scikit-learn behind it holds a second, normalised
     bank. Here the bank is the feature bank itself plus two numbers per row, and
@@ -42,7 +45,7 @@ class KNN(Detector):
     float32 and so is the resolution near 0: about 3e-4.
 
     Args:
-        k: neighbour, or ``auto``.
+        k: neighbour, ``auto`` or ``authors``.
         max_bank: keep that many random fit images at most; None = all.
         max_per_class: keep that many random fit images of a class at most (needs labels).
         seed: of the random choice.
@@ -57,7 +60,7 @@ class KNN(Detector):
 
     def __init__(
         self,
-        k: int | Literal["auto"] = 50,
+        k: int | Literal["auto", "authors"] = "auto",
         max_bank: int | None = None,
         max_per_class: int | None = None,
         seed: int = 0,
@@ -67,7 +70,7 @@ class KNN(Detector):
         for key, value in (("max_bank", max_bank), ("max_per_class", max_per_class)):
             if value is not None:
                 check_count(f"knn.{key}", value)
-        if k != "auto":
+        if not isinstance(k, str):
             check_count("knn.k", k)
         self.k = k
         self.max_bank = max_bank
@@ -75,9 +78,12 @@ class KNN(Detector):
         self.seed = seed
         self._prepared: tuple[Tensor, NeighbourSearch] | None = None
 
-    def _resolve(self, classes: int) -> int:
-        automatic = 50 if classes <= 10 else 200 if classes <= 100 else 1000
-        return automatic if self.k == "auto" else self.k
+    def _resolve(self, n: int, classes: int) -> int:
+        """K of n images; ``classes`` are those with images for ``auto``, else those of the head."""
+        if self.k == "auto":
+            return neighbour_count(n, classes, LARGEST)
+        authors = 50 if classes <= 10 else 200 if classes <= 100 else 1000
+        return authors if self.k == "authors" else self.k
 
     def check(self, bank: FeatureBank) -> None:
         """Raises :class:`DetectorRefusal` without labels where ``max_per_class`` needs them."""
@@ -86,7 +92,8 @@ class KNN(Detector):
 
     def check_size(self, n: int, c: int) -> None:
         """Raises :class:`DetectorRefusal` where the k-th neighbour is beyond the bank."""
-        check_neighbour(self, self._resolve(c), self._kept(n, c))
+        kept = self._kept(n, c)
+        check_neighbour(self, self._resolve(kept, c), kept)
 
     def _kept(self, n: int, c: int) -> int:
         per_class = n if self.max_per_class is None else self.max_per_class * c
@@ -111,9 +118,11 @@ class KNN(Detector):
         self.check(bank)
         rows = choose_rows(bank.labels, self.seed, self.max_bank, self.max_per_class)
         features = chosen_rows(bank.features, rows)
-        classes = bank.classes
-        self.check_size(len(features), classes)
-        k = self._resolve(classes)
+        self.check_size(len(features), bank.classes)
+        present = bank.derived.classes_present
+        k = self._resolve(len(features), present if self.k == "auto" else bank.classes)
+        if self.k == "auto":
+            self.chosen = neighbours_in_words(k, len(features), present)
         norm = require_finite(self, torch.linalg.vector_norm(features, dim=1))
         inverse = 1 / norm.clamp(min=SMALLEST_NORM)
         self.fitted = {

@@ -9,12 +9,11 @@ from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows, squared_distances
-from ood_lab.detectors.support.class_moments import shrunk, whitening
+from ood_lab.detectors.support.class_moments import is_few, shrunk, whitening
 from ood_lab.detectors.support.requirements import (
     one_class,
     require_finite,
     require_labels,
-    too_few_images,
     warn_classes,
 )
 from ood_lab.features.bank import FeatureBank
@@ -34,8 +33,8 @@ class MDS(Detector):
     D eps64 λ_max. The others are collinear or dead features and pass no judgement.
     Classes without fit images are skipped and reported; a class with one image has that image
     as its mean. Without labels, of features without logits or of a multi-label head, all images are
-    one class, and Σ is shrunk as in Ledoit-Wolf
-    (:func:`~ood_lab.detectors.support.class_moments.shrunk`).
+    one class. Where each class has one image, Σ is that of all. Of fewer than 10 images for each
+    feature, Σ is shrunk (:func:`~ood_lab.detectors.support.class_moments.shrunk`).
 
     Own: pytorch-ood inverts the scatter (not divided by N) in float32 after adding 1e-6 to its
     diagonal: on collinear features distances turn negative, and a feature that is dead on the
@@ -61,17 +60,10 @@ class MDS(Detector):
         """Raises :class:`DetectorRefusal` without class labels, where there are logits."""
         if not one_class(bank):
             require_labels(self, bank)
-        elif bank.features.is_meta:
-            raise DetectorRefusal(
-                f"{type(self).__name__}: without labels Σ is shrunk, which takes the features "
-                "themselves: set task.keep_features=true"
-            )
 
-    def fit_warning(self, bank: FeatureBank) -> str | None:
-        """Doubts a fit on fewer images than features, unless Σ is shrunk."""
-        if one_class(bank):
-            return None
-        return too_few_images(self, int((bank.labels >= 0).sum()), bank.features.shape[1])
+    def reads_rows(self, n: int, d: int) -> bool:
+        """Of few images, for the shrinkage of Σ."""
+        return is_few(n, d)
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Σ, V and LAPACK's work space ``[D, D]``, means ``[C, D]``, all float64."""
@@ -82,20 +74,19 @@ class MDS(Detector):
         self.check(bank)
         moments = self.statistics(bank)
         if one_class(bank):
-            return self._fit_one(bank, moments)
-        classes = moments.labelled.nonzero().flatten()
-        absent = sorted(set(range(bank.classes)) - set(classes.tolist()))
-        warn_classes(self, absent, f"have no {self.fit_split} image and are skipped")
-        warn_classes(
-            self,
-            (moments.labelled == 1).nonzero().flatten().tolist(),
-            "have one image, which is their mean",
-        )
-
-        means = moments.class_means[classes]
-        whiten = bank.derived.once(
-            "whitening within the classes",
-            lambda: self._whitening(moments.within, moments.mean_square),
+            means, classes = moments.mean()[None], torch.tensor([0])
+        else:
+            classes = moments.labelled.nonzero().flatten()
+            means = moments.class_means[classes]
+            absent = sorted(set(range(bank.classes)) - set(classes.tolist()))
+            warn_classes(self, absent, f"have no {self.fit_split} image and are skipped")
+            warn_classes(
+                self,
+                (moments.labelled == 1).nonzero().flatten().tolist(),
+                "have one image, which is their mean",
+            )
+        whiten, rho = bank.derived.once(
+            "whitening within the classes", lambda: self._within(bank, moments)
         )
         # Distances do not change with the origin; near the data, fewer digits cancel.
         center = means.mean(dim=0)
@@ -105,22 +96,31 @@ class MDS(Detector):
             "means": (means - center) @ whiten,
             "classes": classes,
         }
+        self._shrunk(bank, rho)
         return self
 
-    def _fit_one(self, bank: FeatureBank, moments: Moments) -> Self:
-        """The same of one class; and ``shrinkage`` ρ."""
-        mean = moments.mean()
-        covariance, rho = shrunk(moments.about(mean), bank.features, mean)
+    def _within(self, bank: FeatureBank, moments: Moments) -> tuple[Tensor, float]:
+        """T of Σ and its ρ."""
+        if not bool((moments.labelled > 1).any()):
+            return self._about(bank, moments, moments.mean())
+        covariance, rho = shrunk(moments.within, bank.features, moments.class_means, bank.labels)
+        return self._whitening(covariance, moments.mean_square), rho
+
+    def _about(self, bank: FeatureBank, moments: Moments, mean: Tensor) -> tuple[Tensor, float]:
+        """The same of all images, of those with a label where there are any."""
+        labelled = bool(moments.labelled.any())
+        groups = bank.labels.clamp(max=0) if labelled else torch.zeros_like(bank.labels)
+        covariance = moments.about(mean, labelled)
         square = float(covariance.trace() + mean.square().sum())
-        whiten = self._whitening(covariance, square)
-        self.fitted = {
-            "center": mean,
-            "whiten": whiten,
-            "means": whiten.new_zeros(1, whiten.shape[1]),
-            "classes": torch.tensor([0]),
-            "shrinkage": torch.tensor(rho, dtype=torch.float64),
-        }
-        return self
+        covariance, rho = shrunk(covariance, bank.features, mean[None], groups)
+        return self._whitening(covariance, square), rho
+
+    def _shrunk(self, bank: FeatureBank, rho: float) -> None:
+        """Notes the shrinkage, of few images."""
+        if rho:
+            self.fitted["shrinkage"] = torch.tensor(rho, dtype=torch.float64)
+            n, d = bank.features.shape
+            self.chosen = f"covariance shrunk by {rho:.0%}, for {n:,} images of {d:,} features"
 
     def _whitening(self, covariance: Tensor, square: float) -> Tensor:
         whiten = whitening(require_finite(self, covariance), square)

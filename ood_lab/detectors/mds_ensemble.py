@@ -15,7 +15,7 @@ from ood_lab.detectors.mds import MDS
 from ood_lab.detectors.support.layer_statistics import LayerColumn, split_layers
 from ood_lab.detectors.support.mahalanobis_step import MahalanobisStepColumn, of_layer
 from ood_lab.detectors.support.network_scores import NetworkDetector
-from ood_lab.detectors.support.requirements import require_labels, too_few_images
+from ood_lab.detectors.support.requirements import require_labels
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 
@@ -100,11 +100,6 @@ class MDSEnsemble(NetworkDetector):
         """Raises :class:`DetectorRefusal` without the column, or without class labels."""
         super().check(bank)
         require_labels(self, bank)
-
-    def fit_warning(self, bank: FeatureBank) -> str | None:
-        """Doubts a fit on fewer images than channels of the widest layer."""
-        widest = max(of_layer.features.shape[1] for of_layer in self._by_layer(bank))
-        return too_few_images(self, int((bank.labels >= 0).sum()), widest)
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """The memory of MDS on one layer as wide as all of them; 0 before the backbone is known."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -22,8 +22,12 @@ from ood_lab.detectors.support.neighbour_search import (
 )
 from ood_lab.detectors.support.requirements import check_count
 from ood_lab.features.bank import FeatureBank
+from ood_lab.neighbours import neighbour_count, neighbours_in_words
 
 log = logging.getLogger(__name__)
+
+#: OpenOOD's k, which ``auto`` does not exceed.
+LARGEST = 100
 
 
 class NNGuide(CappedBankDetector):
@@ -41,7 +45,7 @@ class NNGuide(CappedBankDetector):
     a random choice. pytorch-ood holds all similarities at once; its formula is the same.
 
     Args:
-        k: neighbours averaged.
+        k: neighbours averaged; ``auto`` as in :class:`~ood_lab.detectors.KNN`, at most OpenOOD's 100.
         max_bank: keep that many random fit images at most; None = all.
         seed: of the random choice.
         fit_split: images in the bank.
@@ -55,19 +59,20 @@ class NNGuide(CappedBankDetector):
 
     def __init__(
         self,
-        k: int = 100,
+        k: int | Literal["auto"] = "auto",
         max_bank: int | None = 20_000,
         seed: int = 0,
         fit_split: FitSplit = "train",
     ) -> None:
         super().__init__(fit_split)
-        self.k = check_count("nnguide.k", k)
+        self.k = k if k == "auto" else check_count("nnguide.k", k)
         self.max_bank = self._checked(max_bank)
         self.seed = seed
 
     def check_size(self, n: int, c: int) -> None:
         """Raises :class:`DetectorRefusal` where k exceeds the bank."""
-        check_neighbour(self, self.k, self._kept(n))
+        if self.k != "auto":
+            check_neighbour(self, self.k, self._kept(n))
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """The bank that scoring searches, ``[M, D] float32``, with a number per row."""
@@ -92,7 +97,12 @@ class NNGuide(CappedBankDetector):
                 "guidance works the wrong way",
                 *(negative, len(energy)),
             )
-        self.fitted = {"bank": features, "scale": energy * inverse_norm(features)}
+        k = self.k
+        if k == "auto":
+            k = neighbour_count(len(features), bank.derived.classes_present, LARGEST)
+            self.chosen = neighbours_in_words(k, len(features), bank.derived.classes_present)
+        scale = energy * inverse_norm(features)
+        self.fitted = {"bank": features, "scale": scale, "k": torch.tensor(k)}
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:
@@ -101,10 +111,13 @@ class NNGuide(CappedBankDetector):
 
     def _guided(self, x: Tensor, z: Tensor) -> Tensor:
         rows, scale = self.fitted["bank"], self.fitted["scale"]
-        best = largest_products(unit(x), self.k, rows, scale, torch.zeros_like(scale))
+        best = largest_products(
+            unit(x), int(self.fitted["k"]), rows, scale, torch.zeros_like(scale)
+        )
         return -z.double().logsumexp(dim=1) * best.double().mean(dim=1)
 
     def describe(self) -> dict[str, Any]:
         """k, the bank's size after ``fit``, and how it was thinned."""
         bank = len(self.fitted["bank"]) if self.fitted else None
-        return {"k": self.k, "bank": bank} | super().describe()
+        k = int(self.fitted["k"]) if self.fitted else self.k
+        return super().describe() | {"k": k, "bank": bank}

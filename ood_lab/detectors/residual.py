@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, FitSplit
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES
 from ood_lab.detectors.support.requirements import check_count
-from ood_lab.detectors.support.subspace import fit_residual, principal_dimension, residual_norm
+from ood_lab.detectors.support.subspace import Dimension, fit_residual, residual_norm
 from ood_lab.features.bank import FeatureBank
 from ood_lab.models.head_kind import Part
 
@@ -25,7 +25,7 @@ class Residual(Detector):
     more gives every image a score of 0 there.
 
     Args:
-        dim: dimension of the principal subspace, or ``auto``.
+        dim: dimension of the principal subspace, ``auto`` or ``authors``.
         fit_split: images that R is estimated on.
     """
 
@@ -37,10 +37,10 @@ class Residual(Detector):
     source = "2203.10807"
     suspicious = "a large part of the features is outside the subspace of training images"
 
-    def __init__(self, dim: int | Literal["auto"] = "auto", fit_split: FitSplit = "train") -> None:
+    def __init__(self, dim: Dimension = "auto", fit_split: FitSplit = "train") -> None:
         super().__init__(fit_split)
         self.dim = dim
-        if dim != "auto":
+        if not isinstance(dim, str):
             check_count(f"{self.name}.dim", dim)
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
@@ -49,8 +49,7 @@ class Residual(Detector):
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``origin [D]``, ``residual [D, D - dim]`` and ``dim``."""
-        dim = principal_dimension(self.dim, bank.features.shape[1])
-        self.fitted, _ = fit_residual(self, bank, dim)
+        self.fitted, _ = fit_residual(self, bank, self.dim)
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:

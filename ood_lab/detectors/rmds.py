@@ -20,8 +20,8 @@ class RMDS(MDS):
         s(x) = \min_c (x - \mu_c)^\top \Sigma^+ (x - \mu_c) - (x - \mu)^\top \Sigma_0^+ (x - \mu)
 
     with class means and within-class covariance as :class:`MDS` estimates them, and the mean μ
-    and covariance Σ₀ of all images of the fit split, both divided by N. Directions that no image
-    varies in pass no judgement in either term.
+    and covariance Σ₀ of all images of the fit split, both divided by N and, of few images, shrunk.
+    Directions that no image varies in pass no judgement in either term.
 
     Own: pytorch-ood's formula is the same; it adds 1e-6 to both diagonals and inverts them. A
     class without fit images is rejected here: OpenOOD's mean of it is NaN.
@@ -55,8 +55,7 @@ class RMDS(MDS):
         super().fit(bank)
         moments = self.statistics(bank)
         self.fitted["mean"] = mean = moments.mean(labelled=True)
-        covariance = moments.about(mean, labelled=True)
-        self.fitted["whiten_all"] = self._whitening(covariance, moments.mean_square)
+        self.fitted["whiten_all"], _ = self._about(bank, moments, mean)
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:

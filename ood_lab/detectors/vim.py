@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ood_lab.detectors.residual import Residual
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
-from ood_lab.detectors.support.subspace import fit_residual, principal_dimension
+from ood_lab.detectors.support.subspace import fit_residual
 from ood_lab.features.bank import FeatureBank
 
 
@@ -22,15 +22,17 @@ class ViM(Residual):
         \alpha = \frac{\mathrm{mean} \max_c z_c}{\mathrm{mean} \|R^\top (x - u)\|_2}
 
     with R ``[D, D - dim]`` the eigenvectors of the fit split's E[(x - u)(x - u)^T] but the top
-    ``dim``, and means over the fit split. Labels are not used. ``auto`` is the authors' dim:
-    1000 from D = 2048, else 512. A dim of D or more leaves no residual: D // 2 is used then, and
-    reported. The mean length of very many residuals is estimated to nine digits.
+    ``dim``, and means over the fit split. Labels are not used. ``authors`` is their dim:
+    1000 from D = 2048, else 512; ``auto`` is the same, and at most half of the rank of the fit
+    images (:func:`~ood_lab.detectors.support.subspace.principal_dimension`). A dim of D or more
+    leaves no residual: D // 2 is used then, and reported. The mean length of very many residuals
+    is estimated to nine digits.
 
     Own: pytorch-ood and OpenOOD give NaN for dim = D (α = ∞), and both form the covariance of
     all rows at once in float32. Formula and the D // 2 rule are pytorch-ood's, as is the energy.
 
     Args:
-        dim: dimension of the principal subspace, or ``auto``.
+        dim: dimension of the principal subspace, ``auto`` or ``authors``.
         fit_split: images that R and α are estimated on.
     """
 
@@ -42,8 +44,7 @@ class ViM(Residual):
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``origin [D]``, ``residual [D, D - dim]``, ``alpha`` and ``dim``."""
-        dim = principal_dimension(self.dim, bank.features.shape[1])
-        self.fitted, norm = fit_residual(self, bank, dim)
+        self.fitted, norm = fit_residual(self, bank, self.dim)
         self.fitted["alpha"] = self.statistics(bank).mean_largest / norm
         return self
 

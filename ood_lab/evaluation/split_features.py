@@ -217,7 +217,8 @@ class Extraction:
         for split in dict.fromkeys(["train", "val", *selection]):
             on_it = {name: d for name, d in detectors.items() if d.fit_split == split}
             moments = moments_for(on_it, split)
-            rows = [name for name, d in on_it.items() if d.needs_rows]
+            size = len(self.data.splits[split]) if on_it else 0, self.backbone.num_features
+            rows = [name for name, d in on_it.items() if d.reads_rows(*size)]
             if split == "train" and on_it and not rows and split not in selection:
                 bank = self._sums(split, moments)
             elif on_it or split in selection:

@@ -65,6 +65,12 @@ class Derived:
         return logits.argmax(dim=1) if logits.shape[1] else torch.full((len(logits),), -1)
 
     @cached_property
+    def classes_present(self) -> int:
+        """Classes that labels name; 0 without labels."""
+        labels = self.rows[2]
+        return len(labels[labels >= 0].unique())
+
+    @cached_property
     def normalised(self) -> bool:
         """Whether the logits are logarithms of probabilities, as far as some rows tell."""
         return bool(len(self.rows[1])) and probabilities(self.rows[1][:ROWS]) is not None

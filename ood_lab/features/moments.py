@@ -222,6 +222,11 @@ class Moments:
         return float(self.sums["square"][1:].sum() / self.labelled.sum())
 
     @property
+    def square(self) -> float:
+        """E‖x‖² over all images."""
+        return float(self.sums["square"].sum() / self.n)
+
+    @property
     def mean_largest(self) -> float:
         """E max z over all images."""
         return float(self.sums["largest"] / self.n)

@@ -8,6 +8,9 @@ from torch import Tensor
 from ood_lab.detectors.support.chunked_arithmetic import blocks
 from ood_lab.detectors.support.compute_device import on_device
 
+#: Images for each feature from which a covariance is taken as it is.
+ENOUGH = 10
+
 
 def second_moment(features: Tensor, center: Tensor, chosen: Tensor) -> Tensor:
     """E[(x - c)(x - c)^T] over the rows ``chosen [n]``, ``[D, D] float64`` on the CPU."""
@@ -30,34 +33,55 @@ def spanned(moment: Tensor, square: float) -> tuple[Tensor, Tensor]:
         square: E‖x‖² of the same features.
     """
     values, vectors = torch.linalg.eigh(moment)
-    eps32, eps64 = (torch.finfo(dtype).eps for dtype in (torch.float32, torch.float64))
-    kept = values > max(eps32**2 * square, len(moment) * eps64 * values[-1].item())
+    kept = values > noise_level(values, square)
     return values[kept], vectors[:, kept]
 
 
-def shrunk(covariance: Tensor, features: Tensor, mean: Tensor) -> tuple[Tensor, float]:
+def noise_level(values: Tensor, square: float) -> float:
+    """The eigenvalue up to which a direction is noise, of :func:`spanned`; ``values`` ascend."""
+    eps32, eps64 = (torch.finfo(dtype).eps for dtype in (torch.float32, torch.float64))
+    return max(eps32**2 * square, len(values) * eps64 * values[-1].item())
+
+
+def is_few(n: int, d: int) -> bool:
+    """Whether n images are so few for d features that their covariance is shrunk."""
+    return n < ENOUGH * d
+
+
+def shrunk(
+    covariance: Tensor, features: Tensor, means: Tensor, groups: Tensor
+) -> tuple[Tensor, float]:
     r"""The covariance shrunk towards a sphere (Ledoit and Wolf 2004, J. Multivariate Analysis 88).
 
     .. math::
         \Sigma^* = (1 - \rho) S + \rho \mu I, \quad \mu = \tfrac1D \mathrm{tr} S, \qquad
-        \rho = \min\Big(1, \frac{\tfrac1n (E\|x - m\|^4 - \|S\|_F^2)}{\|S\|_F^2 - D \mu^2}\Big)
+        \rho = \min\Big(1, \frac{\tfrac1n (E\|x - m_g\|^4 - \|S\|_F^2)}{\|S\|_F^2 - D \mu^2}\Big)
+
+    of fewer than 10 images for each feature, where the smallest eigenvalues of S are far too small:
+    the directions that few images happen not to vary in would decide the score. From there on S is
+    kept, which is what the authors of the detectors use. As scikit-learn's ``ledoit_wolf``, which
+    would copy all rows.
 
     Args:
-        covariance: S, of all rows.
-        features: ``[n, D]``.
-        mean: m.
+        covariance: S, within the groups.
+        features: ``[N, D]``.
+        means: m ``[G, D]``.
+        groups: g of each row ``[N] int64``, below 0 = not counted.
 
     Returns:
         Σ* and ρ.
     """
-    d, center, fourth = len(covariance), on_device(mean), 0.0
-    for _, x in blocks(features):
-        lengths = (x.double() - center).square().sum(dim=1)
-        fourth += float(lengths.square().sum())
+    counted, d = (groups >= 0).nonzero().flatten(), len(covariance)
+    n = len(counted)
+    if not is_few(n, d):
+        return covariance, 0.0
+    centers, fourth = on_device(means), 0.0
+    for rows, x in blocks(features, counted):
+        away = x.double() - centers[on_device(groups[counted[rows]])]
+        fourth += float(away.square().sum(dim=1).square().sum())
     mu, square = float(covariance.trace()) / d, float(covariance.square().sum())
     spread = square - d * mu**2
-    share = (fourth / len(features) - square) / len(features)
-    rho = min(1.0, share / spread) if spread > 0 else 1.0
+    rho = min(1.0, (fourth / n - square) / n / spread) if spread > 0 else 1.0
     sphere = torch.eye(d, dtype=covariance.dtype)
     return (1 - rho) * covariance + rho * mu * sphere, rho
 

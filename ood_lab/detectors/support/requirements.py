@@ -58,17 +58,6 @@ def require_two_classes(detector: Detector, bank: FeatureBank) -> None:
         raise DetectorRefusal(f"{type(detector).__name__} needs a head of two classes or more")
 
 
-def too_few_images(detector: Detector, n: int, d: int) -> str | None:
-    """Says why n images are too few for a covariance of d features; None where n >= d."""
-    if n >= d:
-        return None
-    return (
-        f"the {detector.fit_split} split has {n:,} images for {d:,} features: their covariance "
-        "knows nothing of most directions. OOD images may score as more ID than ID; fit on more "
-        "images, or remove it from detector=[...]"
-    )
-
-
 def require_finite(detector: Detector, statistic: Tensor) -> Tensor:
     """Returns ``statistic`` of the fit split, or rejects one with NaN or infinite entries."""
     if not bool(statistic.isfinite().all()):

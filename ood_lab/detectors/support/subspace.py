@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal
 from ood_lab.detectors.support.chunked_arithmetic import blocks, map_rows
+from ood_lab.detectors.support.class_moments import noise_level
 from ood_lab.detectors.support.compute_device import compute_device, on_device
 from ood_lab.detectors.support.requirements import require_finite
 from ood_lab.features.bank import FeatureBank
@@ -24,39 +25,54 @@ SAMPLE = 8192
 ERROR = 2e-10
 
 
-def principal_dimension(dim: int | Literal["auto"], d: int) -> int:
-    """``auto`` is 1000 from D = 2048, else 512; a dim of D or more becomes D // 2."""
-    chosen = (1000 if d >= 2048 else 512) if dim == "auto" else dim
-    return chosen if chosen < d else d // 2
+#: Dimension of the principal subspace as it is set.
+Dimension = int | Literal["auto", "authors"]
+
+
+def principal_dimension(dim: Dimension, d: int, rank: int) -> int:
+    """``authors``: 1000 from D = 2048, else 512. ``auto``: the same, half of the rank at most.
+
+    A dim of D or more becomes D // 2. Few images span few directions: a subspace of all of them
+    leaves no residual of the fit images, and one of nearly all leaves what is particular to single
+    images. The rank is that of the fit images, D or less.
+    """
+    authors = 1000 if d >= 2048 else 512
+    chosen = dim if isinstance(dim, int) else authors
+    chosen = chosen if chosen < d else d // 2
+    return max(1, min(chosen, rank // 2)) if dim == "auto" else chosen
 
 
 def fit_residual(
-    detector: Detector, bank: FeatureBank, dim: int
+    detector: Detector, bank: FeatureBank, dim: Dimension
 ) -> tuple[dict[str, Tensor], Tensor]:
     """``origin [D]`` = -W^+ b and ``residual [D, D - dim]``, the least explained directions.
 
     Without a head the origin is the mean. These are the eigenvectors of E[(x - u)(x - u)^T], u the
-    origin, but the top ``dim``. Also the mean of :func:`residual_norm` over the bank.
+    origin, but the top ``dim`` (:func:`principal_dimension`). Also the mean of
+    :func:`residual_norm` over the bank.
     Worked out once for all detectors.
 
     Raises:
         DetectorRefusal: the features are not finite, or leave no residual.
     """
     key = ("residual", dim, compute_device())
-    fitted, norm, length = bank.derived.once(key, lambda: _fit_residual(detector, bank, dim))
+    found = bank.derived.once(key, lambda: _fit_residual(detector, bank, dim))
+    fitted, norm, length, rank = found
+    used, d = int(fitted["dim"]), bank.features.shape[1]
     if norm <= RELATIVE_CUTOFF * length:
         raise DetectorRefusal(
             f"{type(detector).__name__}: the {detector.fit_split} features leave no residual "
-            f"outside {dim} of {bank.features.shape[1]} dimensions: set "
-            f"detector.{detector.name}.dim lower"
+            f"outside {used} of {d} dimensions: set detector.{detector.name}.dim=auto, or lower"
         )
+    if used < principal_dimension("authors", d, rank):
+        detector.chosen = f"dim = {used}, for {len(bank):,} images of rank {rank}"
     return dict(fitted), norm
 
 
 def _fit_residual(
-    detector: Detector, bank: FeatureBank, dim: int
-) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """The two of :func:`fit_residual`, and the root mean square of the length of x - u."""
+    detector: Detector, bank: FeatureBank, asked: Dimension
+) -> tuple[dict[str, Tensor], Tensor, Tensor, int]:
+    """The two of :func:`fit_residual`, the root mean square of the length of x - u, the rank."""
     d, moments = bank.features.shape[1], detector.statistics(bank)
     if bank.head_weight.numel():
         origin = -torch.linalg.pinv(bank.head_weight.double()) @ bank.head_bias.double()
@@ -64,11 +80,13 @@ def _fit_residual(
         origin = moments.mean()
     moment = require_finite(detector, moments.about(origin))
     # eigh sorts upwards: the first D - dim columns are the least explained directions.
-    vectors = torch.linalg.eigh(moment).eigenvectors
+    values, vectors = torch.linalg.eigh(moment)
+    rank = min(len(bank), int((values > noise_level(values, moments.square)).sum()))
+    dim = principal_dimension(asked, d, rank)
     residual, principal = (part.contiguous() for part in vectors.split([d - dim, dim], dim=1))
     fitted = {"origin": origin, "residual": residual, "dim": torch.tensor(dim)}
     norm = _mean_norm(fitted, bank.features, moments.mean(), principal)
-    return fitted, norm, moment.trace().sqrt()
+    return fitted, norm, moment.trace().sqrt(), rank
 
 
 def _mean_norm(

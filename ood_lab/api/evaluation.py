@@ -94,7 +94,7 @@ class EvaluationResult:
     def _view(self) -> RunView:
         detectors = self.detectors.items()
         manifest = {
-            "detectors": {n: {"input_type": d.input_type} | d.describe() for n, d in detectors},
+            "detectors": {n: {"input_type": d.input_type} | d.settings() for n, d in detectors},
             "fpr95_positive": self.results.attrs["fpr95_positive"],
             "refused": self.skipped,
             "warnings": self.warnings,
@@ -140,7 +140,7 @@ def evaluate(
     *,
     val: Features | None = None,
     detectors: Chosen = "default",
-    detector_preset: str = "openood",
+    detector_preset: str = "auto",
     shift_order: Sequence[str] = (),
     groups: Mapping[str, Sequence[str]] | None = None,
     fpr95_positive: PositiveClass = "ood",
@@ -162,7 +162,7 @@ def evaluate(
             the detectors of ``train`` then do not see.
         detectors: ``default``, ``all``, names of ``conf/detector``, or detectors of your own by
             name. Those that need a column that the banks do not have are skipped, with the reason.
-        detector_preset: ``openood`` or ``paper``.
+        detector_preset: ``auto`` (settings from the number of images), ``openood`` or ``paper``.
         shift_order: OOD sets from the slightest to the largest shift, for DAD.
         groups: OOD sets by group (``{"near": [...], "far": [...]}``), for means and DAD.
         fpr95_positive: ``ood`` or ``id``: the positive class of the headline FPR95.

@@ -204,6 +204,10 @@ class Detector(ABC):
         used = {name: getattr(self, name) for name in names}
         return used if self.fit_split else {k: v for k, v in used.items() if k != "fit_split"}
 
+    def settings(self) -> dict[str, Any]:
+        """:meth:`describe` and, in words, the settings ``chosen`` from the fit images."""
+        return self.describe() | ({"chosen": self.chosen} if self.chosen else {})
+
 
 def _noting_network(fit: Callable[..., Any]) -> Callable[..., Any]:
     """``fit``, which notes the network of its bank."""

@@ -28,6 +28,10 @@ SHARES = np.concatenate(
 )
 
 
+#: References, at least, as far as there are images.
+FEWEST = 1000
+
+
 class CFOOD(Detector):
     r"""Smallest share of neighbours at which enough references accept the image (SISAP 2025).
 
@@ -43,7 +47,7 @@ class CFOOD(Detector):
     time; here each distance is looked up in the r of its reference.
 
     Args:
-        alpha: share of the fit images that become references.
+        alpha: share of the fit images that become references; of 1,000 images or fewer, all do.
         k: share of the references that have to accept, in (0, 1].
         max_bank: so many references at most, since fitting takes all distances between them.
         seed: of their choice.
@@ -74,7 +78,7 @@ class CFOOD(Detector):
         self.max_bank = check_count("cfood.max_bank", max_bank)
 
     def _kept(self, n: int) -> int:
-        return min(int(self.alpha * n), self.max_bank)
+        return min(max(int(self.alpha * n), min(n, FEWEST)), self.max_bank)
 
     def check_size(self, n: int, c: int) -> None:
         """Raises :class:`DetectorRefusal` where fewer than two references remain."""

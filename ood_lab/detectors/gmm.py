@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ood_lab.common.english import counted
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows, squared_distances
-from ood_lab.detectors.support.class_moments import second_moment
+from ood_lab.detectors.support.class_moments import is_few, second_moment, shrunk
 from ood_lab.detectors.support.requirements import (
     check_choice,
     check_count,
@@ -19,12 +20,11 @@ from ood_lab.detectors.support.requirements import (
     one_class,
     require_finite,
     require_labels,
-    too_few_images,
 )
 from ood_lab.features.bank import FeatureBank
 
 #: Clusters where there are no classes, and images of each at least.
-CLUSTERS, PER_CLUSTER = 10, 50
+CLUSTERS, PER_CLUSTER = 10, 10
 
 
 class GMM(Detector):
@@ -36,15 +36,17 @@ class GMM(Detector):
     classifier of arXiv 2102.11582, section 4). ``tied``: K clusters found by
     expectation-maximisation with one Σ for all, labels not used, as OpenOOD's; scikit-learn fits
     them. Without labels there are clusters in either case, of features without logits or of a
-    multi-label head.
+    multi-label head. Of fewer than 10 images of a class for each feature, all classes share one Σ,
+    shrunk as that of :class:`~ood_lab.detectors.MDS`; clusters of so few images are those of
+    k-means, as expectation-maximisation needs an invertible Σ.
 
     Own: pytorch-ood's full mixture is the same. OpenOOD omits the constant of the tied one,
     which does not rank, and loses in float32 everything beyond a squared distance of 206.
 
     Args:
         covariance: full or tied.
-        clusters: K of the tied mixture; ``auto`` is the number of classes; without any, 10, or one
-            for every 50 images if that is less.
+        clusters: K of the tied mixture; ``auto`` is the number of classes, 10 without any, and at most
+            one for every 10 images.
         ridge: ε > 0.
         seed: of the clusters' start.
         fit_split: images, with labels for ``full`` if the network gives logits.
@@ -84,12 +86,8 @@ class GMM(Detector):
                 f"set detector.{self.name}.clusters"
             )
 
-    def fit_warning(self, bank: FeatureBank) -> str | None:
-        """Doubts a fit on fewer images than features."""
-        return too_few_images(self, *bank.features.shape)
-
     def _resolve(self, n: int, classes: int) -> int:
-        automatic = classes or max(1, min(CLUSTERS, n // PER_CLUSTER))
+        automatic = max(1, min(classes or CLUSTERS, n // PER_CLUSTER))
         return automatic if self.clusters == "auto" else self.clusters
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
@@ -127,32 +125,61 @@ class GMM(Detector):
         return self
 
     def _full(self, bank: FeatureBank) -> tuple[Tensor, Tensor, Tensor]:
-        """Shares ``[K]``, means ``[K, D]`` and covariances ``[K, D, D]`` of the classes."""
+        """Shares ``[K]``, means ``[K, D]`` and covariances ``[K or 1, D, D]`` of the classes."""
         moments = self.statistics(bank)
         classes = moments.labelled.nonzero().flatten()
-        shares, means = moments.labelled[classes].double(), moments.class_means[classes]
-        covariances = [
-            second_moment(bank.features, mean, (bank.labels == label).nonzero().flatten())
-            for label, mean in zip(classes, means, strict=True)
-        ]
-        return shares / shares.sum(), means, torch.stack(covariances)
+        counts, means = moments.labelled[classes], moments.class_means[classes]
+        rows = [(bank.labels == label).nonzero().flatten() for label in classes]
+        covariances = (
+            second_moment(bank.features, mean, own) for mean, own in zip(means, rows, strict=True)
+        )
+        if not is_few(int(counts.sum()) // len(classes), means.shape[1]):
+            return counts / counts.sum().double(), means, torch.stack([*covariances])
+        groups = torch.full_like(bank.labels, -1)
+        for place, own in enumerate(rows):
+            groups[own] = place
+        return self._shared(bank, groups, means)
 
     def _tied(self, bank: FeatureBank) -> tuple[Tensor, Tensor, Tensor]:
         """The same of the clusters, with one covariance ``[1, D, D]``."""
+        n, d = bank.features.shape
+        clusters = self._resolve(n, 0 if one_class(bank) else bank.classes)
+        x = require_finite(self, bank.features).double().numpy()
+        if is_few(n, d):
+            from sklearn.cluster import KMeans
+
+            found = KMeans(clusters, n_init=10, random_state=self.seed).fit(x)
+            groups = torch.from_numpy(found.labels_).long()
+            return self._shared(bank, groups, torch.from_numpy(found.cluster_centers_))
         from sklearn.mixture import GaussianMixture
 
         mixture = GaussianMixture(
-            self._resolve(len(bank), 0 if one_class(bank) else bank.classes),
-            covariance_type="tied",
-            reg_covar=self.ridge,
-            random_state=self.seed,
-        )
-        mixture.fit(require_finite(self, bank.features).double().numpy())
+            clusters, covariance_type="tied", reg_covar=self.ridge, random_state=self.seed
+        ).fit(x)
         # The ridge is added again by the caller.
-        covariance = mixture.covariances_ - self.ridge * np.eye(bank.features.shape[1])
+        covariance = mixture.covariances_ - self.ridge * np.eye(d)
         found = (mixture.weights_, mixture.means_, covariance[None])
         shares, means, covariances = (torch.from_numpy(part) for part in found)
         return shares, means, covariances
+
+    def _shared(
+        self, bank: FeatureBank, groups: Tensor, means: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Shares and means of groups of few images, and one covariance of all, shrunk."""
+        counts = groups[groups >= 0].bincount(minlength=len(means)).double()
+        if bool((counts <= 1).all()):  # nothing varies within the groups
+            means = (counts @ means)[None] / counts.sum()
+            groups, counts = groups.clamp(max=0), counts.sum()[None]
+        covariance = torch.zeros(means.shape[1], means.shape[1], dtype=torch.float64)
+        for place, mean in enumerate(means):
+            rows = (groups == place).nonzero().flatten()
+            covariance += second_moment(bank.features, mean, rows) * (len(rows) / counts.sum())
+        covariance, rho = shrunk(covariance, bank.features, means, groups)
+        self.chosen = (
+            f"one covariance for {counted(len(means), 'component')}, shrunk by {rho:.0%}, for "
+            f"{int(counts.sum()):,} images of {means.shape[1]:,} features"
+        )
+        return counts / counts.sum(), means, covariance[None]
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Negative log-likelihood, ``[N]``."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows
 from ood_lab.detectors.support.compute_device import on_device
-from ood_lab.detectors.support.requirements import check_choice, require_labels
+from ood_lab.detectors.support.requirements import check_choice, require_labels, warn_classes
 from ood_lab.features.bank import FeatureBank
 
 
@@ -38,9 +38,8 @@ class SHE(Detector):
 
     with one pattern per class from the fit images whose prediction ŷ is right. ``cosine`` is the
     cosine in place of the inner product, ``euclidean`` the distance ‖x − S_ŷ‖. A class without a
-    correct image is rejected: it has no pattern, though an image may be predicted as it. Where the
-    head has other classes than the data, S_c is the mean of the images that are predicted as c,
-    and ŷ the most probable of the classes that have a pattern.
+    correct image has no pattern: ŷ is the most probable of those that have one. Where the head has
+    other classes than the data, S_c is the mean of the images that are predicted as c.
 
     Own: pytorch-ood's formula is the same in float32, over all rows at once.
 
@@ -66,7 +65,7 @@ class SHE(Detector):
         self.metric = check_choice("she.metric", metric, AGREEMENT)
 
     def check(self, bank: FeatureBank) -> None:
-        """Raises :class:`DetectorRefusal` without a correct image of every class."""
+        """Raises :class:`DetectorRefusal` without labels, or where no prediction is right."""
         require_labels(self, bank)
         if bank.label_classes is not None:
             if bank.features.is_meta:
@@ -74,37 +73,32 @@ class SHE(Detector):
                     "SHE: of a head of other classes it reads the predictions of the "
                     f"{self.fit_split} images: set task.keep_features=true"
                 )
-            return
-        classes = bank.logits.shape[1]
-        absent = (self.statistics(bank).right[:classes] == 0).nonzero().flatten().tolist()
-        if absent:
-            raise DetectorRefusal(
-                f"SHE: {len(absent):,} of {classes:,} classes (first: {absent[0]}) have no "
-                f"{self.fit_split} image that is classified correctly"
-            )
+        elif not bool(self.statistics(bank).right.any()):
+            raise DetectorRefusal(f"SHE: no {self.fit_split} image is classified correctly")
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Sums and patterns, ``[C, D] float64``."""
         return 2 * 8 * c * d + 3 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:
-        """Learns ``patterns [C, D]``; of a head of other classes, ``[K, D]`` of ``classes [K]``."""
+        """Learns ``patterns [K, D]`` of ``classes [K]``."""
         self.check(bank)
-        if bank.label_classes is not None:
-            seen = self.statistics(replace(bank, labels=bank.predictions))
-            classes = seen.right.nonzero().flatten()
-            self.fitted = {"patterns": seen.right_means[classes], "classes": classes}
-            return self
-        self.fitted = {"patterns": self.statistics(bank).right_means[: bank.logits.shape[1]]}
+        other = bank.label_classes is not None
+        seen = self.statistics(replace(bank, labels=bank.predictions) if other else bank)
+        classes = seen.right.nonzero().flatten()
+        if not other:
+            absent = sorted(set(range(bank.num_classes)) - set(classes.tolist()))
+            warn_classes(self, absent, f"have no correct {self.fit_split} image and no pattern")
+        self.fitted = {"patterns": seen.right_means[classes], "classes": classes}
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Negative agreement, ``[N]``."""
         (patterns,), agreement = self.fitted_tensors("patterns"), AGREEMENT[self.metric]
-        classes = self.fitted.get("classes")
+        classes = self.fitted["classes"]
 
         def negative(x: Tensor, z: Tensor) -> Tensor:
-            z = z if classes is None else z[:, on_device(classes)]
-            return -agreement(x, patterns[z.argmax(dim=1)])
+            predicted = z[:, on_device(classes)].argmax(dim=1)
+            return -agreement(x, patterns[predicted])
 
         return map_rows(negative, bank.features, bank.logits)

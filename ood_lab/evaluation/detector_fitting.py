@@ -56,8 +56,13 @@ def fit_within(detector: Detector, bank: FeatureBank, limit: int) -> Detector:
         return detector  # another fit could differ in the last digit, and so from what was computed
     classes, width = bank.num_classes, bank.features.shape[1]
     check_memory(detector, len(bank), width, classes, limit)
+    if not detector.fit_split:
+        return detector
     with within_device_memory(detector.name):
-        return detector.fit(bank) if detector.fit_split else detector
+        detector.fit(bank)
+    if detector.chosen:
+        log.info("%s: %s", detector.name, detector.chosen)
+    return detector
 
 
 def each_that_works(

@@ -437,7 +437,7 @@ def _summary(
         low, high = wilson_interval(fpr, held_out)
         facts |= {"flagged_by_chance": fpr * n, "fpr": fpr, "fpr_ci_low": low, "fpr_ci_high": high}
         facts |= {} if tpr is None else {"tpr": tpr}
-    return calibrated.detector.describe() | facts
+    return calibrated.detector.settings() | facts
 
 
 def _ood_datasets(ws: Workspace, tpr: float | None) -> dict[str, ImageDataset]:

@@ -259,7 +259,7 @@ class Score(Task):
             },
             "threshold": threshold_of(usable[named], banks, ws.data.classes) if named else None,
             "detectors": {
-                n: {"input_type": usable[n].input_type} | usable[n].describe() | timing[n]
+                n: {"input_type": usable[n].input_type} | usable[n].settings() | timing[n]
                 for n in timing
             }
             | ensemble

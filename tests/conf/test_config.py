@@ -218,7 +218,7 @@ def test_sets_by_cost_are_what_the_detectors_declare():
     assert set(declared) - wanted == {"odin", "iodin", "rankfeat", "adascale_a", "adascale_l"}
 
 
-@pytest.mark.parametrize("preset", ["openood", "paper"])
+@pytest.mark.parametrize("preset", ["auto", "openood", "paper"])
 def test_presets_resolve(preset):
     cfg = composed("eval", [f"detector_preset={preset}"])
     assert OmegaConf.to_container(cfg.detector, resolve=True)

@@ -20,13 +20,16 @@ from ood_lab.neighbours.candidates import Blocks
 FOLDER = Path(__file__).parents[2] / "conf" / "detector"
 IN_PASS = {"odin", "iodin", "gram", "rankfeat", "adascale_a", "adascale_l", "mds_ensemble"}
 CACHED = sorted({path.stem for path in FOLDER.glob("*.yaml")} - IN_PASS)
-PRESETS = ("openood", "paper")
+PRESETS = ("openood", "paper", "auto")
 
 
 def build(name, preset="openood", **overrides):
-    """The detector of a YAML file; ``${preset:A,B}`` is A (openood) or B (paper)."""
+    """The detector of a YAML file; ``${preset:A,B,C}`` is A (openood), B (paper) or C (auto: or A)."""
     text = (FOLDER / f"{name}.yaml").read_text()
-    text = re.sub(r"\$\{preset:(\w+),(\w+)\}", rf"\{PRESETS.index(preset) + 1}", text)
+    place = PRESETS.index(preset) + 1
+    text = re.sub(
+        r"\$\{preset:(\w+),(\w+),?(\w*)\}", lambda found: found[place] or found[1], text
+    )
     return instantiate(yaml.safe_load(text)["detector"][name], **overrides)
 
 

@@ -40,7 +40,7 @@ def save_detector(path: str | os.PathLike[str], calibrated: CalibratedDetector) 
         "args": positional,
         "kwargs": keyword,
         "name": detector.name,
-        "describe": detector.describe(),
+        "describe": detector.settings(),
         "alpha": calibrated.alpha,
         "given_threshold": calibrated.given_threshold,
         "classes": calibrated.classes,

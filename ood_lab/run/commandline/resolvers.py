@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ood_lab.scripts import command, conf_files
 
-PRESETS = ("openood", "paper")
+PRESETS = ("auto", "openood", "paper")
 #: Header line, beside Hydra's own ``# @package``, that puts a detector in the default set.
 DEFAULT = "# @default true"
 #: Header line that says what a detector needs of the network, as its class declares in ``needs``;
@@ -74,12 +74,13 @@ def _header(file: Path) -> set[str]:
     return set(takewhile(lambda line: line.startswith("#"), lines))
 
 
-def _preset(openood: Any, paper: Any, *, _root_: DictConfig) -> Any:
-    """``openood`` under ``detector_preset=openood``, ``paper`` under ``detector_preset=paper``."""
+def _preset(openood: Any, paper: Any, auto: Any = None, *, _root_: DictConfig) -> Any:
+    """The value for ``detector_preset``; ``auto`` is OpenOOD's where it has no value of its own."""
     preset = _root_.detector_preset
     if preset not in PRESETS:
         raise ValueError(f"detector_preset={preset} is unknown, valid: {', '.join(PRESETS)}")
-    return openood if preset == PRESETS[0] else paper
+    values = dict(zip(PRESETS, (openood if auto is None else auto, openood, paper), strict=True))
+    return values[preset]
 
 
 def _clip_pixels(name: str) -> int:

@@ -45,8 +45,8 @@ class GMM(Detector):
 
     Args:
         covariance: full or tied.
-        clusters: K of the tied mixture; ``auto`` is the number of classes, 10 without any, and at most
-            one for every 10 images.
+        clusters: K of the tied mixture; ``auto`` is the number of classes, 10 without any, and at
+            most one for every 10 images.
         ridge: ε > 0.
         seed: of the clusters' start.
         fit_split: images, with labels for ``full`` if the network gives logits.

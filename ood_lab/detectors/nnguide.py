@@ -45,7 +45,7 @@ class NNGuide(CappedBankDetector):
     a random choice. pytorch-ood holds all similarities at once; its formula is the same.
 
     Args:
-        k: neighbours averaged; ``auto`` as in :class:`~ood_lab.detectors.KNN`, at most OpenOOD's 100.
+        k: neighbours averaged; ``auto`` as in :class:`~ood_lab.detectors.KNN`, up to 100.
         max_bank: keep that many random fit images at most; None = all.
         seed: of the random choice.
         fit_split: images in the bank.

@@ -24,12 +24,10 @@ PRESETS = ("openood", "paper", "auto")
 
 
 def build(name, preset="openood", **overrides):
-    """The detector of a YAML file; ``${preset:A,B,C}`` is A (openood), B (paper) or C (auto: or A)."""
+    """The detector of a YAML file; ``${preset:A,B,C}`` is A of openood, B of paper, C of auto."""
     text = (FOLDER / f"{name}.yaml").read_text()
     place = PRESETS.index(preset) + 1
-    text = re.sub(
-        r"\$\{preset:(\w+),(\w+),?(\w*)\}", lambda found: found[place] or found[1], text
-    )
+    text = re.sub(r"\$\{preset:(\w+),(\w+),?(\w*)\}", lambda found: found[place] or found[1], text)
     return instantiate(yaml.safe_load(text)["detector"][name], **overrides)
 
 
@@ -162,11 +160,11 @@ def test_presets_are_the_documented_ones():
 
     openood, paper = settings("openood"), settings("paper")
     assert openood["knn"]["k"] == 50
-    assert paper["knn"]["k"] == "auto"
+    assert paper["knn"]["k"] == "authors"
     assert openood["dice"]["percentile"] == 90
     assert paper["dice"]["percentile"] == "auto"
     assert openood["vim"]["dim"] == 256
-    assert paper["vim"]["dim"] == "auto"
+    assert paper["vim"]["dim"] == "authors"
     assert (openood["openmax"]["alpha"], openood["openmax"]["translate"]) == (3, 1)
     assert (paper["openmax"]["alpha"], paper["openmax"]["translate"]) == (10, 10000)
     for each in (openood, paper):

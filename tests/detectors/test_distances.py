@@ -1,12 +1,13 @@
 """Detectors by distance in feature space, against a second implementation."""
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import pytorch_ood.detector as pytorch_ood
 import torch
-from detector_toys import close, identity_head, random_head, relabelled
+from detector_toys import arrays, close, identity_head, random_head, relabelled
 from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
@@ -23,6 +24,7 @@ from ood_lab.detectors import (
     RMDS,
     SHE,
     DetectorRefusal,
+    NNGuide,
     OpenMax,
     Residual,
     ViM,
@@ -128,9 +130,22 @@ def test_knn_cannot_thin_by_class_without_labels(blobs):
 
 
 @pytest.mark.parametrize(("classes", "k"), [(10, 50), (11, 200), (100, 200), (101, 1000)])
-def test_knn_auto_depends_on_the_number_of_classes(make_bank, classes, k):
+def test_knn_of_the_authors_depends_on_the_number_of_classes(make_bank, classes, k):
     bank = make_bank(torch.rand(1000, 3), torch.zeros(1000).long(), *random_head(classes, 3))
-    assert KNN(k="auto").fit(bank).describe()["k"] == k
+    assert KNN(k="authors").fit(bank).describe()["k"] == k
+
+
+@pytest.mark.parametrize(
+    ("images", "classes", "k"),
+    [(8, 8, 1), (182, 8, 3), (200, 10, 2), (5_000, 10, 50), (60, 0, 1), (182, 0, 2)],
+)
+def test_neighbours_are_a_tenth_of_a_class(make_bank, images, classes, k):
+    """0 classes: no labels, taken as of ten classes."""
+    labels = torch.arange(images) % classes if classes else torch.full((images,), -1)
+    bank = make_bank(torch.rand(images, 3), labels, *random_head(max(classes, 2), 3))
+    for detector in (KNN(), NNGuide()):
+        assert detector.fit(bank).describe()["k"] == k
+        assert detector.settings()["chosen"].startswith(f"k = {k}, for ")
 
 
 def mahalanobis(train, queries):
@@ -268,13 +283,42 @@ def test_a_dimension_that_leaves_no_residual_is_halved(blobs, kind, dim):
     ("d", "dim"),
     [(600, 512), (512, 256), pytest.param(2048, 1000, marks=pytest.mark.slow)],
 )
-def test_vim_auto_depends_on_the_width(make_bank, d, dim):
+def test_vim_of_the_authors_depends_on_the_width(make_bank, d, dim):
     generator = torch.Generator().manual_seed(0)
     features = torch.rand(4, d, generator=generator)
     bank = make_bank(features, torch.zeros(4).long(), *random_head(3, d))
-    detector = ViM(dim="auto")
     with pytest.raises(DetectorRefusal, match=f"no residual outside {dim} of {d} dimensions"):
-        detector.fit(bank)  # four images span four directions
+        ViM(dim="authors").fit(bank)  # four images span four directions
+    detector = ViM().fit(bank)
+    assert detector.describe()["dim"] == 2
+    assert detector.chosen == "dim = 2, for 4 images of rank 4"
+
+
+@pytest.mark.parametrize("each", [1, 2, 18])
+def test_few_images_shrink_the_covariance_as_scikit_learn_does(make_bank, each):
+    """Where a class has one image, the covariance is that of all images."""
+    from sklearn.covariance import ledoit_wolf
+
+    generator = torch.Generator().manual_seed(each)
+    labels = torch.arange(6).repeat(each)
+    features = torch.randn(len(labels), 40, generator=generator) + labels[:, None] * 0.3
+    bank = make_bank(features, labels, *random_head(6, 40))
+    x, y = features.double().numpy(), labels.numpy()
+    means = np.stack([x[y == c].mean(0) for c in range(6)])
+    covariance, rho = ledoit_wolf(x - (means[y] if each > 1 else x.mean(0)), assume_centered=True)
+    expected = cdist(x, means, "mahalanobis", VI=np.linalg.inv(covariance)).min(1) ** 2
+    detector = MDS().fit(bank)
+    close(detector.score(bank), expected, 1e-6)
+    assert detector.describe()["shrinkage"] == pytest.approx(rho)
+    marginal, _ = ledoit_wolf(x - x.mean(0), assume_centered=True)
+    center = x.mean(0, keepdims=True)
+    away = cdist(x, center, "mahalanobis", VI=np.linalg.inv(marginal))[:, 0] ** 2
+    close(RMDS().fit(bank).score(bank), expected - away, 1e-6)
+    parts = [
+        np.log(1 / len(means)) + multivariate_normal(mean, covariance).logpdf(x) for mean in means
+    ]
+    if each > 1:
+        close(GMM(ridge=1e-12).fit(bank).score(bank), -logsumexp(parts, axis=0), 1e-6)
 
 
 def test_residual_is_the_length_outside_the_top_directions(blobs):
@@ -346,27 +390,40 @@ def test_she_compares_with_the_mean_of_correct_images(blobs):
     assert np.corrcoef(scores, theirs.predict_features(bank.features))[0, 1] > 0.9999
 
 
-def test_she_refuses_a_class_that_is_never_right(blobs):
+def test_she_takes_the_most_probable_class_that_has_a_pattern(blobs):
     wrong = relabelled(blobs.train, torch.where(blobs.train.labels == 3, 4, blobs.train.labels))
-    with pytest.raises(DetectorRefusal, match=r"SHE: 1 of 5 classes \(first: 3\) have no train"):
-        SHE().fit(wrong)
+    detector = SHE().fit(wrong)
+    right = (wrong.predictions == wrong.labels).numpy()
+    x, z, *_ = arrays(blobs.ood)
+    train, y = wrong.features.double().numpy()[right], wrong.labels.numpy()[right]
+    patterns = {c: train[y == c].mean(0) for c in (0, 1, 2, 4)}
+    z[:, 3] = -np.inf
+    expected = [-row @ patterns[c] for row, c in zip(x, z.argmax(1), strict=True)]
+    close(detector.score(blobs.ood), expected, 1e-5)
+    with pytest.raises(DetectorRefusal, match="SHE: no train image is classified correctly"):
+        SHE().fit(relabelled(blobs.train, (blobs.train.predictions + 1) % 5))
 
 
 def test_gmm_of_classes_is_that_of_scipy_and_of_pytorch_ood(blobs):
-    x, y = blobs.train.features.double().numpy(), blobs.train.labels.numpy()
-    query = blobs.ood.features.double().numpy()
+    # 10 images of a class for each of 12 features: no covariance is shrunk.
+    train, ood = (
+        replace(bank, features=bank.features[:, :12].contiguous())
+        for bank in (blobs.train, blobs.ood)
+    )
+    x, y = train.features.double().numpy(), train.labels.numpy()
+    query = ood.features.double().numpy()
     parts = [
         np.log((y == c).mean())
         + multivariate_normal(
-            x[y == c].mean(0), np.cov(x[y == c].T, bias=True) + 1e-6 * np.eye(32)
+            x[y == c].mean(0), np.cov(x[y == c].T, bias=True) + 1e-6 * np.eye(12)
         ).logpdf(query)
         for c in range(5)
     ]
-    scores = GMM().fit(blobs.train).score(blobs.ood)
+    scores = GMM().fit(train).score(ood)
     close(scores, -logsumexp(parts, axis=0), 1e-6)
     theirs = pytorch_ood.GMM(None)
-    theirs.fit_features(blobs.train.features.double(), blobs.train.labels)
-    close(scores, theirs.predict_features(blobs.ood.features.double()), 1e-5)
+    theirs.fit_features(train.features.double(), train.labels)
+    close(scores, theirs.predict_features(ood.features.double()), 1e-5)
 
 
 def test_gmm_of_clusters_is_the_likelihood_of_scikit_learn(blobs):

@@ -8,6 +8,7 @@ import lightning
 import pytest
 import torch
 from network_toys import STD, TimmNet, extract, extract_columns, labelled, noise
+from sklearn.covariance import ledoit_wolf
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
@@ -53,7 +54,10 @@ def step_reference(
         features = pooled(backbone, fit, layer).double()
         means = torch.stack([features[labels == c].mean(0) for c in labels.unique()])
         centered = features - means[labels]
-        inverse = (centered.T @ centered / len(features)).inverse()
+        covariance = centered.T @ centered / len(features)
+        if len(features) < 10 * len(covariance):  # few images
+            covariance = torch.from_numpy(ledoit_wolf(centered, assume_centered=True)[0])
+        inverse = covariance.inverse()
 
         def distance(image, layer=layer, means=means, inverse=inverse):
             offsets = pooled(backbone, image, layer).double() - means

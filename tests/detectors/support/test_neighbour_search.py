@@ -86,7 +86,7 @@ def cfood_reference(references, queries, k):
 
 @pytest.mark.parametrize(("alpha", "k"), [(1.0, 0.01), (0.5, 0.2)])
 def test_cfood_by_loops(blobs, alpha, k):
-    detector = CFOOD(alpha, k).fit(blobs.train)
+    detector = CFOOD(alpha, k, max_bank=int(600 * alpha)).fit(blobs.train)
     references = detector.fitted["bank"].numpy()
     assert len(references) == 600 * alpha
     queries = type(blobs.ood)(
@@ -104,8 +104,9 @@ def test_cfood_by_loops(blobs, alpha, k):
 
 
 def test_cfood_refuses_too_few_references(blobs):
-    with pytest.raises(DetectorRefusal, match="CFOOD: 10 train images leave 1 references"):
-        CFOOD().fit(blobs.train.rows(torch.arange(10)))
+    assert len(CFOOD().fit(blobs.train.rows(torch.arange(10))).fitted["bank"]) == 10
+    with pytest.raises(DetectorRefusal, match="CFOOD: 1 train images leave 1 references"):
+        CFOOD().fit(blobs.train.rows(torch.arange(1)))
 
 
 def grood_gradients(features, means, prototype):

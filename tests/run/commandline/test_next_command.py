@@ -165,7 +165,7 @@ def test_an_evaluation_keeps_what_a_prediction_reads(name, typed):
     assert list(cfg.detector) == ["knn"]
     if name == "measured shift":
         assert cfg.model.name != composes("python eval.py task=predict task.images=DIR").model.name
-    assert cfg.detector_preset == ("paper" if name == "preset" else "openood")
+    assert cfg.detector_preset == ("paper" if name == "preset" else "auto")
     assert cfg.detector.knn.k == (7 if name == "settings" else cfg.detector.knn.k)
 
 

@@ -147,6 +147,7 @@ class Extraction:
         trainer: of the passes; on its other ranks, which do their share of them, all is empty.
         root: folder of all feature banks.
         stages: records its duration, as stage ``extract``.
+        always: computed in every pass that keeps its features.
     """
 
     data: OODDataModule
@@ -154,6 +155,7 @@ class Extraction:
     trainer: Trainer
     root: Path
     stages: Stages = field(default_factory=Stages)
+    always: Sequence[BankColumn] = ()
 
     def __post_init__(self) -> None:
         self.data.use_transform(eval=self.backbone.transform)
@@ -181,7 +183,8 @@ class Extraction:
     ) -> dict[str, tuple[int, list[BankColumn]]]:
         """Images of each split that have to pass for :meth:`banks`, and the columns it lacks."""
         left = {}
-        for split, columns in _columns(detectors, *sets).items():
+        for split, own in _columns(detectors, *sets).items():
+            columns = [*own, *self.always]
             images = self.data.predict_dataset(split)
             key = made_from(self.trainer, self.backbone, images, weights=self.weights)["key"]
             missing = BankStore(self.root, key).missing([column.key for column in columns])
@@ -291,12 +294,18 @@ class Extraction:
     def features(
         self, splits: Sequence[str], made: Sequence[ImageDataset] = ()
     ) -> dict[str, Tensor]:
-        """Features of sets, ``[n, D]`` each; ``made`` are of ID test, whose transform they get."""
+        """Features of sets, ``[n, D]`` each, see :meth:`of_sets`."""
+        return {split: bank.features for split, bank in self.of_sets(splits, made).items()}
+
+    def of_sets(
+        self, splits: Sequence[str], made: Sequence[ImageDataset] = ()
+    ) -> dict[str, FeatureBank]:
+        """The banks of sets; ``made`` are of ID test, whose transform they get."""
         for images in made:
             images.transform = self.data.predict_dataset("test").transform
         banks = {split: self._bank(split) for split in splits}
         banks |= {images.name: self._bank_of(images) for images in made}
-        return {split: bank.features for split, bank in banks.items() if bank is not None}
+        return {split: bank for split, bank in banks.items() if bank is not None}
 
     @cached_property
     def weights(self) -> str:
@@ -321,7 +330,7 @@ class Extraction:
                 self.backbone,
                 images,
                 self.root,
-                columns,
+                [*columns, *self.always],
                 batch_size=self.data.loading.evaluated,
                 num_workers=self.data.loading.num_workers,
                 weights=self.weights,

@@ -5,6 +5,12 @@ Works on plain feature tensors of any CLIP; texts are encoded by a callable.
 
 from ood_lab.shift.dataset_shift import shift_results, summarise_degrees
 from ood_lab.shift.decomposition_files import load_decomposition, save_decomposition
+from ood_lab.shift.image_statistics import (
+    PIXELS,
+    StatisticsDistance,
+    image_statistics,
+)
+from ood_lab.shift.image_statistics import VERSION as STATISTICS_VERSION
 from ood_lab.shift.label_texts import (
     check_templates,
     imagenet21k_labels,
@@ -32,8 +38,10 @@ from ood_lab.shift.triplets import Triplets, orthogonality_error, triplet_distan
 __all__ = [
     "CLASS_UNITS",
     "LEVELS",
+    "PIXELS",
     "RATIO",
     "SEVERITY",
+    "STATISTICS_VERSION",
     "Decomposition",
     "Edges",
     "EncodedGrid",
@@ -45,6 +53,7 @@ __all__ = [
     "Separability",
     "ShiftDegrees",
     "ShiftMeter",
+    "StatisticsDistance",
     "Triplets",
     "assign_levels",
     "bhattacharyya",
@@ -52,6 +61,7 @@ __all__ = [
     "check_templates",
     "encode_grid",
     "fit_projection",
+    "image_statistics",
     "imagenet21k_labels",
     "imagenet_templates",
     "load_decomposition",

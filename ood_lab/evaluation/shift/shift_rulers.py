@@ -15,6 +15,7 @@ from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.transforms.corrupted_images import PLAN, CorruptedImages
 from ood_lab.data.transforms.corruptions import CORRUPTIONS, SEVERITIES
+from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.resampling.photograph_groups import photographs
 from ood_lab.schema.label_codes import SEVERAL
 from ood_lab.shift import (
@@ -63,15 +64,17 @@ def mark_distances(
     decomposition: Decomposition,
     k: int,
     device: torch.device,
+    corrupted: Floats | None = None,
 ) -> pd.DataFrame:
     """Distances of the images that make the marks of the rulers.
 
     Args:
         data: set up.
-        features: of ``train``, ``test`` and :data:`CORRUPTED`, ``[n, D]``.
+        features: of ``train``, ``test`` and, without ``corrupted``, :data:`CORRUPTED`, ``[n, D]``.
         decomposition: splits them.
         k: neighbour.
         device: where to search.
+        corrupted: covariate distances of the corrupted images, where the features do not tell.
 
     Returns:
         One row per image: ``metric`` (of the ruler), ``mark`` (1, or the severity), ``index`` and
@@ -82,9 +85,11 @@ def mark_distances(
     def meter(bank: Tensor) -> ShiftMeter:
         return ShiftMeter(decomposition, bank, k, device, resident=False)
 
-    found = meter(features["train"]).on_axis("covariate", features[CORRUPTED])
+    if corrupted is None:
+        found = meter(features["train"]).on_axis("covariate", features[CORRUPTED])
+        corrupted = found.double().numpy()
     plan = _plan(len(test)).rename(columns={"severity": "mark", "row": "index"})
-    parts = [plan.assign(metric=SEVERITY, distance=found.double().numpy())]
+    parts = [plan.assign(metric=SEVERITY, distance=corrupted)]
     if why_no_class(train.labels, test.labels, k) is None:
         known, rows = train.labels >= 0, torch.nonzero(test.labels >= 0).flatten()
         of_train = features["train"] if bool(known.all()) else features["train"][known]
@@ -114,7 +119,7 @@ def shift_in_units(
         degrees: distances of all images, see
             :class:`~ood_lab.evaluation.shift.image_distances.Distances`.
         marks: see :func:`mark_distances`.
-        axes: columns of ``degrees``: semantic and covariate, or one that stands for both.
+        axes: columns of ``degrees``: semantic or distance, and covariate.
         k: neighbour.
         draws: of the bootstrap.
         seed: of the bootstrap.
@@ -142,7 +147,7 @@ def shift_in_units(
         ]
         ruler = Ruler(metric, axis, scale, missing[metric])
         found = read_ruler(ruler, samples, draws=draws, seed=seed)
-        note = TRAINED_ON if metric == CLASS_UNITS and len(axes) == 1 else None
+        note = TRAINED_ON if axis == "distance" else None
         values.append(found.values)
         facts.append(
             {
@@ -154,8 +159,7 @@ def shift_in_units(
             }
         )
     table = pd.concat(values, ignore_index=True)
-    # Without both rulers, one axis has one ratio.
-    return table.drop_duplicates(["dataset", "axis", "metric"], ignore_index=True), facts
+    return table, facts
 
 
 def why_no_class(train: Tensor, test: Tensor, k: int) -> str | None:

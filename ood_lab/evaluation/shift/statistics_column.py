@@ -1,0 +1,70 @@
+"""Statistics of the pixels that a network gets, gathered in its pass over the images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from ood_lab.data.datamodules.base import OODDataModule
+from ood_lab.features.bank import FeatureBank
+from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.metrics.resampling.photograph_groups import MADE_OF
+from ood_lab.models.backbone import Backbone
+from ood_lab.models.output import Output
+from ood_lab.shift import PIXELS, STATISTICS_VERSION, image_statistics
+
+#: Of images of another kind than 0 to 1 nobody knows what was subtracted.
+_AS_THEY_ARE = {"mean": 0.0, "std": 1.0}
+
+
+class StatisticsColumn(BankColumn):
+    """:func:`~ood_lab.shift.image_statistics` of every image, before it is normalised."""
+
+    key = f"image_statistics_{STATISTICS_VERSION}"
+
+    def layers(self, backbone: Backbone) -> list[str]:
+        """None: only the pixels are read."""
+        return []
+
+    def compute(
+        self, backbone: Backbone, image: Tensor, output: Output, maps: dict[str, Tensor]
+    ) -> Tensor:
+        """``[B, 11] float32``, see :data:`~ood_lab.shift.PIXELS`."""
+        with torch.no_grad(), torch.autocast(image.device.type, enabled=False):
+            mean, std = (
+                torch.as_tensor(backbone.data_config.get(key, default), device=image.device)
+                .float()
+                .reshape(-1, 1, 1)
+                for key, default in _AS_THEY_ARE.items()
+            )
+            return image_statistics(image.detach().float() * std + mean)
+
+
+def statistics_of(bank: FeatureBank) -> np.ndarray:
+    """Those of the images of a bank, ``[n, 11]``."""
+    return bank.columns[StatisticsColumn.key].double().cpu().numpy()
+
+
+def statistics_table(data: OODDataModule, banks: Mapping[str, FeatureBank]) -> pd.DataFrame:
+    """Statistics of the pixels and the files of all images of these sets.
+
+    Returns:
+        One row per image: ``dataset, index, path``, ``made_of`` where it is known, and a column
+        for each statistic; NaN where that of a file is not known.
+    """
+    files = data.report.files if data.report is not None else pd.DataFrame()
+    parts = []
+    for name, bank in banks.items():
+        table = data.splits[name].table
+        part = table[[c for c in ("path", MADE_OF) if c in table]].assign(dataset=name)
+        part.insert(0, "index", range(len(part)))
+        part[list(PIXELS)] = statistics_of(bank)
+        parts.append(part)
+    found = pd.concat(parts, ignore_index=True)
+    if len(files):
+        found = found.merge(files, on="path", how="left", validate="many_to_one")
+    return found

@@ -1,0 +1,168 @@
+"""What differs: statistics of images as scores that tell a dataset from ID test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import scipy  # loads scipy.stats when it is used
+
+from ood_lab.metrics.ood import Floats, Ints
+from ood_lab.metrics.record import AUROC, FPR95_ID_POSITIVE
+from ood_lab.metrics.resampling.significance import delong, delong_p_values, holm
+from ood_lab.metrics.score_evaluation import FEWEST_OF_A_VERDICT, Evaluation
+from ood_lab.schema.results import Kind
+
+#: ``statistic``: of the image, ``auroc`` above 50% where the dataset has more of it; ``median`` of
+#: the dataset and ``median_id`` of ID test; ``p_holm``: over the statistics of the dataset.
+#: ``matched_auroc``: of ``detector`` among images alike in ``statistic``, see :func:`matched`.
+CAUSE = Kind("cause", "image", ("dataset", "statistic", "median", "median_id", "p_holm", "detector"))
+#: Distance of an AUROC from 50% below which a significant difference is not called a cause.
+FAINT = 0.1
+#: Standard deviations that matched images may differ by (Austin 2011, doi 10.1002/pst.433).
+CALIPER = 0.2
+
+
+def auroc(inside: Floats, outside: Floats) -> float:
+    """Share of the pairs in which the image outside has more, ties counting half."""
+    ranks = scipy.stats.rankdata(np.concatenate([inside, outside]))[len(inside) :]
+    m = len(outside)
+    return float((ranks.sum() - m * (m + 1) / 2) / (len(inside) * m))
+
+
+def causes_of(
+    images: pd.DataFrame, statistics: Sequence[str], *, draws: int = 1000, seed: int = 0
+) -> pd.DataFrame:
+    """How well each statistic tells each dataset from ID test, the best first.
+
+    The AUROC has the 95% interval of every AUROC of the package (:class:`Evaluation`). ``p_holm``
+    tests it against 50%, two-sided, Holm-corrected over the statistics of a dataset: by the rank
+    test of Mann and Whitney or, where images show one photograph, by DeLong's variance of sums
+    over photographs. A statistic that is not known of all images, or always the same, is left out.
+
+    Args:
+        images: ``dataset, <statistics>`` and, where known, ``path`` and ``made_of``.
+        statistics: columns of numbers.
+        draws: of the bootstrap.
+        seed: of the bootstrap.
+
+    Returns:
+        ``dataset, statistic, value, ci_low, ci_high, n, median, median_id, p_holm``.
+    """
+    known = [s for s in statistics if images[s].notna().all() and images[s].nunique() > 1]
+    columns = ["dataset", "statistic", "value", "ci_low", "ci_high", "n", "median", "median_id"]
+    if not known or set(images["dataset"]) <= {"test"}:
+        return pd.DataFrame(columns=[*columns, "p_holm"])
+    metrics = (AUROC, FPR95_ID_POSITIVE)
+    evaluation = Evaluation(
+        images, known, seed=seed, fpr95_positive="id", n_bootstrap=draws, metrics=metrics
+    )
+    low, high = evaluation.sets.ends["auroc"]
+    rows = []
+    for place, name in enumerate(evaluation.ood_names):
+        of_set = evaluation.rows_of(name)
+        outside = evaluation.matrix(of_set)
+        found = pd.DataFrame(
+            {
+                "dataset": name,
+                "statistic": known,
+                "value": evaluation.sets.values["auroc"][:, place],
+                "ci_low": low[:, place],
+                "ci_high": high[:, place],
+                "n": len(outside),
+                "median": np.median(outside, axis=0),
+                "median_id": np.median(evaluation.id_matrix, axis=0),
+                "p_holm": holm(_p_values(evaluation, of_set, outside)),
+            }
+        )
+        order = (found["value"] - 0.5).abs().sort_values(ascending=False, kind="stable").index
+        rows.append(found.loc[order])
+    return pd.concat(rows, ignore_index=True)
+
+
+def _p_values(evaluation: Evaluation, rows: pd.DataFrame, outside: Floats) -> Floats:
+    """Two-sided p-values of AUROC = 50%, ``[S]``; 1 where there are too few images."""
+    inside = evaluation.id_matrix
+    if min(len(inside), len(outside)) < 2:
+        return np.ones(inside.shape[1])
+    if (made_of := evaluation.made_of(rows)) is None:
+        p: Floats = scipy.stats.mannwhitneyu(inside, outside, axis=0).pvalue
+        return np.nan_to_num(p, nan=1.0)  # a statistic that is the same in both
+    # Against a score that is the same for all images, whose AUROC is 50% without any variance.
+    level = [np.column_stack([of, np.zeros(len(of))]) for of in (inside, outside)]
+    return delong_p_values(*delong(level[0], level[1], (made_of[0], made_of[1])))[:-1, -1]
+
+
+def named_causes(causes: pd.DataFrame) -> pd.DataFrame:
+    """The rows of significant differences that are not faint (AUROC from 40% to 60%)."""
+    strength = (causes["value"].astype(float) - 0.5).abs()
+    return causes[(causes["p_holm"].astype(float) < 0.05) & (strength >= FAINT)]
+
+
+def matched(inside: Floats, outside: Floats) -> tuple[Ints, Ints]:
+    """Rows of images that are alike in a statistic, in pairs, as many as there can be.
+
+    One to one, at most 0.2 standard deviations (pooled over both groups) apart (Austin 2011).
+    """
+    caliper = CALIPER * np.sqrt((inside.var() + outside.var()) / 2)
+    a, b = np.argsort(inside, kind="stable"), np.argsort(outside, kind="stable")
+    pairs: list[tuple[int, int]] = []
+    i = j = 0
+    while i < len(a) and j < len(b):
+        gap = inside[a[i]] - outside[b[j]]
+        if abs(gap) <= caliper:
+            pairs.append((a[i], b[j]))
+        i, j = i + (gap <= caliper), j + (gap >= -caliper)
+    rows = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return rows[:, 0], rows[:, 1]
+
+
+def matched_aurocs(
+    causes: pd.DataFrame,
+    images: pd.DataFrame,
+    scores: pd.DataFrame,
+    detector: str,
+    *,
+    draws: int,
+    seed: int,
+) -> pd.DataFrame:
+    """AUROC of a detector among images alike in the first cause, of every dataset with a cause.
+
+    NaN where fewer than ten pairs are alike: nothing tells the object from the statistic then.
+
+    Args:
+        causes: see :func:`causes_of`.
+        images: its images; ``index`` names an image of a dataset.
+        scores: ``dataset, index`` and the scores of the detector.
+        detector: its name.
+        draws: of the bootstrap.
+        seed: of the bootstrap.
+
+    Returns:
+        ``dataset, statistic, detector, value, ci_low, ci_high, n``; n counts the images.
+    """
+    found = []
+    keys = ["dataset", "index"]
+    joined = images.drop(columns=detector, errors="ignore").merge(
+        scores[[*keys, detector]], on=keys, validate="one_to_one"
+    )
+    first = named_causes(causes).drop_duplicates("dataset")
+    for name, statistic in zip(first["dataset"], first["statistic"], strict=True):
+        inside, outside = (joined[joined["dataset"] == of] for of in ("test", name))
+        i, j = matched(inside[statistic].to_numpy(float), outside[statistic].to_numpy(float))
+        row = {"dataset": name, "statistic": statistic, "detector": detector, "n": 2 * len(i)}
+        numbers = dict.fromkeys(("value", "ci_low", "ci_high"), np.nan)
+        if len(i) >= FEWEST_OF_A_VERDICT:
+            alike = Evaluation(
+                pd.concat([inside.iloc[i], outside.iloc[j]], ignore_index=True),
+                [detector],
+                seed=seed,
+                fpr95_positive="id",
+                n_bootstrap=draws,
+                metrics=(AUROC, FPR95_ID_POSITIVE),
+            ).sets
+            low, high = (float(end[0, 0]) for end in alike.ends["auroc"])
+            numbers = {"value": float(alike.values["auroc"][0, 0]), "ci_low": low, "ci_high": high}
+        found.append({**row, **numbers})
+    return pd.DataFrame(found)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from ood_lab.common.files import read_table
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.evaluation.published_block import published_blocks
 from ood_lab.evaluation.shift.image_distances import Distances
@@ -18,6 +19,7 @@ from ood_lab.report.shift.distance_page import Measured
 from ood_lab.schema.results import read_results
 
 #: Files of a run folder that the page links to.
+STATISTICS = "image_statistics.parquet"
 DOWNLOADS = (
     "results.csv",
     "results.parquet",
@@ -25,6 +27,7 @@ DOWNLOADS = (
     "scores.parquet",
     "shift_scores.parquet",
     "ruler.parquet",
+    STATISTICS,
     "levels.parquet",
     "manifest.json",
     "config.yaml",
@@ -63,6 +66,8 @@ def write_page(
             view.verdict.named if view.verdict else None,
             view.manifest["distance"],
             distances.found,
+            causes=view.verdict.causes if view.verdict else pd.DataFrame(),
+            images=read_table(folder / STATISTICS),
         )
     write_report(
         folder / "report.html",

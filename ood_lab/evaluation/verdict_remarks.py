@@ -25,8 +25,8 @@ def shift_remarks(facts: Mapping[str, Any]) -> Iterator[str]:
     rulers = facts.get("rulers", ())
     if facts.get("unsplit"):
         yield (
-            f"Shift is measured in the features of {facts['by']}, which do not separate semantic "
-            "from covariate shift: a CLIP does (clip=vit_b32 clip.download=true)."
+            f"Semantic shift is a distance in the features of {facts['by']}, to which covariate "
+            "shift adds; a CLIP separates them (clip=vit_b32 clip.download=true)."
         )
     reasons: dict[str, list[str]] = {}
     for ruler in rulers:

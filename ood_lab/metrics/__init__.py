@@ -7,6 +7,7 @@ One rule everywhere: a higher score means "more OOD", and every value is a share
 
 from ood_lab.metrics.average_precision import mean_average_precision
 from ood_lab.metrics.best_set import mean_aurocs, ranked
+from ood_lab.metrics.causes import CAUSE, causes_of, matched_aurocs, named_causes
 from ood_lab.metrics.hierarchy_accuracy import HIERARCHY_COLUMNS, hierarchy_table
 from ood_lab.metrics.miss_distances import (
     KEPT,
@@ -58,6 +59,7 @@ from ood_lab.metrics.verdict import BASELINE, VERDICT, verdict_of
 
 __all__ = [
     "BASELINE",
+    "CAUSE",
     "FEWEST",
     "FEWEST_FOR_THRESHOLD",
     "FEWEST_OF_A_VERDICT",
@@ -81,6 +83,7 @@ __all__ = [
     "best_group",
     "bootstrap",
     "bootstrap_p_values",
+    "causes_of",
     "dad",
     "delong",
     "delong_p_values",
@@ -95,11 +98,13 @@ __all__ = [
     "known_metrics",
     "levels_of",
     "map_of",
+    "matched_aurocs",
     "mean_aurocs",
     "mean_average_precision",
     "metric_of",
     "miss_rates",
     "missed",
+    "named_causes",
     "percentile_interval",
     "ranked",
     "results_of",

@@ -17,7 +17,9 @@ from ood_lab.schema.results import Kind
 #: ``statistic``: of the image, ``auroc`` above 50% where the dataset has more of it; ``median`` of
 #: the dataset and ``median_id`` of ID test; ``p_holm``: over the statistics of the dataset.
 #: ``matched_auroc``: of ``detector`` among images alike in ``statistic``, see :func:`matched`.
-CAUSE = Kind("cause", "image", ("dataset", "statistic", "median", "median_id", "p_holm", "detector"))
+CAUSE = Kind(
+    "cause", "image", ("dataset", "statistic", "median", "median_id", "p_holm", "detector")
+)
 #: Distance of an AUROC from 50% below which a significant difference is not called a cause.
 FAINT = 0.1
 #: Standard deviations that matched images may differ by (Austin 2011, doi 10.1002/pst.433).

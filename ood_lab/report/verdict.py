@@ -29,6 +29,7 @@ from ood_lab.report.rendering.table import (
     number_cell,
     table_of,
 )
+from ood_lab.report.shift.cause_sentences import cause_sentences
 from ood_lab.schema.results import of_kind
 from ood_lab.schema.shift_axes import CLASS_UNITS, RATIO, SEVERITY
 
@@ -58,6 +59,7 @@ class Verdict:
         flagged: datasets that the check of the data has warned of; "test" is ID test.
         remarks: further sentences, on the data and on how the shift was measured.
         next: the next command, with what it does; None = there is none.
+        causes: of kind ``cause``, see :func:`ood_lab.metrics.causes_of`.
     """
 
     rows: pd.DataFrame
@@ -66,6 +68,7 @@ class Verdict:
     flagged: Sequence[str] = ()
     remarks: Sequence[str] = ()
     next: tuple[str, str] | None = None
+    causes: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @classmethod
     def of(cls, results: pd.DataFrame, facts: Mapping[str, Any]) -> Verdict:
@@ -83,6 +86,7 @@ class Verdict:
             tuple(dict.fromkeys(s for f in facts.get("findings", ()) for s in f["sets"])),
             tuple(more.get("remarks", ())),
             tuple(more["next"]) if more.get("next") else None,
+            of_kind(results, "cause"),
         )
 
     @property
@@ -127,7 +131,13 @@ class Verdict:
     @property
     def sentences(self) -> list[str]:
         """The verdict in words, one number a sentence, the most important first."""
-        return [*self._detector_sentences(), *self._exceptions(), *self._limits(), *self.remarks]
+        return [
+            *self._detector_sentences(),
+            *cause_sentences(self.causes),
+            *self._exceptions(),
+            *self._limits(),
+            *self.remarks,
+        ]
 
     def __str__(self) -> str:
         """The sentences, one a line."""
@@ -154,7 +164,9 @@ class Verdict:
         notes = list(self._notes())
         if left_out:
             notes.insert(0, f"{counted(left_out, 'dataset')} between these: see the report.")
-        caption = "Shift and detection by dataset with 95% intervals, the least shifted first"
+        shifted = len(self.shift) and set(self.shift["metric"]) & {SEVERITY, CLASS_UNITS}
+        caption = "Shift and detection by dataset" if len(self.shift) else "Detection by dataset"
+        caption += " with 95% intervals" + ", the least shifted first" * bool(shifted)
         return table_of(caption, columns, notes=notes, spreads=True, split="groups")
 
     def blocks(self, page: bool = False, every: bool = False) -> list[Block]:
@@ -196,11 +208,21 @@ class Verdict:
             for row in self._of(metric).to_dict("records"):
                 found[f"verdict/{row['dataset']}/{metric}"] = float(row["value"])
         for row in self.shift.to_dict("records"):
-            key = row["axis"] if row["axis"] != "distance" else row["metric"]
+            key = row["axis"] if row["axis"] != "distance" or self._split else row["metric"]
+            key = "semantic" if key == "distance" else key
             found[f"verdict/{row['dataset']}/{key}"] = float(row["value"])
+        for row in self.causes.to_dict("records"):
+            key = row["statistic"].replace(" ", "_")
+            matched = "/matched" if row["metric"] == "matched_auroc" else ""
+            found[f"verdict/{row['dataset']}/causes/{key}{matched}"] = float(row["value"])
         return {key: value for key, value in found.items() if value == value}
 
     # The rows
+
+    @property
+    def _split(self) -> bool:
+        """Whether covariate shift was measured, too; else there is one distance."""
+        return "covariate" in set(self.shift.get("axis", ()))
 
     def _of(self, metric: str) -> pd.DataFrame:
         return self.rows[self.rows["metric"] == metric]
@@ -324,15 +346,13 @@ class Verdict:
 
     def _notes(self) -> Iterator[str]:
         metrics = set(self.shift.get("metric", ()))
-        whole = "distance" in set(self.shift.get("axis", ()))
         if CLASS_UNITS in metrics:
-            head = "classes" if whole else "semantic"
+            head = "semantic" if self._split else "distance"
             yield f"{head}: 0 = ID test images, 1 = one held-out class of yours."
         if SEVERITY in metrics:
-            head = "severity" if whole else "covariate"
             yield (
-                f"{head}: 0 = ID test images, 1 to {_MOST_SEVERE} = corruption severity; beyond: "
-                f"times the distance at {_MOST_SEVERE}."
+                f"covariate: 0 = ID test images, 1 to {_MOST_SEVERE} = corruption severity; "
+                f"beyond: times the distance at {_MOST_SEVERE}."
             )
         if len(self.ranking) > 1:
             yield "Intervals here are of one number each; simultaneous ones hold for all detectors."
@@ -348,11 +368,11 @@ class Verdict:
     def _shift_columns(self, names: Sequence[str]) -> Iterator[tuple[Head, list[Cell]]]:
         if not len(self.shift):
             return
-        whole = "distance" in set(self.shift["axis"])
         rows = {(r["dataset"], r["axis"], r["metric"]): r for r in self.shift.to_dict("records")}
         wanted = {
-            ("distance" if whole else "semantic", CLASS_UNITS): "classes" if whole else "semantic",
-            ("distance" if whole else "covariate", SEVERITY): "severity" if whole else "covariate",
+            ("semantic", CLASS_UNITS): "semantic",
+            ("distance", CLASS_UNITS): "semantic" if self._split else "distance",
+            ("covariate", SEVERITY): "covariate",
         }
         for (axis, metric), title in wanted.items():
             of = [rows.get((n, axis, metric)) or rows.get((n, axis, RATIO)) for n in names]

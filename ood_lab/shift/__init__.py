@@ -5,12 +5,8 @@ Works on plain feature tensors of any CLIP; texts are encoded by a callable.
 
 from ood_lab.shift.dataset_shift import shift_results, summarise_degrees
 from ood_lab.shift.decomposition_files import load_decomposition, save_decomposition
-from ood_lab.shift.image_statistics import (
-    PIXELS,
-    StatisticsDistance,
-    image_statistics,
-)
 from ood_lab.shift.image_statistics import VERSION as STATISTICS_VERSION
+from ood_lab.shift.image_statistics import StatisticsDistance, image_statistics
 from ood_lab.shift.label_texts import (
     check_templates,
     imagenet21k_labels,
@@ -38,7 +34,6 @@ from ood_lab.shift.triplets import Triplets, orthogonality_error, triplet_distan
 __all__ = [
     "CLASS_UNITS",
     "LEVELS",
-    "PIXELS",
     "RATIO",
     "SEVERITY",
     "STATISTICS_VERSION",

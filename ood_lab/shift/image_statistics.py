@@ -9,21 +9,8 @@ import torch
 from torch import Tensor
 
 from ood_lab.metrics.ood import Floats
+from ood_lab.schema.image_statistics import PIXELS
 
-#: Statistics in the order of the columns, and what an image with less or more of it is called.
-PIXELS = {
-    "brightness": ("darker", "brighter"),
-    "contrast": ("lower in contrast", "higher in contrast"),
-    "saturation": ("paler", "more saturated"),
-    "colourfulness": ("less colourful", "more colourful"),
-    "warmth": ("bluer", "redder"),
-    "sharpness": ("more blurred", "sharper"),
-    "noise": ("smoother", "noisier"),
-    "high frequencies": ("lower in fine detail", "higher in fine detail"),
-    "blockiness": ("less blocky", "blockier"),
-    "clipped white": ("less overexposed", "more overexposed"),
-    "clipped black": ("less underexposed", "more underexposed"),
-}
 #: Changes with the formulas, so that values of another version are not read again.
 VERSION = 1
 #: Shares of the range that are clipped, and of the Nyquist frequency that is high.
@@ -70,9 +57,10 @@ def image_statistics(pixels: Tensor) -> Tensor:
     most, least = (torch.maximum, torch.minimum)
     top, bottom = most(most(red, green), blue), least(least(red, green), blue)
     red_green, yellow_blue = red - green, (red + green) / 2 - blue
-    moments = [(x.flatten(1).var(1, correction=0), _mean(x)) for x in (red_green, yellow_blue)]
-    spread, shift = (sum(parts) for parts in ((v for v, _ in moments), (m**2 for _, m in moments)))
-    assert isinstance(spread, Tensor) and isinstance(shift, Tensor)
+    spread, shift = torch.zeros_like(_mean(grey)), torch.zeros_like(_mean(grey))
+    for opponent in (red_green, yellow_blue):
+        spread += opponent.flatten(1).var(1, correction=0)
+        shift += _mean(opponent) ** 2
     variance = grey.flatten(1).var(1, correction=0)
     laplacian, noise = _filtered(grey)
     relative = laplacian.flatten(1).var(1, correction=0) / variance.clamp_min(_LEAST_NOISE**2)

@@ -94,6 +94,8 @@ class Score(Task):
     """
 
     takes_ensembles: ClassVar[bool] = True
+    #: Computed in every pass of the network.
+    always: ClassVar[Sequence[BankColumn]] = ()
     memory_limit_gb: Positive | None
     report: bool
     keep_features: bool
@@ -123,7 +125,8 @@ class Score(Task):
         ood_sets = self._evaluated(ws)
         others = ws.other_networks() if ood_sets else []
         limit = memory_limit(self.memory_limit_gb)
-        extraction = Extraction(ws.data, ws.backbone, ws.extractor, ws.features_root, ws.stages)
+        where = ws.data, ws.backbone, ws.extractor, ws.features_root, ws.stages
+        extraction = Extraction(*where, always=self.always)
         usable, refused = split_by_columns(ws.detectors if ood_sets else {}, ws.backbone)
         heads = heads_to_read(ws.data, ws.backbone)
         evaluated = [*ws.data.csid_names, *ood_sets, *([HELD_OUT] if others else [])]
@@ -268,6 +271,9 @@ class Score(Task):
             "warnings": [*manifest.get("warnings", []), *doubts, *tuning.warnings, *more],
         }
         write_results(found.verdict.assign(seed=ws.model_seed), ws.folder)
+        causes = self.causes(ws, banks, evaluated, scores, found.recommended)
+        if causes is not None:
+            write_results(causes, ws.folder)
         of_head = self._id_map(ws, banks)
         parts = [found.results] if of_head is None else [of_head, found.results]
         if distances is not None and len(distances.levels):
@@ -303,6 +309,17 @@ class Score(Task):
 
     def asked(self, ws: Workspace, sets: Sequence[str]) -> MembershipScores | None:
         """What a vision-language model says of these sets; scored like a detector."""
+        return None
+
+    def causes(
+        self,
+        ws: Workspace,
+        banks: Mapping[str, FeatureBank],
+        sets: Sequence[str],
+        scores: pd.DataFrame,
+        detector: str | None,
+    ) -> pd.DataFrame | None:
+        """What tells these sets from ID test, as results; None where no image was measured."""
         return None
 
     def _of_id_alone(self, ws: Workspace, banks: Mapping[str, FeatureBank]) -> pd.DataFrame | None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pandas as pd
 import torch.nn.functional as F
@@ -17,9 +17,10 @@ import torch.nn.functional as F
 from ood_lab.common.arguments import Count, Levels
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_json, read_table, write_table
+from ood_lab.evaluation.run_page import STATISTICS
 from ood_lab.evaluation.shift.image_distances import (
     SPLIT,
-    WHOLE,
+    UNSPLIT,
     Distances,
     measured_degrees,
     own_distances,
@@ -38,7 +39,14 @@ from ood_lab.evaluation.shift.shift_encoder import (
     unknowing,
 )
 from ood_lab.evaluation.shift.shift_rulers import corrupted_test, mark_distances, shift_in_units
+from ood_lab.evaluation.shift.statistics_column import (
+    StatisticsColumn,
+    statistics_of,
+    statistics_table,
+)
 from ood_lab.evaluation.split_features import require_ood
+from ood_lab.features.bank import FeatureBank
+from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.lvlm.answers.answer_locations import model_name, store_of, write_answers
 from ood_lab.lvlm.answers.answer_requests import answers_to
 from ood_lab.lvlm.answers.membership_detector import (
@@ -48,9 +56,11 @@ from ood_lab.lvlm.answers.membership_detector import (
     questions_about,
 )
 from ood_lab.lvlm.questions.question_files import write_questions
+from ood_lab.metrics import CAUSE, causes_of, matched_aurocs
+from ood_lab.metrics.resampling.photograph_groups import MADE_OF
 from ood_lab.run.building.workspace import Workspace
 from ood_lab.shift import LEVELS as MOST
-from ood_lab.shift import cell_counts, pool_edges, undecomposed
+from ood_lab.shift import StatisticsDistance, cell_counts, pool_edges, undecomposed
 from ood_lab.tasks.score import Passed, Score
 from ood_lab.tasks.shift_levels import with_sources, write_division
 
@@ -96,6 +106,7 @@ class ShiftReport(Score):
     training: LaidSettings
     question: str
     accept_failed: bool
+    always: ClassVar[Sequence[BankColumn]] = (StatisticsColumn(),)
 
     def check(self, ws: Workspace) -> None:
         """Raises :class:`UserError` where CLIP, VLM and data clash; see the scoring too."""
@@ -141,7 +152,8 @@ class ShiftReport(Score):
         return self.scored(ws, self._by_network(ws, passed, unknown), passed)
 
     def _by_network(self, ws: Workspace, passed: Passed, unknown: str | None) -> Distances | None:
-        made = passed.extraction.features([], [corrupted_test(ws.data.splits["test"])])
+        corrupted = corrupted_test(ws.data.splits["test"])
+        made = passed.extraction.of_sets([], [corrupted])
         if not ws.is_main:
             return None
         k = self.k or min(_K, len(ws.data.splits["train"]))
@@ -151,17 +163,20 @@ class ShiftReport(Score):
         names = ["train", "test", *ws.data.ood_names]
         features = {name: passed.banks[name].features for name in names}
         device = ws.extractor.strategy.root_device
+        unusual = StatisticsDistance.of(statistics_of(passed.banks["train"]))
 
         def measure() -> pd.DataFrame:
             unit = {name: F.normalize(rows.float(), dim=1) for name, rows in features.items()}
-            return own_distances(ws.data, unit, k, device)
+            covariate = {name: unusual(statistics_of(passed.banks[name])) for name in names[1:]}
+            return own_distances(ws.data, unit, covariate, k, device)
 
         def marks() -> pd.DataFrame:
             whole = undecomposed(features["test"].shape[1], {}, k)
-            return mark_distances(ws.data, {**features, **made}, whole, k, device)
+            of_corrupted = unusual(statistics_of(made[corrupted.name]))
+            return mark_distances(ws.data, features, whole, k, device, of_corrupted)
 
         degrees = self._kept(ws, DEGREES, measure)
-        return self._of(ws, degrees, self._kept(ws, MARKS, marks), WHOLE, facts)
+        return self._of(ws, degrees, self._kept(ws, MARKS, marks), UNSPLIT, facts)
 
     def _by_clip(self, ws: Workspace) -> Distances | None:
         folder = self._matrices(ws)
@@ -236,6 +251,30 @@ class ShiftReport(Score):
             rulers, facts["rulers"] = shift_in_units(*units, **ws.resampling)
         ws.manifest["distance"] = dict(facts)
         return Distances(degrees, summary, axes, facts, rulers)
+
+    def causes(
+        self,
+        ws: Workspace,
+        banks: Mapping[str, FeatureBank],
+        sets: Sequence[str],
+        scores: pd.DataFrame,
+        detector: str | None,
+    ) -> pd.DataFrame:
+        """Statistics that tell these sets from ID test, and whether the detector rests on them.
+
+        ``image_statistics.parquet`` has those of every image.
+        """
+        with ws.stages("measure"):
+            images = statistics_table(ws.data, {name: banks[name] for name in sets})
+            write_table(images, ws.folder / STATISTICS)
+            names = [str(n) for n in images if n not in ("dataset", "index", "path", MADE_OF)]
+            found = causes_of(images, names, **ws.resampling)
+            parts = [found.assign(metric="auroc")]
+            if detector is not None:
+                alike = matched_aurocs(found, images, scores, detector, **ws.resampling)
+                parts.append(alike.assign(metric="matched_auroc"))
+            rows = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
+        return CAUSE.table(rows, model=str(ws.manifest["model"]), seed=ws.seed)
 
     def asked(self, ws: Workspace, sets: Sequence[str]) -> MembershipScores | None:
         """What ``lvlm=...`` says of every image; None without it, or where answers are missing."""

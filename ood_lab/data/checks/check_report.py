@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pandas as pd
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -101,6 +102,8 @@ class CheckReport:
             the content.
         notes: how the check was done and what was done to the data.
         broken: rows of the unreadable images, by set.
+        files: ``path`` and statistics of every file, see
+            :func:`~ood_lab.data.checks.shortcuts.file_statistics`.
     """
 
     sets: list[SetSummary]
@@ -108,6 +111,7 @@ class CheckReport:
     differences: list[Finding]
     notes: list[str]
     broken: dict[str, list[int]]
+    files: pd.DataFrame = field(default_factory=pd.DataFrame, compare=False)
 
     @property
     def findings(self) -> list[Finding]:

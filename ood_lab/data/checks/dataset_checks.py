@@ -17,7 +17,7 @@ from ood_lab.common.random_streams import stream
 from ood_lab.data.checks.check_report import CheckReport, Finding, Overlap, SetSummary
 from ood_lab.data.checks.class_counts import count_by_class
 from ood_lab.data.checks.pixel_values import nearly_black
-from ood_lab.data.checks.shortcuts import shares_of_formats, shortcuts
+from ood_lab.data.checks.shortcuts import file_statistics, shares_of_formats, shortcuts
 from ood_lab.data.datamodules.splits import ID_SPLITS
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.sources.file_facts import Facts, file_facts
@@ -33,6 +33,8 @@ FULL_UP_TO = 50_000
 SAMPLE = 5_000
 #: Pixels of a side below which an image cannot show much.
 TINY = 8
+#: Mean of the luminance table at quality 50.
+_ANNEX_K = 57.625
 
 
 def check_data(
@@ -106,6 +108,7 @@ def check_data(
         ],
         notes=notes,
         broken=broken,
+        files=file_statistics(_readable(facts)).drop_duplicates("path"),
     )
 
 
@@ -141,17 +144,17 @@ def _look_at(
     cache_dir: str | os.PathLike[str] | None,
     seed: int,
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Adds ``bytes, format, width, height, grey, error``, and says how they were found."""
+    """Adds ``bytes, format, width, height, quality, grey, error``, and says how they were found."""
     if mode == "off" or files.empty:
         unknown = dict.fromkeys(("format", "error"), "") | dict.fromkeys(("width", "bytes"), 0)
         notes = [] if files.empty else ["files were not looked at (data.check=off)"]
-        return files.assign(**unknown, height=0, grey=np.nan), notes
+        return files.assign(**unknown, height=0, grey=np.nan, quality=np.nan), notes
     decoded = np.full(len(files), full)
     if mode == "auto" and not full:
         sample = stream(seed, "decoded files").choice(len(files), SAMPLE, replace=False)
         decoded[sample] = True
     parts = []
-    for deep, kind in ((True, "decoding images"), (False, "opening images")):
+    for deep, kind in ((True, "checking images"), (False, "checking headers")):
         chosen = files[decoded == deep]
         for store in dict.fromkeys(stores.values()):
             part = chosen[[stores[name] is store for name in chosen["split"]]]
@@ -179,15 +182,29 @@ def _words(decoding: Decoding) -> str:
 
 def _look(path: str, deep: bool, store: Store, decoding: Decoding) -> Facts:
     facts: Facts = {"format": "", "width": 0, "height": 0, "grey": np.nan, "error": ""}
+    facts["quality"] = np.nan
     try:
         register_formats()
         with store.open(path) as image:
             facts |= {"format": image.format or "", "width": image.width, "height": image.height}
+            facts["quality"] = jpeg_quality(getattr(image, "quantization", None))
         if deep:
             facts["grey"] = float(_is_grey(load_rgb(path, store, decoding)))
     except Exception as error:  # as in load_rgb, whose own error names the path once more
         facts["error"] = reason(error.__cause__ or error, path)
     return facts
+
+
+def jpeg_quality(tables: Mapping[int, Sequence[int]] | None) -> float:
+    """Quality of a JPEG from its quantisation tables, 1 to 100; 100 of what has no such tables.
+
+    The luminance table of quality q is that of Annex K of the standard (ITU-T T.81), mean 57.6,
+    times ``50 / q`` below 50 and ``2 - q / 50`` above, which is solved for q (libjpeg's scale).
+    """
+    if not tables:
+        return 100.0
+    scale = float(np.mean(tables[0])) / _ANNEX_K
+    return min(100.0, 50 / scale) if scale > 1 else max(50.0, 100 - 50 * scale)
 
 
 def _is_grey(image: Image.Image) -> bool:

@@ -8,6 +8,8 @@ import pandas as pd
 
 from ood_lab.data.checks.check_report import Finding
 from ood_lab.data.datamodules.splits import ID_SPLITS
+from ood_lab.metrics.causes import auroc
+from ood_lab.schema.image_statistics import FORMAT
 
 #: Differences that are worth a line: share of images, ratio of median sides, AUROC of the size.
 SHARE, RATIO, SEPARATION = 0.2, 1.25, 0.8
@@ -17,7 +19,8 @@ def shortcuts(facts: pd.DataFrame) -> Iterable[Finding]:
     """Compares each OOD set with ID test, and the size of the training images.
 
     Args:
-        facts: one row a readable file: ``split, format, width, height, grey`` (share or NaN).
+        facts: one row a readable file: ``split, path, format, width, height, quality``
+            and ``grey`` (0, 1 or NaN).
 
     Yields:
         A finding for each difference, with its figures.
@@ -41,14 +44,45 @@ def shortcuts(facts: pd.DataFrame) -> Iterable[Finding]:
         )
 
 
+def file_statistics(facts: pd.DataFrame) -> pd.DataFrame:
+    """Statistics of files, see :data:`~ood_lab.schema.image_statistics.FILES`.
+
+    Args:
+        facts: ``path, format, width, height, grey, quality`` of readable files.
+
+    Returns:
+        ``path``, the statistics, and of every format a column that is 1 for its files; NaN where
+        something is not known.
+    """
+    known = facts["format"] != ""  # of images that arrive decoded nobody knows the format
+    found = pd.DataFrame({"path": facts["path"]})
+    found["size"] = (facts["width"] * facts["height"]).astype(float) ** 0.5
+    found["aspect ratio"] = facts["width"] / facts["height"]
+    found["JPEG quality"] = facts["quality"].astype(float).where(known)
+    found["grey"] = facts["grey"].astype(float)
+    for name in sorted(set(facts.loc[known, "format"])):
+        found[f"{FORMAT}{name}"] = (facts["format"] == name).astype(float).where(known)
+    return found
+
+
 def _by_format(inside: pd.DataFrame, outside: pd.DataFrame, name: str) -> Iterable[str]:
-    a, b = (pd.Series(shares_of_formats(part), dtype=float) for part in (inside, outside))
-    # Of images that arrive decoded nobody knows the format.
-    if len(a) and len(b) and a.sub(b, fill_value=0).abs().sum() / 2 > SHARE:
-        yield f"file format: ID {_shares(a)}, {name} {_shares(b)}"
-    grey_in, grey_out = inside["grey"].mean(), outside["grey"].mean()
-    if abs(grey_in - grey_out) > SHARE:
-        yield f"colour: ID {grey_in:.0%} grey images, {name} {grey_out:.0%}"
+    a, b = (file_statistics(part) for part in (inside, outside))
+    formats = [c for c in a.columns.union(b.columns, sort=False) if c.startswith(FORMAT)]
+    a, b = (part.reindex(columns=[*formats, "grey"], fill_value=0.0) for part in (a, b))
+    # The AUROC of a statistic that is 0 or 1 is 50% and half of the difference of the shares.
+    far = [c for c in a if 2 * abs(_auroc(a[c], b[c]) - 0.5) > SHARE]
+    if set(far) & set(formats):
+        known = (pd.Series(shares_of_formats(part), dtype=float) for part in (inside, outside))
+        id_shares, shares = map(_shares, known)
+        yield f"file format: ID {id_shares}, {name} {shares}"
+    if "grey" in far:
+        yield f"colour: ID {a['grey'].mean():.0%} grey images, {name} {b['grey'].mean():.0%}"
+
+
+def _auroc(inside: pd.Series, outside: pd.Series) -> float:
+    """:func:`~ood_lab.metrics.causes.auroc` of the known values; NaN without any."""
+    a, b = (part.dropna().to_numpy(float) for part in (inside, outside))
+    return auroc(a, b) if len(a) and len(b) else float("nan")
 
 
 def shares_of_formats(facts: pd.DataFrame) -> dict[str, float]:
@@ -64,12 +98,11 @@ def _shares(formats: pd.Series) -> str:
 def _by_size(inside: pd.DataFrame, outside: pd.DataFrame, names: tuple[str, str]) -> Iterable[str]:
     if inside.empty:
         return
-    a, b = ((part["width"] * part["height"]) ** 0.5 for part in (inside, outside))
-    ranks = pd.concat([a, b]).rank().to_numpy()[len(a) :]
-    auroc = (ranks.sum() - len(b) * (len(b) + 1) / 2) / (len(a) * len(b))
+    a, b = (file_statistics(part)["size"] for part in (inside, outside))
+    found = _auroc(a, b)
     ratio = b.median() / a.median()
-    if max(auroc, 1 - auroc) >= SEPARATION and max(ratio, 1 / ratio) >= RATIO:
+    if max(found, 1 - found) >= SEPARATION and max(ratio, 1 / ratio) >= RATIO:
         yield (
-            f"size, AUROC {max(auroc, 1 - auroc):.0%}: "
+            f"size, AUROC {max(found, 1 - found):.0%}: "
             f"{names[0]} {a.median():.0f} px (median side), {names[1]} {b.median():.0f} px"
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from rich.progress import Progress
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.metrics import Evaluation, MissDistances
+from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.record import AUROC, FPR95_ID_POSITIVE
 from ood_lab.metrics.resampling.photograph_groups import MADE_OF, photographs
 from ood_lab.schema.shift_axes import AXES, LEVELS
@@ -24,8 +26,8 @@ log = logging.getLogger(__name__)
 
 #: What a degree says, by its column.
 SPLIT = {"semantic": "in semantic shift", "covariate": "in covariate shift"}
-#: Of features that nothing splits.
-WHOLE = {"distance": "in the features of the network"}
+#: Of a network, whose features nothing splits.
+UNSPLIT = {"distance": "in the features of the network", "covariate": "in image statistics"}
 
 
 @dataclass(frozen=True)
@@ -53,17 +55,23 @@ class Distances:
 
 
 def own_distances(
-    data: OODDataModule, features: Mapping[str, Tensor], k: int, device: torch.device
+    data: OODDataModule,
+    features: Mapping[str, Tensor],
+    covariate: Mapping[str, Floats],
+    k: int,
+    device: torch.device,
 ) -> pd.DataFrame:
-    """``distance`` of every image but those of train.
+    """``distance`` and ``covariate`` of every image but those of train.
 
     The cosine distance of its features to those of its k-th nearest training image (arXiv
-    2204.06507), which does not tell meaning from looks.
+    2204.06507), which does not tell meaning from looks, and that of its statistics, see
+    :class:`~ood_lab.shift.StatisticsDistance`.
     """
     width = next(iter(features.values())).shape[1]
     whole = undecomposed(width, {}, k)
     degrees = measured_degrees(data, features, [whole], k, device)
-    return degrees.rename(columns={"semantic": "distance"}).drop(columns="covariate")
+    of_statistics = np.concatenate([covariate[name] for name in degrees["dataset"].unique()])
+    return degrees.rename(columns={"semantic": "distance"}).assign(covariate=of_statistics)
 
 
 def measured_degrees(

@@ -15,7 +15,8 @@ from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.metrics.resampling.photograph_groups import MADE_OF
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
-from ood_lab.shift import PIXELS, STATISTICS_VERSION, image_statistics
+from ood_lab.schema.image_statistics import PIXELS
+from ood_lab.shift import STATISTICS_VERSION, image_statistics
 
 #: Of images of another kind than 0 to 1 nobody knows what was subtracted.
 _AS_THEY_ARE = {"mean": 0.0, "std": 1.0}
@@ -33,7 +34,7 @@ class StatisticsColumn(BankColumn):
     def compute(
         self, backbone: Backbone, image: Tensor, output: Output, maps: dict[str, Tensor]
     ) -> Tensor:
-        """``[B, 11] float32``, see :data:`~ood_lab.shift.PIXELS`."""
+        """``[B, 11] float32``, see :data:`~ood_lab.schema.image_statistics.PIXELS`."""
         with torch.no_grad(), torch.autocast(image.device.type, enabled=False):
             mean, std = (
                 torch.as_tensor(backbone.data_config.get(key, default), device=image.device)
@@ -56,7 +57,7 @@ def statistics_table(data: OODDataModule, banks: Mapping[str, FeatureBank]) -> p
         One row per image: ``dataset, index, path``, ``made_of`` where it is known, and a column
         for each statistic; NaN where that of a file is not known.
     """
-    files = data.report.files if data.report is not None else pd.DataFrame()
+    files = pd.DataFrame() if data.report is None else data.report.files
     parts = []
     for name, bank in banks.items():
         table = data.splits[name].table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -33,6 +33,7 @@ from ood_lab.report.rendering.table import (
     number_cell,
     table_of,
 )
+from ood_lab.report.shift.cause_panels import cause_blocks
 from ood_lab.report.shift.shift_figures import ShiftInputs, build_shift_figures, label_of
 from ood_lab.report.shift.shift_tables import ID_TEST, summary_tables
 from ood_lab.schema.shift_axes import AXES
@@ -55,6 +56,8 @@ class Measured:
         facts: ``by``, ``k`` and ``rulers``; ``unsplit`` where nothing separates the two shifts.
         found: how well the distances predict the misses, by detector and axis.
         others: all detectors, the best first, whose misses are shown for comparison.
+        causes: what tells each dataset from ID test, see :func:`ood_lab.metrics.causes_of`.
+        images: statistics of every image, which the causes rest on.
     """
 
     degrees: pd.DataFrame
@@ -64,12 +67,15 @@ class Measured:
     facts: Mapping[str, Any]
     found: Mapping[tuple[str, str], MissDistances | None]
     others: Sequence[str] = ()
+    causes: pd.DataFrame = field(default_factory=pd.DataFrame)
+    images: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def footer(self) -> str:
         """How it was measured."""
         k, by = self.facts["k"], self.facts["by"]
-        return f"Cosine distance to the {ordinal(k)} nearest ID image, features of {by}."
+        more = " Covariate: image statistics, see What differs." if self.facts["unsplit"] else ""
+        return f"Cosine distance to the {ordinal(k)} nearest ID image, features of {by}.{more}"
 
 
 def sections_of(
@@ -95,6 +101,9 @@ def sections_of(
     compared: list[Block] = [Text(f"Ordered by distance {words}."), *_pictures(measured, store)]
     missed = list(_misses(measured, scores))
     above = [Section("Example images", compared), Section("Missed images by shift", missed)]
+    if len(measured.causes):
+        differences = list(cause_blocks(measured.causes, measured.images, store))
+        above.insert(0, Section("What differs", differences))
     return shift_map, above, below
 
 
@@ -269,21 +278,21 @@ def miss_map(rows: pd.DataFrame, measured: Measured) -> Figure:
 
 
 def distance_densities(measured: Measured) -> Figure:
-    """The density of every set along the one distance that was measured."""
-    (axis,) = measured.axes
-    values = {
-        str(name): rows[axis].to_numpy(np.float64)
-        for name, rows in measured.degrees.groupby("dataset", sort=False)
-    }
+    """The density of every set along each distance."""
+    titles = [f"distance {words}" for words in measured.axes.values()]
     labels = ("distance", "density")
-    figure, (axes,) = panels([""], measured.footer, height=3.0, extra=0.4, labels=labels)
-    names = {name: label_of(name) for name in values}
-    limits = limits_of(list(values.values()))
-    draw_densities(
-        axes, values, styles_of(list(values), ID_TEST), limits, labels=names, filled=ID_TEST
-    )
-    known = [ruler for ruler in measured.facts["rulers"] if not ruler["reason"]]
-    for place, ruler in enumerate(known):
-        draw_ruler(axes, ruler, upright=False, place=1 + 0.2 * place)
-    add_legend(figure, [axes])
+    figure, grid = panels(titles, measured.footer, height=3.0, extra=0.6, columns=1, labels=labels)
+    for axes, axis in zip(grid, measured.axes, strict=True):
+        values = {
+            str(name): rows[axis].to_numpy(np.float64)
+            for name, rows in measured.degrees.groupby("dataset", sort=False)
+        }
+        names = {name: label_of(name) for name in values}
+        limits = limits_of(list(values.values()))
+        styles = styles_of(list(values), ID_TEST)
+        draw_densities(axes, values, styles, limits, labels=names, filled=ID_TEST)
+        for ruler in measured.facts["rulers"]:
+            if ruler["axis"] == axis:
+                draw_ruler(axes, ruler, upright=False)
+    add_legend(figure, grid)
     return figure

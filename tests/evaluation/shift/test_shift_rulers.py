@@ -52,9 +52,11 @@ def read(of_train, of_test, k=3, apart=3.0):
         torch.randn(len(made), WIDTH, generator=rng) + torch.from_numpy(10.0 / rows)[:, None], dim=1
     ).float()
     of_data = {name: known[name] for name in labels}
-    degrees = own_distances(data, of_data, k, CPU)
+    unknown = {name: torch.zeros(len(rows)).numpy() for name, rows in of_data.items()}
+    degrees = own_distances(data, of_data, unknown, k, CPU)
+    degrees["covariate"] = degrees["distance"]
     marks = mark_distances(data, known, undecomposed(WIDTH, {}, k), k, CPU)
-    found = shift_in_units(data, degrees, marks, ["distance"], k, draws=200, seed=0)
+    found = shift_in_units(data, degrees, marks, ["distance", "covariate"], k, draws=200, seed=0)
     return *found, marks, degrees.groupby("dataset")["distance"].median()
 
 

@@ -1,0 +1,103 @@
+"""What differs, on a page: a panel of causes, examples and values for each dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ood_lab.metrics import named_causes
+from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
+from ood_lab.report.figures.densities import draw_histograms, limits_of
+from ood_lab.report.figures.layout import add_legend, panels
+from ood_lab.report.figures.style import COLOURS, GREY
+from ood_lab.report.rendering.blocks import Block, Folded, Picture, Pictures, PlannedFigure, Text
+from ood_lab.report.rendering.misclassified_images import Thumbnails
+from ood_lab.report.shift.cause_sentences import cause_sentence, differs
+from ood_lab.report.shift.shift_figures import label_of
+from ood_lab.report.shift.shift_tables import ID_TEST
+
+#: Bars and bins of a panel, and datasets whose panels are open.
+_BARS, _BINS, _OPEN = 8, 20, 4
+
+
+def cause_blocks(causes: pd.DataFrame, images: pd.DataFrame, store: Thumbnails) -> Iterator[Block]:
+    """A fold for every dataset, the one with the strongest cause first.
+
+    Args:
+        causes: rows of kind ``cause``, see :func:`ood_lab.metrics.causes_of`.
+        images: ``dataset, index`` and the statistics of every image.
+        store: small pictures.
+    """
+    aurocs = causes[causes["metric"] == "auroc"]
+    first = aurocs.drop_duplicates("dataset")
+    order = (first["value"] - 0.5).abs().sort_values(ascending=False, kind="stable").index
+    for place, name in enumerate(first.loc[order, "dataset"].astype(str)):
+        of_set = aurocs[aurocs["dataset"] == name].reset_index(drop=True)
+        statistic = str(of_set.loc[0, "statistic"])
+        sentence = cause_sentence(aurocs, name)
+        blocks: list[Block] = [
+            Text(sentence or f"No statistic tells {name} significantly from ID test."),
+            PlannedFigure(
+                f"causes_{place + 1}",
+                f"{label_of(name)}: what differs",
+                "Left: how well a statistic of the image tells the dataset from ID test (50% = not "
+                f"at all), with 95% intervals; grey = not significant or faint. Right: {statistic} "
+                "of both.",
+                partial(cause_figure, of_set, images, name),
+            ),
+            _examples(of_set.iloc[0], images, name, store),
+        ]
+        yield Folded(label_of(name), blocks, open=place < _OPEN)
+
+
+def cause_figure(causes: pd.DataFrame, images: pd.DataFrame, name: str) -> Figure:
+    """Bars of the first causes of a dataset, and histograms of the first one.
+
+    Args:
+        causes: rows of ``auroc`` of the dataset, the strongest first.
+        images: see :func:`cause_blocks`.
+        name: of the dataset.
+    """
+    shown = causes.head(_BARS)
+    statistic = str(causes.loc[0, "statistic"])
+    footer = "Intervals are bootstrap intervals; significance is Holm-corrected over statistics."
+    titles = ["AUROC (%)", statistic]
+    figure, (left, right) = panels(titles, footer, height=0.22 * len(shown) + 0.5, extra=0.4)
+    known = set(named_causes(shown).index)
+    bars = []
+    for index, row in shown.iterrows():
+        ends = [100 * float(row[key]) for key in ("value", "ci_low", "ci_high")]
+        value, low, high = (
+            ends if row["value"] >= 0.5 else (100 - ends[0], 100 - ends[2], 100 - ends[1])
+        )
+        bars.append(Bar(value, low, high, f"{value:.0f}", COLOURS[0] if index in known else GREY))
+    draw_bars(left, bars)
+    name_rows(left, [differs(row) for _, row in shown.iterrows()])
+    left.set_xlim(0, 115)
+    left.axvline(50, color=GREY, lw=0.8)
+    values = {
+        label_of(of): images.loc[images["dataset"] == of, statistic].to_numpy(np.float64)
+        for of in (ID_TEST, name)
+    }
+    draw_histograms(right, values, np.linspace(*limits_of(list(values.values())), _BINS + 1))
+    right.set_yticks([])
+    add_legend(figure, [right])
+    return figure
+
+
+def _examples(cause: pd.Series, images: pd.DataFrame, name: str, store: Thumbnails) -> Pictures:
+    """The least, the median and the most shifted image of a dataset in its first cause."""
+    statistic = str(cause["statistic"])
+    rows = images[images["dataset"] == name]
+    ordered = rows.sort_values(statistic, ascending=bool(cause["value"] > 0.5), kind="stable")
+    places = {"least": 0, "median": len(ordered) // 2, "most": len(ordered) - 1}
+    items = []
+    for words, place in places.items():
+        row = ordered.iloc[place]
+        text = f"{words} · {row[statistic]:.2g}"
+        items.append(Picture(text, store.number(name, int(row["index"]))))
+    return Pictures(items, f"{statistic}: {differs(cause)}", few=True)

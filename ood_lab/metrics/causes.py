@@ -41,7 +41,7 @@ def causes_of(
     The AUROC has the 95% interval of every AUROC of the package (:class:`Evaluation`). ``p_holm``
     tests it against 50%, two-sided, Holm-corrected over the statistics of a dataset: by the rank
     test of Mann and Whitney or, where images show one photograph, by DeLong's variance of sums
-    over photographs. A statistic that is not known of all images, or always the same, is left out.
+    over photographs. A statistic that is not known of all images, or always the same, is skipped.
 
     Args:
         images: ``dataset, <statistics>`` and, where known, ``path`` and ``made_of``.

@@ -28,7 +28,7 @@ _CLIP, _FLAT = 5.0, 1e-6
 
 
 def image_statistics(pixels: Tensor) -> Tensor:
-    r"""The statistics :data:`PIXELS` of images, each alone.
+    r"""The statistics :data:`PIXELS` of images, each by itself.
 
     With the luma :math:`g = 0.299 R + 0.587 G + 0.114 B`:
 
@@ -129,7 +129,7 @@ class StatisticsDistance:
     Of x, the statistics with logarithms of those that are skewed (log10 of the clipped shares +
     0.01, and of the blockiness), with their median m and spread s (the standard deviation or 1.4826
     times the median absolute deviation, the larger of both), and with the correlations C of
-    :math:`z = (x - m) / s`, limited to ±5 so that no statistic decides alone:
+    :math:`z = (x - m) / s`, limited to ±5 so that no single statistic decides:
 
     .. math:: d(x) = \sqrt{z^T (C + 0.1 I)^{-1} z / S}
 

@@ -264,7 +264,8 @@ class ShiftReport(Score):
 
         ``image_statistics.parquet`` has those of every image.
         """
-        with ws.stages("measure"):
+        with ws.stages("measure") as stage:
+            stage.found = "measure" not in ws.stages.worked
             images = statistics_table(ws.data, {name: banks[name] for name in sets})
             write_table(images, ws.folder / STATISTICS)
             names = [str(n) for n in images if n not in ("dataset", "index", "path", MADE_OF)]

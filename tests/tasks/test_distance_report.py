@@ -159,10 +159,11 @@ def test_own_photos_are_measured_in_the_features_of_the_network(tmp_path, capsys
     manifest = json.loads((run / "manifest.json").read_text())
     assert manifest["distance"]["unsplit"]
     remarks = " ".join(manifest["verdict"]["remarks"])
-    assert "do not separate semantic from covariate shift" in remarks
+    assert "to which covariate shift adds" in remarks
     assert "split off" in remarks
+    axes = [ruler["axis"] for ruler in manifest["distance"]["rulers"]]
+    assert axes == ["distance", "covariate"]
     for ruler in manifest["distance"]["rulers"]:
-        assert ruler["axis"] == "distance"
         metric = "ratio_to_id" if ruler["reason"] else ruler["metric"]
         rows = of_kind(read_results(run), "shift").query(f"metric == '{metric}'")
         assert set(rows["dataset"]) == {"noise"}
@@ -173,7 +174,13 @@ def test_own_photos_are_measured_in_the_features_of_the_network(tmp_path, capsys
     both = degrees.merge(scores[["dataset", "index", "knn"]], on=["dataset", "index"])
     np.testing.assert_allclose(2 * both["distance"], both["knn"] ** 2, atol=1e-5)
     page = (run / "report.html").read_text()
-    assert "do not separate semantic from covariate shift" in page
+    assert "to which covariate shift adds" in page
+    assert "What differs" in page
+    causes = of_kind(read_results(run), "cause").query("metric == 'auroc'")
+    assert set(causes["dataset"]) == {"noise"}
+    assert {"brightness", "noise", "sharpness"} <= set(causes["statistic"])
+    strength = (causes["value"] - 0.5).abs()
+    assert strength.is_monotonic_decreasing
     said = (run / "log.txt").read_text()  # one pass, though gram needs columns of it
     assert said.count("features of 'test': extracted") == 1
     assert said.count("features of 'train': extracted") == 1

@@ -23,8 +23,8 @@ from ood_lab.data.datamodules.splits import ID_SPLITS
 from ood_lab.detectors import Detector, unserved, unsuited
 from ood_lab.evaluation.detector_fitting import cut_at, memory_limit, score_banks
 from ood_lab.evaluation.detector_results import DetectorResults
-from ood_lab.evaluation.fit_warnings import doubtful_fits, suspicious
 from ood_lab.evaluation.id_accuracy import Chance, other_order
+from ood_lab.evaluation.score_warnings import suspicious
 from ood_lab.evaluation.verdict_remarks import kind_remarks, shift_remarks
 from ood_lab.features.bank import FeatureBank, other_network
 from ood_lab.metrics import VERDICT, Evaluation, PositiveClass, map_of
@@ -204,7 +204,7 @@ def evaluate(
         fpr95_positive=fpr95_positive,
         n_bootstrap=n_bootstrap,
     )
-    doubts = [*doubtful_fits(usable, sets, list(timing)), *suspicious(evaluation, usable)]
+    doubts = suspicious(evaluation, usable)
     lost, doubts = _doubts(sets["test"], doubts)
     costs = {name: usable[name].cost_rank for name in timing}
     found = DetectorResults.of(evaluation, model, costs, lost)

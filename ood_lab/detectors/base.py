@@ -175,10 +175,6 @@ class Detector(ABC):
         """Whether a fit on n images of d features reads rows, see ``needs_rows``."""
         return self.needs_rows
 
-    def fit_warning(self, bank: FeatureBank) -> str | None:
-        """A warning about a fit on ``bank``, in words; None where there is none."""
-        return None
-
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Bytes that ``fit`` works with and ``fitted`` holds, for n rows, d features, c classes."""
         return 0

@@ -120,7 +120,7 @@ class MDS(Detector):
         if rho:
             self.fitted["shrinkage"] = torch.tensor(rho, dtype=torch.float64)
             n, d = bank.features.shape
-            self.chosen = f"covariance shrunk by {rho:.0%}, for {n:,} images of {d:,} features"
+            self.chosen = f"covariance shrunk by {rho:.1%}, for {n:,} images of {d:,} features"
 
     def _whitening(self, covariance: Tensor, square: float) -> Tensor:
         whiten = whitening(require_finite(self, covariance), square)

@@ -17,12 +17,12 @@ from ood_lab.evaluation.detector_fitting import memory_limit, rows_of, score_ban
 from ood_lab.evaluation.detector_results import DetectorResults
 from ood_lab.evaluation.detector_tuning import Selection, with_tuned
 from ood_lab.evaluation.ensembles import HELD_OUT, Member, same_network, with_ensemble
-from ood_lab.evaluation.fit_warnings import doubtful_fits, suspicious
 from ood_lab.evaluation.hierarchy_tables import heads_to_read, hierarchy_results
 from ood_lab.evaluation.id_accuracy import Chance, accuracy_warnings, check_id_accuracy, id_map
 from ood_lab.evaluation.pass_cost import affordable
 from ood_lab.evaluation.prediction.calibration import n_held_out, threshold_of
 from ood_lab.evaluation.run_page import write_page
+from ood_lab.evaluation.score_warnings import suspicious
 from ood_lab.evaluation.shift.image_distances import Distances, pooled
 from ood_lab.evaluation.split_features import Extraction, check_sizes, chosen_sets, split_by_columns
 from ood_lab.evaluation.streaming_scores import Fitted, fit_before, joined_scores
@@ -248,7 +248,7 @@ class Score(Task):
         found = DetectorResults.of(evaluation, model, costs, lost)
         found.write_tests(ws.folder)
         if not lost:
-            doubts += [*doubtful_fits(usable, banks, list(timing)), *suspicious(evaluation, usable)]
+            doubts += suspicious(evaluation, usable)
         named = found.recommended if found.recommended in usable else None
         run = ws.folder if (ws.folder / "checkpoints").is_dir() else None
         of_threshold = n_held_out(usable[named], len(val_labels)) if named else 0

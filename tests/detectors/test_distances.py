@@ -260,6 +260,8 @@ def test_the_mean_length_of_many_residuals_holds_nine_digits(
         subspace, "residual_norm", lambda f, x: (seen.append(len(x)), exact(f, x))[1]
     )
     monkeypatch.setattr(subspace, "SAMPLE", 1000)
+    # Float32 products of other processors differ more: half the digits that are left are enough.
+    monkeypatch.setattr(subspace, "ERROR", 4e-10)
     detector = ViM(dim=dim).fit(bank)
     mean = exact(detector.fitted, bank.features).mean()
     close(detector.fitted["alpha"], bank.logits.amax(1).double().mean() / mean, 1e-9)

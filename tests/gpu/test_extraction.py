@@ -1,17 +1,13 @@
 """Features, network columns and scores from a GPU are those from the CPU."""
 
-import re
-from pathlib import Path
-
 import lightning
 import pytest
 import timm
 import torch
-import yaml
-from hydra.utils import instantiate
 from torch.utils.data import Dataset
 from torchmetrics.functional.classification import binary_auroc
 
+from ood_lab.api.detector_settings import chosen_detectors
 from ood_lab.detectors import MDSEnsemble
 from ood_lab.detectors.base import DetectorRefusal, checked_score
 from ood_lab.detectors.support.compute_device import computing_on
@@ -20,7 +16,6 @@ from ood_lab.models.loading.timm_networks import module_backbone
 
 pytestmark = pytest.mark.gpu
 
-DETECTORS = Path(__file__).parents[2] / "conf" / "detector"
 SIDE, CLASSES = 64, 5
 # One pair of images moves an AUROC by 3e-6. ViM leaves 256 dimensions out: more images span some.
 SIZES = {"train": 320, "val": 60, "test": 600, "ood": 600}
@@ -50,14 +45,8 @@ class Blotches(Dataset):
 
 
 def detectors():
-    """Every file of conf/detector that describes one detector, with OpenOOD's settings."""
-    found = {}
-    for path in sorted(DETECTORS.glob("*.yaml")):
-        text = re.sub(
-            r"\$\{preset:(\[[^]]*\]|[^,{}]+),(\[[^]]*\]|[^,{}]+)\}", r"\1", path.read_text()
-        )
-        found[path.stem] = instantiate(yaml.safe_load(text)["detector"][path.stem])
-    return found
+    """Every detector, with OpenOOD's settings."""
+    return chosen_detectors("all", "openood")
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,13 @@ VESSELS = (
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     outputs = tmp_path_factory.mktemp("how_far")
-    line = (*VESSELS, *FAST[1:], "trainer.max_epochs=6", f"paths.outputs={outputs}")
+    line = (
+        *VESSELS,
+        *FAST[1:],
+        "trainer.max_epochs=6",
+        "data.batch_size=32",
+        f"paths.outputs={outputs}",
+    )
     assert call("train.py", *line) == 0
     assert call("train.py", "experiment=shift_report", *line) == 0  # the same, shown again
     (folder,) = run_folders(outputs)
@@ -106,8 +112,9 @@ def test_the_verdict_has_the_numbers_of_the_tables(run):
     assert set(best["detector"]) == set(verdict.best)  # one rule for stars and verdict
 
 
-def test_the_terminal_ends_with_the_verdict(run, capsys):
-    """Shown again: one table of at most 25 lines, the sentences, and the next command."""
+def test_the_terminal_ends_with_the_verdict(run, capsys, monkeypatch):
+    """Shown again: one table, at most 25 lines with the sentences, and the next command."""
+    monkeypatch.setenv("COLUMNS", "120")
     line = (run / "log.txt").parent
     show_run(line)
     out = capsys.readouterr().out.rstrip().splitlines()

@@ -3,11 +3,9 @@
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
-from ood_lab.detectors import GMM, KNN, MDS, RMDS
-from ood_lab.evaluation.fit_warnings import doubtful_fits, suspicious
-from ood_lab.features.bank import FeatureBank
+from ood_lab.detectors import KNN
+from ood_lab.evaluation.score_warnings import suspicious
 from ood_lab.metrics import Evaluation
 
 
@@ -49,24 +47,3 @@ def test_ties_at_the_threshold_of_fpr95_are_told(positive, side):
     (line,) = suspicious(evaluation(*parts, fpr95_positive=positive), {})
     assert line.startswith(f"many {side} scores equal the threshold of FPR95 and are counted tog")
     assert "gram on far (75%), gram on near (75%)" in line
-
-
-def bank(n, d=40):
-    rng = torch.Generator().manual_seed(0)
-    features = torch.randn(n, d, generator=rng)
-    weight, bias = torch.randn(4, d, generator=rng), torch.zeros(4)
-    return FeatureBank(
-        features=features,
-        logits=features @ weight.T + bias,
-        labels=torch.arange(n) % 4,
-        index=torch.arange(n),
-        head_weight=weight,
-        head_bias=bias,
-    )
-
-
-def test_covariances_of_fewer_images_than_features_are_told():
-    detectors = {"mds": MDS(), "rmds": RMDS(), "gmm": GMM(), "knn": KNN()}
-    (line,) = doubtful_fits(detectors, {"train": bank(39)}, list(detectors))
-    assert line.startswith("mds, rmds, gmm: the train split has 39 images for 40 features:")
-    assert not doubtful_fits(detectors, {"train": bank(40)}, list(detectors))

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from ood_lab.common.english import first_of
 from ood_lab.detectors import Detector
-from ood_lab.features.bank import FeatureBank
 from ood_lab.metrics import REVERSED, Evaluation, SortedScores
 
 #: From this share of the images on, those that lie at the threshold of FPR95 are told.
@@ -55,15 +54,3 @@ def suspicious(evaluation: Evaluation, detectors: Mapping[str, Detector]) -> lis
 
 def _in_order(found: Sequence[tuple[float, str]]) -> list[str]:
     return [text for _, text in sorted(found)]
-
-
-def doubtful_fits(
-    detectors: Mapping[str, Detector], banks: Mapping[str, FeatureBank], names: Sequence[str]
-) -> list[str]:
-    """What makes the fits of the detectors doubtful, a sentence for all that share the reason."""
-    found: dict[str, list[str]] = {}
-    for name in names:
-        detector = detectors[name]
-        if detector.fit_split and (reason := detector.fit_warning(banks[detector.fit_split])):
-            found.setdefault(reason, []).append(name)
-    return [f"{', '.join(names)}: {reason}" for reason, names in found.items()]

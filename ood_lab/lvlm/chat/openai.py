@@ -438,7 +438,7 @@ class OpenAIChat:
         reason = choice.get("finish_reason")
         return Reply(
             key,
-            "" if error or text is None else self._server.without_key(text),
+            "" if error or text is None else text,
             finish_reason=reason if isinstance(reason, str) and is_text(reason) else None,
             usage={name: usage[name] for name in _USAGE if isinstance(usage.get(name), int)},
             latency_s=None if latency_s is None else round(latency_s, 4),
@@ -448,11 +448,12 @@ class OpenAIChat:
             reasoning=thought,
         )
 
-    def _reasoning(self, message: Mapping[str, Any]) -> str | None:
+    @staticmethod
+    def _reasoning(message: Mapping[str, Any]) -> str | None:
         """What servers give apart from the reply: reasoning (two names), or why it declined."""
         for name in ("reasoning_content", "reasoning", "refusal"):
             if isinstance(said := message.get(name), str) and said and is_text(said):
-                return self._server.without_key(said)
+                return said
         return None
 
     def _estimate(self, requests: Sequence[Request]) -> str:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Sent where no key is set: servers of one's own ask for none, the client for any.
 _NO_KEY = "none"
+#: Characters from which on a key is hidden in errors, and what is there in its place.
+_SHORTEST_KEY, _HIDDEN = 8, "***"
 #: Seconds that a server may take to say whether it is there.
 _CHECK_S = 15.0
 #: Longest pause that a server may ask for before a request is repeated; the client's own bound.
@@ -221,13 +223,14 @@ class OpenAIServer:
         return self.safe(text)
 
     def safe(self, text: str) -> str:
-        """The beginning of a text, without the key: some servers repeat it when they reject it."""
-        return self.without_key(text)[:300]
+        """The beginning of an error, without the key: some servers repeat it when they reject it.
 
-    def without_key(self, text: str) -> str:
-        """A text with stars where it repeats the key, and of which a file can hold all."""
+        A short key, as ``EMPTY`` for a server of one's own, is no secret; it may be any word.
+        """
         text = text.encode("utf-8", "replace").decode()
-        return text.replace(self._key, "***") if self._key else text
+        if self._key and len(self._key) >= _SHORTEST_KEY:
+            text = re.sub(rf"(?<!\w){re.escape(self._key)}(?!\w)", _HIDDEN, text)
+        return text[:300]
 
     @staticmethod
     def _is_page(error: openai.APIStatusError) -> bool:

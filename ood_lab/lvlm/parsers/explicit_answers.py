@@ -10,7 +10,8 @@ _PAIR = re.compile(r"[\"']?([\w ]+?)[\"']?\s*:\s*(\"[^\"]*\"|'[^']*'|[\w.]+)")
 _TAG = re.compile(
     r"[<\[](answer|final_answer|final|response|output)[>\]](.*?)(?:[<\[]/\1[>\]]|\Z)", re.S | re.I
 )
-_BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
+#: A box with commands up to two deep, as ``\boxed{\text{\textbf{Yes}}}``.
+_BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
 _LATEX = re.compile(r"\\\w+\s*\{([^{}]*)\}")
 _IS = (
     r"(?:\s+to\s+[^.:\n]{0,80}?)?[\s*_\"]*(?:(?:is|'s|was|(?:would|will|should|must)\s+be|remains|es|"
@@ -37,7 +38,8 @@ def explicit_answers(reply: str) -> Iterator[str]:
 
     A box, a tag, JSON, a final answer, an answer.
     """
-    yield from (_LATEX.sub(r"\1", box) for box in reversed(_BOXED.findall(reply)))
+    inner = (_LATEX.sub(r"\1", box) for box in reversed(_BOXED.findall(reply)))
+    yield from (_LATEX.sub(r"\1", box) for box in inner)
     yield from (found[2] for found in reversed([*_TAG.finditer(reply)]))
     yield from _in_json(reply)
     for mark in (_FINAL, _ANSWER, _LINE):

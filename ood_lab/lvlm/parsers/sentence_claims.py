@@ -77,6 +77,17 @@ _FOLLOWS = re.compile(
     r"|\w+ly|than)\b)"
 )
 _IT = r"(?:it|there|this|one|s?he|they|the image|the picture|i) (?:is|are|does|do|has|see)"
+_IN_IMAGE = r"(?: in (?:the|this|that) (?:image|picture|photo|photograph|scene)| here| anywhere)?"
+#: It denies a thing by a word for it; "I don't see" may as well decline.
+_NONE_SEEN = (
+    r"(?:i (?:don't|do not|can't|cannot) (?:see|find|spot)|there (?:isn't|is not|aren't|are not)) "
+    rf"(?:one|any){_IN_IMAGE}"
+    rf"|(?:there (?:is|are) )?none(?: (?:is|are|can be))?(?: {_THERE}| detected)?{_IN_IMAGE}"
+)
+_APOLOGY = re.compile(
+    r"(?:(?:(?:i'm|i am) (?:(?:very|so) )?)?sorry|unfortunately|(?:i'm|i am) afraid|i apologi[sz]e)"
+    r"(?:\s*,)?(?: but| that)?\s+"
+)
 #: Replies that leave the thing out.
 _SHORT = {
     YES: re.compile(
@@ -88,6 +99,7 @@ _SHORT = {
     NO: re.compile(
         rf"{_IT}(?:n't| not| none)(?: see)?(?: one| any| present| visible| there)?"
         r"|i (?:don't|do not) (?:think|believe) so|none(?: of (?:them|these|those))?|absent"
+        rf"|none that i (?:can )?see|{_NONE_SEEN}"
         r"|(?:(?:absolutely|definitely|certainly|of course) )?not(?: at all)?"
         rf"|(?:i (?:can )?see|there (?:is|are)|it has) none|{_IT}(?:n't| not) \w+ (?:one|any)"
         r"|(?:(?:that|this)(?:'s| is) )?not (?:true|correct|found|detected)"
@@ -208,6 +220,10 @@ def _echo(clause: str, question: str) -> str | None:
 
 
 def _short(text: str) -> str | None:
-    """A reply that leaves the thing out: "It does.", "None."."""
-    first = re.split(r"[.!,;\n]", text.strip(), maxsplit=1)[0].strip()
+    """A reply that leaves the thing out: "It does.", "None."; an apology has to deny it."""
+    text = text.strip()
+    if apology := _APOLOGY.match(text):
+        first = re.split(r"[.!,;\n]", text[apology.end() :], maxsplit=1)[0].strip()
+        return NO if re.fullmatch(_NONE_SEEN, first) else None
+    first = re.split(r"[.!,;\n]", text, maxsplit=1)[0].strip()
     return next((said for said, way in _SHORT.items() if way.fullmatch(first)), None)

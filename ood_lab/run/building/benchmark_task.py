@@ -27,7 +27,7 @@ from ood_lab.lvlm.answers.asking_facts import (
 from ood_lab.lvlm.answers.judgements import FAILED, UNPARSED, judge, with_unsure
 from ood_lab.lvlm.answers.open_answer_reader import READER, read_by_reader
 from ood_lab.lvlm.answers.recorded_answers import recorded_answers
-from ood_lab.lvlm.answers.reply_text import is_cut
+from ood_lab.lvlm.answers.reply_text import hides_a_key, is_cut
 from ood_lab.lvlm.answers.text_model import TextModel
 from ood_lab.lvlm.pages.answers_page import write_answers_page
 from ood_lab.lvlm.pages.benchmark_page import (
@@ -538,6 +538,12 @@ def _warnings(found: Sequence[Answer]) -> Iterator[str]:
             f"{cut:,} of {len(found):,} replies were cut at their longest length: an answer that "
             "is missing there is unparsed, and a caption read as far as it goes; give more room "
             "(lvlm.max_tokens of a server, lvlm.max_new_tokens of a local model)"
+        )
+    if hidden := sum(hides_a_key(answer.response) for answer in found):
+        yield (
+            f"{hidden:,} of {len(found):,} replies hold *** where an earlier version hid the key "
+            "of the server, and may be unread for it: paths.answers=DIR, another folder, asks all "
+            "questions again"
         )
 
 

@@ -166,6 +166,22 @@ def test_a_key_that_a_server_repeats_is_kept_nowhere(folder, caplog):
     assert KEY not in (folder / "answers.jsonl").read_text() + caplog.text
 
 
+@pytest.mark.parametrize("key", ["x", "EMPTY", KEY])
+def test_a_reply_is_kept_as_it_came_whatever_the_key(folder, monkeypatch, key):
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    reply = rf"\boxed{{No}} EMPTY {KEY}"
+    [answer] = ask(folder, server(lambda _: said(reply)), count=1)
+    assert answer.response == reply
+
+
+@pytest.mark.parametrize("key", ["x", "password"])
+def test_errors_hide_whole_words_and_only_long_keys(folder, monkeypatch, key):
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    error = {"error": {"message": "x is no password, passwords are"}}
+    [answer] = ask(folder, server(lambda _: httpx.Response(400, json=error)), count=1)
+    assert f"x is no {'password' if key == 'x' else '***'}, passwords are" in answer.error
+
+
 @pytest.mark.parametrize("url", ["http://me:pass@server/v1", "http://server/v1?key=abc"])
 def test_a_key_in_the_address_is_refused(url):
     with pytest.raises(UserError) as caught:

@@ -108,6 +108,26 @@ def test_number(reply, expected):
     assert PARSERS["number"](reply) == expected
 
 
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (r"\boxed{No}", "no"),
+        (r"So, $\boxed{\text{\textbf{Yes}}}$.", "yes"),
+        ("None visible.", "no"),
+        ("None are visible in the image.", "no"),
+        ("I'm sorry, but I don't see one in this image.", "no"),
+        ("Unfortunately, there isn't any.", "no"),
+        ("I'm sorry, but I don't see.", None),
+        ("I'm sorry, but I don't see any image.", None),
+        ("I'm sorry, but I can't help with that.", None),
+    ],
+)
+def test_a_thing_is_denied_by_a_word_for_it_and_a_refusal_denies_nothing(reply, expected):
+    assert PARSERS["default"](reply, "Is there a bottle in the image?") == expected
+    count = {"no": "0", "yes": None, None: None}[expected] if "boxed" not in reply else None
+    assert PARSERS["number"](reply, "How many bottles are in the image?") == count
+
+
 def test_unknown_parser_names_the_nearest():
     with pytest.raises(UserError, match="did you mean 'strict'"):
         parser_named("strct")

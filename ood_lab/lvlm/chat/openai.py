@@ -7,13 +7,12 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from annotated_types import Ge, Gt, Interval
 from pydantic import ConfigDict
@@ -27,7 +26,7 @@ from ood_lab.lvlm.answers.reply_text import without_reasoning
 from ood_lab.lvlm.chat.base import Reply, Request
 from ood_lab.lvlm.chat.batch_api import Batches
 from ood_lab.lvlm.chat.request_images import images_of, sendable, texts_of
-from ood_lab.lvlm.chat.request_pacing import Pacing, interruption, pause_before
+from ood_lab.lvlm.chat.request_pacing import Attempt, Pacing, interruption, pause_before
 from ood_lab.lvlm.chat.server_connection import LONGEST_PAUSE_S, OpenAIServer
 from ood_lab.lvlm.parsers import PARSERS, YES
 from ood_lab.lvlm.parsers.answer_words import plain, said_at_start
@@ -146,8 +145,7 @@ class OpenAIChat:
         self.give_up_after = give_up_after
         self.by_server = by_server
         self.batch = batch
-        self._pacing = Pacing(concurrency)
-        self._stopping, self._deadline = threading.Event(), math.inf
+        self._deadline = math.inf
         self._beside: Path | None = None
         self.max_tokens = None if max_completion_tokens and max_tokens == "auto" else max_tokens
         if self.max_tokens is not None and max_completion_tokens is not None:
@@ -246,51 +244,55 @@ class OpenAIChat:
     def _replies(
         self, requests: Sequence[Request], interrupted: threading.Event
     ) -> Iterator[Reply]:
-        """A window of requests over a pool of threads.
+        """Requests over a pool of threads, in the order of :class:`Pacing`.
 
-        The first request goes first: what is wrong with all of them is then rejected once. At an
-        error or an interruption nothing more is sent, and what is under way is kept for up to
+        At an error or an interruption nothing more is sent, and what is under way is kept for up to
         ``timeout_s`` seconds.
         """
-        todo, room, in_a_row = iter(requests), 1, 0
+        pacing = Pacing(requests, self.concurrency, self._server.retries)
         pool = ThreadPoolExecutor(self.concurrency, thread_name_prefix="ask")
-        running: set[Future[Reply]] = set()
+        running: dict[Future[_Outcome], Attempt] = {}
+        ended: list[Reply] = []
         stop: BaseException | None = None
-        heard = time.monotonic()
-        self._stopping.clear()
+        heard, in_a_row = time.monotonic(), 0
         try:
             while True:
                 if stop is None and interrupted.is_set():
                     stop = self._stop(KeyboardInterrupt(), running)
-                if stop is None:
-                    for request in islice(todo, room - len(running)):
-                        running.add(pool.submit(self._one, request))
+                now = time.monotonic()
+                while stop is None and (attempt := pacing.next(now)):
+                    running[pool.submit(self._send, attempt, pacing)] = attempt
+                yield from ended  # while others are under way
+                ended.clear()
+                pause = pacing.pause(time.monotonic())
                 if stop and (not running or time.monotonic() > self._deadline):
                     raise stop
                 if not running:
-                    return
-                done, running = wait(running, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
+                    if pause == math.inf:
+                        return
+                    interrupted.wait(min(pause, _LOOK_S))
+                    continue
+                done, _ = wait(running, min(pause, _LOOK_S), return_when=FIRST_COMPLETED)
                 heard = self._say_if_silent(heard, done, len(running))
-                room = 2 * self.concurrency
                 for future in done:
                     try:
-                        reply = future.result()
+                        reply = _end(future, running.pop(future), pacing, stop is None)
                     except CancelledError:
                         continue
                     except UserError as error:
                         stop = stop or self._stop(error, running)
                         continue
-                    yield reply
+                    if reply is None:
+                        continue
+                    ended.append(reply)
                     in_a_row = in_a_row + 1 if reply.error else 0
                     if in_a_row >= self.give_up_after:
                         stop = stop or self._stop(self._given_up(in_a_row, reply), running)
         finally:
-            self._stopping.set()
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _stop(self, reason: BaseException, running: set[Future[Reply]]) -> BaseException:
-        """Sends nothing more; says what is waited for."""
-        self._stopping.set()
+    def _stop(self, reason: BaseException, running: Iterable[Future[_Outcome]]) -> BaseException:
+        """Says what is waited for before nothing more is sent."""
         self._deadline = time.monotonic() + self._server.timeout_s
         under_way = sum(not future.cancel() for future in running)
         if under_way:
@@ -365,59 +367,48 @@ class OpenAIChat:
             body |= {"logprobs": True, "top_logprobs": self.logprobs}
         return body | {"messages": [sendable(m, self.max_pixels) for m in request.messages]}
 
-    def _one(self, request: Request) -> Reply:
-        """The reply to a request, repeated where that may help; its retries are counted.
+    def _send(self, attempt: Attempt, pacing: Pacing) -> _Outcome:
+        """What comes of one attempt.
 
-        A rejection for too many requests counts as a retry only where no other request was answered
-        meanwhile.
+        Raises:
+            UserError: every other request would fail, too.
         """
         import openai
 
+        request = attempt.request
         try:
             body = self._body(request)
         except (OSError, ValueError, UserError) as error:
-            return Reply(request.key, "", error=self._server.cause(error))
-        repeated = counted = 0
-        while True:
-            start, answered, headers = time.monotonic(), self._pacing.answered, None
-            try:
-                # Not ``chat.completions.create``: that walks through request and reply by their
-                # types, which takes longer than to send the one and read the other.
-                with self._pacing.turn():
-                    if self._stopping.is_set():  # while it waited for its turn
-                        raise CancelledError
-                    start = time.monotonic()
-                    client = self._server.client.with_options(max_retries=0)
-                    answer = client.post("/chat/completions", body=body, cast_to=object)
-                options = len(request.question.options) if request.question else 0
-                reply = self._reply(request.key, answer, time.monotonic() - start, options)
-                again = isinstance(answer, str) or "choices" not in _as_record(answer)
-                if not again:
-                    self._pacing.succeeded()
-            except openai.APIStatusError as error:
-                headers, again = error.response.headers, _heals(error.status_code)
-                self._stop_at(error, body, counted)
-                reply = Reply(request.key, "", error=self._server.cause(error))
-                if error.status_code == 429:
-                    self._pacing.refused(pause_before(repeated, headers))
-                    counted -= self._pacing.answered > answered
-            except openai.APIConnectionError as error:  # time-outs included
-                reply, again = Reply(request.key, "", error=self._server.cause(error)), True
-            except (openai.OpenAIError, ValueError) as error:  # broken JSON
-                reply, again = Reply(request.key, "", error=self._server.cause(error)), True
-            if not again or counted >= self._server.retries or self._stopping.is_set():
-                return replace(reply, retries=repeated)
-            self._stopping.wait(pause_before(repeated, headers))
-            repeated, counted = repeated + 1, counted + 1
+            return _Outcome(Reply(request.key, "", error=self._server.cause(error)))
+        start = time.monotonic()
+        try:
+            # Not ``chat.completions.create``: that walks through request and reply by their
+            # types, which takes longer than to send the one and read the other.
+            client = self._server.client.with_options(max_retries=0)
+            answer = client.post("/chat/completions", body=body, cast_to=object)
+            options = len(request.question.options) if request.question else 0
+            reply = self._reply(request.key, answer, time.monotonic() - start, options)
+            good = not isinstance(answer, str) and "choices" in _as_record(answer)
+            return _Outcome(reply, answered=good, again=not good)
+        except openai.APIStatusError as error:
+            self._stop_at(error, body, attempt.retries, pacing.answered > 0)
+            reply = Reply(request.key, "", error=self._server.cause(error))
+            rejected, again = error.status_code == 429, _heals(error.status_code)
+            return _Outcome(reply, again=again, rejected=rejected, headers=error.response.headers)
+        except (openai.OpenAIError, ValueError) as error:  # no connection, time-outs, broken JSON
+            reply = Reply(request.key, "", error=self._server.cause(error))
+            return _Outcome(reply, again=True)
 
-    def _stop_at(self, error: openai.APIStatusError, body: Mapping[str, Any], counted: int) -> None:
+    def _stop_at(
+        self, error: openai.APIStatusError, body: Mapping[str, Any], retries: int, answered: bool
+    ) -> None:
         """Raises where every other request would fail, too; see :meth:`OpenAIServer.stop_at`.
 
         Once a request was answered, one that is bad is a matter of its own question.
         """
-        if error.status_code in (400, 422) and self._pacing.answered:
+        if error.status_code in (400, 422) and answered:
             return
-        if error.status_code != 429 or counted >= self._server.retries or _long_pause(error):
+        if error.status_code != 429 or retries >= self._server.retries or _long_pause(error):
             self._server.stop_at(error, body)
 
     def _reply(
@@ -502,6 +493,36 @@ class OpenAIChat:
     def _cost(self, sent: int, received: int) -> float:
         assert self.price is not None
         return (sent * self.price["input"] + received * self.price["output"]) / 1e6
+
+
+class _Outcome(NamedTuple):
+    """What comes of one attempt.
+
+    Attributes:
+        reply: the answer, or why there is none.
+        answered: whether the server gave one.
+        again: whether a repetition may help.
+        rejected: whether the server has too many requests.
+        headers: of an error.
+    """
+
+    reply: Reply
+    answered: bool = False
+    again: bool = False
+    rejected: bool = False
+    headers: Mapping[str, str] | None = None
+
+
+def _end(future: Future[_Outcome], attempt: Attempt, pacing: Pacing, repeats: bool) -> Reply | None:
+    """The reply of an attempt that ended, with its retries; None where it is repeated."""
+    said, repeated = future.result(), attempt.repeated
+    if said.answered:
+        pacing.succeeded()
+    else:
+        pause = pause_before(repeated, said.headers)
+        if pacing.failed(attempt, time.monotonic(), pause, said.rejected, said.again and repeats):
+            return None
+    return replace(said.reply, retries=repeated)
 
 
 def _heals(status: int) -> bool:

@@ -14,6 +14,7 @@ from ood_lab.common.credentials import check_secret
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import suggestion
 from ood_lab.common.progress import duration
+from ood_lab.lvlm.chat.request_pacing import pause_before
 
 if TYPE_CHECKING:
     import openai
@@ -196,10 +197,7 @@ class OpenAIServer:
                 f"{self.base_url} has no quota left for this key ({self.cause(error)}): answers "
                 "that came before are kept"
             ) from None
-        try:
-            seconds = float(error.response.headers.get("retry-after", "0"))
-        except ValueError:  # a date
-            return
+        seconds = pause_before(0, error.response.headers)
         if seconds > LONGEST_PAUSE_S:
             raise UserError(
                 f"{self.base_url} takes no more requests for {duration(seconds)} "

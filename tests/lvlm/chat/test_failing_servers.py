@@ -154,26 +154,6 @@ def test_a_second_interruption_ends_at_once(folder):
     assert took < 30  # a reply takes 60 s
 
 
-@pytest.mark.parametrize("header", [{}, {"retry-after": "0.2"}])
-def test_a_rate_limit_costs_no_answer(folder, header):
-    lock, window = threading.Lock(), [0.0, 0]
-
-    def reply(*_):
-        """Ten within half a second."""
-        with lock:
-            now = time.monotonic()
-            if now - window[0] > 0.5:
-                window[:] = [now, 0]
-            window[1] += 1
-            return YES if window[1] <= 10 else (429, {"error": "slow down"}, header)
-
-    with LocalServer(reply) as server:
-        answers = ask(folder, server, 60, concurrency=32)
-    assert all(answer.error is None for answer in answers)
-    # 55 to 70 refusals, by how the threads fall; each for itself they are refused over 230 times.
-    assert len(server.asked) - 60 < 120
-
-
 @pytest.mark.parametrize("bad", [{"error": "overloaded"}, b'{"choices": [', {}])
 def test_an_error_with_status_200_is_repeated(folder, bad):
     seen = []

@@ -21,7 +21,7 @@ from ood_lab.models.loading.wrapped_network import (
     is_pointwise,
     read,
 )
-from ood_lab.models.output import described, entries_of, entry_of, one_vector
+from ood_lab.models.output import as_logits, described, entries_of, entry_of, one_vector
 from ood_lab.models.output import probabilities as kind_of
 from ood_lab.models.trial_passes import evaluating, processing
 
@@ -113,9 +113,13 @@ def reading_of(
     kind = kind_of(values)
     single = (values.ndim == 1 or values.shape[1] == 1) and num_classes != 1
     found = Reading((), chosen, False, entry, output, probabilities=kind, one_logit=single)
-    groups = ((head,),) if head else _makers(layers, values.reshape(len(values), -1))
-    if groups and not (kind and head):
-        linear = Reading(heads=groups, output=output, one_logit=single)
+    if head and not kind:
+        groups: tuple[tuple[str, ...], ...] = ((head,),)
+    else:
+        near = {head: layers[head]} if head in layers else layers
+        groups = _makers(near, values.reshape(len(values), -1), kind)
+    if groups:
+        linear = Reading(heads=groups, output=output, probabilities=kind, one_logit=single)
         if features is None or _same_features(net, image, linear, found):
             return linear
     if features is None:
@@ -146,16 +150,19 @@ def _linear_layers(
 
 
 def _makers(
-    layers: Mapping[str, tuple[Tensor, Tensor]], logits: Tensor
+    layers: Mapping[str, tuple[Tensor, Tensor]], logits: Tensor, kind: str | None = None
 ) -> tuple[tuple[str, ...], ...]:
     """The linear layers that make the logits, in groups of the same input; none where none do.
 
     One layer, or a 1 x 1 convolution before a mean over positions; or all layers with so many
-    outputs, whose mean the logits are.
+    outputs, whose mean the logits are. Of probabilities (``kind``), those whose softmax they are.
     """
+    if kind:
+        logits = as_logits(logits, kind)
     wide = {layer: pair for layer, pair in layers.items() if pair[1].shape == logits.shape}
 
     def makes(found: Tensor) -> bool:
+        found = found.log_softmax(dim=1) if kind else found
         limit = TOLERANCE * float(logits.abs().max()) + 1e-8
         return float((found - logits).abs().max()) <= limit
 

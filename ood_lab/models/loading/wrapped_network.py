@@ -37,7 +37,8 @@ class Reading:
         features: the entry of the network's output that is the features instead.
         output: the entry that is the logits; None = the only one.
         logits: False = what the network returns are features.
-        probabilities: see :func:`~ood_lab.models.output.probabilities`.
+        probabilities: see :func:`~ood_lab.models.output.probabilities`; of linear layers before
+            the softmax, the logits are what these give.
         one_logit: the only logit z stands for two classes, [0, z].
     """
 
@@ -76,6 +77,11 @@ class Reading:
         if not self.logits:
             return f"it gives features only: {self.place}"
         if self.heads:
+            if self.probabilities:
+                return (
+                    f"it returns probabilities ({self.probabilities}); what "
+                    f"{listed(self.names)} gives serves as logits"
+                )
             two = "its only logit z is read as [0, z]" if self.one_logit else None
             return two if len(self.names) == 1 else f"its head is the mean of {listed(self.names)}"
         known = self.layers or self.features
@@ -186,7 +192,10 @@ class WrappedBackbone(Backbone):
 
     def forward(self, image: Tensor) -> Output:
         """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, D])``."""
-        return read(self.net, self.reading, image, self.name)
+        found = read(self.net, self.reading, image, self.name)
+        if self.reading.probabilities and (head := self.head) is not None:
+            return found._replace(logits=head(found.features))
+        return found
 
     def extra_repr(self) -> str:
         """What is read, where that is no single head: it keys the features."""

@@ -101,14 +101,28 @@ def test_logits_may_be_any_function_of_the_features(name):
 
 
 @pytest.mark.parametrize("log", [False, True])
-def test_of_probabilities_the_logarithm_is_taken_and_said(log):
+def test_of_probabilities_the_linear_layer_before_the_softmax_is_taken(log):
     last = nn.LogSoftmax(dim=1) if log else nn.Softmax(dim=1)
-    backbone = made(nn.Sequential(OrderedDict(net=TinyNet(), last=last)), num_classes=3)
+    net = nn.Sequential(OrderedDict(net=TinyNet(), last=last))
+    whole = outputs(WHOLE)
+    for more in ({}, {"head": "net.fc"}):
+        backbone = made(net, num_classes=3, **more)
+        assert backbone.kind == HeadKind.LINEAR
+        assert "softmax); what net.fc gives serves as logits" in backbone.reading.told
+        close(outputs(backbone).logits, whole.logits)
+        close(outputs(backbone).features, whole.features)
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_of_other_probabilities_the_logarithm_is_taken_and_said(log):
+    last = nn.LogSoftmax(dim=1) if log else nn.Softmax(dim=1)
+    net = After(lambda z, x: last(3 * z))  # no layer gives three times the logits
+    backbone = made(net, num_classes=3)
     assert backbone.kind == HeadKind.PROBABILITIES
     name = "log_softmax" if log else "softmax"
     assert f"it returns probabilities ({name}); their logarithms serve" in backbone.reading.told
     whole, found = outputs(WHOLE), outputs(backbone)
-    close(found.logits, whole.logits.log_softmax(dim=1))
+    close(found.logits, (3 * whole.logits).log_softmax(dim=1))
     close(found.features, whole.features)
 
 

@@ -174,9 +174,9 @@ def _check_fit(source: dict[str, Tensor], target: dict[str, Tensor], problem: st
         rows = {(source[k].shape[:1], target[k].shape[:1]) for k in other}
         if len(rows) == 1 and len(other) <= 2 and old[1:] == new[1:]:
             remedy = (
-                f"is it a checkpoint for {old[0]} classes instead of {new[0]}? eval.py with "
-                "model.weights=FILE scores its own head; model.backbone.new_head=true also "
-                "fine-tunes it in train.py"
+                f"is it a checkpoint for {old[0]} classes instead of {new[0]}? train.py "
+                "with model.backbone.new_head=true fits a head for yours; eval.py with "
+                "model.weights=FILE scores its own"
             )
         raise UserError(
             f"{problem}: {len(other)} of {len(target)} tensors have another shape, "

@@ -274,7 +274,7 @@ def _check_saved(backbone: WrappedBackbone, weights: str | os.PathLike[str] | No
         raise UserError(
             f"{weights} is for {saved} classes, and the head '{head}' of {name} has {outputs} "
             f"outputs: model.net.{_classes_argument(backbone.net)}={saved} scores these weights "
-            "unchanged in eval.py; in train.py, model.backbone.new_head=true fine-tunes them"
+            "unchanged in eval.py; in train.py, model.backbone.new_head=true fits a head for yours"
         )
 
 

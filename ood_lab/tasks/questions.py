@@ -16,7 +16,6 @@ from ood_lab.lvlm.answers.answer_files import Answers
 from ood_lab.lvlm.answers.open_answer_reader import READER
 from ood_lab.lvlm.benchmarks.published_files import QuestionSource
 from ood_lab.lvlm.captions.caption_page import CAPTIONS
-from ood_lab.lvlm.captions.caption_page import DEFINITIONS as OF_CAPTIONS
 from ood_lab.lvlm.captions.caption_rules import Rules
 from ood_lab.lvlm.captions.caption_scoring import caption_table, result_rows
 from ood_lab.lvlm.captions.comparison import contrasts
@@ -30,11 +29,11 @@ from ood_lab.lvlm.pages.benchmark_page import (
     page_of,
     wrong_answers,
 )
+from ood_lab.lvlm.pages.definitions import defined
 from ood_lab.lvlm.pages.result_sentences import ACCURACY, CHAIR, MetricSentence
 from ood_lab.lvlm.questions.package_exports import GroupMetric
 from ood_lab.lvlm.questions.question_files import Question
 from ood_lab.lvlm.questions.question_prompts import Order, ReadBy, with_options
-from ood_lab.lvlm.scoring import uncertainty
 from ood_lab.lvlm.scoring.kind_scores import (
     ACCURACIES,
     KINDS,
@@ -45,11 +44,9 @@ from ood_lab.lvlm.scoring.kind_scores import (
     kind_rows,
     kind_tables,
 )
-from ood_lab.lvlm.scoring.kind_scores import DEFINITIONS as OF_KINDS
 from ood_lab.lvlm.scoring.scored_results import POOLED, question_kind
 from ood_lab.lvlm.scoring.uncertainty import doubt_table, uncertainty_rows
 from ood_lab.lvlm.scoring.yes_no_scores import (
-    DEFINITIONS,
     METRICS,
     YES_NO,
     Unparsed,
@@ -225,8 +222,8 @@ class Questions(Benchmark):
     def _definitions(self) -> list[tuple[str, str]]:
         """What is counted; of published files, as their reader says."""
         if self.source is None:
-            return [*DEFINITIONS, *OF_KINDS, *OF_CAPTIONS[:4], *uncertainty.DEFINITIONS]
-        _, (names, meaning), *others = DEFINITIONS
+            return defined("yes_no", "kinds", "captions", "doubt")
+        _, (names, meaning), *others = defined("yes_no")
         counted = " ".join(str(type(self.source).__doc__).split("Args:")[0].split())
         meaning = meaning.replace("with yes as", f"with {self.positive} as")
         return [(self.title, counted.replace("``", "")), (names, meaning), *others]

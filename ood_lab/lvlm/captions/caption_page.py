@@ -30,27 +30,6 @@ WAYS = {
     "wrong": "an unparsed answer counts as wrong",
     "drop": "unparsed answers are skipped",
 }
-DEFINITIONS = (
-    ("CHAIR", "Hallucinated objects among all objects that the captions name."),
-    ("Cover", "Annotated objects that the captions name. Higher is better."),
-    ("Hal", "Captions with a hallucinated object."),
-    ("Cog", "Tempting absent objects (the candidates of the image) that the captions name."),
-    (
-        "Acc, P, R, F1",
-        "Of yes/no questions, with no as the positive class: recall is the share of absent things "
-        "that are denied. POPE's rows take yes.",
-    ),
-    (
-        "Unparsed, failed",
-        "Replies in which the parser found no answer, and requests without a reply. Failed "
-        "requests are skipped; an unparsed answer is wrong, or skipped.",
-    ),
-    (
-        "Cut",
-        "Replies that reached their longest length. Of a caption what is there is read; an answer "
-        "counts only where nothing that could have followed would change what is read.",
-    ),
-)
 _LETTERS = 140
 
 

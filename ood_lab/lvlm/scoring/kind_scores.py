@@ -51,14 +51,6 @@ KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 }
 #: The accuracy of each kind, and what it is called where kinds stand beside each other.
 ACCURACIES = {next(iter(metrics)): f"{title}: Acc" for title, metrics in KINDS.values()}
-DEFINITIONS = (
-    (
-        "Multiple choice, counts, free text",
-        "Acc is the share of right answers; within 1: that of counts at most one off. Right in "
-        "every order: the share of questions that are answered rightly in every order of their "
-        "options. By category where questions name one.",
-    ),
-)
 
 
 def by_probability(judged: pd.DataFrame) -> pd.DataFrame:

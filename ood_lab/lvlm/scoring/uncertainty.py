@@ -26,21 +26,6 @@ METRICS = {
     "auroc_ood": "AUROC vs ID",
     **{metric.name: metric.title for metric in (AURC, AUGRC, ACCURACY_AT_80)},
 }
-DEFINITIONS = (
-    (
-        "Doubt",
-        "1 - max(P(yes), P(no)), from 0, certain, to 1/2. AUROC errors: the probability that a "
-        "wrong answer is doubted more than a right one. AUROC vs ID: that an answer about this "
-        "split is doubted more than one about ID. 50% is chance.",
-    ),
-    (
-        ", ".join(metric.title for metric in (AURC, AUGRC, ACCURACY_AT_80)),
-        "Selective classification with wrong answers as failures. Answers with the most doubt are "
-        "rejected first. AURC: the mean, over all shares of answers that are kept, of the share of "
-        "wrong ones among them; AUGRC: of the wrong ones among all; both: lower is better. "
-        "Acc@80%: the share of right answers among the 80% with the least doubt.",
-    ),
-)
 
 
 def doubt(p_yes: NDArray[np.floating]) -> Floats:

@@ -48,34 +48,6 @@ METRICS = {
     "mcc": "MCC",
     "yes_rate": "yes-rate",
 }
-DEFINITIONS = (
-    (
-        "Question pair",
-        "Each pair has two questions with opposite answers: does the image contain it, does it "
-        "not contain it. A model that always says yes is right half of the time.",
-    ),
-    (
-        "Acc, P, R, F1, MCC",
-        "Accuracy, precision, recall, F1 and Matthews' correlation with yes as the positive class; "
-        "0 where a denominator is 0. Of several sets together counts are added up, not averaged.",
-    ),
-    ("yes-rate", "Share of the answers that say yes; half of the right answers do."),
-    (
-        "Unparsed, failed",
-        "Replies in which the parser found no answer, and requests without a reply. A failed "
-        "request removes its pair; an unparsed answer counts as wrong, or removes it.",
-    ),
-    (
-        "Cut",
-        "Replies that reached their longest length. Such a reply counts only where nothing that "
-        "could have followed would change what is read; else it is unparsed.",
-    ),
-    (
-        "Interval",
-        "95% bootstrap intervals; what belongs together is resampled whole. At 0 and 100%, the "
-        "exact (Clopper-Pearson) interval.",
-    ),
-)
 
 
 def yes_no_rows(

@@ -11,6 +11,7 @@ import pandas as pd
 
 from ood_lab.common.english import counted
 from ood_lab.lvlm.benchmarks.oodbench.page import SPLITS
+from ood_lab.lvlm.pages.definitions import defined
 from ood_lab.lvlm.statistics.statistic_tables import Findings
 from ood_lab.report.rendering.blocks import Folded, PlannedFigure, Text
 from ood_lab.report.rendering.metric_definitions import MISSING, percent
@@ -63,61 +64,6 @@ _WORDS = {
     "mmd2": "MMD²",
     "at_sizes": "MMD² at these sizes",
 }
-_DEFINITIONS = (
-    (
-        "Degradation",
-        "A metric on ID minus the same on OOD, with a 95% percentile interval that resamples "
-        "question pairs. p: permutation test, one-sided, of no degradation; it is at least "
-        "1 / (resamples + 1).",
-    ),
-    (
-        "TOST",
-        "Equivalent: the 90% interval of the difference to the open models' mean degradation is "
-        "within ± eta. The verdict depends on eta_resample, the questions of a resample behind "
-        "eta.",
-    ),
-    (
-        "Drop",
-        "Accuracy on ID minus accuracy on these pairs, with a 95% percentile interval; p: the "
-        "permutation test of the degradation.",
-    ),
-    (
-        "Wrong answers",
-        "Share: of the OOD questions, what a model gets wrong. Union: what this model or one above "
-        "it gets wrong; gain: what it adds. At least: the share that so many models or more get "
-        "wrong.",
-    ),
-    (
-        "Flagged",
-        "A sample is an image with a category. A model flags it by a wrong answer to one of its "
-        "two questions, or by its own division (task.divisions). Union: what so many models flag "
-        "together; best order: each next model adds the most; the mean is over all orders.",
-    ),
-    (
-        "p of comparisons",
-        "McNemar: exact binomial test, which takes answers for independent. Bootstrap: two-sided "
-        "fraction of resamples beyond zero, question pairs resampled whole; it is at least "
-        "2 / (resamples + 1). Both are then Holm-corrected over the pairs of models.",
-    ),
-    (
-        "E1 to E5",
-        "E1: F test, right tail. E2: correlations over models, two-sided. E3, E4: left tail among "
-        "random subsets of the hard pairs, at least 1 / (resamples + 1). E5: pairs that are both, "
-        "of all, before any is cut.",
-    ),
-    (
-        "MMD²",
-        "Equivalent: the upper end of the 90% bootstrap interval is below the 95% quantile between "
-        "parts of train. Equivalent as published: the permutation quantile is below it, which says "
-        "little, as both describe no difference.",
-    ),
-    (
-        "Overlap",
-        "Expressed: pairs whose category a text of the same image names, by its name, its plural "
-        "or a synonym that was given; by name: without synonyms. Upper: end of the "
-        "Clopper-Pearson 95% interval; below: it is less than epsilon.",
-    ),
-)
 
 
 def statistics_sentences(found: Findings, splits: pd.Series, ood: str) -> Iterator[str]:
@@ -174,7 +120,7 @@ def statistics_page(
         sentence=manifest["sentence"],
         summary=blocks,
         sections=[Section("Figures", figures)],
-        definitions=_DEFINITIONS,
+        definitions=defined("oodbench_statistics"),
         manifest=manifest,
         downloads=[*(f"{name}.csv" for name in (*TITLES, "errors_together")), DRAWS, "results.csv"],
     )

@@ -10,7 +10,6 @@ import pandas as pd
 from ood_lab.lvlm.benchmarks.amber.scoring import SCORE
 from ood_lab.lvlm.captions.caption_page import (
     CAPTIONS,
-    DEFINITIONS,
     OF_NO,
     WAYS,
     made_up,
@@ -23,6 +22,7 @@ from ood_lab.lvlm.pages.benchmark_page import (
     metric_table,
     page_of,
 )
+from ood_lab.lvlm.pages.definitions import defined
 from ood_lab.lvlm.scoring.scored_results import POOLED
 from ood_lab.report.rendering.blocks import Text
 from ood_lab.report.rendering.page import Page
@@ -49,21 +49,6 @@ _CAPTIONS = {**CAPTIONS, SCORE: "AMBER score"}
 METRIC_TABLES = {"Captions": _CAPTIONS, "Yes/no questions": OF_NO}
 _NAME = {POOLED: "AMBER"}
 _LEVELS = {"chair": "CHAIR", "hal": "Hal", "accuracy": "Acc"}
-_DEFINITIONS = (
-    *DEFINITIONS,
-    (
-        "AMBER score",
-        "(1 - CHAIR + F1) / 2 with F1 of all yes/no questions. Questions of existence are all "
-        "answered by no, so that their precision is 100.",
-    ),
-    (
-        "Rounded",
-        "Only printed tables are rounded. amber.csv has the numbers of AMBER's script: "
-        "in percent, with one decimal and denominators of at least 0.001. There, F1 = "
-        "2PR / (P + R + e) of rounded P and R; e = 0.001 for existence, 0.0001 for all others.",
-    ),
-    ("Interval", "95% bootstrap intervals; images are resampled with all answers about them."),
-)
 
 
 def summary(run: Scored) -> Iterator[Table | Text]:
@@ -92,7 +77,7 @@ def page(run: Scored, blocks: list[Any]) -> Page:
         ),
         wrong=section,
         thumbnails=store,
-        definitions=_DEFINITIONS,
+        definitions=defined("captions", "caption_answers", "amber"),
     )
 
 

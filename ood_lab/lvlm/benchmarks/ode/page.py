@@ -14,7 +14,6 @@ from ood_lab.lvlm.benchmarks.ode.scoring import DISTANCE, PAIR_KIND
 from ood_lab.lvlm.captions.caption_page import (
     CAPTIONS,
     COMPARED,
-    DEFINITIONS,
     OF_NO,
     WAYS,
     made_up,
@@ -29,6 +28,7 @@ from ood_lab.lvlm.pages.benchmark_page import (
     metric_table,
     page_of,
 )
+from ood_lab.lvlm.pages.definitions import defined
 from ood_lab.lvlm.scoring.scored_results import POOLED
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.lines import trend_lines
@@ -93,26 +93,6 @@ _MADE = (
     "tuning_llava.json",
     "tuning_trl.jsonl",
 )
-_DEFINITIONS = (
-    (
-        "Criteria",
-        "Standard: the most frequent pairs of concepts. Long-tail: pairs that meet now and then. "
-        "Random: any two concepts. Fictional: two that never meet.",
-    ),
-    *DEFINITIONS,
-    (
-        "Origins",
-        "With task.origins: the same pairs in photographs and in made images, as many of a pair in "
-        "each origin, all with the same questions. Everything but the pair that a photograph "
-        "shows counts as hallucinated unless it is annotated.",
-    ),
-    ("Distance", "Edges between the two concepts in the graph; 1 where they meet."),
-    (
-        "Interval",
-        "95% bootstrap intervals; images are resampled with all their answers, and those that show "
-        "one scene in several styles, or one pair in several origins, together.",
-    ),
-)
 
 
 def summary(run: Scored) -> Iterator[Table | Text]:
@@ -145,7 +125,7 @@ def page(run: Scored, blocks: list[Any]) -> Page:
         figures=list(_figures(run)),
         wrong=section,
         thumbnails=store,
-        definitions=_DEFINITIONS,
+        definitions=defined("ode_criteria", "captions", "caption_answers", "ode"),
         downloads=_MADE,
     )
 

@@ -23,9 +23,10 @@ from ood_lab.lvlm.pages.benchmark_page import (
     page_of,
     wrong_answers,
 )
+from ood_lab.lvlm.pages.definitions import defined
 from ood_lab.lvlm.scoring import uncertainty
 from ood_lab.lvlm.scoring.uncertainty import doubt_table
-from ood_lab.lvlm.scoring.yes_no_scores import DEFINITIONS, METRICS, YES_NO, yes_no_tables
+from ood_lab.lvlm.scoring.yes_no_scores import METRICS, YES_NO, yes_no_tables
 from ood_lab.metrics import risk_coverage
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.lines import curve, curves
@@ -58,38 +59,6 @@ HEADLINES = (
 METRIC_TABLES = {"Yes/no questions": METRICS, "Basic-to-advanced progression": BAP}
 _OOD = ("ood_s", "ood_h", "hard")
 _LEVEL_METRICS = {"accuracy": "Acc", "yes_rate": "yes-rate", "f1": "F1"}
-_DEFINITIONS = (
-    (
-        "Purified probability",
-        "p_c of an annotated label c: the softmax of an image-text model's scores over c and all "
-        "labels that are absent, without the other annotated labels.",
-    ),
-    (
-        "Flagged",
-        "Case 1: an absent label scores higher than the annotated ones. Case 2: p_c is below T. "
-        "The manifest says how they are combined.",
-    ),
-    (
-        "Data sets",
-        "Of several data sets, which have their own labels and divisions, a split is all of them: "
-        "their counts are added up, and accuracies are not averaged. ID and OOD together adds up "
-        "the splits, too; the paper never does.",
-    ),
-    ("OOD-H, OOD-S", "Annotated pairs of image and category that all (H) or some (S) models flag."),
-    ("Uncut", "All pairs of a split (S', H'). In all other sets task.most_pairs keeps a part."),
-    (
-        "ID",
-        "Random pairs that are in no OOD split: of objects that are there, as OOD pairs are, "
-        "unless task.id_pairing says otherwise (any: most ask about a category that is absent).",
-    ),
-    *DEFINITIONS,
-    *uncertainty.DEFINITIONS,
-    (
-        "BAP",
-        "Basic-to-advanced progression: existence of c1, count of c2, and whether there are more "
-        "of c1 than of c2. Logic is right where the count and the comparison are.",
-    ),
-)
 
 
 def summary(run: Scored) -> Iterator[Table | Text]:
@@ -133,7 +102,7 @@ def page(run: Scored, blocks: list[Any]) -> Page:
         figures=list(_figures(run)),
         wrong=wrong,
         thumbnails=thumbnails,
-        definitions=_DEFINITIONS,
+        definitions=defined("oodbench", "yes_no", "doubt", "oodbench_bap"),
         downloads=("division.parquet", "audit.csv"),
     )
 

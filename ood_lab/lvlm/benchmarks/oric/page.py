@@ -25,6 +25,7 @@ from ood_lab.lvlm.pages.benchmark_page import (
     page_of,
     wrong_answers,
 )
+from ood_lab.lvlm.pages.definitions import defined
 from ood_lab.report.rendering.blocks import PlannedFigure, Text
 from ood_lab.report.rendering.metric_definitions import MISSING, percent
 from ood_lab.report.rendering.page import Page
@@ -83,57 +84,6 @@ LINES = {
 _SIZED = SETS | {ANNOTATED: "all annotated objects"}
 _LABELS = {"yes": "present", "no": "absent"}
 _COUNTS = {"n_unparsed": "unmatched", "n_items": "items"}
-_DEFINITIONS = (
-    (
-        "Positive",
-        "An object that is there, smaller than the median of its image. The judge does not expect "
-        "it from the names of the larger ones.",
-    ),
-    (
-        "Negative",
-        "An object that is not there, among those that a CLIP finds most likely in the image; the "
-        "image is the nearest one to that of the positives.",
-    ),
-    (
-        "uniform, positives only, negatives only",
-        "Ablations: both samplers draw at random, or only that of negatives, or of positives. The "
-        "drop is what the metric loses when ORIC's choice replaces a random one.",
-    ),
-    (
-        "POPE",
-        "Questions from the same annotations, by POPE's sampling, or those it published: absent "
-        "objects at random, the most frequent ones, or those most often seen with an object that "
-        "is there. All have the same wordings. A subset (task.pope_subset) is a balanced draw.",
-    ),
-    (
-        "P, R, F1",
-        "Precision, recall and F1 of yes and of no; without a name, their plain mean. Computed "
-        "for each wording of the questions, then averaged.",
-    ),
-    ("yes-rate", "Share of the answers that say yes; half of the right answers do."),
-    (
-        "Unmatched, failed",
-        "Replies in which no answer was found: wrong, but neither yes nor no. Requests without a "
-        "reply are skipped.",
-    ),
-    (
-        "Cut",
-        "Replies that reached their longest length. Such a reply counts only where nothing that "
-        "could have followed would change what is read; else it is unmatched.",
-    ),
-    (
-        "P(object | context)",
-        "Mean, over the other objects of the image, of the share of the other images with that "
-        "object that have the one in question too.",
-    ),
-    (
-        "Least distance",
-        "Of a class: the least 1 - cosine of an image with it and one without it; mean over "
-        "classes with questions of both answers.",
-    ),
-    ("CLIPScore", "100 times the cosine of image and text; no factor of 2.5, no clamp."),
-    ("Interval", "95% bootstrap intervals that resample images whole."),
-)
 
 
 def summary(run: Scored) -> Iterator[Table | Text]:
@@ -165,7 +115,7 @@ def page(run: Scored, blocks: list[Any]) -> Page:
         figures=list(_figures(run, analyses)),
         wrong=wrong,
         thumbnails=thumbnails,
-        definitions=_DEFINITIONS,
+        definitions=defined("oric"),
         downloads=("oric_bench.json", "oric_train.json", "audit.csv", "analyses.csv"),
     )
 

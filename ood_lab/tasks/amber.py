@@ -10,28 +10,15 @@ from typing import ClassVar
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.benchmarks.amber.page import HEADLINES, METRIC_TABLES, page, summary
+from ood_lab.lvlm.benchmarks.amber.page import RECORD
 from ood_lab.lvlm.benchmarks.amber.published_files import AmberFiles
-from ood_lab.lvlm.benchmarks.amber.scoring import KIND, SCORE, WAYS, results_of, rounded
+from ood_lab.lvlm.benchmarks.amber.scoring import WAYS, results_of, rounded
 from ood_lab.lvlm.captions.caption_rules import Words
-from ood_lab.lvlm.captions.question_kinds import (
-    ACTION,
-    EXISTENCE,
-    GENERATIVE,
-    NUMBER,
-    RELATION,
-    STATE,
-)
-from ood_lab.lvlm.pages.benchmark_page import Headline, Scored
-from ood_lab.lvlm.pages.result_sentences import CHAIR, MetricSentence
+from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
 from ood_lab.lvlm.questions.question_files import Question
-from ood_lab.report.rendering.blocks import Text
-from ood_lab.report.rendering.page import Page
-from ood_lab.report.rendering.table import Table
 from ood_lab.run.building.benchmark_task import results_options
 from ood_lab.run.building.caption_task import CaptionBenchmark
 from ood_lab.run.building.workspace import Workspace
-from ood_lab.schema.results import Kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,14 +33,7 @@ class Amber(CaptionBenchmark):
     """
 
     source: AmberFiles
-    asks: ClassVar[Sequence[str]] = (GENERATIVE, EXISTENCE, STATE, NUMBER, ACTION, RELATION)
-    headlines: ClassVar[Sequence[Headline]] = HEADLINES
-    metric_tables: ClassVar[Mapping[str, Mapping[str, str]]] = METRIC_TABLES
-    told: ClassVar[Sequence[MetricSentence]] = (
-        CHAIR,
-        MetricSentence("accuracy", "accuracy on yes/no questions", tested="all_accuracy"),
-        MetricSentence(SCORE, "AMBER score"),
-    )
+    record: ClassVar[BenchmarkRecord] = RECORD
 
     def check(self, ws: Workspace) -> None:
         """Raises a UserError where the words that captions are judged by are missing, too."""
@@ -65,16 +45,6 @@ class Amber(CaptionBenchmark):
     def build(self, ws: Workspace) -> Sequence[Question]:
         """The questions of the published files."""
         return self.source.questions(self.parser_of_questions)
-
-    @property
-    def name(self) -> str:
-        """See the base class."""
-        return "AMBER"
-
-    @property
-    def kind(self) -> Kind:
-        """See the base class."""
-        return KIND
 
     def about(self, ws: Workspace) -> str:
         """The folder of the files."""
@@ -97,11 +67,3 @@ class Amber(CaptionBenchmark):
     ) -> Iterator[tuple[str, pd.DataFrame]]:
         """What AMBER's script prints."""
         yield "amber", rounded(judged["captions"], judged["judged"])
-
-    def summary(self, run: Scored) -> Iterator[Table | Text]:
-        """See the base class."""
-        return summary(run)
-
-    def page(self, run: Scored, blocks: list[Table | Text]) -> Page:
-        """See the base class."""
-        return page(run, blocks)

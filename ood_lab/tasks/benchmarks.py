@@ -116,8 +116,8 @@ def _contrasts(ws: Workspace, board: pd.DataFrame) -> tuple[pd.DataFrame, list[T
         if task is not None and len(tests):
             found.append(tests)
             title = "{benchmark} on {data}, points".format(**part.iloc[0])
-            sets = task.sets if "split" in tests else None
-            tables.append(difference_table(title, tests, {}, task.compared, sets))
+            sets = task.record.sets if "split" in tests else None
+            tables.append(difference_table(title, tests, {}, task.record.compared, sets))
     return pd.concat(found).assign(draws=int(ws.metrics["n_bootstrap"])), tables
 
 

@@ -53,30 +53,24 @@ from ood_lab.lvlm.benchmarks.ode.images.image_generation import (
     make,
     pictures_of,
 )
-from ood_lab.lvlm.benchmarks.ode.page import HEADLINES, METRIC_TABLES, named, page, summary
+from ood_lab.lvlm.benchmarks.ode.page import RECORD
 from ood_lab.lvlm.benchmarks.ode.published_files import write_published
 from ood_lab.lvlm.benchmarks.ode.queries import questions_of
 from ood_lab.lvlm.benchmarks.ode.rounds import PAIRS, Round, change, lineage, read_round
-from ood_lab.lvlm.benchmarks.ode.scoring import KIND, results_of
+from ood_lab.lvlm.benchmarks.ode.scoring import results_of
 from ood_lab.lvlm.benchmarks.ode.tendencies import Clustering
 from ood_lab.lvlm.benchmarks.ode.tuning_data import Tuning, sizes, write_tuning
 from ood_lab.lvlm.captions.caption_rules import Words
 from ood_lab.lvlm.captions.caption_scoring import amber_table
 from ood_lab.lvlm.captions.comparison import contrasts
-from ood_lab.lvlm.captions.question_kinds import ACTION, EXISTENCE, GENERATIVE, NUMBER, STATE
 from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.image_text.image_encoder import image_features
-from ood_lab.lvlm.pages.benchmark_page import Headline, Scored
-from ood_lab.lvlm.pages.result_sentences import CHAIR, MetricSentence
+from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
 from ood_lab.lvlm.questions.question_files import Question, read_questions
-from ood_lab.report.rendering.blocks import Text
-from ood_lab.report.rendering.page import Page
-from ood_lab.report.rendering.table import Table
 from ood_lab.run.building.benchmark_task import results_options
 from ood_lab.run.building.caption_task import CaptionBenchmark
 from ood_lab.run.building.workspace import Workspace
-from ood_lab.schema.results import Kind
 from ood_lab.schema.shift_axes import LEVELS
 
 log = logging.getLogger(__name__)
@@ -129,17 +123,8 @@ class Ode(CaptionBenchmark):
     released: bool
     clustering: Clustering
     tuning: Tuning
-    asks: ClassVar[Sequence[str]] = (GENERATIVE, EXISTENCE, STATE, ACTION, NUMBER)
+    record: ClassVar[BenchmarkRecord] = RECORD
     files: ClassVar[Sequence[str]] = ("questions", "answers", "levels", "audit", "pictures")
-    headlines: ClassVar[Sequence[Headline]] = HEADLINES
-    metric_tables: ClassVar[Mapping[str, Mapping[str, str]]] = METRIC_TABLES
-    told: ClassVar[Sequence[MetricSentence]] = (
-        CHAIR,
-        MetricSentence("all_accuracy", "accuracy on yes/no questions"),
-    )
-    told_as: ClassVar[Mapping[str, str]] = {
-        name: f"{named(name)} pairs" for name in ("standard", "long_tail", "random", "fictional")
-    }
 
     def check(self, ws: Workspace) -> None:
         """Raises a UserError where a stage lacks what it needs, before any of them runs."""
@@ -318,16 +303,6 @@ class Ode(CaptionBenchmark):
 
     # Third stage.
 
-    @property
-    def name(self) -> str:
-        """See the base class."""
-        return "ODE"
-
-    @property
-    def kind(self) -> Kind:
-        """See the base class."""
-        return KIND
-
     def about(self, ws: Workspace) -> str:
         """The concepts."""
         return _concepts(ws).name
@@ -372,14 +347,6 @@ class Ode(CaptionBenchmark):
             write_tuning(chosen, source.absolute(), ws.folder)
             taken = {"questions": len(chosen), "of": sizes(chosen)}
             ws.manifest["tuning"] = {**asdict(self.tuning), **taken}
-
-    def summary(self, run: Scored) -> Iterator[Table | Text]:
-        """See the base class."""
-        return summary(run)
-
-    def page(self, run: Scored, blocks: list[Table | Text]) -> Page:
-        """See the base class."""
-        return page(run, blocks)
 
 
 def _concepts(ws: Workspace) -> Concepts:

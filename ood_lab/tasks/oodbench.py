@@ -18,7 +18,6 @@ from ood_lab.lvlm.answers.answer_files import Answers
 from ood_lab.lvlm.benchmarks.oodbench.audit import audited, without_rejected, write_audit
 from ood_lab.lvlm.benchmarks.oodbench.division import (
     DIVISION,
-    UNCUT,
     Case1,
     Combine,
     Rule,
@@ -27,33 +26,22 @@ from ood_lab.lvlm.benchmarks.oodbench.division import (
 )
 from ood_lab.lvlm.benchmarks.oodbench.page import (
     DISTRIBUTION,
-    HEADLINES,
-    METRIC_TABLES,
-    METRICS,
-    SPLITS,
-    TOLD_AS,
-    page,
-    summary,
+    RECORD,
 )
 from ood_lab.lvlm.benchmarks.oodbench.pooled_datasets import built_datasets, questions_of_datasets
-from ood_lab.lvlm.benchmarks.oodbench.question_building import BAP_TASKS, QuestionSettings
+from ood_lab.lvlm.benchmarks.oodbench.question_building import QuestionSettings
 from ood_lab.lvlm.benchmarks.oodbench.question_pairs import IdPairing, Pairing
-from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET, KIND, bap_needs, contrasts, results_of
+from ood_lab.lvlm.benchmarks.oodbench.scoring import bap_needs, contrasts, results_of
 from ood_lab.lvlm.benchmarks.oodbench.split_contents import distribution_of, with_fields
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.image_text.score_cache import cached_scores
-from ood_lab.lvlm.pages.benchmark_page import Headline, Scored
-from ood_lab.lvlm.pages.result_sentences import ACCURACY, MetricSentence
+from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
 from ood_lab.lvlm.questions.package_exports import GroupMetric
 from ood_lab.lvlm.questions.question_files import Question
 from ood_lab.lvlm.questions.question_forms import Form, Forms, in_forms
-from ood_lab.lvlm.scoring.yes_no_scores import YES_NO, Unparsed
-from ood_lab.report.rendering.blocks import Text
-from ood_lab.report.rendering.page import Page
-from ood_lab.report.rendering.table import Table
+from ood_lab.lvlm.scoring.yes_no_scores import Unparsed
 from ood_lab.run.building.benchmark_task import Benchmark, results_options
 from ood_lab.run.building.workspace import Workspace
-from ood_lab.schema.results import Kind
 
 log = logging.getLogger(__name__)
 
@@ -101,17 +89,8 @@ class OODBench(Benchmark):
     bap_per_image: Annotated[int, Ge(0)]
     unparsed: Unparsed
     gate_c_on_e: bool
+    record: ClassVar[BenchmarkRecord] = RECORD
     files: ClassVar[Sequence[str]] = ("questions", "datasets", "answers", "levels", "audit")
-    asks: ClassVar[Sequence[str]] = (YES_NO, *BAP_TASKS)
-    of_building: ClassVar[Sequence[str]] = ("annotations", "image_text", "division", "datasets")
-    identity: ClassVar[Sequence[str]] = (DATASET, "split", "category", "form")
-    headlines: ClassVar[Sequence[Headline]] = HEADLINES
-    metric_tables: ClassVar[Mapping[str, Mapping[str, str]]] = METRIC_TABLES
-    joined: ClassVar[Mapping[str, tuple[str, str]]] = UNCUT
-    finer: ClassVar[Sequence[str]] = (DATASET,)
-    told: ClassVar[Sequence[MetricSentence]] = (ACCURACY,)
-    told_as: ClassVar[Mapping[str, str]] = TOLD_AS
-    compared: ClassVar[Mapping[str, str]] = METRICS
 
     def check(self, ws: Workspace) -> None:
         """Raises a UserError where a stage lacks what it needs, before any of them runs."""
@@ -201,16 +180,6 @@ class OODBench(Benchmark):
         return in_forms(self.form, asked)
 
     @property
-    def name(self) -> str:
-        """See the base class."""
-        return "OODBench"
-
-    @property
-    def kind(self) -> Kind:
-        """See the base class."""
-        return KIND
-
-    @property
     def wholes(self) -> Mapping[str, GroupMetric]:
         """What BAP counts."""
         return {name: GroupMetric(needs) for name, needs in bap_needs(self.gate_c_on_e).items()}
@@ -246,16 +215,3 @@ class OODBench(Benchmark):
     def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         """See the base class."""
         return contrasts(judged["judged"], gate_c_on_e=self.gate_c_on_e, **ws.resampling)
-
-    @property
-    def sets(self) -> Mapping[str, str]:
-        """See the base class."""
-        return SPLITS
-
-    def summary(self, run: Scored) -> Iterator[Table | Text]:
-        """See the base class."""
-        return summary(run)
-
-    def page(self, run: Scored, blocks: list[Table | Text]) -> Page:
-        """See the base class."""
-        return page(run, blocks)

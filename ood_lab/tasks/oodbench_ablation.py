@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from ood_lab.common.english import counted, listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config, read_json, read_table, write_csv
-from ood_lab.lvlm.benchmarks.oodbench.page import METRICS, SPLITS, TOLD_AS
+from ood_lab.lvlm.benchmarks.oodbench.page import METRICS, RECORD, SPLITS
 from ood_lab.lvlm.benchmarks.oodbench.setting_differences import setting_differences
 from ood_lab.lvlm.pages.benchmark_page import difference_table
 from ood_lab.report.figures.bars import bar_panels
@@ -155,7 +155,7 @@ def _said(
     """The accuracy with the first setting, and what changes it most."""
     first, *others = (f"setting {number} ({name})" for number, name in enumerate(labels, 1))
     rows = table[(table["metric"] == "accuracy") & (table["setting"] == labels[0])]
-    rows = rows.assign(on=rows["split"].map(TOLD_AS))
+    rows = rows.assign(on=rows["split"].map(RECORD.told_as))
     values = values_of(rows[rows["on"] != ""], lower=False)
     yield f"With {first}, accuracy is {noted(values)}."
     if len(differences):
@@ -209,7 +209,7 @@ def lines_over_number(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
         metrics: of the panels.
     """
     rows = table.drop_duplicates(["model", "detectors", "split", "metric"])
-    splits = [s for s in SPLITS if s in TOLD_AS and TOLD_AS[s] and (rows["split"] == s).any()]
+    splits = [s for s in SPLITS if RECORD.told_as[s] and (rows["split"] == s).any()]
     places = [(metric, split) for metric in metrics for split in splits]
     titles = [f"{METRICS[metric]} on {SPLITS[split]} (%)" for metric, split in places]
     labels = ("image-text models", "")

@@ -42,14 +42,8 @@ from ood_lab.lvlm.benchmarks.oric.construction.question_sets import (
 )
 from ood_lab.lvlm.benchmarks.oric.construction.released_code import PAPER, RELEASED, Rules
 from ood_lab.lvlm.benchmarks.oric.page import (
-    COMPARED,
-    HEADLINES,
-    LINES,
-    METRICS,
-    SETS,
+    RECORD,
     analyses_in,
-    page,
-    summary,
 )
 from ood_lab.lvlm.benchmarks.oric.prediction_files import read_predictions, write_predictions
 from ood_lab.lvlm.benchmarks.oric.published_files import Item, read_train
@@ -68,22 +62,17 @@ from ood_lab.lvlm.benchmarks.oric.question_facts import (
     with_facts,
 )
 from ood_lab.lvlm.benchmarks.oric.run_questions import RunQuestions
-from ood_lab.lvlm.benchmarks.oric.scoring import KIND, contrasts, drops, form_contrasts, results_of
-from ood_lab.lvlm.benchmarks.oric.wording import TASK, QuestionWording
+from ood_lab.lvlm.benchmarks.oric.scoring import contrasts, drops, form_contrasts, results_of
+from ood_lab.lvlm.benchmarks.oric.wording import QuestionWording
 from ood_lab.lvlm.chat.base import ChatModel
 from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
-from ood_lab.lvlm.pages.benchmark_page import Headline, Scored
-from ood_lab.lvlm.pages.result_sentences import MetricSentence
+from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
 from ood_lab.lvlm.questions.question_files import Question
 from ood_lab.lvlm.questions.question_forms import Form, Forms, apart, in_forms
 from ood_lab.lvlm.training.oric_questions import write_dataset
-from ood_lab.report.rendering.blocks import Text
-from ood_lab.report.rendering.page import Page
-from ood_lab.report.rendering.table import Table
 from ood_lab.run.building.benchmark_task import Benchmark, results_options
 from ood_lab.run.building.workspace import Workspace
-from ood_lab.schema.results import Kind
 
 log = logging.getLogger(__name__)
 
@@ -151,19 +140,10 @@ class Oric(Benchmark):
     area_of: AreaOf
     thresholds: Sequence[float]
     bins: Annotated[int, Ge(1)]
+    record: ClassVar[BenchmarkRecord] = RECORD
     files: ClassVar[Sequence[str]] = (
         *("questions", "bench", "answers", "levels", "predictions", "audit"),
     )
-    asks: ClassVar[Sequence[str]] = (TASK,)
-    of_building: ClassVar[Sequence[str]] = ("annotations", "clip", "judge", "oric")
-    identity: ClassVar[Sequence[str]] = ("split", "category", "prompt")
-    headlines: ClassVar[Sequence[Headline]] = HEADLINES
-    metric_tables: ClassVar[Mapping[str, Mapping[str, str]]] = {"Answers": METRICS}
-    told: ClassVar[Sequence[MetricSentence]] = (
-        MetricSentence("macro_f1", "F1 (the mean of yes and no)"),
-    )
-    told_as: ClassVar[Mapping[str, str]] = {name: LINES.get(name, "") for name in SETS}
-    compared: ClassVar[Mapping[str, str]] = COMPARED
 
     def check(self, ws: Workspace) -> None:
         """Raises a UserError where a stage lacks what it needs, before any of them runs."""
@@ -416,16 +396,6 @@ class Oric(Benchmark):
 
     # Third stage.
 
-    @property
-    def name(self) -> str:
-        """See the base class."""
-        return "ORIC"
-
-    @property
-    def kind(self) -> Kind:
-        """See the base class."""
-        return KIND
-
     def about(self, ws: Workspace) -> str:
         """The annotations, or the file that was given."""
         return str(ws.manifest.get("annotations", {}).get("name") or self.bench or self.questions)
@@ -449,7 +419,7 @@ class Oric(Benchmark):
         analyses = analyses_in(Path(str(ws.manifest["questions"]["file"])).parent)
         if analyses is None:
             return found
-        rows = self.kind.table(result_rows(analyses), model=model, seed=ws.seed)
+        rows = self.record.kind.table(result_rows(analyses), model=model, seed=ws.seed)
         return pd.concat([found, rows], ignore_index=True).astype(dict.fromkeys(SIZES, "Int64"))
 
     def further(
@@ -475,19 +445,6 @@ class Oric(Benchmark):
     def form_contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         """See the base class; of every set, and of every wording."""
         return form_contrasts(judged["judged"], **ws.resampling)
-
-    @property
-    def sets(self) -> Mapping[str, str]:
-        """See the base class."""
-        return SETS
-
-    def summary(self, run: Scored) -> Iterator[Table | Text]:
-        """See the base class."""
-        return summary(run)
-
-    def page(self, run: Scored, blocks: list[Table | Text]) -> Page:
-        """See the base class."""
-        return page(run, blocks)
 
 
 def _is_chat(node: Mapping[str, Any] | None) -> bool:

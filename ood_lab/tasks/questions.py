@@ -29,6 +29,7 @@ from ood_lab.lvlm.pages.benchmark_page import (
     page_of,
     wrong_answers,
 )
+from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
 from ood_lab.lvlm.pages.definitions import defined
 from ood_lab.lvlm.pages.result_sentences import ACCURACY, CHAIR, MetricSentence
 from ood_lab.lvlm.questions.package_exports import GroupMetric
@@ -59,7 +60,6 @@ from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.table import Table
 from ood_lab.run.building.benchmark_task import Benchmark, results_options
 from ood_lab.run.building.workspace import Workspace
-from ood_lab.schema.results import Kind
 
 #: The set of questions that name none.
 _ONLY = "all"
@@ -96,43 +96,39 @@ class Questions(Benchmark):
     matching: Matching
     positive: Literal["yes", "no"]
     groups: Mapping[str, str]
-    headlines: ClassVar[Sequence[Headline]] = (
-        Headline(POOLED, "accuracy", "Acc"),
-        *(Headline(POOLED, metric, words) for metric, words in ACCURACIES.items()),
-        Headline(POOLED, "chair", "CHAIR"),
-    )
-    metric_tables: ClassVar[Mapping[str, Mapping[str, str]]] = {
-        "Yes/no questions": METRICS,
-        "Other questions": ACCURACIES,
-        "Captions": CAPTIONS,
-    }
-    told: ClassVar[Sequence[MetricSentence]] = (
-        ACCURACY,
-        *(
-            MetricSentence(metric, f"accuracy on {words.split(':')[0].lower()}")
-            for metric, words in ACCURACIES.items()
-        ),
-        CHAIR,
-    )
-    compared: ClassVar[Mapping[str, str]] = {**METRICS, **ACCURACIES, **CAPTIONS}
-    asks: ClassVar[Sequence[str]] = (YES_NO, *KINDS, GENERATIVE)
     read_also: ClassVar[Sequence[str]] = ("matching",)
 
     @property
-    def name(self) -> str:
-        """The title."""
-        return self.title
-
-    @property
-    def kind(self) -> Kind:
+    def record(self) -> BenchmarkRecord:
         """Named after the title."""
         slug = re.sub(r"[^a-z0-9]+", "_", self.title.lower()).strip("_") or "questions"
-        return question_kind(slug, self._unit, "unparsed")
-
-    @property
-    def _unit(self) -> str:
-        """What is resampled."""
-        return "question pair" if self.source is None else "questions of an image"
+        unit = "question pair" if self.source is None else "questions of an image"
+        return BenchmarkRecord(
+            name=self.title,
+            kind=question_kind(slug, unit, "unparsed"),
+            asks=(YES_NO, *KINDS, GENERATIVE),
+            headlines=(
+                Headline(POOLED, "accuracy", "Acc"),
+                *(Headline(POOLED, metric, words) for metric, words in ACCURACIES.items()),
+                Headline(POOLED, "chair", "CHAIR"),
+            ),
+            told=(
+                ACCURACY,
+                *(
+                    MetricSentence(metric, f"accuracy on {words.split(':')[0].lower()}")
+                    for metric, words in ACCURACIES.items()
+                ),
+                CHAIR,
+            ),
+            compared={**METRICS, **ACCURACIES, **CAPTIONS},
+            summary=self._summary,
+            page=self._page,
+            metric_tables={
+                "Yes/no questions": METRICS,
+                "Other questions": ACCURACIES,
+                "Captions": CAPTIONS,
+            },
+        )
 
     @property
     def wholes(self) -> Mapping[str, GroupMetric]:
@@ -206,7 +202,7 @@ class Questions(Benchmark):
         named = result_rows(captions, table.iloc[:0], splits, **options) if len(captions) else []
         named = [{k: v for k, v in row.items() if k != "n_images"} for row in named]
         every = [*rows, *doubts, *kinds, *named]
-        return self.kind.table(every, model=model, seed=options["seed"])
+        return self.record.kind.table(every, model=model, seed=options["seed"])
 
     def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         """See the base class."""
@@ -228,7 +224,7 @@ class Questions(Benchmark):
         meaning = meaning.replace("with yes as", f"with {self.positive} as")
         return [(self.title, counted.replace("``", "")), (names, meaning), *others]
 
-    def summary(self, run: Scored) -> Iterator[Table | Text]:
+    def _summary(self, run: Scored) -> Iterator[Table | Text]:
         """Metrics of every set."""
         yield from yes_no_tables(run, self._metrics, _names(run), self.positive)
         yield from doubt_table(run, _names(run))
@@ -242,7 +238,7 @@ class Questions(Benchmark):
         """Metric and heading."""
         return METRICS | {name: name.replace("_", " ") for name in self.groups}
 
-    def page(self, run: Scored, blocks: list[Table | Text]) -> Page:
+    def _page(self, run: Scored, blocks: list[Table | Text]) -> Page:
         """Results, figures, and the first wrong answers of each set."""
         judged, names = run.judged["judged"], _names(run)
         wrong, thumbnails = wrong_answers(judged, names, run.source)

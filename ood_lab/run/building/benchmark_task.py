@@ -32,13 +32,12 @@ from ood_lab.lvlm.answers.text_model import TextModel
 from ood_lab.lvlm.pages.answers_page import write_answers_page
 from ood_lab.lvlm.pages.benchmark_page import (
     ANSWERS_PAGE,
-    Headline,
     Scored,
     difference_table,
     form_table,
-    table_columns,
 )
-from ood_lab.lvlm.pages.result_sentences import MetricSentence, found_sentences
+from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
+from ood_lab.lvlm.pages.result_sentences import found_sentences
 from ood_lab.lvlm.parsers import OURS, PARSERS, YES_NO_PARSERS, parser_of
 from ood_lab.lvlm.questions.image_checks import check_whole
 from ood_lab.lvlm.questions.image_levels import with_levels
@@ -60,12 +59,12 @@ from ood_lab.lvlm.scoring.run_comparison import ComparedRuns, OtherFormRun, of_m
 from ood_lab.lvlm.scoring.sample_spread import sample_spread, spread_rows, spread_table
 from ood_lab.report.rendering.blocks import Text
 from ood_lab.report.rendering.output_failures import optional
-from ood_lab.report.rendering.page import Page, write_summary
+from ood_lab.report.rendering.page import write_summary
 from ood_lab.report.rendering.run_summary import show_warnings
 from ood_lab.report.rendering.table import Table
 from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.run.building.workspace import Task, Workspace
-from ood_lab.schema.results import PART, Kind, write_results
+from ood_lab.schema.results import PART, write_results
 
 log = logging.getLogger(__name__)
 
@@ -114,31 +113,10 @@ class Benchmark(Task):
     system: str | None
     prompt_prefix: str | None
     prompt_suffix: str | None
-    #: Its numbers where several benchmarks are shown.
-    headlines: ClassVar[Sequence[Headline]]
-    #: Tables of all its metrics where several models are shown: title → metric → words.
-    metric_tables: ClassVar[Mapping[str, Mapping[str, str]]] = {}
-    #: What divides its sets further in such tables, the first word of ``part``.
-    finer: ClassVar[Sequence[str]] = ()
-    #: Sets that consist of two values of ``split``, of which the second is in no other set.
-    joined: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    #: Metrics that are told in sentences, see
-    #: :func:`~ood_lab.lvlm.pages.result_sentences.found_sentences`.
-    told: ClassVar[Sequence[MetricSentence]]
-    #: What sets are called there, if not by their name; "" = they are not told.
-    told_as: ClassVar[Mapping[str, str]] = {}
-    #: Metrics in which models are compared, and what they are called.
-    compared: ClassVar[Mapping[str, str]]
     #: Settings beside the parser that may be ``reader``.
     read_also: ClassVar[Sequence[str]] = ()
     #: Settings that name files.
     files: ClassVar[Sequence[str]] = ("questions", "answers", "levels")
-    #: ``Question.task`` of the questions that it scores.
-    asks: ClassVar[Sequence[str]] = ()
-    #: What tells questions apart in whatever form they are asked, in ``meta``; () = in one form.
-    identity: ClassVar[Sequence[str]] = ()
-    #: What a run that builds questions notes of them in its manifest, for those that ask them.
-    of_building: ClassVar[Sequence[str]] = ()
 
     def check(self, ws: Workspace) -> None:
         """Raises a UserError where a stage lacks what it needs, before any of them runs."""
@@ -155,7 +133,7 @@ class Benchmark(Task):
             )
         if self.questions is not None:
             self._check_asked(Path(self.questions))
-        self._others.check(self.name)
+        self._others.check(self.record.name)
         other = self._others.in_other_form(self.forms, self.given)
         if other is not None and self.answers is None:
             check_same_model(other, ws.lvlm.made_with)
@@ -176,7 +154,7 @@ class Benchmark(Task):
 
     @property
     def _others(self) -> ComparedRuns:
-        return ComparedRuns([Path(run) for run in self.against], self.identity)
+        return ComparedRuns([Path(run) for run in self.against], self.record.identity)
 
     def _check_parser(self, ws: Workspace) -> None:
         parsers = (*YES_NO_PARSERS, READER)
@@ -195,10 +173,10 @@ class Benchmark(Task):
 
     def _check_asked(self, file: Path) -> None:
         found = list(dict.fromkeys(question.task for question in read_questions(file)))
-        if found and not set(found) & set(self.asks):
+        if found and not set(found) & set(self.record.asks):
             raise UserError(
                 f"task.questions={file} are of another benchmark ({', '.join(found[:3])}; here: "
-                f"{', '.join(self.asks[:3])}): choose its task=..."
+                f"{', '.join(self.record.asks[:3])}): choose its task=..."
             )
 
     def run(self, ws: Workspace) -> pd.DataFrame | None:
@@ -249,7 +227,7 @@ class Benchmark(Task):
         manifest = folder / "manifest.json"
         if self.questions is not None and manifest.is_file():
             found = read_json(manifest)
-            ws.manifest |= {key: found[key] for key in self.of_building if key in found}
+            ws.manifest |= {key: found[key] for key in self.record.of_building if key in found}
 
     def _parsers(self, questions: Sequence[Question]) -> dict[str, str]:
         """By parser that reads any reply, whose rule it is; captions have none."""
@@ -263,11 +241,11 @@ class Benchmark(Task):
         first, beside = apart(questions)
         for form in self.export:
             place = ws.folder / "exports" / form
-            export(first, folder, place, self.kind.name, form, self.wholes)
+            export(first, folder, place, self.record.kind.name, form, self.wholes)
             log.info("questions for %s: %s", form, place)
             if beside:
                 place = ws.folder / "exports" / f"{form}_{COT}"
-                export(beside, folder, place, f"{self.kind.name}_{COT}", form, self.wholes)
+                export(beside, folder, place, f"{self.record.kind.name}_{COT}", form, self.wholes)
                 log.info("the same with a chain of thought: %s", place)
 
     def find_answers(
@@ -320,7 +298,7 @@ class Benchmark(Task):
 
         Results are written first, the page last; whatever comes after the results costs none.
         """
-        questions = samples[0]
+        questions, record = samples[0], self.record
         model = model_name(ws.manifest["lvlm"])
         ws.manifest["parsers"] = self._parsers(questions)
         cost_of = getattr(ws.lvlm, "cost_of", None) if self.answers is None else None
@@ -332,7 +310,7 @@ class Benchmark(Task):
         second = dict(self.judged(ws, beside, answers)) if beside else {}
         repeated = [dict(self.judged(ws, apart(each)[0], answers)) for each in samples[1:]]
         ws.manifest["asking"]["seconds"] = {
-            form: seconds_by_set(pd.concat(tables), answers, self.joined)
+            form: seconds_by_set(pd.concat(tables), answers, record.joined)
             for form, tables in (("", _sets_of(judged)), (COT, _sets_of(second)))
             if tables
         }
@@ -345,18 +323,8 @@ class Benchmark(Task):
             write_table(table, ws.folder / f"{name}.parquet")
             write_csv(table, ws.folder / f"{name}.csv")
         ws.manifest |= {
-            "title": f"{self.name}: {model} on {self.about(ws)}",
-            "benchmark": {
-                "name": self.name,
-                "about": self.about(ws),
-                "page": f"{self.kind.name}.html",
-                "headlines": [list(headline) for headline in self.headlines],
-                "told": {told.metric: told.lower for told in self.told},
-                "tables": {title: table_columns(m) for title, m in self.metric_tables.items()},
-                "sets": dict(self.sets),
-                "forms": {COT: WORDS["cot"]},
-                "finer": list(self.finer),
-            },
+            "title": f"{record.name}: {model} on {self.about(ws)}",
+            "benchmark": {**record.manifest, "about": self.about(ws), "forms": {COT: WORDS["cot"]}},
         }
         results = own = self.results(ws, judged, model)
         tables: dict[str, pd.DataFrame] = {}
@@ -371,13 +339,13 @@ class Benchmark(Task):
         if forms:
             both = together(forms)
             tables["forms"] = self.form_contrasts(ws, {**judged, "judged": both})
-            results = with_forms(self.kind, own, thinking, tables["forms"])
+            results = with_forms(record.kind, own, thinking, tables["forms"])
         if repeated:
             drawn = [own, *(self.results(ws, each, model) for each in repeated)]
             of_sets = [Scored(ws.folder, source, each, {}, {}, {}).whole for each in drawn]
             said = [each["judged"] for each in (judged, *repeated)]
-            tables["samples"] = sample_spread(of_sets, said, self.compared, self.joined)
-            rows = self.kind.table(spread_rows(tables["samples"]), model=model, seed=ws.seed)
+            tables["samples"] = sample_spread(of_sets, said, record.compared, record.joined)
+            rows = record.kind.table(spread_rows(tables["samples"]), model=model, seed=ws.seed)
             results = with_whole_counts([results, rows])
         write_results(results, ws.folder)
         tables |= self.further(ws, judged, source)
@@ -389,25 +357,25 @@ class Benchmark(Task):
         run = Scored(ws.folder, source, results, judged, tables, ws.manifest)
         again = len(second["judged"]) if second else 0
         draws = int(ws.metrics["n_bootstrap"])
-        told = found_sentences(run, self.told, self.told_as, self.asks[0], draws, again)
-        blocks = [*(Text(sentence, "answer") for sentence in told), *self.summary(run)]
+        told = found_sentences(run, record.told, record.told_as, record.asks[0], draws, again)
+        blocks = [*(Text(sentence, "answer") for sentence in told), *record.summary(run)]
         if thinking is not None:
             sets = thinking[thinking[PART].isna()]
             part = Scored(ws.folder, source, sets, second, {}, ws.manifest)
             blocks += [
                 replace(block, caption=f"Chain of thought. {block.caption}")
-                for block in self.summary(part)
+                for block in record.summary(part)
                 if isinstance(block, Table)
             ]
         if forms:
             run_beside = None if twin is None else twin.run
-            blocks.append(form_table(tables["forms"], self.sets, self.compared, run_beside))
+            blocks.append(form_table(tables["forms"], record.sets, record.compared, run_beside))
         if "samples" in tables:
-            blocks.append(spread_table(tables["samples"], self.sets, self.compared))
+            blocks.append(spread_table(tables["samples"], record.sets, record.compared))
         if models:
             title = "Models on the same questions, points"
-            given = self.sets if "split" in tables["models"] else None
-            blocks.append(difference_table(title, tables["models"], {}, self.compared, given))
+            given = record.sets if "split" in tables["models"] else None
+            blocks.append(difference_table(title, tables["models"], {}, record.compared, given))
         blocks.append(Text(asking_sentence(ws.manifest["asking"]), "note"))
         blocks.append(Text(_whose(ws.manifest["parsers"]), "note"))
         if self.report:
@@ -417,12 +385,12 @@ class Benchmark(Task):
                 blocks.append(
                     Text(f"Every question with its image and reply: {ANSWERS_PAGE}", "note")
                 )
-        write_summary(blocks, ws.folder, self.kind.name)
+        write_summary(blocks, ws.folder, record.kind.name)
         print_blocks(blocks)
         if self.report:
-            page = f"{self.kind.name}.html"
+            page = f"{record.kind.name}.html"
             with optional(page):
-                self.page(run, blocks).write(ws.folder / page)
+                record.page(run, blocks).write(ws.folder / page)
         return results
 
     # What a benchmark says of itself.
@@ -434,13 +402,8 @@ class Benchmark(Task):
 
     @property
     @abstractmethod
-    def name(self) -> str:
-        """What it is called on pages and in tables."""
-
-    @property
-    @abstractmethod
-    def kind(self) -> Kind:
-        """The kind of its results, which also names its page."""
+    def record(self) -> BenchmarkRecord:
+        """What it is called, which numbers stand for it, and how it is shown."""
 
     @abstractmethod
     def about(self, ws: Workspace) -> str:
@@ -506,19 +469,6 @@ class Benchmark(Task):
         See :func:`ood_lab.lvlm.scoring.answer_differences.contrasts_by`.
         """
         return self.contrasts(ws, judged)
-
-    @property
-    def sets(self) -> Mapping[str, str]:
-        """Sets of questions that comparisons separate, and their names."""
-        return {}
-
-    @abstractmethod
-    def summary(self, run: Scored) -> Iterator[Table | Text]:
-        """What the terminal prints, and the page shows first."""
-
-    @abstractmethod
-    def page(self, run: Scored, blocks: list[Table | Text]) -> Page:
-        """The page, which begins with the blocks of the summary."""
 
 
 def _sets_of(judged: Mapping[str, pd.DataFrame]) -> list[pd.DataFrame]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import pandas as pd
 
 from ood_lab.lvlm.answers.answer_files import Answers
-from ood_lab.lvlm.captions.caption_page import COMPARED
 from ood_lab.lvlm.captions.caption_rules import Rules, Words
 from ood_lab.lvlm.captions.caption_scoring import Unparsed, caption_table
 from ood_lab.lvlm.captions.comparison import contrasts
@@ -35,7 +33,6 @@ class CaptionBenchmark(Benchmark):
     nouns: NounExtractor
     similarity: Similarity
     unparsed: Unparsed
-    compared: ClassVar[Mapping[str, str]] = COMPARED
 
     @abstractmethod
     def words(self, ws: Workspace) -> Words:

@@ -7,13 +7,22 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.lvlm.benchmarks.amber.scoring import SCORE
+from ood_lab.lvlm.benchmarks.amber.scoring import KIND, SCORE
 from ood_lab.lvlm.captions.caption_page import (
     CAPTIONS,
+    COMPARED,
     OF_NO,
     WAYS,
     made_up,
     scoring_note,
+)
+from ood_lab.lvlm.captions.question_kinds import (
+    ACTION,
+    EXISTENCE,
+    GENERATIVE,
+    NUMBER,
+    RELATION,
+    STATE,
 )
 from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
@@ -22,18 +31,15 @@ from ood_lab.lvlm.pages.benchmark_page import (
     metric_table,
     page_of,
 )
+from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
 from ood_lab.lvlm.pages.definitions import defined
+from ood_lab.lvlm.pages.result_sentences import CHAIR, MetricSentence
 from ood_lab.lvlm.scoring.scored_results import POOLED
 from ood_lab.report.rendering.blocks import Text
 from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.table import Table, plain_table
 from ood_lab.schema.results import whole
 
-HEADLINES = (
-    Headline(POOLED, SCORE, "AMBER score"),
-    Headline(POOLED, "chair", "CHAIR"),
-    Headline(POOLED, "f1", "F1 of no"),
-)
 #: Sets of yes/no questions, and what they are called; the three of attributes are parts of theirs.
 SETS = {
     "existence": "existence",
@@ -45,8 +51,6 @@ SETS = {
     POOLED: "all",
 }
 _CAPTIONS = {**CAPTIONS, SCORE: "AMBER score"}
-#: Tables of several models.
-METRIC_TABLES = {"Captions": _CAPTIONS, "Yes/no questions": OF_NO}
 _NAME = {POOLED: "AMBER"}
 _LEVELS = {"chair": "CHAIR", "hal": "Hal", "accuracy": "Acc"}
 
@@ -104,3 +108,24 @@ def _as_printed(values: pd.Series) -> Iterator[Table]:
     ]
     if rows:
         yield plain_table(f"Yes/no questions, {caption}", rows, {})
+
+
+RECORD = BenchmarkRecord(
+    name="AMBER",
+    kind=KIND,
+    asks=(GENERATIVE, EXISTENCE, STATE, NUMBER, ACTION, RELATION),
+    headlines=(
+        Headline(POOLED, SCORE, "AMBER score"),
+        Headline(POOLED, "chair", "CHAIR"),
+        Headline(POOLED, "f1", "F1 of no"),
+    ),
+    told=(
+        CHAIR,
+        MetricSentence("accuracy", "accuracy on yes/no questions", tested="all_accuracy"),
+        MetricSentence(SCORE, "AMBER score"),
+    ),
+    compared=COMPARED,
+    summary=summary,
+    page=page,
+    metric_tables={"Captions": _CAPTIONS, "Yes/no questions": OF_NO},
+)

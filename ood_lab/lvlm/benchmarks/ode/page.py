@@ -10,7 +10,7 @@ import pandas as pd
 
 from ood_lab.common.files import read_table
 from ood_lab.lvlm.benchmarks.ode.figures import feature_clouds, tendency_matrix
-from ood_lab.lvlm.benchmarks.ode.scoring import DISTANCE, PAIR_KIND
+from ood_lab.lvlm.benchmarks.ode.scoring import DISTANCE, KIND, PAIR_KIND
 from ood_lab.lvlm.captions.caption_page import (
     CAPTIONS,
     COMPARED,
@@ -20,6 +20,7 @@ from ood_lab.lvlm.captions.caption_page import (
     scoring_note,
 )
 from ood_lab.lvlm.captions.caption_scoring import PAIR
+from ood_lab.lvlm.captions.question_kinds import ACTION, EXISTENCE, GENERATIVE, NUMBER, STATE
 from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
     Scored,
@@ -28,7 +29,9 @@ from ood_lab.lvlm.pages.benchmark_page import (
     metric_table,
     page_of,
 )
+from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
 from ood_lab.lvlm.pages.definitions import defined
+from ood_lab.lvlm.pages.result_sentences import CHAIR, MetricSentence
 from ood_lab.lvlm.scoring.scored_results import POOLED
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.lines import trend_lines
@@ -52,15 +55,6 @@ POPE = {
     "pope_yes_rate": "yes-rate",
 }
 _KINDS = {"ee": "two entities", "ev": "entity in an environment"}
-HEADLINES = (
-    Headline(POOLED, "chair", "CHAIR"),
-    Headline(POOLED, "cover", "Cover"),
-    Headline(POOLED, "hal", "Hal"),
-    Headline(POOLED, "existence_f1", "existence F1"),
-    Headline("fictional", "chair", "fictional CHAIR"),
-)
-#: Tables of several models, as the paper's table 1.
-METRIC_TABLES = {"Captions": CAPTIONS, **ANSWERS, _POPE: POPE}
 #: Tables of differences: file, caption.
 DIFFERENCES = {
     "differences": "Criteria compared, points",
@@ -236,3 +230,24 @@ def _figures(run: Scored) -> Iterator[PlannedFigure]:
 def _features(file: Path) -> dict[str, Any]:
     groups = read_table(file).groupby("dataset", sort=False)
     return {str(name): part.drop(columns="dataset").to_numpy() for name, part in groups}
+
+
+RECORD = BenchmarkRecord(
+    name="ODE",
+    kind=KIND,
+    asks=(GENERATIVE, EXISTENCE, STATE, ACTION, NUMBER),
+    headlines=(
+        *(Headline(POOLED, metric, CAPTIONS[metric]) for metric in ("chair", "cover", "hal")),
+        Headline(POOLED, "existence_f1", "existence F1"),
+        Headline("fictional", "chair", "fictional CHAIR"),
+    ),
+    told=(CHAIR, MetricSentence("all_accuracy", "accuracy on yes/no questions")),
+    compared=COMPARED,
+    summary=summary,
+    page=page,
+    # As the paper's table 1.
+    metric_tables={"Captions": CAPTIONS, **ANSWERS, _POPE: POPE},
+    told_as={
+        name: f"{named(name)} pairs" for name in ("standard", "long_tail", "random", "fictional")
+    },
+)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from ood_lab.common.files import read_table
 from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION, TOGETHER, UNCUT
 from ood_lab.lvlm.benchmarks.oodbench.figures import distribution_figures, purified_figures
-from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET
+from ood_lab.lvlm.benchmarks.oodbench.question_building import BAP_TASKS
+from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET, KIND
 from ood_lab.lvlm.benchmarks.oodbench.split_contents import without_rest
 from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
@@ -23,7 +24,9 @@ from ood_lab.lvlm.pages.benchmark_page import (
     page_of,
     wrong_answers,
 )
+from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
 from ood_lab.lvlm.pages.definitions import defined
+from ood_lab.lvlm.pages.result_sentences import ACCURACY
 from ood_lab.lvlm.scoring import uncertainty
 from ood_lab.lvlm.scoring.uncertainty import doubt_table
 from ood_lab.lvlm.scoring.yes_no_scores import METRICS, YES_NO, yes_no_tables
@@ -48,15 +51,6 @@ SPLITS = {
     "hard": "hard",
     TOGETHER: "ID and OOD together",
 }
-#: What sentences call them; those of several sets or of uncut ones are only in tables.
-TOLD_AS = SPLITS | dict.fromkeys((TOGETHER, *UNCUT), "")
-HEADLINES = (
-    Headline("id", "accuracy", "ID Acc"),
-    Headline("ood_s", "accuracy", "OOD-S Acc"),
-    Headline("ood_h", "accuracy", "OOD-H Acc"),
-)
-#: Tables of several models, as the paper's tables 1, 3 and 10 to 17.
-METRIC_TABLES = {"Yes/no questions": METRICS, "Basic-to-advanced progression": BAP}
 _OOD = ("ood_s", "ood_h", "hard")
 _LEVEL_METRICS = {"accuracy": "Acc", "yes_rate": "yes-rate", "f1": "F1"}
 
@@ -179,3 +173,28 @@ def _from_nothing(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The curve from coverage 0 on: among answers of one doubt the expected risk is the same."""
     return np.append(0.0, coverage), np.append(risk[0], risk)
+
+
+RECORD = BenchmarkRecord(
+    name="OODBench",
+    kind=KIND,
+    asks=(YES_NO, *BAP_TASKS),
+    headlines=(
+        Headline("id", "accuracy", "ID Acc"),
+        Headline("ood_s", "accuracy", "OOD-S Acc"),
+        Headline("ood_h", "accuracy", "OOD-H Acc"),
+    ),
+    told=(ACCURACY,),
+    compared=METRICS,
+    summary=summary,
+    page=page,
+    # As the paper's tables 1, 3 and 10 to 17.
+    metric_tables={"Yes/no questions": METRICS, "Basic-to-advanced progression": BAP},
+    sets=SPLITS,
+    # Those of several sets or of uncut ones are only in tables.
+    told_as=SPLITS | dict.fromkeys((TOGETHER, *UNCUT), ""),
+    finer=(DATASET,),
+    joined=UNCUT,
+    identity=(DATASET, "split", "category", "form"),
+    of_building=("annotations", "image_text", "division", "datasets"),
+)

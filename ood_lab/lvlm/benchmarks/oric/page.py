@@ -15,7 +15,8 @@ from ood_lab.lvlm.benchmarks.oric.construction.pope_questions import SAMPLINGS
 from ood_lab.lvlm.benchmarks.oric.figures import context_curves, measure_bars, tier_bars
 from ood_lab.lvlm.benchmarks.oric.question_analyses import ANNOTATED, TIER_SHARES
 from ood_lab.lvlm.benchmarks.oric.run_questions import SUBSET
-from ood_lab.lvlm.benchmarks.oric.scoring import WORDING
+from ood_lab.lvlm.benchmarks.oric.scoring import KIND, WORDING
+from ood_lab.lvlm.benchmarks.oric.wording import TASK
 from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
     Scored,
@@ -25,7 +26,9 @@ from ood_lab.lvlm.pages.benchmark_page import (
     page_of,
     wrong_answers,
 )
+from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
 from ood_lab.lvlm.pages.definitions import defined
+from ood_lab.lvlm.pages.result_sentences import MetricSentence
 from ood_lab.report.rendering.blocks import PlannedFigure, Text
 from ood_lab.report.rendering.metric_definitions import MISSING, percent
 from ood_lab.report.rendering.page import Page
@@ -58,12 +61,6 @@ SETS = {
         for end, words in (("", ""), (SUBSET, " (subset)"))
     },
 }
-HEADLINES = (
-    Headline("oric", "macro_f1", "ORIC F1"),
-    Headline("pope_random", "macro_f1", "POPE random F1"),
-    Headline("pope_popular", "macro_f1", "POPE popular F1"),
-    Headline("pope_adversarial", "macro_f1", "POPE adversarial F1"),
-)
 #: What is compared between sets, and between models.
 COMPARED = {key: METRICS[key] for key in ("macro_f1", "recall_yes", "recall_no", "yes_rate")}
 _FIGURE_METRICS = {
@@ -281,3 +278,23 @@ def _value(row: Mapping[Any, Any] | None) -> Cell:
     factor, digits = ways.get(row["analysis"], (1, 3))
     value, low, high = (factor * float(row[name]) for name in ("value", "ci_low", "ci_high"))
     return number_cell(value, low, high, f"{{:.{digits}f}}".format)
+
+
+RECORD = BenchmarkRecord(
+    name="ORIC",
+    kind=KIND,
+    asks=(TASK,),
+    headlines=(
+        Headline("oric", "macro_f1", "ORIC F1"),
+        *(Headline(f"pope_{name}", "macro_f1", f"POPE {name} F1") for name in SAMPLINGS),
+    ),
+    told=(MetricSentence("macro_f1", "F1 (the mean of yes and no)"),),
+    compared=COMPARED,
+    summary=summary,
+    page=page,
+    metric_tables={"Answers": METRICS},
+    sets=SETS,
+    told_as={name: LINES.get(name, "") for name in SETS},
+    identity=("split", "category", "prompt"),
+    of_building=("annotations", "clip", "judge", "oric"),
+)

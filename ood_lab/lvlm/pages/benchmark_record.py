@@ -1,0 +1,70 @@
+"""What a benchmark is called, which numbers stand for it, and how it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ood_lab.lvlm.pages.benchmark_page import Headline, Scored, table_columns
+from ood_lab.lvlm.pages.result_sentences import MetricSentence
+from ood_lab.report.rendering.blocks import Text
+from ood_lab.report.rendering.page import Page
+from ood_lab.report.rendering.table import Table
+from ood_lab.schema.results import Kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkRecord:
+    """A benchmark as data: a task that asks it adds how its questions are built and scored.
+
+    Args:
+        name: what it is called on pages and in tables.
+        kind: of its results, which also names its page.
+        asks: ``Question.task`` of the questions that it scores; the first is held against a
+            constant answer.
+        headlines: its numbers where several benchmarks are shown.
+        told: metrics that are told in sentences, see
+            :func:`~ood_lab.lvlm.pages.result_sentences.found_sentences`.
+        compared: metrics in which models are compared, and what they are called.
+        summary: what the terminal prints, and the page shows first.
+        page: the page, which begins with the blocks of the summary.
+        metric_tables: all its metrics where several models are shown: title → metric → words.
+        sets: sets of questions that comparisons separate, and their names.
+        told_as: what sets are called in sentences, if not by their name; "" = they are not told.
+        finer: what divides its sets further in tables, the first word of ``part``.
+        joined: sets that consist of two values of ``split``; the second is in no other set.
+        identity: what tells questions apart in whatever form they are asked, in ``meta``; () = in
+            one form.
+        of_building: what a run that builds questions notes of them in its manifest, for those that
+            ask them.
+    """
+
+    name: str
+    kind: Kind
+    asks: Sequence[str]
+    headlines: Sequence[Headline]
+    told: Sequence[MetricSentence]
+    compared: Mapping[str, str]
+    summary: Callable[[Scored], Iterator[Table | Text]]
+    page: Callable[[Scored, list[Table | Text]], Page]
+    metric_tables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    sets: Mapping[str, str] = field(default_factory=dict)
+    told_as: Mapping[str, str] = field(default_factory=dict)
+    finer: Sequence[str] = ()
+    joined: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    identity: Sequence[str] = ()
+    of_building: Sequence[str] = ()
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """What a run notes of it, for tables of several benchmarks."""
+        return {
+            "name": self.name,
+            "page": f"{self.kind.name}.html",
+            "headlines": [list(headline) for headline in self.headlines],
+            "told": {told.metric: told.lower for told in self.told},
+            "tables": {title: table_columns(m) for title, m in self.metric_tables.items()},
+            "sets": dict(self.sets),
+            "finer": list(self.finer),
+        }

@@ -18,6 +18,7 @@ from ood_lab.lvlm.captions.question_kinds import EXISTENCE, GENERATIVE, GROUPS
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions.question_files import Question
 from ood_lab.lvlm.scoring.scored_results import POOLED, estimate_rows, places, question_kind
+from ood_lab.lvlm.scoring.yes_no_scores import class_counts
 from ood_lab.metrics.hallucination import (
     COUNTS,
     EXISTENCE_EPSILON,
@@ -252,12 +253,6 @@ def answer_metrics(counts: NDArray[Any]) -> dict[str, Floats]:
     found = yes_no_metrics(counts[..., :4])
     right = counts[..., 0] + counts[..., 2]
     return {**found, "accuracy": share(right, counts.sum(axis=-1))}
-
-
-def class_counts(rows: pd.DataFrame, positive: str) -> NDArray[np.int64]:
-    """TP, FP, TN, FN of every answer, ``[N, 4]``; what is not read is wrong."""
-    truth = (rows["truth"] == positive).to_numpy()
-    return outcome_counts(truth, np.where(rows["correct"].to_numpy(bool), truth, ~truth))
 
 
 def _rows(

@@ -11,9 +11,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.lvlm.answers.judgements import FAILED
-from ood_lab.lvlm.captions.caption_scoring import class_counts, clusters_of
+from ood_lab.lvlm.captions.caption_scoring import clusters_of
 from ood_lab.lvlm.captions.question_kinds import GROUPS
 from ood_lab.lvlm.parsers import NO
+from ood_lab.lvlm.scoring.yes_no_scores import class_counts
 from ood_lab.metrics.hallucination import COUNTS, caption_metrics
 from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.resampling.clustered_bootstrap import (

@@ -11,7 +11,9 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 from typing import Any, Literal
 
 from ood_lab.common.errors import UserError, reported_as
@@ -50,27 +52,7 @@ class GroupMetric:
         return None if group is None else str(group)
 
 
-_LMMS_YAML = """\
-# lmms-eval: python -m lmms_eval --tasks {name} --include_path {folder} --model ...
-task: {name}
-dataset_path: json
-dataset_kwargs:
-  data_files:
-    test: {data}
-test_split: test
-output_type: generate_until
-doc_to_visual: !function utils.doc_to_visual
-doc_to_text: !function utils.doc_to_text
-doc_to_target: answer
-generation_kwargs:
-  max_new_tokens: {longest}
-  temperature: 0
-  do_sample: false
-process_results: !function utils.process_results
-metadata:
-  - version: 1.0
-metric_list:
-"""
+#: A metric at the end of the task.
 _LMMS_METRIC = """\
   - metric: {name}
     aggregation: {aggregation}
@@ -80,49 +62,6 @@ _LMMS_METRIC = """\
 LMMS_PREFIX = "ood_lab_"
 #: What becomes of the answers to single questions, and of those to groups of them.
 _MEAN, _SHARE = "mean", "!function utils.share_of_groups"
-_LMMS_UTILS = '''\
-"""What lmms-eval calls for each question; answers are read by ood_lab's parsers."""
-
-from PIL import Image, ImageOps
-
-from ood_lab.lvlm.parsers import parser_named
-from ood_lab.lvlm.answers.reply_text import read
-
-#: By metric: kinds of questions of a group that must all be answered right for it to count.
-NEEDS = {needs}
-
-
-def doc_to_visual(doc):
-    with Image.open(doc["image"]) as image:
-        return [ImageOps.exif_transpose(image).convert("RGB")]
-
-
-def doc_to_text(doc, lmms_eval_specific_kwargs=None):
-    return doc["text"]
-
-
-def process_results(doc, results):
-    said = read(results[0], parser_named(doc["parser"]), False, doc["text"])
-    right = float(said == doc["answer"])
-    answer = {{"task": doc["task"], "right": right}}
-    return {{
-        metric: {{**answer, "group": group, "needs": NEEDS[metric]}} if metric in NEEDS else right
-        for metric, group in zip(doc["metrics"], doc["groups"])
-    }}
-
-
-def share_of_groups(answers):
-    """Of the groups with all the questions they need, the share in which all are answered right."""
-    groups = {{}}
-    for answer in answers:
-        groups.setdefault(answer["group"], []).append(answer)
-    whole = [
-        all(each["right"] for each in found)
-        for found in groups.values()
-        if {{each["task"] for each in found}} >= set(found[0]["needs"])
-    ]
-    return sum(whole) / max(len(whole), 1)
-'''
 
 
 def export(
@@ -167,14 +106,11 @@ def export(
         log.info("%s has no place for %d questions (%s): left out", form, left_out, why)
     if form == "lmms_eval":
         return _lmms_eval(kept, source, folder, name, wholes or {})
-    files = []
-    for kind in dict.fromkeys(question.task for question in kept):
-        part = [question for question in kept if question.task == kind]
-        if form == "vlmevalkit":
-            files.append(_vlmevalkit(part, source, folder / f"{name}_{kind}.tsv"))
-        else:
-            files.append(_pope(part, source, folder / f"{name}_{kind}.json"))
-    return files
+    write, ending = (_vlmevalkit, "tsv") if form == "vlmevalkit" else (_pope, "json")
+    return [
+        write([q for q in kept if q.task == kind], source, folder / f"{name}_{kind}.{ending}")
+        for kind in dict.fromkeys(question.task for question in kept)
+    ]
 
 
 #: Which questions a format can hold.
@@ -237,11 +173,17 @@ def _lmms_eval(
         for metric in sorted(metrics)
     ]
     longest = max(LONGEST[question.reply] for question in questions)
-    task = _LMMS_YAML.format(name=name, folder=folder, data=data.absolute(), longest=longest)
+    task = _lmms_file("task.yaml", name=name, folder=folder, data=data.absolute(), longest=longest)
     write_text(task + "".join(rows), yaml)
     shares = {metric: tasks for metric, tasks in metrics.items() if tasks}
-    write_text(_LMMS_UTILS.format(needs=json.dumps(shares)), module)
+    write_text(_lmms_file("utils.py", needs=json.dumps(shares)), module)
     return [yaml, data, module]
+
+
+def _lmms_file(file: str, **values: object) -> str:
+    """A file of a task of lmms-eval, with its values filled in."""
+    template = files(__package__).joinpath("lmms_eval", f"{file}.txt").read_text(encoding="utf-8")
+    return Template(template).substitute(values)
 
 
 def _metrics(
@@ -267,18 +209,10 @@ def _metrics(
 def _pope(questions: Sequence[Question], source: Path, file: Path) -> Path:
     images = [(source / str(question.image)).absolute() for question in questions]
     root = os.path.commonpath([image.parent for image in images])
-    names = [str(image.relative_to(root)) for image in images]
-    lines = [
-        json.dumps(
-            {
-                "question_id": number,
-                "image": name,
-                "text": question.text,
-                "label": question.answer,
-            }
-        )
-        for number, (question, name) in enumerate(zip(questions, names, strict=True), 1)
-    ]
+    lines = []
+    for number, (question, image) in enumerate(zip(questions, images, strict=True), 1):
+        record = {"question_id": number, "image": str(image.relative_to(root))}
+        lines.append(json.dumps(record | {"text": question.text, "label": question.answer}))
     write_text("".join(f"{line}\n" for line in lines), file)
     log.info("the images of %s are in %s", file, root)
     return file

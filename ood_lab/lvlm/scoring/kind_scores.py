@@ -19,12 +19,18 @@ from ood_lab.lvlm.parsers import PARSERS, YES
 from ood_lab.lvlm.parsers.own_rules import bare
 from ood_lab.lvlm.questions.question_files import CHOICE, COUNT, FREE_TEXT
 from ood_lab.lvlm.questions.question_prompts import ROUND
-from ood_lab.lvlm.scoring.scored_results import POOLED, any_read, estimate_rows, places
-from ood_lab.lvlm.scoring.yes_no_scores import WAYS, Unparsed, by_way, clusters_of, kept_rows
+from ood_lab.lvlm.scoring.scored_results import POOLED, estimate_rows
+from ood_lab.lvlm.scoring.yes_no_scores import (
+    Unparsed,
+    by_place,
+    by_way,
+    clusters_of,
+    contrast_of_models,
+    kept_rows,
+    whole_groups,
+)
 from ood_lab.metrics.resampling.clustered_bootstrap import (
-    cluster_sums,
     clustered,
-    contrast,
     shares,
 )
 from ood_lab.report.rendering.table import Table
@@ -125,26 +131,17 @@ def kind_rows(
     options, sets = {"draws": draws, "seed": seed}, [*splits, POOLED]
     for kind, (_, metrics) in KINDS.items():
         rows = judged[judged["task"] == kind]
-        for way in sorted(WAYS, key=lambda each: each != first):
-            for place, part in places(rows, sets, "pair_id", min_count, ["category"]):
-                kept = part[kept_rows(part, way)]
-                read = kept if any_read(kept) else kept.iloc[:0]
-                found = clustered(
-                    _counts(read), partial(shares, [*metrics]), clusters_of(read), **options
-                )
-                estimates = found.estimates()
-                turned = read[read[ROUND].notna()] if ROUND in read else read.iloc[:0]
-                if len(turned):
-                    every = turned["correct"].astype(bool).groupby(turned[ROUND]).all()
-                    counts = np.stack([every, np.ones(len(every))], axis=1).astype(np.int64)
-                    names = ["circular_accuracy"]
-                    estimates |= clustered(counts, partial(shares, names), **options).estimates()
-                else:
-                    estimates.pop("circular_accuracy", None)
-                n = clusters_of(kept).nunique()
-                yield from estimate_rows(
-                    {**place, "unit": "question", "unparsed": way}, estimates, n, part
-                )
+        for keys, part, kept, read in by_place(rows, sets, first, min_count, ["category"]):
+            counted = partial(shares, [*metrics])
+            estimates = clustered(_counts(read), counted, clusters_of(read), **options).estimates()
+            circular = "circular_accuracy" in estimates
+            turned = read[read[ROUND].notna()] if ROUND in read else read.iloc[:0]
+            if circular and len(turned):
+                estimates |= whole_groups(turned, ROUND, "circular_accuracy", np.nan, **options)[0]
+            elif circular:
+                del estimates["circular_accuracy"]
+            n = clusters_of(kept).nunique()
+            yield from estimate_rows({**keys, "unit": "question"}, estimates, n, part)
 
 
 def _counts(rows: pd.DataFrame) -> NDArray[np.int64]:
@@ -178,11 +175,7 @@ def kind_contrasts(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) ->
     for kind, (_, names) in KINDS.items():
         rows = judged[judged["task"] == kind]
         rows = rows[kept_rows(rows, "wrong")]
-        models = list(dict.fromkeys(rows["model"]))
-        if len(models) > 1:
-            number = rows["model"].map(models.index)
-            sums = cluster_sums(_counts(rows), clusters_of(rows), number, len(models))
-            accuracy = [*names][:1]
-            found = clustered(sums, partial(shares, accuracy), draws=draws, seed=seed)
-            tables.append(contrast(models, found))
+        if rows["model"].nunique() > 1:
+            accuracy = partial(shares, [*names][:1])
+            tables.append(contrast_of_models(rows, _counts(rows), accuracy, draws, seed))
     return pd.concat(tables, ignore_index=True)

@@ -22,6 +22,7 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
     contrast,
     shares,
 )
+from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.metrics.yes_no import outcome_counts, yes_no_metrics
 from ood_lab.report.rendering.table import Table
 from ood_lab.schema.results import whole
@@ -83,23 +84,47 @@ def yes_no_rows(
         seed: of the draws.
         min_count: levels and cells with fewer pairs are missing.
     """
-    rows = judged[judged["task"] == YES_NO]
+    rows, options = judged[judged["task"] == YES_NO], {"draws": draws, "seed": seed}
     sets = [*splits, every] if every else list(splits)
+    for keys, part, kept, read in by_place(rows, sets, first, min_count, finer, every):
+        counts, clusters = class_counts(read), clusters_of(read)
+        found = clustered(counts, metrics_of(positive), clusters, **options)
+        units = _units(cluster_sums(counts, clusters), positive)
+        yield from estimate_rows(keys, found.estimates(), clusters_of(kept).nunique(), part, units)
+        for metric, column in (groups or {}).items():
+            estimates, n = whole_groups(read, column, metric, 0.0, **options)
+            yield from estimate_rows(keys, estimates, n, part)
+
+
+def by_place(
+    rows: pd.DataFrame,
+    sets: Sequence[str],
+    first: Unparsed,
+    min_count: int,
+    finer: Sequence[str],
+    every: str = POOLED,
+) -> Iterator[tuple[dict[str, Any], pd.DataFrame, pd.DataFrame, pd.DataFrame]]:
+    """Every set, level and part, under both treatments of unparsed answers.
+
+    Yields:
+        The keys of its rows in a results table; its questions; those that count; and, where any of
+        these could be read, the same again, else none.
+    """
     for way in sorted(WAYS, key=lambda each: each != first):
         for place, part in places(rows, sets, "pair_id", min_count, finer, every):
             kept = part[kept_rows(part, way)]
             read = kept if any_read(kept) else kept.iloc[:0]
-            counts, clusters = answer_counts(read), clusters_of(read)
-            found = clustered(counts, metrics_of(positive), clusters, draws=draws, seed=seed)
-            keys, n = {**place, "unparsed": way}, clusters_of(kept).nunique()
-            units = _units(cluster_sums(counts, clusters), positive)
-            yield from estimate_rows(keys, found.estimates(), n, part, units)
-            for metric, column in (groups or {}).items():
-                right = read["correct"].astype(bool).groupby(read[column], sort=False).all()
-                counts = np.stack([right, np.ones(len(right))], axis=1).astype(np.int64)
-                of_groups = partial(shares, [metric], otherwise=0.0)
-                estimates = clustered(counts, of_groups, draws=draws, seed=seed).estimates()
-                yield from estimate_rows(keys, estimates, len(right), part)
+            yield {**place, "unparsed": way}, part, kept, read
+
+
+def whole_groups(
+    read: pd.DataFrame, column: str, metric: str, otherwise: float, **options: int
+) -> tuple[dict[str, Estimate], int]:
+    """Share of the groups of a column all of whose questions are right; how many there are."""
+    right = read["correct"].astype(bool).groupby(read[column], sort=False).all()
+    counts = np.stack([right, np.ones(len(right))], axis=1).astype(np.int64)
+    of_groups = partial(shares, [metric], otherwise=otherwise)
+    return clustered(counts, of_groups, **options).estimates(), len(right)
 
 
 def clusters_of(rows: pd.DataFrame) -> pd.Series:
@@ -131,9 +156,9 @@ def metrics_of(positive: str) -> Metrics:
     return turned
 
 
-def answer_counts(rows: pd.DataFrame) -> NDArray[np.int64]:
+def class_counts(rows: pd.DataFrame, positive: str = YES) -> NDArray[np.int64]:
     """Which of TP, FP, TN, FN every answer is, ``[N, 4]``; what is not read is wrong."""
-    truth = (rows["truth"] == YES).to_numpy()
+    truth = (rows["truth"] == positive).to_numpy()
     return outcome_counts(truth, np.where(rows["correct"].to_numpy(bool), truth, ~truth))
 
 
@@ -150,7 +175,7 @@ def pair_table(judged: pd.DataFrame, unparsed: Unparsed) -> pd.DataFrame:
     """
     rows = judged[judged["task"] == YES_NO]
     kept = kept_rows(rows, unparsed)
-    sums = cluster_sums(answer_counts(rows) * kept.to_numpy()[:, None], rows["pair_id"])
+    sums = cluster_sums(class_counts(rows) * kept.to_numpy()[:, None], rows["pair_id"])
     first = rows.assign(kept=kept).drop_duplicates("pair_id").reset_index(drop=True)
     known = ["pair_id", "split", "category", "image", *LEVELS, "kept"]
     return first[[name for name in known if name in first]].join(pd.DataFrame(sums, columns=COUNTS))
@@ -200,10 +225,17 @@ def model_contrasts(
     """
     rows = judged[judged["task"] == YES_NO]
     rows = rows[kept_rows(rows, "wrong")]
+    return contrast_of_models(rows, class_counts(rows), metrics_of(positive), draws, seed)
+
+
+def contrast_of_models(
+    rows: pd.DataFrame, counts: NDArray[np.int64], metrics: Metrics, draws: int, seed: int
+) -> pd.DataFrame:
+    """Paired contrasts of ``model`` from counts of each row, clusters resampled whole."""
     models = list(dict.fromkeys(rows["model"]))
     number = rows["model"].map(models.index)
-    sums = cluster_sums(answer_counts(rows), clusters_of(rows), number, len(models))
-    return contrast(models, clustered(sums, metrics_of(positive), draws=draws, seed=seed))
+    sums = cluster_sums(counts, clusters_of(rows), number, len(models))
+    return contrast(models, clustered(sums, metrics, draws=draws, seed=seed))
 
 
 def kept_rows(rows: pd.DataFrame, unparsed: Unparsed) -> pd.Series:

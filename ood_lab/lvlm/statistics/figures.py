@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -60,29 +60,34 @@ def statistics_figures(
         draws: see :attr:`~ood_lab.lvlm.statistics.statistic_tables.Findings.draws`.
         ood: what the OOD split is called.
     """
-    planned = [
-        PlannedFigure(
-            f"degradation_{metric}",
-            f"Degradation against chance: {words}",
+    kinds: list[tuple[str, str, str, Callable[..., Figure]]] = [
+        (
+            "degradation",
+            "Degradation against chance",
             "Resamples behind the interval, and behind p: pairs are ID or OOD by chance.",
-            partial(degradation_draws, tables["degradation"], draws, metric, ood),
-        )
-        for metric, words in _METRICS.items()
+            degradation_draws,
+        ),
+        (
+            "tost",
+            "Difference to the open models",
+            "Resamples of the difference, its 90% interval and the equivalence bounds.",
+            tost_draws,
+        ),
     ]
-    yield planned[0]
-    yield Folded("The same of the other metrics", planned[1:], page_only=True)
-    if len(tables.get("tost", ())):
-        planned = [
+    for name, title, caption, draw in kinds:
+        if not len(tables.get(name, ())):
+            continue
+        first, *others = (
             PlannedFigure(
-                f"tost_{metric}",
-                f"Difference to the open models: {words}",
-                "Resamples of the difference, its 90% interval and the equivalence bounds.",
-                partial(tost_draws, tables["tost"], draws, metric, ood),
+                f"{name}_{metric}",
+                f"{title}: {words}",
+                caption,
+                partial(draw, tables[name], draws, metric, ood),
             )
             for metric, words in _METRICS.items()
-        ]
-        yield planned[0]
-        yield Folded("Difference of the other metrics", planned[1:], page_only=True)
+        )
+        yield first
+        yield Folded(f"{title}, other metrics", others, page_only=True)
     if len(tables["wrong_by"]) > 2:
         yield PlannedFigure(
             "errors",
@@ -130,12 +135,9 @@ def degradation_draws(table: pd.DataFrame, draws: pd.DataFrame, metric: str, ood
         metric: the one to show.
         ood: what the OOD split is called.
     """
-    rows = table[table["metric"] == metric].to_dict("records")
-    names = short_names([str(row["model"]) for row in rows])
+    words = {"by chance": "permuted", "resampled": "resampled"}
     parts = {}
-    for name, row in zip(names, rows, strict=True):
-        found = _of(draws, "degradation", model=row["model"], metric=metric)
-        words = {"by chance": "permuted", "resampled": "resampled"}
+    for name, row, found in _of_models("degradation", table, draws, metric):
         shown = {label: 100 * found[key] for label, key in words.items()}
         title = f"{name}: {100 * row['value']:.1f}, p {p_text(row['p'])}"
         parts[title] = Panel(shown, {"found": 100 * row["value"]})
@@ -153,15 +155,14 @@ def tost_draws(table: pd.DataFrame, draws: pd.DataFrame, metric: str, ood: str) 
         metric: to be drawn.
         ood: name of the OOD split.
     """
-    rows = table[table["metric"] == metric].to_dict("records")
-    names = short_names([str(row["model"]) for row in rows])
     parts = {}
-    for name, row in zip(names, rows, strict=True):
-        found = _of(draws, "tost", model=row["model"], metric=metric)["difference"]
+    for name, row, found in _of_models("tost", table, draws, metric):
         delta, low, high, eta = (100 * row[key] for key in ("delta", "low", "high", "eta"))
         lines = {"found": delta, "90% interval": (low, high), "± eta": (-eta, eta)}
         verdict = "equivalent" if row["equivalent"] else "not equivalent"
-        parts[f"{name}: {delta:+.1f}, {verdict}"] = Panel({"resampled": 100 * found}, lines)
+        parts[f"{name}: {delta:+.1f}, {verdict}"] = Panel(
+            {"resampled": 100 * found["difference"]}, lines
+        )
     label = f"degradation of {_METRICS[metric]} ({ood}) minus the open models' mean, points"
     footer = f"{_count(parts)} resamples. Equivalent: the 90% interval is within ± eta."
     return _histograms(parts, label, footer, alike=True, columns=2 if len(parts) in (2, 4) else 3)
@@ -311,6 +312,15 @@ def _of(draws: pd.DataFrame, table: str, **keys: str) -> dict[str, np.ndarray]:
     for column, key in keys.items():
         rows = rows[rows[column] == key]
     return {str(name): part.to_numpy(float) for name, part in rows.groupby("draws")["value"]}
+
+
+def _of_models(
+    name: str, table: pd.DataFrame, draws: pd.DataFrame, metric: str
+) -> Iterator[tuple[str, dict[Any, Any], dict[str, np.ndarray]]]:
+    """Of each model its short name, its row of the table, and the draws behind it."""
+    rows = table[table["metric"] == metric].to_dict("records")
+    for short, row in zip(short_names([str(r["model"]) for r in rows]), rows, strict=True):
+        yield short, row, _of(draws, name, model=row["model"], metric=metric)
 
 
 def _count(parts: Mapping[str, Panel]) -> str:

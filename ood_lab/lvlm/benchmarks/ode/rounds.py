@@ -19,10 +19,11 @@ from ood_lab.common.files import read_json, read_table
 from ood_lab.lvlm.answers.judgements import FAILED, PARSED
 from ood_lab.lvlm.benchmarks.ode.construction.concept_graph import merged, read_graphml
 from ood_lab.lvlm.benchmarks.ode.construction.criteria import Pair
-from ood_lab.lvlm.captions.caption_scoring import OF_NO, class_counts, clusters_of
+from ood_lab.lvlm.captions.caption_scoring import OF_NO, clusters_of
 from ood_lab.lvlm.captions.question_kinds import GROUPS
 from ood_lab.lvlm.parsers import NO
 from ood_lab.lvlm.scoring.scored_results import POOLED
+from ood_lab.lvlm.scoring.yes_no_scores import class_counts
 from ood_lab.metrics.hallucination import CAPTION_METRICS, COUNTS, caption_metrics
 from ood_lab.metrics.resampling.clustered_bootstrap import cluster_sums, resampled_sums
 from ood_lab.metrics.resampling.intervals import percentile_interval

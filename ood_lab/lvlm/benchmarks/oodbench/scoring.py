@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ood_lab.lvlm.answers.judgements import FAILED
@@ -32,7 +31,7 @@ from ood_lab.lvlm.scoring.scored_results import (
 )
 from ood_lab.lvlm.scoring.uncertainty import uncertainty_rows
 from ood_lab.lvlm.scoring.yes_no_scores import YES_NO, Unparsed, model_contrasts, yes_no_rows
-from ood_lab.metrics.resampling.clustered_bootstrap import cluster_sums, clustered, contrast, share
+from ood_lab.metrics.resampling.clustered_bootstrap import cluster_sums, clustered, contrast, shares
 from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.schema.shift_axes import LEVELS
 
@@ -116,7 +115,7 @@ def _bap_contrasts(rows: pd.DataFrame, *, gate_c_on_e: bool, draws: int, seed: i
     samples = samples[samples.groupby("sample")["kept"].transform("all")]
     counts = samples[list(BAP_METRICS)].assign(n=1).to_numpy("int64")
     sums = cluster_sums(counts, samples["file"], samples["number"], len(models))
-    return contrast(models, clustered(sums, _shares, draws=draws, seed=seed))
+    return contrast(models, clustered(sums, partial(shares, BAP_METRICS), draws=draws, seed=seed))
 
 
 def bap_needs(gate_c_on_e: bool = False) -> dict[str, tuple[str, ...]]:
@@ -164,14 +163,9 @@ def _bap_rows(
             continue
         counts = kept[list(BAP_METRICS)].assign(n=1).to_numpy("int64")
         # Data sets share photographs: one that lies at the same path is drawn once.
-        found = clustered(counts, _shares, kept["file"], draws=draws, seed=seed)
+        found = clustered(
+            counts, partial(shares, BAP_METRICS), kept["file"], draws=draws, seed=seed
+        )
         read = any_read(rows[rows["pair_id"].isin(kept["sample"])])
         values = found.estimates() if read else dict.fromkeys(BAP_METRICS, Estimate(float("nan")))
         yield from estimate_rows({**keys, "unit": "image"}, values, found.n, rows)
-
-
-def _shares(counts: Any) -> dict[str, Any]:
-    """``sum S / N`` of each metric."""
-    return {
-        name: share(counts[..., k], counts[..., -1], np.nan) for k, name in enumerate(BAP_METRICS)
-    }

@@ -33,18 +33,8 @@ FEW_POSITIVES, FEW_NEGATIVES, SEEN = (
 )
 _QUESTION = ["pair", "row", "object", "label", "background", "cosine", "nearest_to"]
 _AUDIT = [
-    "row",
-    "object",
-    "label",
-    "chosen",
-    "pair",
-    "background",
-    "reply",
-    "unexpected",
-    "expected",
-    "cosine",
-    "nearest_to",
-    "skipped",
+    *("row", "object", "label", "chosen", "pair", "background", "reply", "unexpected", "expected"),
+    *("cosine", "nearest_to", "skipped"),
 ]
 
 
@@ -270,53 +260,33 @@ class Drawing:
         absent: Sequence[int],
         cosines: Cosines,
     ) -> Iterator[dict[str, Any]]:
-        own = self.space.cosines([row])[0]
-        names = self.contents.names
-        background = ", ".join(self.regions.background(row))
-        for entry in entries:
-            code = int(self.contents.codes[entry])
-            yield {
-                "pair": self.made,
-                "row": row,
-                "object": self.contents.categories[code],
-                "label": YES,
-                "background": background,
-                "cosine": float(own[code]),
-                "nearest_to": -1,
-            }
-        where = self.contents.entries(other)
-        there = ", ".join(names(self.contents.codes[where]))
-        for code in absent:
-            yield {
-                "pair": self.made,
-                "row": other,
-                "object": self.contents.categories[code],
-                "label": NO,
-                "background": there,
-                "cosine": float(cosines[code]),
-                "nearest_to": row,
-            }
+        own, codes = self.space.cosines([row])[0], self.contents.codes
+        there = self.contents.names(codes[self.contents.entries(other)])
+        asked = [(row, int(codes[e]), YES, self.regions.background(row), own, -1) for e in entries]
+        asked += [(other, code, NO, there, cosines, row) for code in absent]
+        for image, code, label, background, of_texts, nearest_to in asked:
+            known = {"pair": self.made, "background": ", ".join(background)}
+            known |= {"cosine": float(of_texts[code]), "nearest_to": nearest_to}
+            yield self._object(image, code, label) | known
+
+    def _object(self, row: int, code: int, label: str) -> dict[str, Any]:
+        return {"row": row, "object": self.contents.categories[code], "label": label}
 
     def _note_positives(
         self, row: int, considered: Sequence[_Positive], chosen: Sequence[int], reason: str | None
     ) -> None:
         background = ", ".join(self.regions.background(row))
         for entry, reply, unexpected in considered:
-            kept = reason is None and entry in chosen
-            self.audit.append(
-                {
-                    "row": row,
-                    "object": self.contents.categories[self.contents.codes[entry]],
-                    "label": YES,
-                    "chosen": kept,
-                    "pair": self.made - 1 if reason is None else -1,
-                    "background": background,
-                    "reply": reply,
-                    "unexpected": unexpected,
-                    "expected": float(self.regions.expected[entry]),
-                    "skipped": reason or "",
-                }
-            )
+            noted = {
+                "chosen": reason is None and entry in chosen,
+                "pair": self.made - 1 if reason is None else -1,
+                "background": background,
+                "reply": reply,
+                "unexpected": unexpected,
+                "expected": float(self.regions.expected[entry]),
+                "skipped": reason or "",
+            }
+            self.audit.append(self._object(row, self.contents.codes[entry], YES) | noted)
 
     def _note_negatives(
         self, row: int, other: int, absent: Sequence[int], cosines: Cosines
@@ -326,18 +296,9 @@ class Drawing:
         order = free[np.argsort(-cosines[free], kind="stable")]
         shown = dict.fromkeys([*absent, *order[: 2 * self.settings.k].tolist()])
         for code in shown:
-            self.audit.append(
-                {
-                    "row": other,
-                    "object": self.contents.categories[code],
-                    "label": NO,
-                    "chosen": code in absent,
-                    "pair": self.made,
-                    "cosine": float(cosines[code]),
-                    "nearest_to": row,
-                    "skipped": "",
-                }
-            )
+            noted = {"chosen": code in absent, "pair": self.made, "skipped": ""}
+            noted |= {"cosine": float(cosines[code]), "nearest_to": row}
+            self.audit.append(self._object(other, code, NO) | noted)
 
     def _rng(self, row: int, stream: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, row, stream])

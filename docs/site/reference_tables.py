@@ -10,12 +10,12 @@ from itertools import groupby, pairwise
 from pathlib import Path
 
 import configuration
+import parser_tables
 import yaml
 from detector_pages import detector_map, detector_tables, head_kinds, table
 
 from ood_lab.data.transforms.corruptions import CORRUPTIONS, SIZES
 from ood_lab.evaluation.published_numbers import read_references
-from ood_lab.lvlm.parsers import documentation_table as parsers
 from ood_lab.lvlm.scoring.scored_results import question_kind
 from ood_lab.metrics.record import known_metrics
 from ood_lab.schema.results import CORE, Kind
@@ -37,7 +37,7 @@ def tables() -> dict[str, str]:
         "extras": _extras(),
         "kinds": _kinds(),
         "metrics": _metrics(),
-        "parsers": parsers.parser_table(),
+        "parsers": parser_tables.parser_table(),
     }
 
 
@@ -227,10 +227,10 @@ def _parser_page(made: dict[str, str]) -> str:
         "## Agreement with a person\n\nReplies in the styles of vision-language models "
         "(`tests/lvlm/parsers/styled_replies.jsonl`), read as a person reads them, in %. "
         "`default` was written with these replies in view, so its 100% is no estimate.\n\n"
-        f"{parsers.style_table()}\n\n"
+        f"{parser_tables.style_table()}\n\n"
         "## Disagreement between rules\n\nOf 300 replies that are meant to be hard "
         "(`tests/lvlm/parsers/parser_replies.jsonl`), in %. These are no error rates of a "
-        f"model.\n\n{parsers.difference_table()}\n"
+        f"model.\n\n{parser_tables.difference_table()}\n"
     )
 
 

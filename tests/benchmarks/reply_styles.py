@@ -13,7 +13,27 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ood_lab.lvlm.answers.reply_text import read
+from ood_lab.lvlm.parsers import PARSERS
+
 FILE = Path(__file__).parents[1] / "lvlm" / "parsers" / "styled_replies.jsonl"
+
+
+def styled_replies() -> list[dict[str, Any]]:
+    """``kind`` (of the question), ``style, question, reply, says``."""
+    return [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
+
+
+def own_parser(kind: str) -> str:
+    """Our parser of questions of that kind."""
+    return {"number": "number", "choice": "choice"}.get(kind, "default")
+
+
+def reads_right(name: str, row: Mapping[str, Any]) -> bool:
+    """Whether a parser reads in a reply what a person reads."""
+    said = read(row["reply"], PARSERS[name], cut=False, question=row["question"])
+    return bool(said == row["says"])
+
 
 #: Object with its article, plural, and another object that the picture shows.
 OBJECTS = (

@@ -14,17 +14,17 @@ import pytest
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.parsers import PARSERS, YES_NO_PARSERS, parser_named
-from ood_lab.lvlm.parsers.documentation_table import (
-    QUESTION,
-    STYLED,
-    own_parser,
-    reads_right,
-    replies,
-    styled_replies,
-)
 from tests.benchmarks import reply_styles
+from tests.benchmarks.reply_styles import own_parser, reads_right, styled_replies
 
-REPLIES = replies()
+STYLED = reply_styles.FILE
+#: ``kind, reply, means``, and what every rule says of it by the name of its parser.
+REPLIES = [
+    json.loads(line)
+    for line in STYLED.with_name("parser_replies.jsonl").read_text(encoding="utf-8").splitlines()
+]
+#: What they answer, where a rule reads the question.
+QUESTION = "Is there a dog in the image? A. Yes B. No"
 #: ``kind, question, reply, says``, written by hand; a few of them are beyond rules.
 EVERYDAY = STYLED.with_name("everyday_replies.jsonl")
 PUBLISHED = tuple(name for name in YES_NO_PARSERS if name != "default")

@@ -13,8 +13,8 @@ from scripted_answers import answer_of
 from test_packages import ROOT
 from wandb_offline import read_run
 
-from ood_lab.lvlm.parsers.documentation_table import styled_replies
 from ood_lab.schema.results import CORE, read_results
+from tests.benchmarks.reply_styles import styled_replies
 
 YAML = """# @package _global_
 # Colours of plain images.

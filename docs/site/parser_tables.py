@@ -1,48 +1,21 @@
-"""Tables of the parsers for the docs, made from the parsers and two files of replies."""
+"""Tables of the parsers, made from the parsers and two files of replies."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from ood_lab.lvlm.answers.reply_text import read
 from ood_lab.lvlm.parsers import PARSERS, YES_NO_PARSERS
+from tests.benchmarks.reply_styles import own_parser, reads_right, styled_replies
 
-_ROOT = Path(__file__).parents[3]
-#: Invented replies; what a person reads in them (``means``), and what every rule says of them.
-REPLIES = _ROOT / "tests" / "lvlm" / "parsers" / "parser_replies.jsonl"
-#: Replies of everyday styles with their question, and what a person reads in them (``says``).
-STYLED = REPLIES.with_name("styled_replies.jsonl")
-#: What :data:`REPLIES` answer, where a rule reads the question.
-QUESTION = "Is there a dog in the image? A. Yes B. No"
+_REPLIES = Path(__file__).parents[2] / "tests" / "lvlm" / "parsers" / "parser_replies.jsonl"
+#: What they answer, where a rule reads the question.
+_QUESTION = "Is there a dog in the image? A. Yes B. No"
 _READER = (
     "| `reader` | ours | what the language model of `reader=...` says that the answer means | "
     "unparsed: it says unclear |"
 )
-
-
-def replies() -> list[dict[str, Any]]:
-    """``kind, reply, means``, and the verdict of every rule by the name of its parser."""
-    lines = REPLIES.read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
-
-
-def styled_replies() -> list[dict[str, Any]]:
-    """``kind`` (of the question), ``style, question, reply, says``."""
-    return [json.loads(line) for line in STYLED.read_text(encoding="utf-8").splitlines()]
-
-
-def own_parser(kind: str) -> str:
-    """Our parser of questions of that kind."""
-    return {"number": "number", "choice": "choice"}.get(kind, "default")
-
-
-def reads_right(name: str, row: Mapping[str, Any]) -> bool:
-    """Whether a parser reads in a reply what a person reads."""
-    said = read(row["reply"], PARSERS[name], cut=False, question=row["question"])
-    return bool(said == row["says"])
 
 
 def style_table() -> str:
@@ -80,9 +53,9 @@ def difference_table() -> str:
 
     The last row compares them with what a person reads.
     """
-    rows = replies()
+    rows = [json.loads(line) for line in _REPLIES.read_text(encoding="utf-8").splitlines()]
     said = {
-        name: [PARSERS[name](row["reply"], QUESTION) for row in rows] for name in YES_NO_PARSERS
+        name: [PARSERS[name](row["reply"], _QUESTION) for row in rows] for name in YES_NO_PARSERS
     }
     said["a person"] = [row["means"] for row in rows]
     columns = list(YES_NO_PARSERS)

@@ -24,17 +24,17 @@ class BenchmarkRecord:
         asks: ``Question.task`` of the questions that it scores; the first is held against a
             constant answer.
         headlines: its numbers where several benchmarks are shown.
-        told: metrics that are told in sentences, see
+        told: metrics of the sentences, see
             :func:`~ood_lab.lvlm.pages.result_sentences.found_sentences`.
         compared: metrics in which models are compared, and what they are called.
         summary: what the terminal prints, and the page shows first.
         page: the page, which begins with the blocks of the summary.
         metric_tables: all its metrics where several models are shown: title → metric → words.
         sets: sets of questions that comparisons separate, and their names.
-        told_as: what sets are called in sentences, if not by their name; "" = they are not told.
+        told_as: names of sets in sentences, if not their own; "" = a set has no sentence.
         finer: what divides its sets further in tables, the first word of ``part``.
         joined: sets that consist of two values of ``split``; the second is in no other set.
-        identity: what tells questions apart in whatever form they are asked, in ``meta``; () = in
+        identity: keys in ``meta`` that distinguish questions in either form; () = questions have
             one form.
         of_building: what a run that builds questions notes of them in its manifest, for those that
             ask them.

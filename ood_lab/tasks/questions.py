@@ -241,7 +241,6 @@ class Questions(Benchmark):
     def _page(self, run: Scored, blocks: list[Table | Text]) -> Page:
         """Results, figures, and the first wrong answers of each set."""
         judged, names = run.judged["judged"], _names(run)
-        wrong, thumbnails = wrong_answers(judged, names, run.source)
         every, known = {**self._metrics, **ACCURACIES, **CAPTIONS}, set(run.whole["metric"])
         shown = {metric: words for metric, words in every.items() if metric in known}
         keys = ("accuracy", "yes_rate", "f1", *ACCURACIES, "chair")
@@ -252,8 +251,7 @@ class Questions(Benchmark):
             summary=blocks,
             details=[],
             figures=list(answer_figures(run, shown, names, levels, POOLED, remark)),
-            wrong=wrong,
-            thumbnails=thumbnails,
+            wrong=wrong_answers(judged, names, run.source),
             definitions=self._definitions,
         )
 

@@ -12,24 +12,14 @@ import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known, missing_path
+from ood_lab.lvlm.annotations import annotation_files
 from ood_lab.lvlm.annotations.annotation_files import absolute, check_images, read_json
 from ood_lab.lvlm.annotations.annotation_table import Annotations, objects_table
 
 #: The 23 labels that OODBench keeps (arXiv 2602.18094), under their own names, by their group.
-GROUPS = {
-    "flat": ("road", "sidewalk", "parking", "rail track"),
-    "human": ("person", "rider"),
-    "vehicle": ("car", "truck", "bus", "motorcycle", "bicycle", "caravan", "trailer"),
-    "construction": ("building", "wall", "fence", "guard rail", "bridge", "tunnel"),
-    "object": ("pole", "traffic sign", "traffic light"),
-    "nature": ("vegetation",),
-}
+GROUPS: dict[str, list[str]] = annotation_files.LABELS["cityscapes"]
 LABELS = tuple(label for labels in GROUPS.values() for label in labels)
-#: Left out there: "train" is what the site calls "on rails"; the last five are not scenery.
-_DROPPED = (
-    *("train", "polegroup", "terrain", "sky", "ground", "dynamic", "static"),
-    *("ego vehicle", "rectification border", "out of roi", "license plate", "unlabeled"),
-)
+_DROPPED = annotation_files.LABELS["cityscapes_dropped"]
 _GROUP = "group"
 _POLYGONS, _IMAGE = "_gtFine_polygons.json", "_leftImg8bit.png"
 

@@ -4,32 +4,10 @@ from __future__ import annotations
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import suggestion
+from ood_lab.lvlm.annotations import annotation_files
 
 #: The 22 names that OODBench keeps; questions ask for them in lower case.
-LABELS = {
-    "human.pedestrian.adult": "adult pedestrian",
-    "human.pedestrian.child": "child pedestrian",
-    "human.pedestrian.wheelchair": "pedestrian in wheelchair",
-    "human.pedestrian.stroller": "pedestrian with stroller",
-    "human.pedestrian.personal_mobility": "pedestrian using personal mobility device",
-    "human.pedestrian.police_officer": "police officer",
-    "human.pedestrian.construction_worker": "construction worker",
-    "animal": "animal",
-    "vehicle.car": "car",
-    "vehicle.motorcycle": "motorcycle",
-    "vehicle.bicycle": "bicycle",
-    "vehicle.bus.bendy": "bendy bus",
-    "vehicle.bus.rigid": "rigid bus",
-    "vehicle.truck": "truck",
-    "vehicle.construction": "construction vehicle",
-    "vehicle.emergency.ambulance": "ambulance",
-    "vehicle.emergency.police": "police vehicle",
-    "vehicle.trailer": "trailer",
-    "movable_object.barrier": "barrier",
-    "movable_object.trafficcone": "traffic cone",
-    "movable_object.pushable_pullable": "pushable/pullable object",
-    "static_object.bicycle_rack": "bicycle rack",
-}
+LABELS: dict[str, str] = annotation_files.LABELS["nuscenes"]
 _DROPPED = "movable_object.debris"
 #: Numbers of the 150 scenes of the validation split.
 _VAL = (

@@ -12,7 +12,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -208,34 +208,29 @@ def answer_of(
     server: str | None = None,
 ) -> Answer:
     """The reply to a question, as a record."""
+    same = [each.name for each in fields(Reply) if each.name not in ("key", "text")]
     return Answer(
         key=reply.key,
-        question_id=question.question_id,
-        task=question.task,
-        image=question.image,
         messages_hash=messages_hash,
         prompt=question.text,
         response=reply.text,
-        answer=question.answer,
-        p_yes=reply.p_yes,
-        finish_reason=reply.finish_reason,
-        usage=reply.usage,
-        latency_s=reply.latency_s,
-        error=reply.error,
         made_with=made_with,
         server=server,
-        reasoning=reply.reasoning,
-        retries=reply.retries,
-        p_options=reply.p_options,
+        **_about(question),
+        **{name: getattr(reply, name) for name in same},
     )
 
 
 def as_answer_to(question: Question, answer: Answer) -> Answer:
     """An answer as that of one question: others may have asked the same."""
-    return replace(
-        answer,
-        question_id=question.question_id,
-        task=question.task,
-        image=question.image,
-        answer=question.answer,
-    )
+    return replace(answer, **_about(question))
+
+
+def _about(question: Question) -> dict[str, Any]:
+    """What an answer says of its question, beyond its messages."""
+    return {
+        "question_id": question.question_id,
+        "task": question.task,
+        "image": question.image,
+        "answer": question.answer,
+    }

@@ -308,23 +308,22 @@ def page_of(
     summary: Sequence[Any],
     details: Sequence[Any],
     figures: Sequence[PlannedFigure | Folded],
-    wrong: Section,
-    thumbnails: Thumbnails,
+    wrong: tuple[Section, Thumbnails],
     definitions: Sequence[tuple[str, str]],
     downloads: Sequence[str] = (),
 ) -> Page:
-    """The page of a question benchmark: results, figures, wrong answers, definitions."""
+    """The page of a question benchmark: results, figures, wrong answers with pictures, words."""
     files = ["results.csv", "results.parquet", *(f"{name}.csv" for name in run.tables)]
     files += [f"{name}.{kind}" for name in run.judged for kind in ("csv", "parquet")]
     every = [Links([("Every answer, with filters and a search", ANSWERS_PAGE)])]
     every = every if (run.folder / ANSWERS_PAGE).is_file() else []
-    wrong = replace(wrong, blocks=[*every, *wrong.blocks])
+    section = replace(wrong[0], blocks=[*every, *wrong[0].blocks])
     files += ["questions.jsonl", "answers.jsonl", *downloads, "config.yaml"]
     return Page(
         title=run.title,
         summary=summary,
-        sections=[Section("More results", details), Section("Figures", figures), wrong],
-        thumbnails=thumbnails.uris,
+        sections=[Section("More results", details), Section("Figures", figures), section],
+        thumbnails=wrong[1].uris,
         definitions=definitions,
         manifest=run.manifest,
         downloads=list(dict.fromkeys(files)),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import yaml
 
 from ood_lab.common.english import counted
 from ood_lab.lvlm.benchmarks.oodbench.page import SPLITS
@@ -23,47 +25,12 @@ from ood_lab.report.rendering.table import Cell, Head, Table
 #: Draws behind the tables.
 DRAWS = "draws.parquet"
 SUGGESTIONS = "suggestions"
-#: Table, and what stands above it; in this order.
-TITLES = {
-    "degradation": "ID minus OOD, points",
-    "signature": "Range of the degradations of the open models, points",
-    "tost": "Do the others degrade like the open models? Points",
-    "errors": "Wrong answers to OOD questions, %",
-    "wrong_by": "How many models get an OOD question wrong, %",
-    "flags": "Samples that each model flags as OOD, %",
-    "flags_union": "OOD samples that so many models flag together, %",
-    "comparison": "Models on the same questions of all splits, % and points",
-    "samples": "ID, OOD and hard pairs, %; accuracy lost from ID, points",
-    "hard": "Is OOD the same as hard?",
-    "mmd": "Class-conditional MMD² of train's and val's OOD images",
-    "overlap": "OOD pairs that the training texts name, %",
-    "screening": "Models with a negligible share of them, %",
-    SUGGESTIONS: "Phrases near to a category: suggestions, not counted",
-}
-_SHARES = {
-    *("value", "low", "high", "delta", "eta", "share", "union", "gain", "at_least", "upper"),
-    *("epsilon", "accuracy_a", "accuracy_b", "difference", "ci_low", "ci_high", "of_ood"),
-    *("of_hard", "ood", "id", "ood_s", "ood_h", "accuracy", "f1", "precision", "recall", "mcc"),
-    "drop",
-}
-_WORDS = {
-    "ood": "all OOD",
-    "id": "ID (false alarms)",
-    "ood_s": "OOD-S",
-    "ood_h": "OOD-H",
-    "f": "F = Var(hard) / Var(OOD)",
-    "variance": "Var(OOD), points²",
-    "of_ood": "share of the OOD pairs, %",
-    "of_hard": "share of the hard pairs, %",
-    "f1": "F1",
-    "mcc": "MCC",
-    "p_mcnemar": "p (McNemar)",
-    "p_bootstrap": "p (bootstrap)",
-    "p_mcnemar_holm": "p (McNemar, Holm)",
-    "p_bootstrap_holm": "p (bootstrap, Holm)",
-    "mmd2": "MMD²",
-    "at_sizes": "MMD² at these sizes",
-}
+_SHOWN = yaml.safe_load(
+    files(__package__).joinpath("statistic_words.yaml").read_text(encoding="utf-8")
+)
+#: Table, and what is above it; in this order.
+TITLES: Mapping[str, str] = _SHOWN["titles"]
+_SHARES = frozenset(_SHOWN["shares"].split())
 
 
 def statistics_sentences(found: Findings, splits: pd.Series, ood: str) -> Iterator[str]:
@@ -187,4 +154,4 @@ def _sort(value: Any) -> float | str:
 
 
 def _words(name: str) -> str:
-    return _WORDS.get(name, name.replace("_", " "))
+    return str(_SHOWN["words"].get(name, name.replace("_", " ")))

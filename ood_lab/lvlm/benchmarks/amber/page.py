@@ -71,7 +71,6 @@ def _answers(rows: pd.DataFrame, caption: str) -> Iterator[Table]:
 
 def page(run: Scored, blocks: list[Any]) -> Page:
     """The page of a run, which begins with these blocks."""
-    section, store = made_up(run, {"amber": "AMBER"}, "set")
     return page_of(
         run,
         summary=blocks,
@@ -79,8 +78,7 @@ def page(run: Scored, blocks: list[Any]) -> Page:
         figures=list(
             answer_figures(run, OF_NO, SETS, _LEVELS, POOLED, "Positive class: no.", _NAME)
         ),
-        wrong=section,
-        thumbnails=store,
+        wrong=made_up(run, {"amber": "AMBER"}, "set"),
         definitions=defined("captions", "caption_answers", "amber"),
     )
 

@@ -37,15 +37,6 @@ TYPES = {
     "discriminative-relation": RELATION,
     "relation": RELATION,
 }
-#: Files of queries below ``query``, without their ending; AMBER's names.
-QUERIES = (
-    "query_all",
-    "query_generative",
-    "query_discriminative",
-    "query_discriminative-existence",
-    "query_discriminative-attribute",
-    "query_discriminative-relation",
-)
 #: The set that all questions belong to.
 _ONLY = "amber"
 
@@ -57,7 +48,9 @@ class AmberFiles:
     Args:
         path: the folder ``data``.
         images: folder of the images.
-        query: file in its folder ``query``, without ``.json``, see :data:`QUERIES`.
+        query: file in its folder ``query``, without ``.json``: ``query_all``,
+            ``query_generative``, ``query_discriminative``, or one of its ``-existence``,
+            ``-attribute`` and ``-relation``.
 
     Raises:
         UserError: a file, an image or an entry is missing, or a query has no annotation.

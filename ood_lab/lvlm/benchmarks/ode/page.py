@@ -111,14 +111,12 @@ def _sorts(rows: pd.DataFrame) -> list[tuple[str, dict[str, str]]]:
 
 def page(run: Scored, blocks: list[Any]) -> Page:
     """The page of a run, which begins with these blocks."""
-    section, store = made_up(run, _names(run), _sets(run))
     return page_of(
         run,
         summary=blocks,
         details=list(_details(run)),
         figures=list(_figures(run)),
-        wrong=section,
-        thumbnails=store,
+        wrong=made_up(run, _names(run), _sets(run)),
         definitions=defined("ode_criteria", "captions", "caption_answers", "ode"),
         downloads=_MADE,
     )

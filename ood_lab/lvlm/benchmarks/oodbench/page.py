@@ -88,14 +88,13 @@ def page(run: Scored, blocks: list[Any]) -> Page:
     """The page of a run, which begins with these blocks."""
     judged = run.judged["judged"]
     judged = judged[judged["task"] == YES_NO]
-    wrong, thumbnails = wrong_answers(judged, SPLITS, run.source)
+    wrong = wrong_answers(judged, SPLITS, run.source)
     return page_of(
         run,
         summary=blocks,
-        details=samples_of(judged, thumbnails),
+        details=samples_of(judged, wrong[1]),
         figures=list(_figures(run)),
         wrong=wrong,
-        thumbnails=thumbnails,
         definitions=defined("oodbench", "yes_no", "doubt", "oodbench_bap"),
         downloads=("division.parquet", "audit.csv"),
     )

@@ -80,6 +80,26 @@ LINES = {
 #: Sets whose objects have sizes.
 _SIZED = SETS | {ANNOTATED: "all annotated objects"}
 _LABELS = {"yes": "present", "no": "absent"}
+#: Of each analysis: its group of columns, what its columns are, factor and digits of a value.
+_GROUPS = {
+    "tier_share": ("edges as chosen", "key", 100, 1),
+    "coco_tier_share": ("COCO's edges", "key", 100, 1),
+    "clip_score": ("CLIPScore", "label", 1, 1),
+    "p_context": ("P(object | context)", "label", 1, 3),
+    "min_distance": ("least distance", "clip", 1, 3),
+}
+_MEAN = "Mean over the questions of each set, by the right answer."
+#: Analyses with a figure: its title, what its bars are, and its caption.
+_FIGURES = (
+    ("clip_score", "CLIPScore of image and text", "label", _MEAN),
+    ("p_context", "P(object | other objects of the image)", "label", _MEAN),
+    (
+        "min_distance",
+        "Least distance of an image with a class and one without",
+        "clip",
+        "1 - cosine, mean over classes, in each CLIP's space.",
+    ),
+)
 _COUNTS = {"n_unparsed": "unmatched", "n_items": "items"}
 
 
@@ -102,16 +122,12 @@ def summary(run: Scored) -> Iterator[Table | Text]:
 
 def page(run: Scored, blocks: list[Any]) -> Page:
     """The page of a run, which begins with these blocks."""
-    judged = run.judged["judged"]
-    wrong, thumbnails = wrong_answers(judged, SETS, run.source)
-    analyses = analyses_in(run.source)
     return page_of(
         run,
         summary=blocks,
         details=list(_details(run)),
-        figures=list(_figures(run, analyses)),
-        wrong=wrong,
-        thumbnails=thumbnails,
+        figures=list(_figures(run, analyses_in(run.source))),
+        wrong=wrong_answers(run.judged["judged"], SETS, run.source),
         definitions=defined("oric"),
         downloads=("oric_bench.json", "oric_train.json", "audit.csv", "analyses.csv"),
     )
@@ -197,24 +213,17 @@ def _of_questions(
             "annotations, and how often it is then seen.",
             partial(tier_bars, shares, recall[recall["edges"] == column], _SIZED, footer),
         )
-    for name, title in (
-        ("clip_score", "CLIPScore of image and text"),
-        ("p_context", "P(object | other objects of the image)"),
-    ):
-        rows = found[found["analysis"] == name]
+    for name, title, series, caption in _FIGURES:
+        rows = found[(found["analysis"] == name) & _of_whole_sets(found)]
         if len(rows):
-            rows = rows.assign(series=rows["label"].map(_LABELS))
-            caption = "Mean over the questions of each set, by the right answer."
-            yield PlannedFigure(
-                name, title, caption, partial(measure_bars, rows, SETS, title, footer)
-            )
-    rows = found[(found["analysis"] == "min_distance") & (found["key"] == "mean")]
-    if len(rows):
-        title = "Least distance of an image with a class and one without"
-        draw = partial(measure_bars, rows.assign(series=rows["clip"]), SETS, title, footer)
-        yield PlannedFigure(
-            "min_distance", title, "1 - cosine, mean over classes, in each CLIP's space.", draw
-        )
+            rows = rows.assign(series=rows[series].replace(_LABELS))
+            draw = partial(measure_bars, rows, SETS, title, footer)
+            yield PlannedFigure(name, title, caption, draw)
+
+
+def _of_whole_sets(found: pd.DataFrame) -> pd.Series:
+    """Rows of :func:`analyses_in` that are not of a single class."""
+    return (found["analysis"] != "min_distance") | (found["key"] == "mean")
 
 
 def analyses_in(folder: Path) -> pd.DataFrame | None:
@@ -229,7 +238,7 @@ def _of_sets(run: Scored) -> Iterator[Table | Text]:
     found = analyses_in(run.source)
     if found is not None:
         sizes = found["analysis"].isin(TIER_SHARES)
-        means = ~sizes & ((found["analysis"] != "min_distance") | (found["key"] == "mean"))
+        means = ~sizes & _of_whole_sets(found)
         if sizes.any():
             caption = "Sizes of the objects that are there, % of each set"
             yield _analysis_table(caption, found[sizes])
@@ -261,21 +270,14 @@ def _analysis_table(caption: str, rows: pd.DataFrame) -> Table:
 
 def _heading(row: Mapping[Any, Any]) -> tuple[str, str]:
     """Group of columns, and column."""
-    label = _LABELS.get(row["label"], "")
-    return {
-        "tier_share": ("edges as chosen", str(row["key"])),
-        "coco_tier_share": ("COCO's edges", str(row["key"])),
-        "clip_score": ("CLIPScore", label),
-        "p_context": ("P(object | context)", label),
-        "min_distance": ("least distance", str(row["clip"])),
-    }[row["analysis"]]
+    group, column, *_ = _GROUPS[row["analysis"]]
+    return group, _LABELS.get(row[column], str(row[column]))
 
 
 def _value(row: Mapping[Any, Any] | None) -> Cell:
     if row is None:
         return Cell(MISSING)
-    ways = dict.fromkeys(TIER_SHARES, (100, 1)) | {"clip_score": (1, 1)}
-    factor, digits = ways.get(row["analysis"], (1, 3))
+    *_, factor, digits = _GROUPS[row["analysis"]]
     value, low, high = (factor * float(row[name]) for name in ("value", "ci_low", "ci_high"))
     return number_cell(value, low, high, f"{{:.{digits}f}}".format)
 

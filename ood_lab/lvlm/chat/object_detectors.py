@@ -19,10 +19,11 @@ from PIL import Image
 
 from ood_lab.common.arguments import Share
 from ood_lab.common.compute_device import chosen_device
-from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.errors import UserError
 from ood_lab.common.hints import suggestion
 from ood_lab.lvlm.chat.base import Reply, Request
 from ood_lab.lvlm.image_text.base import open_images
+from ood_lab.lvlm.image_text.transformers import load_pretrained
 from ood_lab.models.weights import weights_sha256
 
 log = logging.getLogger(__name__)
@@ -43,8 +44,7 @@ class _Detector:
         UserError: transformers is missing, or there is no such model.
     """
 
-    auto = ""
-    backend = ""
+    auto, backend, reads = "", "", "AutoProcessor"
 
     def __init__(self, path: str, threshold: Share = 0.25, device: str | None = None) -> None:
         self.path = path
@@ -53,7 +53,9 @@ class _Detector:
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
-        return _load(self.path, self.auto, self.device)
+        kinds = (self.reads, self.auto)
+        processor, model = load_pretrained("lvlm.path", self.path, *kinds)
+        return processor, model.to(self.device).eval()
 
     @property
     def made_with(self) -> Mapping[str, Any]:
@@ -166,7 +168,7 @@ class ClosedVocabulary(_Detector):
     The score of a class in a box is what the model's own post-processing gives it.
     """
 
-    auto, backend = "AutoModelForObjectDetection", "detector"
+    auto, backend, reads = "AutoModelForObjectDetection", "detector", "AutoImageProcessor"
 
     @cached_property
     def _names(self) -> dict[int, str]:
@@ -245,18 +247,3 @@ def _reply(request: Request, score: float, threshold: float) -> Reply:
     says_yes = seen != (meta.get("form", "affirmative") == "negative")
     p_yes = score if says_yes == seen else 1 - score
     return Reply(request.key, "Yes" if says_yes else "No", p_yes=p_yes, finish_reason="stop")
-
-
-def _load(path: str, auto: str, device: torch.device) -> tuple[Any, Any]:
-    with reported_as("transformers is missing: pip install 'ood_lab[lvlm]'", ImportError):
-        import transformers
-    try:
-        kind: Any = transformers.AutoProcessor
-        if auto == "AutoModelForObjectDetection":  # they read no text
-            kind = transformers.AutoImageProcessor
-        processor = kind.from_pretrained(path, local_files_only=True)
-        model = getattr(transformers, auto).from_pretrained(path, local_files_only=True)
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"lvlm.path={path}: no such detector can be loaded ({reason})") from error
-    return processor, model.to(device).eval()

@@ -14,7 +14,7 @@ from torch import Tensor
 from ood_lab.common.arguments import BatchSize, Positive
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.lvlm.image_text.base import Scores, in_batches, texts_of
-from ood_lab.lvlm.image_text.transformers import load_pretrained
+from ood_lab.lvlm.image_text.transformers import TEXT_AND_IMAGE, load_pretrained
 from ood_lab.models.weights import weights_sha256
 
 
@@ -50,7 +50,7 @@ class Blip2Scores:
         name: str = "blip2",
     ) -> None:
         self.tokenizer, self.image_processor, self.model = load_pretrained(
-            path, "Blip2ForImageTextRetrieval"
+            "image_text path", path, *TEXT_AND_IMAGE, "Blip2ForImageTextRetrieval"
         )
         self.name = name
         self.path = path

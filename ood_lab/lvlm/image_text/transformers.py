@@ -16,9 +16,12 @@ from torch import Tensor
 
 from ood_lab.common.arguments import BatchSize
 from ood_lab.common.compute_device import chosen_device
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.lvlm.image_text.base import Scores, in_batches, texts_of
 from ood_lab.models.weights import weights_sha256
+
+#: What makes the inputs of an image-text model.
+TEXT_AND_IMAGE = ("AutoTokenizer", "AutoImageProcessor")
 
 
 class TransformersScores:
@@ -53,7 +56,9 @@ class TransformersScores:
         self.template = template
         self.batch_size = batch_size
         self.device = chosen_device(device)
-        self.tokenizer, self.image_processor, self.model = load_pretrained(path)
+        self.tokenizer, self.image_processor, self.model = load_pretrained(
+            "image_text path", path, *TEXT_AND_IMAGE, "AutoModel"
+        )
         own = getattr(self.model, "logit_scale", None)
         if own is None:
             raise UserError(
@@ -91,26 +96,21 @@ class TransformersScores:
         return in_batches(images, self.batch_size, len(labels), self.name, score)
 
 
-def load_pretrained(path: str, kind: str = "AutoModel") -> tuple[Any, Any, Any]:
-    """Tokenizer, image processor and model of a folder or of the local cache.
+def load_pretrained(setting: str, path: str, *kinds: str) -> list[Any]:
+    """Objects of transformers from a folder or from the local cache, such as processor and model.
 
     Args:
+        setting: that has the path, for messages.
         path: of the folder, or name of the model.
-        kind: the model's class.
+        kinds: their classes.
 
     Raises:
         UserError: transformers is missing, or there is no such model.
     """
-    try:
+    with reported_as("transformers is missing: pip install 'ood_lab[lvlm]'", ImportError):
         import transformers
-    except ImportError as error:
-        raise UserError("transformers is missing: pip install 'ood_lab[lvlm]'") from error
-    kinds = ("AutoTokenizer", "AutoImageProcessor", kind)
-    try:
-        found = [
+    wrong = f"{setting}={path}: no model can be loaded ({{reason}})"
+    with reported_as(wrong, (OSError, ValueError)):
+        return [
             getattr(transformers, k).from_pretrained(path, local_files_only=True) for k in kinds
         ]
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"image_text path={path}: no model can be loaded ({reason})") from error
-    return found[0], found[1], found[2]

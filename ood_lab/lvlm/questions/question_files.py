@@ -6,9 +6,12 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from math import isnan
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, Literal, get_args
+
+import numpy as np
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_text
@@ -97,6 +100,14 @@ def write_questions(questions: Iterable[Question], path: Path) -> None:
         {k: v for k, v in asdict(question).items() if v or k not in few} for question in questions
     )
     write_text("".join(f"{json.dumps(record)}\n" for record in records), path)
+
+
+def meta_of(row: Mapping[Any, Any]) -> dict[str, Any]:
+    """A row of a table as ``meta`` has it: plain values, without those that are missing."""
+    known = {str(k): v.item() if isinstance(v, np.generic) else v for k, v in row.items()}
+    return {
+        k: v for k, v in known.items() if v is not None and not (isinstance(v, float) and isnan(v))
+    }
 
 
 def read_questions(path: Path, pictures: Path | None = None) -> list[Question]:

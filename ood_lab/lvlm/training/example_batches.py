@@ -12,7 +12,6 @@ from torch.utils.data import DataLoader, Dataset
 from ood_lab.common.arguments import Count
 from ood_lab.common.training_epoch import coming_epoch
 from ood_lab.data.datamodules.epoch_sampler import EpochSampler
-from ood_lab.lvlm.training.examples import Example
 
 
 class Chats(L.LightningDataModule):
@@ -30,12 +29,12 @@ class Chats(L.LightningDataModule):
         collate: makes a batch; set by those who know the model.
     """
 
-    collate: Callable[[Sequence[Example]], dict[str, Any]]
+    collate: Callable[[Sequence[Any]], Any]
 
     def __init__(
         self,
-        train: Dataset[Example],
-        val: Dataset[Example] | None = None,
+        train: Dataset[Any],
+        val: Dataset[Any] | None = None,
         batch_size: Count = 32,
         eval_batch_size: Count = 64,
         num_workers: Annotated[int, Ge(0)] = 0,
@@ -65,7 +64,7 @@ class Chats(L.LightningDataModule):
 
     def val_dataloader(self) -> DataLoader[Any] | list[Any]:
         """Batches in order; none without validation examples."""
-        if self.val is None:
+        if not self.val:  # none, or an empty one
             return []
         return DataLoader(
             self.val,

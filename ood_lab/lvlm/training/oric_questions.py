@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-import lightning as L
 import numpy as np
 from annotated_types import Ge, Lt
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import read_json
-from ood_lab.common.training_epoch import coming_epoch
-from ood_lab.data.datamodules.epoch_sampler import EpochSampler
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.lvlm.benchmarks.oric.published_files import Item, problem_of, read_train
 from ood_lab.lvlm.benchmarks.oric.wording import plain_text
+from ood_lab.lvlm.training.example_batches import Chats
 
 
 class Prompt(NamedTuple):
@@ -63,8 +61,12 @@ class OricPrompts(Dataset[Prompt]):
         return Prompt(image, plain_text(problem_of(item.target_object)[0]), item.solution)
 
 
-class OricTraining(L.LightningDataModule):
-    """``oric_train.json`` with a part of its images held out.
+def _only(batch: Sequence[Prompt]) -> Prompt:
+    return batch[0]
+
+
+class OricTraining(Chats):
+    """``oric_train.json``, one prompt at a time, with a part of its images held out.
 
     Args:
         train: the file.
@@ -78,6 +80,10 @@ class OricTraining(L.LightningDataModule):
         UserError: the file is missing or no training file, or an image is missing.
     """
 
+    train: OricPrompts
+    val: OricPrompts
+    collate = staticmethod(_only)
+
     def __init__(
         self,
         train: str,
@@ -87,7 +93,6 @@ class OricTraining(L.LightningDataModule):
         num_workers: Annotated[int, Ge(0)] = 0,
         seed: Annotated[int, Ge(0)] = 0,
     ) -> None:
-        super().__init__()
         items = read_train(Path(train))
         folder = Path(images) if images is not None else _folder_of(Path(train))
         if missing := [item.image for item in items if not (folder / item.image).is_file()]:
@@ -98,26 +103,9 @@ class OricTraining(L.LightningDataModule):
         names = sorted({item.image for item in items})
         order = np.random.default_rng(seed).permutation(len(names))
         held_out = {names[k] for k in order[: round(val_share * len(names))]}
-        self.train = OricPrompts([i for i in items if i.image not in held_out], folder, problem)
-        self.val = OricPrompts([i for i in items if i.image in held_out], folder, problem)
-        self.num_workers = num_workers
-        self.seed = seed
-
-    def _epoch(self) -> int:
-        return coming_epoch(self.trainer)
-
-    def train_dataloader(self) -> DataLoader[Any]:
-        """One prompt at a time, in an order that depends only on seed and epoch."""
-        sampler = EpochSampler(len(self.train), self.seed, self._epoch)
-        return self._loader(self.train, sampler=sampler)
-
-    def val_dataloader(self) -> DataLoader[Any] | list[Any]:
-        """One prompt at a time; nothing where none is held out."""
-        return self._loader(self.val) if len(self.val) else []
-
-    def _loader(self, data: OricPrompts, **options: Any) -> DataLoader[Any]:
-        first: Callable[[Sequence[Prompt]], Prompt] = _only
-        return DataLoader(data, 1, collate_fn=first, num_workers=self.num_workers, **options)
+        learnt = OricPrompts([i for i in items if i.image not in held_out], folder, problem)
+        held = OricPrompts([i for i in items if i.image in held_out], folder, problem)
+        super().__init__(learnt, held, 1, 1, num_workers, seed)
 
 
 def write_dataset(items: Sequence[Item], images: Path, folder: Path) -> None:
@@ -143,10 +131,6 @@ def write_dataset(items: Sequence[Item], images: Path, folder: Path) -> None:
         "solution": [f"<SOLUTION>{item.solution}</SOLUTION>" for item in items],
     }
     DatasetDict({"train": Table.from_dict(rows)}).save_to_disk(str(folder))
-
-
-def _only(batch: Sequence[Prompt]) -> Prompt:
-    return batch[0]
 
 
 def _folder_of(train: Path) -> Path:

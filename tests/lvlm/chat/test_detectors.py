@@ -264,5 +264,5 @@ def test_a_question_without_an_object_is_one_error(owl, images, tmp_path):
 
 
 def test_a_folder_without_a_detector_is_one_error(tmp_path):
-    with pytest.raises(UserError, match="no such detector can be loaded"):
+    with pytest.raises(UserError, match="no model can be loaded"):
         Owl(str(tmp_path)).check()

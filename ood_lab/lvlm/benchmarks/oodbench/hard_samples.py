@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.progress import Pace
 from ood_lab.lvlm.benchmarks.oodbench.division import Labels
 from ood_lab.lvlm.image_text.base import open_images
+from ood_lab.lvlm.image_text.transformers import load_pretrained
 
 #: ``split`` of the questions about them.
 HARD = "hard"
@@ -109,18 +110,9 @@ class ObjectDetector:
         batch_size: BatchSize = 8,
         device: str | None = None,
     ) -> None:
-        try:
-            from transformers import AutoImageProcessor, AutoModelForObjectDetection
-        except ImportError as error:
-            raise UserError("transformers is missing: pip install 'ood_lab[lvlm]'") from error
-        try:
-            self.processor: Any = AutoImageProcessor.from_pretrained(path, local_files_only=True)
-            self.model: Any = AutoModelForObjectDetection.from_pretrained(
-                path, local_files_only=True
-            )
-        except (OSError, ValueError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise UserError(f"task.path={path}: no detector can be loaded ({reason})") from error
+        self.processor, self.model = load_pretrained(
+            "task.path", path, "AutoImageProcessor", "AutoModelForObjectDetection"
+        )
         self.threshold = threshold
         self.batch_size = batch_size
         self.device = chosen_device(device)

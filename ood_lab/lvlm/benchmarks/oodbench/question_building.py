@@ -16,7 +16,7 @@ from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.benchmarks.oodbench.division import UNCUT
 from ood_lab.lvlm.benchmarks.oodbench.wording import COUNTING, EXISTENCE, LOGIC, wording
 from ood_lab.lvlm.parsers import NO, YES
-from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_files import Question, meta_of
 from ood_lab.lvlm.questions.question_forms import Form
 from ood_lab.lvlm.scoring.yes_no_scores import YES_NO
 from ood_lab.schema.shift_axes import LEVELS
@@ -76,7 +76,7 @@ class QuestionSettings:
     def _pair(self, pair: Mapping[Any, Any], facts: _Facts) -> Iterator[Question]:
         image, category = pair["image"], str(pair["category"])
         texts = wording(category, self.form, self.cot_article)
-        meta = {**_plain(pair), **facts.of_pair(image, category)}
+        meta = {**meta_of(pair), **facts.of_pair(image, category)}
         name = f"{image}/{category}"
         for kind, text in zip(texts._fields, texts, strict=True):
             right = bool(pair["present"]) == (kind == "affirmative")
@@ -122,7 +122,7 @@ class QuestionSettings:
             (BAP_LOGIC, LOGIC.format(c1=first, c2=second), YES if counts[0] > counts[1] else NO),
         )
         name = f"bap/{image}/{first}/{second}"
-        meta = {"image": _json(image), "split": split, "categories": [first, second]}
+        meta = {**meta_of({"image": image}), "split": split, "categories": [first, second]}
         for task, text, answer in asked:
             yield Question(
                 question_id=f"{name}/{task}",
@@ -197,16 +197,3 @@ def _objects(objects: pd.DataFrame) -> dict[tuple[int | str, str], _Object]:
         )
         for (image, category), (count, area, crowd, level) in zip(table.index, values, strict=True)
     }
-
-
-def _plain(pair: Mapping[Any, Any]) -> dict[str, Any]:
-    """A row of the pairs as JSON has it; without values that no model has."""
-    return {str(key): _json(value) for key, value in pair.items() if not _missing(value)}
-
-
-def _missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and np.isnan(value))
-
-
-def _json(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value

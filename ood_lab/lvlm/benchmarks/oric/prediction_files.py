@@ -11,7 +11,9 @@ import pandas as pd
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_text
 from ood_lab.lvlm.answers.answer_files import Answer
+from ood_lab.lvlm.answers.answer_requests import answer_of
 from ood_lab.lvlm.answers.judgements import was_cut
+from ood_lab.lvlm.chat.base import Reply
 from ood_lab.lvlm.questions.question_files import Question
 
 
@@ -23,22 +25,15 @@ def write_predictions(judged: pd.DataFrame, folder: Path) -> list[Path]:
         folder: where to.
     """
     paths = []
-    for number, rows in judged.groupby("prompt", sort=True):
+    for number, rows in judged.assign(cut=was_cut(judged)).groupby("prompt", sort=True):
         table = [
             # Of a cut reply without an answer, another parser would take some word for one.
             {
-                "question_id": str(item),
-                "predicted_answer": parsed or ("" if cut else reply),
-                "solution": truth,
+                "question_id": str(row["item"]),
+                "predicted_answer": row["parsed"] or ("" if row["cut"] else row["reply"]),
+                "solution": row["truth"],
             }
-            for item, parsed, reply, cut, truth in zip(
-                rows["item"],
-                rows["parsed"],
-                rows["reply"],
-                was_cut(rows),
-                rows["truth"],
-                strict=True,
-            )
+            for row in rows.to_dict("records")
         ]
         paths.append(folder / f"predictions_{number}.json")
         write_text(json.dumps(table, indent=4), paths[-1])
@@ -80,7 +75,9 @@ def read_predictions(
                     f"'{row['solution']}', but it is '{question.answer}' here: these predictions "
                     "are for other questions"
                 )
-            found[question.question_id] = _answer(question, str(row["predicted_answer"]), path)
+            reply = Reply("", str(row["predicted_answer"]))
+            made_with = {"backend": "predictions", "model": path.stem}
+            found[question.question_id] = answer_of(question, "", made_with, reply)
     return found
 
 
@@ -101,17 +98,3 @@ def _said(path: Path) -> Mapping[str, Mapping[str, object]]:
             f"{path} is not a list of predictions (question_id, predicted_answer, solution): "
             f"{error}"
         ) from error
-
-
-def _answer(question: Question, text: str, path: Path) -> Answer:
-    return Answer(
-        key="",
-        question_id=question.question_id,
-        task=question.task,
-        image=question.image,
-        messages_hash="",
-        prompt=question.text,
-        response=text,
-        answer=question.answer,
-        made_with={"backend": "predictions", "model": path.stem},
-    )

@@ -85,5 +85,5 @@ def test_a_detector_of_transformers_gives_proposals(tmp_path):
     assert set(found["category"]) <= {"cat", "dog"}
     assert len(found) == 3 * 4
     assert found["p"].between(0, 1).all()
-    with pytest.raises(UserError, match="no detector can be loaded"):
+    with pytest.raises(UserError, match="no model can be loaded"):
         ObjectDetector(str(tmp_path / "nowhere"))

@@ -19,6 +19,7 @@ from ood_lab.lvlm.benchmarks.oric.construction.pope_questions import Pope, Sampl
 from ood_lab.lvlm.benchmarks.oric.construction.question_drawing import Constructed, construct
 from ood_lab.lvlm.benchmarks.oric.construction.released_code import Article
 from ood_lab.lvlm.benchmarks.oric.published_files import Item, problem_of
+from ood_lab.lvlm.questions import question_files
 from ood_lab.schema.shift_axes import LEVELS
 
 #: ``split`` of ORIC's questions.
@@ -122,14 +123,5 @@ def items_of(
 def meta_of(table: pd.DataFrame) -> list[dict[str, Any]]:
     """What goes into ``meta`` of each question: its set and what is known of it."""
     known = [name for name in ("split", *_SEEN_BY_MODELS) if name in table]
-    rows = table[known].to_dict("records")
-    return [{str(k): _json(v) for k, v in row.items() if not _missing(v)} for row in rows]
-
-
-def _missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and np.isnan(value))
-
-
-def _json(value: Any) -> Any:
-    value = value.item() if isinstance(value, np.generic) else value
-    return round(value, 6) if isinstance(value, float) else value
+    rows = map(question_files.meta_of, table[known].to_dict("records"))
+    return [{k: round(v, 6) if isinstance(v, float) else v for k, v in row.items()} for row in rows]

@@ -50,6 +50,29 @@ def read_audit(path: Path, needed: Sequence[str] = (), key: str = "task.audit") 
     return audit
 
 
+def stranger(
+    audit: pd.DataFrame, rows: pd.DataFrame, keys: Sequence[str]
+) -> tuple[pd.Series, int] | None:
+    """The first row of an audit that is about none of these ``rows``, and its line in the file.
+
+    Args:
+        audit: see :func:`read_audit`.
+        rows: what the verdicts are on.
+        keys: columns of both that say which row it is.
+    """
+    known = pd.MultiIndex.from_frame(rows[[*keys]].astype(str))
+    out = audit[~pd.MultiIndex.from_frame(audit[[*keys]]).isin(known)]
+    return None if out.empty else (out.iloc[0], int(out.index.to_numpy()[0]) + 2)
+
+
+def verdicts_on(audit: pd.DataFrame, rows: pd.DataFrame, keys: Sequence[str]) -> list[str]:
+    """The last verdict on each of these rows, "" = none; see :func:`stranger`."""
+    listed = audit[[*keys]].itertuples(index=False, name=None)
+    said = dict(zip(listed, audit[VERDICT], strict=True))
+    asked = rows[[*keys]].astype(str).itertuples(index=False, name=None)
+    return [said.get(row, "") for row in asked]
+
+
 def drawn(audit: pd.DataFrame, number: int, by: str | None, seed: int) -> pd.DataFrame:
     """Rows for a person to look at: so many of each group at random, all of a smaller one.
 

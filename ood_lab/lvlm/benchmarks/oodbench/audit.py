@@ -10,7 +10,7 @@ import pandas as pd
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_table, write_csv
 from ood_lab.lvlm.benchmarks.oodbench.division import ID
-from ood_lab.lvlm.scoring.human_verdicts import REJECT, read_audit
+from ood_lab.lvlm.scoring.human_verdicts import REJECT, read_audit, stranger, verdicts_on
 
 _KEY = ["image", "category"]
 
@@ -30,18 +30,13 @@ def audited(division: pd.DataFrame, path: Path | None) -> pd.DataFrame:
     if path is None:
         return division.assign(verdict="")
     audit = read_audit(path, _KEY)
-    known = pd.MultiIndex.from_arrays([division[name].astype(str) for name in _KEY])
-    listed = pd.MultiIndex.from_frame(audit[_KEY])
-    if (strange := ~listed.isin(known)).any():
-        row = int(strange.argmax())
-        image, category = listed[row]
+    if found := stranger(audit, division, _KEY):
+        row, line = found
         raise UserError(
-            f"{path}, line {row + 2}: the division has no pair of image {image} and '{category}'; "
-            "the audit belongs to other annotations"
+            f"{path}, line {line}: the division has no pair of image {row['image']} and "
+            f"'{row['category']}'; the audit belongs to other annotations"
         )
-    verdicts = pd.Series(audit["verdict"].to_numpy(), index=listed)
-    given = verdicts[~verdicts.index.duplicated(keep="last")].reindex(known).fillna("")
-    return division.assign(verdict=given.to_numpy())
+    return division.assign(verdict=verdicts_on(audit, division, _KEY))
 
 
 def without_rejected(audited: pd.DataFrame) -> pd.DataFrame:

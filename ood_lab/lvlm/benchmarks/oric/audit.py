@@ -10,7 +10,13 @@ import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.benchmarks.oric.published_files import Item
-from ood_lab.lvlm.scoring.human_verdicts import REJECT, VERDICT, read_audit
+from ood_lab.lvlm.scoring.human_verdicts import (
+    REJECT,
+    VERDICT,
+    read_audit,
+    stranger,
+    verdicts_on,
+)
 
 #: What is asked: the content of a question, whatever its number.
 CONTENT = ("image", "object", "label")
@@ -62,10 +68,8 @@ class Verdicts:
         if self.audit is None:
             return
         keys = [*CONTENT, *([_ID] if _ID in self.audit and _ID in questions else [])]
-        known = pd.MultiIndex.from_frame(questions[keys].astype(str))
-        if (strange := ~pd.MultiIndex.from_frame(self.audit[keys]).isin(known)).any():
-            place = int(strange.argmax())
-            row, line = self.audit.iloc[place], int(self.audit.index.to_numpy()[place]) + 2
+        if found := stranger(self.audit, questions, keys):
+            row, line = found
             number = f"question {row[_ID]}: " if _ID in keys else ""
             raise UserError(
                 f"{self.path}, line {line}: {number}nothing asks whether "
@@ -77,10 +81,7 @@ class Verdicts:
         """The verdict on each row of ``image, object, label``; "" where there is none."""
         if self.audit is None:
             return [""] * len(questions)
-        keys = self.audit[list(CONTENT)].itertuples(index=False, name=None)
-        said = dict(zip(keys, self.audit[VERDICT], strict=True))
-        rows = questions[list(CONTENT)].astype(str).itertuples(index=False, name=None)
-        return [said.get(row, "") for row in rows]
+        return verdicts_on(self.audit, questions, CONTENT)
 
     def rejects(self, questions: pd.DataFrame) -> pd.Series:
         """Which rows of ``image, object, label`` are rejected, by their index."""

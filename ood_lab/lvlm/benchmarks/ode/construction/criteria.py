@@ -74,8 +74,21 @@ class Standard:
         return _cut(sorted(edges, key=lambda pair: (-_frequency(graph, pair), pair)), limit)
 
 
+class _Drawn:
+    """A criterion that draws uniformly from its pairs."""
+
+    def select(
+        self, graph: nx.Graph, limit: int, seed: int, known: Iterable[Pair] = ()
+    ) -> list[Pair]:
+        """See :class:`Criterion`."""
+        return _drawn(_without(self._pairs(graph), known), limit, self, seed)
+
+    def _pairs(self, graph: nx.Graph) -> list[Pair]:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class LongTail:
+class LongTail(_Drawn):
     """Pairs that meet now and then: ``low < c < high``, drawn uniformly.
 
     Args:
@@ -99,12 +112,8 @@ class LongTail:
         if self.unit == "quantile" and not 0 <= self.low < self.high <= 1:
             raise UserError(f"long-tail pairs: give quantiles from 0 to 1, not {self.high}")
 
-    def select(
-        self, graph: nx.Graph, limit: int, seed: int, known: Iterable[Pair] = ()
-    ) -> list[Pair]:
-        """See :class:`Criterion`."""
+    def _pairs(self, graph: nx.Graph) -> list[Pair]:
         everything = _edges(graph, ())
-        allowed = set(_edges(graph, known))
         found = []
         for kind in KINDS:
             pairs = [pair for pair in everything if pair.kind == kind]
@@ -114,34 +123,27 @@ class LongTail:
                 low, high = np.quantile(counts, [self.low, self.high])
                 between = (counts >= low) & (counts <= high)
             found += [p for p, inside in zip(pairs, between, strict=True) if inside]
-        return _drawn([pair for pair in found if pair in allowed], limit, self, seed)
+        return found
 
 
 @dataclass(frozen=True)
-class Random:
+class Random(_Drawn):
     """Any two concepts, whether they ever meet or not, drawn uniformly."""
 
     swaps: ClassVar[bool] = True
 
-    def select(
-        self, graph: nx.Graph, limit: int, seed: int, known: Iterable[Pair] = ()
-    ) -> list[Pair]:
-        """See :class:`Criterion`."""
-        return _drawn(_without(_all_pairs(graph), known), limit, self, seed)
+    def _pairs(self, graph: nx.Graph) -> list[Pair]:
+        return _all_pairs(graph)
 
 
 @dataclass(frozen=True)
-class Fictional:
+class Fictional(_Drawn):
     """Two concepts that never meet, drawn uniformly."""
 
     swaps: ClassVar[bool] = True
 
-    def select(
-        self, graph: nx.Graph, limit: int, seed: int, known: Iterable[Pair] = ()
-    ) -> list[Pair]:
-        """See :class:`Criterion`."""
-        apart = [p for p in _all_pairs(graph) if not graph.has_edge(p.first, p.second)]
-        return _drawn(_without(apart, known), limit, self, seed)
+    def _pairs(self, graph: nx.Graph) -> list[Pair]:
+        return [p for p in _all_pairs(graph) if not graph.has_edge(p.first, p.second)]
 
 
 def frequency(graph: nx.Graph, pair: Pair) -> int:

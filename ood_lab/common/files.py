@@ -20,7 +20,7 @@ from ood_lab.common.errors import UserError
 
 _Content = TypeVar("_Content")
 #: The parser in C where PyYAML has it: the configuration of a run has hundreds of lines.
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 #: Where classes are now that the configurations of runs before version 0.2 name elsewhere.
 _MOVED = {
     "ood_lab.data.vessels_module.": "ood_lab.builtin.vessels.datamodule.",
@@ -131,7 +131,7 @@ def read_config(run: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
         for old, new in _MOVED.items():
             text = text.replace(f"_target_: {old}", f"_target_: {new}")
-        config = _mapping(yaml.load(text, _LOADER))
+        config = _mapping(yaml.load(text, YAML_LOADER))
         if "paths" not in config:
             raise ValueError("it is cut short")
         return config

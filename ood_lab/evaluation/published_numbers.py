@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.files import YAML_LOADER
 from ood_lab.common.hints import check_known, missing_path, suggestion
 
 #: The files that come with the package, one for each published table.
@@ -133,7 +134,7 @@ def matching_rows(rows: Iterable[PublishedRow], pattern: str) -> list[PublishedR
 
 def _read(file: Traversable) -> Iterator[PublishedRow]:
     with reported_as(f"{file} is not valid YAML: {{reason}}", yaml.YAMLError):
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = yaml.load(file.read_text(encoding="utf-8"), YAML_LOADER)
     keys = {*ABOUT, "protocol", "tolerance", "rows"}
     given = set(content) - {COMMAND} if isinstance(content, Mapping) else set()
     if given != keys:

@@ -238,7 +238,7 @@ def _explained(
     if photos is None:
         trials = n.astype(int), hits / n
         drawn = rng.binomial(*trials, (_DRAWS, *n.shape)).astype(np.float64)
-        draws = [_judged(n, hit) for hit in drawn]
+        draws = _judged(n, drawn)
     else:
         codes, found = pd.factorize(photos)
         counts = np.zeros((len(found), 2, cells), np.int64)
@@ -246,21 +246,23 @@ def _explained(
         np.add.at(counts[:, 1], (codes, cell), missed.astype(np.int64))
         sums = resampled_sums(counts.reshape(len(found), -1), _DRAWS, rng)
         both = sums.reshape(_DRAWS, 2, 2, -1).astype(np.float64)
-        draws = [_judged(size, hit) for size, hit in both if size.min() > 0]
-    low, high = percentile_interval(np.array(draws), len(far) if photos is None else len(found))
-    return Estimate(_judged(n, hits), float(low), float(high))
+        both = both[both[:, 0].min(axis=(1, 2)) > 0]
+        draws = _judged(both[:, 0], both[:, 1])
+    low, high = percentile_interval(draws, len(far) if photos is None else len(found))
+    return Estimate(float(_judged(n, hits[None])[0]), float(low), float(high))
 
 
-def _judged(n: Floats, hits: Floats) -> float:
-    """R² of each half's curve for the other half, not below 0."""
+def _judged(n: Floats, hits: Floats) -> Floats:
+    """R² of each half's curve for the other, not below 0; of each draw, ``[draws, 2, cells]``."""
+    n = np.broadcast_to(n, hits.shape)
     rates = hits / n
-    wrong = total = 0.0
-    for fitted, judged in ((0, 1), (1, 0)):
-        curve = _falling(rates[fitted], n[fitted])
-        mean = np.average(rates[judged], weights=n[judged])
-        wrong += float((n[judged] * (rates[judged] - curve) ** 2).sum())
-        total += float((n[judged] * (rates[judged] - mean) ** 2).sum())
-    return max(1 - wrong / total, 0.0) if total else 0.0
+    halves = zip(*(each.reshape(-1, n.shape[-1]) for each in (rates, n)), strict=True)
+    curves = np.reshape([_falling(*half) for half in halves], n.shape)
+    means = (rates * n).sum(-1, keepdims=True) / n.sum(-1, keepdims=True)
+    wrong, total = ((n * (rates - of) ** 2).sum(-1)[:, ::-1] for of in (curves[:, ::-1], means))
+    wrong, total = wrong[:, 0] + wrong[:, 1], total[:, 0] + total[:, 1]
+    explained = 1 - np.divide(wrong, total, out=np.ones_like(wrong), where=total > 0)
+    return np.maximum(explained, 0.0)
 
 
 def _falling(rates: Floats, n: Floats) -> Floats:

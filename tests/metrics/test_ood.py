@@ -1,6 +1,6 @@
 """AUROC, FPR and AUPR against scikit-learn and against the definitions written out as loops."""
 
-import time
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -205,16 +205,14 @@ def test_ties_at_the_threshold_are_counted():
     assert SortedScores.of([3.0] * 5, [3.0]).constant
 
 
-def test_a_million_samples_take_seconds_at_most():
-    # The aim is below one second on an idle core; processor time, as cores are shared.
+def test_a_million_samples():
+    """No table of all pairs, which would not fit."""
     rng = np.random.default_rng(0)
     i, o = rng.normal(size=500_000), rng.normal(1, 1, size=500_000)
-    start = time.process_time()
     pair_ = SortedScores.of(i, o)
-    (
-        pair_.auroc(),
-        pair_.fpr_at_tpr(),
-        pair_.fpr_at_tpr(positive="id"),
-        pair_.aupr("in", "trapezoid"),
-    )
-    assert time.process_time() - start < 5
+    bell = NormalDist()
+    assert pair_.auroc() == pytest.approx(bell.cdf(0.5**0.5), abs=0.002)
+    for positive in ("id", "ood"):
+        expected = bell.cdf(bell.inv_cdf(0.95) - 1)
+        assert pair_.fpr_at_tpr(positive=positive) == pytest.approx(expected, abs=0.005)
+    assert 0.7 < pair_.aupr("in", "trapezoid") < 0.8

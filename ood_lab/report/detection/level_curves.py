@@ -24,6 +24,8 @@ from ood_lab.report.results_lookup import Estimate, RunView
 _CURVES, _MAPS, HIERARCHY = "levels_", "heatmap_", "hierarchy"
 #: AUROC of a coin, the dark end of its colours.
 _CHANCE = 0.5
+#: Semantic and covariate.
+_Levels = tuple[list[float], list[float]]
 
 
 def map_name(ood: str, metric: str) -> str:
@@ -63,7 +65,7 @@ def _of_set(
 ) -> Iterator[Block]:
     if curves := files.get(_CURVES + ood):
         yield curves
-    semantic, covariate = view.cell_levels(ood)
+    semantic, covariate = levels = view.cell_levels(ood)
     if min(len(semantic), len(covariate)) < 2:
         return
     yield Text(
@@ -72,8 +74,8 @@ def _of_set(
         "not; N/A = too few images."
     )
     names = sorted(view.detectors, key=lambda name: name != first)
-    options = [Folded(name, _field(view, name, ood)) for name in names]
-    counts = _grid(view, "auroc", names[0], ood, counts=True)
+    options = [Folded(name, _field(view, name, ood, levels)) for name in names]
+    counts = _grid(view, "auroc", names[0], ood, levels, counts=True)
     yield Menu("Detector", [*options, Folded("number of images", [counts])])
     links = [
         (f"{metric_of(metric).title} of all detectors ({kind})", os.path.relpath(file, folder))
@@ -89,14 +91,16 @@ def _kinds(figure: FigureFile) -> list[tuple[str, Path]]:
     return [("PNG", figure.png), ("SVG", figure.svg)]
 
 
-def _field(view: RunView, detector: str, ood: str) -> list[Block]:
+def _field(view: RunView, detector: str, ood: str, levels: _Levels) -> list[Block]:
     """The metrics of a detector over the levels."""
-    return [_grid(view, metric, detector, ood) for metric in view.level_metrics]
+    return [_grid(view, metric, detector, ood, levels) for metric in view.level_metrics]
 
 
-def _grid(view: RunView, metric: str, detector: str, ood: str, counts: bool = False) -> Table:
+def _grid(
+    view: RunView, metric: str, detector: str, ood: str, levels: _Levels, counts: bool = False
+) -> Table:
     """Semantic × covariate levels, in their order."""
-    semantic, covariate = view.cell_levels(ood)
+    semantic, covariate = levels
     rows = []
     for s in semantic:
         found = [view.get(metric, detector, ood, s, c) for c in covariate]

@@ -128,11 +128,12 @@ def test_the_first_interruption_keeps_what_is_under_way(folder):
 
 def test_a_second_interruption_ends_at_once(folder):
     begun, freed, ended = threading.Event(), threading.Event(), threading.Event()
+    in_time = []
 
     def reply(_path, body):
         if number(body) > 0:
             begun.set()
-            freed.wait(60)
+            in_time.append(freed.wait(60))
         return YES
 
     def interrupt():
@@ -144,14 +145,12 @@ def test_a_second_interruption_ends_at_once(folder):
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background job
     threading.Thread(target=interrupt).start()
-    start = time.monotonic()
     with LocalServer(reply) as server:
         with pytest.raises(KeyboardInterrupt):
             ask(folder, server, 50, concurrency=4)
         ended.set()
-        took = time.monotonic() - start
         freed.set()
-    assert took < 30  # a reply takes 60 s
+    assert all(in_time)  # no reply was waited for
 
 
 @pytest.mark.parametrize("bad", [{"error": "overloaded"}, b'{"choices": [', {}])

@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import time
 
 import pytest
 import torch
@@ -107,10 +106,8 @@ def test_a_hub_that_is_not_there_is_asked_once(monkeypatch, tmp_path):
     monkeypatch.setattr("ood_lab.models.loading.hub_models.get_session", Session)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    started = time.monotonic()
     with pytest.raises(UserError, match=r"resnet18 are not in the cache and cannot be downloaded"):
         timm_backbone("resnet18", pretrained=True)
-    assert time.monotonic() - started < 5
     assert len(asked) == 1
     assert not constants.HF_HUB_OFFLINE  # as it was
 

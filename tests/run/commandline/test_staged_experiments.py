@@ -1,7 +1,6 @@
 """Staged experiments: which command lines they are, and what becomes of them."""
 
 import json
-import time
 
 import pandas as pd
 import pytest
@@ -281,9 +280,7 @@ def test_the_benchmark_from_end_to_end(tmp_path, capsys):
     assert set(pd.read_csv(dating).model) == {"sps", "yourfl"}
 
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.ckpt")}
-    begin = time.monotonic()
     assert call("train.py", *arguments) == 0
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.ckpt")} == before
     assert out.count("already done") == 0
     assert " ".join(capsys.readouterr().out.split()).count("already done") == 5
-    assert time.monotonic() - begin < 60

@@ -31,6 +31,7 @@ from ood_lab.detectors.knn import KNN
 from ood_lab.detectors.lts import LTS
 from ood_lab.detectors.mds import MDS
 from ood_lab.detectors.mds_ensemble import MDSEnsemble
+from ood_lab.detectors.mds_pp import MDSPP
 from ood_lab.detectors.mls import MLS
 from ood_lab.detectors.msp import MSP
 from ood_lab.detectors.nac import NAC
@@ -67,6 +68,7 @@ __all__ = [
     "KNN",
     "LTS",
     "MDS",
+    "MDSPP",
     "MLS",
     "MSP",
     "NAC",

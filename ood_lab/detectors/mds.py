@@ -136,9 +136,13 @@ class MDS(Detector):
         center, whiten, means = self.fitted_tensors("center", "whiten", "means")
 
         def distance(x: Tensor) -> Tensor:
-            return squared_distances((x - center) @ whiten, means).amin(dim=1)
+            return squared_distances((self._rows(x) - center) @ whiten, means).amin(dim=1)
 
         return map_rows(distance, bank.features, width=len(means))
+
+    def _rows(self, x: Tensor) -> Tensor:
+        """The features as distances are taken of them, ``[n, D]``."""
+        return x
 
     def describe(self) -> dict[str, Any]:
         """Fit split; after ``fit``, the classes with a mean, the rank r of Σ, ρ if it is shrunk."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from statistics import median
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -24,6 +25,8 @@ from ood_lab.detectors.support.requirements import (
 from ood_lab.detectors.support.weibull_fit import fit_weibull
 from ood_lab.features.bank import FeatureBank
 
+#: OpenOOD's tail, which ``auto`` does not exceed.
+LARGEST = 20
 #: Distances closer than this share of the largest are the same up to rounding.
 SAME = 1e-9
 
@@ -52,7 +55,9 @@ class OpenMax(Detector):
 
     Args:
         alpha: number of logits revised.
-        tail: number of distances fitted, a class.
+        tail: number of distances fitted, a class; ``auto``: a twentieth of its correct images, at
+            most OpenOOD's 20. The tail of few images would be all of them: the Weibull then
+            describes typical distances, and the unknown class takes typical images.
         translate: where the shifted tail starts, above 0, in units of the logits.
         fit_split: images, with labels, that μ and the distributions are estimated on.
     """
@@ -66,13 +71,15 @@ class OpenMax(Detector):
     def __init__(
         self,
         alpha: int = 3,
-        tail: int = 20,
+        tail: int | Literal["auto"] = "auto",
         translate: float = 1.0,
         fit_split: FitSplit = "train",
     ) -> None:
         super().__init__(fit_split)
         self.alpha = check_count("openmax.alpha", alpha)
-        self.tail = check_count("openmax.tail", tail)
+        self.tail = tail
+        if not isinstance(tail, str):
+            check_count("openmax.tail", tail)
         self.translate = check_positive("openmax.translate", translate)
 
     def check(self, bank: FeatureBank) -> None:
@@ -81,7 +88,7 @@ class OpenMax(Detector):
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Means ``[C, C]``, tails ``[C, tail]`` and one distance per image, all float64."""
-        return 8 * (3 * c * c + 8 * c * self.tail + 4 * n) + 3 * CHUNK_BYTES
+        return 8 * (3 * c * c + 8 * c * self._longest + 4 * n) + 3 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``means [C, C]``, ``shape``, ``log_scale``, ``start`` and ``modelled`` ``[C]``."""
@@ -105,12 +112,20 @@ class OpenMax(Detector):
         self.fitted = {"means": means} | self._tails(distances, classes, c)
         return self
 
+    @property
+    def _longest(self) -> int:
+        return LARGEST if isinstance(self.tail, str) else self.tail
+
     def _tails(self, distances: Tensor, classes: Tensor, c: int) -> dict[str, Tensor]:
-        tails = torch.full((c, self.tail), torch.nan, dtype=torch.float64)
+        tails = torch.full((c, self._longest), torch.nan, dtype=torch.float64)
         sizes = classes.bincount(minlength=c).tolist()
         for label, of_class in enumerate(distances[classes.argsort()].split(sizes)):
-            largest = of_class.topk(min(self.tail, len(of_class))).values
-            tails[label, : len(largest)] = largest
+            n = len(of_class)
+            tail = min(LARGEST, n // 20) if self.tail == "auto" else self._longest
+            tails[label, : min(tail, n)] = of_class.topk(min(tail, n)).values
+        each = int(median(sizes))
+        if self.tail == "auto" and 2 <= each // 20 < LARGEST:
+            self.chosen = f"tail = {each // 20}, for {each:,} correct images per class"
         smallest = tails.nan_to_num(nan=torch.inf).amin(dim=1)
         largest = tails.nan_to_num(nan=0).amax(dim=1)
         modelled = largest - smallest > SAME * largest

@@ -19,9 +19,10 @@ class Residual(Detector):
 
     .. math:: s(x) = \|R^\top (x - u)\|_2, \qquad u = -W^+ b
 
-    Without a linear head u is the mean, and the principal subspace that of the covariance. R is,
-    ``[D, D - dim]``, as in :class:`~ood_lab.detectors.ViM`, whose rule for ``dim`` holds
-    here too. Labels are not used. OpenOOD estimates R on validation images, and a dim of D or
+    Without a linear head, or with ``auto`` of fewer fit images than features, u is the mean, and
+    the principal subspace that of the covariance. R is, ``[D, D - dim]``, as in
+    :class:`~ood_lab.detectors.ViM`, whose rule for ``dim`` holds here too. Labels are not used.
+    OpenOOD estimates R on validation images, and a dim of D or
     more gives every image a score of 0 there.
 
     Args:

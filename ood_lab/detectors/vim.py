@@ -24,7 +24,8 @@ class ViM(Residual):
     with R ``[D, D - dim]`` the eigenvectors of the fit split's E[(x - u)(x - u)^T] but the top
     ``dim``, and means over the fit split. Labels are not used. ``authors`` is their dim:
     1000 from D = 2048, else 512; ``auto`` is the same, and at most half of the rank of the fit
-    images (:func:`~ood_lab.detectors.support.subspace.principal_dimension`). A dim of D or more
+    images (:func:`~ood_lab.detectors.support.subspace.principal_dimension`). With
+    ``auto``, u is the mean of fewer images than features. A dim of D or more
     leaves no residual: D // 2 is used then, and reported. The mean length of very many residuals
     is estimated to nine digits.
 

@@ -20,6 +20,7 @@ from ood_lab.detectors import (
     GMM,
     KNN,
     MDS,
+    MDSPP,
     NECO,
     RMDS,
     SHE,
@@ -165,6 +166,16 @@ def test_mds_is_the_squared_mahalanobis_distance(blobs):
     close(ratio, torch.full_like(ratio, 2 * len(blobs.train)), 1e-2)
 
 
+def test_mds_pp_is_mds_of_unit_vectors(blobs):
+    def unit(bank):
+        return replace(bank, features=torch.nn.functional.normalize(bank.features))
+
+    scores = MDSPP().fit(blobs.train).score(blobs.ood)
+    close(scores, mahalanobis(unit(blobs.train), unit(blobs.ood).features), 1e-5)
+    longer = replace(blobs.ood, features=3 * blobs.ood.features)
+    close(MDSPP().fit(blobs.train).score(longer), scores, 1e-5)
+
+
 def test_mds_survives_collinear_and_dead_features(blobs, make_bank):
     mix = torch.randn(32, 10, generator=torch.Generator().manual_seed(0))
 
@@ -292,8 +303,8 @@ def test_vim_of_the_authors_depends_on_the_width(make_bank, d, dim):
     with pytest.raises(DetectorRefusal, match=f"no residual outside {dim} of {d} dimensions"):
         ViM(dim="authors").fit(bank)  # four images span four directions
     detector = ViM().fit(bank)
-    assert detector.describe()["dim"] == 2
-    assert detector.chosen == "dim = 2, for 4 images of rank 4"
+    assert detector.describe()["dim"] == 1
+    assert detector.chosen == "dim = 1, for 4 images of rank 3"  # about their mean
 
 
 @pytest.mark.parametrize("each", [1, 2, 18])

@@ -144,11 +144,24 @@ def test_openmax_does_not_overflow(blobs):
 def test_openmax_leaves_the_logit_of_a_class_it_cannot_fit(blobs, caplog, images):
     keep = (blobs.train.labels != 2) | (torch.arange(600) < 5 * images)
     with caplog.at_level(logging.WARNING):
-        detector = OpenMax(alpha=5).fit(blobs.train.rows(keep))
+        detector = OpenMax(alpha=5, tail=20).fit(blobs.train.rows(keep))
     assert "OpenMax: 1 classes (2) have too few correct images" in caplog.text
     assert detector.describe()["classes"] == 4
     expected = openmax_log_odds(blobs.train, blobs.test, 5, 20, 1.0, unfitted={2})
     close(detector.score(blobs.test), expected, 1e-6)
+
+
+def test_openmax_fits_a_twentieth_of_the_images(blobs):
+    """120 images a class, of which a distribution is fitted to 6 at most; to none of below 40."""
+    train = blobs.train
+    right = train.predictions == train.labels
+    sizes = [int((right & (train.labels == c)).sum()) for c in range(5)]
+    (tail,) = {n // 20 for n in sizes}
+    detector = OpenMax(alpha=3).fit(train)
+    close(detector.score(blobs.ood), OpenMax(alpha=3, tail=tail).fit(train).score(blobs.ood), 1e-9)
+    assert detector.chosen.startswith(f"tail = {tail}, for ")
+    few = OpenMax().fit(train.rows(torch.arange(600) < 150))
+    close(few.score(blobs.ood), -blobs.ood.logits.double().logsumexp(1), 1e-9)
 
 
 @pytest.mark.parametrize(("gamma", "m"), [(0.1, 100), (0.5, 2), (2, 5)])

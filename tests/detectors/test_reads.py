@@ -85,7 +85,8 @@ IMAGES = torch.randn(160, 3, 8, 8, generator=torch.Generator().manual_seed(1)).a
 
 def network(kind, folder):
     """A network of this kind."""
-    last = {HeadKind.BLACK_BOX: nn.Tanh(), HeadKind.PROBABILITIES: nn.Softmax(dim=1)}
+    shares = nn.Sequential(nn.Tanh(), nn.Softmax(dim=1))
+    last = {HeadKind.BLACK_BOX: nn.Tanh(), HeadKind.PROBABILITIES: shares}
     torch.manual_seed(0)
     net = Staged(last.get(kind, nn.Identity()))
     if kind == HeadKind.FEATURES:

@@ -47,9 +47,10 @@ def fit_residual(
 ) -> tuple[dict[str, Tensor], Tensor]:
     """``origin [D]`` = -W^+ b and ``residual [D, D - dim]``, the least explained directions.
 
-    Without a head the origin is the mean. These are the eigenvectors of E[(x - u)(x - u)^T], u the
-    origin, but the top ``dim`` (:func:`principal_dimension`). Also the mean of
-    :func:`residual_norm` over the bank.
+    Without a head the origin is the mean, and with ``auto`` also of fewer images than features:
+    x - u of an ID image is long, and few images do not span the directions in which it is. These
+    are the eigenvectors of E[(x - u)(x - u)^T], u the origin, but the top ``dim``
+    (:func:`principal_dimension`). Also the mean of :func:`residual_norm` over the bank.
     Worked out once for all detectors.
 
     Raises:
@@ -74,7 +75,8 @@ def _fit_residual(
 ) -> tuple[dict[str, Tensor], Tensor, Tensor, int]:
     """The two of :func:`fit_residual`, the root mean square of the length of x - u, the rank."""
     d, moments = bank.features.shape[1], detector.statistics(bank)
-    if bank.head_weight.numel():
+    few = asked == "auto" and len(bank) < d
+    if bank.head_weight.numel() and not few:
         origin = -torch.linalg.pinv(bank.head_weight.double()) @ bank.head_bias.double()
     else:
         origin = moments.mean()

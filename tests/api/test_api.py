@@ -233,7 +233,7 @@ def test_arrays_without_labels_are_features_alone(tmp_path):
     train, test, near = (rng.normal(size=(n, 12)) for n in (200, 100, 90))
     sets = {"train": train, "val": near, "test": test, "ood": {"far": 3 * near}}
     found = ood_lab.evaluate(**sets, detectors="all", n_bootstrap=20)
-    assert set(found.detectors) == {"cfood", "gmm", "knn", "mds", "residual"}
+    assert set(found.detectors) == {"cfood", "gmm", "knn", "mds", "mds_pp", "residual"}
     assert found.skipped["msp"].startswith("msp needs logits, which")
     assert (found.scores["pred"] == -1).all()
     assert HeadKind.FEATURES.sentence in found.verdict.remarks

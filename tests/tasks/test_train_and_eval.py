@@ -51,7 +51,7 @@ def test_the_run_folder_holds_everything(trained):
     assert list(results.columns)[: len(CORE)] == list(CORE)
     assert set(KIND.keys) <= set(results.columns)
     manifest = json.loads((trained / "manifest.json").read_text())
-    assert results.detector.nunique() == 27 - len(manifest["refused"])
+    assert results.detector.nunique() == 28 - len(manifest["refused"])
     assert set(manifest["refused"]) <= {"she"}  # no image of some class is classified correctly
     assert manifest["backbone"]["weights_sha256"]
     assert manifest["threads"] == torch.get_num_threads()

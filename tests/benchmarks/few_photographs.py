@@ -1,0 +1,138 @@
+"""Detectors by the number of images per class, as Markdown.
+
+    python ../shared/data/photographs/make_task.py TASK
+    python -m tests.benchmarks.few_photographs TASK EFFICIENTNET CIFAR RESNET \
+        > docs/results/few-photographs.md
+
+TASK and CIFAR are folders with ``id/train/CLASS``, ``id/test/CLASS`` and ``ood/NAME``; the other
+two are weights of ``tf_efficientnet_lite0`` and of the ResNet-20 of ``../shared/data``. A few
+minutes of one core.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import timm
+import torch
+from safetensors.torch import load_file
+from timm.data import create_transform, resolve_data_config
+from torch import nn
+from torch.utils.data import DataLoader
+from torchvision import transforms
+from torchvision.datasets import ImageFolder
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from cifar_resnet import ResNet20
+
+import ood_lab
+from ood_lab.features.bank import FeatureBank
+from ood_lab.metrics import auroc
+
+SIZES = (1, 2, 5, 10, 30, 100, 1000)
+DRAWS = 3
+HEAD = """# Detectors of few photographs
+
+Output of `python -m tests.benchmarks.few_photographs`, {date}.
+Mean AUROC in % over the OOD sets and {draws} draws of training images, by images per class.
+Classes that have fewer images give all. Settings: `detector_preset=auto`.
+The detectors are those of the default set that read features, logits and the head.
+"""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Features of all images of a folder.
+
+    Attributes:
+        about: what it is, in a sentence.
+        banks: ``train``, ``test`` and every OOD set.
+        head: False = a linear head is fitted to the images that are drawn.
+    """
+
+    about: str
+    banks: dict[str, FeatureBank]
+    head: bool
+
+    @classmethod
+    def of(cls, about: str, folder: Path, net: nn.Module, transform: object, head: bool) -> Task:
+        """Features of ``id/train``, ``id/test`` and every folder of ``ood``."""
+        banks = {}
+        for place in (*(folder / "id" / split for split in ("train", "test")), folder / "ood"):
+            images = ImageFolder(str(place), transform)
+            others = None if head else len(images.classes)
+            loader = DataLoader(images, batch_size=32)
+            bank = ood_lab.extract_features(net, loader, label_classes=others)
+            if place.name == "ood":
+                rows = {name: bank.labels == label for label, name in enumerate(images.classes)}
+                banks |= {name: bank.rows(chosen) for name, chosen in rows.items()}
+            else:
+                banks[place.name] = bank
+        return cls(about, banks, head)
+
+    def draws(self) -> Iterator[tuple[str, int, float]]:
+        """Detector, images per class and mean AUROC, of every draw."""
+        train, test = (self.banks[split] for split in ("train", "test"))
+        ood = {name: bank for name, bank in self.banks.items() if name not in ("train", "test")}
+        largest = int(train.labels.bincount().max())
+        for n in [size for size in SIZES if size <= largest]:
+            for seed in range(DRAWS):
+                order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))
+                labels = train.labels[order]
+                some = train.rows(torch.cat([order[labels == c][:n] for c in labels.unique()]))
+                sets = {"train": some, "val": some, "test": test, "ood": ood}
+                if not self.head:
+                    sets = {k: (v.features, v.labels) for k, v in sets.items() if k != "ood"}
+                    sets["ood"] = {name: bank.features for name, bank in ood.items()}
+                found = ood_lab.evaluate(**sets, detectors="default", n_bootstrap=2)
+                for name in found.detectors:
+                    of = found.scores.groupby("dataset")[name]
+                    values = [auroc(of.get_group("test"), of.get_group(far)) for far in ood]
+                    yield name, n, 100 * sum(values) / len(values)
+
+    def table(self) -> str:
+        """A row a detector, the best of few images first."""
+        rows = pd.DataFrame(self.draws(), columns=["detector", "n", "auroc"])
+        means = rows.groupby(["detector", "n"])["auroc"].mean().unstack()
+        few = means.iloc[:, :4].mean(axis=1).sort_values(ascending=False)
+        lines = [["images per class", *map(str, means.columns)], ["---"] * (len(means.columns) + 1)]
+        for name, row in means.loc[few.index].iterrows():
+            lines.append([f"`{name}`", *("–" if v != v else f"{v:.1f}" for v in row)])
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def main() -> None:
+    """Prints the page."""
+    logging.disable(logging.WARNING)
+    photographs, efficientnet, cifar, resnet = map(Path, sys.argv[1:5])
+    large = timm.create_model("tf_efficientnet_lite0").eval()
+    large.load_state_dict(load_file(efficientnet))
+    crop = create_transform(**resolve_data_config({}, model=large))
+    small = ResNet20().eval()
+    small.load_state_dict(torch.load(resnet))
+    normalise = transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    tasks = {
+        "Photographs": Task.of(
+            "EfficientNet-lite0 of ImageNet, a linear head fitted to the images that are drawn. "
+            "OOD: other animals, other objects, ID images blurred and darkened.",
+            *(photographs, large, crop, False),
+        ),
+        "CIFAR-10": Task.of(
+            "ResNet-20 trained on all of CIFAR-10. OOD: ImageNet photographs of 32 pixels, and "
+            "crops of them.",
+            *(cifar, small, transforms.Compose([transforms.ToTensor(), normalise]), True),
+        ),
+    }
+    print(HEAD.format(date=datetime.datetime.now(datetime.UTC).date(), draws=DRAWS), end="")
+    for name, task in tasks.items():
+        print(f"\n## {name}\n\n{task.about}\n\n{task.table()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -14,7 +14,7 @@ import lightning as L
 import pandas as pd
 from lightning.fabric.utilities.seed import pl_worker_init_function
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
+from torch.utils.data import DataLoader, Sampler, default_collate
 
 from ood_lab.common.arguments import Seed
 from ood_lab.common.errors import UserError
@@ -441,21 +441,24 @@ class OODDataModule(L.LightningDataModule):
 
     def _loader(
         self,
-        data: Dataset[Batch],
+        data: ImageDataset | TrainingView,
         batch_size: int,
         sampler: Sampler[Any] | None = None,
         drop_last: bool = False,
         persistent: bool = False,
         keys: Sequence[str] | None = None,
     ) -> DataLoader[Batch]:
+        workers = self.loading.num_workers
+        if sampler is None and len(data) <= batch_size:
+            workers = 0  # one batch in order: another process would not have it sooner
         return DataLoader(
             data,
             batch_size=batch_size,
             sampler=sampler,
             drop_last=drop_last,
-            num_workers=self.loading.num_workers,
+            num_workers=workers,
             pin_memory=self.loading.pins,
-            persistent_workers=persistent and self.loading.num_workers > 0,
+            persistent_workers=persistent and workers > 0,
             worker_init_fn=pl_worker_init_function,
             collate_fn=partial(_tuples, keys) if keys else None,
         )

@@ -39,7 +39,7 @@ class Loading:
         per_device_batch_size: images a training batch on each device, whatever their number; None =
             ``batch_size`` / devices.
         eval_batch_size: images per batch in validation, test and extraction; None = ``batch_size``.
-        num_workers: loader processes; 0 = load in the main process.
+        num_workers: loader processes; 0, and one batch in order = load in the main process.
         drop_last: omit the last, smaller training batch (batch norm does not like it),
             unless it is the only one.
         balanced: draw training images so that every class is equally frequent.

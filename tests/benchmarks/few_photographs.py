@@ -37,10 +37,10 @@ from ood_lab.metrics import auroc
 
 SIZES = (1, 2, 5, 10, 30, 100, 1000)
 DRAWS = 3
+COMMAND = "python -m tests.benchmarks.few_photographs"
 HEAD = """# Detectors of few photographs
 
-Output of `python -m tests.benchmarks.few_photographs`, {date}.
-Mean AUROC in % over the OOD sets and {draws} draws of training images, by images per class.
+Mean AUROC in % over the OOD sets and 3 draws of training images, by images per class.
 Classes that have fewer images give all. Settings: `detector_preset=auto`.
 The detectors are those of the default set that read features, logits and the head.
 """
@@ -119,19 +119,20 @@ def main() -> None:
     normalise = transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     tasks = {
         "Photographs": Task.of(
-            "EfficientNet-lite0 of ImageNet, a linear head fitted to the images that are drawn. "
+            "EfficientNet-lite0 of ImageNet, a linear head fitted to the images that are drawn.\n"
             "OOD: other animals, other objects, ID images blurred and darkened.",
             *(photographs, large, crop, False),
         ),
         "CIFAR-10": Task.of(
-            "ResNet-20 trained on all of CIFAR-10. OOD: ImageNet photographs of 32 pixels, and "
+            "ResNet-20 trained on all of CIFAR-10.\nOOD: ImageNet photographs of 32 pixels, and "
             "crops of them.",
             *(cifar, small, transforms.Compose([transforms.ToTensor(), normalise]), True),
         ),
     }
-    print(HEAD.format(date=datetime.datetime.now(datetime.UTC).date(), draws=DRAWS), end="")
+    print(HEAD, end="")
+    source = f"Output of `{COMMAND}`, {datetime.datetime.now(datetime.UTC).date()}."
     for name, task in tasks.items():
-        print(f"\n## {name}\n\n{task.about}\n\n{task.table()}")
+        print(f"\n## {name}\n\n{source}\n{task.about}\n\n{task.table()}")
 
 
 if __name__ == "__main__":

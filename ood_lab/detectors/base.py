@@ -57,6 +57,8 @@ class Detector(ABC):
         needs_rows: False = in addition ``fit`` reads only labels and head of the bank, and no
             row of it.
         cost: what it adds to the extraction pass.
+        neighbours: it compares with the fit images one by one, and no fit image more raises a
+            score.
         chosen: the settings that a rule has chosen from the fit images, in words; empty before
             the fit, and where the authors' are kept.
         fit_split: split whose bank ``fit`` receives; None = nothing to fit.
@@ -77,6 +79,7 @@ class Detector(ABC):
     moments: tuple[str, ...] = ()
     needs_rows: bool = True
     cost: str = ""
+    neighbours: bool = False
     chosen: str = ""
     fit_split: FitSplit | None = None
     network: str | None = None

@@ -56,6 +56,7 @@ class KNN(Detector):
     reads = ("features",)
     formula = "distance of x̂ to its k-th nearest"
     source = "2204.06507"
+    neighbours = True
     suspicious = "the features are far from the k-th nearest training image"
 
     def __init__(

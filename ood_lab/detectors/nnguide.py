@@ -55,6 +55,7 @@ class NNGuide(CappedBankDetector):
     reads = ("features", "logits", "level")
     formula = "−log Σ exp z · mean of the k largest x̂ᵀx̂_j log Σ exp z_j"
     source = "2309.14888"
+    neighbours = True
     suspicious = "energy and similarity to training images are small"
 
     def __init__(

@@ -42,6 +42,7 @@ class Relation(CappedBankDetector):
     reads = ("features", "logits")
     formula = "−Σ_j [k_j > θ] k_j^t, k_j = max(0, x̂ᵀx̂_j) pᵀp_j"
     source = "2301.12321"
+    neighbours = True
     suspicious = "it is related to few training images"
 
     def __init__(

@@ -29,7 +29,7 @@ from ood_lab.metrics.ood import (
     tie_share,
 )
 from ood_lab.metrics.record import Metric, known_metrics, metric_of
-from ood_lab.metrics.resampling.chance_level import at_chance, flagged_p_value
+from ood_lab.metrics.resampling.chance_level import at_chance, flagged_p_value, group_comparison
 from ood_lab.metrics.resampling.detector_comparison import best_detectors, significance_of
 from ood_lab.metrics.resampling.intervals import (
     FEWEST,
@@ -93,6 +93,7 @@ __all__ = [
     "follow_all",
     "follow_results",
     "fpr_at_tpr",
+    "group_comparison",
     "hierarchy_table",
     "holm",
     "known_metrics",

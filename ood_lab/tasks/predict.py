@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 from annotated_types import Interval
 from PIL import Image
+from torch import Tensor
 
 from ood_lab.common.arguments import BatchSize, Count, Positive, Workers
 from ood_lab.common.english import counted
@@ -24,14 +23,11 @@ from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.sources.image_files import FileDataset, decoding_of, load_rgb
 from ood_lab.data.sources.image_lists import Listing
 from ood_lab.data.sources.source_settings import Given
-from ood_lab.data.transforms.few_shot import even_rows
 from ood_lab.detectors import (
     DEFAULT_ALPHA,
     CalibratedDetector,
     Detector,
-    cannot_export,
     save_detector,
-    save_onnx,
 )
 from ood_lab.evaluation.detector_fitting import memory_limit
 from ood_lab.evaluation.id_accuracy import held_out_accuracy
@@ -39,10 +35,13 @@ from ood_lab.evaluation.prediction.calibration import (
     decoding_with,
     fit_and_held_out,
     fit_detectors,
+    learned_from_id,
     load_detectors,
-    with_enough_held_out,
+    pool,
     without_training_images,
 )
+from ood_lab.evaluation.prediction.detector_summaries import detector_summary, id_image_table
+from ood_lab.evaluation.prediction.onnx_files import check_onnx, export_onnx_files
 from ood_lab.evaluation.prediction.prediction_tables import (
     PredictionSink,
     judged_at_once,
@@ -70,9 +69,9 @@ from ood_lab.features.bank_identity import transform_text
 from ood_lab.features.cached_extraction import extract, made_from
 from ood_lab.features.process_agreement import made_by_main
 from ood_lab.features.streaming import DatasetParts, pass_through
-from ood_lab.metrics import flagged_p_value, wilson_interval
 from ood_lab.models import Backbone, require_onnx, weights_sha256
 from ood_lab.report.detection.prediction_page import (
+    IDImages,
     Judged,
     verdict_sentences,
     verdict_table,
@@ -93,6 +92,8 @@ Readable = FileDataset | Listing
 COMPARED = 16
 #: In the run folder: the table, or the folder of its parts.
 CSV, PARTS = "predictions.csv", "predictions"
+#: Scores and p-values of the ID images.
+ID_CSV = "id_images.csv"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,11 +176,13 @@ class Predict(Task):
         if not usable:
             raise UserError(f"no detector works on this backbone. {'; '.join(refused.values())}")
         if self.onnx:
-            _check_onnx(usable, backbone)
+            check_onnx(usable, backbone)
         alpha = None if thresholds else DEFAULT_ALPHA if self.alpha is None else self.alpha
+        pooled = False
         if data:
-            warnings += without_training_images(data, ws.trained_on)
-            usable = with_enough_held_out(usable, len(data.splits["val"]), alpha, refused)
+            pooled = pool(data, usable, learned_from_id(backbone, classes, ws.cfg.get("ckpt")))
+            if not pooled:
+                warnings += without_training_images(data, ws.trained_on)
             check_sizes(usable, data, backbone.num_classes)
         bank_of: BankOf = partial(
             extract,
@@ -194,9 +197,9 @@ class Predict(Task):
         if pictures is not None:
             pictures.readable.transform = backbone.transform
             sources["images"] = partial(bank_of, pictures.readable)
-        if data:
+        if data and not pooled:
             sources["val"] = partial(bank_of, data.predict_dataset("val"))
-        banks = _id_banks(data, usable, backbone, bank_of) if data else {}
+        banks = _id_banks(data, usable, backbone, bank_of, pooled) if data else {}
         if ood:
             ws.data.use_transform(eval=backbone.transform)
         for name, images in ood.items():
@@ -214,16 +217,21 @@ class Predict(Task):
         def threshold_of(name: str, detector: Detector) -> float:
             return thresholds.of(name, detector, [banks[f"ood/{each}"] for each in ood])
 
+        known: dict[str, tuple[FeatureBank, Tensor]] = {}
+        id_split = "train" if pooled else "val"
+
         def fit() -> dict[str, CalibratedDetector]:
             if not data:
                 found = {name: ready[name] for name in ready if name in usable}
                 if not thresholds:
                     return found
                 return {n: c.at_threshold(threshold_of(n, c.detector)) for n, c in found.items()}
-            found = fit_detectors(
+            found, scores = fit_detectors(
                 *(usable, banks, refused, alpha, classes, ws.seed, limit),
                 threshold_of if thresholds else None,
+                pooled=pooled,
             )
+            known.update(scores)
             for name, calibrated in found.items():
                 found[name] = replace(calibrated, pixel_range=decoding.pixel_range)
                 save_detector(ws.folder / "detectors" / f"{name}.safetensors", found[name])
@@ -241,7 +249,9 @@ class Predict(Task):
             found = _at_once(ws, pictures, banks.get("images"), ready)
         if found is None:
             return
-        known = held_out_accuracy(banks["val"], classes) if data else None
+        accuracy = held_out_accuracy(banks[id_split], classes) if data else None
+        shortages = {c.shortage: None for c in ready.values() if c.shortage}
+        warnings += shortages
         for warning in warnings:
             log.warning("%s", warning)
         ws.manifest.setdefault("warnings", []).extend(warnings)
@@ -253,22 +263,30 @@ class Predict(Task):
             },
             "classes": classes,
             "backbone": found.made_of,
-            "id_accuracy": None if known is None else known[0],
-            "id_accuracy_n": None if known is None else known[1],
+            "id_accuracy": None if accuracy is None else accuracy[0],
+            "id_accuracy_n": None if accuracy is None else accuracy[1],
             "threshold_from": {"tpr": self.tpr, "ood": {n: len(d) for n, d in ood.items()}}
             if ood
             else None,
             "detectors": {
-                name: _summary(found.judged, name, ready[name], thresholds.reached.get(name))
+                name: detector_summary(
+                    found.judged, name, ready[name], thresholds.reached.get(name)
+                )
                 for name in ready
             },
             "refused": refused,
             **second.describe(),
         }
         if self.onnx:
-            not_exported = _export(ready, backbone, found.images, ws.folder / "detectors")
+            not_exported = export_onnx_files(ready, backbone, found.images, ws.folder / "detectors")
             ws.manifest["not_exported"] = not_exported
-        _show(found, ws.manifest, ready, ws.folder)
+        own = None
+        if data:
+            own = IDImages(
+                id_image_table(data.splits[id_split], known, ready), data.splits[id_split]
+            )
+            write_csv(own.table, ws.folder / ID_CSV)
+        _show(found, ws.manifest, ready, own, ws.folder)
 
     def _in_parts(
         self,
@@ -369,75 +387,28 @@ def _picture_of(images: Listing) -> LoadImage:
 
 
 def _id_banks(
-    data: OODDataModule, detectors: Mapping[str, Detector], backbone: Backbone, bank_of: BankOf
+    data: OODDataModule,
+    detectors: Mapping[str, Detector],
+    backbone: Backbone,
+    bank_of: BankOf,
+    pooled: bool,
 ) -> dict[str, FeatureBank]:
-    """ID val, and train where a detector is fitted on it; empty on the other ranks."""
+    """ID val, and train where a detector is fitted on it; empty on the other ranks.
+
+    Where ``pooled``, train alone, which is scored.
+    """
     data.use_transform(eval=backbone.transform)
-    needed = ["train"] if any(d.fit_split == "train" for d in detectors.values()) else []
+    fitted_on_train = pooled or any(d.fit_split == "train" for d in detectors.values())
+    needed = [*(["train"] if fitted_on_train else []), *([] if pooled else ["val"])]
     banks = {
         split: bank_of(
             data.predict_dataset(split),
-            columns=columns_for(detectors, split, split == "val"),
+            columns=columns_for(detectors, split, pooled or split == "val"),
             moments=moments_for(detectors, split),
         )
-        for split in [*needed, "val"]
+        for split in needed
     }
     return {split: bank for split, bank in banks.items() if bank is not None}
-
-
-def _check_onnx(detectors: Mapping[str, Detector], backbone: Backbone) -> None:
-    """Raises :class:`UserError` where none of the detectors can be exported."""
-    reasons = [cannot_export(detector, backbone) for detector in detectors.values()]
-    known = [reason for reason in reasons if reason]
-    if len(known) == len(reasons):
-        raise UserError(f"task.onnx=true: {known[0]}; remove it, or choose detector=[knn,msp]")
-
-
-def _export(
-    ready: Mapping[str, CalibratedDetector], backbone: Backbone, images: Readable, folder: Path
-) -> dict[str, str]:
-    """Writes what can be an ONNX file; says why the others cannot."""
-    refused, samples = {}, []
-    for row in even_rows(len(images), COMPARED):
-        with suppress(UserError):  # an image that cannot be read has its error in the table
-            samples.append(images[int(row)]["image"])
-    if not samples:
-        raise UserError("task.onnx=true: no image can be read that graphs are compared on")
-    batch = torch.stack(samples)
-    for name, calibrated in ready.items():
-        try:
-            save_onnx(folder / f"{name}.onnx", backbone, calibrated, batch)
-        except UserError as error:
-            refused[name] = str(error)
-            log.warning("%s", error)
-    written = [name for name in ready if name not in refused]
-    log.info("%s in %s", counted(len(written), "ONNX file"), folder)
-    return refused
-
-
-def _summary(
-    judged: Judged, name: str, calibrated: CalibratedDetector, tpr: float | None
-) -> dict[str, Any]:
-    """What was decided about the images, by what, and whether that is more than chance."""
-    n, flagged, held_out = judged.read, judged.flagged[name], len(calibrated.id_scores)
-    false_alarms = calibrated.false_alarms
-    facts = {
-        "alpha": calibrated.alpha,
-        "threshold_score": calibrated.threshold,
-        "rule": calibrated.rule,
-        "held_out": held_out,
-        "flagged": flagged,
-        "share_flagged": flagged / n,
-        "flagged_p_value": flagged_p_value(flagged, n, false_alarms, held_out),
-    }
-    if calibrated.alpha is not None:
-        facts["flagged_by_chance"] = calibrated.alpha * n
-    else:
-        fpr = false_alarms / held_out
-        low, high = wilson_interval(fpr, held_out)
-        facts |= {"flagged_by_chance": fpr * n, "fpr": fpr, "fpr_ci_low": low, "fpr_ci_high": high}
-        facts |= {} if tpr is None else {"tpr": tpr}
-    return calibrated.detector.settings() | facts
 
 
 def _ood_datasets(ws: Workspace, tpr: float | None) -> dict[str, ImageDataset]:
@@ -457,6 +428,7 @@ def _show(
     found: _NewImages,
     manifest: Mapping[str, Any],
     ready: Mapping[str, CalibratedDetector],
+    own: IDImages | None,
     folder: Path,
 ) -> None:
     """Prints the summary, keeps it, and writes the page."""
@@ -481,5 +453,6 @@ def _show(
             manifest,
             found.picture,
             command_to_repeat(),
+            own,
         )
         log.info("page: %s", page)

@@ -1,10 +1,11 @@
-"""p-values and a verdict for a fitted detector, from held-out ID images."""
+"""p-values and a verdict for a fitted detector, from scores of ID images."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Self, get_args
 
 import torch
 from numpy.typing import ArrayLike
@@ -12,6 +13,11 @@ from torch import Tensor
 
 from ood_lab.common.errors import UserError
 from ood_lab.detectors.base import Detector, checked_score
+from ood_lab.detectors.deployment.cross_fitting import (
+    Calibration,
+    cross_fitted_scores,
+    cross_fitting_of,
+)
 from ood_lab.features.bank import FeatureBank
 
 #: The largest false alarm rate on ID images, where the user names none.
@@ -30,18 +36,12 @@ def least_held_out(alpha: float) -> int:
 
 
 def too_few(n: int, alpha: float | None) -> str | None:
-    """Says that no p-value of ``n`` held-out images reaches alpha, with a remedy; else None.
-
-    Without an alpha, where a threshold is given, one image is enough.
-    """
-    if alpha is None:
-        return None if n else "there are no held-out ID images: hold out some (val)"
-    least = least_held_out(alpha)
-    if n >= least:
+    """Says that no p-value of ``n`` ID images reaches alpha; None where one does, or no alpha."""
+    if alpha is None or n >= (least := least_held_out(alpha)):
         return None
     return (
-        f"task.alpha={alpha:g} needs {least:,} held-out ID images at least, there are {n:,}, and "
-        f"no p-value is below 1/{n + 1:,}: hold out more (val), or raise task.alpha"
+        f"No single image can be flagged: alpha={alpha:g} needs {least:,} ID images, there are "
+        f"{n:,}, and no p-value is below 1/{n + 1:,} = {1 / (n + 1):.2g}."
     )
 
 
@@ -63,15 +63,17 @@ def _scores(values: ArrayLike) -> Tensor:
 class CalibratedDetector:
     r"""A fitted detector and what its scores mean.
 
-    The p-value of a score s, from n held-out ID scores, is
-    :math:`p(s) = (1 + \#\{\text{held-out} \ge s\}) / (n + 1)`, and an image is OOD exactly where
-    p(s) ≤ alpha. For an ID image exchangeable with the held-out ones that happens with probability
-    at most alpha (Vovk et al. 2005; for OOD detection arXiv 2104.08279). With a given threshold t
-    instead of an alpha, an image is OOD exactly where s ≥ t.
+    The p-value of a score s, from n ID scores, is
+    :math:`p(s) = (1 + \#\{\text{ID} \ge s\}) / (n + 1)`, and an image is OOD exactly where
+    p(s) ≤ alpha. For an ID image exchangeable with held-out ones that happens with probability
+    at most alpha (Vovk et al. 2005; for OOD detection arXiv 2104.08279). The ID images may also be
+    those of the fit: :func:`~ood_lab.detectors.deployment.cross_fitting.cross_fitted_scores` says
+    what is then known. With a given threshold t instead of an alpha, an image is OOD exactly where
+    s ≥ t. Where :attr:`shortage` says that n is too small for alpha, no image is.
 
     Attributes:
         detector: fitted.
-        id_scores: of the held-out ID images, ``[n] float64``, ascending.
+        id_scores: of ID images, ``[n] float64``, ascending.
         alpha: the largest false alarm rate on ID images; between 0 and 1. None = the threshold is
             given.
         classes: names of the ID classes.
@@ -80,10 +82,10 @@ class CalibratedDetector:
         given_threshold: the lowest score that is OOD; None = alpha decides.
         pixel_range: values that became black and white in training images of more than 8 bits;
             None = the whole range of 16 bits.
+        calibration: where ``id_scores`` come from.
 
     Raises:
-        UserError: alpha is out of range, the threshold is not finite, or there are too few held-out
-            images.
+        UserError: alpha is out of range, the threshold is not finite, or there is no ID score.
         ValueError: both an alpha and a threshold, or neither.
     """
 
@@ -95,6 +97,7 @@ class CalibratedDetector:
     transform: str
     given_threshold: float | None = None
     pixel_range: tuple[float, float] | None = None
+    calibration: Calibration = "held-out"
 
     def __post_init__(self) -> None:
         if (self.alpha is None) == (self.given_threshold is None):
@@ -107,8 +110,10 @@ class CalibratedDetector:
             raise UserError(f"task.threshold={self.given_threshold}: give a finite number")
         if isinstance(self.classes, str) or len(set(self.classes)) < len(self.classes):
             raise UserError(f"classes={self.classes!r}: give a list of different class names")
-        if reason := too_few(len(self.id_scores), self.alpha):
-            raise UserError(f"{self.detector.name}: {reason}")
+        if self.calibration not in get_args(Calibration):
+            raise ValueError(f"calibration is one of {get_args(Calibration)}")
+        if not len(self.id_scores):
+            raise UserError(f"{self.detector.name}: there are no held-out ID images (val)")
 
     @classmethod
     def of(
@@ -117,10 +122,11 @@ class CalibratedDetector:
         id_scores: ArrayLike,
         alpha: float | None,
         *,
-        classes: list[str],
+        classes: Sequence[str] | None = None,
         weights_sha256: str,
         transform: str,
         given_threshold: float | None = None,
+        calibration: Calibration = "held-out",
     ) -> Self:
         """From scores ``[n]`` of ID images that the detector was not fitted on, in any order.
 
@@ -128,8 +134,40 @@ class CalibratedDetector:
             UserError: see the class; or these are no such scores.
         """
         ordered = _scores(id_scores).cpu().sort().values
-        facts = (classes, weights_sha256, transform)
-        return cls(detector, ordered, alpha, *facts, given_threshold)
+        if isinstance(classes, str):
+            raise UserError(f"classes={classes!r}: give a list of different class names")
+        facts = (list(classes or ()), weights_sha256, transform, given_threshold)
+        return cls(detector, ordered, alpha, *facts, calibration=calibration)
+
+    @classmethod
+    def cross_fitted(
+        cls,
+        detector: Detector,
+        bank: FeatureBank,
+        alpha: float | None = DEFAULT_ALPHA,
+        *,
+        classes: Sequence[str] | None = None,
+        weights_sha256: str = "",
+        transform: str = "",
+    ) -> Self:
+        """Calibrated on the very images that the detector was fitted on, with none held out.
+
+        For features of a network that has not learned from these images: it rates its training
+        images as more ID than others. ``bank`` names weights and transform where it knows them.
+
+        Raises:
+            UserError: see the class and
+                :func:`~ood_lab.detectors.deployment.cross_fitting.cross_fitted_scores`.
+        """
+        return cls.of(
+            detector,
+            cross_fitted_scores(detector, bank),
+            alpha,
+            classes=classes,
+            weights_sha256=weights_sha256 or bank.manifest.get("weights_sha256", ""),
+            transform=transform or bank.manifest.get("transform", ""),
+            calibration=cross_fitting_of(detector, len(bank)),
+        )
 
     def at(self, alpha: float) -> Self:
         """The same detector at another false alarm rate."""
@@ -141,9 +179,14 @@ class CalibratedDetector:
 
     @property
     def threshold(self) -> float:
-        """The given threshold, or the held-out score above which an image is OOD (p ≤ alpha)."""
+        """The given threshold, or the ID score above which an image is OOD (p ≤ alpha).
+
+        Infinite where :attr:`shortage` says that no image is.
+        """
         if self.given_threshold is not None:
             return self.given_threshold
+        if self.shortage:
+            return math.inf
         ordered = self.id_scores
         return float(ordered[~self.is_ood(ordered)][-1])
 
@@ -153,8 +196,13 @@ class CalibratedDetector:
         return "score > threshold" if self.given_threshold is None else "score >= threshold"
 
     @property
+    def shortage(self) -> str | None:
+        """Says that there are too few ID images for alpha; None where there are enough."""
+        return too_few(len(self.id_scores), self.alpha)
+
+    @property
     def false_alarms(self) -> int:
-        """Held-out ID images that the rule flags; with alpha, as many as where none are tied.
+        """ID images that the rule flags; with alpha, as many as where none are tied.
 
         Those of rank r = 1, 2, ... from the top with ``(1 + r) / (n + 1) <= alpha``.
         """
@@ -170,7 +218,7 @@ class CalibratedDetector:
             UserError: the head of the bank has another number of classes than there are names; see
                 :func:`~ood_lab.detectors.base.checked_score`.
         """
-        if len(bank.head_weight) != len(self.classes):
+        if self.classes and len(bank.head_weight) != len(self.classes):
             raise UserError(
                 f"{self.detector.name} was calibrated with {len(self.classes):,} class names, the "
                 f"network has {len(bank.head_weight):,} outputs: give a name for each output"

@@ -20,7 +20,8 @@ from ood_lab.detectors.deployment.calibration import CalibratedDetector
 FILE = TensorFile(
     kind="detector file",
     key="ood_lab_detector",
-    format=2,
+    format=3,
+    reads=(2,),
     source="task=predict",
     remedy="fit and save the detector again",
 )
@@ -48,6 +49,7 @@ def save_detector(path: str | os.PathLike[str], calibrated: CalibratedDetector) 
         "network": detector.network,
         "transform": calibrated.transform,
         "pixel_range": calibrated.pixel_range,
+        "calibration": calibrated.calibration,
     }
     tensors = {"id_scores": calibrated.id_scores} | {
         _FITTED + name: value for name, value in detector.fitted.items()
@@ -91,6 +93,7 @@ def load_detector(path: str | os.PathLike[str]) -> CalibratedDetector:
             str(description["transform"]),
             None if given is None else float(given),
             None if ends is None else (float(ends[0]), float(ends[1])),
+            description.get("calibration", "held-out"),  # format 2 had no other
         )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
+from torch import Tensor
 
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
@@ -20,14 +21,23 @@ from ood_lab.detectors import (
     DEFAULT_ALPHA,
     CalibratedDetector,
     Detector,
+    DetectorRefusal,
     checked_score,
     load_detector,
     too_few,
 )
+from ood_lab.detectors.deployment.cross_fitting import (
+    Calibration,
+    cross_fitted_scores,
+    cross_fitting_of,
+)
 from ood_lab.evaluation.detector_fitting import cut_at, each_that_works, fit_within
 from ood_lab.features.bank import FeatureBank
+from ood_lab.models import Backbone
 
 log = logging.getLogger(__name__)
+#: Of more images, those that are split off tell enough, and ten fits more would tell little.
+MOST = 10_000
 
 
 def load_detectors(
@@ -67,6 +77,38 @@ def decoding_with(ready: Mapping[str, CalibratedDetector]) -> Decoding:
             "ranges of pixel values (data.pixel_range): score them one after the other"
         )
     return Decoding(pixel_range=next(iter(ranges)))
+
+
+def learned_from_id(backbone: Backbone, classes: Sequence[str], ckpt: str | None) -> bool:
+    """Whether the network or its head may have learned from the ID images.
+
+    It has not where it gives features only, or has a head for other classes, as a pretrained one,
+    or one that is made of texts.
+    """
+    own_head = backbone.num_classes == len(classes) > 0 and not backbone.text_head
+    return bool(ckpt or backbone.fitted_head or own_head)
+
+
+def pool(data: OODDataModule, detectors: Mapping[str, Detector], learned: bool) -> bool:
+    """Leaves no image unused where nobody gave val: those that were split off train.
+
+    Without a network that ``learned`` from ID, detectors are fitted on all and cross-fitted, and
+    train gets val and test. Else val gets test, as with more than :data:`MOST` images, and
+    where a detector needs another pass of the network after its fit.
+
+    Returns:
+        Whether the detectors are to be cross-fitted.
+    """
+    train = data.splits["train"]
+    if "val" not in data.split_off or not isinstance(train, FileDataset):
+        return False
+    images = sum(len(data.splits[split]) for split in ("train", *data.split_off))
+    again = any(detector.second_pass_hook is not None for detector in detectors.values())
+    cross = not learned and not again and images <= MOST
+    parts = ["train", *data.split_off] if cross else data.split_off
+    table = pd.concat([data.splits[split].table for split in parts], ignore_index=True)
+    data.splits[parts[0]] = train.of(parts[0], table, train.classes, train.names)
+    return cross
 
 
 def without_training_images(
@@ -139,29 +181,6 @@ def fit_and_held_out(
     return banks[detector.fit_split or "val"], val
 
 
-def with_enough_held_out(
-    detectors: Mapping[str, Detector], val: int, alpha: float | None, refused: dict[str, str]
-) -> dict[str, Detector]:
-    """The detectors whose p-values can reach alpha with a val split of so many images.
-
-    Without an alpha, one held-out image is enough.
-
-    The others are skipped with a warning, and go to ``refused`` with the reason.
-
-    Raises:
-        UserError: that is all of them.
-    """
-    reasons = {name: too_few(n_held_out(d, val), alpha) for name, d in detectors.items()}
-    few = {name: reason for name, reason in reasons.items() if reason}
-    if len(few) == len(detectors):
-        raise UserError(str(too_few(max(n_held_out(d, val) for d in detectors.values()), alpha)))
-    if few:
-        names, reason = ", ".join(few), next(iter(few.values()))
-        log.warning("left out, as half of val goes into their fit: %s; %s", names, reason)
-    refused |= few
-    return {name: detector for name, detector in detectors.items() if name not in few}
-
-
 def n_held_out(detector: Detector, val: int) -> int:
     """How many images of val the p-values come from; a fit on val gets the larger half."""
     return val // 2 if detector.fit_split == "val" else val
@@ -176,33 +195,50 @@ def fit_detectors(
     seed: int,
     limit: int,
     threshold_of: Callable[[str, Detector], float] | None = None,
-) -> dict[str, CalibratedDetector]:
-    """Fits every detector and takes its p-values from ID images that it was not fitted on.
+    *,
+    pooled: bool = False,
+) -> tuple[dict[str, CalibratedDetector], dict[str, tuple[FeatureBank, Tensor]]]:
+    """Fits every detector and takes its p-values from scores of ID images by fits without them.
 
-    Those are the val split. A detector that is itself fitted on val gets a seeded random half of
-    it, and its p-values come from the other half. ``banks`` has ``val``, and ``train`` where a
-    detector is fitted on it; detectors that cannot work here are added to ``refused``, with the
-    reason. A fit may take ``limit`` bytes. ``threshold_of`` gives the threshold of a fitted
-    detector by name, where no ``alpha`` makes it.
+    Where ``pooled``, all are fitted on ``banks["train"]``, and cross-fitting scores the same
+    images. Else these are the val split; a detector that is itself fitted on val gets a seeded
+    random half of it, and its p-values come from the other half. ``banks`` has ``val`` then, and
+    ``train`` where a detector is fitted on it. Detectors that cannot work here are added to
+    ``refused``, with the reason. A fit may take ``limit`` bytes. ``threshold_of`` gives the
+    threshold of a fitted detector by name, where no ``alpha`` makes it.
+
+    Returns:
+        The detectors, and of each the bank of ID images and their scores.
 
     Raises:
         UserError: no detector works.
     """
+    known: dict[str, tuple[FeatureBank, Tensor]] = {}
 
     def calibrated(name: str, detector: Detector) -> CalibratedDetector:
-        fit_bank, held_out = fit_and_held_out(detector, banks, seed)
-        fit_within(detector, fit_bank, limit)
+        how: Calibration = "held-out"
+        if pooled:
+            fit_bank = of = banks["train"]
+            scores = cross_fitted_scores(fit_within(detector, fit_bank, limit), fit_bank, seed)
+            how = cross_fitting_of(detector, len(fit_bank))
+        else:
+            fit_bank, of = fit_and_held_out(detector, banks, seed)
+            if not len(of):
+                raise DetectorRefusal(f"{name}: its fit leaves no image of val for p-values")
+            scores = checked_score(fit_within(detector, fit_bank, limit), of)
+        known[name] = of, scores
         return CalibratedDetector.of(
             detector,
-            checked_score(detector, held_out),
+            scores,
             alpha,
             classes=classes,
-            weights_sha256=held_out.manifest["weights_sha256"],
-            transform=held_out.manifest["transform"],
+            weights_sha256=of.manifest["weights_sha256"],
+            transform=of.manifest["transform"],
             given_threshold=None if threshold_of is None else threshold_of(name, detector),
+            calibration=how,
         )
 
-    return each_that_works(detectors, calibrated, refused)
+    return each_that_works(detectors, calibrated, refused), known
 
 
 def threshold_of(

@@ -1,10 +1,10 @@
-"""The page of predictions: how many images are flagged, which, and their scores next to ID."""
+"""The page of predictions: how new images compare with ID, as a group and one by one."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ood_lab.common.english import counted, listed
+from ood_lab.data.dataset import ImageDataset
 from ood_lab.metrics import wilson_interval
 from ood_lab.report.figures.densities import draw_densities, limits_of
 from ood_lab.report.figures.layout import add_legend, panels
@@ -45,7 +46,7 @@ _DETECTORS = 6  # with a column of their own; more do not fit beside each other
 _FEW = 10  # scores that are drawn one by one, since a density would show a shape that is not there
 _SIGNIFICANT = 0.05
 _SHARE = "{:.1%}".format
-_ID, _NEW = "held-out ID images", "your images"
+_ID, _NEW = "ID images", "new images"
 
 
 @dataclass(frozen=True)
@@ -69,18 +70,45 @@ class Judged:
     drawn: pd.DataFrame | None
     file: str
 
+    def scores(self, name: str) -> NDArray[np.float64]:
+        """Of a detector, of the drawn images that can be read."""
+        rows = self.table if self.drawn is None else self.drawn
+        return rows.loc[rows["error"] == "", f"{name}_score"].to_numpy(np.float64)
+
     @property
     def read(self) -> int:
         """Images that can be read."""
         return self.images - self.unreadable
 
 
+@dataclass(frozen=True)
+class IDImages:
+    """The ID images that p-values are ranks among.
+
+    Attributes:
+        table: ``path``, and of every detector ``<name>_score`` and ``<name>_p_value``.
+        images: the dataset that the index of ``table`` counts in.
+    """
+
+    table: pd.DataFrame
+    images: ImageDataset
+
+
 def verdict_table(caption: str, found: Mapping[str, Mapping[str, Any]]) -> Table:
     """A row a detector: its threshold, how many images it flags, and whether that is chance."""
     columns: list[tuple[Head, str, Callable[[Mapping[str, Any]], Cell]]] = [
-        (Head("held-out", note="ID images"), "held_out", lambda of: count_cell(of["held_out"])),
+        (
+            Head("higher than", note="ID images"),
+            "group_exceeded",
+            lambda of: number_cell(*_group(of), show=_SHARE),
+        ),
+        (Head("ID", note="images"), "held_out", lambda of: count_cell(of["held_out"])),
         (Head("alpha"), "alpha", lambda of: number_cell(_number(of["alpha"]), show="{:g}".format)),
-        (Head("OOD if", note="score"), "rule", lambda of: Cell(_rule(of), of["threshold_score"])),
+        (
+            Head("OOD if", note="score"),
+            "rule",
+            lambda of: Cell(_rule(of), _number(of["threshold_score"])),
+        ),
         (Head("FPR", note="held-out"), "fpr", _false_positives),
         (
             Head("TPR", note="OOD"),
@@ -111,6 +139,12 @@ def _false_positives(of: Mapping[str, Any]) -> Cell:
     return number_cell(_number(of.get("fpr")), *ends, show=_SHARE)
 
 
+def _group(of: Mapping[str, Any]) -> tuple[float, float, float]:
+    """The share of ID images that new ones exceed, with its interval."""
+    keys = ("group_exceeded", "group_ci_low", "group_ci_high")
+    return tuple(_number(of[key]) for key in keys)  # type: ignore[return-value]
+
+
 def _flagged(of: Mapping[str, Any]) -> Cell:
     return Cell(f"{of['flagged']:,} ({of['share_flagged']:.1%})", of["flagged"])
 
@@ -120,7 +154,9 @@ def _number(value: float | None) -> float:
 
 
 def _rule(of: Mapping[str, Any]) -> str:
-    """``> 0.58`` or ``>= 0.58``."""
+    """``> 0.58``, ``>= 0.58``, or ``never``."""
+    if of["threshold_score"] is None:
+        return "never"
     return (
         str(of["rule"]).removeprefix("score ").replace("threshold", f"{of['threshold_score']:.4g}")
     )
@@ -134,6 +170,7 @@ def write_predictions_page(
     manifest: Mapping[str, Any],
     load_image: LoadImage,
     command: str,
+    own: IDImages | None = None,
 ) -> Path:
     """Writes the page.
 
@@ -145,14 +182,18 @@ def write_predictions_page(
         manifest: of the run.
         load_image: ``("images", number of the image)`` → the image.
         command: that repeats the run.
+        own: the ID images; None = the detectors were read from files, without them.
     """
     table = judged.table
     read = table[table["error"] == ""]
     drawn = read if judged.drawn is None else judged.drawn[judged.drawn["error"] == ""]
     some = "" if judged.drawn is None else f" Drawn: {counted(len(drawn), 'image')} at equal steps."
-    images = Images(load_image)
+    images = Images(
+        lambda of, row: own.images.load_image(row) if own and of == "id" else load_image(of, row)
+    )
     store = Thumbnails(images)
     strips = [Folded(name, _extremes(read, name, store)) for name in id_scores]
+    of_id = [Folded(name, [_unusual(own.table, name, store)]) for name in id_scores] if own else []
     figure = PlannedFigure(
         "predictions",
         "Scores compared with those of ID images",
@@ -173,25 +214,46 @@ def write_predictions_page(
         ],
         sections=[
             Section("Most and least unusual images", [Menu("detector", strips)]),
+            *(
+                [Section("Unusual ones among your ID images", [Menu("detector", of_id)])]
+                if own
+                else []
+            ),
             Section("Scores", [figure]),
             Section("Images", [_first_rows(judged, list(id_scores))]),
         ],
         thumbnails=store.uris,
         definitions=[
-            ("p-value", "share of held-out ID images that score as high, itself counted as one"),
+            ("p-value", "share of ID images that score as high, itself counted as one"),
+            ("held-out", "the detector was not fitted on the ID images that p-values compare with"),
+            (
+                "leave-one-out, 10-fold",
+                "the detector is fitted on all ID images; each is scored by a fit without it, or "
+                "without its tenth",
+            ),
+            (
+                "higher than ID images",
+                "share of ID images that a new image exceeds in the mean (AUROC); 50% = alike",
+            ),
+            ("p of group", "one-sided rank test (Mann and Whitney) of new against ID scores"),
             ("flagged as OOD", "the p-value is at most alpha, or the score reaches the threshold"),
             ("by chance", "flagged images expected if all are ID: alpha, or the FPR, times images"),
             (
                 "p of more",
                 "probability of at least as many flagged images if all are ID; it accounts for the "
-                "number of held-out ID images",
+                "number of ID images",
             ),
             ("FPR", "fraction of the held-out ID images that are flagged, with its 95% interval"),
             ("TPR", "fraction of the given OOD images that are flagged"),
             ("score", "of the detector, higher = more OOD; comparable only within a detector"),
         ],
         manifest=manifest,
-        downloads=["predictions.csv", "manifest.json", "config.yaml"],
+        downloads=[
+            "predictions.csv",
+            *(["id_images.csv"] if own else []),
+            "manifest.json",
+            "config.yaml",
+        ],
     ).write(file)
     images.warn(page.name)
     return page
@@ -200,11 +262,19 @@ def write_predictions_page(
 def verdict_sentences(n: int, manifest: Mapping[str, Any]) -> list[str]:
     """What was found of n images that can be read, a number a sentence."""
     detectors: Mapping[str, Mapping[str, Any]] = manifest["detectors"]
+    groups = [
+        f"{of['group_exceeded']:.1%}{_interval(of)} by {name} (p = {_p(of['group_p_value'])})"
+        for name, of in detectors.items()
+    ]
+    lines = [
+        "In the mean, a new image is more unusual than this share of the ID images (50% = alike; "
+        f"one-sided rank test): {_first(groups)}."
+    ]
     flags = [
         f"{name} flags {of['flagged']:,} ({of['share_flagged']:.0%})"
         for name, of in detectors.items()
     ]
-    lines = [f"Of {counted(n, 'image')}, {_first(flags)} as OOD."]
+    lines.append(f"Of {counted(n, 'image')}, {_first(flags)} as OOD.")
     if alphas := sorted({of["alpha"] for of in detectors.values() if of["alpha"] is not None}):
         by_chance = [f"{alpha * n:,.1f} (alpha {alpha:g} × {n:,})" for alpha in alphas]
         lines.append(f"Expected by chance, if all were ID: at most {listed(by_chance, 'or')}.")
@@ -219,6 +289,18 @@ def verdict_sentences(n: int, manifest: Mapping[str, Any]) -> list[str]:
         smallest = f"p = {_p(of['flagged_p_value'])}"
         smallest += "" if len(detectors) == 1 else f" of {least} is the smallest"
         lines.append(f"{who} significantly more than by chance (one-sided test, {smallest}).")
+    group = [name for name, of in detectors.items() if of["group_p_value"] <= _SIGNIFICANT]
+    if only := [name for name in group if name not in more]:
+        lines.append(
+            f"By {_first(only)}, the images differ from ID as a group, though hardly one is so "
+            "unusual that it is flagged."
+        )
+    if only := [name for name in more if name not in group]:
+        lines.append(
+            f"By {_first(only)}, single images differ from ID, though the group as a whole does "
+            "not."
+        )
+    lines += _calibration(detectors)
     if manifest.get("id_accuracy") is not None:
         accuracy, labelled = manifest["id_accuracy"], manifest["id_accuracy_n"]
         low, high = wilson_interval(accuracy, labelled)
@@ -227,6 +309,27 @@ def verdict_sentences(n: int, manifest: Mapping[str, Any]) -> list[str]:
             f"{counted(labelled, 'held-out ID image')}."
         )
     return lines
+
+
+def _interval(of: Mapping[str, Any]) -> str:
+    if of["group_ci_low"] is None:
+        return ""
+    return f" [{of['group_ci_low']:.1%}, {of['group_ci_high']:.1%}]"
+
+
+def _calibration(detectors: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Which ID images new ones are compared with."""
+    ways: dict[tuple[str, int], list[str]] = {}
+    for name, of in detectors.items():
+        ways.setdefault((of["calibration"], of["held_out"]), []).append(name)
+    for (way, n), names in ways.items():
+        of_all = "" if len(ways) == 1 else f" of {_first(names)}"
+        how = (
+            "which the fit did not see"
+            if way == "held-out"
+            else f"each scored by a fit without it ({way}); the fit used is of all"
+        )
+        yield f"p-values{of_all} are ranks among {counted(n, 'ID image')}, {how}."
 
 
 def _thresholds(n: int, manifest: Mapping[str, Any]) -> list[str]:
@@ -274,17 +377,33 @@ def _extremes(read: pd.DataFrame, name: str, store: Thumbnails) -> list[Pictures
     }
 
     def picture(row: int, at: pd.Series) -> Picture:
-        text = (
-            f"{Path(at['path']).name}: {at['predicted'] or 'no class'}; "
-            f"p = {at[f'{name}_p_value']:.3g}, "
-            f"score {at[f'{name}_score']:.4g}{', OOD' if at[f'{name}_is_ood'] else ''}"
+        text = f"{_said(at, at['predicted'] or 'no class', name)}"
+        return Picture(
+            f"{text}{', OOD' if at[f'{name}_is_ood'] else ''}", store.number("images", row)
         )
-        return Picture(text, store.number("images", row))
 
     return [
         Pictures([picture(int(row), at) for row, at in rows.iterrows()], heading)  # type: ignore[call-overload]
         for heading, rows in parts.items()
     ]
+
+
+def _unusual(table: pd.DataFrame, name: str, store: Thumbnails) -> Pictures:
+    """The ID images with the highest scores."""
+    rows = table.nlargest(EXTREMES, f"{name}_score")
+    return Pictures(
+        [
+            Picture(_said(at, "", name), store.number("id", int(row)))  # type: ignore[call-overload]
+            for row, at in rows.iterrows()
+        ],
+        "Broken or wrong files would be among these; id_images.csv has all",
+    )
+
+
+def _said(at: pd.Series, predicted: str, name: str) -> str:
+    said = f"{predicted}; " if predicted else ""
+    p, score = at[f"{name}_p_value"], at[f"{name}_score"]
+    return f"{Path(at['path']).name}: {said}p = {p:.3g}, score {score:.4g}"
 
 
 def _densities(
@@ -304,7 +423,8 @@ def _densities(
         if len(read) < _FEW:
             heights = np.full(len(read), axes.get_ylim()[1] / 20)
             axes.vlines(values[_NEW], 0, heights, color=styles[_NEW].color, lw=1.5, label=_NEW)
-        axes.axvline(found[name]["threshold_score"], color=SOFT, ls="--", lw=0.8)
+        if found[name]["threshold_score"] is not None:
+            axes.axvline(found[name]["threshold_score"], color=SOFT, ls="--", lw=0.8)
     add_legend(figure, grid[:1])
     return figure
 

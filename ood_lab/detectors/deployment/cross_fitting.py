@@ -1,0 +1,79 @@
+"""Scores of the very images that a detector learned from, each by a fit that has not seen it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ood_lab.detectors.base import Detector, DetectorRefusal, checked_score
+from ood_lab.features.bank import FeatureBank
+
+#: Where the scores come from that p-values are ranks among.
+Calibration = Literal["held-out", "leave-one-out", "10-fold"]
+#: Parts, each of which is scored by a fit on the others.
+FOLDS = 10
+#: Of more images a detector of neighbours is also fitted on folds: a tenth changes little.
+LEAVE_ONE_OUT = 300
+
+
+def cross_fitting_of(detector: Detector, n: int) -> Calibration:
+    """The way in which :func:`cross_fitted_scores` scores n images."""
+    if detector.fit_split is None:
+        return "held-out"
+    return "leave-one-out" if detector.neighbours and n <= LEAVE_ONE_OUT else "10-fold"
+
+
+def cross_fitted_scores(detector: Detector, bank: FeatureBank, seed: int = 0) -> Tensor:
+    r"""Score of every image of the fit bank by a fit on other images, ``[n] float64``.
+
+    :math:`s_i = s(x_i; \{x_j : j \notin F(i)\})`, F(i) the fold of image i: itself alone for a
+    detector of neighbours, else one of :data:`FOLDS` random parts. A new image x is then scored by
+    the fit on all n, and ranked among these. What is known of the p-values:
+
+    - **Neighbours** (:attr:`~ood_lab.detectors.base.Detector.neighbours`): a fit image more never
+      raises a score. With x among the others, the scores of all n + 1 images are exchangeable, and
+      s_i is at least as high without x as with it. So no p-value is smaller than that of full
+      conformal prediction (Vovk et al. 2005), and ``P(p <= alpha) <= alpha`` holds exactly.
+    - **Others**: jackknife+ and CV+ (Barber et al. 2021, arXiv 1905.02928) bound the rate by
+      2 alpha where x, too, is scored by the fits without each fold. One fit on all has that bound
+      where it is stable; docs/results/uncertainty.md measures the rates.
+
+    What ``detector`` chose from n images (``auto``) stays as it is in all these fits, and so does
+    what it was given.
+
+    Args:
+        detector: fitted on ``bank``.
+        bank: n images; in addition to features with what the detector reads.
+        seed: of the folds.
+
+    Raises:
+        DetectorRefusal: fewer than two images, or too few of them for a fit without a fold.
+        UserError: see :func:`~ood_lab.detectors.base.checked_score`.
+    """
+    n = len(bank)
+    if detector.fit_split is None:
+        return checked_score(detector, bank)
+    if n < 2:
+        raise DetectorRefusal(f"{detector.name}: one image cannot be compared with itself")
+    single = cross_fitting_of(detector, n) == "leave-one-out"
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    fold = torch.empty(n, dtype=torch.int64)
+    fold[order] = torch.arange(n) % (n if single else min(FOLDS, n))
+    scores = torch.empty(n, dtype=torch.float64)
+    for part in range(int(fold.max()) + 1):
+        own = fold == part
+        scores[own] = checked_score(_as_chosen(detector).fit(bank.rows(~own)), bank.rows(own))
+    return scores
+
+
+def _as_chosen(detector: Detector) -> Detector:
+    """The detector before its fit, with the settings that were chosen from all images."""
+    positional, keyword = detector.arguments
+    fresh = type(detector)(*positional, **keyword)
+    fresh.name = detector.name
+    for name, value in detector.describe().items():
+        if getattr(fresh, name, None) == "auto":
+            setattr(fresh, name, value)
+    return fresh

@@ -1,0 +1,67 @@
+"""What each detector says of the new images, for the manifest and the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+from torch import Tensor
+
+from ood_lab.data.dataset import ImageDataset
+from ood_lab.detectors import CalibratedDetector
+from ood_lab.features.bank import FeatureBank
+from ood_lab.metrics import flagged_p_value, group_comparison, wilson_interval
+from ood_lab.report.detection.prediction_page import Judged
+
+
+def detector_summary(
+    judged: Judged, name: str, calibrated: CalibratedDetector, tpr: float | None
+) -> dict[str, Any]:
+    """What was decided about the images, by what, and whether that is more than chance."""
+    n, flagged, held_out = judged.read, judged.flagged[name], len(calibrated.id_scores)
+    false_alarms = calibrated.false_alarms
+    facts = {
+        "alpha": calibrated.alpha,
+        "threshold_score": None if calibrated.shortage else calibrated.threshold,
+        "rule": calibrated.rule,
+        "calibration": calibrated.calibration,
+        "held_out": held_out,
+        "flagged": flagged,
+        "share_flagged": flagged / n,
+        "flagged_p_value": flagged_p_value(flagged, n, false_alarms, held_out),
+    }
+    group = group_comparison(calibrated.id_scores, judged.scores(name))
+    facts |= {f"group_{k}": None if math.isnan(v) else v for k, v in group._asdict().items()}
+    if calibrated.alpha is not None:
+        facts["flagged_by_chance"] = calibrated.alpha * n
+    else:
+        fpr = false_alarms / held_out
+        low, high = wilson_interval(fpr, held_out)
+        facts |= {"flagged_by_chance": fpr * n, "fpr": fpr, "fpr_ci_low": low, "fpr_ci_high": high}
+        facts |= {} if tpr is None else {"tpr": tpr}
+    return calibrated.detector.settings() | facts
+
+
+def id_image_table(
+    images: ImageDataset,
+    known: Mapping[str, tuple[FeatureBank, Tensor]],
+    ready: Mapping[str, CalibratedDetector],
+) -> pd.DataFrame:
+    """A row an ID image that some detector was calibrated on; index = its row in ``images``.
+
+    Columns ``path``, and of every detector ``<name>_score`` and ``<name>_p_value``, the share of ID
+    images that score as high, itself counted: at least 1 / n.
+    """
+    columns: dict[str, pd.Series] = {}
+    for name, calibrated in ready.items():
+        bank, scores = known[name]
+        n, rows = len(scores), bank.index.numpy()
+        # p_values counts a new image, and this one is among the n already.
+        p = (calibrated.p_values(scores) * (n + 1) - 1) / n
+        columns[f"{name}_score"] = pd.Series(scores.numpy(), rows)
+        columns[f"{name}_p_value"] = pd.Series(p.numpy(), rows)
+    found = pd.DataFrame(columns)
+    found.insert(0, "path", images.table["path"].iloc[found.index].to_numpy())
+    return found

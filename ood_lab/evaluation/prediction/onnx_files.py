@@ -1,0 +1,55 @@
+"""ONNX files of the detectors of a prediction."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from ood_lab.common.english import counted
+from ood_lab.common.errors import UserError
+from ood_lab.data.sources.image_files import FileDataset
+from ood_lab.data.sources.image_lists import Listing
+from ood_lab.data.transforms.few_shot import even_rows
+from ood_lab.detectors import CalibratedDetector, Detector, cannot_export, save_onnx
+from ood_lab.models import Backbone
+
+log = logging.getLogger(__name__)
+#: Images of which an exported graph is compared with PyTorch.
+COMPARED = 16
+
+
+def check_onnx(detectors: Mapping[str, Detector], backbone: Backbone) -> None:
+    """Raises :class:`UserError` where none of the detectors can be exported."""
+    reasons = [cannot_export(detector, backbone) for detector in detectors.values()]
+    known = [reason for reason in reasons if reason]
+    if len(known) == len(reasons):
+        raise UserError(f"task.onnx=true: {known[0]}; remove it, or choose detector=[knn,msp]")
+
+
+def export_onnx_files(
+    ready: Mapping[str, CalibratedDetector],
+    backbone: Backbone,
+    images: FileDataset | Listing,
+    folder: Path,
+) -> dict[str, str]:
+    """Writes what can be an ONNX file; says why the others cannot."""
+    refused, samples = {}, []
+    for row in even_rows(len(images), COMPARED):
+        with suppress(UserError):  # an image that cannot be read has its error in the table
+            samples.append(images[int(row)]["image"])
+    if not samples:
+        raise UserError("task.onnx=true: no image can be read that graphs are compared on")
+    batch = torch.stack(samples)
+    for name, calibrated in ready.items():
+        try:
+            save_onnx(folder / f"{name}.onnx", backbone, calibrated, batch)
+        except UserError as error:
+            refused[name] = str(error)
+            log.warning("%s", error)
+    written = [name for name in ready if name not in refused]
+    log.info("%s in %s", counted(len(written), "ONNX file"), folder)
+    return refused

@@ -395,7 +395,7 @@ def _id_banks(
 ) -> dict[str, FeatureBank]:
     """ID val, and train where a detector is fitted on it; empty on the other ranks.
 
-    Where ``pooled``, train alone, which is scored.
+    Where ``pooled``, only train, which is scored.
     """
     data.use_transform(eval=backbone.transform)
     fitted_on_train = pooled or any(d.fit_split == "train" for d in detectors.values())

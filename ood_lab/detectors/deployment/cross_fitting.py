@@ -28,7 +28,7 @@ def cross_fitting_of(detector: Detector, n: int) -> Calibration:
 def cross_fitted_scores(detector: Detector, bank: FeatureBank, seed: int = 0) -> Tensor:
     r"""Score of every image of the fit bank by a fit on other images, ``[n] float64``.
 
-    :math:`s_i = s(x_i; \{x_j : j \notin F(i)\})`, F(i) the fold of image i: itself alone for a
+    :math:`s_i = s(x_i; \{x_j : j \notin F(i)\})`, F(i) the fold of image i: only itself for a
     detector of neighbours, else one of :data:`FOLDS` random parts. A new image x is then scored by
     the fit on all n, and ranked among these. What is known of the p-values:
 
@@ -40,7 +40,7 @@ def cross_fitted_scores(detector: Detector, bank: FeatureBank, seed: int = 0) ->
       2 alpha where x, too, is scored by the fits without each fold. One fit on all has that bound
       where it is stable; docs/results/uncertainty.md measures the rates.
 
-    What ``detector`` chose from n images (``auto``) stays as it is in all these fits, and so does
+    What ``detector`` chose from n images (``auto``) stays unchanged in all these fits, and so does
     what it was given.
 
     Args:

@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from PIL import Image
 
 from ood_lab.common.english import counted, listed
-from ood_lab.data.dataset import ImageDataset
 from ood_lab.metrics import wilson_interval
 from ood_lab.report.figures.densities import draw_densities, limits_of
 from ood_lab.report.figures.layout import add_legend, panels
@@ -87,11 +87,11 @@ class IDImages:
 
     Attributes:
         table: ``path``, and of every detector ``<name>_score`` and ``<name>_p_value``.
-        images: the dataset that the index of ``table`` counts in.
+        image: the image of a row, by the index of ``table``.
     """
 
     table: pd.DataFrame
-    images: ImageDataset
+    image: Callable[[int], Image.Image]
 
 
 def verdict_table(caption: str, found: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -188,9 +188,7 @@ def write_predictions_page(
     read = table[table["error"] == ""]
     drawn = read if judged.drawn is None else judged.drawn[judged.drawn["error"] == ""]
     some = "" if judged.drawn is None else f" Drawn: {counted(len(drawn), 'image')} at equal steps."
-    images = Images(
-        lambda of, row: own.images.load_image(row) if own and of == "id" else load_image(of, row)
-    )
+    images = Images(lambda of, row: own.image(row) if own and of == "id" else load_image(of, row))
     store = Thumbnails(images)
     strips = [Folded(name, _extremes(read, name, store)) for name in id_scores]
     of_id = [Folded(name, [_unusual(own.table, name, store)]) for name in id_scores] if own else []

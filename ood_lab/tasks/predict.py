@@ -283,7 +283,8 @@ class Predict(Task):
         own = None
         if data:
             own = IDImages(
-                id_image_table(data.splits[id_split], known, ready), data.splits[id_split]
+                id_image_table(data.splits[id_split], known, ready),
+                data.splits[id_split].load_image,
             )
             write_csv(own.table, ws.folder / ID_CSV)
         _show(found, ws.manifest, ready, own, ws.folder)

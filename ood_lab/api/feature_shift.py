@@ -9,13 +9,10 @@ import pandas as pd
 import torch.nn.functional as F
 from torch import Tensor
 
-from ood_lab.evaluation.shift.shift_rulers import TRAINED_ON, why_no_class
+from ood_lab.evaluation.shift.shift_rulers import neighbour_of, ruler_note, why_no_class
 from ood_lab.features.bank import FeatureBank
 from ood_lab.schema.shift_axes import CLASS_UNITS
 from ood_lab.shift import Ruler, Sample, ShiftMeter, read_ruler, undecomposed
-
-#: The neighbour that a distance is measured to.
-_K = 10
 
 
 def shift_of(
@@ -28,14 +25,14 @@ def shift_of(
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Shift of datasets from ID, 1 = a class held out of ``train``.
 
-    The cosine distance to the k-th nearest training image in the features that were given, k = 10
-    or as many as there are.
+    The cosine distance to the k-th nearest training image in the features that were given, k of
+    :func:`~ood_lab.neighbours.neighbour_count`, 10 at most.
 
     Returns:
         ``dataset, axis, metric, value, ci_low, ci_high, n`` (see
         :func:`~ood_lab.shift.read_ruler`), and what a verdict says of it.
     """
-    k = min(_K, len(train))
+    k = neighbour_of(train.labels)
     unit = {name: _unit(bank) for name, bank in {"train": train, "test": test, **ood}.items()}
     whole = undecomposed(unit["train"].shape[1], {}, k)
     meter = ShiftMeter(whole, unit["train"], k)
@@ -54,7 +51,7 @@ def shift_of(
     ruler = Ruler(CLASS_UNITS, "distance", marks, missing)
     datasets = {name: sample(meter.on_axis("semantic", unit[name])) for name in ood}
     found = read_ruler(ruler, datasets, draws=draws, seed=seed)
-    note = None if found.reason else TRAINED_ON
+    note = None if found.reason else ruler_note(CLASS_UNITS, "distance", train.labels, k)
     of_ruler = {"metric": CLASS_UNITS, "reason": found.reason, "note": note}
     columns = ["dataset", "axis", "metric", "value", "ci_low", "ci_high", "n"]
     return found.values[columns], {"rulers": [of_ruler]}

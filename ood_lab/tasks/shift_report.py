@@ -38,7 +38,12 @@ from ood_lab.evaluation.shift.shift_encoder import (
     load_decompositions,
     unknowing,
 )
-from ood_lab.evaluation.shift.shift_rulers import corrupted_test, mark_distances, shift_in_units
+from ood_lab.evaluation.shift.shift_rulers import (
+    corrupted_test,
+    mark_distances,
+    neighbour_of,
+    shift_in_units,
+)
 from ood_lab.evaluation.shift.statistics_column import (
     StatisticsColumn,
     statistics_of,
@@ -72,8 +77,6 @@ _FEWEST_LEVELS = 3
 #: Files of the run folder.
 DEGREES, MARKS = "shift_scores.parquet", "ruler.parquet"
 QUESTIONS, ANSWERS = "questions.jsonl", "answers.jsonl"
-#: The neighbour where no matrix says one.
-_K = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +90,7 @@ class ShiftReport(Score):
     Args:
         distance: what measures, see the YAML file.
         laid: folder with the matrices; None = see the YAML file.
-        k: neighbour; None = that of the matrix.
+        k: neighbour; None = from the number of images, that of the matrix at most.
         levels: of each axis; None = as many as the images allow.
         training: of the matrices, for a CLIP without them.
         question: the prompt of ``lvlm=...`` about every image; ``{classes}`` = the ID classes.
@@ -156,7 +159,7 @@ class ShiftReport(Score):
         made = passed.extraction.of_sets([], [corrupted])
         if not ws.is_main:
             return None
-        k = self.k or min(_K, len(ws.data.splits["train"]))
+        k = self.k or neighbour_of(ws.data.splits["train"].labels)
         facts: dict[str, Any] = {"by": str(ws.model["name"]), "k": k, "unsplit": True}
         if unknown:
             facts["why"] = unknown
@@ -191,7 +194,7 @@ class ShiftReport(Score):
             ws.manifest.setdefault("warnings", []).append(doubt)
         decompositions = load_decompositions(ws.clip, folder)
         main = decompositions[0]
-        k = self.k or min(main.k, len(features["train"]))
+        k = self.k or neighbour_of(ws.data.splits["train"].labels, main.k)
 
         device = ws.extractor.strategy.root_device
 

@@ -10,6 +10,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from ood_lab.common.english import counted
 from ood_lab.common.random_streams import stream
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
@@ -17,6 +18,7 @@ from ood_lab.data.transforms.corrupted_images import PLAN, CorruptedImages
 from ood_lab.data.transforms.corruptions import CORRUPTIONS, SEVERITIES
 from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.resampling.photograph_groups import photographs
+from ood_lab.neighbours import neighbour_count
 from ood_lab.schema.label_codes import SEVERAL
 from ood_lab.shift import (
     CLASS_UNITS,
@@ -32,6 +34,8 @@ from ood_lab.shift import (
 IMAGES = 200
 #: Name of the corrupted ID test images, which are no dataset of the user's.
 CORRUPTED = "test, corrupted"
+#: The neighbour that distances are measured to, at most, where no matrix says one.
+LARGEST = 10
 #: Said where the features are those of the network itself.
 TRAINED_ON = (
     "In the network's own features the held-out class was trained on, so its distance is "
@@ -147,7 +151,6 @@ def shift_in_units(
         ]
         ruler = Ruler(metric, axis, scale, missing[metric])
         found = read_ruler(ruler, samples, draws=draws, seed=seed)
-        note = TRAINED_ON if axis == "distance" else None
         values.append(found.values)
         facts.append(
             {
@@ -155,11 +158,36 @@ def shift_in_units(
                 "axis": axis,
                 "marks": found.marks,
                 "reason": found.reason,
-                "note": None if found.reason else note,
+                "note": None if found.reason else ruler_note(metric, axis, of_train, k),
             }
         )
     table = pd.concat(values, ignore_index=True)
     return table, facts
+
+
+def neighbour_of(train: Tensor, largest: int = LARGEST) -> int:
+    """The k of :func:`~ood_lab.neighbours.neighbour_count` for these labels of ID train ``[N]``."""
+    return neighbour_count(len(train), len(train[train >= 0].unique()), largest)
+
+
+def ruler_note(metric: str, axis: str, train: Tensor, k: int) -> str | None:
+    """How to read a ruler, in sentences; None where there is nothing to say.
+
+    Args:
+        metric: of the ruler.
+        axis: that it measures.
+        train: labels of ID train.
+        k: neighbour.
+    """
+    sizes = train[train >= 0].bincount()
+    smallest = int(sizes[sizes > 0].min()) if len(sizes) else k
+    notes = [TRAINED_ON] if axis == "distance" else []
+    if smallest < k and metric == CLASS_UNITS:
+        notes.append(
+            f"The smallest class has {counted(smallest, 'training image')}, fewer than k = {k}: "
+            "distances of its images reach other classes."
+        )
+    return " ".join(notes) or None
 
 
 def why_no_class(train: Tensor, test: Tensor, k: int) -> str | None:

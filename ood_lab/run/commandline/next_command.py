@@ -39,7 +39,7 @@ def next_command(
     Args:
         settings: of the running job.
         run: folder of the training, if its weights are there; else the running command line says
-            what the network is.
+            what the network is. Of an ensemble its first network is taken.
         detector: that is recommended; None = there is none.
         trains: the job trains the network on ID train, without the classes that are held out.
         held_out: number of ID images that a threshold can be set on.
@@ -62,13 +62,17 @@ def next_command(
     kept += [f"detector=[{detector}]", "task=predict", f"task.images={folder}"]
     if held_out < least_held_out(DEFAULT_ALPHA):
         kept.append(f"task.alpha={math.ceil(100 / (held_out + 1)) / 100:g}")
+    members = settings.get("ensemble")
+    if run is None and members:  # a prediction reads one network
+        run = members[0]
     if run is not None:
         network = [f"ckpt={run}", *(o for o in own if _NOT_OF_RUN.match(o.lstrip("+~")))]
     else:
         network = [o for o in own if not _OF_SCORING.match(o.lstrip("+~"))]
         if any(key_of(o) == "ckpt" for o in network):  # data and network are those of its run
             network = [o for o in network if key_of(o) != "experiment"]
-    purpose = f"score new images (replace {folder} by your folder)"
+    one = " with the first network, without the ensemble" if members else ""
+    purpose = f"score new images{one} (replace {folder} by your folder)"
     return purpose, command_line("eval", [*network, *kept])
 
 

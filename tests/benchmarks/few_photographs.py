@@ -37,7 +37,7 @@ from ood_lab.metrics import auroc
 
 SIZES = (1, 2, 5, 10, 30, 100, 1000)
 DRAWS = 3
-COMMAND = "python -m tests.benchmarks.few_photographs"
+COMMAND = "python -m tests.benchmarks.few_photographs TASK EFFICIENTNET CIFAR RESNET"
 HEAD = """# Detectors of few photographs
 
 Mean AUROC in % over the OOD sets and 3 draws of training images, by images per class.

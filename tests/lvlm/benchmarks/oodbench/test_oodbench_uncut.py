@@ -174,10 +174,12 @@ def test_times_and_agreement_of_an_uncut_split_are_of_both_of_its_parts():
     times = dict(zip("abcde", (1.0, 2.0, 4.0, 8.0, 16.0), strict=True))
     answers = {name: SimpleNamespace(key=name, latency_s=each) for name, each in times.items()}
     seconds = {"id": 1, "ood_s": 2, "ood_h": 16, "ood_s_uncut": 14}
-    assert seconds_by_set(table, answers, OODBench.joined) == seconds
+    assert seconds_by_set(table, answers, OODBench.record.joined) == seconds
     again = table.assign(parsed=["yes", "no", "no", "yes", "yes"])  # b and c say something else
     rows = pd.DataFrame({"split": [*seconds, "id_and_ood"], "metric": "accuracy", "value": 0.5})
-    spread = sample_spread([rows, rows], [table, again], {"accuracy": "Acc"}, OODBench.joined)
+    spread = sample_spread(
+        [rows, rows], [table, again], {"accuracy": "Acc"}, OODBench.record.joined
+    )
     same = spread[spread["metric"] == "agreement"].set_index("split")["mean"].to_dict()
     expected = {"id": 1, "ood_s": 0, "ood_h": 1, "ood_s_uncut": 1 / 3, "id_and_ood": 2 / 3}
     assert same == pytest.approx(expected)

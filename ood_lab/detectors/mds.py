@@ -63,7 +63,7 @@ class MDS(Detector):
 
     def reads_rows(self, n: int, d: int) -> bool:
         """Of few images, for the shrinkage of Σ."""
-        return is_few(n, d)
+        return self.needs_rows or is_few(n, d)
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Σ, V and LAPACK's work space ``[D, D]``, means ``[C, D]``, all float64."""

@@ -31,11 +31,7 @@ class MDSPP(MDS):
     formula = "`mds` of x̂ = x/‖x‖"
     source = "2505.18032"
     suspicious = "the direction of the features is far from that of every class mean"
-    needs_rows = True
-
-    def reads_rows(self, n: int, d: int) -> bool:
-        """Always, as the sums that others learn from are of x."""
-        return True
+    needs_rows = True  # the sums that others learn from are of x
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """As MDS, and all x̂ ``[N, D] float32``."""

@@ -88,8 +88,6 @@ from ood_lab.run.commandline.composition import command_to_repeat
 log = logging.getLogger(__name__)
 BankOf = Callable[..., FeatureBank | None]
 Readable = FileDataset | Listing
-#: Images of which an exported graph is compared with PyTorch.
-COMPARED = 16
 #: In the run folder: the table, or the folder of its parts.
 CSV, PARTS = "predictions.csv", "predictions"
 #: Scores and p-values of the ID images.

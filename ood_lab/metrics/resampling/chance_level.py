@@ -74,7 +74,8 @@ def group_comparison(id_scores: ArrayLike, new_scores: ArrayLike) -> GroupCompar
     ``exceeded = P(new > ID) + P(new = ID) / 2``, its interval from DeLong's variance, and the
     one-sided p-value of Mann and Whitney's rank test (1947), exact of up to 8 images without ties.
     It is valid for scores ``[n]`` of held-out ID images and ``[m]`` of independent new ones;
-    cross-fitted ID scores, which are not lower than those of other ID images, make it cautious.
+    cross-fitted ID scores of detectors of neighbours, which are not lower than those of other ID
+    images, make it cautious; docs/results/uncertainty.md has its measured rates.
 
     Raises:
         ValueError: an empty array or NaN.

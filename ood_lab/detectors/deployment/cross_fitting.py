@@ -36,7 +36,7 @@ def cross_fitted_scores(detector: Detector, bank: FeatureBank, seed: int = 0) ->
       raises a score. With x among the others, the scores of all n + 1 images are exchangeable, and
       s_i is at least as high without x as with it. So no p-value is smaller than that of full
       conformal prediction (Vovk et al. 2005), and ``P(p <= alpha) <= alpha`` holds exactly: for
-      ``nnguide`` where all log Σ exp z are positive, and where ``max_bank`` leaves out no image.
+      ``nnguide`` where all log Σ exp z are positive, and where ``max_bank`` keeps all images.
     - **Others**: jackknife+ and CV+ (Barber et al. 2021, arXiv 1905.02928) bound the rate by
       2 alpha where x, too, is scored by the fits without each fold. One fit on all has that bound
       where it is stable; docs/results/uncertainty.md measures the rates.

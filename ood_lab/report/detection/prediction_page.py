@@ -374,11 +374,11 @@ def _extremes(read: pd.DataFrame, name: str, store: Thumbnails) -> list[Pictures
         "Least unusual": ordered.tail(min(EXTREMES, len(ordered) - half))[::-1],
     }
 
+    none = "no class" if read["predicted"].ne("").any() else ""  # else the network names none
+
     def picture(row: int, at: pd.Series) -> Picture:
-        text = f"{_said(at, at['predicted'] or 'no class', name)}"
-        return Picture(
-            f"{text}{', OOD' if at[f'{name}_is_ood'] else ''}", store.number("images", row)
-        )
+        text = _said(at, at["predicted"] or none, name) + ", OOD" * bool(at[f"{name}_is_ood"])
+        return Picture(text, store.number("images", row))
 
     return [
         Pictures([picture(int(row), at) for row, at in rows.iterrows()], heading)  # type: ignore[call-overload]

@@ -56,7 +56,7 @@ def test_the_run_folder_holds_everything(trained):
     assert manifest["backbone"]["weights_sha256"]
     assert manifest["threads"] == torch.get_num_threads()
     assert manifest["detector_device"] in ("cpu", "cuda:0")
-    assert manifest["detectors"]["vim"]["dim"] == 120  # half the rank of 240 images
+    assert manifest["detectors"]["vim"]["dim"] == 119  # half the rank of 240 images, 239
 
 
 def test_scores_rebuild_the_results(trained):

@@ -83,7 +83,9 @@ def _fit_residual(
     moment = require_finite(detector, moments.about(origin))
     # eigh sorts upwards: the first D - dim columns are the least explained directions.
     values, vectors = torch.linalg.eigh(moment)
-    rank = min(len(bank), int((values > noise_level(values, moments.square)).sum()))
+    # n images about their own mean span n - 1 directions: rounding alone would tell that apart.
+    spanned = len(bank) - 1 if few else len(bank)
+    rank = min(spanned, int((values > noise_level(values, moments.square)).sum()))
     dim = principal_dimension(asked, d, rank)
     residual, principal = (part.contiguous() for part in vectors.split([d - dim, dim], dim=1))
     fitted = {"origin": origin, "residual": residual, "dim": torch.tensor(dim)}

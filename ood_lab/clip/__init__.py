@@ -4,24 +4,14 @@ The shipped ``tiny`` CLIP (2 million parameters) was trained only on captions of
 vessels. **It knows only vessels**: on any other images or texts its numbers mean nothing.
 """
 
-from ood_lab.clip.backbone import ClipBackbone, TextHead, clip_backbone
-from ood_lab.clip.clip_folder import save_clip, untrained_clip
-from ood_lab.clip.frozen_clip import ClipModel
-from ood_lab.clip.loading import load_clip, missing_files
-from ood_lab.clip.local_features import LocalFeaturesUnsupported
-from ood_lab.clip.weight_sources import shipped_folder
-from ood_lab.clip.zero_shot_head import zero_shot_weights
-
-__all__ = [
-    "ClipBackbone",
-    "ClipModel",
-    "LocalFeaturesUnsupported",
-    "TextHead",
-    "clip_backbone",
-    "load_clip",
-    "missing_files",
-    "save_clip",
-    "shipped_folder",
-    "untrained_clip",
-    "zero_shot_weights",
-]
+from ood_lab.clip.backbone import ClipBackbone as ClipBackbone
+from ood_lab.clip.backbone import TextHead as TextHead
+from ood_lab.clip.backbone import clip_backbone as clip_backbone
+from ood_lab.clip.clip_folder import save_clip as save_clip
+from ood_lab.clip.clip_folder import untrained_clip as untrained_clip
+from ood_lab.clip.frozen_clip import ClipModel as ClipModel
+from ood_lab.clip.loading import load_clip as load_clip
+from ood_lab.clip.loading import missing_files as missing_files
+from ood_lab.clip.local_features import LocalFeaturesUnsupported as LocalFeaturesUnsupported
+from ood_lab.clip.weight_sources import shipped_folder as shipped_folder
+from ood_lab.clip.zero_shot_head import zero_shot_weights as zero_shot_weights

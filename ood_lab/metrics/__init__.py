@@ -5,119 +5,65 @@ Imports no other package of ``ood_lab``.
 One rule everywhere: a higher score means "more OOD", and every value is a share in [0, 1].
 """
 
-from ood_lab.metrics.average_precision import mean_average_precision
-from ood_lab.metrics.best_set import mean_aurocs, ranked
-from ood_lab.metrics.causes import CAUSE, causes_of, matched_aurocs, named_causes
-from ood_lab.metrics.hierarchy_accuracy import HIERARCHY_COLUMNS, hierarchy_table
-from ood_lab.metrics.miss_distances import (
-    KEPT,
-    MissDistances,
-    follow,
-    follow_all,
-    follow_results,
-    miss_rates,
-    missed,
-)
-from ood_lab.metrics.ood import (
-    REVERSED,
-    SortedScores,
-    aupr,
-    auroc,
-    fpr_at_tpr,
-    roc_curve,
-    threshold_at_tpr,
-    tie_share,
-)
-from ood_lab.metrics.record import Metric, known_metrics, metric_of
-from ood_lab.metrics.resampling.chance_level import at_chance, flagged_p_value, group_comparison
-from ood_lab.metrics.resampling.detector_comparison import best_detectors, significance_of
-from ood_lab.metrics.resampling.intervals import (
-    FEWEST,
-    FEWEST_FOR_THRESHOLD,
-    auroc_interval,
-    percentile_interval,
-    wilson_interval,
-)
-from ood_lab.metrics.resampling.significance import (
-    best_group,
-    bootstrap_p_values,
-    delong,
-    delong_p_values,
-    holm,
-)
-from ood_lab.metrics.resampling.stratified_bootstrap import bootstrap
-from ood_lab.metrics.results_rows import accuracy_of, levels_of, map_of, results_of
-from ood_lab.metrics.score_evaluation import (
-    FEWEST_OF_A_VERDICT,
-    Evaluation,
-    PositiveClass,
-    sets_of_means,
-)
-from ood_lab.metrics.selective import augrc, aurc, e_aurc, risk_coverage, selective_accuracy
-from ood_lab.metrics.shift_trends import dad, shift_correlation, shift_sensitivity
-from ood_lab.metrics.verdict import BASELINE, VERDICT, verdict_of
-
-__all__ = [
-    "BASELINE",
-    "CAUSE",
-    "FEWEST",
-    "FEWEST_FOR_THRESHOLD",
-    "FEWEST_OF_A_VERDICT",
-    "HIERARCHY_COLUMNS",
-    "KEPT",
-    "REVERSED",
-    "VERDICT",
-    "Evaluation",
-    "Metric",
-    "MissDistances",
-    "PositiveClass",
-    "SortedScores",
-    "accuracy_of",
-    "at_chance",
-    "augrc",
-    "aupr",
-    "aurc",
-    "auroc",
-    "auroc_interval",
-    "best_detectors",
-    "best_group",
-    "bootstrap",
-    "bootstrap_p_values",
-    "causes_of",
-    "dad",
-    "delong",
-    "delong_p_values",
-    "e_aurc",
-    "flagged_p_value",
-    "follow",
-    "follow_all",
-    "follow_results",
-    "fpr_at_tpr",
-    "group_comparison",
-    "hierarchy_table",
-    "holm",
-    "known_metrics",
-    "levels_of",
-    "map_of",
-    "matched_aurocs",
-    "mean_aurocs",
-    "mean_average_precision",
-    "metric_of",
-    "miss_rates",
-    "missed",
-    "named_causes",
-    "percentile_interval",
-    "ranked",
-    "results_of",
-    "risk_coverage",
-    "roc_curve",
-    "selective_accuracy",
-    "sets_of_means",
-    "shift_correlation",
-    "shift_sensitivity",
-    "significance_of",
-    "threshold_at_tpr",
-    "tie_share",
-    "verdict_of",
-    "wilson_interval",
-]
+from ood_lab.metrics.average_precision import mean_average_precision as mean_average_precision
+from ood_lab.metrics.best_set import mean_aurocs as mean_aurocs
+from ood_lab.metrics.best_set import ranked as ranked
+from ood_lab.metrics.causes import CAUSE as CAUSE
+from ood_lab.metrics.causes import causes_of as causes_of
+from ood_lab.metrics.causes import matched_aurocs as matched_aurocs
+from ood_lab.metrics.causes import named_causes as named_causes
+from ood_lab.metrics.hierarchy_accuracy import HIERARCHY_COLUMNS as HIERARCHY_COLUMNS
+from ood_lab.metrics.hierarchy_accuracy import hierarchy_table as hierarchy_table
+from ood_lab.metrics.miss_distances import KEPT as KEPT
+from ood_lab.metrics.miss_distances import MissDistances as MissDistances
+from ood_lab.metrics.miss_distances import follow as follow
+from ood_lab.metrics.miss_distances import follow_all as follow_all
+from ood_lab.metrics.miss_distances import follow_results as follow_results
+from ood_lab.metrics.miss_distances import miss_rates as miss_rates
+from ood_lab.metrics.miss_distances import missed as missed
+from ood_lab.metrics.ood import REVERSED as REVERSED
+from ood_lab.metrics.ood import SortedScores as SortedScores
+from ood_lab.metrics.ood import aupr as aupr
+from ood_lab.metrics.ood import auroc as auroc
+from ood_lab.metrics.ood import fpr_at_tpr as fpr_at_tpr
+from ood_lab.metrics.ood import roc_curve as roc_curve
+from ood_lab.metrics.ood import threshold_at_tpr as threshold_at_tpr
+from ood_lab.metrics.ood import tie_share as tie_share
+from ood_lab.metrics.record import Metric as Metric
+from ood_lab.metrics.record import known_metrics as known_metrics
+from ood_lab.metrics.record import metric_of as metric_of
+from ood_lab.metrics.resampling.chance_level import at_chance as at_chance
+from ood_lab.metrics.resampling.chance_level import flagged_p_value as flagged_p_value
+from ood_lab.metrics.resampling.chance_level import group_comparison as group_comparison
+from ood_lab.metrics.resampling.detector_comparison import best_detectors as best_detectors
+from ood_lab.metrics.resampling.detector_comparison import significance_of as significance_of
+from ood_lab.metrics.resampling.intervals import FEWEST as FEWEST
+from ood_lab.metrics.resampling.intervals import FEWEST_FOR_THRESHOLD as FEWEST_FOR_THRESHOLD
+from ood_lab.metrics.resampling.intervals import auroc_interval as auroc_interval
+from ood_lab.metrics.resampling.intervals import percentile_interval as percentile_interval
+from ood_lab.metrics.resampling.intervals import wilson_interval as wilson_interval
+from ood_lab.metrics.resampling.significance import best_group as best_group
+from ood_lab.metrics.resampling.significance import bootstrap_p_values as bootstrap_p_values
+from ood_lab.metrics.resampling.significance import delong as delong
+from ood_lab.metrics.resampling.significance import delong_p_values as delong_p_values
+from ood_lab.metrics.resampling.significance import holm as holm
+from ood_lab.metrics.resampling.stratified_bootstrap import bootstrap as bootstrap
+from ood_lab.metrics.results_rows import accuracy_of as accuracy_of
+from ood_lab.metrics.results_rows import levels_of as levels_of
+from ood_lab.metrics.results_rows import map_of as map_of
+from ood_lab.metrics.results_rows import results_of as results_of
+from ood_lab.metrics.score_evaluation import FEWEST_OF_A_VERDICT as FEWEST_OF_A_VERDICT
+from ood_lab.metrics.score_evaluation import Evaluation as Evaluation
+from ood_lab.metrics.score_evaluation import PositiveClass as PositiveClass
+from ood_lab.metrics.score_evaluation import sets_of_means as sets_of_means
+from ood_lab.metrics.selective import augrc as augrc
+from ood_lab.metrics.selective import aurc as aurc
+from ood_lab.metrics.selective import e_aurc as e_aurc
+from ood_lab.metrics.selective import risk_coverage as risk_coverage
+from ood_lab.metrics.selective import selective_accuracy as selective_accuracy
+from ood_lab.metrics.shift_trends import dad as dad
+from ood_lab.metrics.shift_trends import shift_correlation as shift_correlation
+from ood_lab.metrics.shift_trends import shift_sensitivity as shift_sensitivity
+from ood_lab.metrics.verdict import BASELINE as BASELINE
+from ood_lab.metrics.verdict import VERDICT as VERDICT
+from ood_lab.metrics.verdict import verdict_of as verdict_of

@@ -1,17 +1,10 @@
 """The one exact nearest-neighbour search: shift degrees and the KNN detector, CPU and GPU."""
 
-from ood_lab.neighbours.exact_search import Groups, NeighbourSearch, Progress, check_k
-from ood_lab.neighbours.nearest_row import nearest_rows
-from ood_lab.neighbours.neighbour_count import neighbour_count, neighbours_in_words
-from ood_lab.neighbours.row_blocks import Rows
-
-__all__ = [
-    "Groups",
-    "NeighbourSearch",
-    "Progress",
-    "Rows",
-    "check_k",
-    "nearest_rows",
-    "neighbour_count",
-    "neighbours_in_words",
-]
+from ood_lab.neighbours.exact_search import Groups as Groups
+from ood_lab.neighbours.exact_search import NeighbourSearch as NeighbourSearch
+from ood_lab.neighbours.exact_search import Progress as Progress
+from ood_lab.neighbours.exact_search import check_k as check_k
+from ood_lab.neighbours.nearest_row import nearest_rows as nearest_rows
+from ood_lab.neighbours.neighbour_count import neighbour_count as neighbour_count
+from ood_lab.neighbours.neighbour_count import neighbours_in_words as neighbours_in_words
+from ood_lab.neighbours.row_blocks import Rows as Rows

@@ -13,33 +13,20 @@ draws a scene with given content, ``render`` its pixels, ``visible`` what can be
 object.
 """
 
-from ood_lab.builtin.scenes.coco_files import write_coco
-from ood_lab.builtin.scenes.covariate_styles import STYLES
-from ood_lab.builtin.scenes.dataset import GRID, SHIFTS, ScenesDataset, ScenesGrid, ShiftedScenes
-from ood_lab.builtin.scenes.places import PLACES
-from ood_lab.builtin.scenes.rendering import Visible, render, visible
-from ood_lab.builtin.scenes.scene import Scene
-from ood_lab.builtin.scenes.scene_requests import ObjectRequest
-from ood_lab.builtin.scenes.scene_sampling import sample_scene
-from ood_lab.builtin.scenes.semantic_levels import level_of, things_at
-from ood_lab.builtin.scenes.things import THINGS
-
-__all__ = [
-    "GRID",
-    "PLACES",
-    "SHIFTS",
-    "STYLES",
-    "THINGS",
-    "ObjectRequest",
-    "Scene",
-    "ScenesDataset",
-    "ScenesGrid",
-    "ShiftedScenes",
-    "Visible",
-    "level_of",
-    "render",
-    "sample_scene",
-    "things_at",
-    "visible",
-    "write_coco",
-]
+from ood_lab.builtin.scenes.coco_files import write_coco as write_coco
+from ood_lab.builtin.scenes.covariate_styles import STYLES as STYLES
+from ood_lab.builtin.scenes.dataset import GRID as GRID
+from ood_lab.builtin.scenes.dataset import SHIFTS as SHIFTS
+from ood_lab.builtin.scenes.dataset import ScenesDataset as ScenesDataset
+from ood_lab.builtin.scenes.dataset import ScenesGrid as ScenesGrid
+from ood_lab.builtin.scenes.dataset import ShiftedScenes as ShiftedScenes
+from ood_lab.builtin.scenes.places import PLACES as PLACES
+from ood_lab.builtin.scenes.rendering import Visible as Visible
+from ood_lab.builtin.scenes.rendering import render as render
+from ood_lab.builtin.scenes.rendering import visible as visible
+from ood_lab.builtin.scenes.scene import Scene as Scene
+from ood_lab.builtin.scenes.scene_requests import ObjectRequest as ObjectRequest
+from ood_lab.builtin.scenes.scene_sampling import sample_scene as sample_scene
+from ood_lab.builtin.scenes.semantic_levels import level_of as level_of
+from ood_lab.builtin.scenes.semantic_levels import things_at as things_at
+from ood_lab.builtin.scenes.things import THINGS as THINGS

@@ -25,9 +25,10 @@ from ood_lab.evaluation.detector_fitting import cut_at, memory_limit, score_bank
 from ood_lab.evaluation.detector_results import DetectorResults
 from ood_lab.evaluation.id_accuracy import Chance, other_order
 from ood_lab.evaluation.score_warnings import suspicious
+from ood_lab.evaluation.shift.statistics_column import StatisticsColumn, statistics_of
 from ood_lab.evaluation.verdict_remarks import kind_remarks, shift_remarks
 from ood_lab.features.bank import FeatureBank, other_network
-from ood_lab.metrics import VERDICT, Evaluation, PositiveClass, map_of
+from ood_lab.metrics import CAUSE, VERDICT, Evaluation, PositiveClass, cause_results, map_of
 from ood_lab.models.head_kind import OF_NETWORKS
 from ood_lab.report.detection.detection_page import detection_blocks, main_table, write_report
 from ood_lab.report.detection.run_figures import write_figures
@@ -35,6 +36,7 @@ from ood_lab.report.rendering.page import page_template
 from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.report.results_lookup import RunView
 from ood_lab.report.verdict import Verdict
+from ood_lab.schema.image_statistics import PIXELS
 from ood_lab.schema.results import write_results
 from ood_lab.shift.dataset_shift import KIND as SHIFT
 
@@ -42,6 +44,23 @@ log = logging.getLogger(__name__)
 
 #: Share of ``train`` that serves as ``val`` where none is given.
 VAL_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class MeasuredShift:
+    """How far the OOD sets are from ID, and in what they differ.
+
+    Attributes:
+        datasets: a row per dataset, ``dataset, axis, metric, value, ci_low, ci_high, n``: the
+            distance of its features, in held-out classes; empty without features.
+        causes: a row per dataset and statistic of its images, the strongest first: ``auroc``
+            against ID test with its interval, ``median, median_id, p_holm``; of the recommended
+            detector ``matched_auroc``, among images alike in the strongest one. Empty where
+            :func:`extract_features` did not know the pixels.
+    """
+
+    datasets: pd.DataFrame
+    causes: pd.DataFrame
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,6 +105,11 @@ class EvaluationResult:
         return page
 
     @property
+    def shift(self) -> MeasuredShift:
+        """The shift of each dataset, and its causes."""
+        return MeasuredShift(self.verdict.shift, self.verdict.causes)
+
+    @property
     def _shift(self) -> pd.DataFrame:
         """The rows of kind ``shift``."""
         return SHIFT.table(self.verdict.shift, model=None, seed=self.results["seed"].iloc[0])
@@ -108,7 +132,7 @@ class EvaluationResult:
             The folder, which is made if missing.
         """
         place = Path(folder)
-        for rows in (self.results, self.verdict.rows, self._shift):
+        for rows in (self.results, self.verdict.rows, self._shift, self.verdict.causes):
             if len(rows):
                 write_results(rows, place)
         write_table(self.scores, place / "scores.parquet")
@@ -224,10 +248,42 @@ def evaluate(
         shift, how = shift_of(of_train, sets["test"], measured, draws=n_bootstrap, seed=seed)
         shift = shift.assign(encoder=model)
         remarks += shift_remarks(how)
-    verdict = Verdict(found.verdict, shift, fpr95_positive, remarks=tuple(remarks))
+    evaluated = {name: sets[name] for name in parts}
+    verdict = Verdict(
+        found.verdict,
+        shift,
+        fpr95_positive,
+        remarks=tuple(remarks),
+        causes=_causes(
+            *(evaluated, scores, found.recommended), model=model, draws=n_bootstrap, seed=seed
+        ),
+    )
     refused = {name: in_python(reason, chosen) for name, reason in refused.items()}
     fitted = {name: usable[name] for name in timing}
     return EvaluationResult(scores, results, found.best, refused, fitted, doubts, verdict)
+
+
+def _causes(
+    sets: Mapping[str, FeatureBank],
+    scores: pd.DataFrame,
+    detector: str | None,
+    *,
+    model: str,
+    draws: int,
+    seed: int,
+) -> pd.DataFrame:
+    """What tells these sets from ID test; empty where the statistics of some are not known."""
+    if not all(StatisticsColumn.key in bank.columns for bank in sets.values()):
+        return CAUSE.table([], model=model, seed=seed)
+    columns = list(PIXELS)
+    parts = [
+        pd.DataFrame(statistics_of(bank), columns=columns).assign(
+            dataset=name, index=bank.index.numpy()
+        )
+        for name, bank in sets.items()
+    ]
+    images = pd.concat(parts, ignore_index=True)
+    return cause_results(images, columns, scores, detector, model=model, draws=draws, seed=seed)
 
 
 def _doubts(test: FeatureBank, doubts: list[str]) -> tuple[bool, list[str]]:

@@ -20,6 +20,7 @@ from ood_lab.api.detector_settings import Chosen, chosen_detectors, in_python
 from ood_lab.api.image_batches import Images, batches_of, split_item
 from ood_lab.api.loader_checks import EachImageOnce
 from ood_lab.common.errors import UserError
+from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
 from ood_lab.evaluation.split_features import split_by_columns
 from ood_lab.features.bank import NETWORK, FeatureBank, weight_and_bias
 from ood_lab.features.bank_identity import architecture_sha256
@@ -198,6 +199,7 @@ def extract_features(
     head: str | None = None,
     detectors: Chosen = (),
     std: float | Sequence[float] = 1.0,
+    mean: float | Sequence[float] = 0.0,
     allow_random: bool = False,
     features: str | None = None,
     output: str | None = None,
@@ -218,6 +220,8 @@ def extract_features(
             :func:`evaluate`: what they need is computed too.
         std: the standard deviation by which images were normalised, so that the steps of ODIN and
             its like are in pixels.
+        mean: what was subtracted before that. Where ``image * std + mean`` is in [0, 1], the bank
+            has the statistics of the images, and :func:`evaluate` says what differs.
         allow_random: accept a network whose logits depend on chance or on other images.
         features: entry of its output, or layer, with the features; None = the head's input.
         output: entry of its output with the logits; None = the only one.
@@ -235,6 +239,7 @@ def extract_features(
         raise UserError("there is no image in images")
     backbone = as_backbone(module, first["image"], head, std, allow_random, features, output)
     backbone.label_classes = label_classes
+    backbone.data_config["mean"] = _each_channel(mean)
     classes = label_classes or backbone.num_classes or None
     chosen = chosen_detectors(detectors, "openood") if detectors else {}
     usable, refused = split_by_columns(chosen, backbone)
@@ -248,6 +253,8 @@ def extract_features(
         for d in usable.values()
         if d.extraction_hook is not None
     }
+    if StatisticsColumn.reads(backbone, first["image"]):
+        columns[StatisticsColumn.key] = StatisticsColumn()
     extractor = Extractor(backbone, list(columns.values()))
     parts = []
     with frozen(backbone), torch.no_grad():
@@ -339,12 +346,15 @@ def _wrapped(
     head, features, output = (chosen[key] for key in ("head", "features", "output"))
     reading = reading_of(module, image, name, head, features, output, advice=advice)
     backbone = WrappedBackbone(module, reading)
-    spread = [float(std)] * 3 if isinstance(std, int | float) else [float(s) for s in std]
-    backbone.data_config = {"input_size": tuple(image.shape[1:]), "std": tuple(spread)}
+    backbone.data_config = {"input_size": tuple(image.shape[1:]), "std": _each_channel(std)}
     check_contract(backbone)
     if told := reading.told:
         log.warning("%s: %s", name, told)
     return backbone
+
+
+def _each_channel(of: float | Sequence[float]) -> tuple[float, ...]:
+    return (float(of),) * 3 if isinstance(of, int | float) else tuple(map(float, of))
 
 
 def _network(module: Any) -> nn.Module:

@@ -9,6 +9,7 @@ from ood_lab.metrics.average_precision import mean_average_precision as mean_ave
 from ood_lab.metrics.best_set import mean_aurocs as mean_aurocs
 from ood_lab.metrics.best_set import ranked as ranked
 from ood_lab.metrics.causes import CAUSE as CAUSE
+from ood_lab.metrics.causes import cause_results as cause_results
 from ood_lab.metrics.causes import causes_of as causes_of
 from ood_lab.metrics.causes import matched_aurocs as matched_aurocs
 from ood_lab.metrics.causes import named_causes as named_causes

@@ -168,3 +168,33 @@ def matched_aurocs(
             numbers = {"value": float(alike.values["auroc"][0, 0]), "ci_low": low, "ci_high": high}
         found.append({**row, **numbers})
     return pd.DataFrame(found)
+
+
+def cause_results(
+    images: pd.DataFrame,
+    statistics: Sequence[str],
+    scores: pd.DataFrame,
+    detector: str | None,
+    *,
+    model: str,
+    draws: int,
+    seed: int,
+) -> pd.DataFrame:
+    """:func:`causes_of` and :func:`matched_aurocs` as rows of :data:`CAUSE`.
+
+    Args:
+        images: ``dataset, index`` and the statistics, of ID test and the OOD sets.
+        statistics: columns of it.
+        scores: see :func:`matched_aurocs`.
+        detector: the recommended one; None = there is none.
+        model: name of the network.
+        draws: of the bootstrap.
+        seed: of the bootstrap, and of the run.
+    """
+    found = causes_of(images, statistics, draws=draws, seed=seed)
+    parts = [found.assign(metric="auroc")]
+    if detector is not None:
+        alike = matched_aurocs(found, images, scores, detector, draws=draws, seed=seed)
+        parts.append(alike.assign(metric="matched_auroc"))
+    rows = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
+    return CAUSE.table(rows, model=model, seed=seed)

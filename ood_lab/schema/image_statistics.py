@@ -25,6 +25,8 @@ FILES = {
 }
 #: Begins the name of the statistic that is 1 for files of a format.
 FORMAT = "format "
+#: Logarithms to base 10, which a person reads as the number itself.
+LOGARITHMS = ("sharpness", "noise", "high frequencies")
 
 
 def words_of(statistic: str) -> tuple[str, str]:
@@ -33,3 +35,8 @@ def words_of(statistic: str) -> tuple[str, str]:
         name = statistic.removeprefix(FORMAT)
         return f"less often {name}", f"more often {name}"
     return (PIXELS | FILES)[statistic]
+
+
+def value_text(statistic: str, value: float) -> str:
+    """A value of a statistic for a person: two digits, not as a logarithm."""
+    return f"{10**value if statistic in LOGARITHMS else value:.2g}"

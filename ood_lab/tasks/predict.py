@@ -41,6 +41,7 @@ from ood_lab.evaluation.prediction.calibration import (
     without_training_images,
 )
 from ood_lab.evaluation.prediction.detector_summaries import detector_summary, id_image_table
+from ood_lab.evaluation.prediction.image_differences import IDStatistics
 from ood_lab.evaluation.prediction.onnx_files import check_onnx, export_onnx_files
 from ood_lab.evaluation.prediction.prediction_tables import (
     PredictionSink,
@@ -58,6 +59,7 @@ from ood_lab.evaluation.prediction.unlabelled_images import (
     tell_passed,
 )
 from ood_lab.evaluation.second_pass import SecondPass
+from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
 from ood_lab.evaluation.split_features import (
     check_sizes,
     columns_for,
@@ -205,7 +207,11 @@ class Predict(Task):
             bank = sources[f"ood/{name}"](columns=columns_for(usable, name, True))
             banks |= {} if bank is None else {f"ood/{name}": bank}
         if pictures is not None:
-            bank = sources["images"](columns=columns_for(usable, "images", True))
+            columns = [
+                *columns_for(usable, "images", True),
+                *([StatisticsColumn()] if data else []),
+            ]
+            bank = sources["images"](columns=columns)
             banks |= {} if bank is None else {"images": bank}
         second = SecondPass.fit(
             ws.extractor, usable, lambda d: fit_and_held_out(d, banks, ws.seed)[0], limit
@@ -217,6 +223,8 @@ class Predict(Task):
 
         known: dict[str, tuple[FeatureBank, Tensor]] = {}
         id_split = "train" if pooled else "val"
+        of_id = banks.get(id_split)
+        inside = None if of_id is None else IDStatistics.of(of_id)
 
         def fit() -> dict[str, CalibratedDetector]:
             if not data:
@@ -237,14 +245,14 @@ class Predict(Task):
 
         if pictures is None:
             tell_passed(listed.passed)
-            ready = made_by_main(ws.extractor, fit)
+            ready, inside = made_by_main(ws.extractor, lambda: (fit(), inside))
             fitted_on = {n: s.identity for n, s in data.splits.items()} if data else None
             by = made_by(ready, fitted_on, ws.seed, thresholds.made_of(ood))
             names = listed.unopened(decoding)
-            found = self._in_parts(ws, names, listed.passed, backbone, weights, ready, by)
+            found = self._in_parts(ws, names, listed.passed, backbone, weights, ready, inside, by)
         else:
             ready = fit() if ws.is_main else {}
-            found = _at_once(ws, pictures, banks.get("images"), ready)
+            found = _at_once(ws, pictures, banks.get("images"), ready, inside)
         if found is None:
             return
         accuracy = held_out_accuracy(banks[id_split], classes) if data else None
@@ -253,6 +261,9 @@ class Predict(Task):
         for warning in warnings:
             log.warning("%s", warning)
         ws.manifest.setdefault("warnings", []).extend(warnings)
+        if inside is not None and "images" in banks:
+            causes = inside.causes(banks["images"], seed=ws.seed)
+            ws.manifest["causes"] = causes.to_dict("records")
         ws.manifest |= {
             "images": {
                 "source": str(self.images),
@@ -295,6 +306,7 @@ class Predict(Task):
         backbone: Backbone,
         weights: str,
         ready: Mapping[str, CalibratedDetector],
+        inside: IDStatistics | None,
         verdicts_by: str,
     ) -> _NewImages | None:
         """Images that pass without being kept, on all processes; None on all but the main one."""
@@ -312,14 +324,15 @@ class Predict(Task):
             needed = [
                 (c.detector.extraction_hook, c.detector.second_pass_hook) for c in ready.values()
             ]
+            columns = [column for pair in needed for column in pair if column is not None]
             pass_through(
                 trainer,
                 backbone,
                 images,
-                [column for pair in needed for column in pair if column is not None],
+                [*columns, *([StatisticsColumn()] if inside else [])],
                 parts,
                 missing,
-                partial(PredictionSink, files, images, ready),
+                partial(PredictionSink, files, images, ready, inside),
                 ws.features_root,
                 num_workers=self.num_workers,
                 lenient=True,
@@ -364,11 +377,12 @@ def _at_once(
     pictures: Images,
     bank: FeatureBank | None,
     ready: Mapping[str, CalibratedDetector],
+    inside: IDStatistics | None,
 ) -> _NewImages | None:
     """Images whose features are in a bank; None without, on all but the main process."""
     if bank is None:
         return None
-    table = predictions(pictures, bank, ready)
+    table = predictions(pictures, bank, ready, inside)
     shutil.rmtree(ws.folder / PARTS, ignore_errors=True)  # of a longer list that was not finished
     write_csv(table, ws.folder / CSV)
     readable = pictures.readable
@@ -402,7 +416,10 @@ def _id_banks(
     banks = {
         split: bank_of(
             data.predict_dataset(split),
-            columns=columns_for(detectors, split, pooled or split == "val"),
+            columns=[
+                *columns_for(detectors, split, pooled or split == "val"),
+                *([StatisticsColumn()] if split == needed[-1] else []),
+            ],
             moments=moments_for(detectors, split),
         )
         for split in needed

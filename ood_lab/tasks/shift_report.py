@@ -61,7 +61,7 @@ from ood_lab.lvlm.answers.membership_detector import (
     questions_about,
 )
 from ood_lab.lvlm.questions.question_files import write_questions
-from ood_lab.metrics import CAUSE, causes_of, matched_aurocs
+from ood_lab.metrics import cause_results
 from ood_lab.metrics.resampling.photograph_groups import MADE_OF
 from ood_lab.run.building.workspace import Workspace
 from ood_lab.shift import LEVELS as MOST
@@ -272,13 +272,8 @@ class ShiftReport(Score):
             images = statistics_table(ws.data, {name: banks[name] for name in sets})
             write_table(images, ws.folder / STATISTICS)
             names = [str(n) for n in images if n not in ("dataset", "index", "path", MADE_OF)]
-            found = causes_of(images, names, **ws.resampling)
-            parts = [found.assign(metric="auroc")]
-            if detector is not None:
-                alike = matched_aurocs(found, images, scores, detector, **ws.resampling)
-                parts.append(alike.assign(metric="matched_auroc"))
-            rows = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
-        return CAUSE.table(rows, model=str(ws.manifest["model"]), seed=ws.seed)
+            model = str(ws.manifest["model"])
+            return cause_results(images, names, scores, detector, model=model, **ws.resampling)
 
     def asked(self, ws: Workspace, sets: Sequence[str]) -> MembershipScores | None:
         """What ``lvlm=...`` says of every image; None without it, or where answers are missing."""

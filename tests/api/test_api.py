@@ -121,6 +121,36 @@ def test_a_module_becomes_a_bank():
     assert "extract_features" in outcome.skipped["gram"]
 
 
+def test_the_shift_of_images_names_its_cause():
+    torch.manual_seed(0)
+    net, normal = Module(), {"mean": 0.4, "std": (0.2, 0.25, 0.3)}
+    mean, std = 0.4, torch.tensor(normal["std"])[:, None, None]
+    images = 0.2 + 0.6 * torch.rand(60, 1, 1, 1) * torch.rand(60, 3, 8, 8)
+    train, test, dark = images[:20], images[20:40], 0.3 * images[40:]
+    banks = {
+        name: ood_lab.extract_features(net, (of - mean) / std, **normal)
+        for name, of in {"train": train, "test": test, "dark": dark}.items()
+    }
+    settings = {"detectors": ["knn"], "n_bootstrap": 50}
+    result = ood_lab.evaluate(banks["train"], banks["test"], {"dark": banks["dark"]}, **settings)
+    causes = result.shift.causes.query("metric == 'auroc'").set_index("statistic")
+    luma = [
+        of @ torch.tensor([0.299, 0.587, 0.114]) for of in (test.mean((2, 3)), dark.mean((2, 3)))
+    ]
+    assert causes.loc["brightness", "median_id"] == pytest.approx(
+        float(np.median(luma[0])), rel=1e-4
+    )
+    assert causes.loc["brightness", "median"] == pytest.approx(float(np.median(luma[1])), rel=1e-4)
+    assert causes.loc["brightness", "value"] < 0.1
+    assert any("dark is darker" in sentence for sentence in result.verdict.sentences)
+    assert len(result.shift.datasets)
+    raw = {
+        n: ood_lab.extract_features(net, (of - mean) / std) for n, of in (("a", train), ("b", dark))
+    }
+    unknown = ood_lab.evaluate(raw["a"], raw["a"], {"dark": raw["b"]}, **settings)
+    assert unknown.shift.causes.empty
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -353,7 +383,7 @@ def test_images_are_taken_as_users_have_them(name):
 def test_networks_in_half_precision_serve_the_detectors_with_gradients(dtype):
     net = copy.deepcopy(NET).to(dtype)
     bank = ood_lab.extract_features(net, X, Y, detectors=["odin", "iodin"])
-    assert len(bank.columns) == 2
+    assert len(bank.columns) == 3  # and the statistics of the images
     assert all(bool(column.isfinite().all()) for column in bank.columns.values())
 
 

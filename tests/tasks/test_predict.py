@@ -21,6 +21,7 @@ from ood_lab.evaluation.prediction.calibration import decoding_with, load_detect
 from ood_lab.evaluation.prediction.unlabelled_images import read_images
 from ood_lab.metrics import wilson_interval
 from ood_lab.models import saved_entry
+from ood_lab.schema.image_statistics import words_of as words_for
 
 SIZES = {"train": 150, "val": 100, "test": 80, "per_shift_set": 8, "per_cell": 0}
 SMALL = [f"data.{key}={value}" for key, value in SIZES.items()]
@@ -136,6 +137,37 @@ def test_the_page_shows_what_the_table_says(fitted):
     assert places == sorted(places)
 
 
+def test_what_differs_is_said_of_the_group_and_of_single_images(predict, pictures, tmp_path):
+    dark = tmp_path / "dark"
+    dark.mkdir()
+    for i, file in enumerate(sorted((pictures / "first").glob("0*.png"))):
+        image = Image.open(file)
+        (image.point(lambda v: v // 3) if i % 6 else image).save(dark / file.name)
+    run = predict(f"task.images={dark}", "detector=[knn]")
+    words, manifest = words_of(run)
+    (first, *_), of = manifest["causes"], {c["statistic"]: c for c in manifest["causes"]}
+    assert of["brightness"]["value"] < 0.25
+    assert of["brightness"]["median"] < of["brightness"]["median_id"]
+    assert (
+        f"As a group, the images are {words_for(first['statistic'])[first['value'] > 0.5]} (AUROC "
+        in words
+    )
+    data = VesselsDataModule(**SIZES)
+    data.setup()
+
+    def luma(image):
+        return (np.asarray(image, float) @ (0.299, 0.587, 0.114)).mean() / 255
+
+    least = min(luma(data.splits["val"].load_image(i)) for i in range(SIZES["val"]))
+    found = table(run)
+    below = [luma(Image.open(path)) < least for path in found.path]
+    assert any(below)
+    assert found.beyond_id.fillna("").str.contains("darker").tolist() == below
+    first = found[below].iloc[0]
+    text = f"{first.beyond_id} than all ID images"
+    assert text in (run / "predictions.html").read_text()
+
+
 def test_images_are_pointed_to_in_every_way(pictures, tmp_path):
     first = sorted(pictures.glob("first/0*.png"))
     one, pattern, deep = f"{first[0]}", f"{pictures}/first/0*.png", f"{pictures}/**/00?.png"
@@ -172,8 +204,9 @@ def test_saved_detectors_need_no_id_images(fitted, predict, pictures):
     saved = f"task.detector_file={fitted}/detectors"  # all of the folder
     again = predict(f"task.images={pictures}", saved, *NO_DATA)
     assert again != fitted
-    before = table(fitted)
-    pd.testing.assert_frame_equal(table(again)[before.columns], before, rtol=1e-6)
+    before, found = table(fitted).drop(columns="beyond_id"), table(again)
+    assert set(found) == set(before)  # without ID images nobody knows their range
+    pd.testing.assert_frame_equal(found[before.columns], before, rtol=1e-6)
     assert not (again / "detectors").exists()
 
 

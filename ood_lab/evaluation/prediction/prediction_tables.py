@@ -15,21 +15,28 @@ from ood_lab.data.sources.image_lists import Listing
 from ood_lab.data.transforms.few_shot import even_rows
 from ood_lab.detectors import CalibratedDetector
 from ood_lab.detectors.base import checked_score
+from ood_lab.evaluation.prediction.image_differences import IDStatistics
 from ood_lab.evaluation.prediction.table_parts import PartFiles, PartSink
 from ood_lab.evaluation.prediction.unlabelled_images import Images
 from ood_lab.evaluation.streaming_scores import identity_of
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.moments import digest_of
 from ood_lab.report.detection.prediction_page import EXTREMES, FIRST, Judged
+from ood_lab.shift import STATISTICS_VERSION
 
 #: Images whose scores are drawn, where there are more.
 DRAWN = 20_000
+#: Column that says in which statistics an image is beyond all ID images.
+BEYOND = "beyond_id"
 
 
-def verdicts(bank: FeatureBank, ready: Mapping[str, CalibratedDetector]) -> pd.DataFrame:
+def verdicts(
+    bank: FeatureBank, ready: Mapping[str, CalibratedDetector], own: IDStatistics | None
+) -> pd.DataFrame:
     """Column ``predicted``, and of every detector ``_score``, ``_p_value`` and ``_is_ood``.
 
-    Without logits, nothing is predicted.
+    Without logits, nothing is predicted. With ID images at hand, ``beyond_id`` says what an image
+    is more than all of them.
     """
     classes = next(iter(ready.values())).classes
     # A head of other classes than the data's (a pretrained one) has no names here.
@@ -47,14 +54,19 @@ def verdicts(bank: FeatureBank, ready: Mapping[str, CalibratedDetector]) -> pd.D
         columns[f"{name}_score"] = scores.numpy()
         columns[f"{name}_p_value"] = calibrated.p_values(scores).numpy()
         columns[f"{name}_is_ood"] = pd.array(calibrated.is_ood(scores).tolist(), dtype="boolean")
+    if own is not None:
+        columns[BEYOND] = own.beyond(bank)
     return pd.DataFrame(columns)
 
 
 def predictions(
-    images: Images, bank: FeatureBank, ready: Mapping[str, CalibratedDetector]
+    images: Images,
+    bank: FeatureBank,
+    ready: Mapping[str, CalibratedDetector],
+    own: IDStatistics | None,
 ) -> pd.DataFrame:
     """A row an image; unreadable ones have no values but an ``error``."""
-    found = verdicts(bank, ready).set_index(pd.Index(images.rows))
+    found = verdicts(bank, ready, own).set_index(pd.Index(images.rows))
     return images.table[["path"]].join(found).assign(error=images.table["error"])
 
 
@@ -65,6 +77,7 @@ class PredictionSink(PartSink):
         files: to write.
         images: that pass.
         ready: fitted.
+        own: statistics of the ID images; None = they are not at hand.
         trainer: of the pass.
     """
 
@@ -73,14 +86,15 @@ class PredictionSink(PartSink):
         files: PartFiles,
         images: Listing,
         ready: Mapping[str, CalibratedDetector],
+        own: IDStatistics | None,
         trainer: Trainer,
     ) -> None:
         super().__init__(files)
-        self._images, self._ready = images, ready
+        self._images, self._ready, self._own = images, ready, own
 
     def rows(self, block: FeatureBank) -> pd.DataFrame:
         """See the base class."""
-        return verdicts(block, self._ready).assign(row=block.index.numpy())
+        return verdicts(block, self._ready, self._own).assign(row=block.index.numpy())
 
     def complete(self, rows: pd.DataFrame, part: range, errors: dict[int, str]) -> pa.Table:
         """See the base class."""
@@ -92,6 +106,8 @@ class PredictionSink(PartSink):
         for name in self._ready:
             fields += [(f"{name}_score", pa.float64()), (f"{name}_p_value", pa.float64())]
             fields += [(f"{name}_is_ood", pa.bool_())]
+        if self._own is not None:
+            fields.append((BEYOND, pa.string()))
         schema = pa.schema([*fields, ("error", pa.string())])
         return pa.Table.from_pandas(table.reindex(columns=schema.names), schema, False)
 
@@ -119,7 +135,8 @@ def made_by(
         else {"alpha": c.alpha}
         for name, c in ready.items()
     }
-    return json.dumps([settings, contents, rules, seed], sort_keys=True)
+    read = None if fitted_on is None else STATISTICS_VERSION
+    return json.dumps([settings, contents, rules, seed, read], sort_keys=True)
 
 
 def judged_in_parts(files: PartFiles, names: Sequence[str]) -> Judged:

@@ -20,6 +20,8 @@ from ood_lab.shift import STATISTICS_VERSION, image_statistics
 
 #: Of images of another kind than 0 to 1 nobody knows what was subtracted.
 _AS_THEY_ARE = {"mean": 0.0, "std": 1.0}
+#: How far pixels are outside [0, 1] at most, for half precision and interpolation.
+_ROUNDING = 0.02
 
 
 class StatisticsColumn(BankColumn):
@@ -36,13 +38,24 @@ class StatisticsColumn(BankColumn):
     ) -> Tensor:
         """``[B, 11] float32``, see :data:`~ood_lab.schema.image_statistics.PIXELS`."""
         with torch.no_grad(), torch.autocast(image.device.type, enabled=False):
-            mean, std = (
-                torch.as_tensor(backbone.data_config.get(key, default), device=image.device)
-                .float()
-                .reshape(-1, 1, 1)
-                for key, default in _AS_THEY_ARE.items()
-            )
-            return image_statistics(image.detach().float() * std + mean)
+            return image_statistics(_pixels(backbone, image))
+
+    @staticmethod
+    def reads(backbone: Backbone, image: Tensor) -> bool:
+        """Whether what was subtracted from these images is known: pixels are in [0, 1] then."""
+        least, most = _pixels(backbone, image).aminmax()
+        return float(least) >= -_ROUNDING and float(most) <= 1 + _ROUNDING
+
+
+def _pixels(backbone: Backbone, image: Tensor) -> Tensor:
+    """The images before they were normalised."""
+    mean, std = (
+        torch.as_tensor(backbone.data_config.get(key, default), device=image.device)
+        .float()
+        .reshape(-1, 1, 1)
+        for key, default in _AS_THEY_ARE.items()
+    )
+    return image.detach().float() * std + mean
 
 
 def statistics_of(bank: FeatureBank) -> np.ndarray:

@@ -37,6 +37,7 @@ from ood_lab.report.rendering.page import Page, Section
 from ood_lab.report.rendering.table import Cell, Head, Table, count_cell, name_cell, number_cell
 from ood_lab.report.rendering.thumbnails import LoadImage
 from ood_lab.report.rendering.thumbnails import Pictures as Images
+from ood_lab.report.shift.cause_sentences import cause_sentence
 
 #: The most and the least unusual, each.
 EXTREMES = 12
@@ -243,6 +244,11 @@ def write_predictions_page(
             ),
             ("FPR", "fraction of the held-out ID images that are flagged, with its 95% interval"),
             ("TPR", "fraction of the given OOD images that are flagged"),
+            (
+                "than all ID images",
+                "the image is beyond the range of the ID images in this statistic of its pixels; "
+                "of n ID images, one more like them is beyond it with probability 2 / (n + 1)",
+            ),
             ("score", "of the detector, higher = more OOD; comparable only within a detector"),
         ],
         manifest=manifest,
@@ -298,6 +304,10 @@ def verdict_sentences(n: int, manifest: Mapping[str, Any]) -> list[str]:
             f"By {_first(only)}, single images differ from ID, though the group as a whole does "
             "not."
         )
+    causes = pd.DataFrame(manifest.get("causes", ()))
+    if len(causes):
+        of_group = cause_sentence(causes, "images", "As a group, the images are", "your ID images")
+        lines += [of_group] if of_group else []
     lines += _calibration(detectors)
     if manifest.get("id_accuracy") is not None:
         accuracy, labelled = manifest["id_accuracy"], manifest["id_accuracy_n"]
@@ -377,8 +387,7 @@ def _extremes(read: pd.DataFrame, name: str, store: Thumbnails) -> list[Pictures
     none = "no class" if read["predicted"].ne("").any() else ""  # else the network names none
 
     def picture(row: int, at: pd.Series) -> Picture:
-        text = _said(at, at["predicted"] or none, name) + ", OOD" * bool(at[f"{name}_is_ood"])
-        return Picture(text, store.number("images", row))
+        return Picture(_said(at, at["predicted"] or none, name), store.number("images", row))
 
     return [
         Pictures([picture(int(row), at) for row, at in rows.iterrows()], heading)  # type: ignore[call-overload]
@@ -401,7 +410,10 @@ def _unusual(table: pd.DataFrame, name: str, store: Thumbnails) -> Pictures:
 def _said(at: pd.Series, predicted: str, name: str) -> str:
     said = f"{predicted}; " if predicted else ""
     p, score = at[f"{name}_p_value"], at[f"{name}_score"]
-    return f"{Path(at['path']).name}: {said}p = {p:.3g}, score {score:.4g}"
+    said += f"p = {p:.3g}, score {score:.4g}{', OOD' if at.get(f'{name}_is_ood') else ''}"
+    beyond = at.get("beyond_id")  # ID images have no column of it, nor of being OOD
+    said += f"; {beyond} than all ID images" if beyond else ""
+    return f"{Path(at['path']).name}: {said}"
 
 
 def _densities(

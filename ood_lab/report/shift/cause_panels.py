@@ -19,6 +19,7 @@ from ood_lab.report.rendering.misclassified_images import Thumbnails
 from ood_lab.report.shift.cause_sentences import cause_sentence, differs
 from ood_lab.report.shift.shift_figures import label_of
 from ood_lab.report.shift.shift_tables import ID_TEST
+from ood_lab.schema.image_statistics import value_text
 
 #: Bars and bins of a panel, and datasets whose panels are open.
 _BARS, _BINS, _OPEN = 8, 20, 4
@@ -98,6 +99,6 @@ def _examples(cause: pd.Series, images: pd.DataFrame, name: str, store: Thumbnai
     items = []
     for words, place in places.items():
         row = ordered.iloc[place]
-        text = f"{words} · {row[statistic]:.2g}"
+        text = f"{words} · {value_text(statistic, row[statistic])}"
         items.append(Picture(text, store.number(name, int(row["index"]))))
     return Pictures(items, f"{statistic}: {differs(cause)}", few=True)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from ood_lab.common.english import listed
 from ood_lab.metrics import named_causes
-from ood_lab.schema.image_statistics import words_of
+from ood_lab.schema.image_statistics import value_text, words_of
 
 #: Causes that a sentence names, and datasets that a verdict speaks of.
 _NAMED, _DATASETS = 2, 3
@@ -23,24 +23,26 @@ def differs(row: pd.Series) -> str:
     return words_of(str(row["statistic"]))[int(row["value"] > 0.5)]
 
 
-def cause_sentence(causes: pd.DataFrame, name: str) -> str | None:
+def cause_sentence(
+    causes: pd.DataFrame, name: str, subject: str = "{} is", inside: str = "ID test"
+) -> str | None:
     """How a dataset differs from ID test; None where no difference is significant.
 
     Args:
         causes: rows of ``auroc``, see :func:`ood_lab.metrics.causes_of`.
         name: of the dataset.
+        subject: begins the sentence; ``{}`` = the name.
+        inside: what ID test is called.
     """
     found = named_causes(causes[causes["dataset"] == name])
     if found.empty:
         return None
     parts = [f"{differs(row)} ({_share(row['value'])})" for _, row in found.iterrows()]
     first = found.iloc[0]
-    medians = (
-        f"AUROC {_share(first['value'])}, median {first['median']:.2g} "
-        f"against {first['median_id']:.2g}"
-    )
+    median, of_id = (value_text(first["statistic"], first[of]) for of in ("median", "median_id"))
+    medians = f"AUROC {_share(first['value'])}, median {median} against {of_id}"
     parts[0] = f"{differs(first)} ({medians})"
-    return f"{name} is {listed(parts[:_NAMED])} than ID test."
+    return f"{subject.format(name)} {listed(parts[:_NAMED])} than {inside}."
 
 
 def cause_sentences(causes: pd.DataFrame) -> Iterator[str]:

@@ -48,7 +48,7 @@ VAL_SHARE = 0.1
 
 @dataclass(frozen=True)
 class MeasuredShift:
-    """How far the OOD sets are from ID, and in what they differ.
+    """Distribution shift between your data and the OOD datasets, and its causes.
 
     Attributes:
         datasets: a row per dataset, ``dataset, axis, metric, value, ci_low, ci_high, n``: the

@@ -35,7 +35,7 @@ def verdicts(
 ) -> pd.DataFrame:
     """Column ``predicted``, and of every detector ``_score``, ``_p_value`` and ``_is_ood``.
 
-    Without logits, nothing is predicted. With ID images at hand, ``beyond_id`` says what an image
+    Without logits, nothing is predicted. Where ID images are available, ``beyond_id`` says what an image
     is more than all of them.
     """
     classes = next(iter(ready.values())).classes
@@ -77,7 +77,7 @@ class PredictionSink(PartSink):
         files: to write.
         images: that pass.
         ready: fitted.
-        own: statistics of the ID images; None = they are not at hand.
+        own: statistics of the ID images; None = not available.
         trainer: of the pass.
     """
 

@@ -35,8 +35,8 @@ def verdicts(
 ) -> pd.DataFrame:
     """Column ``predicted``, and of every detector ``_score``, ``_p_value`` and ``_is_ood``.
 
-    Without logits, nothing is predicted. Where ID images are available, ``beyond_id`` says what an image
-    is more than all of them.
+    Without logits, nothing is predicted. Where ID images are available, ``beyond_id`` says what
+    an image is more than all of them.
     """
     classes = next(iter(ready.values())).classes
     # A head of other classes than the data's (a pretrained one) has no names here.

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,6 +40,11 @@ _MOVED = {
     "ood_lab.clip.ClipTraining": "ood_lab.builtin.clip.ClipTraining",
     "ood_lab.clip.untrained_backbone": "ood_lab.builtin.clip.untrained_backbone",
 }
+
+
+def packaged_table(package: str, name: str) -> Any:
+    """What a YAML file of a package holds, see ``__package__``."""
+    return yaml.load(files(package).joinpath(name).read_text(encoding="utf-8"), YAML_LOADER)
 
 
 @contextmanager

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib.resources import files
 from typing import Any
-
-import yaml
 
 from ood_lab.builtin.scenes.drawings import backdrops
 from ood_lab.builtin.scenes.drawings.canvas import Canvas
 from ood_lab.builtin.scenes.things import Spot
+from ood_lab.common.files import packaged_table
 
 
 @dataclass(frozen=True)
@@ -68,5 +66,6 @@ def _place(name: str, entry: Mapping[str, Any]) -> Place:
     )
 
 
-_TABLE = yaml.safe_load(files(__package__).joinpath("places.yaml").read_text(encoding="utf-8"))
-PLACES = {name: _place(name, entry) for name, entry in _TABLE.items()}
+PLACES = {
+    name: _place(name, entry) for name, entry in packaged_table(__package__, "places.yaml").items()
+}

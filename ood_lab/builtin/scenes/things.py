@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.resources import files
 from typing import Any, Literal
 
-import yaml
+from ood_lab.builtin.scenes.drawings import computed_things
+from ood_lab.builtin.scenes.drawings.painted_parts import (
+    PartsDrawer,
+    described,
+    on_plate,
+    two_tone,
+)
+from ood_lab.builtin.vessels.nouns import NOUNS
+from ood_lab.common.files import packaged_table
 
-from ood_lab.builtin.scenes.drawings import household_objects, living_things, outdoor_objects
-from ood_lab.builtin.scenes.drawings.painted_parts import PartsDrawer, on_plate, two_tone
-from ood_lab.builtin.vessels.drawings import archaic_vessels, nature
-
-_DRAWINGS = (household_objects, living_things, outdoor_objects)
 #: What a thing rests on or hangs in, see :class:`ood_lab.builtin.scenes.places.Surface`.
 Spot = Literal["floor", "top", "wall", "sky", "water"]
 
@@ -71,14 +73,17 @@ class Thing:
         return self.states.spots.get(state, self.spots) if self.states else self.spots
 
 
-_TABLE = yaml.safe_load(files(__package__).joinpath("things.yaml").read_text(encoding="utf-8"))
+_TABLE = packaged_table(__package__, "things.yaml")
+_DRAWINGS = packaged_table(__package__, "drawings.yaml")
 _PALETTES = {name: tuple(words) for name, words in _TABLE["palettes"].items()}
 
 
 def _thing(name: str, entry: Mapping[str, Any]) -> Thing:
-    """A thing of the table; its drawer has its name."""
-    drawer = name.replace(" ", "_")
-    draw = next(vars(module)[drawer] for module in _DRAWINGS if drawer in vars(module))
+    """A thing of the table; its drawing has its name."""
+    if name in _DRAWINGS:
+        draw = described(_DRAWINGS[name])
+    else:
+        draw = vars(computed_things)[name.replace(" ", "_")]
     told = dict(entry)
     colours, states = told.pop("colours", ()), told.pop("states", None)
     if states:
@@ -92,25 +97,20 @@ def _thing(name: str, entry: Mapping[str, Any]) -> Thing:
 #: Things that have a home in some place. Their order numbers the categories.
 FAMILIAR = {name: _thing(name, entry) for name, entry in _TABLE["things"].items()}
 #: Archaic vessels: things without a home anywhere (semantic level 4).
-UNFAMILIAR: dict[str, Thing] = {
-    name: Thing("archaic vessel", two_tone(draw), ("top", "floor"), _PALETTES["pottery"])
-    for name, draw in (
-        ("hu", archaic_vessels.hu),
-        ("zun", archaic_vessels.zun),
-        ("jue", archaic_vessels.jue),
-        ("dou", archaic_vessels.dou),
+UNFAMILIAR = {
+    name: Thing(
+        "archaic vessel", two_tone(NOUNS[name].draw), ("top", "floor"), _PALETTES["pottery"]
     )
+    for name in ("hu", "zun", "jue", "dou")
 }
 #: Patterns on a plate: not even things (semantic level 5).
-ABSTRACT: dict[str, Thing] = {
+ABSTRACT = {
     name: Thing(
-        "abstract pattern", on_plate(draw), ("wall", "sky", "top", "floor"), _PALETTES["vivid"]
+        "abstract pattern",
+        on_plate(NOUNS[name].draw),
+        ("wall", "sky", "top", "floor"),
+        _PALETTES["vivid"],
     )
-    for name, draw in (
-        ("spiral", nature.spiral),
-        ("checkerboard", nature.checkerboard),
-        ("ring pattern", nature.rings),
-        ("glyph grid", nature.glyphs),
-    )
+    for name in ("spiral", "checkerboard", "ring pattern", "glyph grid")
 }
 THINGS: dict[str, Thing] = {**FAMILIAR, **UNFAMILIAR, **ABSTRACT}

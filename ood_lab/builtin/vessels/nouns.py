@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from ood_lab.builtin.vessels.drawings import archaic_vessels, artefacts, nature
-from ood_lab.builtin.vessels.drawings.figure import Drawer
-
-_ARCHAIC = ("archaic vessel", "vessel", "artefact", "thing")
-_HOUSEHOLD = ("household vessel", "vessel", "artefact", "thing")
-_CONTAINER = ("container", "artefact", "thing")
-_TOOL = ("tool", "artefact", "thing")
-_NATURAL = ("natural thing", "thing")
-_ABSTRACT = ("abstract pattern", "pattern", "thing")
-#: Broader words of a ding or gui, after its own name.
-BRONZE_HYPERNYMS = ("ritual bronze", *_ARCHAIC)
+from ood_lab.builtin.vessels.drawings import patterns
+from ood_lab.builtin.vessels.drawings.figure import Drawer, Figure, Proportions
+from ood_lab.builtin.vessels.drawings.shape_descriptions import Description, number_of, shape_of
+from ood_lab.builtin.vessels.drawings.signed_distances import Array, union
+from ood_lab.common.files import packaged_table
 
 
 @dataclass(frozen=True)
@@ -32,36 +28,36 @@ class Noun:
     draw: Drawer
 
 
-NOUNS: dict[str, Noun] = {
-    "hu": Noun(1, _ARCHAIC, archaic_vessels.hu),
-    "zun": Noun(1, _ARCHAIC, archaic_vessels.zun),
-    "jue": Noun(1, _ARCHAIC, archaic_vessels.jue),
-    "dou": Noun(1, _ARCHAIC, archaic_vessels.dou),
-    "bowl": Noun(1, _HOUSEHOLD, archaic_vessels.bowl),
-    "teapot": Noun(1, _HOUSEHOLD, archaic_vessels.teapot),
-    "mug": Noun(1, _HOUSEHOLD, archaic_vessels.mug),
-    "bottle": Noun(2, _CONTAINER, artefacts.bottle),
-    "goblet": Noun(2, _CONTAINER, artefacts.goblet),
-    "bucket": Noun(2, _CONTAINER, artefacts.bucket),
-    "flask": Noun(2, _CONTAINER, artefacts.flask),
-    "bell": Noun(3, _TOOL, artefacts.bell),
-    "axe": Noun(3, _TOOL, artefacts.axe),
-    "sword": Noun(3, _TOOL, artefacts.sword),
-    "lamp": Noun(3, _TOOL, artefacts.lamp),
-    "stool": Noun(3, _TOOL, artefacts.stool),
-    "tree": Noun(4, _NATURAL, nature.tree),
-    "flower": Noun(4, _NATURAL, nature.flower),
-    "bird": Noun(4, _NATURAL, nature.bird),
-    "mountain": Noun(4, _NATURAL, nature.mountain),
-    "butterfly": Noun(4, _NATURAL, nature.butterfly),
-    "stripe pattern": Noun(5, _ABSTRACT, nature.stripes),
-    "checkerboard": Noun(5, _ABSTRACT, nature.checkerboard),
-    "spiral": Noun(5, _ABSTRACT, nature.spiral),
-    "ring pattern": Noun(5, _ABSTRACT, nature.rings),
-    "glyph grid": Noun(5, _ABSTRACT, nature.glyphs),
-}
+_TABLE = packaged_table(__package__, "nouns.yaml")
+
+
+def _drawer(entry: Mapping[str, Any]) -> Drawer:
+    """The drawer of a thing that the table describes."""
+    description, body = Description(entry), shape_of(entry["body"])
+    parts = [shape_of(part) for part in entry.get("parts", ())]
+    belt = number_of(entry.get("belt", [0, 0, 0.6]))
+
+    def draw(u: Array, v: Array, p: Proportions) -> Figure:
+        frame = description.frame(u, v, p)
+        main = body(frame)
+        return Figure(union(main, *(part(frame) for part in parts)), main, *belt(frame))
+
+    return draw
+
+
+def _noun(name: str, entry: Mapping[str, Any]) -> Noun:
+    kind = _TABLE["kinds"][entry["kind"]]
+    draw = _drawer(entry) if "body" in entry else vars(patterns)[name.replace(" ", "_")]
+    return Noun(kind["level"], (entry["kind"], *kind["hypernyms"]), draw)
+
+
+NOUNS = {name: _noun(name, entry) for name, entry in _TABLE["things"].items()}
 #: Household and storage vessels: the undated containers of everyday life.
-CONTAINERS = ("bowl", "teapot", "mug", "bottle", "goblet", "bucket", "flask")
+CONTAINERS = tuple(
+    name for name, n in NOUNS.items() if n.hypernyms[0] in ("household vessel", "container")
+)
+#: Broader words of a ding or gui, after its own name.
+BRONZE_HYPERNYMS = ("ritual bronze", *NOUNS["hu"].hypernyms)
 
 
 def nouns_of_level(level: int) -> tuple[str, ...]:

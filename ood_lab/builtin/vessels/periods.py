@@ -7,11 +7,11 @@ ornament drift with time) is stylised so that neighbouring periods overlap.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.resources import files
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
+
+from ood_lab.common.files import packaged_table
 
 #: Position = coarse label ``level_0``.
 DYNASTIES = ("Shang", "Western Zhou", "Spring and Autumn", "Warring States")
@@ -53,9 +53,8 @@ class Period:
     lid: float
 
 
-_TABLE = files(__package__).joinpath("periods.yaml").read_text(encoding="utf-8")
 #: Position = fine label ``level_1`` = the class.
-PERIODS = tuple(Period(**entry) for entry in yaml.safe_load(_TABLE))
+PERIODS = tuple(Period(**entry) for entry in packaged_table(__package__, "periods.yaml"))
 
 CLASSES = [period.name for period in PERIODS]
 

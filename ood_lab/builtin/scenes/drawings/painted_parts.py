@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ood_lab.builtin.scenes.drawings.colours import OWN, OWN_DARK
 from ood_lab.builtin.vessels.drawings.figure import Drawer, Proportions
-from ood_lab.builtin.vessels.drawings.signed_distances import Array
+from ood_lab.builtin.vessels.drawings.shape_descriptions import Description, shape_of
+from ood_lab.builtin.vessels.drawings.signed_distances import Array, both
+from ood_lab.builtin.vessels.nouns import NOUNS
 
 
 class Part(NamedTuple):
@@ -30,40 +31,36 @@ class Part(NamedTuple):
 PartsDrawer = Callable[[Array, Array, Proportions, str], list[Part]]
 
 
-def minus(distance: Array, *holes: Array) -> Array:
-    """A shape without others."""
-    for hole in holes:
-        distance = np.maximum(distance, -hole)
-    return distance
+def described(entry: Mapping[str, Any]) -> PartsDrawer:
+    """The drawer of an entry of drawings.yaml."""
+    description = Description(entry)
+    parts = [
+        (tone, node if isinstance(node, Mapping) else None, shape_of(node))
+        for part in entry["parts"]
+        for tone, node in part.items()
+    ]
+
+    def draw(u: Array, v: Array, p: Proportions, state: str) -> list[Part]:
+        known = {}
+        if noun := entry.get("noun"):
+            figure = NOUNS[noun].draw(u, v, p)
+            known = {"solid": figure.solid, "belt": figure.belt_area}
+        frame = description.frame(u, v, p, state, known)
+        return [
+            Part(shape(frame), tone)
+            for tone, states, shape in parts
+            if states is None or state in states
+        ]
+
+    return draw
 
 
-def both(*distances: Array) -> Array:
-    """What several shapes have in common."""
-    common = distances[0]
-    for distance in distances[1:]:
-        common = np.maximum(common, distance)
-    return common
-
-
-def polygon(u: Array, v: Array, *corners: tuple[float, float]) -> Array:
-    """A convex polygon, its corners counter-clockwise: the largest distance to an edge."""
-    edges = []
-    for (x, y), (end_x, end_y) in zip(corners, (*corners[1:], corners[0]), strict=True):
-        dx, dy = end_x - x, end_y - y
-        length = math.hypot(dx, dy)
-        edges.append((dy / length, -dx / length, (y * dx - x * dy) / length))
-    normals = np.array(edges, np.float32)
-    points = np.array([u, v]).reshape(2, -1)
-    distances = normals[:, :2] @ points + normals[:, 2:]
-    return distances.max(0).reshape(u.shape)
-
-
-def two_tone(draw: Drawer, rest: str = OWN_DARK, main: str = OWN) -> PartsDrawer:
-    """A drawer of the vessels: the part that carries ornament in one tone, the rest in another."""
+def two_tone(draw: Drawer) -> PartsDrawer:
+    """A drawer of the vessels: what carries no ornament is darker."""
 
     def parts(u: Array, v: Array, p: Proportions, state: str) -> list[Part]:
         figure = draw(u, v, p)
-        return [Part(figure.solid, rest), Part(figure.belt_area, main)]
+        return [Part(figure.solid, OWN_DARK), Part(figure.belt_area)]
 
     return parts
 

@@ -99,6 +99,49 @@ def box(u: Array, v: Array, center: tuple[float, float], half: tuple[float, floa
     return np.maximum(np.abs(u - center[0]) - half[0], np.abs(v - center[1]) - half[1])
 
 
+def both(*distances: Array) -> Array:
+    """What several shapes have in common."""
+    common = distances[0]
+    for distance in distances[1:]:
+        common = np.maximum(common, distance)
+    return common
+
+
+def minus(distance: Array, *holes: Array) -> Array:
+    """A shape without others."""
+    return both(distance, *(-hole for hole in holes))
+
+
+def column(u: Array, v: Array, x: float, half: float) -> Array:
+    """A vertical strip of the whole height about ``x``, ``half`` on either side."""
+    return np.abs(u - x) - half
+
+
+def row(u: Array, v: Array, y: float, half: float) -> Array:
+    """A horizontal strip of the whole width about ``y``, ``half`` on either side."""
+    return np.abs(v - y) - half
+
+
+def rows(u: Array, v: Array, pitch: float, half: float) -> Array:
+    """Horizontal strips of the whole width, ``pitch`` apart, ``half`` on either side."""
+    return np.abs(np.mod(v, pitch) - pitch / 2) - half
+
+
+def above(u: Array, v: Array, y: float) -> Array:
+    """Everything above ``y``."""
+    return y - v
+
+
+def below(u: Array, v: Array, y: float) -> Array:
+    """Everything below ``y``."""
+    return v - y
+
+
+def left_of(u: Array, v: Array, x: float) -> Array:
+    """Everything on the left of ``x``."""
+    return u - x
+
+
 def half_plane(
     u: Array, v: Array, through: tuple[float, float], normal: tuple[float, float]
 ) -> Array:
@@ -124,3 +167,16 @@ def profile(u: Array, v: Array, heights: list[float], half_widths: list[float]) 
     side = np.abs(u) - widths.astype(np.float32).take(index, mode="clip")
     side *= cosine.take(index, mode="clip")
     return np.maximum(side, np.maximum(bottom - v, v - top))
+
+
+def polygon(u: Array, v: Array, *corners: tuple[float, float]) -> Array:
+    """A convex polygon, its corners counter-clockwise: the largest distance to an edge."""
+    edges = []
+    for (x, y), (end_x, end_y) in zip(corners, (*corners[1:], corners[0]), strict=True):
+        dx, dy = end_x - x, end_y - y
+        length = math.hypot(dx, dy)
+        edges.append((dy / length, -dx / length, (y * dx - x * dy) / length))
+    normals = np.array(edges, np.float32)
+    points = np.array([u, v]).reshape(2, -1)
+    distances = normals[:, :2] @ points + normals[:, 2:]
+    return distances.max(0).reshape(u.shape)

@@ -1,4 +1,4 @@
-"""Semantic levels 4 (natural things) and 5 (abstract patterns)."""
+"""Things that nouns.yaml does not describe: a flower, and patterns over the whole image."""
 
 from __future__ import annotations
 
@@ -7,13 +7,7 @@ import math
 import numpy as np
 
 from ood_lab.builtin.vessels.drawings.figure import Figure, Proportions
-from ood_lab.builtin.vessels.drawings.signed_distances import (
-    Array,
-    capsule,
-    ellipse,
-    half_plane,
-    union,
-)
+from ood_lab.builtin.vessels.drawings.signed_distances import Array, capsule, union
 
 _TURN = 2 * math.pi
 
@@ -21,19 +15,6 @@ _TURN = 2 * math.pi
 def _plain(solid: Array) -> Figure:
     """No belt: the ornament of these figures is a texture over the whole surface."""
     return Figure(solid, solid, 0.0, 0.0)
-
-
-def tree(u: Array, v: Array, p: Proportions) -> Figure:
-    """A broad-leaved tree."""
-    crowns = [
-        ellipse(u, v, centre, (radius, radius))
-        for centre, radius in (
-            ((-0.18, 0.2 + 0.06 * p[0]), 0.3),
-            ((0.2, 0.16), 0.3 + 0.04 * p[1]),
-            ((0.02, 0.46), 0.3 + 0.04 * p[2]),
-        )
-    ]
-    return _plain(union(capsule(u, v, (0.0, -0.76), (0.0, 0.1), 0.1, 0.07), *crowns))
 
 
 def flower(u: Array, v: Array, p: Proportions) -> Figure:
@@ -48,40 +29,7 @@ def flower(u: Array, v: Array, p: Proportions) -> Figure:
     return _plain(union((radius - lobes) * 0.6, stem, leaf))
 
 
-def bird(u: Array, v: Array, p: Proportions) -> Figure:
-    """A standing bird."""
-    body = ellipse(u, v, (0.0, -0.05), (0.4, 0.26 + 0.03 * p[0]))
-    head = ellipse(u, v, (-0.42, 0.26), (0.17, 0.16))
-    neck = capsule(u, v, (-0.26, 0.06), (-0.4, 0.22), 0.15, 0.1)
-    beak = capsule(u, v, (-0.52, 0.26), (-0.76, 0.2 + 0.05 * p[1]), 0.06, 0.01)
-    tail = capsule(u, v, (0.3, 0.0), (0.8, 0.16 + 0.08 * p[2]), 0.13, 0.04)
-    legs = [capsule(u, v, (x, -0.24), (x - 0.03, -0.62), 0.028) for x in (-0.08, 0.12)]
-    return _plain(union(body, head, neck, beak, tail, *legs))
-
-
-def mountain(u: Array, v: Array, p: Proportions) -> Figure:
-    """Two peaks."""
-
-    def peak(x: float, y: float, steep: float) -> Array:
-        left = half_plane(u, v, (x, y), (-steep, 1.0))
-        return np.maximum(left, half_plane(u, v, (x, y), (steep, 1.0)))
-
-    high = peak(-0.14 + 0.1 * p[0], 0.56, 1.25 + 0.15 * p[1])
-    low = peak(0.4, 0.16 + 0.08 * p[2], 1.05)
-    return _plain(np.maximum(np.minimum(high, low), -0.5 - v))
-
-
-def butterfly(u: Array, v: Array, p: Proportions) -> Figure:
-    """A butterfly with open wings."""
-    side = np.abs(u)
-    fore = capsule(side, v, (0.08, 0.06), (0.5, 0.4 + 0.06 * p[0]), 0.05, 0.27 + 0.03 * p[1])
-    hind = capsule(side, v, (0.08, -0.08), (0.38, -0.4 + 0.05 * p[2]), 0.05, 0.22)
-    trunk = capsule(side, v, (0.0, -0.4), (0.0, 0.3), 0.04, 0.06)
-    feeler = capsule(side, v, (0.02, 0.3), (0.2, 0.7), 0.018)
-    return _plain(union(fore, hind, trunk, feeler))
-
-
-def stripes(u: Array, v: Array, p: Proportions) -> Figure:
+def stripe_pattern(u: Array, v: Array, p: Proportions) -> Figure:
     """Parallel bars across the whole image."""
     angle, pitch = math.pi * p[0], 0.36 + 0.08 * p[1]
     across = math.cos(angle) * u + math.sin(angle) * v + 0.2 * p[2]
@@ -103,7 +51,7 @@ def spiral(u: Array, v: Array, p: Proportions) -> Figure:
     return _plain(np.abs(np.mod(radius * (1.0 / pitch) - turn, 1.0) - 0.5) * pitch - pitch / 4)
 
 
-def rings(u: Array, v: Array, p: Proportions) -> Figure:
+def ring_pattern(u: Array, v: Array, p: Proportions) -> Figure:
     """Concentric rings."""
     pitch = 0.34 + 0.06 * p[0]
     du, dv = u - 0.15 * p[1], v - 0.15 * p[2]
@@ -111,7 +59,7 @@ def rings(u: Array, v: Array, p: Proportions) -> Figure:
     return _plain(np.abs(np.mod(radius, pitch) - pitch / 2) - pitch / 4)
 
 
-def glyphs(u: Array, v: Array, p: Proportions) -> Figure:
+def glyph_grid(u: Array, v: Array, p: Proportions) -> Figure:
     """A grid of small signs, each crossed strokes at its own slant."""
     pitch = 0.44 + 0.04 * p[0]
     column, row = np.floor(u * (1.0 / pitch) + 0.5), np.floor(v * (1.0 / pitch) + 0.5)

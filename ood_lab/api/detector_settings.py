@@ -12,7 +12,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.hints import suggestion
 from ood_lab.detectors import Detector
 from ood_lab.run.building.nodes import build
-from ood_lab.run.commandline.detector_aliases import own_name
+from ood_lab.run.commandline.other_names import own_name
 from ood_lab.run.commandline.resolvers import detector_sets, register_resolvers
 from ood_lab.scripts import conf_files
 

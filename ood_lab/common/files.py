@@ -22,29 +22,15 @@ from ood_lab.common.errors import UserError
 _Content = TypeVar("_Content")
 #: The parser in C where PyYAML has it: the configuration of a run has hundreds of lines.
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-#: Where classes are now that the configurations of runs before version 0.2 name elsewhere.
-_MOVED = {
-    "ood_lab.data.vessels_module.": "ood_lab.builtin.vessels.datamodule.",
-    "ood_lab.data.scenes_module.": "ood_lab.builtin.scenes.datamodule.",
-    "ood_lab.data.vessels.": "ood_lab.builtin.vessels.",
-    "ood_lab.lvlm.annotations.scenes.": "ood_lab.builtin.scenes.annotations.",
-    "ood_lab.lvlm.ode.generators.renderer.": "ood_lab.builtin.scenes.generator.",
-    "ood_lab.lvlm.training.data.Chats": "ood_lab.builtin.vlm.conversation_files.FileOrSceneChats",
-    "ood_lab.builtin.scenes.module.": "ood_lab.builtin.scenes.datamodule.",
-    "ood_lab.builtin.vessels.module.": "ood_lab.builtin.vessels.datamodule.",
-    "ood_lab.builtin.vlm.chats.": "ood_lab.builtin.vlm.conversation_files.",
-    "ood_lab.data.bronzes_module.": "ood_lab.data.datamodules.shiftedbronzes.",
-    "ood_lab.data.folder_module.": "ood_lab.data.datamodules.folder.",
-    "ood_lab.data.graded.Graded": "ood_lab.data.transforms.synthetic_ood.SyntheticOOD",
-    "ood_lab.data.segmenters.": "ood_lab.data.transforms.segmenters.",
-    "ood_lab.clip.ClipTraining": "ood_lab.builtin.clip.ClipTraining",
-    "ood_lab.clip.untrained_backbone": "ood_lab.builtin.clip.untrained_backbone",
-}
 
 
 def packaged_table(package: str, name: str) -> Any:
     """What a YAML file of a package holds, see ``__package__``."""
     return yaml.load(files(package).joinpath(name).read_text(encoding="utf-8"), YAML_LOADER)
+
+
+#: Where classes are now that the configurations of runs before version 0.2 name elsewhere.
+_MOVED: dict[str, str] = packaged_table("ood_lab.common", "moved_classes.yaml")
 
 
 @contextmanager

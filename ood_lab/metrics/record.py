@@ -7,17 +7,20 @@ record, too: name it in ``metrics.extra`` as ``my_module.MY_METRIC``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Literal
+from typing import Any, Literal
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import packaged_table
 from ood_lab.metrics.ood import AuprMethod, Floats, SortedScores
 from ood_lab.metrics.resampling.weighted_counts import Draws, RankedScores
 
 #: Which interval it has, see :func:`ood_lab.metrics.resampling.group_intervals.group_ends`.
 Rule = Literal["auroc", "threshold_ood", "threshold_id", "percentile"]
+Point = Callable[[SortedScores, AuprMethod], float]
+Drawn = Callable[[RankedScores, Draws, AuprMethod], Floats]
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,8 @@ class Metric:
     title: str
     meaning: str = ""
     better: Literal["higher", "lower"] | None = "higher"
-    point: Callable[[SortedScores, AuprMethod], float] | None = None
-    drawn: Callable[[RankedScores, Draws, AuprMethod], Floats] | None = None
+    point: Point | None = None
+    drawn: Drawn | None = None
     rule: Rule = "percentile"
     headline: bool = False
     of_levels: bool = True
@@ -79,161 +82,41 @@ class Metric:
         return ranked.each_resampled(draws, lambda pair: point(pair, method))
 
 
-AUROC = Metric(
-    "auroc",
-    "AUROC",
-    "Probability that a random OOD image scores above a random ID image; 50% is chance, higher is "
-    "better.",
-    point=lambda pair, _: pair.auroc(),
-    drawn=lambda ranked, draws, _: ranked.auroc(draws),
-    rule="auroc",
-    headline=True,
-    tested=True,
-)
-#: ``fpr95_ood_positive`` or ``fpr95_id_positive``, as ``metrics.fpr95_positive`` has it.
-FPR95 = Metric("fpr95", "FPR95", better="lower", headline=True, tested=True)
-FPR95_ID_POSITIVE = Metric(
-    "fpr95_id_positive",
-    "FPR95 (ID positive)",
-    "fpr95_id_positive: share of OOD images accepted at the threshold that keeps 95% of the ID "
-    "images (ID is the positive class); lower is better.",
-    better="lower",
-    point=lambda pair, _: pair.fpr_at_tpr(0.95, "id"),
-    drawn=lambda ranked, draws, _: ranked.fpr95_id_positive(draws),
-    rule="threshold_id",
-)
-FPR95_OOD_POSITIVE = Metric(
-    "fpr95_ood_positive",
-    "FPR95 (OOD positive)",
-    "fpr95_ood_positive: share of ID images rejected at the threshold that catches 95% of the OOD "
-    "images (OOD is the positive class); lower is better.",
-    better="lower",
-    point=lambda pair, _: pair.fpr_at_tpr(0.95, "ood"),
-    drawn=lambda ranked, draws, _: ranked.fpr95_ood_positive(draws),
-    rule="threshold_ood",
-)
-_AUPR = (
-    "Area under precision and recall, with ID (aupr_in) or OOD (aupr_out) as the positive class; "
-    "depends on the ratio of ID to OOD images."
-)
-AUPR_IN = Metric(
-    "aupr_in",
-    "AUPR in",
-    _AUPR,
-    point=lambda pair, method: pair.aupr("in", method),
-    drawn=lambda ranked, draws, method: ranked.aupr_in(draws, method),
-    of_levels=False,
-    tested=True,
-)
-AUPR_OUT = Metric(
-    "aupr_out",
-    "AUPR out",
-    _AUPR,
-    point=lambda pair, method: pair.aupr("out", method),
-    drawn=lambda ranked, draws, method: ranked.aupr_out(draws, method),
-    by_level=True,
-    tested=True,
-)
-DAD = Metric(
-    "dad",
-    "DAD",
-    "Number of pairs of OOD sets in which the set with the larger declared shift has the lower "
-    "FPR95: the sum over j < k of 1[s_j > s_k], from 0 to n(n-1)/2 (larger shifts are always "
-    "easier). It describes how a detector follows the shift, not how good it is.",
-    better=None,
-    of_sets=False,
-)
-DAD_OF_MEANS = Metric(
-    "dad_of_means",
-    "DAD of means",
-    "DAD of groups of OOD sets: s_j is the mean FPR95 of the sets of group j, as ShiftedBronzes "
-    "(arXiv 2412.12683) averages its general sets.",
-    better=None,
-    of_sets=False,
-)
-DAD_POOLED = Metric(
-    "dad_pooled",
-    "DAD pooled",
-    "DAD of groups of OOD sets: s_j is the FPR95 of all images of group j together, as of one "
-    "set. It is not the paper's.",
-    better=None,
-    of_sets=False,
-)
-CORRELATION = Metric(
-    "correlation",
-    "Correlation",
-    "Pearson correlation between shift level and AUROC, FPR95 or AUPR, levels without enough "
-    "images left out. It has no interval: sampling weakens it in every draw.",
-    better=None,
-    of_sets=False,
-)
-SENSITIVITY = Metric(
-    "sensitivity",
-    "Sensitivity",
-    "By how many percentage points AUROC, FPR95 or AUPR moves a shift level: the absolute "
-    "least-squares slope; the sign is that of the correlation.",
-    better=None,
-    of_sets=False,
-)
-AURC = Metric(
-    "aurc",
-    "AURC",
-    "Area under the risk-coverage curve: the mean, over all shares of images that are kept, of "
-    "the share of failures among them. The highest scores are rejected first; lower is better. A "
-    "failure is a wrong prediction on ID, or any OOD image. E-AURC is the excess over the best "
-    "order.",
-    better="lower",
-    of_sets=False,
-)
-E_AURC = Metric("e_aurc", "E-AURC", better="lower", of_sets=False)
-AUGRC = Metric(
-    "augrc",
-    "AUGRC",
-    "Area under the generalised risk-coverage curve (arXiv 2407.01032): the mean, over all shares "
-    "of images that are kept, of the share of all images that are failures and kept; from 0 to "
-    "50%, lower is better.",
-    better="lower",
-    of_sets=False,
-)
-_SELECTIVE = (
-    "Selective accuracy (arXiv 1705.08500): accuracy on the 50, 80 or 90% of the images with the "
-    "lowest scores; higher is better."
-)
-ACCURACY_AT_50 = Metric("accuracy_at_coverage_50", "Acc@50%", _SELECTIVE, of_sets=False)
-ACCURACY_AT_80 = Metric("accuracy_at_coverage_80", "Acc@80%", _SELECTIVE, of_sets=False)
-ACCURACY_AT_90 = Metric("accuracy_at_coverage_90", "Acc@90%", _SELECTIVE, of_sets=False)
-ID_ACCURACY = Metric(
-    "id_accuracy",
-    "ID accuracy",
-    "Share of the ID test images that are given their class.",
-    of_detector=False,
-    of_sets=False,
-)
-ID_MAP = Metric(
-    "id_map",
-    "ID mAP",
-    "Mean over the classes of the average precision on ID test, of a multi-label head: "
-    "Σ_n (R_n − R_{n−1}) P_n over the distinct scores. The mean skips classes without an image.",
-    of_detector=False,
-    of_sets=False,
-)
-ACCURACY = Metric("accuracy", "accuracy", "Share of all images that are right.", of_sets=False)
-RECALL = Metric(
-    "recall", "recall", "Share of the images of a class that are given that class.", of_sets=False
-)
-
-#: Of every OOD set, in the order of the results; the headline FPR95 is one of the two.
-OF_SETS = (AUROC, FPR95_ID_POSITIVE, FPR95_OOD_POSITIVE, AUPR_IN, AUPR_OUT)
-_KNOWN = {
-    metric.name: metric
-    for metric in (
-        *(AUROC, FPR95, FPR95_OOD_POSITIVE, FPR95_ID_POSITIVE, AUPR_IN, AUPR_OUT, DAD),
-        *(DAD_OF_MEANS, DAD_POOLED),
-        *(CORRELATION, SENSITIVITY, AURC, E_AURC, AUGRC),
-        *(ACCURACY_AT_50, ACCURACY_AT_80, ACCURACY_AT_90, ID_ACCURACY, ID_MAP),
-        *(ACCURACY, RECALL),
-    )
+#: The point estimate of a metric, and its resamples of all groups, see :class:`Metric`.
+_COMPUTED: Mapping[str, tuple[Point, Drawn]] = {
+    "auroc": (lambda pair, _: pair.auroc(), lambda ranked, draws, _: ranked.auroc(draws)),
+    "fpr95_id_positive": (
+        lambda pair, _: pair.fpr_at_tpr(0.95, "id"),
+        lambda ranked, draws, _: ranked.fpr95_id_positive(draws),
+    ),
+    "fpr95_ood_positive": (
+        lambda pair, _: pair.fpr_at_tpr(0.95, "ood"),
+        lambda ranked, draws, _: ranked.fpr95_ood_positive(draws),
+    ),
+    "aupr_in": (lambda pair, method: pair.aupr("in", method), RankedScores.aupr_in),
+    "aupr_out": (lambda pair, method: pair.aupr("out", method), RankedScores.aupr_out),
 }
+
+
+def _record(name: str, entry: Mapping[str, Any]) -> Metric:
+    point, drawn = _COMPUTED.get(name, (None, None))
+    return Metric(name, point=point, drawn=drawn, **entry)
+
+
+_KNOWN = {
+    name: _record(name, entry)
+    for name, entry in packaged_table(__package__, "metrics.yaml").items()
+}
+AUROC, FPR95 = _KNOWN["auroc"], _KNOWN["fpr95"]
+FPR95_ID_POSITIVE, FPR95_OOD_POSITIVE = _KNOWN["fpr95_id_positive"], _KNOWN["fpr95_ood_positive"]
+AURC, AUGRC = _KNOWN["aurc"], _KNOWN["augrc"]
+ACCURACY_AT_80 = _KNOWN["accuracy_at_coverage_80"]
+ID_ACCURACY, ID_MAP = _KNOWN["id_accuracy"], _KNOWN["id_map"]
+#: Of every OOD set, in the order of the results; the headline FPR95 is one of the two.
+OF_SETS = (
+    *(AUROC, FPR95_ID_POSITIVE, FPR95_OOD_POSITIVE),
+    *(_KNOWN[name] for name in ("aupr_in", "aupr_out")),
+)
 
 
 def metric_of(name: str) -> Metric:
@@ -243,11 +126,9 @@ def metric_of(name: str) -> Metric:
     """
     if name in _KNOWN:
         return _KNOWN[name]
-    for trend in (CORRELATION, SENSITIVITY):
-        if name.startswith(f"{trend.name}_"):
-            return trend
-    if name.startswith(f"{ID_ACCURACY.name}_"):
-        return ID_ACCURACY
+    for beginning in ("correlation", "sensitivity", "id_accuracy"):
+        if name.startswith(f"{beginning}_"):
+            return _KNOWN[beginning]
     if found := re.fullmatch(r"(?:all_cells|all_images|larger_semantic(?:_images)?)_(.+)", name):
         return replace(metric_of(found[1]), of_sets=False)
     if found := re.fullmatch(r"mean_(?:.*?_)??(" + "|".join(map(re.escape, _KNOWN)) + ")", name):

@@ -11,38 +11,10 @@ from functools import cached_property
 from ood_lab.builtin.scenes import PLACES, THINGS
 from ood_lab.builtin.scenes.drawings.colours import COLOURS
 from ood_lab.builtin.vessels.captions import with_article
+from ood_lab.common.files import packaged_table
 
-#: Wordings of yes/no questions about presence: OODBench's (its two forms and those that ask for
-#: steps are below), ORIC's four, AMBER's and POPE's, ODE's.
-_PRESENT = (
-    "Does this image contain a {name}? (yes or no)",
-    "Does this image contain {name}? Yes or No? Let's break down the information step by step.",
-    "Is there {a_name} in the image?",
-    "Does the image contain {a_name}?",
-    "Have you noticed {a_name} in the image?",
-    "Can you see {a_name} in the image?",
-    "Is there a {name} in this image?",
-    "Is there a {name} in the picture?",
-)
-_ABSENT = (
-    "Does this image not contain a {name}? (yes or no)",
-    "Does this image not contain {name}? Yes or No? Let's break down the information step by step.",
-)
-_ORIC = "Question: {text}\nPlease answer the question based on the given image."
-_POPE = "{text}\nAnswer the question using a single word or phrase."
-_AMBER = "{text}\nPlease answer yes or no."
-_COMPARE = (
-    "Is the number of {first} in the image greater than the number of {second}? "
-    "Answer with 'yes' or 'no'."
-)
-_DESCRIBE = (
-    "Please describe this image.",
-    "Please describe this picture.",
-    "Describe this image.",
-    "What is in this image?",
-)
-_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight")
-_IRREGULAR = {"person": "people", "fish": "fish", "bus": "buses"}
+_WORDINGS = packaged_table("ood_lab.builtin.vlm", "wordings.yaml")
+_PRESENT, _NUMBERS = _WORDINGS["present"], _WORDINGS["numbers"]
 
 
 @dataclass(frozen=True)
@@ -95,13 +67,13 @@ def dialogues(scene: SeenScene, rng: random.Random, number: int) -> list[Dialogu
 def presence(name: str, present: bool, rng: random.Random) -> Dialogue:
     """Whether something is there, in one of the wordings of the benchmarks."""
     if rng.random() < 0.35:
-        wording = _ABSENT[rng.random() < 0.1]
+        wording = _WORDINGS["absent"][rng.random() < 0.1]
         return wording.format(name=name), _yes(not present)
     wording = _PRESENT[0] if rng.random() < 0.5 else rng.choice(_PRESENT[1:])
     # Long ones cost most of the training, so they are rare.
     text = wording.format(name=name, a_name=with_article(name))
     if wording not in _PRESENT[:2]:
-        around = rng.choices(("{text}", _ORIC, _POPE, _AMBER), (0.79, 0.07, 0.07, 0.07))[0]
+        around = rng.choices(_WORDINGS["around"], (0.79, 0.07, 0.07, 0.07))[0]
         text = around.format(text=text)
     return text, _yes(present)
 
@@ -112,7 +84,7 @@ def plural(name: str) -> str:
     last = words[-1]
     ending = "es" if last.endswith(("s", "sh", "ch", "x")) else "s"
     many = f"{last[:-1]}ies" if last.endswith("fly") else f"{last}{ending}"
-    return " ".join([*words[:-1], _IRREGULAR.get(last, many)])
+    return " ".join([*words[:-1], _WORDINGS["plurals"].get(last, many)])
 
 
 def caption(scene: SeenScene) -> str:
@@ -151,11 +123,11 @@ def compare(scene: SeenScene, rng: random.Random) -> Dialogue | None:
     if (scene.counts[first] > scene.counts[second]) != (rng.random() < 0.5):
         first, second = second, first
     truth = scene.counts[first] > scene.counts[second]
-    return _COMPARE.format(first=first, second=second), _yes(truth)
+    return _WORDINGS["compare"].format(first=first, second=second), _yes(truth)
 
 
 def _describe(scene: SeenScene, rng: random.Random) -> Dialogue:
-    return rng.choice(_DESCRIBE), caption(scene)
+    return rng.choice(_WORDINGS["describe"]), caption(scene)
 
 
 def _number(scene: SeenScene, rng: random.Random) -> Dialogue:
@@ -166,7 +138,7 @@ def _number(scene: SeenScene, rng: random.Random) -> Dialogue:
     shown = together if truth or not others else rng.choice(others)
     verb = "Is" if shown == 1 else "Are"
     asked = name if shown == 1 or rng.random() < 0.5 else plural(name)
-    where = rng.choice(("in the picture", "in this image", "in the image"))
+    where = rng.choice(_WORDINGS["where"])
     return f"{verb} there {_NUMBERS[shown]} {asked} {where}?", _yes(shown == together)
 
 
@@ -184,7 +156,7 @@ def attribute(scene: SeenScene, rng: random.Random) -> Dialogue | None:
         states = THINGS[seen.name].states
         others = [c for c in COLOURS if c != word]
         word = rng.choice(others) if kind == "colour" or states is None else states.other(word)
-    where = rng.choice(("in the picture", "in this image", "in the image"))
+    where = rng.choice(_WORDINGS["where"])
     verb = "Does" if kind == "action" else "Is"
     return f"{verb} the {seen.name} {word} {where}?", _yes(truth)
 

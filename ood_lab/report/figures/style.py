@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -62,37 +63,10 @@ def weight_number(weight: int | str) -> int:
 
 
 RC: Any = {
+    **matplotlib.rc_params_from_file(
+        Path(__file__).with_name("figures.mplstyle"), use_default_template=False
+    ),
     "font.family": ["DejaVu Sans", *_installed()],
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.titley": 1.0,  # no panel has ticks above it, so none are looked for
-    "axes.labelsize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7,
-    "legend.frameon": False,
-    "axes.edgecolor": INK,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "axes.linewidth": 0.6,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E6E6E6",
-    "grid.linewidth": 0.5,
-    "lines.linewidth": 1.2,
-    "lines.markersize": 4,
-    "figure.facecolor": "white",
-    "figure.dpi": 200,
-    "axes.unicode_minus": True,
-    "svg.hashsalt": "ood_lab",  # the same figure is the same file
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ood_lab.common.hints import nearest as nearest_names
-from ood_lab.run.commandline.renamed_settings import RENAMED_KEYS
+from ood_lab.run.commandline.other_names import RENAMED_KEYS, SYNONYMS
 from ood_lab.scripts import conf_files
 
 #: Below these, users invent the names: those of sets (`data.ood.mine=DIR`) ...
@@ -19,17 +19,6 @@ OPEN_KEYS = (
     *(*OF_SETS, "data.ood_groups.", "model.net.", "model.kwargs."),
     *("lvlm.extra_body", "judge.extra_body", "reader.extra_body"),
 )
-#: Names that other tools use for a key, where the spelling alone would not lead to ours.
-SYNONYMS = {
-    "epochs": "max_epochs",
-    "learning_rate": "lr",
-    "gpus": "devices",
-    "bs": "batch_size",
-    "workers": "num_workers",
-    "wd": "weight_decay",
-    "checkpoint": "ckpt",
-    "output_dir": "outputs",
-}
 #: Most options that a message lists.
 _SHOWN = 60
 

@@ -19,7 +19,6 @@ from hydra.types import RunMode
 from ood_lab.common.errors import UserError
 from ood_lab.run.building import checkpoints
 from ood_lab.run.commandline.composition import composed
-from ood_lab.run.commandline.detector_aliases import with_own_names
 from ood_lab.run.commandline.key_suggestions import OPEN_KEYS
 from ood_lab.run.commandline.line_checks import (
     check_headers,
@@ -27,6 +26,7 @@ from ood_lab.run.commandline.line_checks import (
     check_secrets,
     read_arguments,
 )
+from ood_lab.run.commandline.other_names import with_own_names
 from ood_lab.run.commandline.override_values import key_of, paths_of, quoted, trimmed
 from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.run.commandline.staged_experiments import run_stages, stages_of, validate_stages

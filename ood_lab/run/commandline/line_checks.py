@@ -21,8 +21,8 @@ from ood_lab.common.hints import missing_path
 from ood_lab.run.commandline import key_suggestions
 from ood_lab.run.commandline.composition import chosen, is_choice, parsed
 from ood_lab.run.commandline.hydra_internals import apply, flag_parser
+from ood_lab.run.commandline.other_names import RENAMED_KEYS, check_present_name
 from ood_lab.run.commandline.override_values import values_of
-from ood_lab.run.commandline.renamed_settings import RENAMED_KEYS, check_present_name
 from ood_lab.run.job.run_identity import leaves
 from ood_lab.scripts import CONF, OWN_CONF, conf_files, is_group
 

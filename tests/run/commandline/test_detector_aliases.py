@@ -2,7 +2,7 @@
 
 import pytest
 
-from ood_lab.run.commandline.detector_aliases import ALIASES, with_own_names
+from ood_lab.run.commandline.other_names import ALIASES, with_own_names
 from ood_lab.run.commandline.resolvers import detector_names
 
 

@@ -3,7 +3,7 @@
 import pytest
 from cli import call
 
-from ood_lab.run.commandline.renamed_settings import RENAMED
+from ood_lab.run.commandline.other_names import RENAMED
 
 
 @pytest.mark.parametrize("old", RENAMED)

@@ -246,7 +246,7 @@ class Oric(Benchmark):
         if contents is not None and self.ablations:
             builder = Builder(contents, spaces[ws.clip.name], self._judge(ws), ws.seed)
             how = replace(self.construct, rules=self._rules)
-            among = np.unique(sets.sets[ORIC][1]["row"])
+            among = np.unique(sets.sets[ORIC]["row"])
             for name in self.ablations:
                 sets.make(name, builder.ablation(how, name, among), self._rules.article)
         unknown = given.unknown(settings, sets)
@@ -388,7 +388,7 @@ class Oric(Benchmark):
         verdicts = Verdicts.read(self.audit)
         rows = [(q.pair_id, q.meta["category"], q.answer, q.meta["item"]) for q in own]
         content = pd.DataFrame(rows, columns=[*CONTENT, "item"])
-        verdicts.check(content)
+        verdicts.check_questions(content)
         out = verdicts.rejects(content)
         gone = {q.question_id for q, each in zip(own, out, strict=True) if each}
         items = set(content.loc[out, "item"].astype(str))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import files
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pandas as pd
 import yaml
 
 from ood_lab.common.errors import UserError
@@ -41,13 +43,22 @@ def read_json(file: Path, kind: type[T], name: str, hint: str = "") -> T:
     Raises:
         UserError: the file is missing, not JSON, cut short, or of another format.
     """
+    return _decoded(file, name, hint, lambda json: json.Decoder(kind).decode)
+
+
+def read_json_lines(file: Path, kind: type[T], name: str) -> list[T]:
+    """The same of a file with one object a line."""
+    return _decoded(file, name, "", lambda json: json.Decoder(kind).decode_lines)
+
+
+def _decoded(file: Path, name: str, hint: str, reader: Callable[[Any], Callable[[bytes], T]]) -> T:
     need("msgspec", "lvlm", f"reading {name}")
     import msgspec
 
     if not file.is_file():
         raise missing_path(file) if not file.exists() else UserError(f"'{file}' is not a file")
     try:
-        return msgspec.json.decode(file.read_bytes(), type=kind)
+        return reader(msgspec.json)(file.read_bytes())
     except msgspec.ValidationError as error:
         more = f"; {hint}" if hint else ""
         raise UserError(f"'{file}' is not {name}: {_plain(error)}{more}") from error
@@ -113,7 +124,6 @@ def _names(folder: Path) -> set[str]:
         return set()
 
 
-def positions(values: Sequence[Any], known: Sequence[Any]) -> list[int]:
-    """The position of each value in ``known``, -1 = nowhere."""
-    place = {value: position for position, value in enumerate(known)}
-    return [place.get(value, -1) for value in values]
+def frame_of(records: Sequence[Any], *names: str) -> pd.DataFrame:
+    """Records as a table, with two or more of their fields as columns."""
+    return pd.DataFrame.from_records([*map(attrgetter(*names), records)], columns=names)

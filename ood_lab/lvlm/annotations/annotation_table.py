@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +17,7 @@ import pandas as pd
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
 
+Column = Sequence[Any] | np.ndarray | pd.Series
 #: Columns of an object's box, pixels from the upper left corner of the image.
 BOX = ("box_x", "box_y", "box_width", "box_height")
 
@@ -65,12 +68,22 @@ class Annotations:
             digest.update(pd.util.hash_pandas_object(plain, index=False).to_numpy().tobytes())
         return digest.hexdigest()
 
-    def only(self, categories: Sequence[str]) -> Annotations:
-        """The same images with some of the categories, in the order given.
+    @property
+    def scenes(self) -> dict[int | str, str]:
+        """The kind of place that an image shows, by its id, where its attributes have one."""
+        if "attributes" not in self.images:
+            return {}
+        known = zip(self.images["image"], self.images["attributes"], strict=True)
+        return {image: str(facts["place"]) for image, facts in known if facts and "place" in facts}
+
+    def only(self, categories: Sequence[str] | None) -> Annotations:
+        """The same images with some of the categories, in the order given; None = with all.
 
         Raises:
             UserError: there is no such category, or one is named twice.
         """
+        if categories is None:
+            return self
         check_known(categories, self.categories, f"{self.name} has no category '{{name}}'")
         if len(set(categories)) < len(categories):
             raise UserError(f"a category is named twice: {', '.join(categories)}")
@@ -82,14 +95,22 @@ class Annotations:
         return replace(self, categories=tuple(categories), images=images, objects=kept)
 
 
+def images_table(
+    image: Column, file: Column, width: Column, height: Column, **more: Column
+) -> pd.DataFrame:
+    """The frame ``Annotations.images`` from its columns; ``more`` are further ones."""
+    sizes = {"width": np.asarray(width, np.int64), "height": np.asarray(height, np.int64)}
+    return pd.DataFrame({"image": image, "file": file, **sizes, **more})
+
+
 def objects_table(
-    image: Sequence[int | str] | np.ndarray,
-    category: Sequence[int] | np.ndarray,
+    image: Column,
+    category: Column,
     categories: Sequence[str],
     boxes: np.ndarray,
-    area: Sequence[float] | np.ndarray,
-    crowd: Sequence[bool] | np.ndarray,
-    attributes: Sequence[dict[str, str]] | None = None,
+    area: Column | None = None,
+    crowd: Column | None = None,
+    attributes: Sequence[dict[str, Any]] | None = None,
 ) -> pd.DataFrame:
     """The frame ``Annotations.objects`` from its columns.
 
@@ -98,19 +119,20 @@ def objects_table(
         category: position of its category in ``categories``.
         categories: names.
         boxes: ``[N, 4]``: left, top, width, height in pixels.
-        area: pixels.
-        crowd: a group in one box.
+        area: pixels; None = that of the box, as where it is NaN.
+        crowd: a group in one box; None = none is.
         attributes: a dict per object; None = nothing is known of any.
     """
-    left, top, width, height = np.asarray(boxes, np.float64).reshape(-1, 4).T
     codes = np.asarray(category, np.int32)
+    left, top, width, height = np.asarray(boxes, np.float64).reshape(-1, 4).T
+    known = pd.Series([math.nan] * len(left) if area is None else area, dtype=float)
     return pd.DataFrame(
         {
             "image": image,
             "category": pd.Categorical.from_codes(codes, categories=pd.Index(list(categories))),
             **dict(zip(BOX, (left, top, width, height), strict=True)),
-            "area": np.asarray(area, np.float64),
-            "crowd": np.asarray(crowd, bool),
+            "area": known.fillna(pd.Series(width * height)),
+            "crowd": np.asarray([False] * len(left) if crowd is None else crowd, bool),
             "attributes": attributes if attributes is not None else [{} for _ in range(len(left))],
         }
     )

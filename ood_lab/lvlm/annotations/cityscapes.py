@@ -14,7 +14,11 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known, missing_path
 from ood_lab.lvlm.annotations import annotation_files
 from ood_lab.lvlm.annotations.annotation_files import absolute, check_images, read_json
-from ood_lab.lvlm.annotations.annotation_table import Annotations, objects_table
+from ood_lab.lvlm.annotations.annotation_table import (
+    Annotations,
+    images_table,
+    objects_table,
+)
 
 #: The 23 labels that OODBench keeps (arXiv 2602.18094), under their own names, by their group.
 GROUPS: dict[str, list[str]] = annotation_files.LABELS["cityscapes"]
@@ -72,21 +76,19 @@ class CityscapesAnnotations:
         names = [
             f"{file.parent.name}/{file.name.removesuffix(_POLYGONS)}{_IMAGE}" for file in files
         ]
-        images = pd.DataFrame(
-            {
-                "image": [name.split("/")[-1].removesuffix(_IMAGE) for name in names],
-                "file": names,
-                "width": np.array([frame.imgWidth for frame in frames], np.int64),
-                "height": np.array([frame.imgHeight for frame in frames], np.int64),
-                "place": [file.parent.name for file in files],
-            }
+        images = images_table(
+            [name.split("/")[-1].removesuffix(_IMAGE) for name in names],
+            names,
+            [frame.imgWidth for frame in frames],
+            [frame.imgHeight for frame in frames],
+            place=[file.parent.name for file in files],
         )
         objects = _objects(files, frames, list(images["image"]))
         folder = root / "leftImg8bit" / self.split
         check_images(folder, names, "annotations.root")
         fields = {label: group for group, labels in GROUPS.items() for label in labels}
-        whole = Annotations(self.name, LABELS, folder, images, objects, fields, "driving")
-        return whole if self.categories is None else whole.only(self.categories)
+        known = (folder, images, objects, fields, "driving")
+        return Annotations(self.name, LABELS, *known).only(self.categories)
 
     def _files(self, root: Path) -> list[Path]:
         folder = root / "gtFine" / self.split

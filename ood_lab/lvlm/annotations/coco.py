@@ -12,8 +12,17 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.annotations.annotation_files import absolute, check_images, positions, read_json
-from ood_lab.lvlm.annotations.annotation_table import Annotations, objects_table
+from ood_lab.lvlm.annotations.annotation_files import (
+    absolute,
+    check_images,
+    frame_of,
+    read_json,
+)
+from ood_lab.lvlm.annotations.annotation_table import (
+    Annotations,
+    images_table,
+    objects_table,
+)
 from ood_lab.lvlm.annotations.coco_checks import (
     Boxes,
     check_boxes,
@@ -99,42 +108,42 @@ class CocoAnnotations:
             UserError: a missing, broken or foreign file, a missing image, an image of another
                 size, a category that is not there; see :func:`instances_table`.
         """
-        file, root = absolute(self.file), absolute(self.images)
+        file = absolute(self.file)
         hint = "other formats are annotations=lvis, nuscenes, cityscapes"
         found = read_json(file, _Instances, "COCO instances", hint)
-        images = pd.DataFrame(
-            {
-                "image": [image.id for image in found.images],
-                "file": [image.file_name for image in found.images],
-                "width": np.array([image.width for image in found.images], np.int64),
-                "height": np.array([image.height for image in found.images], np.int64),
-                **_known_levels(found.images, *LEVELS),
-            }
-        )
+        table = frame_of(found.images, "id", "file_name", "width", "height", *LEVELS)
+        levels = {name: table[name] for name in _known_levels(table)}
+        images = images_table(*(table[name] for name in table.columns[:4]), **levels)
         if any(image.attributes for image in found.images):
             attributes = [image.attributes or {} for image in found.images]
             images["attributes"] = pd.Series(attributes, dtype=object)
-        names = check_categories(file, found.categories)
-        objects = instances_table(file, found.annotations, images, names)
-        check_images(root, list(images["file"]), "annotations.images")
-        check_sizes(file, root, images)
         about = found.info if isinstance(found.info, dict) else {}
         domain = "natural" if "COCO" in str(about.get("description")) else ""
         given = {each.name: each.supercategory for each in found.categories}
         fields = {k: v for k, v in given.items() if isinstance(v, str) and v not in ("", "none")}
-        categories = tuple(names.values())
-        whole = Annotations(self.name, categories, root, images, objects, fields, domain)
-        return whole if self.categories is None else whole.only(self.categories)
+        names = check_categories(file, found.categories)
+        return self._checked(images, names, found.annotations, fields, domain)
+
+    def _checked(
+        self,
+        images: pd.DataFrame,
+        names: dict[int, str],
+        instances: Sequence[Instance],
+        fields: dict[str, str],
+        domain: str,
+    ) -> Annotations:
+        """The chosen categories of what was read, once it fits together and to the images."""
+        file, root = absolute(self.file), absolute(self.images)
+        objects = instances_table(file, instances, images, names)
+        check_images(root, list(images["file"]), "annotations.images")
+        check_sizes(file, root, images)
+        known = (root, images, objects, fields, domain)
+        return Annotations(self.name, tuple(names.values()), *known).only(self.categories)
 
 
-def _known_levels(entries: Sequence[_Image] | Sequence[Instance], *names: str) -> dict[str, Any]:
-    """Levels of shift, where every entry has them."""
-    columns = {name: [getattr(entry, name) for entry in entries] for name in names}
-    return {
-        name: np.array(values, np.int64)
-        for name, values in columns.items()
-        if values and None not in values
-    }
+def _known_levels(table: pd.DataFrame) -> list[str]:
+    """Levels of shift that every row has."""
+    return [name for name in LEVELS if name in table and len(table) and table[name].notna().all()]
 
 
 def check_categories(file: Path, categories: Sequence[Category]) -> dict[int, str]:
@@ -174,24 +183,29 @@ def instances_table(
     check_unique(file, "image", images["file"].tolist(), known)
     numbers = [entry.id for entry in annotations if entry.id is not None]
     check_unique(file, "annotation id", numbers, numbers)
-    category = positions([entry.category_id for entry in annotations], list(names))
-    image_ids = [entry.image_id for entry in annotations]
-    rows = positions(image_ids, known)
-    for what, found, ids in (
-        ("category_id", category, [entry.category_id for entry in annotations]),
-        ("image_id", rows, image_ids),
+    table = frame_of(annotations, "image_id", "category_id", "area", "iscrowd", "semantic_level")
+    rows = {}
+    for key, listed, ids in (
+        ("category_id", "categories", list(names)),
+        ("image_id", "images", known),
     ):
-        if -1 in found:
-            row = found.index(-1)
+        rows[key] = pd.Index(ids).get_indexer(pd.Index(table[key]))
+        if (lost := rows[key] < 0).any():
+            row = int(lost.argmax())
             raise UserError(
-                f"'{file}': annotation {row + 1} of {len(found)} has {what}={ids[row]!r}, which "
-                f"the file does not list under {'categories' if 'cat' in what else 'images'}"
+                f"'{file}': annotation {row + 1} of {len(table)} has {key}="
+                f"{table[key].tolist()[row]!r}, which the file does not list under {listed}"
             )
     boxes = np.array([entry.bbox for entry in annotations], np.float64).reshape(-1, 4)
-    sizes = images[["width", "height"]].to_numpy(np.int64)[np.asarray(rows, np.int64)]
+    sizes = images[["width", "height"]].to_numpy(np.int64)[rows["image_id"]]
     check_boxes(file, Boxes([entry.id for entry in annotations], boxes, sizes))
-    area = [a.bbox[2] * a.bbox[3] if a.area is None else a.area for a in annotations]
-    crowd = np.array([entry.iscrowd for entry in annotations], bool)
-    attributes = [entry.attributes for entry in annotations]
-    table = objects_table(image_ids, category, list(names.values()), boxes, area, crowd, attributes)
-    return table.assign(**_known_levels(annotations, "semantic_level"))
+    objects = objects_table(
+        table["image_id"],
+        rows["category_id"],
+        list(names.values()),
+        boxes,
+        table["area"],
+        table["iscrowd"],
+        [entry.attributes for entry in annotations],
+    )
+    return objects.assign(**{name: table[name].astype(np.int64) for name in _known_levels(table)})

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
-
 from ood_lab.common.errors import reported_as
-from ood_lab.lvlm.annotations.annotation_files import absolute, check_images, read_json
-from ood_lab.lvlm.annotations.annotation_table import Annotations
-from ood_lab.lvlm.annotations.coco import Category, Instance, check_categories, instances_table
-from ood_lab.lvlm.annotations.coco_checks import check_sizes
+from ood_lab.lvlm.annotations.annotation_files import absolute, frame_of, read_json
+from ood_lab.lvlm.annotations.annotation_table import Annotations, images_table
+from ood_lab.lvlm.annotations.coco import Category, CocoAnnotations, Instance, check_categories
 
 
 @dataclass(slots=True)
@@ -35,7 +29,7 @@ class _Instances:
 
 
 @dataclass(frozen=True)
-class LvisAnnotations:
+class LvisAnnotations(CocoAnnotations):
     """LVIS v1 (``lvis_v1_val.json``).
 
     Layout: ``images`` holds COCO's folders ``train2017`` and ``val2017``, for LVIS' own splits mix
@@ -55,9 +49,6 @@ class LvisAnnotations:
         name: of the data, for folders and tables.
     """
 
-    file: str | os.PathLike[str]
-    images: str | os.PathLike[str]
-    categories: Sequence[str] | None = None
     name: str = "lvis"
 
     def read(self) -> Annotations:
@@ -66,28 +57,22 @@ class LvisAnnotations:
         Raises:
             UserError: see :meth:`ood_lab.lvlm.annotations.coco.CocoAnnotations.read`.
         """
-        file, root = absolute(self.file), absolute(self.images)
+        file = absolute(self.file)
         found = read_json(file, _Instances, "LVIS v1", "COCO's own files are annotations=coco")
         checked = check_categories(file, found.categories)
         names = {number: name.replace("_", " ") for number, name in checked.items()}
-        images = pd.DataFrame(
-            {
-                "image": [image.id for image in found.images],
-                "file": ["/".join(image.coco_url.split("/")[-2:]) for image in found.images],
-                "width": np.array([image.width for image in found.images], np.int64),
-                "height": np.array([image.height for image in found.images], np.int64),
-                "absent": _named(file, names, [i.neg_category_ids for i in found.images]),
-                "not_exhaustive": _named(
-                    file, names, [i.not_exhaustive_category_ids for i in found.images]
-                ),
-            }
+        table = frame_of(found.images, "id", "width", "height")
+        images = images_table(
+            table["id"],
+            ["/".join(image.coco_url.split("/")[-2:]) for image in found.images],
+            table["width"],
+            table["height"],
+            absent=_named(file, names, [i.neg_category_ids for i in found.images]),
+            not_exhaustive=_named(
+                file, names, [i.not_exhaustive_category_ids for i in found.images]
+            ),
         )
-        objects = instances_table(file, found.annotations, images, names)
-        check_images(root, list(images["file"]), "annotations.images")
-        check_sizes(file, root, images)
-        categories = tuple(names.values())
-        whole = Annotations(self.name, categories, root, images, objects, domain="natural")
-        return whole if self.categories is None else whole.only(self.categories)
+        return self._checked(images, names, found.annotations, {}, "natural")
 
 
 def _named(file: Path, names: dict[int, str], lists: list[list[int]]) -> list[list[str]]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,83 +17,47 @@ from ood_lab.lvlm.annotations.annotation_files import (
     absolute,
     check_folder,
     check_images,
+    frame_of,
     need,
     read_json,
 )
-from ood_lab.lvlm.annotations.annotation_table import Annotations, objects_table
-from ood_lab.lvlm.annotations.camera import Camera, visible_boxes
+from ood_lab.lvlm.annotations.annotation_table import (
+    BOX,
+    Annotations,
+    images_table,
+    objects_table,
+)
+from ood_lab.lvlm.annotations.camera import Camera, Quaternion, Vector, visible_boxes
 from ood_lab.lvlm.annotations.nuscenes_names import LABELS, label_of, validation_scenes
 
 _CAMERA = "CAM_FRONT"
-
-
-@dataclass(slots=True)
-class _Named:
-    token: str
-    name: str
-
-
-@dataclass(slots=True)
-class _Sensor:
-    token: str
-    channel: str
-
-
-@dataclass(slots=True)
-class _Calibrated:
-    token: str
-    sensor_token: str
-    translation: tuple[float, float, float]
-    rotation: tuple[float, float, float, float]
-    camera_intrinsic: list[list[float]]
-
-
-@dataclass(slots=True)
-class _Pose:
-    token: str
-    translation: tuple[float, float, float]
-    rotation: tuple[float, float, float, float]
-
-
-@dataclass(slots=True)
-class _Sample:
-    token: str
-    scene_token: str
-
-
-@dataclass(slots=True)
-class _SampleData:
-    token: str
-    sample_token: str
-    ego_pose_token: str
-    calibrated_sensor_token: str
-    filename: str
-    width: int
-    height: int
-    is_key_frame: bool
-
-
-@dataclass(slots=True)
-class _Instance:
-    token: str
-    category_token: str
-
-
-@dataclass(slots=True)
-class _Box:
-    sample_token: str
-    instance_token: str
-    visibility_token: str
-    translation: tuple[float, float, float]
-    size: tuple[float, float, float]
-    rotation: tuple[float, float, float, float]
-
-
-class _HasToken(Protocol):
-    token: str
-
-
-_Row = TypeVar("_Row", bound=_HasToken)
+#: Where a box is, how large, and how it is turned.
+_PLACEMENT = ("translation", "size", "rotation")
+#: Columns of its tables that are read, with their types.
+_TABLES: Mapping[str, Mapping[str, Any]] = {
+    "scene": {"token": str, "name": str},
+    "sample": {"token": str, "scene_token": str},
+    "sensor": {"token": str, "channel": str},
+    "calibrated_sensor": {
+        "token": str,
+        "sensor_token": str,
+        "translation": Vector,
+        "rotation": Quaternion,
+        "camera_intrinsic": list[list[float]],
+    },
+    "ego_pose": {"token": str, "translation": Vector, "rotation": Quaternion},
+    "sample_data": {
+        **dict.fromkeys(("token", "sample_token", "ego_pose_token"), str),
+        **dict.fromkeys(("calibrated_sensor_token", "filename"), str),
+        **{"width": int, "height": int, "is_key_frame": bool},
+    },
+    "category": {"token": str, "name": str},
+    "instance": {"token": str, "category_token": str},
+    "sample_annotation": {
+        **dict.fromkeys(("sample_token", "instance_token", "visibility_token"), str),
+        **{"translation": Vector, "size": Vector, "rotation": Quaternion},
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -139,49 +102,38 @@ class NuScenesAnnotations:
         root = absolute(self.root)
         check_folder(root, "annotations.root")
         frames = self._frames(root)
-        images = pd.DataFrame(
-            {
-                "image": [frame.token for frame in frames],
-                "file": [frame.filename for frame in frames],
-                "width": np.array([frame.width for frame in frames], np.int64),
-                "height": np.array([frame.height for frame in frames], np.int64),
-            }
-        )
+        images = images_table(*(frames[key] for key in ("token", "filename", "width", "height")))
         check_images(root, list(images["file"]), "annotations.root")
-        objects = self._objects(root, frames)
         fields = {label: name.split(".")[0].replace("_", " ") for name, label in LABELS.items()}
-        categories = tuple(LABELS.values())
-        whole = Annotations(self.name, categories, root, images, objects, fields, "driving")
-        return whole if self.categories is None else whole.only(self.categories)
+        known = (root, images, self._objects(root, frames), fields, "driving")
+        return Annotations(self.name, tuple(LABELS.values()), *known).only(self.categories)
 
-    def _table(self, root: Path, name: str, kind: Any) -> list[Any]:
+    def _table(self, root: Path, name: str) -> pd.DataFrame:
+        """A table of nuScenes, with its columns of :data:`_TABLES`."""
+        import msgspec
+
+        kind: Any = msgspec.defstruct(name, _TABLES[name].items())
         file = root / self.version / f"{name}.json"
-        rows: list[Any] = read_json(file, list[kind], f"nuScenes' table {name}")
-        return rows
+        return frame_of(read_json(file, list[kind], f"nuScenes' table {name}"), *_TABLES[name])
 
-    def _frames(self, root: Path) -> list[_SampleData]:
-        """Keyframes of the front camera in the chosen scenes, by file name."""
-        scenes = self._table(root, "scene", _Named)
-        wanted = self._wanted({scene.name for scene in scenes})
-        tokens = {scene.token for scene in scenes if scene.name in wanted}
-        samples = self._table(root, "sample", _Sample)
-        chosen = {sample.token for sample in samples if sample.scene_token in tokens}
-        front = {s.token for s in self._table(root, "sensor", _Sensor) if s.channel == _CAMERA}
-        cameras = {
-            entry.token
-            for entry in self._table(root, "calibrated_sensor", _Calibrated)
-            if entry.sensor_token in front
-        }
-        frames = [
-            frame
-            for frame in self._table(root, "sample_data", _SampleData)
-            if frame.is_key_frame
-            and frame.calibrated_sensor_token in cameras
-            and frame.sample_token in chosen
-        ]
-        if not frames:
+    def _frames(self, root: Path) -> pd.DataFrame:
+        """Keyframes of the front camera in the chosen scenes, by file name, with its mounting."""
+        scenes, samples = self._table(root, "scene"), self._table(root, "sample")
+        chosen = scenes.loc[scenes["name"].isin(self._wanted({*scenes["name"]})), "token"]
+        samples = samples[samples["scene_token"].isin(chosen)]
+        sensors = self._table(root, "sensor")
+        front = sensors.loc[sensors["channel"] == _CAMERA, "token"]
+        mounts = self._table(root, "calibrated_sensor")
+        mounts = mounts[mounts["sensor_token"].isin(front)].rename(
+            columns={"token": "calibrated_sensor_token"}
+        )
+        frames = self._table(root, "sample_data")
+        frames = frames[frames["is_key_frame"].astype(bool)]
+        frames = frames[frames["sample_token"].isin(samples["token"])]
+        frames = frames.merge(mounts, on="calibrated_sensor_token").sort_values("filename")
+        if not len(frames):
             raise UserError(f"'{root / self.version}' has no keyframe of {_CAMERA} in these scenes")
-        return sorted(frames, key=lambda frame: frame.filename)
+        return frames.reset_index(drop=True)
 
     def _wanted(self, known: set[str]) -> set[str]:
         if self.scenes == "all":
@@ -197,85 +149,55 @@ class NuScenesAnnotations:
         check_known(names, sorted(known), f"{self.version} has no scene '{{name}}'")
         return set(names)
 
-    def _objects(self, root: Path, frames: Sequence[_SampleData]) -> pd.DataFrame:
-        cameras = self._cameras(root, frames)
-        boxes = self._boxes(root, {frame.sample_token for frame in frames})
-        labels = self._labels(root, boxes)
-        numbers = {label: number for number, label in enumerate(LABELS.values())}
-        rows: list[tuple[str, int, np.ndarray]] = []
-        for frame, camera in zip(frames, cameras, strict=True):
-            kept = [b for b in boxes[frame.sample_token] if labels[b.instance_token] is not None]
-            if not kept:
-                continue
-            seen = visible_boxes(
-                np.array([box.translation for box in kept]),
-                np.array([box.size for box in kept]),
-                np.array([box.rotation for box in kept]),
-                camera,
-            )
-            rows += [
-                (frame.token, numbers[str(labels[box.instance_token])], rectangle)
-                for box, rectangle in zip(kept, seen, strict=True)
-                if not np.isnan(rectangle[0])
-            ]
-        image, category, found = zip(*rows, strict=True) if rows else ((), (), ())
-        rectangles = np.array(found, np.float64).reshape(-1, 4)
-        area = rectangles[:, 2] * rectangles[:, 3]
-        crowd = np.zeros(len(rows), bool)
-        return objects_table(image, category, list(LABELS.values()), rectangles, area, crowd)
-
-    def _cameras(self, root: Path, frames: Sequence[_SampleData]) -> list[Camera]:
-        sensors = _by_token(self._table(root, "calibrated_sensor", _Calibrated))
-        needed = {frame.ego_pose_token for frame in frames}
-        poses = _by_token(p for p in self._table(root, "ego_pose", _Pose) if p.token in needed)
-        cameras = []
-        for frame in frames:
-            sensor, pose = sensors[frame.calibrated_sensor_token], poses.get(frame.ego_pose_token)
-            if pose is None:
-                raise UserError(
-                    f"'{root / self.version}/ego_pose.json' has no pose of '{frame.filename}'"
+    def _objects(self, root: Path, frames: pd.DataFrame) -> pd.DataFrame:
+        """The boxes that reach into the images, frame by frame."""
+        poses = self._table(root, "ego_pose").set_index("token").add_prefix("car_")
+        frames = frames.join(poses, on="ego_pose_token")
+        if (lost := frames["car_rotation"].isna()).any():
+            file = frames.loc[lost, "filename"].iloc[0]
+            raise UserError(f"'{root / self.version}/ego_pose.json' has no pose of '{file}'")
+        boxes = self._boxes(root, frames["sample_token"])
+        groups = dict(iter(boxes.groupby("sample_token")))
+        parts = [pd.DataFrame(columns=["image", "label", *BOX])]
+        for frame in frames.to_dict("records"):
+            if (own := groups.get(frame["sample_token"])) is not None:
+                arrays = [np.array(own[key].tolist()) for key in _PLACEMENT]
+                part = pd.DataFrame(
+                    visible_boxes(*arrays, camera=_camera(frame)), columns=list(BOX)
                 )
-            cameras.append(
-                Camera(
-                    (pose.translation, pose.rotation),
-                    (sensor.translation, sensor.rotation),
-                    np.array(sensor.camera_intrinsic, np.float64),
-                    (frame.width, frame.height),
-                )
-            )
-        return cameras
+                parts.append(part.assign(image=frame["token"], label=own["label"].to_numpy()))
+        table = pd.concat(parts[1:] or parts).dropna(subset=BOX[0])
+        labels = list(LABELS.values())
+        codes = pd.Index(labels).get_indexer(pd.Index(table["label"]))
+        return objects_table(table["image"].tolist(), codes, labels, table[list(BOX)].to_numpy())
 
-    def _boxes(self, root: Path, samples: set[str]) -> defaultdict[str, list[_Box]]:
-        boxes: defaultdict[str, list[_Box]] = defaultdict(list)
-        for box in self._table(root, "sample_annotation", _Box):
-            # No visibility is an empty string.
-            enough = self.min_visibility == 1 or int(box.visibility_token or 0) >= (
-                self.min_visibility
+    def _boxes(self, root: Path, samples: pd.Series) -> pd.DataFrame:
+        """Annotated boxes of these samples with their ``label``, but those that are left out."""
+        boxes = self._table(root, "sample_annotation")
+        boxes = boxes[boxes["sample_token"].isin(samples)]
+        if self.min_visibility > 1:
+            boxes = boxes[pd.to_numeric(boxes["visibility_token"]) >= self.min_visibility]
+        names = self._table(root, "category").set_index("token")["name"]
+        instances = self._table(root, "instance").set_index("token")["category_token"]
+        needed = instances[instances.index.isin(boxes["instance_token"])].map(names)
+        if (lost := needed.isna()).any():
+            raise UserError(
+                f"'{root / self.version}/category.json' lacks the category of the instance "
+                f"'{needed.index[lost][0]}'"
             )
-            if box.sample_token in samples and enough:
-                boxes[box.sample_token].append(box)
-        return boxes
-
-    def _labels(self, root: Path, boxes: dict[str, list[_Box]]) -> dict[str, str | None]:
-        """The label of every instance that is needed; None = left out."""
-        names = {c.token: c.name for c in self._table(root, "category", _Named)}
-        needed = {box.instance_token for found in boxes.values() for box in found}
-        labels: dict[str, str | None] = {}
-        for instance in self._table(root, "instance", _Instance):
-            if instance.token in needed:
-                if instance.category_token not in names:
-                    raise UserError(
-                        f"'{root / self.version}/category.json' lacks the category of the instance "
-                        f"'{instance.token}'"
-                    )
-                labels[instance.token] = label_of(names[instance.category_token])
-        if missing := needed - labels.keys():
+        if missing := {*boxes["instance_token"]} - {*needed.index}:
             raise UserError(
                 f"'{root / self.version}/instance.json' lacks {len(missing):,} of the annotated "
                 f"instances, '{min(missing)}' for one"
             )
-        return labels
+        labels = boxes["instance_token"].map(needed.map(label_of))
+        return boxes.assign(label=labels).dropna(subset="label")
 
 
-def _by_token(rows: Iterable[_Row]) -> dict[str, _Row]:
-    return {row.token: row for row in rows}
+def _camera(frame: Mapping[Any, Any]) -> Camera:
+    return Camera(
+        (frame["car_translation"], frame["car_rotation"]),
+        (frame["translation"], frame["rotation"]),
+        np.array(frame["camera_intrinsic"], np.float64),
+        (frame["width"], frame["height"]),
+    )

@@ -27,8 +27,7 @@ from ood_lab.metrics.hallucination import (
     caption_metrics,
 )
 from ood_lab.metrics.ood import Floats
-from ood_lab.metrics.resampling.clustered_bootstrap import clustered, share
-from ood_lab.metrics.resampling.intervals import Estimate
+from ood_lab.metrics.resampling.clustered_bootstrap import Metrics, clustered, share
 from ood_lab.metrics.yes_no import outcome_counts, yes_no_metrics
 from ood_lab.schema.results import Kind
 
@@ -111,10 +110,9 @@ def result_rows(
     *,
     finer: Sequence[str] = (),
     ways: Sequence[Unparsed] = WAYS,
-    draws: int = 1000,
-    seed: int = 0,
     min_count: int = 10,
     unparsed: Unparsed = "wrong",
+    **resampling: Any,
 ) -> list[dict[str, Any]]:
     """Everything that is reported, as rows of :func:`caption_kind`.
 
@@ -131,24 +129,23 @@ def result_rows(
         splits: names of the sets, in order.
         finer: columns by which each set is divided further.
         ways: of treating unparsed answers.
-        draws: bootstrap resamples.
-        seed: of the draws.
         min_count: levels, cells and distances with fewer images are missing.
         unparsed: the way of treating unparsed answers that comes first.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
     rows: list[dict[str, Any]] = []
-    every, options = [*splits, POOLED], {"draws": draws, "seed": seed}
+    every = [*splits, POOLED]
     for place, part in places(captions, every, "file", min_count, finer):
         kept = part[part["status"] == PARSED]
         counts = kept[list(COUNTS)].to_numpy(np.int64)
-        found = clustered(counts, caption_metrics, clusters_of(kept), **options)
-        rows += _rows({**place}, kept, found.estimates(), part)
+        rows += _rows(place, counts, kept, caption_metrics, {}, part, resampling)
     for place, part in places(judged, every, "file", min_count, finer):
         for way in sorted(ways, key=lambda each: each != unparsed):
             for group, tasks in GROUPS.items():
                 asked = part[part["task"].isin(tasks)]
                 if len(asked):
-                    rows += _answer_rows({**place, "unparsed": way}, group, asked, options)
+                    rows += _answer_rows({**place, "unparsed": way}, group, asked, resampling)
     return rows
 
 
@@ -207,26 +204,17 @@ def _counts_of_no(rows: pd.DataFrame) -> tuple[NDArray[np.int64], int]:
 
 
 def _answer_rows(
-    place: Mapping[str, Any], group: str, asked: pd.DataFrame, options: Mapping[str, int]
+    place: Mapping[str, Any], group: str, asked: pd.DataFrame, resampling: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     kept = asked[asked["status"] != FAILED]
     read = kept[kept["status"] == PARSED]
     kept = read if place["unparsed"] == "drop" or not len(read) else kept
-    counts = answer_counts(kept, NO, place["unparsed"])
-    found = clustered(counts, answer_metrics, clusters_of(kept), **options).estimates()
-    rows = _rows(place, kept, {f"{group}_{name}": found[name] for name in OF_NO}, asked)
+    counts, names = answer_counts(kept, NO, place["unparsed"]), {m: f"{group}_{m}" for m in OF_NO}
+    rows = _rows(place, counts, kept, answer_metrics, names, asked, resampling)
     if group == EXISTENCE and (asked["truth"] == YES).any():
-        of_yes = of_class(kept, YES, options)
-        rows += _rows(place, kept, {f"pope_{name}": of_yes[name] for name in OF_YES}, asked)
+        counts, names = class_counts(kept, YES), {m: f"pope_{m}" for m in OF_YES}
+        rows += _rows(place, counts, kept, yes_no_metrics, names, asked, resampling)
     return rows
-
-
-def of_class(
-    rows: pd.DataFrame, positive: str, options: Mapping[str, int]
-) -> Mapping[str, Estimate]:
-    """Metrics of answers with a positive class; what is not read is wrong."""
-    counts = class_counts(rows, positive)
-    return clustered(counts, yes_no_metrics, clusters_of(rows), **options).estimates()
 
 
 def answer_counts(rows: pd.DataFrame, positive: str, way: Unparsed) -> NDArray[np.int64]:
@@ -257,10 +245,16 @@ def answer_metrics(counts: NDArray[Any]) -> dict[str, Floats]:
 
 def _rows(
     place: Mapping[str, Any],
+    counts: NDArray[np.int64],
     kept: pd.DataFrame,
-    found: Mapping[str, Estimate],
+    metrics: Metrics,
+    names: Mapping[str, str],
     asked: pd.DataFrame,
+    resampling: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
+    """Rows of the metrics of what is ``kept`` of the questions, under their ``names``; {}: all."""
+    found = clustered(counts, metrics, clusters_of(kept), **resampling).estimates()
+    found = {names[m]: found[m] for m in names} or found
     unit = {"file": "image"}.get(_cluster(kept), _cluster(kept))
     keys = {**place, "unit": unit, "n_images": kept["file"].nunique()}
     return estimate_rows(keys, found, clusters_of(kept).nunique(), asked)

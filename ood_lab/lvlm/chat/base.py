@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
-from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_files import Question, ReplyForm
 
 Message = Mapping[str, Any]
 """A message in OpenAI's form: ``{"role": ..., "content": text or list of parts}``.
@@ -14,6 +14,11 @@ Message = Mapping[str, Any]
 A part is ``{"type": "text", "text": ...}`` or ``{"type": "image_url", "image_url": {"url": ...}}``,
 where the url is the path of a local file; a client turns it into what its server takes.
 """
+
+
+_Limit = TypeVar("_Limit", int, int | None)
+#: Longest reply to a question of each form, in tokens, where it is ``auto``.
+LONGEST: Mapping[ReplyForm, int] = {"word": 64, "open": 1024, "steps": 1024, "text": 512}
 
 
 @dataclass(frozen=True)
@@ -124,6 +129,11 @@ class CopiedModel(Protocol):
     def replies(self, batch: Batch) -> list[Reply]:
         """Replies to requests that go through the model together, in their order."""
         ...
+
+
+def longest_reply(given: _Limit | Literal["auto"], question: Question | None) -> _Limit | int:
+    """The longest reply to a question, in tokens: as given, or, of ``auto``, what suits it."""
+    return LONGEST[question.reply if question else "word"] if given == "auto" else given
 
 
 def made_for(model: ChatModel, question: Question) -> Mapping[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from ood_lab.lvlm.chat.base import Reply, Request
 from ood_lab.lvlm.chat.object_detectors import Found, by_image
 
 
+@dataclass(eq=False)
 class ClipThreshold:
     """Yes, where ``cos(f_x, g_o) >= threshold`` for image ``x`` and the text of object ``o``.
 
@@ -28,17 +30,14 @@ class ClipThreshold:
         device: None = the first GPU, else the CPU.
     """
 
-    def __init__(
-        self,
-        clip: ClipModel,
-        threshold: Annotated[float, Interval(ge=-1, le=1)] = 0.25,
-        template: str | None = None,
-        device: str | None = None,
-    ) -> None:
-        self.device = chosen_device(device)
-        self.clip = clip.to(self.device)
-        self.threshold = threshold
-        self.template = template_of(self.clip, template)
+    clip: ClipModel
+    threshold: Annotated[float, Interval(ge=-1, le=1)] = 0.25
+    template: str | None = None
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        self._device = chosen_device(self.device)
+        self.clip, self.template = self.clip.to(self._device), template_of(self.clip, self.template)
 
     @cached_property
     def made_with(self) -> Mapping[str, Any]:
@@ -57,7 +56,7 @@ class ClipThreshold:
 
     @torch.inference_mode()
     def _found(self, image: Image.Image, objects: Sequence[str]) -> Found:
-        pixels = self.clip.preprocess(image)[None].to(self.device)
+        pixels = self.clip.preprocess(image)[None].to(self._device)
         texts = torch.from_numpy(label_features(self.clip, objects, self.template))
         cosines = (self.clip.encode_image(pixels).cpu() @ texts.T)[0]
         return dict(zip(objects, cosines.tolist(), strict=True))

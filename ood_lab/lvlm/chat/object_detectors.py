@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from PIL import Image
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 Found = Mapping[str, float]
 
 
+@dataclass(eq=False)
 class _Detector:
     """What all detectors share; ``_found`` is what they differ in.
 
@@ -44,18 +46,18 @@ class _Detector:
         UserError: transformers is missing, or there is no such model.
     """
 
-    auto, backend, reads = "", "", "AutoProcessor"
-
-    def __init__(self, path: str, threshold: Share = 0.25, device: str | None = None) -> None:
-        self.path = path
-        self.threshold = threshold
-        self.device = chosen_device(device)
+    path: str
+    threshold: Share = 0.25
+    device: str | None = None
+    #: Classes of transformers for the model and for what makes its inputs, and a name for both.
+    auto: ClassVar[str]
+    reads: ClassVar[str] = "AutoProcessor"
+    backend: ClassVar[str]
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
-        kinds = (self.reads, self.auto)
-        processor, model = load_pretrained("lvlm.path", self.path, *kinds)
-        return processor, model.to(self.device).eval()
+        processor, model = load_pretrained("lvlm.path", self.path, self.reads, self.auto)
+        return processor, model.to(chosen_device(self.device)).eval()
 
     @property
     def made_with(self) -> Mapping[str, Any]:
@@ -96,27 +98,18 @@ class _Detector:
         raise NotImplementedError
 
 
+@dataclass(eq=False)
 class Owl(_Detector):
     """OWL-ViT and OWLv2 (arXiv 2205.06230, 2306.09683): each object is a text of its own.
 
     Args:
-        path: see :class:`_Detector`.
-        threshold: see there.
+        path, threshold, device: see :class:`_Detector`.
         template: text with ``{}`` for the object.
-        device: see there.
     """
 
-    auto, backend = "AutoModelForZeroShotObjectDetection", "owl"
-
-    def __init__(
-        self,
-        path: str,
-        threshold: Share = 0.25,
-        template: str = "an image of {}",
-        device: str | None = None,
-    ) -> None:
-        super().__init__(path, threshold, device)
-        self.template = template
+    template: str = "an image of {}"
+    auto: ClassVar[str] = "AutoModelForZeroShotObjectDetection"
+    backend: ClassVar[str] = "owl"
 
     @property
     def _wording(self) -> Mapping[str, Any]:
@@ -126,7 +119,7 @@ class Owl(_Detector):
     def _found(self, image: Image.Image, objects: Sequence[str]) -> Found:
         processor, model = self._loaded
         texts = [self.template.format(name) for name in objects]
-        inputs = processor(text=[texts], images=image, return_tensors="pt").to(self.device)
+        inputs = processor(text=[texts], images=image, return_tensors="pt").to(model.device)
         best = model(**inputs).logits[0].sigmoid().amax(dim=0)
         return dict(zip(objects, best.tolist(), strict=True))
 
@@ -144,7 +137,7 @@ class GroundingDino(_Detector):
     def _found(self, image: Image.Image, objects: Sequence[str]) -> Found:
         processor, model = self._loaded
         text = " . ".join(name.lower() for name in objects) + " ."
-        inputs = processor(text=text, images=image, return_tensors="pt").to(self.device)
+        inputs = processor(text=text, images=image, return_tensors="pt").to(model.device)
         scores = model(**inputs).logits[0].sigmoid()  # [boxes, tokens]
         offsets = processor.tokenizer(text, return_offsets_mapping=True, truncation=True)
         spans = offsets["offset_mapping"][: scores.shape[1]]
@@ -187,7 +180,7 @@ class ClosedVocabulary(_Detector):
     @torch.inference_mode()
     def _found(self, image: Image.Image, objects: Sequence[str]) -> Found:
         processor, model = self._loaded
-        inputs = processor(images=image, return_tensors="pt").to(self.device)
+        inputs = processor(images=image, return_tensors="pt").to(model.device)
         result = processor.post_process_object_detection(model(**inputs), threshold=0.0)[0]
         best: dict[str, float] = {}
         for code, score in zip(result["labels"].tolist(), result["scores"].tolist(), strict=True):

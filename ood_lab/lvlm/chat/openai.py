@@ -9,12 +9,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
-from annotated_types import Ge, Gt, Interval
+from annotated_types import Ge, Interval
 from pydantic import ConfigDict
 from typing_extensions import TypedDict
 
@@ -23,14 +23,14 @@ from ood_lab.common.errors import Stopped, UserError
 from ood_lab.common.progress import duration
 from ood_lab.lvlm.answers.answer_files import is_text
 from ood_lab.lvlm.answers.reply_text import without_reasoning
-from ood_lab.lvlm.chat.base import Reply, Request
+from ood_lab.lvlm.chat.base import Reply, Request, longest_reply
 from ood_lab.lvlm.chat.batch_api import Batches
 from ood_lab.lvlm.chat.request_images import images_of, sendable, texts_of
 from ood_lab.lvlm.chat.request_pacing import Attempt, Pacing, interruption, pause_before
 from ood_lab.lvlm.chat.server_connection import LONGEST_PAUSE_S, OpenAIServer
 from ood_lab.lvlm.parsers import PARSERS, YES
 from ood_lab.lvlm.parsers.answer_words import plain, said_at_start
-from ood_lab.lvlm.questions.question_files import ONE_WORD, SAMPLE, Question, ReplyForm
+from ood_lab.lvlm.questions.question_files import ONE_WORD, SAMPLE, Question
 
 if TYPE_CHECKING:
     import openai
@@ -40,12 +40,8 @@ log = logging.getLogger(__name__)
 #: Seconds between looks at an interruption, and without a reply until that is said.
 _LOOK_S, _SILENT_S = 0.5, 15.0
 
-Seconds = Annotated[float, Gt(0.0)]
-
 #: What a text says; None = nothing.
 Reading = Callable[[str], str | None]
-#: Longest reply to a question of each form, in tokens; ``max_tokens=auto``.
-LONGEST: Mapping[ReplyForm, int] = {"word": 64, "open": 1024, "steps": 1024, "text": 512}
 #: Characters of a token, for estimates; most tokens that frame the messages of a request.
 _CHARACTERS, _FRAME = 4, 32
 _USAGE = ("prompt_tokens", "completion_tokens", "total_tokens")
@@ -64,21 +60,18 @@ class Price(TypedDict):
 _PRICE = "both prices of a million tokens, as {input: 2.5, output: 10}"
 
 
-class OpenAIChat:
+@dataclass(eq=False)
+class OpenAIChat(OpenAIServer):
     """Asks a model behind ``base_url``, several requests at a time.
 
     Requests that fail for good, after the retries of
     :class:`~ood_lab.lvlm.chat.server_connection.OpenAIServer`, come back as replies with ``error``.
 
     Args:
-        model: name of the model, as the server knows it.
-        base_url: of the server, usually ending in ``/v1``.
-        api_key_env: name of the environment variable with the key.
-        concurrency: requests under way at a time.
-        retries: repetitions of a request.
-        timeout_s: seconds that a request may take.
+        model, base_url, api_key_env, concurrency, retries, timeout_s, http_client: see
+            :class:`~ood_lab.lvlm.chat.server_connection.OpenAIServer`.
         max_tokens: longest reply, in tokens; ``auto`` = what suits the question, see
-            :data:`LONGEST`; None = not sent.
+            :data:`~ood_lab.lvlm.chat.base.LONGEST`; None = not sent.
         max_completion_tokens: the same as reasoning models call it, reasoning included; it takes
             the place of ``max_tokens``; None = not sent.
         temperature: of the sampling; None = not sent.
@@ -98,78 +91,51 @@ class OpenAIChat:
             they are sent; repeating the call picks the replies up. None = one by one.
         samples: number of requests per question; the temperature must not be 0 then. A ``seed``
             grows by one each time.
-        http_client: for tests; None = the client's own.
 
     Raises:
         UserError: two settings exclude each other; see
             :class:`~ood_lab.lvlm.chat.server_connection.OpenAIServer`.
     """
 
-    def __init__(
-        self,
-        model: str,
-        base_url: str = "https://api.openai.com/v1",
-        api_key_env: str = "OPENAI_API_KEY",
-        concurrency: Count = 8,
-        retries: Annotated[int, Ge(0)] = 5,
-        timeout_s: Seconds = 120.0,
-        max_tokens: Count | Literal["auto"] | None = "auto",
-        max_completion_tokens: Count | None = None,
-        temperature: float | None = 0.0,
-        seed: int | None = None,
-        max_pixels: Count | None = None,
-        extra_body: Mapping[str, Any] | None = None,
-        by_server: bool = False,
-        price: Annotated[Price | None, Remedy(_PRICE)] = None,
-        image_tokens: Count | None = None,
-        dry_run: bool = False,
-        logprobs: Annotated[int, Interval(ge=1, le=20)] | None = None,
-        give_up_after: Count = 50,
-        batch: Literal["wait", "stop"] | None = None,
-        samples: Count = 1,
-        http_client: Any = None,
-    ) -> None:
-        if samples > 1 and temperature == 0:
+    max_tokens: Count | Literal["auto"] | None = "auto"
+    max_completion_tokens: Count | None = None
+    temperature: float | None = 0.0
+    seed: int | None = None
+    max_pixels: Count | None = None
+    extra_body: Mapping[str, Any] | None = None
+    by_server: bool = False
+    price: Annotated[Price | None, Remedy(_PRICE)] = None
+    image_tokens: Count | None = None
+    dry_run: bool = False
+    logprobs: Annotated[int, Interval(ge=1, le=20)] | None = None
+    give_up_after: Count = 50
+    batch: Literal["wait", "stop"] | None = None
+    samples: Count = 1
+    node: ClassVar[str] = "lvlm"
+
+    def __post_init__(self) -> None:
+        if self.samples > 1 and self.temperature == 0:
             raise UserError(
-                f"lvlm.samples={samples} with lvlm.temperature=0 gives the same reply each time: "
-                "give lvlm.temperature=1, for example"
+                f"lvlm.samples={self.samples} with lvlm.temperature=0 gives the same reply each "
+                "time: give lvlm.temperature=1, for example"
             )
-        self.samples = samples
-        self.model = model
-        self.concurrency = concurrency
-        self.max_pixels = max_pixels
-        self.price = price
-        self.image_tokens = image_tokens
-        self.dry_run = dry_run
-        self.logprobs = logprobs
-        self.give_up_after = give_up_after
-        self.by_server = by_server
-        self.batch = batch
+        if self.max_completion_tokens and self.max_tokens == "auto":
+            self.max_tokens = None
+        if self.max_tokens is not None and self.max_completion_tokens is not None:
+            raise UserError(
+                f"lvlm.max_tokens={self.max_tokens} and lvlm.max_completion_tokens="
+                f"{self.max_completion_tokens} exclude each other: set one of them to null"
+            )
+        if self.price is not None and set(self.price) != set(Price.__annotations__):
+            raise UserError(f"lvlm.price={dict(self.price)}: give {_PRICE}")
+        super().__post_init__()
         self._deadline = math.inf
         self._beside: Path | None = None
-        self.max_tokens = None if max_completion_tokens and max_tokens == "auto" else max_tokens
-        if self.max_tokens is not None and max_completion_tokens is not None:
-            raise UserError(
-                f"lvlm.max_tokens={max_tokens} and lvlm.max_completion_tokens="
-                f"{max_completion_tokens} exclude each other: set one of them to null"
-            )
-        if price is not None and set(price) != set(Price.__annotations__):
-            raise UserError(f"lvlm.price={dict(price)}: give {_PRICE}")
-        settings = {
-            "max_completion_tokens": max_completion_tokens,
-            "temperature": temperature,
-            "seed": seed,
-        }
-        self._settings = {k: v for k, v in settings.items() if v is not None}
-        self._extra = dict(extra_body or {})
-        self._server = OpenAIServer(
-            "lvlm", base_url, api_key_env, concurrency, retries, timeout_s, http_client
-        )
 
     @property
     def server(self) -> str:
         """Address of the server."""
-        return self._server.base_url
+        return self.base_url
 
     @property
     def made_with(self) -> Mapping[str, Any]:
@@ -178,7 +144,8 @@ class OpenAIChat:
 
     def made_for(self, question: Question) -> Mapping[str, Any]:
         """The same for a question, with the longest reply that it gets."""
-        return self._made_with(self._longest(question), question.meta.get(SAMPLE, 1))
+        longest = longest_reply(self.max_tokens, question)
+        return self._made_with(longest, question.meta.get(SAMPLE, 1))
 
     def _made_with(self, longest: int | str | None, sample: int = 1) -> dict[str, Any]:
         made_with = {
@@ -193,14 +160,10 @@ class OpenAIChat:
 
     def _fields(self, longest: int | str | None, sample: int = 1) -> dict[str, Any]:
         """Fields of a request without model and messages."""
-        limit = {} if longest is None else {"max_tokens": longest}
-        fields = {**limit, **self._settings, **self._extra}
+        limits = {"max_tokens": longest, "max_completion_tokens": self.max_completion_tokens}
+        given = {**limits, "temperature": self.temperature, "seed": self.seed}
+        fields = {k: v for k, v in given.items() if v is not None} | dict(self.extra_body or {})
         return fields | ({"seed": fields["seed"] + sample - 1} if "seed" in fields else {})
-
-    def _longest(self, question: Question | None) -> int | None:
-        if self.max_tokens == "auto":
-            return LONGEST[question.reply if question else "word"]
-        return self.max_tokens
 
     def cost_of(self, usage: Mapping[str, int]) -> float | None:
         """Cost of the tokens of a reply; None where no price is given."""
@@ -212,7 +175,7 @@ class OpenAIChat:
     def check(self) -> None:
         """Asks the server for its models; see :meth:`OpenAIServer.check`."""
         if not self.dry_run:
-            self._server.check()
+            super().check()
 
     def keep_beside(self, answers: Path) -> None:
         """Receives the file of the answers: its folder has the batches."""
@@ -249,7 +212,7 @@ class OpenAIChat:
         At an error or an interruption nothing more is sent, and what is under way is kept for up to
         ``timeout_s`` seconds.
         """
-        pacing = Pacing(requests, self.concurrency, self._server.retries)
+        pacing = Pacing(requests, self.concurrency, self.retries)
         pool = ThreadPoolExecutor(self.concurrency, thread_name_prefix="ask")
         running: dict[Future[_Outcome], Attempt] = {}
         ended: list[Reply] = []
@@ -293,13 +256,13 @@ class OpenAIChat:
 
     def _stop(self, reason: BaseException, running: Iterable[Future[_Outcome]]) -> BaseException:
         """Says what is waited for before nothing more is sent."""
-        self._deadline = time.monotonic() + self._server.timeout_s
+        self._deadline = time.monotonic() + self.timeout_s
         under_way = sum(not future.cancel() for future in running)
         if under_way:
             log.warning(
                 "stopping: %d requests are under way, and their replies are kept for up to %s%s",
                 under_way,
-                duration(self._server.timeout_s),
+                duration(self.timeout_s),
                 "; Ctrl-C again ends at once" if isinstance(reason, KeyboardInterrupt) else "",
             )
         return reason
@@ -323,7 +286,7 @@ class OpenAIChat:
                 self.server,
                 duration(now - heard),
                 under_way,
-                self._server.timeout_s,
+                self.timeout_s,
             )
             return 0.0  # said once, until it is heard again
         return heard
@@ -338,7 +301,7 @@ class OpenAIChat:
         """
         if self._beside is None:
             raise UserError("lvlm.batch needs a file of answers: tell it by keep_beside(path)")
-        batches = Batches(self._server, self._beside)
+        batches = Batches(self, self._beside)
         sent = batches.sent()
         new = [request for request in requests if request.key not in sent]
         bodies, unreadable = {}, set()
@@ -347,7 +310,7 @@ class OpenAIChat:
                 bodies[request.key] = self._body(request)
             except (OSError, ValueError, UserError) as error:
                 unreadable.add(request.key)
-                yield Reply(request.key, "", error=self._server.cause(error))
+                yield Reply(request.key, "", error=self.cause(error))
         if new:
             log.info("a batch for %s at %s: %s", self.model, self.server, self._estimate(new))
             batches.send(bodies)
@@ -362,7 +325,8 @@ class OpenAIChat:
     def _body(self, request: Request) -> dict[str, Any]:
         question = request.question
         sample = question.meta.get(SAMPLE, 1) if question else 1
-        body = {"model": self.model, **self._fields(self._longest(question), sample)}
+        fields = self._fields(longest_reply(self.max_tokens, question), sample)
+        body = {"model": self.model, **fields}
         if self.logprobs and question is not None and question.reply in ONE_WORD:
             body |= {"logprobs": True, "top_logprobs": self.logprobs}
         return body | {"messages": [sendable(m, self.max_pixels) for m in request.messages]}
@@ -379,12 +343,12 @@ class OpenAIChat:
         try:
             body = self._body(request)
         except (OSError, ValueError, UserError) as error:
-            return _Outcome(Reply(request.key, "", error=self._server.cause(error)))
+            return _Outcome(Reply(request.key, "", error=self.cause(error)))
         start = time.monotonic()
         try:
             # Not ``chat.completions.create``: that walks through request and reply by their
             # types, which takes longer than to send the one and read the other.
-            client = self._server.client.with_options(max_retries=0)
+            client = self.client.with_options(max_retries=0)
             answer = client.post("/chat/completions", body=body, cast_to=object)
             options = len(request.question.options) if request.question else 0
             reply = self._reply(request.key, answer, time.monotonic() - start, options)
@@ -392,11 +356,11 @@ class OpenAIChat:
             return _Outcome(reply, answered=good, again=not good)
         except openai.APIStatusError as error:
             self._stop_at(error, body, attempt.retries, pacing.answered > 0)
-            reply = Reply(request.key, "", error=self._server.cause(error))
+            reply = Reply(request.key, "", error=self.cause(error))
             rejected, again = error.status_code == 429, _heals(error.status_code)
             return _Outcome(reply, again=again, rejected=rejected, headers=error.response.headers)
         except (openai.OpenAIError, ValueError) as error:  # no connection, time-outs, broken JSON
-            reply = Reply(request.key, "", error=self._server.cause(error))
+            reply = Reply(request.key, "", error=self.cause(error))
             return _Outcome(reply, again=True)
 
     def _stop_at(
@@ -408,8 +372,8 @@ class OpenAIChat:
         """
         if error.status_code in (400, 422) and answered:
             return
-        if error.status_code != 429 or retries >= self._server.retries or _long_pause(error):
-            self._server.stop_at(error, body)
+        if error.status_code != 429 or retries >= self.retries or _long_pause(error):
+            self.stop_at(error, body)
 
     def _reply(
         self, key: str, answer: Any, latency_s: float | None = None, options: int = 0
@@ -418,12 +382,12 @@ class OpenAIChat:
             choice = answer["choices"][0]
             content, thought = choice["message"]["content"], self._reasoning(choice["message"])
         except (KeyError, IndexError, TypeError):
-            return Reply(key, "", error=self._server.lacking("choices", answer))
+            return Reply(key, "", error=self.lacking("choices", answer))
         text = _text_of(content)
         # A model that only thought, or refused, has replied: to ask again would cost the same.
         error = "the reply has no text" if content is None and thought is None else None
         if content is not None and not is_text(text):
-            error = self._server.safe(f"the content of the reply is not a text: {content!r}")
+            error = self.safe(f"the content of the reply is not a text: {content!r}")
         usage = answer.get("usage")
         usage = usage if isinstance(usage, Mapping) else {}
         reason = choice.get("finish_reason")
@@ -476,7 +440,7 @@ class OpenAIChat:
         """Tokens of all replies at their longest; None where nothing bounds them."""
         total = 0
         for request in requests:
-            fields = self._fields(self._longest(request.question))
+            fields = self._fields(longest_reply(self.max_tokens, request.question))
             limits = [fields[k] for k in ("max_tokens", "max_completion_tokens") if k in fields]
             if not limits or not all(isinstance(limit, int) for limit in limits):
                 return None

@@ -6,10 +6,14 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
+from annotated_types import Ge, Gt
+
+from ood_lab.common.arguments import Count
 from ood_lab.common.credentials import check_secret
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import suggestion
@@ -38,6 +42,7 @@ _OWN_FAULT = re.compile(
 )
 
 
+@dataclass(eq=False)
 class OpenAIServer:
     """A client with retries, whose errors name the setting to correct and never the key.
 
@@ -46,7 +51,7 @@ class OpenAIServer:
     appears nowhere else.
 
     Args:
-        node: of the configuration, which messages name: ``lvlm``, ``generator``.
+        model: name of the model, as the server knows it.
         base_url: of the server, usually ending in ``/v1``.
         api_key_env: name of the environment variable with the key.
         concurrency: requests under way at a time.
@@ -58,34 +63,29 @@ class OpenAIServer:
         UserError: ``base_url`` is not an address, or a setting holds a secret.
     """
 
-    def __init__(
-        self,
-        node: str,
-        base_url: str,
-        api_key_env: str,
-        concurrency: int,
-        retries: int,
-        timeout_s: float,
-        http_client: Any = None,
-    ) -> None:
-        check_secret(f"{node}.base_url", base_url)
-        check_secret(f"{node}.api_key_env", api_key_env)
+    model: str
+    base_url: str = "https://api.openai.com/v1"
+    api_key_env: str = "OPENAI_API_KEY"
+    concurrency: Count = 8
+    retries: Annotated[int, Ge(0)] = 5
+    timeout_s: Annotated[float, Gt(0.0)] = 120.0
+    http_client: Any = field(default=None, kw_only=True)
+    #: Node of the configuration that messages name.
+    node: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for name in ("base_url", "api_key_env"):
+            check_secret(f"{self.node}.{name}", getattr(self, name))
         try:
-            parts = urlsplit(base_url)
+            parts = urlsplit(self.base_url)
             bad = parts.scheme not in ("http", "https") or not parts.netloc or parts.port == 0
         except ValueError:
             bad = True
         if bad:
             raise UserError(
-                f"{node}.base_url={base_url}: give an address as http://localhost:8000/v1"
+                f"{self.node}.base_url={self.base_url}: give an address as http://localhost:8000/v1"
             )
-        self.node = node
-        self.base_url = base_url.rstrip("/")
-        self.api_key_env = api_key_env
-        self.concurrency = concurrency
-        self.retries = retries
-        self.timeout_s = timeout_s
-        self._http_client = http_client
+        self.base_url = self.base_url.rstrip("/")
         self._models: list[str] = []
 
     @cached_property
@@ -104,7 +104,7 @@ class OpenAIServer:
             base_url=self.base_url,
             timeout=self.timeout_s,
             max_retries=self.retries,
-            http_client=self._http_client or _http_client(self.concurrency),
+            http_client=self.http_client or _http_client(self.concurrency),
         )
 
     def check(self) -> None:

@@ -17,11 +17,10 @@ from torch import Tensor
 from ood_lab.common.arguments import Count
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.chat.base import Batch, Reply, Request
+from ood_lab.lvlm.chat.base import Batch, Reply, Request, longest_reply
 from ood_lab.lvlm.chat.image_features import PIXELS, ImagePart, features_of, joined
 from ood_lab.lvlm.chat.inference_modes import BatchKind, InferenceMode, same_scores
 from ood_lab.lvlm.chat.model_folder import LoadedModel, ModelFolder, described
-from ood_lab.lvlm.chat.openai import LONGEST
 from ood_lab.lvlm.chat.request_images import images_of, open_image
 from ood_lab.lvlm.questions.question_files import Question
 
@@ -34,6 +33,7 @@ _YES, _NO = ("yes", "Yes", "YES", " yes", " Yes"), ("no", "No", "NO", " no", " N
 _REMEMBERED = 8
 
 
+@dataclass(eq=False)
 class TransformersChat:
     """Asks an ``AutoModelForImageTextToText`` with its ``AutoProcessor``, without sampling.
 
@@ -55,7 +55,7 @@ class TransformersChat:
             probable of the two first tokens, in one forward pass; others are generated.
         batch_size: requests at a time.
         max_new_tokens: longest reply; ``auto`` = what suits the question, see
-            :data:`~ood_lab.lvlm.chat.openai.LONGEST`.
+            :data:`~ood_lab.lvlm.chat.base.LONGEST`.
         dtype: ``float32``, ``bfloat16``, ``float16``; None = float32 on a CPU, else the weights'.
         device: ``auto`` = a GPU if there is one.
         devices: how many of them; more than one = as many processes, each with a copy of the model
@@ -70,33 +70,27 @@ class TransformersChat:
             have.
     """
 
-    def __init__(
-        self,
-        path: str,
-        answer: Literal["generate", "first_token"] = "generate",
-        batch_size: Count = 16,
-        max_new_tokens: Count | Literal["auto"] = "auto",
-        dtype: Literal["float32", "bfloat16", "float16"] | None = None,
-        device: str = "auto",
-        devices: Count = 1,
-        device_map: str | None = None,
-        max_pixels: Count | None = None,
-        trust_remote_code: bool = False,
-        download: bool = False,
-    ) -> None:
-        self.folder = ModelFolder(str(path), "lvlm.path", trust_remote_code, download)
-        self.name = path
-        self.answer = answer
-        self.batch_size = batch_size
-        self.max_new_tokens = max_new_tokens
-        self.dtype = dtype
-        self.device = device
-        self.devices = devices
-        self.device_map = device_map
-        self.max_pixels = max_pixels
+    path: str
+    answer: Literal["generate", "first_token"] = "generate"
+    batch_size: Count = 16
+    max_new_tokens: Count | Literal["auto"] = "auto"
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    device: str = "auto"
+    devices: Count = 1
+    device_map: str | None = None
+    max_pixels: Count | None = None
+    trust_remote_code: bool = False
+    download: bool = False
+
+    def __post_init__(self) -> None:
         self._features: OrderedDict[str, ImagePart] = OrderedDict()
         self._trusted: dict[BatchKind, bool] = {}
         self._check_devices()
+
+    @cached_property
+    def folder(self) -> ModelFolder:
+        """The folder of the model."""
+        return ModelFolder(str(self.path), "lvlm.path", self.trust_remote_code, self.download)
 
     def _check_devices(self) -> None:
         _ = self._device
@@ -126,12 +120,7 @@ class TransformersChat:
 
     def made_for(self, question: Question) -> Mapping[str, Any]:
         """The same with the longest reply to this question."""
-        return self._made_with(self._longest(question))
-
-    def _longest(self, question: Question | None) -> int:
-        if self.max_new_tokens == "auto":
-            return LONGEST[question.reply if question else "word"]
-        return self.max_new_tokens
+        return self._made_with(longest_reply(self.max_new_tokens, question))
 
     def _made_with(self, longest: int | str) -> Mapping[str, Any]:
         return {
@@ -159,7 +148,7 @@ class TransformersChat:
         _ = self._processor if self._is_spread else self._vlm
         if self.answer == "first_token" and not all(self._yes_no_ids):
             raise UserError(
-                f"lvlm.path={self.name}: no single token of this model says yes or no; use "
+                f"lvlm.path={self.path}: no single token of this model says yes or no; use "
                 "lvlm.answer=generate"
             )
 
@@ -191,7 +180,8 @@ class TransformersChat:
         shared = len(set(images.values())) < len(images)
         groups: dict[tuple[int, int], list[Request]] = {}
         for request in ordered:
-            tokens = 1 if self._is_quick(request) else self._longest(request.question)
+            longest = longest_reply(self.max_new_tokens, request.question)
+            tokens = 1 if self._is_quick(request) else longest
             groups.setdefault((tokens, len(images[request.key])), []).append(request)
         return [
             Batch(groups[key][start : start + self.batch_size], key[0], shared)
@@ -276,12 +266,12 @@ class TransformersChat:
         for kind, reason in failed:
             self._trusted[kind] = False
             if kind.way is InferenceMode.FEATURES:
-                log.info("%s: features of images are not used again (%s)", self.name, reason)
+                log.info("%s: features of images are not used again (%s)", self.path, reason)
             else:
                 log.warning(
                     "%s cannot answer several such questions at a time (%s): it answers one "
                     "by one, which takes longer",
-                    self.name,
+                    self.path,
                     reason,
                 )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -15,9 +16,9 @@ from annotated_types import Interval
 
 from ood_lab.common.arguments import Count
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.chat.base import Reply, Request
+from ood_lab.lvlm.chat.base import Reply, Request, longest_reply
 from ood_lab.lvlm.chat.model_folder import ModelFolder
-from ood_lab.lvlm.chat.openai import LONGEST, p_yes_of
+from ood_lab.lvlm.chat.openai import p_yes_of
 from ood_lab.lvlm.chat.request_images import sendable
 from ood_lab.lvlm.questions.question_files import Question
 
@@ -25,13 +26,14 @@ from ood_lab.lvlm.questions.question_files import Question
 _LOGPROBS = 20
 
 
+@dataclass(eq=False)
 class VllmChat:
     """Asks a model that vLLM runs, without sampling.
 
     Args:
         path: folder of the model, or its id on the hub.
         max_new_tokens: longest reply; ``auto`` = what suits the question, see
-            :data:`~ood_lab.lvlm.chat.openai.LONGEST`.
+            :data:`~ood_lab.lvlm.chat.base.LONGEST`.
         batch_size: requests that vLLM is given at a time; it makes its own batches of them.
         dtype: of vLLM; None = that of the weights.
         devices: GPUs that the model is spread over (``tensor_parallel_size``).
@@ -42,31 +44,21 @@ class VllmChat:
         trust_remote_code: run code that is next to the weights.
     """
 
-    def __init__(
-        self,
-        path: str,
-        max_new_tokens: Count | Literal["auto"] = "auto",
-        batch_size: Count = 256,
-        dtype: Literal["float32", "bfloat16", "float16"] | None = None,
-        devices: Count = 1,
-        max_length: Count | None = None,
-        memory: Annotated[float, Interval(gt=0, le=1)] = 0.9,
-        max_pixels: Count | None = None,
-        download: bool = False,
-        trust_remote_code: bool = False,
-    ) -> None:
-        self.folder = ModelFolder(str(path), "lvlm.path", trust_remote_code, download)
-        self.max_new_tokens = max_new_tokens
-        self.batch_size = batch_size
-        self.dtype = dtype
-        self.max_pixels = max_pixels
-        self._settings = {
-            "dtype": dtype or "auto",
-            "tensor_parallel_size": devices,
-            "max_model_len": max_length,
-            "gpu_memory_utilization": memory,
-            "trust_remote_code": trust_remote_code,
-        }
+    path: str
+    max_new_tokens: Count | Literal["auto"] = "auto"
+    batch_size: Count = 256
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    devices: Count = 1
+    max_length: Count | None = None
+    memory: Annotated[float, Interval(gt=0, le=1)] = 0.9
+    max_pixels: Count | None = None
+    download: bool = False
+    trust_remote_code: bool = False
+
+    @cached_property
+    def folder(self) -> ModelFolder:
+        """The folder of the model."""
+        return ModelFolder(str(self.path), "lvlm.path", self.trust_remote_code, self.download)
 
     @property
     def made_with(self) -> Mapping[str, Any]:
@@ -75,7 +67,7 @@ class VllmChat:
 
     def made_for(self, question: Question) -> Mapping[str, Any]:
         """The same with the longest reply to this question."""
-        return self._made_with(self._longest(question))
+        return self._made_with(longest_reply(self.max_new_tokens, question))
 
     def _made_with(self, longest: int | str) -> Mapping[str, Any]:
         return {
@@ -86,11 +78,6 @@ class VllmChat:
             "dtype": self.dtype,
             "max_pixels": self.max_pixels,
         }
-
-    def _longest(self, question: Question | None) -> int:
-        if self.max_new_tokens == "auto":
-            return LONGEST[question.reply if question else "word"]
-        return self.max_new_tokens
 
     def check(self) -> None:
         """Loads the model.
@@ -109,7 +96,7 @@ class VllmChat:
         import vllm
 
         settings = {"temperature": 0.0, "logprobs": _LOGPROBS}
-        limits = [self._longest(request.question) for request in batch]
+        limits = [longest_reply(self.max_new_tokens, request.question) for request in batch]
         params = [vllm.SamplingParams(**settings, max_tokens=limit) for limit in limits]
         try:
             asked = [[sendable(m, self.max_pixels) for m in each.messages] for each in batch]
@@ -132,7 +119,15 @@ class VllmChat:
         if not self.folder.path.is_dir():
             raise UserError(f"{self.folder.named} is not a directory: name that of a local model")
         try:
-            return vllm.LLM(model=os.fspath(self.folder.path), seed=0, **self._settings)
+            return vllm.LLM(
+                model=os.fspath(self.folder.path),
+                seed=0,
+                dtype=self.dtype or "auto",
+                tensor_parallel_size=self.devices,
+                max_model_len=self.max_length,
+                gpu_memory_utilization=self.memory,
+                trust_remote_code=self.trust_remote_code,
+            )
         except (OSError, ValueError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise UserError(f"{self.folder.named} cannot be loaded by vLLM: {reason}") from error

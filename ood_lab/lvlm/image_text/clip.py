@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from ood_lab.common.compute_device import chosen_device
 from ood_lab.lvlm.image_text.base import Scores, in_batches, texts_of
 
 
+@dataclass(eq=False)
 class ClipScores:
     """``s(x, y) = e^t cos(f_x, g_y)`` with the logit scale ``e^t`` of a CLIP.
 
@@ -26,37 +28,36 @@ class ClipScores:
         scale: factor of the cosine; None = the model's own (100 for OpenAI's weights).
         batch_size: images at a time.
         device: None = the first GPU, else the CPU.
-        name: for tables and columns; None = the CLIP's.
+        name: for tables and columns; empty = the CLIP's.
     """
 
-    def __init__(
-        self,
-        clip: ClipModel,
-        template: str = "{}",
-        scale: float | None = None,
-        batch_size: BatchSize = 64,
-        device: str | None = None,
-        name: str | None = None,
-    ) -> None:
-        self.name = name or clip.name
-        self.clip = clip
-        self.template = template
-        self.scale = clip.logit_scale if scale is None else scale
-        self.batch_size = batch_size
-        self.device = chosen_device(device)
+    clip: ClipModel
+    template: str = "{}"
+    scale: float | None = None
+    batch_size: BatchSize = 64
+    device: str | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        self.name = self.name or self.clip.name
+
+    @property
+    def _factor(self) -> float:
+        return self.clip.logit_scale if self.scale is None else self.scale
 
     @cached_property
     def made_with(self) -> Mapping[str, Any]:
         """Weights, template and scale."""
-        return {**self.clip.identity, "template": self.template, "scale": round(self.scale, 6)}
+        return {**self.clip.identity, "template": self.template, "scale": round(self._factor, 6)}
 
     def scores(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
         """See :class:`~ood_lab.lvlm.image_text.base.ImageTextModel`."""
-        clip = self.clip.to(self.device)
-        texts = self.scale * clip.encode_text(texts_of(labels, self.template))
+        device = chosen_device(self.device)
+        clip = self.clip.to(device)
+        texts = self._factor * clip.encode_text(texts_of(labels, self.template))
 
         def score(batch: list[Image.Image]) -> Tensor:
             pixels = torch.stack([clip.preprocess(image) for image in batch])
-            return clip.encode_image(pixels.to(self.device)) @ texts.T
+            return clip.encode_image(pixels.to(device)) @ texts.T
 
         return in_batches(images, self.batch_size, len(labels), self.name, score)

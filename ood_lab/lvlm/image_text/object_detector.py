@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from ood_lab.common.progress import Pace
 from ood_lab.lvlm.image_text.base import Scores, log_odds, open_images, texts_of
 
 
+@dataclass(eq=False)
 class DetectorScores:
     """The score of the best box of a label: OWL-ViT, OWLv2, Grounding DINO and their like.
 
@@ -25,19 +27,19 @@ class DetectorScores:
         path: folder of the detector.
         template: text with ``{}`` for the label.
         device: None = the first GPU, else the CPU.
-        name: for tables and columns; None = the folder's.
+        name: for tables and columns; empty = the folder's.
 
     Raises:
         UserError: it cannot be loaded.
     """
 
-    def __init__(
-        self, path: str, template: str = "{}", device: str | None = None, name: str | None = None
-    ) -> None:
-        self.path = path
-        self.name = name or Path(path).name
-        self.template = template
-        self.device = chosen_device(device)
+    path: str
+    template: str = "{}"
+    device: str | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        self.name = self.name or Path(self.path).name
 
     @cached_property
     def made_with(self) -> Mapping[str, Any]:
@@ -50,9 +52,8 @@ class DetectorScores:
     def _model(self) -> Any:
         from ood_lab.synthesis.model_loading import load_transformers
 
-        return load_transformers(
-            "zero-shot-object-detection", "image_text.detector.path", self.path, self.device
-        )
+        given = ("zero-shot-object-detection", "image_text.detector.path", self.path)
+        return load_transformers(*given, chosen_device(self.device))
 
     def confidences(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
         """Score of the best box of every label, ``[N, n]``, 0 where there is none."""

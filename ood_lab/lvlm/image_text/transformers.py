@@ -7,9 +7,10 @@ tuned to it), VisionTextDualEncoder: all are called alike.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from PIL import Image
 from torch import Tensor
@@ -24,49 +25,34 @@ from ood_lab.models.weights import weights_sha256
 TEXT_AND_IMAGE = ("AutoTokenizer", "AutoImageProcessor")
 
 
-class TransformersScores:
-    """``s(x, y)`` = ``logits_per_image`` of a model in a folder.
-
-    The models multiply the cosine by their own scale (``exp(logit_scale)``: 100 in OpenAI's CLIP);
-    SigLIP adds a bias, which a softmax over labels ignores. ``scale`` replaces that factor.
+@dataclass(eq=False)
+class PretrainedScores:
+    """An image-text model of transformers in a folder.
 
     Args:
         path: folder, or name of a model that is in the cache; nothing is downloaded.
         template: text with ``{}`` for the label.
-        scale: factor of the cosine; None = the model's own.
         batch_size: images at a time.
         device: None = the first GPU, else the CPU.
-        name: for tables and columns; None = the last part of ``path``.
+        name: for tables and columns; empty = the last part of ``path``.
 
     Raises:
         UserError: transformers is missing, or there is no such model.
     """
 
-    def __init__(
-        self,
-        path: str,
-        template: str = "{}",
-        scale: float | None = None,
-        batch_size: BatchSize = 16,
-        device: str | None = None,
-        name: str | None = None,
-    ) -> None:
-        self.name = name or Path(path).name
-        self.path = path
-        self.template = template
-        self.batch_size = batch_size
-        self.device = chosen_device(device)
+    path: str
+    template: str = "{}"
+    batch_size: BatchSize = 16
+    device: str | None = None
+    name: str = ""
+    #: Its class in transformers.
+    auto: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        self.name = self.name or Path(self.path).name
         self.tokenizer, self.image_processor, self.model = load_pretrained(
-            "image_text path", path, *TEXT_AND_IMAGE, "AutoModel"
+            "image_text path", self.path, *TEXT_AND_IMAGE, self.auto
         )
-        own = getattr(self.model, "logit_scale", None)
-        if own is None:
-            raise UserError(
-                f"{path} is a {type(self.model).__name__}, which has no scale of its cosines: "
-                "image_text=blip2 is for BLIP-2"
-            )
-        self.own_scale = float(own.detach().exp())
-        self.scale = self.own_scale if scale is None else scale
 
     @cached_property
     def made_with(self) -> Mapping[str, Any]:
@@ -74,26 +60,80 @@ class TransformersScores:
         return {
             "name": self.name,
             "weights_sha256": weights_sha256(self.model),
-            "template": self.template,
-            "scale": round(self.scale, 6),
+            **self._settings,
         }
+
+    @property
+    def _settings(self) -> Mapping[str, Any]:
+        raise NotImplementedError
 
     def scores(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
         """See :class:`~ood_lab.lvlm.image_text.base.ImageTextModel`."""
-        model = self.model.to(self.device).eval()
+        device = chosen_device(self.device)
+        self.model.to(device).eval()
         # SigLIP was trained on texts of full length.
-        padding = "max_length" if model.config.model_type.startswith("siglip") else True
+        siglip = self.model.config.model_type.startswith("siglip")
         tokens = self.tokenizer(
-            texts_of(labels, self.template), padding=padding, truncation=True, return_tensors="pt"
-        ).to(self.device)
-        factor = self.scale / self.own_scale
+            texts_of(labels, self.template),
+            padding="max_length" if siglip else True,
+            truncation=True,
+            return_tensors="pt",
+        ).to(device)
 
         def score(batch: list[Image.Image]) -> Tensor:
             pixels = self.image_processor(batch, return_tensors="pt")["pixel_values"]
-            found = model(**tokens, pixel_values=pixels.to(self.device))
-            return factor * found.logits_per_image
+            return self._scores(tokens, pixels.to(device))
 
-        return in_batches(images, self.batch_size, len(labels), self.name, score)
+        size = self._images_at_once(len(labels))
+        return in_batches(images, size, len(labels), self.name, score)
+
+    def _images_at_once(self, labels: int) -> int:
+        return self.batch_size
+
+    def _scores(self, tokens: Any, pixels: Tensor) -> Tensor:
+        """``[B, n]`` of n tokenised texts and B images."""
+        raise NotImplementedError
+
+
+@dataclass(eq=False)
+class TransformersScores(PretrainedScores):
+    """``s(x, y)`` = ``logits_per_image`` of a model in a folder.
+
+    The models multiply the cosine by their own scale (``exp(logit_scale)``: 100 in OpenAI's CLIP);
+    SigLIP adds a bias, which a softmax over labels ignores. ``scale`` replaces that factor.
+
+    Args:
+        path, template, batch_size, device, name: see :class:`PretrainedScores`.
+        scale: factor of the cosine; None = the model's own.
+
+    Raises:
+        UserError: the model has no scale; see :class:`PretrainedScores`.
+    """
+
+    scale: float | None = None
+    auto: ClassVar[str] = "AutoModel"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        own = getattr(self.model, "logit_scale", None)
+        if own is None:
+            raise UserError(
+                f"{self.path} is a {type(self.model).__name__}, which has no scale of its "
+                "cosines: image_text=blip2 is for BLIP-2"
+            )
+        self.own_scale = float(own.detach().exp())
+
+    @property
+    def _factor(self) -> float:
+        return self.own_scale if self.scale is None else self.scale
+
+    @property
+    def _settings(self) -> Mapping[str, Any]:
+        return {"template": self.template, "scale": round(self._factor, 6)}
+
+    def _scores(self, tokens: Any, pixels: Tensor) -> Tensor:
+        found = self.model(**tokens, pixel_values=pixels).logits_per_image
+        return self._factor / self.own_scale * found
 
 
 def load_pretrained(setting: str, path: str, *kinds: str) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import pandas as pd
 from PIL import Image
 
 from ood_lab.lvlm.answers.judgements import PARSED
+from ood_lab.lvlm.pages.figure_captions import captioned
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.heatmap import level_cells
 from ood_lab.report.figures.lines import level_lines
@@ -240,12 +242,8 @@ def form_figure(
     ends = ["value", "ci_low", "ci_high"]
     rows = rows.assign(**{end: 100 * rows[end] for end in ends})
     footer = f"{run.title}. Chain of thought minus plain, 95% intervals."
-    yield PlannedFigure(
-        "forms",
-        "Chain of thought",
-        "What a chain of thought changes on the same questions, with 95% intervals.",
-        lambda: bar_panels(rows, titles, sets, footer, factor=1.0),
-    )
+    draw = partial(bar_panels, rows, titles, sets, footer, factor=1.0)
+    yield captioned("forms", draw)
 
 
 def _difference(row: Mapping[Any, Any] | None) -> tuple[Cell, Cell]:
@@ -281,24 +279,11 @@ def answer_figures(
     shown = {s: words for s, words in splits.items() if (run.whole["split"] == s).any()}
     footer = f"{run.title}. {remark}"
     sets = run.first_way[run.first_way[PART].isna()]
-    yield PlannedFigure(
-        "sets",
-        "Sets of questions",
-        "Answers to every set of questions, with 95% intervals.",
-        lambda: bar_panels(run.whole, metrics, shown, f"{footer} 95% intervals."),
-    )
-    yield PlannedFigure(
-        "levels",
-        "By level of shift",
-        "By known level of shift of the image, with 95% intervals.",
-        lambda: level_lines(sets, levels, lines or shown, f"{footer} 95% intervals."),
-    )
-    yield PlannedFigure(
-        "cells",
-        "Semantic × covariate level",
-        f"{splits.get(cells_of, cells_of)}, by the known levels of shift of the image.",
-        lambda: level_cells(sets, levels, cells_of, footer),
-    )
+    intervals = f"{footer} 95% intervals."
+    yield captioned("sets", partial(bar_panels, run.whole, metrics, shown, intervals))
+    yield captioned("levels", partial(level_lines, sets, levels, lines or shown, intervals))
+    draw = partial(level_cells, sets, levels, cells_of, footer)
+    yield captioned("cells", draw, of=splits.get(cells_of, cells_of))
     yield from form_figure(run, metrics, splits)
 
 

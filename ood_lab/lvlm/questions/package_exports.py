@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import write_text
-from ood_lab.lvlm.chat.openai import LONGEST
+from ood_lab.lvlm.chat.base import LONGEST
 from ood_lab.lvlm.parsers import NO, PARSERS, YES
 from ood_lab.lvlm.questions.question_files import Question
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,27 +51,53 @@ def read_audit(path: Path, needed: Sequence[str] = (), key: str = "task.audit") 
     return audit
 
 
-def stranger(
-    audit: pd.DataFrame, rows: pd.DataFrame, keys: Sequence[str]
-) -> tuple[pd.Series, int] | None:
-    """The first row of an audit that is about none of these ``rows``, and its line in the file.
+@dataclass(frozen=True)
+class AuditVerdicts:
+    """What a person says of rows, which some columns tell apart.
 
-    Args:
-        audit: see :func:`read_audit`.
-        rows: what the verdicts are on.
-        keys: columns of both that say which row it is.
+    Attributes:
+        keys: these columns.
+        audit: see :func:`read_audit`; None = there are no verdicts.
+        path: of the file.
     """
-    known = pd.MultiIndex.from_frame(rows[[*keys]].astype(str))
-    out = audit[~pd.MultiIndex.from_frame(audit[[*keys]]).isin(known)]
-    return None if out.empty else (out.iloc[0], int(out.index.to_numpy()[0]) + 2)
 
+    keys: Sequence[str]
+    audit: pd.DataFrame | None = None
+    path: Path | None = None
 
-def verdicts_on(audit: pd.DataFrame, rows: pd.DataFrame, keys: Sequence[str]) -> list[str]:
-    """The last verdict on each of these rows, "" = none; see :func:`stranger`."""
-    listed = audit[[*keys]].itertuples(index=False, name=None)
-    said = dict(zip(listed, audit[VERDICT], strict=True))
-    asked = rows[[*keys]].astype(str).itertuples(index=False, name=None)
-    return [said.get(row, "") for row in asked]
+    def check(self, rows: pd.DataFrame, problem: str, also: Sequence[str] = ()) -> None:
+        """Rejects verdicts on other rows.
+
+        Args:
+            rows: what the verdicts are on.
+            problem: of a verdict on none of them; the names of columns in braces are filled in.
+            also: further columns that must agree.
+
+        Raises:
+            UserError: see ``problem``; with the line in the file.
+        """
+        if self.audit is None:
+            return
+        keys = [*self.keys, *also]
+        known = pd.MultiIndex.from_frame(rows[keys].astype(str))
+        out = self.audit[~pd.MultiIndex.from_frame(self.audit[keys]).isin(known)]
+        if len(out):
+            line = int(out.index.to_numpy()[0]) + 2
+            raise UserError(f"{self.path}, line {line}: {problem.format(**out.iloc[0])}")
+
+    def of(self, rows: pd.DataFrame) -> pd.Series:
+        """The last verdict on each of these rows, "" = none."""
+        if self.audit is None:
+            return pd.Series("", rows.index, dtype=object)
+        keys = list(self.keys)
+        listed = self.audit[keys].itertuples(index=False, name=None)
+        said = dict(zip(listed, self.audit[VERDICT], strict=True))
+        asked = rows[keys].astype(str).itertuples(index=False, name=None)
+        return pd.Series([said.get(row, "") for row in asked], rows.index, dtype=object)
+
+    def rejects(self, rows: pd.DataFrame) -> pd.Series:
+        """Which of these rows are rejected, by their index."""
+        return self.of(rows) == REJECT
 
 
 def drawn(audit: pd.DataFrame, number: int, by: str | None, seed: int) -> pd.DataFrame:
@@ -103,15 +130,16 @@ def kappa_of(counts: NDArray[Any]) -> dict[str, Floats]:
 
 
 def agreement(
-    first: pd.DataFrame, second: pd.DataFrame, *, draws: int = 1000, seed: int = 0
+    first: pd.DataFrame, second: pd.DataFrame, **resampling: Any
 ) -> tuple[dict[str, Estimate], int]:
     """Cohen's kappa and the share of equal verdicts of two people, with bootstrap intervals.
 
     Args:
         first: verdicts of one, see :func:`read_audit`.
         second: those of the other; rows match where all other common columns do.
-        draws: resamples of rows.
-        seed: of the draws.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+            Rows are resampled.
 
     Returns:
         The estimates, and the number of rows that both have judged.
@@ -128,4 +156,4 @@ def agreement(
         raise UserError("the two audits have no row that both have judged: give copies of one file")
     a, b = (both[f"{VERDICT}_{who}"].to_numpy() == ACCEPT for who in "ab")
     counts = np.stack([a & b, a & ~b, ~a & b, ~a & ~b], axis=1).astype(np.int64)
-    return clustered(counts, kappa_of, draws=draws, seed=seed).estimates(), len(both)
+    return clustered(counts, kappa_of, **resampling).estimates(), len(both)

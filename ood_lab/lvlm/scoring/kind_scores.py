@@ -19,13 +19,12 @@ from ood_lab.lvlm.parsers import PARSERS, YES
 from ood_lab.lvlm.parsers.own_rules import bare
 from ood_lab.lvlm.questions.question_files import CHOICE, COUNT, FREE_TEXT
 from ood_lab.lvlm.questions.question_prompts import ROUND
-from ood_lab.lvlm.scoring.scored_results import POOLED, estimate_rows
+from ood_lab.lvlm.scoring.scored_results import POOLED, estimate_rows, paired_contrasts
 from ood_lab.lvlm.scoring.yes_no_scores import (
     Unparsed,
     by_place,
     by_way,
     clusters_of,
-    contrast_of_models,
     kept_rows,
     whole_groups,
 )
@@ -44,13 +43,13 @@ _TEXT = (
     "Question: {question}\nRight answer: {truth}\nAnswer: {reply}\n"
     "Does the answer say the same as the right one? Reply with one word: yes or no."
 )
-
+_CIRCULAR = "circular_accuracy"
 
 #: By kind: the title of its table; its metrics, the accuracy first, and what they are called.
 KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     CHOICE: (
         "Multiple choice",
-        {"choice_accuracy": "Acc", "circular_accuracy": "right in every order"},
+        {"choice_accuracy": "Acc", _CIRCULAR: "right in every order"},
     ),
     COUNT: ("Counts", {"count_accuracy": "Acc", "count_within_one": "within 1"}),
     FREE_TEXT: ("Free text", {"text_accuracy": "Acc"}),
@@ -109,10 +108,8 @@ def kind_rows(
     judged: pd.DataFrame,
     splits: Sequence[str],
     first: Unparsed,
-    *,
-    draws: int = 1000,
-    seed: int = 0,
     min_count: int = 10,
+    **resampling: Any,
 ) -> Iterator[dict[str, Any]]:
     """Rows of a results table, of every kind of :data:`KINDS` in the file.
 
@@ -124,24 +121,20 @@ def kind_rows(
         judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
         splits: names of the sets, in order.
         first: the way of treating unparsed answers that comes first.
-        draws: bootstrap resamples.
-        seed: of the draws.
         min_count: levels, cells and categories with fewer questions are missing.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
-    options, sets = {"draws": draws, "seed": seed}, [*splits, POOLED]
+    sets = [*splits, POOLED]
     for kind, (_, metrics) in KINDS.items():
         rows = judged[judged["task"] == kind]
         for keys, part, kept, read in by_place(rows, sets, first, min_count, ["category"]):
             counted = partial(shares, [*metrics])
-            estimates = clustered(_counts(read), counted, clusters_of(read), **options).estimates()
-            circular = "circular_accuracy" in estimates
-            turned = read[read[ROUND].notna()] if ROUND in read else read.iloc[:0]
-            if circular and len(turned):
-                estimates |= whole_groups(turned, ROUND, "circular_accuracy", np.nan, **options)[0]
-            elif circular:
-                del estimates["circular_accuracy"]
+            found = clustered(_counts(read), counted, clusters_of(read), **resampling).estimates()
+            if found.pop(_CIRCULAR, None) and ROUND in read and read[ROUND].notna().any():
+                found |= whole_groups(read, ROUND, _CIRCULAR, np.nan, **resampling)[0]
             n = clusters_of(kept).nunique()
-            yield from estimate_rows({**keys, "unit": "question"}, estimates, n, part)
+            yield from estimate_rows({**keys, "unit": "question"}, found, n, part)
 
 
 def _counts(rows: pd.DataFrame) -> NDArray[np.int64]:
@@ -163,19 +156,19 @@ def kind_tables(run: Scored, splits: Mapping[str, str]) -> Iterator[Table]:
                 yield metric_table(heading, "category", of, named, names, key=PART)
 
 
-def kind_contrasts(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
+def kind_contrasts(judged: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
     """How models differ in the accuracy of each kind; an unparsed answer is wrong.
 
     Args:
         judged: the answers of all models, with ``model``.
-        draws: bootstrap resamples.
-        seed: of the draws.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
     tables = [pd.DataFrame()]
     for kind, (_, names) in KINDS.items():
         rows = judged[judged["task"] == kind]
         rows = rows[kept_rows(rows, "wrong")]
         if rows["model"].nunique() > 1:
-            accuracy = partial(shares, [*names][:1])
-            tables.append(contrast_of_models(rows, _counts(rows), accuracy, draws, seed))
+            of_models = (clusters_of(rows), rows["model"], partial(shares, [*names][:1]))
+            tables.append(paired_contrasts(_counts(rows), *of_models, **resampling))
     return pd.concat(tables, ignore_index=True)

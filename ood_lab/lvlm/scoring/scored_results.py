@@ -7,9 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
+from numpy.typing import NDArray
 
 from ood_lab.lvlm.answers.judgements import PARSED, SIZES, sizes_of
 from ood_lab.lvlm.statistics.training_coverage import clopper_pearson
+from ood_lab.metrics.resampling.clustered_bootstrap import (
+    Metrics,
+    cluster_sums,
+    clustered,
+    contrast,
+)
 from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.schema.results import PART, Kind
 from ood_lab.schema.shift_axes import LEVELS
@@ -97,10 +104,42 @@ def estimate_rows(
     """
     common = {**place, "n": n, **sizes_of(asked)}
     exact = {m: exact_at_ends(m, e, (units or {}).get(m, n)) for m, e in found.items()}
-    return [
-        {**common, "metric": metric, "value": e.value, "ci_low": e.low, "ci_high": e.high}
-        for metric, e in exact.items()
-    ]
+    return [{**common, "metric": metric, **columns_of(e)} for metric, e in exact.items()]
+
+
+def columns_of(found: Estimate) -> dict[str, float]:
+    """``value, ci_low, ci_high`` of a row of a results table."""
+    return {"value": found.value, "ci_low": found.low, "ci_high": found.high}
+
+
+def paired_contrasts(
+    counts: NDArray[Any],
+    clusters: pd.Series,
+    group: pd.Series,
+    metrics: Metrics,
+    names: Sequence[Any] | None = None,
+    first: Any = None,
+    **resampling: Any,
+) -> pd.DataFrame:
+    """Contrasts between groups of rows, which are tested in pairs: they share their clusters.
+
+    Args:
+        counts: of every row, ``[N, C]``.
+        clusters: what is resampled whole, by row.
+        group: of every row.
+        metrics: of summed counts.
+        names: of the groups, in order; None = as they appear.
+        first: compare this group with each other one only; None = all pairs.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+
+    Returns:
+        See :func:`~ood_lab.metrics.resampling.clustered_bootstrap.contrast`.
+    """
+    known = list(dict.fromkeys(group)) if names is None else names
+    number = pd.Index(known).get_indexer(pd.Index(group))
+    sums = cluster_sums(counts, clusters, number, len(known))
+    return contrast(known, clustered(sums, metrics, **resampling), first)
 
 
 def exact_at_ends(metric: str, found: Estimate, n: int) -> Estimate:

@@ -13,13 +13,18 @@ from numpy.typing import NDArray
 from ood_lab.lvlm.answers.judgements import FAILED, UNPARSED
 from ood_lab.lvlm.pages.benchmark_page import Scored, metric_table
 from ood_lab.lvlm.parsers import YES
-from ood_lab.lvlm.scoring.scored_results import POOLED, any_read, estimate_rows, places
+from ood_lab.lvlm.scoring.scored_results import (
+    POOLED,
+    any_read,
+    estimate_rows,
+    paired_contrasts,
+    places,
+)
 from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.resampling.clustered_bootstrap import (
     Metrics,
     cluster_sums,
     clustered,
-    contrast,
     shares,
 )
 from ood_lab.metrics.resampling.intervals import Estimate
@@ -60,9 +65,8 @@ def yes_no_rows(
     groups: Mapping[str, str] | None = None,
     finer: Sequence[str] = (),
     every: str = POOLED,
-    draws: int = 1000,
-    seed: int = 0,
     min_count: int = 10,
+    **resampling: Any,
 ) -> Iterator[dict[str, Any]]:
     """Rows of a results table.
 
@@ -80,19 +84,19 @@ def yes_no_rows(
             Intervals resample groups.
         finer: columns whose values are parts of each set.
         every: what all sets together are called; "" = they are skipped.
-        draws: bootstrap resamples.
-        seed: of the draws.
         min_count: levels and cells with fewer pairs are missing.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
-    rows, options = judged[judged["task"] == YES_NO], {"draws": draws, "seed": seed}
+    rows = judged[judged["task"] == YES_NO]
     sets = [*splits, every] if every else list(splits)
     for keys, part, kept, read in by_place(rows, sets, first, min_count, finer, every):
         counts, clusters = class_counts(read), clusters_of(read)
-        found = clustered(counts, metrics_of(positive), clusters, **options)
+        found = clustered(counts, metrics_of(positive), clusters, **resampling)
         units = _units(cluster_sums(counts, clusters), positive)
         yield from estimate_rows(keys, found.estimates(), clusters_of(kept).nunique(), part, units)
         for metric, column in (groups or {}).items():
-            estimates, n = whole_groups(read, column, metric, 0.0, **options)
+            estimates, n = whole_groups(read, column, metric, 0.0, **resampling)
             yield from estimate_rows(keys, estimates, n, part)
 
 
@@ -118,13 +122,13 @@ def by_place(
 
 
 def whole_groups(
-    read: pd.DataFrame, column: str, metric: str, otherwise: float, **options: int
+    read: pd.DataFrame, column: str, metric: str, otherwise: float, **resampling: Any
 ) -> tuple[dict[str, Estimate], int]:
     """Share of the groups of a column all of whose questions are right; how many there are."""
     right = read["correct"].astype(bool).groupby(read[column], sort=False).all()
     counts = np.stack([right, np.ones(len(right))], axis=1).astype(np.int64)
     of_groups = partial(shares, [metric], otherwise=otherwise)
-    return clustered(counts, of_groups, **options).estimates(), len(right)
+    return clustered(counts, of_groups, **resampling).estimates(), len(right)
 
 
 def clusters_of(rows: pd.DataFrame) -> pd.Series:
@@ -210,32 +214,23 @@ def by_way(title: str, run: Scored, metrics: Collection[str]) -> Iterator[tuple[
 
 
 def model_contrasts(
-    judged: pd.DataFrame, *, positive: str = YES, draws: int = 1000, seed: int = 0
+    judged: pd.DataFrame, *, positive: str = YES, **resampling: Any
 ) -> pd.DataFrame:
     """How models differ on the same yes/no questions, all of them together.
 
     Pairs of which any model lacks an answer (a failed request) are skipped; an unparsed answer is
-    wrong. See :func:`~ood_lab.metrics.resampling.clustered_bootstrap.contrast`.
+    wrong. See :func:`~ood_lab.lvlm.scoring.scored_results.paired_contrasts`.
 
     Args:
         judged: the answers of all models, with ``model``.
         positive: the positive class.
-        draws: bootstrap resamples.
-        seed: of the draws.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
     rows = judged[judged["task"] == YES_NO]
     rows = rows[kept_rows(rows, "wrong")]
-    return contrast_of_models(rows, class_counts(rows), metrics_of(positive), draws, seed)
-
-
-def contrast_of_models(
-    rows: pd.DataFrame, counts: NDArray[np.int64], metrics: Metrics, draws: int, seed: int
-) -> pd.DataFrame:
-    """Paired contrasts of ``model`` from counts of each row, clusters resampled whole."""
-    models = list(dict.fromkeys(rows["model"]))
-    number = rows["model"].map(models.index)
-    sums = cluster_sums(counts, clusters_of(rows), number, len(models))
-    return contrast(models, clustered(sums, metrics, draws=draws, seed=seed))
+    of_models = (clusters_of(rows), rows["model"], metrics_of(positive))
+    return paired_contrasts(class_counts(rows), *of_models, **resampling)
 
 
 def kept_rows(rows: pd.DataFrame, unparsed: Unparsed) -> pd.Series:

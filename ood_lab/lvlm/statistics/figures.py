@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,6 +11,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from ood_lab.lvlm.pages.figure_captions import captioned, title_of
+from ood_lab.lvlm.statistics.degradation import METRICS
 from ood_lab.lvlm.statistics.statistic_tables import Draws
 from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
 from ood_lab.report.figures.densities import draw_histograms
@@ -21,14 +23,7 @@ from ood_lab.report.figures.style import COLOURS, INK, SOFT, WIDTH, Style, style
 from ood_lab.report.rendering.blocks import Folded, PlannedFigure
 from ood_lab.report.rendering.p_values import p_text
 
-_METRICS = {
-    "accuracy": "accuracy",
-    "f1": "F1",
-    "precision": "precision",
-    "recall": "recall",
-    "mcc": "MCC",
-}
-#: E3 and E4: quantity, its title, and the factor to what is shown.
+_METRICS = {name: name for name in METRICS} | {"f1": "F1", "mcc": "MCC"}
 _HARD = {
     "variance": ("E3: variance of degradations, points²", 1e4),
     "pearson": ("E4: Pearson's r with all hard pairs", 1.0),
@@ -60,70 +55,29 @@ def statistics_figures(
         draws: see :attr:`~ood_lab.lvlm.statistics.statistic_tables.Findings.draws`.
         ood: what the OOD split is called.
     """
-    kinds: list[tuple[str, str, str, Callable[..., Figure]]] = [
-        (
-            "degradation",
-            "Degradation against chance",
-            "Resamples behind the interval, and behind p: pairs are ID or OOD by chance.",
-            degradation_draws,
-        ),
-        (
-            "tost",
-            "Difference to the open models",
-            "Resamples of the difference, its 90% interval and the equivalence bounds.",
-            tost_draws,
-        ),
-    ]
-    for name, title, caption, draw in kinds:
-        if not len(tables.get(name, ())):
-            continue
-        first, *others = (
-            PlannedFigure(
-                f"{name}_{metric}",
-                f"{title}: {words}",
-                caption,
-                partial(draw, tables[name], draws, metric, ood),
+    for name, draw in (("degradation", degradation_draws), ("tost", tost_draws)):
+        if len(tables.get(name, ())):
+            first, *others = (
+                captioned(
+                    f"{name}_{metric}",
+                    partial(draw, tables[name], draws, metric, ood),
+                    name,
+                    metric=words,
+                )
+                for metric, words in _METRICS.items()
             )
-            for metric, words in _METRICS.items()
-        )
-        yield first
-        yield Folded(f"{title}, other metrics", others, page_only=True)
+            yield first
+            yield Folded(f"{title_of(name)}, other metrics", others, page_only=True)
     if len(tables["wrong_by"]) > 2:
-        yield PlannedFigure(
-            "errors",
-            "Wrong answers that models share",
-            f"Only questions of {ood}: how many models get one wrong, and what models get "
-            "wrong, each by itself and together with all above it.",
-            partial(error_bars, tables["wrong_by"], tables["errors"], ood),
+        yield captioned(
+            "errors", partial(error_bars, tables["wrong_by"], tables["errors"], ood), ood=ood
         )
-        yield PlannedFigure(
-            "errors_together",
-            "Who errs where others do",
-            "Of what a model (row) gets wrong, the share that another one (column) gets wrong too; "
-            "small: what it would be if the two erred independently.",
-            partial(error_cells, tables["errors_together"], ood),
-        )
+        yield captioned("errors_together", partial(error_cells, tables["errors_together"], ood))
     if "samples" in tables:
-        yield PlannedFigure(
-            "drops",
-            "Accuracy lost on hard and on OOD pairs",
-            "Models by their loss on hard pairs, with 95% intervals and exponential trends.",
-            partial(drop_lines, tables["samples"], ood),
-        )
-    if "hard" in tables:
-        yield PlannedFigure(
-            "hard",
-            "Is OOD the same as hard?",
-            "What random subsets of the hard pairs give, and what the OOD pairs do.",
-            partial(hard_draws, tables["hard"], draws),
-        )
-    if "mmd" in tables:
-        yield PlannedFigure(
-            "mmd",
-            "MMD² against its threshold",
-            "Between random parts of train, after shuffling train and val, and of resamples.",
-            partial(mmd_draws, tables["mmd"], draws),
-        )
+        yield captioned("drops", partial(drop_lines, tables["samples"], ood))
+    for name, of_draws in (("hard", hard_draws), ("mmd", mmd_draws)):
+        if name in tables:
+            yield captioned(name, partial(of_draws, tables[name], draws))
 
 
 def degradation_draws(table: pd.DataFrame, draws: pd.DataFrame, metric: str, ood: str) -> Figure:

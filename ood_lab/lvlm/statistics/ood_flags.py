@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ood_lab.common.english import listed
+from ood_lab.lvlm.pages.figure_captions import captioned
 from ood_lab.lvlm.scoring.scored_results import exact_at_ends
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
 from ood_lab.report.figures.bars import bar_panels
@@ -150,28 +151,19 @@ def flag_figures(results: pd.DataFrame) -> Iterator[PlannedFigure]:
     single = results[(results["metric"] == "flagged") & results["split"].isin([OOD, "id"])]
     models = list(dict.fromkeys(single["model"]))
     labels = {OOD: "all OOD", "id": "ID (false alarms)"}
-    yield PlannedFigure(
-        "flags",
-        "Vision-language models as detectors of OOD samples",
-        "The share of OOD and of ID samples that each model flags, with 95% intervals.",
-        partial(
-            bar_panels,
-            single,
-            {by: f"flagged by {_WORDS[by]}" for by in single[BY].unique()},
-            dict(zip(models, short_names(models), strict=True)),
-            "",
-            panel=BY,
-            row="model",
-            series=("split", labels),
-        ),
+    draw = partial(
+        bar_panels,
+        single,
+        {by: f"flagged by {_WORDS[by]}" for by in single[BY].unique()},
+        dict(zip(models, short_names(models), strict=True)),
+        "",
+        panel=BY,
+        row="model",
+        series=("split", labels),
     )
+    yield captioned("flags", draw)
     union = results[results["metric"] == "flagged_union"]
-    yield PlannedFigure(
-        "flags_union",
-        "OOD samples that models flag together",
-        "The share of OOD samples that any of the first models flags.",
-        partial(_union_lines, union),
-    )
+    yield captioned("flags_union", partial(_union_lines, union))
 
 
 def _union_lines(union: pd.DataFrame) -> Figure:

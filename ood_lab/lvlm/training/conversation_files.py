@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch.utils.data import Dataset
 
-from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.errors import UserError
 from ood_lab.data.sources.image_files import load_rgb
+from ood_lab.lvlm.benchmarks.published_files import read_json_list
 from ood_lab.lvlm.training.examples import Conversation, Example
 
 _ROLES = {
@@ -44,10 +44,8 @@ class ChatFile(Dataset[Example]):
         if not file.is_file():
             raise UserError(f"there is no file of conversations '{file}'")
         self._entries = [
-            _entry(record, file, number) for number, record in enumerate(_records(file), 1)
+            _entry(record, file, number) for number, record in enumerate(read_json_list(file), 1)
         ]
-        if not self._entries:
-            raise UserError(f"'{file}' holds no conversations")
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -58,14 +56,6 @@ class ChatFile(Dataset[Example]):
         if path is None:
             return Example(None, conversations)
         return Example(load_rgb(path), conversations)
-
-
-def _records(file: Path) -> list[Any]:
-    text = file.read_text(encoding="utf-8")
-    with reported_as(f"'{file}' is neither JSON nor JSON lines: {{reason}}", ValueError):
-        if text.lstrip().startswith("["):
-            return list(json.loads(text))
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
 
 
 def _entry(record: Any, file: Path, number: int) -> tuple[Path | None, list[Conversation]]:

@@ -106,10 +106,10 @@ def test_every_conversation_is_learned_in_an_epoch(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "neither JSON nor JSON lines"),
+        ("{", "neither a JSON list nor one record a line"),
         ('{"question": 1}', "entry 1, has neither messages nor conversations"),
         ('{"image": "no.png", "conversations": []}', r"there is no image .*no\.png"),
-        ("", "holds no conversations"),
+        ("", "has no records"),
         (chat("human"), "entry 1, has no turn of the assistant: there is nothing to learn"),
         (chat("human", "bot"), "entry 1: unknown role 'bot'; known are user, assistant, system"),
         (chat("human", text="<image>?"), "has an <image> in its text, but names no image"),
@@ -117,7 +117,7 @@ def test_every_conversation_is_learned_in_an_epoch(tmp_path):
         (chat("gpt", image="f.jsonl"), "an image belongs to a turn of the user"),
         (chat("human", "gpt", text=""), "an empty turn of the assistant"),
         (chat("human", "gpt", image={"bytes": ""}), "give the path of the image, not dict"),
-        ('"text"', "has neither messages nor conversations"),
+        ('"text"', "has no records"),
     ],
 )
 def test_files_of_another_form_are_one_line(tmp_path, content, message):

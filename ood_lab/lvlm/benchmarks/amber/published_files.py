@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.annotations.annotation_files import read_json
 from ood_lab.lvlm.benchmarks.published_files import (
     entry,
     existing,
@@ -70,11 +70,7 @@ class AmberFiles:
     def associates(self) -> Mapping[str, Sequence[str]]:
         """Of an object, the words that stand for it."""
         file = existing(existing(self.path) / "relation.json")
-        with reported_as(f"{file} is not valid JSON: {{reason}}", ValueError):
-            found = json.loads(file.read_text(encoding="utf-8"))
-        if not isinstance(found, dict):
-            raise UserError(f"{file} holds no words by the name of their object")
-        return found
+        return read_json(file, dict[str, list[str]], "words by the name of their object")
 
     @property
     def safe_words(self) -> Sequence[str]:

@@ -40,10 +40,9 @@ def results_of(
     judged: pd.DataFrame,
     model: str,
     *,
-    draws: int = 1000,
-    seed: int = 0,
     min_count: int = 10,
     unparsed: Unparsed = "neither",
+    **resampling: Any,
 ) -> pd.DataFrame:
     """Everything that is reported, a table of :data:`KIND`.
 
@@ -54,19 +53,16 @@ def results_of(
         captions: see :func:`ood_lab.lvlm.captions.caption_scoring.caption_table`.
         judged: see :func:`ood_lab.lvlm.answers.judgements.judge`, of the yes/no questions.
         model: its name.
-        draws: bootstrap resamples of images.
-        seed: of the draws.
         min_count: levels and cells with fewer images are missing.
         unparsed: the way of treating unparsed answers that comes first.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
-    options: dict[str, Any] = {"draws": draws, "seed": seed}
-    found = result_rows(
-        captions, judged, [], ways=WAYS, min_count=min_count, unparsed=unparsed, **options
-    )
-    rows = [_of_group(row) for row in found]
+    options: dict[str, Any] = {"min_count": min_count, "unparsed": unparsed, **resampling}
+    rows = [_of_group(row) for row in result_rows(captions, judged, [], ways=WAYS, **options)]
     for way in sorted(WAYS, key=lambda each: each != unparsed) if len(captions) else ():
-        rows += _score_rows(captions, judged, way, options)
-    return KIND.table(rows, model=model, seed=seed)
+        rows += _score_rows(captions, judged, way, resampling)
+    return KIND.table(rows, model=model, seed=resampling.get("seed", 0))
 
 
 def _of_group(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,7 +74,7 @@ def _of_group(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _score_rows(
-    captions: pd.DataFrame, judged: pd.DataFrame, way: Unparsed, options: Mapping[str, int]
+    captions: pd.DataFrame, judged: pd.DataFrame, way: Unparsed, resampling: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """The AMBER score; an image is resampled with its caption and all answers about it."""
     texts = captions[captions["status"] == PARSED]
@@ -91,7 +87,7 @@ def _score_rows(
     counts[: len(texts), : len(COUNTS)] = texts[list(COUNTS)]
     counts[len(texts) :, len(COUNTS) :] = answer_counts(asked, NO, way)
     files = pd.concat([texts["file"], asked["file"]])
-    found = clustered(counts, _score, files, **options)
+    found = clustered(counts, _score, files, **resampling)
     keys = {"split": POOLED, "unparsed": way, "n_images": files.nunique()}
     both = pd.concat([captions, judged])
     return estimate_rows(keys, found.estimates(), files.nunique(), both)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,9 +19,7 @@ NATURAL = "natural"
 def effectiveness(
     features: Mapping[str, NDArray[np.float32]],
     by: Mapping[str, ArrayLike] | None = None,
-    *,
-    draws: int = 1000,
-    seed: int = 0,
+    **resampling: Any,
 ) -> pd.DataFrame:
     """The distance of every set to the natural images.
 
@@ -31,24 +30,23 @@ def effectiveness(
     Args:
         features: normalised, ``[n, D]`` by name of the set, :data:`NATURAL` among them.
         by: by name of the set, ``[n]``: images that are resampled together; missing = each.
-        draws: bootstrap resamples.
-        seed: of the draws.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
 
     Returns:
         ``dataset, n, distance, ci_low, ci_high, ratio``.
     """
     natural = features[NATURAL]
     rows = []
-    mean = partial(shares, ["distance"])
     for name, values in features.items():
         cosines = values @ natural.T
         if name == NATURAL:
             np.fill_diagonal(cosines, -np.inf)
         nearest = 1 - cosines.max(axis=1)
         counts, units = np.column_stack([nearest, np.ones(len(nearest))]), (by or {}).get(name)
-        found = clustered(counts, mean, units, draws=draws, seed=seed).estimates()["distance"]
-        ends = {"ci_low": found.low, "ci_high": found.high}
-        rows.append({"dataset": name, "n": len(values), "distance": float(nearest.mean()), **ends})
+        found = clustered(counts, partial(shares, [""]), units, **resampling).estimates()[""]
+        own = {"dataset": name, "n": len(values), "distance": float(nearest.mean())}
+        rows.append({**own, "ci_low": found.low, "ci_high": found.high})
     table = pd.DataFrame(rows)
     own = table.loc[table["dataset"] == NATURAL, "distance"].iloc[0]
     return table.assign(ratio=table["distance"] / own if own else np.nan)

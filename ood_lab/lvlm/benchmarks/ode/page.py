@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from ood_lab.common.files import read_table
 from ood_lab.lvlm.benchmarks.ode.figures import feature_clouds, tendency_matrix
@@ -31,6 +33,7 @@ from ood_lab.lvlm.pages.benchmark_page import (
 )
 from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
 from ood_lab.lvlm.pages.definitions import defined
+from ood_lab.lvlm.pages.figure_captions import captioned
 from ood_lab.lvlm.pages.result_sentences import CHAIR, MetricSentence
 from ood_lab.lvlm.scoring.scored_results import POOLED
 from ood_lab.report.figures.bars import bar_panels
@@ -186,48 +189,26 @@ def _figures(run: Scored) -> Iterator[PlannedFigure]:
     answers = {key: f"{group}: {name}" for group, m in ANSWERS.items() for key, name in m.items()}
     shown = {key: name for key, name in answers.items() if key.endswith(("accuracy", "f1"))}
     yield from answer_figures(run, CAPTIONS, names, _LEVEL_METRICS, POOLED, "")
-    yield PlannedFigure(
-        "answers",
-        "Yes/no questions",
-        "Accuracy, and F1 with no as the positive class, by criterion.",
-        lambda: bar_panels(run.whole, shown, names, f"{footer} 95% intervals."),
-    )
+    intervals = f"{footer} 95% intervals."
+    yield captioned("answers", partial(bar_panels, run.whole, shown, names, intervals))
     rows = run.first_way
     far = rows[(rows["split"] == POOLED) & rows[PART].fillna("").str.startswith(DISTANCE)]
     far = far.assign(distance=far[PART].str.removeprefix(DISTANCE).astype(float))
-    yield PlannedFigure(
-        "distance",
-        "By distance in the graph",
-        "Edges between the two concepts; 1 where they meet. All criteria pooled.",
-        lambda: trend_lines(far, "distance", _LEVEL_METRICS, f"{footer} 95% intervals."),
-    )
+    yield captioned("distance", partial(trend_lines, far, "distance", _LEVEL_METRICS, intervals))
     if "tendencies_matrix" in run.tables:
         matrix = run.tables["tendencies_matrix"]
         matrix = matrix.set_index(matrix.columns[0])
-        groups = run.tables["tendencies"]
-        yield PlannedFigure(
-            "tendencies",
-            "Hallucinated concepts by true concept",
-            "The concepts with most hallucinations, by group.",
-            lambda: tendency_matrix(matrix, groups, footer),
-        )
-    if (file := run.source / "features.parquet").exists():
-        yield PlannedFigure(
-            "effectiveness",
-            "Made and natural images",
-            "CLIP features along their two main directions. Distance: mean of 1 - cosine to the "
-            "nearest other natural image. Intervals resample pairs with all their images.",
-            lambda: feature_clouds(
-                _features(file),
-                read_table(run.source / "effectiveness.csv"),
-                f"{footer} Distance to natural images, with its 95% interval.",
-            ),
-        )
+        draw = partial(tendency_matrix, matrix, run.tables["tendencies"], footer)
+        yield captioned("tendencies", draw)
+    if (run.source / "features.parquet").exists():
+        words = f"{footer} Distance to natural images, with its 95% interval."
+        yield captioned("effectiveness", partial(_clouds, run.source, words))
 
 
-def _features(file: Path) -> dict[str, Any]:
-    groups = read_table(file).groupby("dataset", sort=False)
-    return {str(name): part.drop(columns="dataset").to_numpy() for name, part in groups}
+def _clouds(folder: Path, footer: str) -> Figure | None:
+    groups = read_table(folder / "features.parquet").groupby("dataset", sort=False)
+    features = {str(name): part.drop(columns="dataset").to_numpy() for name, part in groups}
+    return feature_clouds(features, read_table(folder / "effectiveness.csv"), footer)
 
 
 RECORD = BenchmarkRecord(

@@ -25,7 +25,11 @@ from ood_lab.lvlm.parsers import NO
 from ood_lab.lvlm.scoring.scored_results import POOLED
 from ood_lab.lvlm.scoring.yes_no_scores import class_counts
 from ood_lab.metrics.hallucination import CAPTION_METRICS, COUNTS, caption_metrics
-from ood_lab.metrics.resampling.clustered_bootstrap import cluster_sums, resampled_sums
+from ood_lab.metrics.resampling.clustered_bootstrap import (
+    Metrics,
+    cluster_sums,
+    resampled_sums,
+)
 from ood_lab.metrics.resampling.intervals import percentile_interval
 from ood_lab.metrics.yes_no import yes_no_metrics
 
@@ -121,15 +125,16 @@ def change(
     rows: list[dict[str, Any]] = []
     for split in [*both, POOLED]:
         parts = [_part(table, split, both) for table in (old_captions, captions)]
-        counts = [_caption_counts(part) for part in parts]
-        rows += _differences(
-            split, counts, caption_metrics, dict.fromkeys(CAPTION_METRICS), rng, draws
-        )
+        sides = [("", CAPTION_METRICS, caption_metrics, [_caption_counts(part) for part in parts])]
         parts = [_part(table, split, both) for table in (old_judged, judged)]
-        for group in _GROUPS:
-            counts = [_answer_counts(part, group) for part in parts]
-            names = {metric: f"{group}_{metric}" for metric in OF_NO}
-            rows += _differences(split, counts, yes_no_metrics, names, rng, draws)
+        sides += [
+            (f"{group}_", OF_NO, yes_no_metrics, [_answer_counts(part, group) for part in parts])
+            for group in _GROUPS
+        ]
+        for group, names, metrics, counts in sides:
+            if all(map(len, counts)):
+                found = _change(counts, metrics, draws, rng)
+                rows += [{"split": split, "metric": f"{group}{m}", **found[m]} for m in names]
     return pd.DataFrame(rows)
 
 
@@ -147,23 +152,16 @@ def _answer_counts(rows: pd.DataFrame, group: str) -> NDArray[np.int64]:
     return cluster_sums(class_counts(kept, NO), clusters_of(kept))
 
 
-def _differences(
-    split: str,
-    counts: Sequence[NDArray[np.int64]],
-    metrics: Any,
-    names: Mapping[str, str | None],
-    rng: np.random.Generator,
-    draws: int,
-) -> list[dict[str, Any]]:
-    if not all(map(len, counts)):
-        return []
+def _change(
+    counts: Sequence[NDArray[np.int64]], metrics: Metrics, draws: int, rng: np.random.Generator
+) -> dict[str, dict[str, float]]:
+    """``before, after, change`` and its interval, by metric."""
     before, after = (metrics(each.sum(axis=0)) for each in counts)
-    drawn = [metrics(resampled_sums(each, draws, rng)) for each in counts]
-    rows = []
-    for metric, name in names.items():
-        low, high = percentile_interval(drawn[1][metric] - drawn[0][metric], min(map(len, counts)))
-        old, new = float(before[metric]), float(after[metric])
-        found = {"before": old, "after": new, "change": new - old}
-        interval = {"ci_low": float(low), "ci_high": float(high)}
-        rows.append({"split": split, "metric": name or metric, **found, **interval})
-    return rows
+    first, second = (metrics(resampled_sums(each, draws, rng)) for each in counts)
+    found = {}
+    for metric in before:
+        ends = percentile_interval(second[metric] - first[metric], min(map(len, counts)))
+        old, new, low, high = map(float, (before[metric], after[metric], *ends))
+        found[metric] = {"before": old, "after": new, "change": new - old}
+        found[metric] |= {"ci_low": low, "ci_high": high}
+    return found

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_table, write_csv
 from ood_lab.lvlm.benchmarks.oodbench.division import ID
-from ood_lab.lvlm.scoring.human_verdicts import REJECT, read_audit, stranger, verdicts_on
+from ood_lab.lvlm.scoring.human_verdicts import REJECT, AuditVerdicts, read_audit
 
 _KEY = ["image", "category"]
 
@@ -29,14 +28,13 @@ def audited(division: pd.DataFrame, path: Path | None) -> pd.DataFrame:
     """
     if path is None:
         return division.assign(verdict="")
-    audit = read_audit(path, _KEY)
-    if found := stranger(audit, division, _KEY):
-        row, line = found
-        raise UserError(
-            f"{path}, line {line}: the division has no pair of image {row['image']} and "
-            f"'{row['category']}'; the audit belongs to other annotations"
-        )
-    return division.assign(verdict=verdicts_on(audit, division, _KEY))
+    verdicts = AuditVerdicts(_KEY, read_audit(path, _KEY), path)
+    verdicts.check(
+        division,
+        "the division has no pair of image {image} and '{category}'; the audit belongs to other "
+        "annotations",
+    )
+    return division.assign(verdict=verdicts.of(division))
 
 
 def without_rejected(audited: pd.DataFrame) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from ood_lab.lvlm.benchmarks.oodbench.division import UNCUT
 from ood_lab.lvlm.benchmarks.oodbench.split_contents import BY
+from ood_lab.lvlm.pages.figure_captions import captioned
 from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
 from ood_lab.report.figures.densities import draw_histograms
 from ood_lab.report.figures.layout import add_legend, panels, wrapped
@@ -34,11 +35,11 @@ def purified_figures(division: pd.DataFrame, threshold: float) -> Iterator[Plann
     """
     count = 1 + max(0, math.ceil((division["category"].nunique() - _MOST) / (_MOST + 1)))
     planned = [
-        PlannedFigure(
+        captioned(
             f"purified_{number + 1}" if number else "purified",
-            f"Purified probabilities {number + 1}" if number else "Purified probabilities",
-            "How sure the models of the division are of what is annotated, by category.",
             partial(purified_histograms, division, threshold, number),
+            "purified",
+            number=f" {number + 1}" if number else "",
         )
         for number in range(count)
     ]
@@ -99,12 +100,9 @@ def distribution_figures(
         shown = {split: name for split, name in splits.items() if (rows["split"] == split).any()}
         name = "_".join(filter(None, ("of", plural.replace(" ", "_"), str(dataset), str(kind))))
         of = f"{plural.capitalize()} of the {f'{kind} splits'.strip()}"
-        yield PlannedFigure(
-            name,
-            f"{of}, {dataset}" if dataset else of,
-            f"Pairs of image and category with questions, by {words}.",
-            partial(pair_counts, rows, shown, f"{title}.", plural),
-        )
+        of = f"{of}, {dataset}" if dataset else of
+        draw = partial(pair_counts, rows, shown, f"{title}.", plural)
+        yield captioned(name, draw, "distribution", of=of, by=words)
 
 
 def pair_counts(rows: pd.DataFrame, splits: Mapping[str, str], footer: str, plural: str) -> Figure:

@@ -86,6 +86,7 @@ class HardSamples:
         )[["image", "category", "split", "present", "p", "hardness"]]
 
 
+@dataclass(eq=False)
 class ObjectDetector:
     """Any object detector of transformers.
 
@@ -103,29 +104,25 @@ class ObjectDetector:
         UserError: transformers is missing, or there is no such model.
     """
 
-    def __init__(
-        self,
-        path: str,
-        threshold: Share = 0.05,
-        batch_size: BatchSize = 8,
-        device: str | None = None,
-    ) -> None:
-        self.processor, self.model = load_pretrained(
-            "task.path", path, "AutoImageProcessor", "AutoModelForObjectDetection"
-        )
-        self.threshold = threshold
-        self.batch_size = batch_size
-        self.device = chosen_device(device)
+    path: str
+    threshold: Share = 0.05
+    batch_size: BatchSize = 8
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        kinds = ("AutoImageProcessor", "AutoModelForObjectDetection")
+        self.processor, self.model = load_pretrained("task.path", self.path, *kinds)
 
     def proposals(self, images: Sequence[Path], ids: Sequence[int | str]) -> pd.DataFrame:
         """``image, category, p`` of every proposal above the threshold."""
-        model = self.model.to(self.device).eval()
+        device = chosen_device(self.device)
+        model = self.model.to(device).eval()
         names = model.config.id2label
         rows: list[tuple[int | str, str, float]] = []
         pace = Pace(len(images), every=10.0)
         for start in range(0, len(images), self.batch_size):
             batch = open_images(images[start : start + self.batch_size])
-            inputs = self.processor(images=batch, return_tensors="pt").to(self.device)
+            inputs = self.processor(images=batch, return_tensors="pt").to(device)
             with torch.inference_mode():
                 outputs = model(**inputs)
             found = self.processor.post_process_object_detection(outputs, threshold=self.threshold)

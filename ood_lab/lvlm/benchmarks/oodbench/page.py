@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from ood_lab.lvlm.pages.benchmark_page import (
 )
 from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
 from ood_lab.lvlm.pages.definitions import defined
+from ood_lab.lvlm.pages.figure_captions import captioned
 from ood_lab.lvlm.pages.result_sentences import ACCURACY
 from ood_lab.lvlm.scoring import uncertainty
 from ood_lab.lvlm.scoring.uncertainty import doubt_table
@@ -129,20 +131,13 @@ def _figures(run: Scored) -> Iterator[PlannedFigure | Folded]:
     single, _ = by_dataset(run)
     if len(single):
         series = ("name", {name: name for name in dict.fromkeys(single["name"])})
-        yield PlannedFigure(
-            "datasets",
-            "By data set",
-            "Answers to the questions about each data set, with 95% intervals.",
-            lambda: bar_panels(single, METRICS, SPLITS, f"{run.title}. {remark}", series=series),
-        )
+        footer = f"{run.title}. {remark}"
+        draw = partial(bar_panels, single, METRICS, SPLITS, footer, series=series)
+        yield captioned("datasets", draw)
     bap = whole(run.results[run.results["metric"].isin(BAP)])
     if len(bap):
-        yield PlannedFigure(
-            "bap",
-            "Basic to advanced",
-            "Basic-to-advanced progression: share of samples that are right.",
-            lambda: bar_panels(bap, BAP, SPLITS, f"{run.title}. 95% intervals."),
-        )
+        draw = partial(bar_panels, bap, BAP, SPLITS, f"{run.title}. 95% intervals.")
+        yield captioned("bap", draw)
     yield from distribution_figures(run.tables[DISTRIBUTION], SPLITS, run.title)
     file = run.source / DIVISION
     if file.exists() and "division" in run.manifest:
@@ -159,12 +154,7 @@ def _figures(run: Scored) -> Iterator[PlannedFigure | Folded]:
             for place, (split, part) in enumerate(rows.groupby("split", sort=False))
         ]
         labels = ("coverage (%): answers with the least doubt", "wrong answers (%)")
-        yield PlannedFigure(
-            "risk_coverage",
-            "Risk over coverage",
-            "Share of wrong answers among those of which the model is most certain.",
-            lambda: curves(lines, labels, f"{run.title}."),
-        )
+        yield captioned("risk_coverage", partial(curves, lines, labels, f"{run.title}."))
 
 
 def _from_nothing(

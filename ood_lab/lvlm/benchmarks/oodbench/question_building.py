@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -24,15 +24,6 @@ from ood_lab.schema.shift_axes import LEVELS
 #: ``Question.task`` of the three questions of a BAP sample.
 BAP_EXISTENCE, BAP_COUNTING, BAP_LOGIC = "bap_existence", "bap_counting", "bap_logic"
 BAP_TASKS = (BAP_EXISTENCE, BAP_COUNTING, BAP_LOGIC)
-
-
-class _Object(NamedTuple):
-    """What is annotated of one category in one image."""
-
-    instances: int
-    area: float
-    crowd: bool
-    level: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +93,7 @@ class QuestionSettings:
             split, image = rows["split"].iloc[0], rows["image"].iloc[0]
             # What was cut comes last, and adds to the samples of the cut split.
             names = known[whole.get(split, split), image]
-            names += [str(c) for c in rows["category"] if not facts.of(image, str(c)).crowd]
+            names += [str(c) for c in rows["category"] if not facts.of(image, str(c))["crowd"]]
             orders = [(a, b) for a in range(len(names)) for b in range(len(names)) if a != b]
             # No two categories meet twice in an image, in whatever roles.
             seen = met[whole.get(split, split), image]
@@ -115,7 +106,7 @@ class QuestionSettings:
         self, split: str, image: int | str, first: str, second: str, facts: _Facts
     ) -> Iterator[Question]:
         """Existence of the first, count of the second, and whether there are more of the first."""
-        counts = facts.of(image, first).instances, facts.of(image, second).instances
+        counts = facts.of(image, first)["count"], facts.of(image, second)["count"]
         asked = (
             (BAP_EXISTENCE, EXISTENCE.format(c=first), YES if counts[0] else NO),
             (BAP_COUNTING, COUNTING.format(c=second), str(counts[1])),
@@ -140,20 +131,24 @@ class _Facts:
     """Look-ups in annotations."""
 
     def __init__(self, annotations: Annotations) -> None:
-        images = annotations.images
-        paths = [str(annotations.root / file) for file in images["file"]]
-        self.files: dict[int | str, str] = dict(zip(images["image"], paths, strict=True))
-        sizes = images["width"].to_numpy(np.float64) * images["height"].to_numpy(np.float64)
-        self._pixels = dict(zip(images["image"], sizes, strict=True))
-        known = [name for name in LEVELS if name in images]
-        rows = images[known].to_dict("records")
-        self._levels = dict(zip(images["image"], rows, strict=True))
-        self._objects = _objects(annotations.objects)
-        self._places = _places(images)
+        images, objects = annotations.images.set_index("image"), annotations.objects
+        paths = (str(annotations.root / file) for file in images["file"])
+        self.files: dict[int | str, str] = dict(zip(images.index, paths, strict=True))
+        self._pixels = (images["width"].astype(float) * images["height"]).to_dict()
+        self._levels = images[[name for name in LEVELS if name in images]].to_dict("index")
+        self._places = images["place"].to_dict() if "place" in images else annotations.scenes
+        known = {"count": ("area", "size"), "area": ("area", "max"), "crowd": ("crowd", "any")}
+        if "semantic_level" in objects:
+            known["object_semantic_level"] = ("semantic_level", "max")
+        groups = objects.groupby(["image", "category"], observed=True, sort=False)
+        self._objects: dict[Any, dict[str, Any]] = groups.agg(**known).to_dict("index")
 
-    def of(self, image: int | str, category: str) -> _Object:
-        """What is annotated of a category in an image."""
-        return self._objects.get((image, category), _Object(0, 0.0, False, None))
+    def of(self, image: int | str, category: str) -> dict[str, Any]:
+        """What is annotated of a category in an image: ``count, area`` (of the largest), ``crowd``.
+
+        With ``object_semantic_level``, where the source has levels of objects.
+        """
+        return self._objects.get((image, category), {"count": 0, "area": 0.0, "crowd": False})
 
     def levels(self, image: int | str) -> dict[str, int]:
         """Known levels of shift of an image."""
@@ -161,39 +156,8 @@ class _Facts:
 
     def of_pair(self, image: int | str, category: str) -> dict[str, Any]:
         """Columns of ``meta``: how many there are, how large the largest is, and where it is."""
-        found = self.of(image, category)
-        level = {} if found.level is None else {"object_semantic_level": found.level}
-        share = found.area / max(self._pixels[image], 1.0)
-        facts = {"count": found.instances, "area": found.area, "area_share": round(share, 6)}
-        place = {"place": self._places[image]} if image in self._places else {}
-        return {**facts, **level, **place, **self.levels(image)}
-
-
-def _places(images: pd.DataFrame) -> dict[int | str, str]:
-    """Where images were taken, as far as the source says: a city, a kind of place."""
-    if "place" in images:
-        return dict(zip(images["image"], images["place"].astype(str), strict=True))
-    if "attributes" not in images:
-        return {}
-    known = zip(images["image"], images["attributes"], strict=True)
-    return {image: str(facts["place"]) for image, facts in known if facts and "place" in facts}
-
-
-def _objects(objects: pd.DataFrame) -> dict[tuple[int | str, str], _Object]:
-    groups = objects.groupby(["image", "category"], observed=True, sort=False)
-    columns: dict[str, Any] = {
-        "count": groups.size(),
-        "area": groups["area"].max(),
-        "crowd": groups["crowd"].any(),
-    }
-    if "semantic_level" in objects:
-        columns["level"] = groups["semantic_level"].max()
-    table = pd.DataFrame(columns)
-    levels = table["level"] if "level" in table else [None] * len(table)
-    values = zip(table["count"], table["area"], table["crowd"], levels, strict=True)
-    return {
-        (image, str(category)): _Object(
-            int(count), float(area), bool(crowd), None if level is None else int(level)
-        )
-        for (image, category), (count, area, crowd, level) in zip(table.index, values, strict=True)
-    }
+        found = {k: v for k, v in self.of(image, category).items() if k != "crowd"}
+        share = found["area"] / max(self._pixels[image], 1.0)
+        facts = {"count": found.pop("count"), "area": found.pop("area")}
+        place = {"place": str(self._places[image])} if image in self._places else {}
+        return {**facts, "area_share": round(share, 6), **found, **place, **self.levels(image)}

@@ -6,11 +6,13 @@ Tables 1 and 3, and accuracies are never averaged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ood_lab.lvlm.answers.judgements import FAILED
 from ood_lab.lvlm.benchmarks.oodbench.division import ID, SPLITS, TOGETHER
@@ -21,17 +23,18 @@ from ood_lab.lvlm.benchmarks.oodbench.question_building import (
     BAP_TASKS,
 )
 from ood_lab.lvlm.benchmarks.oodbench.split_contents import with_uncut
-from ood_lab.lvlm.scoring.answer_differences import contrasts_by
+from ood_lab.lvlm.scoring.answer_differences import contrasts_by, together
 from ood_lab.lvlm.scoring.scored_results import (
     Place,
     any_read,
     estimate_rows,
+    paired_contrasts,
     places,
     question_kind,
 )
 from ood_lab.lvlm.scoring.uncertainty import uncertainty_rows
 from ood_lab.lvlm.scoring.yes_no_scores import YES_NO, Unparsed, model_contrasts, yes_no_rows
-from ood_lab.metrics.resampling.clustered_bootstrap import cluster_sums, clustered, contrast, shares
+from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
 from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.schema.shift_axes import LEVELS
 
@@ -47,11 +50,10 @@ def results_of(
     judged: pd.DataFrame,
     model: str,
     *,
-    draws: int = 1000,
-    seed: int = 0,
     min_count: int = 10,
     gate_c_on_e: bool = False,
     unparsed: Unparsed = "wrong",
+    **resampling: Any,
 ) -> pd.DataFrame:
     """Everything that is reported, a table of :data:`KIND`.
 
@@ -63,24 +65,23 @@ def results_of(
     Args:
         judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
         model: its name.
-        draws: bootstrap resamples.
-        seed: of the draws.
         min_count: levels and cells with fewer pairs are missing.
         gate_c_on_e: see :func:`bap_table`.
         unparsed: the way of treating unparsed answers that comes first.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
-    options: dict[str, Any] = {"draws": draws, "seed": seed}
     every = TOGETHER if judged["split"].nunique() > 1 else ""
-    doubts = uncertainty_rows(judged, SPLITS, every, ID, **options)
-    finer, options = [DATASET], options | {"min_count": min_count}
-    rows = yes_no_rows(judged, SPLITS, unparsed, finer=finer, every=every, **options)
-    bap = _bap_rows(judged, gate_c_on_e, every, **options)
-    return KIND.table([*rows, *bap, *doubts], model=model, seed=seed)
+    doubts = uncertainty_rows(judged, SPLITS, every, ID, **resampling)
+    options: dict[str, Any] = {"finer": [DATASET], "every": every, "min_count": min_count}
+    rows = yes_no_rows(judged, SPLITS, unparsed, **options, **resampling)
+    bap = _bap_rows(judged, gate_c_on_e, **options, **resampling)
+    return KIND.table([*rows, *bap, *doubts], model=model, seed=resampling.get("seed", 0))
 
 
 @with_uncut
 def contrasts(
-    judged: pd.DataFrame, *, gate_c_on_e: bool = False, draws: int = 1000, seed: int = 0
+    judged: pd.DataFrame, *, gate_c_on_e: bool = False, **resampling: Any
 ) -> pd.DataFrame:
     """How models, or forms, differ in every split and in all of them together.
 
@@ -90,14 +91,15 @@ def contrasts(
     Args:
         judged: the answers of all models, with ``model``.
         gate_c_on_e: see :func:`bap_table`.
-        draws: bootstrap resamples.
-        seed: of the draws.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
-    options: dict[str, Any] = {"draws": draws, "seed": seed}
     answers = judged[judged["task"] == YES_NO], judged[judged["task"].isin(BAP_TASKS)]
-    own = partial(_bap_contrasts, gate_c_on_e=gate_c_on_e, **options)
-    tests = partial(model_contrasts, **options), own
-    found = [contrasts_by(_by_split(rows), test) for rows, test in zip(answers, tests, strict=True)]
+    tests = model_contrasts, partial(_bap_contrasts, gate_c_on_e=gate_c_on_e)
+    found = [
+        contrasts_by(_by_split(rows), partial(test, **resampling))
+        for rows, test in zip(answers, tests, strict=True)
+    ]
     tables = [table.assign(unparsed="wrong") for table in found if len(table)]
     return pd.concat(tables, ignore_index=True) if tables else found[0]
 
@@ -108,14 +110,18 @@ def _by_split(rows: pd.DataFrame) -> list[Place]:
     return [*parts, Place({"split": TOGETHER}, rows)] if len(splits) > 1 else parts
 
 
-def _bap_contrasts(rows: pd.DataFrame, *, gate_c_on_e: bool, draws: int, seed: int) -> pd.DataFrame:
-    models = list(dict.fromkeys(rows["model"]))
-    tables = [bap_table(rows[rows["model"] == model], gate_c_on_e) for model in models]
-    samples = pd.concat(tables, keys=range(len(models)), names=["number", None]).reset_index(0)
+def _bap_contrasts(rows: pd.DataFrame, *, gate_c_on_e: bool, **resampling: Any) -> pd.DataFrame:
+    tables = {
+        name: bap_table(part, gate_c_on_e) for name, part in rows.groupby("model", sort=False)
+    }
+    samples = together(tables)
     samples = samples[samples.groupby("sample")["kept"].transform("all")]
-    counts = samples[list(BAP_METRICS)].assign(n=1).to_numpy("int64")
-    sums = cluster_sums(counts, samples["file"], samples["number"], len(models))
-    return contrast(models, clustered(sums, partial(shares, BAP_METRICS), draws=draws, seed=seed))
+    of_models = (samples["file"], samples["model"], partial(shares, BAP_METRICS), [*tables])
+    return paired_contrasts(_bap_counts(samples), *of_models, **resampling)
+
+
+def _bap_counts(samples: pd.DataFrame) -> NDArray[np.int64]:
+    return samples[list(BAP_METRICS)].assign(n=1).to_numpy(np.int64)
 
 
 def bap_needs(gate_c_on_e: bool = False) -> dict[str, tuple[str, ...]]:
@@ -151,21 +157,24 @@ def bap_table(judged: pd.DataFrame, gate_c_on_e: bool = False) -> pd.DataFrame:
 
 
 def _bap_rows(
-    judged: pd.DataFrame, gate_c_on_e: bool, every: str, min_count: int, draws: int, seed: int
+    judged: pd.DataFrame,
+    gate_c_on_e: bool,
+    finer: Sequence[str],
+    every: str,
+    min_count: int,
+    **resampling: Any,
 ) -> Iterator[dict[str, Any]]:
     asked = judged[judged["task"].isin(BAP_TASKS)]
     samples = bap_table(asked, gate_c_on_e)
     sets = [*SPLITS, every] if every else SPLITS
     whole = asked.drop(columns=[*LEVELS], errors="ignore")
-    for keys, rows in places(whole, sets, "file", min_count, [DATASET], every):
+    for keys, rows in places(whole, sets, "file", min_count, finer, every):
         kept = samples[samples["kept"] & samples["sample"].isin(rows["pair_id"])]
         if not len(kept):
             continue
-        counts = kept[list(BAP_METRICS)].assign(n=1).to_numpy("int64")
         # Data sets share photographs: one that lies at the same path is drawn once.
-        found = clustered(
-            counts, partial(shares, BAP_METRICS), kept["file"], draws=draws, seed=seed
-        )
+        metrics = partial(shares, BAP_METRICS)
+        found = clustered(_bap_counts(kept), metrics, kept["file"], **resampling)
         read = any_read(rows[rows["pair_id"].isin(kept["sample"])])
         values = found.estimates() if read else dict.fromkeys(BAP_METRICS, Estimate(float("nan")))
         yield from estimate_rows({**keys, "unit": "image"}, values, found.n, rows)

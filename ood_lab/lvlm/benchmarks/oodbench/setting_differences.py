@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS
+from ood_lab.lvlm.scoring.scored_results import paired_contrasts
 from ood_lab.lvlm.scoring.yes_no_scores import COUNTS, Unparsed, pair_table
-from ood_lab.metrics.resampling.clustered_bootstrap import cluster_sums, clustered, contrast
 from ood_lab.metrics.yes_no import yes_no_metrics
 
 
 def setting_differences(
     answers: Mapping[str, pd.DataFrame],
     unparsed: Unparsed = "wrong",
-    *,
-    draws: int = 1000,
-    seed: int = 0,
+    **resampling: Any,
 ) -> pd.DataFrame:
     """``metric(I) - metric(g)`` of every split: the first setting minus each other one.
 
@@ -31,29 +30,27 @@ def setting_differences(
         answers: setting → its answers, see :func:`ood_lab.lvlm.answers.judgements.judge`; ``image``
             is the same in two of them only where it is the same image.
         unparsed: see :func:`~ood_lab.lvlm.scoring.yes_no_scores.pair_table`.
-        draws: bootstrap resamples.
-        seed: of them.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
 
     Returns:
         ``split`` and the columns of
         :func:`~ood_lab.metrics.resampling.clustered_bootstrap.contrast`; splits that all settings
         have.
     """
-    tables = []
-    for number, judged in enumerate(answers.values()):
-        pairs = pair_table(judged, unparsed)
-        tables.append(pairs[pairs["kept"]].assign(setting=number))
+    tables = [
+        pairs[pairs["kept"]].assign(setting=name)
+        for name, judged in answers.items()
+        for pairs in [pair_table(judged, unparsed)]
+    ]
     every, names, found = pd.concat(tables, ignore_index=True), list(answers), []
     for split in SPLITS:
         rows = every[every["split"] == split]
-        if rows["setting"].nunique() < len(names):
-            continue
-        keys = rows["image"].astype(str) + "/" + rows["category"].astype(str)
-        counts = rows[COUNTS].to_numpy(np.int64)
-        sums = cluster_sums(counts, keys, rows["setting"].to_numpy(), len(names))
-        drawn = clustered(sums, yes_no_metrics, draws=draws, seed=seed)
-        found.append(contrast(names, drawn, first=names[0]).assign(split=split))
-    if not found:
-        return pd.DataFrame(columns=["split"])
-    table = pd.concat(found, ignore_index=True)
-    return table[["split", *[name for name in table if name != "split"]]]
+        if rows["setting"].nunique() == len(names):
+            pairs = rows["image"].astype(str) + "/" + rows["category"].astype(str)
+            of_settings = (pairs, rows["setting"], yes_no_metrics, names, names[0])
+            counts = rows[COUNTS].to_numpy(np.int64)
+            table = paired_contrasts(counts, *of_settings, **resampling)
+            table.insert(0, "split", split)
+            found.append(table)
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=["split"])

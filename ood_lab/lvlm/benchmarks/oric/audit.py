@@ -9,14 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.benchmarks.oric.published_files import Item
-from ood_lab.lvlm.scoring.human_verdicts import (
-    REJECT,
-    VERDICT,
-    read_audit,
-    stranger,
-    verdicts_on,
-)
+from ood_lab.lvlm.scoring.human_verdicts import VERDICT, AuditVerdicts, read_audit
 
 #: What is asked: the content of a question, whatever its number.
 CONTENT = ("image", "object", "label")
@@ -24,16 +17,10 @@ _ID, _CHOSEN = "question_id", "chosen"
 
 
 @dataclass(frozen=True)
-class Verdicts:
-    """Verdicts on questions.
+class Verdicts(AuditVerdicts):
+    """Verdicts on questions; rows of an ``audit.csv`` that are none are left out."""
 
-    Attributes:
-        audit: rows of an ``audit.csv`` that are questions, as text; None = there are no verdicts.
-        path: of the file.
-    """
-
-    audit: pd.DataFrame | None = None
-    path: Path | None = None
+    keys: Sequence[str] = CONTENT
 
     @classmethod
     def read(cls, path: str | None) -> Verdicts:
@@ -53,9 +40,9 @@ class Verdicts:
             row = given.loc[twice].iloc[0]
             asked = f"'{row['object']}' in {row['image']}"
             raise UserError(f"{path} both accepts and rejects {asked}: keep one verdict")
-        return cls(given, Path(path))
+        return cls(audit=given, path=Path(path))
 
-    def check(self, questions: pd.DataFrame) -> None:
+    def check_questions(self, questions: pd.DataFrame) -> None:
         """Rejects verdicts on other questions.
 
         Args:
@@ -65,39 +52,18 @@ class Verdicts:
         Raises:
             UserError: a verdict belongs to none of them.
         """
-        if self.audit is None:
-            return
-        keys = [*CONTENT, *([_ID] if _ID in self.audit and _ID in questions else [])]
-        if found := stranger(self.audit, questions, keys):
-            row, line = found
-            number = f"question {row[_ID]}: " if _ID in keys else ""
-            raise UserError(
-                f"{self.path}, line {line}: {number}nothing asks whether "
-                f"'{row['object']}' is in {row['image']} with the answer {row['label']}; the "
-                "audit belongs to other questions"
-            )
-
-    def of(self, questions: pd.DataFrame) -> list[str]:
-        """The verdict on each row of ``image, object, label``; "" where there is none."""
-        if self.audit is None:
-            return [""] * len(questions)
-        return verdicts_on(self.audit, questions, CONTENT)
-
-    def rejects(self, questions: pd.DataFrame) -> pd.Series:
-        """Which rows of ``image, object, label`` are rejected, by their index."""
-        said = pd.Series(self.of(questions), index=questions.index, dtype=object)
-        return said == REJECT
+        numbered = self.audit is not None and _ID in self.audit and _ID in questions
+        self.check(
+            questions,
+            ("question {question_id}: " if numbered else "")
+            + "nothing asks whether '{object}' is in {image} with the answer {label}; the audit "
+            "belongs to other questions",
+            [_ID] if numbered else (),
+        )
 
 
-def audit_of(items: Sequence[Item], verdicts: Verdicts) -> pd.DataFrame:
+def audit_of(questions: pd.DataFrame, verdicts: Verdicts) -> pd.DataFrame:
     """Published questions for people to look at: ``question_id``, content, wording, ``verdict``."""
-    table = pd.DataFrame(
-        {
-            _ID: [item.id for item in items],
-            "image": [item.image for item in items],
-            "object": [item.target_object for item in items],
-            "label": [item.solution for item in items],
-            "question": [item.problem[0] for item in items],
-        }
-    )
+    table = questions.rename(columns={"item": _ID})[[_ID, *CONTENT]]
+    table = table.assign(question=[problem[0] for problem in questions["problem"]])
     return table.assign(**{VERDICT: verdicts.of(table)})

@@ -28,11 +28,20 @@ from ood_lab.lvlm.pages.benchmark_page import (
 )
 from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
 from ood_lab.lvlm.pages.definitions import defined
+from ood_lab.lvlm.pages.figure_captions import captioned, title_of
 from ood_lab.lvlm.pages.result_sentences import MetricSentence
 from ood_lab.report.rendering.blocks import PlannedFigure, Text
-from ood_lab.report.rendering.metric_definitions import MISSING, percent
+from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.rendering.page import Page
-from ood_lab.report.rendering.table import Cell, Group, Head, Table, name_cell, number_cell
+from ood_lab.report.rendering.table import (
+    Column,
+    Group,
+    Head,
+    Table,
+    name_cell,
+    number_cell,
+    table_of,
+)
 from ood_lab.schema.results import PART
 
 #: Metric, and what it is called in tables; in this order.
@@ -88,18 +97,8 @@ _GROUPS = {
     "p_context": ("P(object | context)", "label", 1, 3),
     "min_distance": ("least distance", "clip", 1, 3),
 }
-_MEAN = "Mean over the questions of each set, by the right answer."
-#: Analyses with a figure: its title, what its bars are, and its caption.
-_FIGURES = (
-    ("clip_score", "CLIPScore of image and text", "label", _MEAN),
-    ("p_context", "P(object | other objects of the image)", "label", _MEAN),
-    (
-        "min_distance",
-        "Least distance of an image with a class and one without",
-        "clip",
-        "1 - cosine, mean over classes, in each CLIP's space.",
-    ),
-)
+#: Analyses that have a figure, and what their bars are divided by.
+_FIGURES = {"clip_score": "label", "p_context": "label", "min_distance": "clip"}
 _COUNTS = {"n_unparsed": "unmatched", "n_items": "items"}
 
 
@@ -149,12 +148,8 @@ def _figures(run: Scored, analyses: pd.DataFrame | None) -> Iterator[PlannedFigu
     context = run.tables.get("context")
     if context is not None:
         sets = {n: words for n, words in LINES.items() if (context["split"] == n).any()}
-        yield PlannedFigure(
-            "context",
-            "By P(object | context)",
-            context_words(context),
-            partial(context_curves, context, sets, footer),
-        )
+        draw = partial(context_curves, context, sets, footer)
+        yield captioned("context", draw, said=context_words(context))
     if analyses is not None:
         yield from _of_questions(analyses, run.tables.get("tiers"), footer)
 
@@ -205,20 +200,14 @@ def _of_questions(
         if not len(shares):
             continue
         recall = shares.iloc[:0].assign(tier="", edges="") if tiers is None else tiers
-        edges = " by COCO's edges" if column == "coco_tier" else ""
-        yield PlannedFigure(
-            f"{column}s",
-            f"Sizes of objects{edges}",
-            "By the area of a category in its image (task.area_of), the same for questions and "
-            "annotations, and how often it is then seen.",
-            partial(tier_bars, shares, recall[recall["edges"] == column], _SIZED, footer),
-        )
-    for name, title, series, caption in _FIGURES:
+        of_edges = recall[recall["edges"] == column]
+        yield captioned(f"{column}s", partial(tier_bars, shares, of_edges, _SIZED, footer))
+    for name, series in _FIGURES.items():
         rows = found[(found["analysis"] == name) & _of_whole_sets(found)]
         if len(rows):
             rows = rows.assign(series=rows[series].replace(_LABELS))
-            draw = partial(measure_bars, rows, SETS, title, footer)
-            yield PlannedFigure(name, title, caption, draw)
+            draw = partial(measure_bars, rows, SETS, title_of(name), footer)
+            yield captioned(name, draw)
 
 
 def _of_whole_sets(found: pd.DataFrame) -> pd.Series:
@@ -250,36 +239,17 @@ def _of_sets(run: Scored) -> Iterator[Table | Text]:
 
 def _analysis_table(caption: str, rows: pd.DataFrame) -> Table:
     """One row per set, and a group of columns for each analysis."""
-    values = {(row["split"], *_heading(row)): row for row in rows.to_dict("records")}
-    named = {
-        group: [h for g, h in dict.fromkeys(k[1:] for k in values) if g == group]
-        for group in dict.fromkeys(k[1] for k in values)
-    }
     splits = [split for split in _SIZED if (rows["split"] == split).any()]
-    heads = [Head("questions", "ascending"), *(Head(h) for each in named.values() for h in each)]
-    cells = [
-        [
-            name_cell(_SIZED[split], place),
-            *(_value(values.get((split, g, h))) for g, each in named.items() for h in each),
-        ]
-        for place, split in enumerate(splits)
-    ]
-    groups = [Group(), *(Group(group, span=len(each)) for group, each in named.items())]
-    return Table(caption, heads, cells, groups, spreads=True, split="groups")
-
-
-def _heading(row: Mapping[Any, Any]) -> tuple[str, str]:
-    """Group of columns, and column."""
-    group, column, *_ = _GROUPS[row["analysis"]]
-    return group, _LABELS.get(row[column], str(row[column]))
-
-
-def _value(row: Mapping[Any, Any] | None) -> Cell:
-    if row is None:
-        return Cell(MISSING)
-    *_, factor, digits = _GROUPS[row["analysis"]]
-    value, low, high = (factor * float(row[name]) for name in ("value", "ci_low", "ci_high"))
-    return number_cell(value, low, high, f"{{:.{digits}f}}".format)
+    names = [name_cell(_SIZED[split], place) for place, split in enumerate(splits)]
+    columns = [Column(Head("questions", "ascending"), names)]
+    for analysis, part in rows.groupby("analysis", sort=False):
+        title, by, factor, digits = _GROUPS[str(analysis)]
+        group, show = Group(title), f"{{:.{digits}f}}".format
+        for key, cells in part.groupby(by, sort=False):
+            found = cells.set_index("split")[["value", "ci_low", "ci_high"]] * factor
+            shown = [number_cell(*row, show) for row in found.reindex(splits).to_numpy()]
+            columns.append(Column(Head(_LABELS.get(key, str(key))), shown, group))
+    return table_of(caption, columns, spreads=True, split="groups")
 
 
 RECORD = BenchmarkRecord(

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_text
+from ood_lab.lvlm.annotations.annotation_files import read_json
 from ood_lab.lvlm.answers.answer_files import Answer
 from ood_lab.lvlm.answers.answer_requests import answer_of
 from ood_lab.lvlm.answers.judgements import was_cut
 from ood_lab.lvlm.chat.base import Reply
 from ood_lab.lvlm.questions.question_files import Question
+
+
+@dataclass(frozen=True)
+class _Prediction:
+    """A row of a file."""
+
+    question_id: str | int
+    predicted_answer: Any
+    solution: Any = ""
 
 
 def write_predictions(judged: pd.DataFrame, folder: Path) -> list[Path]:
@@ -56,8 +68,8 @@ def read_predictions(
     """
     found: dict[str, Answer] = {}
     for number, path in enumerate(paths, 1):
-        said = _said(path)
-        said = {item: row for item, row in said.items() if item not in without}
+        rows = read_json(path, list[_Prediction], "ORIC's predictions")
+        said = {str(row.question_id): row for row in rows if str(row.question_id) not in without}
         known = [q for q in questions if q.meta["prompt"] == number]
         items = {str(q.meta["item"]) for q in known}
         if items != set(said):  # the file says neither what was asked nor about which image
@@ -69,32 +81,13 @@ def read_predictions(
             )
         for question in known:
             row = said[str(question.meta["item"])]
-            if str(row["solution"]).strip().lower() not in ("", question.answer):
+            if str(row.solution).strip().lower() not in ("", question.answer):
                 raise UserError(
                     f"{path}: the solution of question {question.meta['item']} is "
-                    f"'{row['solution']}', but it is '{question.answer}' here: these predictions "
+                    f"'{row.solution}', but it is '{question.answer}' here: these predictions "
                     "are for other questions"
                 )
-            reply = Reply("", str(row["predicted_answer"]))
+            reply = Reply("", str(row.predicted_answer))
             made_with = {"backend": "predictions", "model": path.stem}
             found[question.question_id] = answer_of(question, "", made_with, reply)
     return found
-
-
-def _said(path: Path) -> Mapping[str, Mapping[str, object]]:
-    try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
-        return {
-            str(row["question_id"]): {
-                "predicted_answer": row["predicted_answer"],
-                "solution": row.get("solution", ""),
-            }
-            for row in rows
-        }
-    except OSError as error:
-        raise UserError(f"task.predictions={path}: there is no such file") from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UserError(
-            f"{path} is not a list of predictions (question_id, predicted_answer, solution): "
-            f"{error}"
-        ) from error

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
+
+import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_text
+from ood_lab.lvlm.annotations.annotation_files import read_json
 from ood_lab.lvlm.benchmarks.oric.construction.released_code import Article
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions.grammar import english
@@ -27,7 +29,6 @@ _REASONING = (
     "question between <REASONING> and </REASONING> and then your final answer between <SOLUTION> "
     "and (put yes or no here) </SOLUTION>."
 )
-_SOLUTION = re.compile(r"<SOLUTION>(yes|no)</SOLUTION>")
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,15 @@ class Item:
     solution: str
 
 
+#: Columns of a table of questions that have the fields of an :class:`Item`.
+ITEM = ("item", "image", "object", "problem", "label")
+
+
+def items_of(table: pd.DataFrame) -> list[Item]:
+    """The rows of a table of questions, see :data:`ITEM`."""
+    return [Item(*each) for each in table[list(ITEM)].itertuples(index=False, name=None)]
+
+
 def with_article(name: str, article: Article = "right") -> str:
     """``a dog``, ``an umbrella``, ``an hour glass``.
 
@@ -66,20 +76,18 @@ def problem_of(name: str, article: Article = "right") -> list[str]:
 
 def write_bench(items: Iterable[Item], path: Path) -> None:
     """Writes ``oric_bench.json``, byte for byte as the published one is laid out."""
-    write_text(_text([asdict(item) for item in items]), path)
+    write_text(json.dumps([asdict(item) for item in items], indent=4), path)
 
 
 def write_train(items: Iterable[Item], path: Path) -> None:
     """Writes ``oric_train.json``: one question of each item, to be reasoned about."""
     rows = [
-        {
-            **asdict(item),
-            "problem": item.problem[0] + _REASONING,
-            "solution": f"<SOLUTION>{item.solution}</SOLUTION>",
-        }
+        asdict(item)
+        | {"problem": item.problem[0] + _REASONING}
+        | {"solution": f"<SOLUTION>{item.solution}</SOLUTION>"}
         for item in items
     ]
-    write_text(_text(rows), path)
+    write_text(json.dumps(rows, indent=4), path)
 
 
 def read_bench(path: Path) -> list[Item]:
@@ -88,13 +96,8 @@ def read_bench(path: Path) -> list[Item]:
     Raises:
         UserError: it is missing, no such file, a training file, or asks contradictory questions.
     """
-    rows = _rows(path)
-    if any(isinstance(row.get("problem"), str) for row in rows):
-        raise UserError(
-            f"{path} is a training file (each problem is one text): give oric_bench.json, whose "
-            "problems have four questions"
-        )
-    return _checked([_item(row, number, path) for number, row in enumerate(rows, 1)], path)
+    hint = "problems of oric_bench.json have four questions, those of a training file are a text"
+    return _checked(read_json(path, list[Item], "ORIC's benchmark", hint), path)
 
 
 def read_train(path: Path) -> list[Item]:
@@ -103,59 +106,41 @@ def read_train(path: Path) -> list[Item]:
     Raises:
         UserError: it is missing, no such file, or a file of the benchmark.
     """
-    rows = _rows(path)
-    if any(isinstance(row.get("problem"), list) for row in rows):
-        raise UserError(
-            f"{path} is the benchmark (each problem has four questions): training on it would "
-            "make its results worthless; give oric_train.json"
-        )
-    plain = []
-    for number, row in enumerate(rows, 1):
-        found = _SOLUTION.fullmatch(str(row.get("solution")))
-        if found is None:
-            raise UserError(f"{path}, row {number}: the solution is not <SOLUTION>yes</SOLUTION>")
-        plain.append({**row, "problem": [row.get("problem")], "solution": found[1]})
-    return _checked([_item(row, number, path) for number, row in enumerate(plain, 1)], path)
+    hint = (
+        "problems of oric_train.json are a text, those of the benchmark have four questions: "
+        "training on them would make its results worthless"
+    )
+    rows = read_json(path, list[_TrainItem], "a training file of ORIC", hint)
+    return _checked([row.item for row in rows], path)
 
 
-def _text(rows: Sequence[dict[str, Any]]) -> str:
-    return json.dumps(rows, indent=4)
+@dataclass(frozen=True)
+class _TrainItem:
+    """A row of ``oric_train.json``."""
 
+    id: int
+    image: str
+    target_object: str
+    problem: str
+    solution: Literal["<SOLUTION>yes</SOLUTION>", "<SOLUTION>no</SOLUTION>"]
 
-def _rows(path: Path) -> list[dict[str, Any]]:
-    if not path.is_file():
-        raise UserError(f"{path}: there is no such file")
-    try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON: {error}") from error
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows) or not rows:
-        raise UserError(f"{path} is not a list of questions as oric_bench.json has it")
-    return rows
-
-
-def _item(row: dict[str, Any], number: int, path: Path) -> Item:
-    try:
-        item = Item(**row)
-    except TypeError as error:
-        wanted = "id, image, target_object, problem, solution"
-        raise UserError(f"{path}, row {number}: the fields are not {wanted}") from error
-    texts = item.problem if isinstance(item.problem, list) else [None]
-    if not texts or not all(isinstance(t, str) for t in (*texts, item.image, item.target_object)):
-        raise UserError(f"{path}, row {number}: image, object and questions are not all texts")
-    if item.solution not in (YES, NO):
-        raise UserError(f"{path}, row {number}: the solution '{item.solution}' is not yes or no")
-    return item
+    @property
+    def item(self) -> Item:
+        right = YES if self.solution == f"<SOLUTION>{YES}</SOLUTION>" else NO
+        return Item(self.id, self.image, self.target_object, [self.problem], right)
 
 
 def _checked(items: list[Item], path: Path) -> list[Item]:
     known: dict[tuple[str, str], str] = {}
-    ids = {item.id for item in items}
-    if len(ids) < len(items):
+    if not items:
+        raise UserError(f"{path} has no questions")
+    if len({item.id for item in items}) < len(items):
         raise UserError(f"{path}: an id is used twice")
-    if len({len(item.problem) for item in items}) > 1:
+    if len({len(item.problem) for item in items}) > 1 or not items[0].problem:
         raise UserError(f"{path}: not every item has the same number of questions")
-    for item in items:
+    for row, item in enumerate(items, 1):
+        if item.solution not in (YES, NO):
+            raise UserError(f"{path}, row {row}: the solution '{item.solution}' is not yes or no")
         right = known.setdefault((item.image, item.target_object), item.solution)
         if right != item.solution:
             raise UserError(f"{path}: '{item.target_object}' is both in {item.image} and not in it")

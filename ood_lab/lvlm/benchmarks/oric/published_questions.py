@@ -98,14 +98,13 @@ class PublishedQuestions:
         every = read_bench(self.bench)
         names = [item.image for items in (every, *(f[0] for f in files.values())) for item in items]
         sets = RunQuestions(Pool.of(annotations, self.folder, names))
-        named, rows = sets.pool.rows_of(every, str(self.bench))
-        audit = audit_of(named, verdicts)
-        verdicts.check(audit)
-        kept = ~verdicts.rejects(audit).to_numpy(bool)
+        sets.publish(ORIC, every, str(self.bench))
+        audit = audit_of(sets.sets[ORIC], verdicts)
+        verdicts.check_questions(audit)
+        kept = ~verdicts.rejects(audit)
         if not kept.any():
             raise UserError(f"{verdicts.path} rejects every question of {self.bench}")
-        items = [item for item, keep in zip(named, kept, strict=True) if keep]
-        sets.sets[ORIC] = items, rows[kept].reset_index(drop=True)
+        sets.sets[ORIC] = sets.sets[ORIC][kept].reset_index(drop=True)
         for split, (others, source) in files.items():
             sets.publish(split, others, source)
         lost = self._lost(sets)

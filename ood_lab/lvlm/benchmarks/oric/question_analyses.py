@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from ood_lab.lvlm.benchmarks.oric.question_facts import COCO_EDGES, TIERS, tiers
 from ood_lab.lvlm.benchmarks.oric.run_questions import SUBSET
 from ood_lab.lvlm.benchmarks.oric.scoring import scored
 from ood_lab.lvlm.parsers import NO, YES
-from ood_lab.metrics.resampling.clustered_bootstrap import clustered
-from ood_lab.metrics.resampling.intervals import wilson_interval
+from ood_lab.lvlm.scoring.scored_results import columns_of
+from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
+from ood_lab.metrics.resampling.intervals import Estimate, wilson_interval
 
 #: ``analysis`` of the rows of :func:`analyses_of`.
 CLIP_SCORE, MIN_DISTANCE, P_CONTEXT = "clip_score", "min_distance", "p_context"
@@ -31,9 +33,7 @@ def analyses_of(
     questions: pd.DataFrame,
     spaces: Mapping[str, Space],
     first: str | None,
-    *,
-    draws: int = 1000,
-    seed: int = 0,
+    **resampling: Any,
 ) -> pd.DataFrame:
     """Everything that is known of the sets without an answer, in long form.
 
@@ -51,17 +51,17 @@ def analyses_of(
             ``tier, coco_tier, cosine, p_context``.
         spaces: image features by the name of the CLIP.
         first: the CLIP whose texts gave ``cosine``, if any.
-        draws: bootstrap resamples.
-        seed: of the draws.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
 
     Returns:
         ``split, analysis, clip, label, key, n, value, ci_low, ci_high``.
     """
     rows: list[dict[str, Any]] = []
     for split, part in questions.groupby("split", sort=False):
-        found = [*_tier_shares(part), *_means(part, first, draws, seed)]
+        found = [*_tier_shares(part), *_means(part, first, resampling)]
         for name, space in spaces.items():
-            found += _distances(part, name, space, draws, seed)
+            found += _distances(part, name, space, resampling)
         rows += [{"split": split, **row} for row in found]
     return pd.DataFrame(rows).reindex(columns=_COLUMNS)
 
@@ -87,43 +87,36 @@ def _tier_shares(part: pd.DataFrame) -> Iterator[dict[str, Any]]:
         there = part.loc[part["label"] == YES, column].dropna()
         for tier in TIERS if len(there) else ():
             share = float((there == tier).mean())
-            low, high = wilson_interval(share, len(there))
-            yield {"analysis": analysis, "label": YES, "key": tier, "n": len(there)} | _estimate(
-                share, low, high
-            )
+            found = Estimate(share, *wilson_interval(share, len(there)))
+            about = {"analysis": analysis, "label": YES, "key": tier, "n": len(there)}
+            yield about | columns_of(found)
 
 
-def _means(part: pd.DataFrame, clip: str | None, draws: int, seed: int) -> Iterator[dict[str, Any]]:
+def _means(
+    part: pd.DataFrame, clip: str | None, resampling: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    means = ((CLIP_SCORE, "cosine", 100.0, clip), (P_CONTEXT, "p_context", 1.0, None))
     for label, rows in part.groupby("label", sort=False):
-        for analysis, column, factor in (
-            (CLIP_SCORE, "cosine", 100.0),
-            (P_CONTEXT, "p_context", 1.0),
-        ):
+        for analysis, column, factor, of in means:
             values = rows.dropna(subset=column) if column in rows else rows.iloc[:0]
-            if not len(values):
-                continue
-            sums = values.groupby("row")[column].agg(["sum", "size"]).to_numpy(np.float64)
-            estimate = _ratio(sums, draws, seed)
-            of = clip if analysis == CLIP_SCORE else None
-            yield {"analysis": analysis, "clip": of, "label": label, "n": len(values)} | _estimate(
-                *(factor * value for value in estimate)
-            )
+            if len(values):
+                sums = values.groupby("row")[column].agg(["sum", "size"]).to_numpy(np.float64)
+                found = Estimate(*(factor * value for value in _mean(sums, resampling)))
+                about = {"analysis": analysis, "clip": of, "label": label, "n": len(values)}
+                yield about | columns_of(found)
 
 
 def _distances(
-    part: pd.DataFrame, name: str, space: Space, draws: int, seed: int
+    part: pd.DataFrame, name: str, space: Space, resampling: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
     distances = min_distances(part, space)
-    if not distances:
-        return
-    for category, value in distances.items():
-        yield {"analysis": MIN_DISTANCE, "clip": name, "key": category, "n": 1} | _estimate(
-            value, np.nan, np.nan
-        )
-    sums = np.column_stack([list(distances.values()), np.ones(len(distances))])
-    yield {"analysis": MIN_DISTANCE, "clip": name, "key": "mean", "n": len(sums)} | _estimate(
-        *_ratio(sums, draws, seed)
-    )
+    found = {category: (1, Estimate(value)) for category, value in distances.items()}
+    if found:
+        sums = np.column_stack([list(distances.values()), np.ones(len(distances))])
+        found["mean"] = len(sums), _mean(sums, resampling)
+    for key, (n, estimate) in found.items():
+        about = {"analysis": MIN_DISTANCE, "clip": name, "key": key, "n": n}
+        yield about | columns_of(estimate)
 
 
 def min_distances(questions: pd.DataFrame, space: Space) -> dict[str, float]:
@@ -144,9 +137,7 @@ def min_distances(questions: pd.DataFrame, space: Space) -> dict[str, float]:
     return found
 
 
-def curve_of(
-    judged: pd.DataFrame, bins: int = 6, *, draws: int = 1000, seed: int = 0
-) -> pd.DataFrame:
+def curve_of(judged: pd.DataFrame, bins: int = 6, **resampling: Any) -> pd.DataFrame:
     """How often answers are right, by how expected the object is: ``P(object | context)``.
 
     The questions of all sets together are cut at quantiles of ``p_context``, once for each right
@@ -156,8 +147,8 @@ def curve_of(
     Args:
         judged: with ``p_context``.
         bins: of each curve, at most (equal quantiles fall together).
-        draws: bootstrap resamples.
-        seed: of the draws.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
 
     Returns:
         ``split, truth, low, high, p_context`` (mean in the bin), ``n, n_images, accuracy, ci_low,
@@ -175,15 +166,13 @@ def curve_of(
             for number, cell in table.groupby("bin", sort=True):
                 low = float(edges[int(number)])
                 high = float(edges[min(int(number) + 1, len(edges) - 1)])
-                rows.append(
-                    {"split": split, "truth": truth, "low": low, "high": high}
-                    | _accuracy(cell, draws, seed)
-                )
+                about = {"split": split, "truth": truth, "low": low, "high": high}
+                rows.append(about | _accuracy(cell, resampling))
     columns = ["split", "truth", "low", "high", "p_context", "n", "n_images"]
     return pd.DataFrame(rows).reindex(columns=[*columns, "accuracy", "ci_low", "ci_high"])
 
 
-def by_tier(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
+def by_tier(judged: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
     """Share of the objects that are seen (recall of "yes"), by tier of size and set.
 
     Returns:
@@ -191,7 +180,7 @@ def by_tier(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -> pd.Dat
         ``coco_tier``: the column that says which tier.
     """
     rows = [
-        {"split": split, "edges": column, "tier": tier} | _accuracy(cell, draws, seed)
+        {"split": split, "edges": column, "tier": tier} | _accuracy(cell, resampling)
         for column in TIER_SHARES.values()
         if column in judged
         for split, part in judged[judged["status"] != FAILED].groupby("split", sort=False)
@@ -224,26 +213,17 @@ def result_rows(analyses: pd.DataFrame) -> Iterator[dict[str, Any]]:
         }
 
 
-def _accuracy(rows: pd.DataFrame, draws: int, seed: int) -> dict[str, Any]:
-    found = scored(rows, draws=draws, seed=seed).estimates()["accuracy"]
+def _accuracy(rows: pd.DataFrame, resampling: Mapping[str, Any]) -> dict[str, Any]:
+    found = columns_of(scored(rows, **resampling).estimates()["accuracy"])
     return {
         "p_context": float(rows["p_context"].mean()),
         "n": int(rows["question_id"].nunique()),
         "n_images": int(rows["pair_id"].nunique()),
-        "accuracy": found.value,
-        "ci_low": found.low,
-        "ci_high": found.high,
+        "accuracy": found.pop("value"),
+        **found,
     }
 
 
-def _ratio(sums: np.ndarray, draws: int, seed: int) -> tuple[float, float, float]:
+def _mean(sums: NDArray[np.float64], resampling: Mapping[str, Any]) -> Estimate:
     """``sum / count`` of ``[K, 2]`` with an interval that resamples the K rows."""
-
-    def mean(counts: np.ndarray) -> dict[str, np.ndarray]:
-        return {"mean": counts[..., 0] / counts[..., 1]}
-
-    return clustered(sums, mean, draws=draws, seed=seed).estimates()["mean"]
-
-
-def _estimate(value: float, low: float, high: float) -> dict[str, float]:
-    return {"value": float(value), "ci_low": float(low), "ci_high": float(high)}
+    return clustered(sums, partial(shares, ["mean"]), **resampling).estimates()["mean"]

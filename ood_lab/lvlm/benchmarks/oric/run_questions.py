@@ -11,9 +11,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.lvlm.benchmarks.oric.construction.image_pool import Pool
-from ood_lab.lvlm.benchmarks.oric.construction.question_sets import items_of
+from ood_lab.lvlm.benchmarks.oric.construction.question_sets import worded
 from ood_lab.lvlm.benchmarks.oric.construction.released_code import Article
-from ood_lab.lvlm.benchmarks.oric.published_files import Item
+from ood_lab.lvlm.benchmarks.oric.published_files import Item, items_of
 from ood_lab.lvlm.parsers import NO, YES
 
 log = logging.getLogger(__name__)
@@ -28,38 +28,39 @@ class RunQuestions:
 
     Attributes:
         pool: the images.
-        sets: by name: items, and as many rows ``row, object, label``.
+        sets: by name: ``row`` and the columns of
+            :data:`~ood_lab.lvlm.benchmarks.oric.published_files.ITEM`.
     """
 
     pool: Pool
-    sets: dict[str, tuple[Sequence[Item], pd.DataFrame]] = field(default_factory=dict)
+    sets: dict[str, pd.DataFrame] = field(default_factory=dict)
 
     def publish(self, split: str, items: Sequence[Item], source: str) -> None:
-        """Adds the questions of a file, see ``Pool.rows_of``."""
-        self.sets[split] = self.pool.rows_of(items, source)
+        """Adds the questions of a file, see ``Pool.questions_of``."""
+        self.sets[split] = self.pool.questions_of(items, source)
 
     def make(self, split: str, rows: pd.DataFrame, article: Article) -> None:
         """Adds questions that were made from the annotations, ``row, object, label``."""
         assert self.pool.annotations is not None
-        self.sets[split] = items_of(rows, self.pool.annotations, article), rows
+        self.sets[split] = worded(rows, self.pool.annotations, article)
 
     def draw(self, split: str, number: int, seed: int) -> None:
         """Adds ``<split>_subset``: ``number`` questions of a set at random, half of each answer.
 
         A set that has too few adds none, which is reported.
         """
-        items, rows = self.sets[split]
+        rows = self.sets[split]
         most = 2 * min(int((rows["label"] == label).sum()) for label in (YES, NO))
         if number > most:
             log.info("%s: no subset of %d, half of each answer: it has %d", split, number, most)
             return
         kept = sorted(rows.groupby("label").sample(number // 2, random_state=seed).index)
-        self.sets[split + SUBSET] = [items[n] for n in kept], rows.loc[kept].reset_index(drop=True)
+        self.sets[split + SUBSET] = rows.loc[kept].reset_index(drop=True)
 
     @property
     def rows(self) -> NDArray[np.int64]:
         """The images of the questions, each once."""
-        rows = [table["row"].to_numpy(np.int64) for _, table in self.sets.values()]
+        rows = [table["row"].to_numpy(np.int64) for table in self.sets.values()]
         return np.unique(np.concatenate(rows))
 
     @property
@@ -67,7 +68,7 @@ class RunQuestions:
         """The label space: that of the annotations, else the objects of the questions."""
         if self.pool.annotations is not None:
             return self.pool.annotations.categories
-        return tuple(sorted({name for _, table in self.sets.values() for name in table["object"]}))
+        return tuple(sorted({name for table in self.sets.values() for name in table["object"]}))
 
     def table(
         self, known: Callable[[pd.DataFrame], pd.DataFrame]
@@ -77,13 +78,6 @@ class RunQuestions:
         Args:
             known: adds columns to the rows of a set.
         """
-        parts = [
-            known(rows).assign(
-                split=split,
-                item=[item.id for item in items],
-                image=[item.image for item in items],
-            )
-            for split, (items, rows) in self.sets.items()
-        ]
-        items = [item for each, _ in self.sets.values() for item in each]
-        return items, pd.concat(parts, ignore_index=True)
+        parts = [known(rows).assign(split=split) for split, rows in self.sets.items()]
+        table = pd.concat(parts, ignore_index=True)
+        return items_of(table), table.drop(columns="problem")

@@ -37,7 +37,7 @@ CONSTRUCTIONS = ("uniform", "pos_only", "neg_only", "oric")
 
 
 def results_of(
-    judged: pd.DataFrame, model: str, *, draws: int = 1000, seed: int = 0, min_count: int = 10
+    judged: pd.DataFrame, model: str, min_count: int = 10, **resampling: Any
 ) -> pd.DataFrame:
     """Everything that is reported, a table of :data:`KIND`.
 
@@ -50,37 +50,35 @@ def results_of(
     Args:
         judged: see :func:`ood_lab.lvlm.answers.judgements.judge`; with ``split, item, prompt``.
         model: its name.
-        draws: bootstrap resamples.
-        seed: of the draws.
         min_count: levels and cells with fewer images are missing.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
     rows: list[dict[str, Any]] = []
-    for place in _places(judged, min_count):
+    splits = list(dict.fromkeys(judged["split"]))
+    for place in [*places(judged, splits, "pair_id", min_count), *_wordings(judged)]:
         answers = place.rows if any_read(place.rows) else place.rows.iloc[:0]
-        found = scored(answers, draws=draws, seed=seed).estimates()
+        found = scored(answers, **resampling).estimates()
         images, items = (int(place.rows[name].nunique()) for name in ("pair_id", "item"))
         rows += estimate_rows({**place.keys, "n_items": items}, found, images, place.rows)
-    return KIND.table(rows, model=model, seed=seed)
+    return KIND.table(rows, model=model, seed=resampling.get("seed", 0))
 
 
-def _places(judged: pd.DataFrame, min_count: int) -> Iterator[Place]:
-    splits = list(dict.fromkeys(judged["split"]))
-    yield from places(judged, splits, "pair_id", min_count)
+def _wordings(judged: pd.DataFrame) -> Iterator[Place]:
+    """Every wording of every set."""
     for (split, prompt), part in judged.groupby(["split", "prompt"], sort=True):
         yield Place({"split": split, PART: f"{WORDING} {prompt}"}, part)
 
 
-def scored(
-    judged: pd.DataFrame, by: str | None = None, *, draws: int = 1000, seed: int = 0
-) -> Clustered:
+def scored(judged: pd.DataFrame, by: str | None = None, **resampling: Any) -> Clustered:
     """Means over the wordings, and their draws, which resample images.
 
     Args:
         judged: answers; failed ones are skipped.
         by: column that tells groups apart, which share the draws, in their order of appearance;
             None = one group.
-        draws: bootstrap resamples.
-        seed: of the draws.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
     rows = judged[judged["status"] != FAILED]
     prompt, prompts = pd.factorize(rows["prompt"], sort=True)
@@ -90,7 +88,7 @@ def scored(
     sums = cluster_sums(_outcomes(rows), rows["pair_id"], number, len(groups) * wordings)
     shape = (len(groups), wordings) if by else (wordings,)
     cube = sums.reshape(len(sums), *shape, sums.shape[-1])
-    return clustered(cube, mean_over_prompts, draws=draws, seed=seed)
+    return clustered(cube, mean_over_prompts, **resampling)
 
 
 def _outcomes(rows: pd.DataFrame) -> NDArray[np.int64]:
@@ -100,28 +98,25 @@ def _outcomes(rows: pd.DataFrame) -> NDArray[np.int64]:
     )
 
 
-def form_contrasts(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
+def form_contrasts(judged: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
     """How two forms of the same questions differ: of every set the mean, and every wording.
 
     Args:
         judged: the answers in both forms, which ``model`` tells apart; failed ones are skipped.
-        draws: bootstrap resamples, of images.
-        seed: of the draws.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
     # A question that has no answer in one form is left out of both.
     lost = (judged["status"] == FAILED).groupby([judged[k] for k in ("split", "item", "prompt")])
     judged = judged[~lost.transform("any")]
     splits = list(dict.fromkeys(judged["split"]))
     sets = [Place({"split": split}, judged[judged["split"] == split]) for split in splits]
-    wordings = (
-        Place({"split": split, PART: f"{WORDING} {prompt}"}, part)
-        for (split, prompt), part in judged.groupby(["split", "prompt"], sort=True)
-    )
-    return contrasts_by([*sets, *wordings], partial(contrasts, by="model", draws=draws, seed=seed))
+    test = partial(contrasts, by="model", **resampling)
+    return contrasts_by([*sets, *_wordings(judged)], test)
 
 
 def contrasts(
-    judged: pd.DataFrame, by: str, *, draws: int = 1000, seed: int = 0, first: str | None = None
+    judged: pd.DataFrame, by: str, first: str | None = None, **resampling: Any
 ) -> pd.DataFrame:
     """How groups of answers differ, with images resampled together.
 
@@ -132,17 +127,17 @@ def contrasts(
     Args:
         judged: the answers of all groups.
         by: ``split`` or ``model``.
-        draws: bootstrap resamples.
-        seed: of the draws.
         first: compare this group with each other one only; None = all pairs.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
     names = list(dict.fromkeys(judged.loc[judged["status"] != FAILED, by]))
-    found = scored(judged, by, draws=draws, seed=seed)
+    found = scored(judged, by, **resampling)
     ordered = {metric: found.values[metric] for metric in TWO_CLASS_METRICS}
     return contrast(names, Clustered(ordered, found.drawn, found.n), first)
 
 
-def drops(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
+def drops(judged: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
     """What ORIC's samplers cost against random ones: ``uniform`` minus each other construction.
 
     Returns:
@@ -152,4 +147,4 @@ def drops(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -> pd.DataF
     if order[:1] != ["uniform"] or len(order) == 1:
         return pd.DataFrame()
     rows = pd.concat([judged[judged["split"] == name] for name in order])
-    return contrasts(rows, "split", first="uniform", draws=draws, seed=seed)
+    return contrasts(rows, "split", first="uniform", **resampling)

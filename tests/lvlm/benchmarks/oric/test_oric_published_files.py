@@ -134,18 +134,18 @@ def test_a_training_file_is_no_benchmark_and_the_other_way_round(tmp_path):
     write_train(small(), tmp_path / "train.json")
     assert read_bench(tmp_path / "bench.json") == small()
     assert [i.solution for i in read_train(tmp_path / "train.json")] == ["yes", "no", "yes", "no"]
-    with pytest.raises(UserError, match=r"train\.json is a training file"):
+    with pytest.raises(UserError, match=r"train\.json' is not ORIC's benchmark.* are a text"):
         read_bench(tmp_path / "train.json")
-    with pytest.raises(UserError, match=r"bench\.json is the benchmark"):
+    with pytest.raises(UserError, match=r"bench\.json' is not a training file.* worthless"):
         read_train(tmp_path / "bench.json")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "is not JSON"),
-        ("{}", "not a list of questions"),
-        ('[{"id": 1}]', "row 1: the fields are not"),
+        ("[", "ends in the middle"),
+        ("{}", "is not ORIC's benchmark"),
+        ('[{"id": 1}]', "missing required field 'image'"),
         (
             '[{"id": 1, "image": "a", "target_object": "b", "problem": ["c"], "solution": "m"}]',
             "the solution 'm' is not yes or no",
@@ -213,7 +213,7 @@ def test_predictions_for_other_questions_are_one_error(tmp_path):
     path.write_text(path.read_text().replace('"solution": "yes"', '"solution": "no"'))
     with pytest.raises(UserError, match="are for other questions"):
         read_predictions(asked, [path])
-    with pytest.raises(UserError, match="there is no such file"):
+    with pytest.raises(UserError, match="does not exist"):
         read_predictions(asked, [tmp_path / "missing.json"])
 
 

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.benchmarks.ode.construction.concepts import (
-    ENTITY,
-    ENVIRONMENT,
-    VIRTUAL,
-    Attribute,
-    Concepts,
-)
+from ood_lab.lvlm.annotations.annotation_files import read_json
+from ood_lab.lvlm.benchmarks.ode.construction.concepts import Attribute, Concepts
 
 #: Files of AMBER and of ODE, by what they hold; the first that is there is read.
 FILES = {
@@ -31,6 +25,25 @@ FILES = {
 }
 _STATE = re.compile(r"Is the (\w+) (\w+) in this image")
 _ACTION = re.compile(r"Does the (\w+) (\w+) in this image")
+
+
+@dataclass
+class _Annotation:
+    """Of an image; of a question, the truth is its answer."""
+
+    type: str = ""
+    truth: Any = ()
+    hallu: Any = ()
+
+
+@dataclass
+class _Property:
+    property: Literal["entity", "environment", "virtual"]
+
+
+@dataclass
+class _Query:
+    query: str
 
 
 @dataclass(frozen=True)
@@ -56,22 +69,19 @@ class AmberConcepts:
         """
         folder = Path(self.path).expanduser()
         found = {what: _find(folder, what) for what in FILES}
-        rows = [r for r in _json(found["annotations"], list) if r.get("type") == "generative"]
-        properties = _json(found["properties"], dict)
-        associates = _json(found["relation"], dict)
-        queries = [row["query"] for row in _json(found["attributes"], list)]
-        states, actions = attribute_pairs(queries)
-        types = {name: str(about.get("property", "")) for name, about in properties.items()}
-        if wrong := set(types.values()) - {ENTITY, ENVIRONMENT, VIRTUAL}:
-            raise UserError(f"{found['properties']}: '{min(wrong)}' is not a type of concept")
+        rows = read_json(found["annotations"], list[_Annotation], "AMBER's annotations")
+        rows = [row for row in rows if row.type == "generative"]
+        properties = read_json(found["properties"], dict[str, _Property], "types of concepts")
+        queries = read_json(found["attributes"], list[_Query], "questions about attributes")
+        states, actions = attribute_pairs([each.query for each in queries])
         return Concepts(
             name=self.name,
-            truth=[row.get("truth", []) for row in rows],
-            hallu=[row.get("hallu", []) for row in rows],
-            types=types,
+            truth=[row.truth for row in rows],
+            hallu=[row.hallu for row in rows],
+            types={name: about.property for name, about in properties.items()},
             states=states,
             actions=actions,
-            associates=associates,
+            associates=read_json(found["relation"], dict[str, list[str]], "words by object"),
             safe_words=found["safe words"].read_text(encoding="utf-8").split(),
         )
 
@@ -104,13 +114,3 @@ def _find(folder: Path, what: str) -> Path:
         if (folder / name).is_file():
             return folder / name
     raise UserError(f"'{folder}' has no {FILES[what][0]}: give the folder of AMBER's annotations")
-
-
-def _json(file: Path, kind: type) -> Any:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"'{file}' is not valid JSON: {error}") from error
-    if not isinstance(content, kind):
-        raise UserError(f"'{file}' holds a {type(content).__name__}, not a {kind.__name__}")
-    return content

@@ -19,7 +19,6 @@ ENTITY, ENVIRONMENT, VIRTUAL = "entity", "environment", "virtual"
 CANDIDATES = 5
 #: Attribute of a thing that is an action; every other one is a state.
 _ACTION = "action"
-_PLACE = "place"
 
 
 class Attribute(NamedTuple):
@@ -81,7 +80,7 @@ def concepts_of(annotations: Annotations) -> Concepts:
     objects = annotations.objects
     for image, category in zip(objects["image"], objects["category"].astype(str), strict=True):
         shown[image].append(category)
-    places = _places(annotations)
+    places = annotations.scenes
     truth = [
         sorted(set(names)) + ([places[image]] if image in places else [])
         for image, names in shown.items()
@@ -120,14 +119,6 @@ def candidates(truth: Sequence[Sequence[str]], most: int = CANDIDATES) -> list[l
         absent = [name for name in total if name not in names]
         found.append(sorted(absent, key=lambda name: (-total[name], name))[:most])
     return found
-
-
-def _places(annotations: Annotations) -> dict[int | str, str]:
-    images = annotations.images
-    if "attributes" not in images:
-        return {}
-    pairs = zip(images["image"], images["attributes"], strict=True)
-    return {image: known[_PLACE] for image, known in pairs if known and _PLACE in known}
 
 
 def _attributes(

@@ -10,27 +10,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import networkx as nx
 from PIL import Image
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.benchmarks.ode.construction.compositions import Composition, PromptForm
-from ood_lab.lvlm.benchmarks.ode.construction.criteria import Kind
 from ood_lab.lvlm.benchmarks.ode.generators.base import Order
-from ood_lab.lvlm.benchmarks.ode.generators.prompt_generator import Prompts, Variant
+from ood_lab.lvlm.benchmarks.ode.generators.prompt_generator import PromptGenerator
 
 
-@dataclass(frozen=True)
-class DiffusionGenerator:
+@dataclass(eq=False)
+class DiffusionGenerator(PromptGenerator):
     """Images of prompts, each from a seed of its own.
 
     Args:
         path: folder of a pipeline, or the id of one on this machine.
-        form: of the prompt, see
-            :class:`~ood_lab.lvlm.benchmarks.ode.construction.compositions.Composition`.
-        per_composition: images of every composition.
-        seeds: of the first images of every composition; those of further ones are drawn.
-        variants: by the kind of the pair; image ``i`` takes variant ``i mod n``.
+        form, per_composition, seeds, variants: see
+            :class:`~ood_lab.lvlm.benchmarks.ode.generators.prompt_generator.PromptGenerator`.
         arguments: of every call of the pipeline, such as ``height``.
         device: where to run; None = the first GPU, else the CPU.
         dtype: of the weights.
@@ -39,10 +33,6 @@ class DiffusionGenerator:
     """
 
     path: str | None = None
-    form: PromptForm = "paper"
-    per_composition: int = 2
-    seeds: Sequence[int] = ()
-    variants: Mapping[Kind, Sequence[Variant]] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
     device: str | None = None
     dtype: str = "float32"
@@ -69,15 +59,6 @@ class DiffusionGenerator:
     def check(self) -> None:
         """Raises a UserError where the pipeline is not there or not complete."""
         self._source  # noqa: B018
-
-    def drawable(self, graph: nx.Graph) -> nx.Graph:
-        """Everything: a prompt can name anything."""
-        return graph
-
-    def plan(self, compositions: Sequence[Composition], seed: int) -> list[Order]:
-        """See :class:`~ood_lab.lvlm.benchmarks.ode.generators.base.Generator`."""
-        prompts = Prompts(self.form, self.per_composition, self.seeds, self.variants)
-        return prompts.plan(compositions, seed)
 
     def images(self, orders: Sequence[Order]) -> list[Image.Image | None]:
         """See :class:`~ood_lab.lvlm.benchmarks.ode.generators.base.Generator`."""

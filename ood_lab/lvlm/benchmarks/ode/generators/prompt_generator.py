@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import networkx as nx
+
+from ood_lab.common.arguments import Count
 from ood_lab.lvlm.benchmarks.ode.construction.compositions import NEGATIVE, Composition, PromptForm
 from ood_lab.lvlm.benchmarks.ode.construction.criteria import Kind, generator
 from ood_lab.lvlm.benchmarks.ode.generators.base import Order
@@ -26,9 +29,9 @@ class Variant:
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Prompts:
-    """How compositions are put into words.
+@dataclass(kw_only=True)
+class PromptGenerator:
+    """A generator that is prompted in words, so that it can draw anything.
 
     Args:
         form: of the prompt, see
@@ -38,10 +41,14 @@ class Prompts:
         variants: by the kind of the pair; image ``i`` takes variant ``i mod n``.
     """
 
-    form: PromptForm
-    per_composition: int
-    seeds: Sequence[int]
-    variants: Mapping[Kind, Sequence[Variant]]
+    form: PromptForm = "paper"
+    per_composition: Count = 2
+    seeds: Sequence[int] = ()
+    variants: Mapping[Kind, Sequence[Variant]] = field(default_factory=dict)
+
+    def drawable(self, graph: nx.Graph) -> nx.Graph:
+        """Everything: a prompt can name anything."""
+        return graph
 
     def plan(self, compositions: Sequence[Composition], seed: int) -> list[Order]:
         """The images of all compositions; the seeds of the images follow from ``seed``."""

@@ -8,13 +8,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_text
+from ood_lab.lvlm.annotations.annotation_files import read_json, read_json_lines
 from ood_lab.lvlm.benchmarks.ode.construction.concepts import Attribute
 from ood_lab.lvlm.benchmarks.ode.construction.criteria import Kind
-
-#: ``truth_attr`` and ``hallu_attr`` of the published rows: state of both, then action of both.
-_ATTRIBUTES = 4
 
 
 @dataclass(frozen=True)
@@ -56,36 +53,28 @@ def read_pictures(path: Path) -> list[Picture]:
     Raises:
         UserError: the file is missing or neither of the two.
     """
-    if not path.is_file():
-        raise UserError(f"there is not a list of pictures '{path}'")
-    text = path.read_text(encoding="utf-8")
-    try:
-        if text.lstrip().startswith("["):
-            return [_published(row) for row in json.loads(text)]
-        return [_picture(json.loads(line)) for line in text.splitlines()]
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"'{path}' is not a list of pictures: {error!r}") from error
+    name = "a list of pictures"
+    if path.is_file() and path.read_bytes().lstrip().startswith(b"["):
+        return [each.picture for each in read_json(path, list[_Published], name)]
+    return read_json_lines(path, Picture, name)
 
 
-def _picture(row: dict[str, Any]) -> Picture:
-    for key in ("states", "actions"):
-        row[key] = tuple(None if pair is None else Attribute(*pair) for pair in row[key])
-    return Picture(**row | {key: tuple(row[key]) for key in ("truth", "hallu")})
+@dataclass(frozen=True)
+class _Published:
+    """A row of ODE's own annotations; its attributes are the states of both, then the actions."""
 
+    image: str
+    type: str
+    info_type: Kind
+    truth: tuple[str, ...]
+    truth_attr: tuple[str, str, str, str]
+    hallu_attr: tuple[str, str, str, str]
+    hallu: tuple[str, ...]
 
-def _published(row: Mapping[str, Any]) -> Picture:
-    pairs = [
-        Attribute(true, false) if true else None
-        for true, false in zip(row["truth_attr"], row["hallu_attr"], strict=True)
-    ]
-    if len(pairs) != _ATTRIBUTES:
-        raise ValueError(f"{row['image']} has {len(pairs)} attributes, not {_ATTRIBUTES}")
-    return Picture(
-        file=row["image"],
-        criterion=row["type"],
-        kind=row["info_type"],
-        truth=tuple(row["truth"]),
-        states=(pairs[0], pairs[1]),
-        actions=(pairs[2], pairs[3]),
-        hallu=tuple(row["hallu"]),
-    )
+    @property
+    def picture(self) -> Picture:
+        pairs = zip(self.truth_attr, self.hallu_attr, strict=True)
+        first, second, *actions = [Attribute(*pair) if pair[0] else None for pair in pairs]
+        states = (first, second)
+        about = (self.image, self.type, self.info_type, self.truth)
+        return Picture(*about, states, (actions[0], actions[1]), self.hallu)

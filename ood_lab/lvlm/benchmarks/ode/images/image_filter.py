@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ood_lab.common.files import write_csv
 from ood_lab.lvlm.benchmarks.ode.generators.base import Order
 from ood_lab.lvlm.image_text.base import ImageTextModel, Scores
-from ood_lab.lvlm.scoring.human_verdicts import ACCEPT, REJECT, read_audit, verdicts_on
+from ood_lab.lvlm.scoring.human_verdicts import ACCEPT, REJECT, AuditVerdicts, read_audit
 
 Share = Annotated[float, Interval(ge=0.0, le=1.0)]
 
@@ -145,8 +145,7 @@ def audited(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     Raises:
         UserError: the file is missing or no such CSV, or has another verdict.
     """
-    audit = read_audit(path, ["file"])
-    said = pd.Series(verdicts_on(audit, table, ["file"]), table.index, dtype=object)
+    said = AuditVerdicts(["file"], read_audit(path, ["file"]), path).of(table)
     kept = table["kept"].mask(said == ACCEPT, True).mask(said == REJECT, False)
     return table.assign(kept=kept.astype(bool), verdict=said)
 

@@ -12,9 +12,9 @@ from ood_lab.common.files import write_csv
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.benchmarks.oric.audit import Verdicts
 from ood_lab.lvlm.benchmarks.oric.construction.question_drawing import Constructed
-from ood_lab.lvlm.benchmarks.oric.construction.question_sets import items_of
+from ood_lab.lvlm.benchmarks.oric.construction.question_sets import worded
 from ood_lab.lvlm.benchmarks.oric.construction.released_code import Article
-from ood_lab.lvlm.benchmarks.oric.published_files import write_bench, write_train
+from ood_lab.lvlm.benchmarks.oric.published_files import items_of, write_bench, write_train
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class Writer:
         audits = [made.audit.assign(file=file) for file, made in parts.items()]
         audit = self._named(pd.concat(audits, ignore_index=True))
         chosen = audit["chosen"].astype(bool)
-        self.verdicts.check(audit[chosen])
-        said = np.where(chosen, self.verdicts.of(audit), "")
+        self.verdicts.check_questions(audit[chosen])
+        said = self.verdicts.of(audit).where(chosen, "")
         write_csv(audit.assign(verdict=said), folder / "audit.csv")
         for file, made in parts.items():
-            items = items_of(self.kept(made), self.annotations, self.article)
+            items = items_of(worded(self.kept(made), self.annotations, self.article))
             (write_bench if file == "bench" else write_train)(items, folder / f"oric_{file}.json")

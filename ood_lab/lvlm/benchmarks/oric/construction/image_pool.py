@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations import Annotations
-from ood_lab.lvlm.benchmarks.oric.published_files import Item
+from ood_lab.lvlm.annotations.annotation_files import frame_of
+from ood_lab.lvlm.benchmarks.oric.published_files import ITEM, Item
 from ood_lab.lvlm.parsers import YES
 
 
@@ -63,8 +64,8 @@ class Pool:
         """Those of some images that are not there, each once."""
         return [self.paths[row] for row in np.unique(rows) if not self.paths[row].is_file()]
 
-    def rows_of(self, items: Sequence[Item], source: str) -> tuple[list[Item], pd.DataFrame]:
-        """Items of a file, their images named as here, and what they ask: ``row, object, label``.
+    def questions_of(self, items: Sequence[Item], source: str) -> pd.DataFrame:
+        """Items of a file as a table of questions, their images named as here, with ``row``.
 
         Args:
             items: of a published file.
@@ -73,41 +74,33 @@ class Pool:
         Raises:
             UserError: an image or an object is not in the annotations, or they say otherwise.
         """
+        names = [each.name for each in fields(Item)]
+        table = frame_of(items, *names).set_axis([*ITEM], axis=1)
         known = pd.Index([Path(name).name for name in self.names])
-        rows = known.get_indexer(pd.Index([Path(item.image).name for item in items]))
+        rows = known.get_indexer(pd.Index([Path(name).name for name in table["image"]]))
+        table = table.assign(row=rows.astype(np.int64))
         if self.annotations is not None:
-            _check(items, rows, self.annotations, source)
-        named = [
-            replace(i, image=self.names[row]) for i, row in zip(items, rows.tolist(), strict=True)
-        ]
-        table = {
-            "row": rows.astype(np.int64),
-            "object": [item.target_object for item in items],
-            "label": [item.solution for item in items],
-        }
-        return named, pd.DataFrame(table)
+            _check(table, self.annotations, source)
+        return table.assign(image=[self.names[row] for row in rows.tolist()])
 
 
-def _check(
-    items: Sequence[Item], rows: NDArray[np.int64], annotations: Annotations, source: str
-) -> None:
+def _check(questions: pd.DataFrame, annotations: Annotations, source: str) -> None:
     pairs = zip(annotations.objects["image"], annotations.objects["category"], strict=True)
     there, ids = set(pairs), annotations.images["image"].tolist()
     remedy = "choose the annotations of its images, or give only their folder, task.images=DIR"
-    for item, row in zip(items, rows.tolist(), strict=True):
+    for number, image, name, _, label, row in questions.itertuples(index=False, name=None):
         if row < 0:
             raise UserError(
-                f"{source}: the image {item.image} of question {item.id} is not among the "
+                f"{source}: the image {image} of question {number} is not among the "
                 f"{len(ids):,} of {annotations.name}: {remedy}"
             )
-        if item.target_object not in annotations.categories:
+        if name not in annotations.categories:
             raise UserError(
-                f"{source}: question {item.id} asks for '{item.target_object}', which "
-                f"{annotations.name} does not annotate: {remedy}"
+                f"{source}: question {number} asks for '{name}', which {annotations.name} does "
+                f"not annotate: {remedy}"
             )
-        if ((ids[row], item.target_object) in there) != (item.solution == YES):
+        if ((ids[row], name) in there) != (label == YES):
             raise UserError(
-                f"{source}: question {item.id} has the answer {item.solution}, but "
-                f"{annotations.name} says otherwise of '{item.target_object}' in {item.image}: "
-                f"{remedy}"
+                f"{source}: question {number} has the answer {label}, but {annotations.name} "
+                f"says otherwise of '{name}' in {image}: {remedy}"
             )

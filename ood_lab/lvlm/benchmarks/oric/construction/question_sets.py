@@ -18,7 +18,7 @@ from ood_lab.lvlm.benchmarks.oric.construction.judges import Judge
 from ood_lab.lvlm.benchmarks.oric.construction.pope_questions import Pope, Sampling
 from ood_lab.lvlm.benchmarks.oric.construction.question_drawing import Constructed, construct
 from ood_lab.lvlm.benchmarks.oric.construction.released_code import Article
-from ood_lab.lvlm.benchmarks.oric.published_files import Item, problem_of
+from ood_lab.lvlm.benchmarks.oric.published_files import problem_of
 from ood_lab.lvlm.questions import question_files
 from ood_lab.schema.shift_axes import LEVELS
 
@@ -102,22 +102,22 @@ def pope_of(contents: Contents, sampling: Sampling, questions: int, seed: int) -
     return Pope(images=images).build(contents, sampling, seed)
 
 
-def items_of(
+def worded(
     questions: pd.DataFrame, annotations: Annotations, article: Article = "right"
-) -> list[Item]:
-    """Rows of ``oric_bench.json``, numbered from 1.
+) -> pd.DataFrame:
+    """Questions with the fields of ``oric_bench.json``, numbered from 1.
 
     Args:
         questions: ``row, object, label``.
         annotations: the images.
         article: of the object.
     """
-    files = annotations.images["file"].tolist()
-    triples = zip(questions["row"], questions["object"], questions["label"], strict=True)
-    return [
-        Item(number, files[row], str(name), problem_of(str(name), article), str(label))
-        for number, (row, name, label) in enumerate(triples, 1)
-    ]
+    files = annotations.images["file"].to_numpy(object)
+    return questions.assign(
+        item=range(1, len(questions) + 1),
+        image=files[questions["row"].to_numpy(np.int64)],
+        problem=[problem_of(str(name), article) for name in questions["object"]],
+    )
 
 
 def meta_of(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -161,10 +161,9 @@ class NuScenesAnnotations:
         parts = [pd.DataFrame(columns=["image", "label", *BOX])]
         for frame in frames.to_dict("records"):
             if (own := groups.get(frame["sample_token"])) is not None:
-                arrays = [np.array(own[key].tolist()) for key in _PLACEMENT]
-                part = pd.DataFrame(
-                    visible_boxes(*arrays, camera=_camera(frame)), columns=list(BOX)
-                )
+                centres, sizes, rotations = (np.array(own[key].tolist()) for key in _PLACEMENT)
+                seen = visible_boxes(centres, sizes, rotations, _camera(frame))
+                part = pd.DataFrame(seen, columns=list(BOX))
                 parts.append(part.assign(image=frame["token"], label=own["label"].to_numpy()))
         table = pd.concat(parts[1:] or parts).dropna(subset=BOX[0])
         labels = list(LABELS.values())

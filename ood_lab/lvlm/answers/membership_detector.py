@@ -18,8 +18,10 @@ from ood_lab.lvlm.answers.answer_files import Answers
 from ood_lab.lvlm.answers.judgements import FAILED, PARSED, judge
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.scoring.scored_results import columns_of
 from ood_lab.lvlm.scoring.yes_no_scores import YES_NO
 from ood_lab.metrics import wilson_interval
+from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.schema.results import Kind
 
 #: What a vision-language model says no to: share of the images of ID test and of each OOD set.
@@ -178,16 +180,7 @@ def said_results(asked: MembershipScores, seed: int) -> pd.DataFrame:
     rows = []
     for row in asked.said.to_dict("records"):
         n, share = int(row["n"]), row["rejected"] / row["n"]
-        low, high = wilson_interval(share, n)
-        rows.append(
-            {
-                "metric": "rejected",
-                "dataset": row["dataset"],
-                "value": share,
-                "ci_low": low,
-                "ci_high": high,
-                "n": n,
-                "n_unparsed": int(row["undecided"]),
-            }
-        )
+        known = {"metric": "rejected", "dataset": row["dataset"], "n": n}
+        known |= {"n_unparsed": int(row["undecided"])}
+        rows.append(known | columns_of(Estimate(share, *wilson_interval(share, n))))
     return KIND.table(rows, model=asked.name, seed=seed)

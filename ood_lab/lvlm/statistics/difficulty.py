@@ -94,12 +94,7 @@ def correlation_test(hard: ArrayLike, ood: ArrayLike) -> Correlation:
     """E2 on degradations of M models, ``[M]`` each."""
     first, second = _both(hard, ood)
     pearson, spearman = stats.pearsonr(first, second), stats.spearmanr(first, second)
-    return Correlation(
-        float(pearson.statistic),
-        float(pearson.pvalue),
-        float(spearman.statistic),
-        float(spearman.pvalue),
-    )
+    return Correlation(*map(float, (*pearson, *spearman)))
 
 
 def resampling_test(

@@ -63,13 +63,7 @@ def add_degradations(
         seed: of both.
     """
     found = {name: degradation(*side, draws=draws, seed=seed) for name, side in sides.items()}
-    into.tables["degradation"] = pd.DataFrame(
-        [
-            {"model": name, "metric": m, **into.keep("degradation", value, name, m)}
-            for name, values in found.items()
-            for m, value in values.items()
-        ]
-    )
+    into.keep_all("degradation", found)
     if not references:
         return
     ends = signature({name: found[name] for name in references})
@@ -86,13 +80,7 @@ def add_degradations(
         seed=seed,
     )
     others = {name: test(side) for name, side in sides.items() if name not in references}
-    into.tables["tost"] = pd.DataFrame(
-        [
-            {"model": name, "metric": metric, **into.keep("tost", value, name, metric)}
-            for name, values in others.items()
-            for metric, value in values.items()
-        ]
-    )
+    into.keep_all("tost", others)
 
 
 def add_comparison(

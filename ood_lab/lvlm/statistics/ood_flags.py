@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ood_lab.common.english import listed
 from ood_lab.lvlm.pages.figure_captions import captioned
-from ood_lab.lvlm.scoring.scored_results import exact_at_ends
+from ood_lab.lvlm.scoring.scored_results import columns_of, exact_at_ends
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.layout import add_legend, panels, short_names
@@ -84,8 +84,7 @@ def flag_results(
             counts, partial(shares, [metric]), clusters[inside], draws=draws, seed=seed
         )
         each = exact_at_ends(metric, found.estimates()[metric], found.n)
-        known = {"metric": metric, "value": each.value, "ci_low": each.low, "ci_high": each.high}
-        known |= {"n": found.n, BY: by, **keys}
+        known = {"metric": metric, **columns_of(each), "n": found.n, BY: by, **keys}
         rows.append(KIND.table([known], model=model, seed=seed))
 
     for split, inside in {OOD: outside, **sets}.items():

@@ -55,6 +55,16 @@ class Findings:
             self._draws.append(pd.DataFrame({"value": values}).assign(draws=name, **place))
         return {key: value for key, value in found._asdict().items() if key != "drawn"}
 
+    def keep_all(self, table: str, found: Mapping[str, Mapping[str, BootstrapResult]]) -> None:
+        """Makes a table of statistics by model and metric, and keeps the draws."""
+        self.tables[table] = pd.DataFrame(
+            [
+                {"model": name, "metric": metric, **self.keep(table, value, name, metric)}
+                for name, values in found.items()
+                for metric, value in values.items()
+            ]
+        )
+
     @property
     def draws(self) -> pd.DataFrame:
         """One row per draw: ``table, model, metric, draws`` (what they are of) and ``value``."""

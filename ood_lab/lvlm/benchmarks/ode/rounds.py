@@ -81,10 +81,9 @@ def read_round(folder: Path) -> Round:
     Raises:
         UserError: it is none, or has not been scored.
     """
-    if not (folder / PAIRS).is_file() or not (folder / "manifest.json").is_file():
-        raise UserError(f"task.previous={folder} is not a finished run of task=ode")
-    about = read_json(folder / "manifest.json").get("ode", {})
-    if "lineage" not in about:
+    manifest = folder / "manifest.json"
+    about = read_json(manifest).get("ode", {}) if manifest.is_file() else {}
+    if not (folder / PAIRS).is_file() or "lineage" not in about:
         raise UserError(f"task.previous={folder} is not a finished run of task=ode")
     return Round(folder, int(about["round"]), str(about["lineage"]))
 

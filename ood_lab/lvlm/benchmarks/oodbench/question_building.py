@@ -141,9 +141,9 @@ class _Facts:
         if "semantic_level" in objects:
             known["object_semantic_level"] = ("semantic_level", "max")
         groups = objects.groupby(["image", "category"], observed=True, sort=False)
-        self._objects: dict[Any, dict[str, Any]] = groups.agg(**known).to_dict("index")
+        self._objects: Mapping[Any, Mapping[Any, Any]] = groups.agg(**known).to_dict("index")
 
-    def of(self, image: int | str, category: str) -> dict[str, Any]:
+    def of(self, image: int | str, category: str) -> Mapping[Any, Any]:
         """What is annotated of a category in an image: ``count, area`` (of the largest), ``crowd``.
 
         With ``object_semantic_level``, where the source has levels of objects.

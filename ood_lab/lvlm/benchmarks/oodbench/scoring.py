@@ -95,10 +95,10 @@ def contrasts(
             :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
     answers = judged[judged["task"] == YES_NO], judged[judged["task"].isin(BAP_TASKS)]
-    tests = model_contrasts, partial(_bap_contrasts, gate_c_on_e=gate_c_on_e)
+    of_bap = partial(_bap_contrasts, gate_c_on_e=gate_c_on_e, **resampling)
     found = [
-        contrasts_by(_by_split(rows), partial(test, **resampling))
-        for rows, test in zip(answers, tests, strict=True)
+        contrasts_by(_by_split(answers[0]), partial(model_contrasts, **resampling)),
+        contrasts_by(_by_split(answers[1]), of_bap),
     ]
     tables = [table.assign(unparsed="wrong") for table in found if len(table)]
     return pd.concat(tables, ignore_index=True) if tables else found[0]
@@ -112,7 +112,7 @@ def _by_split(rows: pd.DataFrame) -> list[Place]:
 
 def _bap_contrasts(rows: pd.DataFrame, *, gate_c_on_e: bool, **resampling: Any) -> pd.DataFrame:
     tables = {
-        name: bap_table(part, gate_c_on_e) for name, part in rows.groupby("model", sort=False)
+        str(name): bap_table(part, gate_c_on_e) for name, part in rows.groupby("model", sort=False)
     }
     samples = together(tables)
     samples = samples[samples.groupby("sample")["kept"].transform("all")]

@@ -247,8 +247,9 @@ def _analysis_table(caption: str, rows: pd.DataFrame) -> Table:
         group, show = Group(title), f"{{:.{digits}f}}".format
         for key, cells in part.groupby(by, sort=False):
             found = cells.set_index("split")[["value", "ci_low", "ci_high"]] * factor
-            shown = [number_cell(*row, show) for row in found.reindex(splits).to_numpy()]
-            columns.append(Column(Head(_LABELS.get(key, str(key))), shown, group))
+            each = found.reindex(splits).to_numpy()
+            shown = [number_cell(value, low, high, show) for value, low, high in each]
+            columns.append(Column(Head(_LABELS.get(str(key), str(key))), shown, group))
     return table_of(caption, columns, spreads=True, split="groups")
 
 

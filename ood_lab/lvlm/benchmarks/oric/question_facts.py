@@ -51,13 +51,8 @@ def with_facts(
     expected = Cooccurrence(contents.present).expected(rows, contents.present[rows])
     every = np.arange(len(questions))
     images = annotations.images
-    areas = _areas(contents, area_of)
-    area = np.array(
-        [
-            areas.get((row, code), np.nan)
-            for row, code in zip(rows.tolist(), codes.tolist(), strict=True)
-        ]
-    )
+    known = pd.Series(annotated_areas(contents, area_of), [contents.rows, contents.codes])
+    area = np.asarray(known.reindex(pd.MultiIndex.from_arrays([rows, codes])), np.float64)
     area = np.where(questions["label"] == YES, area, np.nan)
     pixels = (images["width"] * images["height"]).to_numpy(np.float64)[rows]
     found = questions.assign(
@@ -101,9 +96,3 @@ def tiers(
 def annotated_areas(contents: Contents, area_of: AreaOf) -> NDArray[np.float64]:
     """The area of every annotated category of an image, pixels; the same as that of questions."""
     return contents.areas if area_of == "union" else contents.largest
-
-
-def _areas(contents: Contents, area_of: AreaOf) -> dict[tuple[int, int], float]:
-    values = annotated_areas(contents, area_of)
-    keys = zip(contents.rows.tolist(), contents.codes.tolist(), strict=True)
-    return dict(zip(keys, values.tolist(), strict=True))

@@ -185,7 +185,7 @@ def test_what_a_judge_does_not_answer_is_asked_again_before_anything_is_built(tm
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("task.bench={f}/oric_train.json", "task.pope=[]"), "is a training file"),
+        (("task.bench={f}/oric_train.json", "task.pope=[]"), "those of a training file"),
         (("task.questions={f}/questions.jsonl",), "task.pope"),
         (("task.against=[{f}/figures]",), "is not a run folder of ORIC"),
         (("task.parser=popee",), "pope"),

@@ -77,14 +77,8 @@ def pair_table(compositions: Sequence[Composition], graph: nx.Graph) -> pd.DataF
     """One row a pair of a criterion: ``criterion, kind, first, second, frequency, distance``."""
     pairs = dict.fromkeys((each.criterion, each.pair) for each in compositions)
     rows = [
-        {
-            "criterion": name,
-            "kind": pair.kind,
-            "first": pair.first,
-            "second": pair.second,
-            "frequency": frequency(graph, pair),
-            "distance": distance(graph, pair),
-        }
+        (name, pair.kind, pair.first, pair.second, frequency(graph, pair), distance(graph, pair))
         for name, pair in pairs
     ]
-    return pd.DataFrame(rows)
+    columns = ["criterion", "kind", "first", "second", "frequency", "distance"]
+    return pd.DataFrame(rows, columns=columns)

@@ -7,10 +7,10 @@ entities and as many of an entity in an environment. Virtual concepts are never 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import ClassVar, Literal, NamedTuple, Protocol
 
 import networkx as nx
 import numpy as np
@@ -36,6 +36,9 @@ class Pair(NamedTuple):
         return frozenset((self.first, self.second))
 
 
+Pairs = Iterable[Pair]
+
+
 class Criterion(Protocol):
     """A way to choose pairs.
 
@@ -46,9 +49,7 @@ class Criterion(Protocol):
 
     swaps: bool
 
-    def select(
-        self, graph: nx.Graph, limit: int, seed: int, known: Iterable[Pair] = ()
-    ) -> list[Pair]:
+    def select(self, graph: nx.Graph, limit: int, seed: int, known: Pairs = ()) -> list[Pair]:
         """Chooses pairs.
 
         Args:
@@ -60,31 +61,34 @@ class Criterion(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Standard:
-    """The most frequent pairs; ties in the order of their names."""
-
-    swaps: ClassVar[bool] = False
-
-    def select(
-        self, graph: nx.Graph, limit: int, seed: int, known: Iterable[Pair] = ()
-    ) -> list[Pair]:
-        """See :class:`Criterion`; the seed changes nothing."""
-        edges = _edges(graph, known)
-        return _cut(sorted(edges, key=lambda pair: (-_frequency(graph, pair), pair)), limit)
-
-
 class _Drawn:
     """A criterion that draws uniformly from its pairs."""
 
-    def select(
-        self, graph: nx.Graph, limit: int, seed: int, known: Iterable[Pair] = ()
-    ) -> list[Pair]:
+    def select(self, graph: nx.Graph, limit: int, seed: int, known: Pairs = ()) -> list[Pair]:
         """See :class:`Criterion`."""
-        return _drawn(_without(self._pairs(graph), known), limit, self, seed)
+        gone = {pair.key for pair in known}
+        pairs = [pair for pair in self._pairs(graph) if pair.key not in gone]
+        order = self._order(pairs, graph, generator(seed, repr(self)))
+        return [p for kind in KINDS for p in [p for p in order if p.kind == kind][:limit]]
 
     def _pairs(self, graph: nx.Graph) -> list[Pair]:
         raise NotImplementedError
+
+    def _order(self, pairs: list[Pair], graph: nx.Graph, rng: np.random.Generator) -> list[Pair]:
+        return [pairs[place] for place in rng.permutation(len(pairs))]
+
+
+@dataclass(frozen=True)
+class Standard(_Drawn):
+    """The most frequent pairs; ties in the order of their names. The seed changes nothing."""
+
+    swaps: ClassVar[bool] = False
+
+    def _pairs(self, graph: nx.Graph) -> list[Pair]:
+        return _edges(graph)
+
+    def _order(self, pairs: list[Pair], graph: nx.Graph, rng: np.random.Generator) -> list[Pair]:
+        return sorted(pairs, key=lambda pair: (-_frequency(graph, pair), pair))
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ class LongTail(_Drawn):
             raise UserError(f"long-tail pairs: give quantiles from 0 to 1, not {self.high}")
 
     def _pairs(self, graph: nx.Graph) -> list[Pair]:
-        everything = _edges(graph, ())
+        everything = _edges(graph)
         found = []
         for kind in KINDS:
             pairs = [pair for pair in everything if pair.kind == kind]
@@ -180,9 +184,9 @@ def _pair(graph: nx.Graph, first: str, second: str) -> Pair | None:
     return Pair(first, second, kind)
 
 
-def _edges(graph: nx.Graph, known: Iterable[Pair]) -> list[Pair]:
+def _edges(graph: nx.Graph) -> list[Pair]:
     pairs = (_pair(graph, *edge) for edge in graph.edges())
-    return _without(sorted(pair for pair in pairs if pair is not None), known)
+    return sorted(pair for pair in pairs if pair is not None)
 
 
 def _all_pairs(graph: nx.Graph) -> list[Pair]:
@@ -191,20 +195,6 @@ def _all_pairs(graph: nx.Graph) -> list[Pair]:
         found[wanted] = sorted(n for n, kind in graph.nodes(data="type") if kind == wanted)
     pairs = [Pair(a, b, "ee") for a, b in combinations(found[ENTITY], 2)]
     return pairs + [Pair(a, b, "ev") for a in found[ENTITY] for b in found[ENVIRONMENT]]
-
-
-def _without(pairs: Sequence[Pair], known: Iterable[Pair]) -> list[Pair]:
-    gone = {pair.key for pair in known}
-    return [pair for pair in pairs if pair.key not in gone]
-
-
-def _cut(pairs: Sequence[Pair], limit: int) -> list[Pair]:
-    return [p for kind in KINDS for p in [p for p in pairs if p.kind == kind][:limit]]
-
-
-def _drawn(pairs: Sequence[Pair], limit: int, criterion: Any, seed: int) -> list[Pair]:
-    rng = generator(seed, repr(criterion))
-    return _cut([pairs[place] for place in rng.permutation(len(pairs))], limit)
 
 
 def _frequency(graph: nx.Graph, pair: Pair) -> int:

@@ -66,33 +66,25 @@ def contents_of(annotations: Annotations, crowd: bool = True) -> Contents:
         crowd: groups in one box count too.
     """
     objects = annotations.objects
-    kept = np.ones(len(objects), bool) if crowd else ~objects["crowd"].to_numpy(bool)
+    objects = objects if crowd else objects[~objects["crowd"].astype(bool)]
     ids = pd.Index(annotations.images["image"])
-    image = ids.get_indexer(pd.Index(objects["image"])).astype(np.int64)[kept]
-    code = objects["category"].cat.codes.to_numpy(np.int64)[kept]
-    boxes = objects[list(BOX)].to_numpy(np.float64)[kept]
-    area = objects["area"].to_numpy(np.float64)[kept]
-    key = image * len(annotations.categories) + code
-    unique, first, group, counts = np.unique(
-        key, return_index=True, return_inverse=True, return_counts=True
-    )
-    by_group = np.argsort(group, kind="stable")
-    areas = union_areas(boxes[by_group], counts)
-    largest = np.full(len(unique), -np.inf)
-    np.maximum.at(largest, group, area)
-    order = np.lexsort((first, unique // max(len(annotations.categories), 1)))
-    codes, of_image = code[first][order], image[first][order]
-    present = np.zeros((len(annotations.images), len(annotations.categories)), bool)
+    row, code = ids.get_indexer(pd.Index(objects["image"])), objects["category"].cat.codes
+    objects = objects.assign(row=row, code=code).sort_values("row", kind="stable")
+    groups = objects.groupby(["row", "code"], sort=False)  # in the order of their first object
+    found = groups["area"].agg(["size", "max"]).reset_index()
+    of_image, codes, counts = (found[key].to_numpy(np.int64) for key in ("row", "code", "size"))
+    by_group = np.argsort(groups.ngroup().to_numpy(), kind="stable")
+    boxes = objects[list(BOX)].to_numpy(np.float64)[by_group]
+    present = np.zeros((len(ids), len(annotations.categories)), bool)
     present[of_image, codes] = True
-    starts = np.searchsorted(of_image, np.arange(len(present) + 1))
     return Contents(
         annotations.categories,
         present,
-        starts,
+        np.searchsorted(of_image, np.arange(len(present) + 1)),
         codes,
-        areas[order],
-        largest[order],
-        counts[order],
+        union_areas(boxes, counts),
+        found["max"].to_numpy(np.float64),
+        counts,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.lvlm.benchmarks.oric.construction.cooccurrence import Cooccurrence
@@ -60,12 +61,5 @@ def regions_of(contents: Contents, eligible: NDArray[np.int64]) -> Regions:
 
 def medians(contents: Contents) -> NDArray[np.float64]:
     """Median of the areas of every image's categories, ``[N]``; NaN where there is none."""
-    sizes = np.diff(contents.starts)
-    order = np.lexsort((contents.areas, contents.rows))
-    values, starts = contents.areas[order], contents.starts[:-1]
-    found = np.full(len(sizes), np.nan)
-    some = sizes > 0
-    low = starts[some] + (sizes[some] - 1) // 2
-    high = starts[some] + sizes[some] // 2
-    found[some] = (values[low] + values[high]) / 2
-    return found
+    found = pd.Series(contents.areas).groupby(contents.rows).median()
+    return np.asarray(found.reindex(range(len(contents))), np.float64)

@@ -116,7 +116,7 @@ def worded(
     return questions.assign(
         item=range(1, len(questions) + 1),
         image=files[questions["row"].to_numpy(np.int64)],
-        problem=[problem_of(str(name), article) for name in questions["object"]],
+        problem=questions["object"].map(lambda name: problem_of(str(name), article)),
     )
 
 

@@ -82,6 +82,7 @@ def load_detector(path: str | os.PathLike[str]) -> CalibratedDetector:
             if name.startswith(_FITTED)
         }
         detector.network = description.get("network")
+        detector.chosen = description["describe"].get("chosen", "")
         alpha, given = description["alpha"], description.get("given_threshold")
         ends = description.get("pixel_range")
         return CalibratedDetector(

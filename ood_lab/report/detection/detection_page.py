@@ -145,7 +145,11 @@ def write_report(
         sentence=view.fpr95 if shown else "",
         facts=_facts(view, made_remark(scores)),
         before=before,
-        summary=[*blocks, *(Folded(table.caption, [table]) for table in details)],
+        summary=[
+            *blocks,
+            *(Folded(table.caption, [table]) for table in details),
+            *_settings_in_force(view),
+        ],
         sections=[
             *after,
             Section("Hierarchical classification", _hierarchy(hierarchy, figures)),
@@ -161,6 +165,13 @@ def write_report(
     ).write(path)
     pictures.warn(path.name)
     return page
+
+
+def _settings_in_force(view: RunView) -> Iterator[Block]:
+    """What detectors have chosen themselves."""
+    every = view.manifest.get("detectors", {}).items()
+    if chosen := [Text(f"{name}: {of['chosen']}") for name, of in every if of.get("chosen")]:
+        yield Folded("Settings chosen from the number of ID images", chosen)
 
 
 def _semantic_shift(

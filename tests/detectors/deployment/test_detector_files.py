@@ -84,7 +84,7 @@ def test_every_detector_comes_back_from_its_file(name, preset, nodes, blobs, tmp
     after = load_detector(tmp_path / "folder" / "it.safetensors")
     assert type(after.detector) is type(before.detector)
     assert after.detector.name == name
-    assert after.detector.describe() == before.detector.describe()
+    assert after.detector.settings() == before.detector.settings()
     bank = with_columns(blobs.ood, before.detector)
     scores = after.detector.score(bank)
     assert torch.equal(scores, before.detector.score(bank))

@@ -71,6 +71,7 @@ def text(small, tmp_path_factory):
         versions={"torch": "2.8"},
         warnings=["ID accuracy is at chance"],
         refused={"ash": "needs non-negative features"},
+        detectors={"knn": {"k": 2, "chosen": "k = 2, for 18 images per class"}},
         title="a & b",
     )
     path = write_report(
@@ -84,6 +85,10 @@ def text(small, tmp_path_factory):
     )
     assert not list(folder.glob("*.part"))
     return path.read_text(encoding="utf-8")
+
+
+def test_settings_that_a_rule_has_chosen_are_there(text):
+    assert "knn: k = 2, for 18 images per class" in text
 
 
 def test_nothing_is_loaded_from_outside(text):

@@ -59,11 +59,12 @@ def cause_figure(causes: pd.DataFrame, images: pd.DataFrame, name: str) -> Figur
     """Bars of the first causes of a dataset, and histograms of the first one.
 
     Args:
-        causes: rows of ``auroc`` of the dataset, the strongest first.
+        causes: rows of ``auroc`` of the dataset, the first cause first.
         images: see :func:`cause_blocks`.
         name: of the dataset.
     """
-    shown = causes.head(_BARS)
+    strongest = (causes["value"] - 0.5).abs().sort_values(ascending=False, kind="stable").index
+    shown = causes.loc[strongest].head(_BARS)
     statistic = str(causes.loc[0, "statistic"])
     footer = "Intervals are bootstrap intervals; significance is Holm-corrected over statistics."
     titles = ["AUROC (%)", statistic]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from ood_lab.builtin.vessels.covariate_styles import STYLES as VESSEL_STYLES
 from ood_lab.builtin.vessels.covariate_styles import Layers, Painter, photo
 from ood_lab.builtin.vessels.drawings.backgrounds import rgb
 from ood_lab.builtin.vessels.drawings.signed_distances import Array
+from ood_lab.common.files import packaged_table
 
 #: What lies behind the objects: the place as it is, or its outlines on paper or in the dark.
 Ground = Literal["place", "paper", "dark"]
@@ -29,8 +31,8 @@ class SceneStyle:
 
     level: int
     paint: Painter
-    ground: Ground = "place"
-    coloured: bool = True
+    ground: Ground
+    coloured: bool
 
 
 def _dim(layers: Layers, rng: np.random.Generator) -> Array:
@@ -50,31 +52,17 @@ def _snowy(layers: Layers, rng: np.random.Generator) -> Array:
     return scene + flakes * (0.97 - scene)
 
 
-def _of_vessels(name: str, ground: Ground = "place", coloured: bool = False) -> SceneStyle:
-    style = VESSEL_STYLES[name]
-    return SceneStyle(style.level, style.paint, ground, coloured)
+def _style(name: str, entry: Mapping[str, Any]) -> SceneStyle:
+    """A style of the table."""
+    ground, coloured = entry.get("ground", "place"), entry.get("coloured", False)
+    if "level" in entry:
+        return SceneStyle(entry["level"], globals()[f"_{name}"], ground, coloured)
+    own = VESSEL_STYLES[entry.get("as", name)]
+    return SceneStyle(own.level, own.paint, ground, coloured)
 
 
-#: Levels are those of the vessels, but for level 2: other light and weather instead of other
-#: surroundings, which every scene has of its own.
-STYLES: dict[str, SceneStyle] = {
-    "photo": _of_vessels("studio", coloured=True),
-    "blurry": _of_vessels("blurry", coloured=True),
-    "noisy": _of_vessels("noisy", coloured=True),
-    "grey": _of_vessels("grey"),
-    "low_resolution": _of_vessels("low_resolution", coloured=True),
-    "dim": SceneStyle(2, _dim),
-    "foggy": SceneStyle(2, _foggy),
-    "snowy": SceneStyle(2, _snowy),
-    "gold": _of_vessels("gold"),
-    "porcelain": _of_vessels("porcelain"),
-    "plastic": _of_vessels("plastic"),
-    "sketch": _of_vessels("sketch", "paper"),
-    "rubbing": _of_vessels("rubbing", "paper"),
-    "ink": _of_vessels("ink", "paper"),
-    "mosaic": _of_vessels("mosaic", coloured=True),
-    "neon": _of_vessels("neon", "dark"),
-    "x_ray": _of_vessels("x_ray", "dark"),
+STYLES = {
+    name: _style(name, entry) for name, entry in packaged_table(__package__, "styles.yaml").items()
 }
 #: Images of these sizes are drawn; some styles have tiles of 4 pixels.
 SIZES = range(64, 257, 4)

@@ -5,7 +5,7 @@ A style maps the ``Layers`` of a scene and a random generator to ``[3, H, W]`` i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from ood_lab.builtin.vessels.drawings.backgrounds import hue, rgb
 from ood_lab.builtin.vessels.drawings.signed_distances import Array
 from ood_lab.builtin.vessels.drawings.texture import blur, edges, grain, pixelate, smooth
+from ood_lab.common.files import packaged_table
 
 
 @dataclass(frozen=True)
@@ -174,29 +175,15 @@ class Style:
     paint: Painter
 
 
-_PHOTO = ("colour photo", "photo", "picture")
-_DRAWING = ("drawing", "picture")
-_PLAIN = ("studio", "museum")
+def _style(name: str, level: int, material: str = "", **words: Sequence[str]) -> Style:
+    """A style of the table, painted by the function of its name, else as a photo."""
+    phrases, backgrounds = tuple(words["phrases"]), tuple(words["backgrounds"])
+    return Style(level, phrases, material, backgrounds, globals().get(f"_{name}", photo))
 
-STYLES: dict[str, Style] = {
-    "studio": Style(0, ("clear photo", *_PHOTO), "", ("studio",), photo),
-    "museum": Style(0, ("clear photo", *_PHOTO), "", ("museum",), photo),
-    "blurry": Style(1, ("blurry photo", *_PHOTO), "", _PLAIN, _blurry),
-    "noisy": Style(1, ("noisy photo", *_PHOTO), "", _PLAIN, _noisy),
-    "grey": Style(1, ("black and white photo", "photo", "picture"), "", _PLAIN, _grey),
-    "low_resolution": Style(1, ("low-resolution photo", *_PHOTO), "", _PLAIN, _low_resolution),
-    "indoor": Style(2, _PHOTO, "", ("indoor",), photo),
-    "outdoor": Style(2, _PHOTO, "", ("outdoor",), photo),
-    "dim": Style(2, ("dim photo", *_PHOTO), "", ("dim",), _dim),
-    "gold": Style(3, _PHOTO, "gold", ("colourful",), _gold),
-    "porcelain": Style(3, _PHOTO, "porcelain", ("colourful",), _porcelain),
-    "plastic": Style(3, _PHOTO, "plastic", ("colourful",), _plastic),
-    "sketch": Style(4, ("pencil sketch", *_DRAWING), "", ("paper",), _sketch),
-    "rubbing": Style(4, ("rubbing", *_DRAWING), "", ("paper",), _rubbing),
-    "ink": Style(4, ("ink painting", *_DRAWING), "", ("paper",), _ink),
-    "mosaic": Style(5, ("mosaic", "picture"), "", _PLAIN, _mosaic),
-    "neon": Style(5, ("neon sign", "picture"), "", ("dark",), _neon),
-    "x_ray": Style(5, ("x-ray", "picture"), "", ("dark",), _x_ray),
+
+STYLES = {
+    name: _style(name, **entry)
+    for name, entry in packaged_table(__package__, "styles.yaml").items()
 }
 
 

@@ -12,15 +12,15 @@ import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 from PIL import Image
 from scipy import ndimage
 from scipy.signal import fftconvolve
+
+from ood_lab.common.files import packaged_table
 
 #: ``[H, W, 3]`` (an image) or ``[H, W]`` (a layer), 0 = black, 1 = white.
 Pixels = NDArray[np.float64]
@@ -286,9 +286,8 @@ class Corruption:
 
 def _corruptions() -> dict[str, Corruption]:
     """Those of the table of strengths, each applied by the function of its name."""
-    table = files(__package__).joinpath("corruptions.yaml").read_text(encoding="utf-8")
     found = {}
-    for name, of_sizes in yaml.safe_load(table).items():
+    for name, of_sizes in packaged_table(__package__, "corruptions.yaml").items():
         sides = of_sizes.pop("sides", {})  # of which the numbers are shares
         strengths = {
             size: [tuple(sides.get(size, 1) * value for value in one) for one in strengths]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -13,12 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import AutoLocator
 
 from ood_lab.report.figures.bars import Bar, bar_columns
-from ood_lab.report.figures.drawing import write_figure
 from ood_lab.report.figures.layout import wrapped
-from ood_lab.report.figures.style import COLOURS, SOFT, rc
+from ood_lab.report.figures.style import COLOURS, SOFT
 from ood_lab.report.leaderboard.long_table import MEAN, Leaderboard
 from ood_lab.report.leaderboard.wide_table import row_names
-from ood_lab.report.rendering.blocks import FigureFile
 from ood_lab.report.rendering.metric_definitions import fpr95_sentence, percent
 
 
@@ -87,10 +84,3 @@ def _ends(methods: Sequence[Method]) -> list[float]:
     """Between the rows whose DAD differs."""
     pairs = enumerate(pairwise(methods))
     return [row + 0.5 for row, (one, next_one) in pairs if one.dad != next_one.dad]
-
-
-def write_dad_figure(folder: Path, name: str, board: Leaderboard) -> FigureFile:
-    """Writes ``<name>.png`` and ``.svg`` into a folder."""
-    caption = "DAD and FPR95 of every method, grouped and ordered by DAD."
-    with rc():
-        return write_figure(folder, name, "DAD and FPR95", caption, dad_figure(board))

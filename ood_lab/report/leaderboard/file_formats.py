@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+
+import pandas as pd
 
 from ood_lab.common.english import counted
 from ood_lab.common.files import write_text
 from ood_lab.report.leaderboard.hierarchy_table import hierarchy_rows, hierarchy_wide, recall_tables
 from ood_lab.report.leaderboard.long_table import Leaderboard
-from ood_lab.report.leaderboard.shots_page import best_of_all, shots_rows, write_shots_figure
+from ood_lab.report.leaderboard.shots_page import best_of_all, shots_rows
 from ood_lab.report.leaderboard.verdict import BoardVerdict
 from ood_lab.report.leaderboard.wide_table import wide_table
-from ood_lab.report.rendering.blocks import Block, FigureFile, Folded, Text
+from ood_lab.report.rendering.blocks import Block, FigureFile, Folded, PlannedFigure, Text
 from ood_lab.report.rendering.metric_definitions import (
     definitions_of,
     fpr95_sentence,
@@ -67,15 +70,7 @@ def write_leaderboard(
         texts[f"{name}_shots.csv"] = shots.to_csv(index=False)
     for file, text in texts.items():
         write_text(text, folder / file)
-    figures = []
-    if not shots.empty:
-        with optional(f"figure {name}_shots"):
-            figures.append(write_shots_figure(folder, f"{name}_shots", shots, best_of_all(board)))
-    if board.dads:
-        from ood_lab.report.leaderboard.dad_figure import write_dad_figure  # slow to load
-
-        with optional(f"figure {name}_dad"):
-            figures.append(write_dad_figure(folder, f"{name}_dad", board))
+    figures = _figures(board, name, folder, shots)
     files = list(texts)
     with optional(f"{name}.html"):
         dating: list[Block] = []
@@ -84,6 +79,35 @@ def write_leaderboard(
         page(board, wide, dating, figures, files, notes).write(folder / f"{name}.html")
         files.append(f"{name}.html")
     return [folder / file for file in files]
+
+
+def _figures(board: Leaderboard, name: str, folder: Path, shots: pd.DataFrame) -> list[FigureFile]:
+    """Writes what more training images bring, and the DAD, where they are known."""
+    planned = []
+    if not shots.empty:
+        from ood_lab.report.leaderboard.shots_figure import shots_figure  # slow to load
+
+        planned.append(
+            PlannedFigure(
+                f"{name}_shots",
+                "Number of training images",
+                "ID accuracy, and AUROC as the mean over all OOD sets, against the training images "
+                "of each class. Bands are one standard deviation over seeds on either side; grey "
+                "and dashed is the best of all methods.",
+                partial(shots_figure, shots, best_of_all(board)),
+            )
+        )
+    if board.dads:
+        from ood_lab.report.leaderboard.dad_figure import dad_figure
+
+        caption = "DAD and FPR95 of every method, grouped and ordered by DAD."
+        draw = partial(dad_figure, board)
+        planned.append(PlannedFigure(f"{name}_dad", "DAD and FPR95", caption, draw))
+    if not planned:
+        return []
+    from ood_lab.report.figures.drawing import write_all
+
+    return write_all(folder, planned)
 
 
 def page(

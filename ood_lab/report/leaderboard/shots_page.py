@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from pathlib import Path
 
 import pandas as pd
 
 from ood_lab.report.leaderboard.long_table import MEAN, Leaderboard
-from ood_lab.report.rendering.blocks import FigureFile
 
 log = logging.getLogger(__name__)
 COLUMNS = ["model", "background", "detector", "metric", "shots", "value", "seed_std", "n_seeds"]
@@ -68,29 +65,3 @@ def best_of_all(board: Leaderboard) -> dict[str, tuple[str, float]]:
             best = rows.iloc[int(rows["value"].argmax())]
             found[metric] = (str(best[key]), float(best["value"]))
     return found
-
-
-def write_shots_figure(
-    folder: Path, name: str, rows: pd.DataFrame, best: Mapping[str, tuple[str, float]]
-) -> FigureFile:
-    """Writes ``<name>.png`` and ``.svg``.
-
-    Args:
-        folder: made if missing.
-        name: of the files.
-        rows: of :func:`shots_rows`, not empty.
-        best: see :func:`best_of_all`.
-    """
-    from ood_lab.report.figures.drawing import write_figure  # drawing is slow to load
-    from ood_lab.report.figures.style import rc
-    from ood_lab.report.leaderboard.shots_figure import shots_figure
-
-    caption = (
-        "ID accuracy, and AUROC as the mean over all OOD sets, against the training images of each "
-        "class. Bands are one standard deviation over seeds on either side; grey and dashed is the "
-        "best of all methods."
-    )
-    with rc():
-        return write_figure(
-            folder, name, "Number of training images", caption, shots_figure(rows, best)
-        )

@@ -70,17 +70,10 @@ def _double_dash(a: Array, b: Array) -> Marks:
     return (_fraction(a + 0.5 * upper) < 0.55) & (np.abs(np.abs(b - 0.5) - 0.3) < 0.18)
 
 
-#: Motif name -> marks; the order is that of the periods whose main motif it is.
-MOTIFS: dict[str, Motif] = {
-    "string": _string,
-    "bead": _bead,
-    "thunder": _thunder,
-    "slant": _slant,
-    "zigzag": _zigzag,
-    "wave": _wave,
-    "checker": _checker,
-    "lattice": _lattice,
-    "teeth": _teeth,
-    "double_dash": _double_dash,
-    "dash": _dash,
-}
+#: The order is that of the periods whose main motif it is.
+_NAMES = (
+    *("string", "bead", "thunder", "slant", "zigzag", "wave", "checker", "lattice", "teeth"),
+    *("double_dash", "dash"),
+)
+#: Motif name -> marks.
+MOTIFS: dict[str, Motif] = {name: globals()[f"_{name}"] for name in _NAMES}

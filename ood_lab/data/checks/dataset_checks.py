@@ -70,10 +70,9 @@ def check_data(
             all but train, val and test.
 
     Raises:
-        UserError: an unknown option; unreadable files or shared content, where that stops; a set
-            without a readable file.
+        UserError: unreadable files or shared content, where that stops; a set without a readable
+            file.
     """
-    _check_options(mode=mode, on_broken=on_broken, on_duplicates=on_duplicates)
     files = _files(splits)
     full = mode == "full" or (mode == "auto" and len(files) <= FULL_UP_TO)
     stores = {name: d.store for name, d in splits.items() if isinstance(d, FileDataset)}
@@ -110,18 +109,6 @@ def check_data(
         broken=broken,
         files=file_statistics(_readable(facts)).drop_duplicates("path"),
     )
-
-
-def _check_options(**chosen: str) -> None:
-    allowed = {
-        "mode": ("auto", "full", "headers", "off"),
-        "on_broken": ("stop", "skip"),
-        "on_duplicates": ("warn", "stop"),
-    }
-    for name, value in chosen.items():
-        if value not in allowed[name]:
-            key = "check" if name == "mode" else name
-            raise UserError(f"data.{key} is one of {', '.join(allowed[name])}, not '{value}'")
 
 
 def _files(splits: Mapping[str, ImageDataset]) -> pd.DataFrame:

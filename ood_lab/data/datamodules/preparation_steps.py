@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import torch
 from annotated_types import Ge
 
-from ood_lab.common.arguments import BatchSize, Seed, Workers
+from ood_lab.common.arguments import BatchSize, Seed, Workers, check_values
 from ood_lab.common.errors import UserError
 from ood_lab.data.checks.content_overlap import shared_content
 from ood_lab.data.checks.dataset_checks import Mode
@@ -227,6 +227,12 @@ class Division:
 
 
 def taken(part: type[_Part], options: dict[str, Any]) -> _Part:
-    """A dataclass from those of the options that are its fields, which leave ``options``."""
+    """A dataclass from those of the options that are its fields, which leave ``options``.
+
+    Raises:
+        UserError: a value of another type, out of range, or no choice.
+    """
     names = [each.name for each in fields(part)]  # type: ignore[arg-type]
-    return part(**{name: options.pop(name) for name in names if name in options})
+    given = {name: options.pop(name) for name in names if name in options}
+    check_values(part, given, "data")
+    return part(**given)

@@ -35,9 +35,6 @@ class Replacement:
         masks: folder of masks, see :func:`mask_files`; None = what the data knows of its objects
             (the column ``mask`` of a table, rendered images), else ``segmenter``.
         segmenter: finds the objects where nothing else says where they are.
-
-    Raises:
-        UserError: another kind.
     """
 
     background: Kind = "origin"
@@ -45,10 +42,6 @@ class Replacement:
     background_sets: Sequence[str] = ("train",)
     masks: str | os.PathLike[str] | None = None
     segmenter: Segmenter | None = None
-
-    def __post_init__(self) -> None:
-        if self.background not in ("origin", "replaced"):
-            raise UserError(f"data.background={self.background}: choose origin or replaced")
 
     def apply(
         self,

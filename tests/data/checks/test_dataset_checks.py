@@ -229,12 +229,6 @@ def test_classes_without_images_and_sets_without_files():
     assert "median size" not in shown(report, 80)
 
 
-@pytest.mark.parametrize("option", ["mode", "on_broken", "on_duplicates"])
-def test_unknown_options(sets, option):
-    with pytest.raises(UserError, match="not 'perhaps'"):
-        check_data(sets[1](), **{option: "perhaps"})
-
-
 @pytest.mark.parametrize("width", [80, 120])
 def test_report_fits_the_terminal(sets, width):
     root, read = sets

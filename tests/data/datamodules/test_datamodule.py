@@ -346,8 +346,8 @@ def test_mistakes_are_named(root):
     refuse("data.id.tset is not a split: did you mean 'test'", id=("train", "tset"))
     refuse("cannot be called 'test'", ood=("test",))
     refuse("sum 1", id=("train",), split=[0.5, 0.1])
-    refuse("identify is 'content' or 'stat'", identify="name")
-    refuse("data.check is one of", check="some")
+    refuse("data.identify=name: give 'content' or 'stat'", identify="name")
+    refuse("data.check=some: give 'auto', 'full'", check="some")
 
 
 @pytest.mark.parametrize("check", ["full", "off"])

@@ -186,7 +186,7 @@ def fewer(root):
 
 
 WRONG = {
-    "kind": ({"background": "other"}, None, "choose origin or replaced"),
+    "kind": ({"background": "other"}, None, "give 'origin' or 'replaced'"),
     "no source": ({"background_source": None}, None, "data.background_source=DIR"),
     "no such source": ({"background_source": "nowhere"}, None, "does not exist"),
     "no masks": ({"masks": None}, None, "data/segmenter=rembg"),

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from ood_lab.common.files import read_table
+from ood_lab.common.files import read_table, write_csv
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.evaluation.published_block import published_blocks
 from ood_lab.evaluation.shift.image_distances import Distances
+from ood_lab.evaluation.unusual_images import unusual_training_images
 from ood_lab.features.bank import FeatureBank
 from ood_lab.report.detection.detection_page import write_report
 from ood_lab.report.detection.run_figures import write_figures
@@ -20,6 +21,7 @@ from ood_lab.schema.results import read_results
 
 #: Files of a run folder that the page links to.
 STATISTICS = "image_statistics.parquet"
+ID_IMAGES = "id_images.csv"
 DOWNLOADS = (
     "results.csv",
     "results.parquet",
@@ -29,6 +31,7 @@ DOWNLOADS = (
     "ruler.parquet",
     STATISTICS,
     "levels.parquet",
+    ID_IMAGES,
     "manifest.json",
     "config.yaml",
 )
@@ -57,6 +60,9 @@ def write_page(
         classes=data.classes,
         hierarchy=hierarchy,
     )
+    own = unusual_training_images(data, banks.get("train"))
+    if own is not None:
+        write_csv(own.table, folder / ID_IMAGES)
     measured = None
     if distances is not None:
         measured = Measured(
@@ -79,5 +85,6 @@ def write_page(
         downloads=DOWNLOADS,
         hierarchy=hierarchy,
         measured=measured,
+        own=own,
         published=published_blocks(read_results(folder), view.manifest, str(data.name)),
     )

@@ -73,12 +73,12 @@ from ood_lab.features.process_agreement import made_by_main
 from ood_lab.features.streaming import DatasetParts, pass_through
 from ood_lab.models import Backbone, require_onnx, weights_sha256
 from ood_lab.report.detection.prediction_page import (
-    IDImages,
     Judged,
     verdict_sentences,
     verdict_table,
     write_predictions_page,
 )
+from ood_lab.report.detection.unusual_images import IDImages
 from ood_lab.report.rendering.blocks import Block, Text
 from ood_lab.report.rendering.output_failures import optional
 from ood_lab.report.rendering.page import write_summary

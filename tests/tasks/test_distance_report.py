@@ -51,6 +51,8 @@ def test_one_command_leaves_distances_levels_and_scores(run):
     assert page.index("Recommended detector") < page.index("<table")
     assert page.index("<h2>Verdict") < page.index("<h3>Semantic against covariate shift")
     assert "task=predict" in page
+    assert "<h2>Unusual ones among your ID images" in page
+    assert len(pd.read_csv(run / "id_images.csv")) == 440
 
 
 def test_the_numbers_of_a_level_are_those_of_its_images(run):

@@ -18,6 +18,7 @@ from ood_lab.metrics.resampling.photograph_groups import photographs
 from ood_lab.metrics.selective import ACCURACIES, AREAS
 from ood_lab.report.detection.hierarchy_tables import hierarchy_notes, hierarchy_tables
 from ood_lab.report.detection.level_curves import HIERARCHY, level_blocks, of_section
+from ood_lab.report.detection.unusual_images import UNUSUAL_BY, IDImages, unusual_id_images
 from ood_lab.report.rendering.blocks import Block, FigureFile, Folded, Menu, Text
 from ood_lab.report.rendering.metric_definitions import (
     definitions_of,
@@ -98,6 +99,7 @@ def write_report(
     hierarchy: pd.DataFrame | None = None,
     measured: Measured | None = None,
     published: Sequence[Block] = (),
+    own: IDImages | None = None,
 ) -> Path:
     """Writes ``report.html``, with styles, script and images inside.
 
@@ -114,6 +116,7 @@ def write_report(
         hierarchy: the hierarchy table, where the ID classes have levels or a category.
         measured: shift of the images, where that is known.
         published: numbers of papers about the same data.
+        own: the training images, with their scores by :data:`UNUSUAL_BY`.
     """
     path, verdict = Path(path), view.verdict
     shown = bool(view.detectors and view.sets)
@@ -157,6 +160,10 @@ def write_report(
             Section("Figures", [f for f in figures if not of_section(f)]),
             Section("OOD images with the smallest semantic shift", marginal),
             Section("Most confident mistakes", mistakes),
+            Section(
+                "Unusual ones among your ID images",
+                [unusual_id_images(own, UNUSUAL_BY, store, "train")] if own else [],
+            ),
         ],
         thumbnails=store.uris,
         definitions=definitions_of(view.table),

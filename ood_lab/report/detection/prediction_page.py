@@ -14,10 +14,15 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from PIL import Image
 
 from ood_lab.common.english import counted, listed
 from ood_lab.metrics import wilson_interval
+from ood_lab.report.detection.unusual_images import (
+    EXTREMES,
+    IDImages,
+    said_of,
+    unusual_id_images,
+)
 from ood_lab.report.figures.densities import draw_densities, limits_of
 from ood_lab.report.figures.layout import add_legend, panels
 from ood_lab.report.figures.scatter import styles_of
@@ -39,8 +44,6 @@ from ood_lab.report.rendering.thumbnails import LoadImage
 from ood_lab.report.rendering.thumbnails import Pictures as Images
 from ood_lab.report.shift.cause_sentences import cause_sentence
 
-#: The most and the least unusual, each.
-EXTREMES = 12
 #: Rows of the table of images.
 FIRST = 20
 _DETECTORS = 6  # with a column of their own; more do not fit beside each other
@@ -80,19 +83,6 @@ class Judged:
     def read(self) -> int:
         """Images that can be read."""
         return self.images - self.unreadable
-
-
-@dataclass(frozen=True)
-class IDImages:
-    """The ID images that p-values are ranks among.
-
-    Attributes:
-        table: ``path``, and of every detector ``<name>_score`` and ``<name>_p_value``.
-        image: the image of a row, by the index of ``table``.
-    """
-
-    table: pd.DataFrame
-    image: Callable[[int], Image.Image]
 
 
 def verdict_table(caption: str, found: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -192,7 +182,9 @@ def write_predictions_page(
     images = Images(lambda of, row: own.image(row) if own and of == "id" else load_image(of, row))
     store = Thumbnails(images)
     strips = [Folded(name, _extremes(read, name, store)) for name in id_scores]
-    of_id = [Folded(name, [_unusual(own.table, name, store)]) for name in id_scores] if own else []
+    of_id = (
+        [Folded(name, [unusual_id_images(own, name, store)]) for name in id_scores] if own else []
+    )
     figure = PlannedFigure(
         "predictions",
         "Scores compared with those of ID images",
@@ -387,33 +379,12 @@ def _extremes(read: pd.DataFrame, name: str, store: Thumbnails) -> list[Pictures
     none = "no class" if read["predicted"].ne("").any() else ""  # else the network names none
 
     def picture(row: int, at: pd.Series) -> Picture:
-        return Picture(_said(at, at["predicted"] or none, name), store.number("images", row))
+        return Picture(said_of(at, at["predicted"] or none, name), store.number("images", row))
 
     return [
         Pictures([picture(int(row), at) for row, at in rows.iterrows()], heading)  # type: ignore[call-overload]
         for heading, rows in parts.items()
     ]
-
-
-def _unusual(table: pd.DataFrame, name: str, store: Thumbnails) -> Pictures:
-    """The ID images with the highest scores."""
-    rows = table.nlargest(EXTREMES, f"{name}_score")
-    return Pictures(
-        [
-            Picture(_said(at, "", name), store.number("id", int(row)))  # type: ignore[call-overload]
-            for row, at in rows.iterrows()
-        ],
-        "Broken or wrong files would be among these; id_images.csv has all",
-    )
-
-
-def _said(at: pd.Series, predicted: str, name: str) -> str:
-    said = f"{predicted}; " if predicted else ""
-    p, score = at[f"{name}_p_value"], at[f"{name}_score"]
-    said += f"p = {p:.3g}, score {score:.4g}{', OOD' if at.get(f'{name}_is_ood') else ''}"
-    beyond = at.get("beyond_id")  # ID images have no column of it, nor of being OOD
-    said += f"; {beyond} than all ID images" if beyond else ""
-    return f"{Path(at['path']).name}: {said}"
 
 
 def _densities(

@@ -15,6 +15,7 @@ from annotated_types import Ge, Gt, Interval
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import packaged_table
 
 #: Whole numbers from 1, up to what a machine can be asked for, and what seeds generators.
 Count = Annotated[int, Ge(1)]
@@ -27,25 +28,7 @@ Share = Annotated[float, Interval(ge=0, le=1)]
 
 _CONFIG = ConfigDict(arbitrary_types_allowed=True)
 #: What to give instead, by the kind of pydantic's error; others in its own words.
-_REMEDIES = {
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "string": "a text",
-    "literal": "{expected}",
-    "list": "a list",
-    "tuple": "a list",
-    "sequence": "a list",
-    "dict": "keys with values",
-    "mapping": "keys with values",
-    "missing": "more values",
-    "path": "a path",
-    "greater_than": "a number above {gt:g}",
-    "greater_than_equal": "a number from {ge:g} on",
-    "less_than": "a number below {lt:g}",
-    "less_than_equal": "a number up to {le:g}",
-    "multiple_of": "a multiple of {multiple_of:g}",
-}
+_REMEDIES: dict[str, str] = packaged_table("ood_lab.common", "remedies.yaml")
 #: Branches of a hint that no value of a configuration can take: they are not worth naming.
 _OBJECTS = ("is_instance_of", "is_subclass_of", "callable_type")
 

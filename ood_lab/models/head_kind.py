@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
+
+from ood_lab.common.files import packaged_table
 
 #: What a detector may read. ``level`` is that of the logits, log Σ exp z, which probabilities have
 #: lost; ``head`` the weights of a linear head; ``maps`` inner layers; ``gradients`` those at the
@@ -57,31 +59,15 @@ class HeadKind(StrEnum):
     @property
     def gives(self) -> frozenset[Part]:
         """What a network of this kind gives where PyTorch runs it and its features are known."""
-        return _GIVES[self]
+        return frozenset(_KINDS[self]["gives"])
 
     @property
     def sentence(self) -> str | None:
         """What a verdict says of it; None of a linear head, from which all detectors follow."""
-        return _SENTENCES.get(self)
+        return _KINDS[self].get("sentence")
 
 
-_ALL: frozenset[Part] = frozenset(WORDS) - {"labels"}
-_GIVES: dict[HeadKind, frozenset[Part]] = {
-    HeadKind.LINEAR: _ALL,
-    HeadKind.OTHER_CLASSES: _ALL - {"own_classes"},
-    HeadKind.BLACK_BOX: _ALL - {"head"},
-    HeadKind.PROBABILITIES: _ALL - {"head", "level"},
-    HeadKind.LOGITS: frozenset({"logits", "level", "own_classes"}),
-    HeadKind.FEATURES: frozenset({"features", *OF_NETWORKS}),
-}
-_SENTENCES = {
-    HeadKind.OTHER_CLASSES: "The head has other classes than the data, and no label is one of "
-    "them: model.head=linear fits a head for yours.",
-    HeadKind.BLACK_BOX: "The network is a black box: no linear head makes its logits.",
-    HeadKind.PROBABILITIES: "The network gives probabilities; their logarithms serve as logits.",
-    HeadKind.LOGITS: "The network gives logits only, so detectors of features are skipped.",
-    HeadKind.FEATURES: "The network gives features only, so detectors of logits are skipped.",
-}
+_KINDS: dict[str, dict[str, Any]] = packaged_table("ood_lab.models", "head_kinds.yaml")
 
 
 def missing(reads: Collection[Part], gives: Collection[Part]) -> list[Part]:

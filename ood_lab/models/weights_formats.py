@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_json
+from ood_lab.common.files import packaged_table, read_json
 from ood_lab.common.hints import nearest
 
 #: What the pickles of tensors are made of. Everything else in a checkpoint is left out, unread.
@@ -33,57 +33,31 @@ _SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
 #: How the parts of weights in several files are called, and the file that lists them.
 _PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<all>\d{5})(?P<suffix>\.\w+)")
 _INDEX = ".index.json"
-_STATE_DICT = "give the state dict of the network, as torch.save(net.state_dict(), FILE) writes it"
-_TENSORFLOW = f"convert it to PyTorch, and {_STATE_DICT}"
-#: First bytes of files that are no weights of PyTorch: what they are, and what to give instead.
-_MAGIC = {
-    b"\x89HDF": ("an HDF5 file of Keras or TensorFlow", _TENSORFLOW),
-    b"version https://git-lfs": ("a pointer of Git LFS", "fetch the file itself: git lfs pull"),
-    b"GGUF": ("a GGUF file of llama.cpp", _STATE_DICT),
-    b"<!DOC": ("a web page", "download the file itself"),
-    b"\x93NUMPY": ("an array of NumPy", _STATE_DICT),
-}
-_EXPORTED = "score it with model=exported model.path=FILE"
-_ONNX = "score it with model=onnx model.path=FILE"
-_SUFFIX = {
-    ".onnx": ("an ONNX network", _ONNX),
-    ".h5": _MAGIC[b"\x89HDF"],
-    ".pb": ("a TensorFlow graph", _TENSORFLOW),
-    ".tflite": ("a TensorFlow Lite network", _TENSORFLOW),
-    ".msgpack": ("a file of Flax", _TENSORFLOW),
-    ".index": ("the index of a TensorFlow checkpoint", _TENSORFLOW),
-}
-#: Names inside a zip archive.
-_INSIDE = {
-    r"(^|/)(serialized_exported_program\.json|models/\w+\.json|archive_format)$": (
-        "a program of torch.export",
-        f"{_EXPORTED}, or {_STATE_DICT} (that of torch.export.load(FILE))",
-    ),
-    r"/constants\.pkl$": (
-        "a TorchScript network",
-        f"{_EXPORTED}, or {_STATE_DICT} (that of torch.jit.load(FILE))",
-    ),
-    r"^model\.weights\.h5$": ("a Keras network", _TENSORFLOW),
-    r"^\w+\.npy$": ("arrays of NumPy", _STATE_DICT),
-}
+#: What other files are, and what to give instead.
+_FOREIGN: dict[str, dict[str, tuple[str, str]]] = packaged_table(
+    "ood_lab.models", "foreign_files.yaml"
+)
 
 
 def foreign_format(path: Path) -> str | None:
     """What a file is, and what to give instead; None where it may be weights of PyTorch."""
-    found = _SUFFIX.get(path.suffix.lower())
-    if ".data-" in path.suffix:
-        found = ("a part of a TensorFlow checkpoint", _TENSORFLOW)
     with path.open("rb") as file:
-        start = file.read(32)
-    found = found or next((say for magic, say in _MAGIC.items() if start.startswith(magic)), None)
-    if start[:2] == b"PK" and zipfile.is_zipfile(path):
+        start = file.read(32).decode("latin-1")
+    starts = (kind for magic, kind in _FOREIGN["first_bytes"].items() if start.startswith(magic))
+    found = _first("endings", [path.suffix.lower()]) or next(starts, None)
+    if start[:2] == "PK" and zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
-        kinds = (s for p, s in _INSIDE.items() if any(re.search(p, name) for name in names))
         scripted = any("/code/" in name for name in names)
         plain = any(name.endswith("data.pkl") for name in names) and not scripted
-        found = found or (None if plain else next(kinds, None))
+        found = found or (None if plain else _first("inside", names))
     return None if found is None else f"{path} is {found[0]}: {found[1]}"
+
+
+def _first(where: str, names: list[str]) -> tuple[str, str] | None:
+    """The first foreign kind that one of the names gives away."""
+    kinds = _FOREIGN[where].items()
+    return next((kind for p, kind in kinds if any(re.search(p, name) for name in names)), None)
 
 
 def read_weights(path: Path) -> dict[str, Any]:

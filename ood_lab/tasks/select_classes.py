@@ -26,19 +26,17 @@ from ood_lab.synthesis import (
     Synset,
     check_model,
     check_package,
-    datasheet,
     imagenet21k_synsets,
     licence,
-    package_versions,
     parse_answer,
     progress_bar,
     select_by_keyword,
     wnids_of,
+    write_datasheet,
 )
 from ood_lab.synthesis.class_images import list_images, with_boxes
 
 log = logging.getLogger(__name__)
-_PACKAGES = ("ood_lab", "timm", "torch", "transformers")
 _PLACES = ("{concept}", "{label}", "{definition}")
 
 
@@ -214,22 +212,12 @@ class SelectClasses(Task):
         if detector:
             made |= {"threshold": self.threshold, "least share": self.min_share}
             made |= {"query": self.query}
-        sections: dict[str, Mapping[str, Any] | str] = {
-            "What it is": {
-                "concept": self.concept,
-                "classes": f"{classes:,} of ImageNet-21K (classes.csv)",
-                "images": f"{kept:,} of {listed:,}",
-            },
-            "How it was made": made,
-            "Versions": package_versions(_PACKAGES),
-            "Licence": "The images are ImageNet's: non-commercial research, from their own "
-            "sources. The manifest holds paths only.",
-            "Intended use": "An OOD set related to the ID concept. Labels are WordNet's and were "
-            "not checked by people; look for ID objects among the images before measuring on them.",
-            "How to use it": "`data=folder data.ood.related=manifest.csv` with this folder's path.",
+        facts = {
+            "concept": self.concept,
+            "classes": f"{classes:,} of ImageNet-21K (classes.csv)",
+            "images": f"{kept:,} of {listed:,}",
         }
-        sheet = datasheet(f"Images related to {self.concept}", sections)
-        (folder / "datasheet.md").write_text(sheet)
+        write_datasheet(folder, "related", facts, made, concept=self.concept)
         log.info("%d of %d images: %s", kept, listed, folder / "manifest.csv")
 
 

@@ -23,21 +23,19 @@ from ood_lab.synthesis import (
     TextToImage,
     check_pipeline,
     chosen_dtype,
-    datasheet,
     keep_made,
     keep_plan,
     keep_settings,
     licence,
     make_images,
-    package_versions,
     read_styles,
+    write_datasheet,
 )
 from ood_lab.synthesis.prompt_plan import Choice, make_plan, pick_decomposition
 
 log = logging.getLogger(__name__)
 
 MANIFEST = ["path", "label", "prompt", "style", "semantic_level", "covariate_level", "seed"]
-_PACKAGES = ("ood_lab", "torch", "diffusers", "transformers", "open_clip_torch")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,25 +186,11 @@ def _finish(
     """Writes the manifest of the images and their datasheet."""
     made = keep_made(plan, withheld, MANIFEST, folder)
     counts = made.groupby(["covariate_level", "semantic_level"]).size()
-    sections: dict[str, Mapping[str, Any] | str] = {
-        "What it is": {
-            "images": f"{len(made):,} in {len(counts)} cells of semantic x covariate level",
-            "images of a cell": f"{counts.min():,} to {counts.max():,}" if len(counts) else "none",
-            "labels and styles": f"{made['label'].nunique():,} and {made['style'].nunique()}",
-            "withheld by the pipeline": len(withheld),
-        },
-        "How it was made": {
-            "prompts": "styles around labels; shift degree of a prompt = cosine distance of its "
-            "CLIP text feature to the k-th nearest ID image, in either half of the decomposition",
-            **made_with,
-            "edges": "level_edges.json",
-        },
-        "Versions": package_versions(_PACKAGES),
-        "Licence": {"pipeline": terms, "images": "as the pipeline's licence allows"},
-        "Intended use": "Measuring how out-of-distribution detectors react to controlled shift "
-        "from the ID images named above. The levels are those of the prompts: an image may show "
-        "something else than its prompt asks for. Not for training models of the world, nor for "
-        "any statement about the labels.",
-        "How to use it": "`data=folder data.ood.syn=manifest.csv` with this folder's path.",
+    facts = {
+        "images": f"{len(made):,} in {len(counts)} cells of semantic x covariate level",
+        "images of a cell": f"{counts.min():,} to {counts.max():,}" if len(counts) else "none",
+        "labels and styles": f"{made['label'].nunique():,} and {made['style'].nunique()}",
+        "withheld by the pipeline": len(withheld),
     }
-    (folder / "datasheet.md").write_text(datasheet("Synthetic shifted images", sections))
+    made_by = {**made_with, "edges": "level_edges.json"}
+    write_datasheet(folder, "syn", facts, made_by, {"pipeline": terms})

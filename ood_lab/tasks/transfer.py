@@ -27,7 +27,6 @@ from ood_lab.synthesis import (
     check_suffix,
     check_transfer,
     chosen_dtype,
-    datasheet,
     fit_mask,
     fit_size,
     image_seed,
@@ -36,7 +35,7 @@ from ood_lab.synthesis import (
     keep_settings,
     licence,
     make_images,
-    package_versions,
+    write_datasheet,
 )
 from ood_lab.synthesis.content_images import (
     check_masks,
@@ -51,7 +50,6 @@ log = logging.getLogger(__name__)
 #: Value of ``task.content``: the images of ID test.
 ID_TEST = "id_test"
 MANIFEST = ["path", "label", "content", "exemplar", "exemplar_label", "seed"]
-_PACKAGES = ("ood_lab", "torch", "diffusers", "transformers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,25 +225,13 @@ def _finish(
 ) -> None:
     own, other = ("shapes", "materials") if shapes else ("materials", "objects")
     made = keep_made(plan, withheld, MANIFEST, folder)
-    sections: dict[str, Mapping[str, Any] | str] = {
-        "What it is": {
-            "images": f"{len(made):,}",
-            "content images": f"{made['content'].nunique():,}",
-            "exemplars": f"{made['exemplar'].nunique():,}, "
-            + ("none of ID" if shapes else "only ID test images"),
-            "withheld by the pipeline": len(withheld),
-        },
-        "How it was made": {
-            "method": "IP-Adapter with the exemplar, depth ControlNet, inpainting of the grey "
-            "foreground (after ZeST, arXiv:2404.06425)",
-            **models,
-            **settings,
-        },
-        "Versions": package_versions(_PACKAGES),
-        "Licence": {name: licence(source) for name, source in models.items()}
-        | {"images": "derived from content and exemplars: both licences hold"},
-        "Intended use": f"An OOD set that shares {own} with the ID images and not their "
-        f"{other}. Not for training on: its {own} are those of ID test.",
-        "How to use it": "`data=folder data.ood.transferred=manifest.csv` with this folder's path.",
+    facts = {
+        "images": f"{len(made):,}",
+        "content images": f"{made['content'].nunique():,}",
+        "exemplars": f"{made['exemplar'].nunique():,}, "
+        + ("none of ID" if shapes else "only ID test images"),
+        "withheld by the pipeline": len(withheld),
     }
-    (folder / "datasheet.md").write_text(datasheet("Images with transferred materials", sections))
+    licences = {name: licence(source) for name, source in models.items()}
+    made_with = {**models, **settings}
+    write_datasheet(folder, "transferred", facts, made_with, licences, own=own, other=other)

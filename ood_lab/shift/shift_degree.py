@@ -128,7 +128,8 @@ class ShiftMeter:
 def _check_unit(rows: Tensor, name: str) -> None:
     for chunk in rows.split(65_536):
         length = torch.linalg.vector_norm(chunk, dim=1)
-        bad = ~((length - 1).abs() < 1e-3)
+        # Features that are all 0 have no direction: they are at distance 1 from every image.
+        bad = ~(((length - 1).abs() < 1e-3) | (length == 0))
         if bool(bad.any()):
             raise ValueError(
                 f"{name}: expected rows of length 1, {int(bad.sum())} are not, such as one of "

@@ -49,4 +49,9 @@ def test_features_without_a_direction_are_refused():
     with pytest.raises(ValueError, match="part of the images: expected rows of length 1, 1 are"):
         meter(torch.cat([bank[:2], torch.full((1, 4), torch.nan)]))
     with pytest.raises(ValueError, match="part of the ID images"):
-        ShiftMeter(undecomposed(4, CLIP), torch.zeros(3, 4), k=1)
+        ShiftMeter(undecomposed(4, CLIP), torch.full((3, 4), torch.nan), k=1)
+
+
+def test_features_that_are_all_zero_are_at_distance_one_from_every_image():
+    meter = ShiftMeter(undecomposed(4, CLIP), torch.eye(4), k=1)
+    assert meter(torch.cat([torch.zeros(1, 4), torch.eye(4)])).semantic.tolist() == [1, 0, 0, 0, 0]

@@ -1,4 +1,4 @@
-"""Two cores are shared by everything: one thread a process keeps the tests' time flat."""
+"""Two cores are shared by everything: one thread and one core a process keep its time flat."""
 
 import contextlib
 import functools
@@ -11,6 +11,8 @@ import omegaconf
 import pytest
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.plugins import Plugins
+
+from ood_lab.common import cpu_cores
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("WANDB_SILENT", "true")
@@ -51,6 +53,13 @@ def composing_is_fast():
         parse = functools.cache(omegaconf.base.parse)  # a tree of ${...} is only ever read
         for module in (omegaconf.base, omegaconf._utils):
             patches.enter_context(mock.patch.object(module, "parse", parse))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_core():
+    """The other has tests of its own: figures and resamples wait for no process to be forked."""
+    with mock.patch.object(cpu_cores, "usable_cores", return_value=1):
         yield
 
 

@@ -19,7 +19,7 @@ from ood_lab.schema.shift_axes import AXES
 
 FAST = ("trainer.max_epochs=1", "metrics.n_bootstrap=30", "logger=none", "detector=[msp,knn,mds]")
 VESSELS = (
-    *("data.train=440", "data.val=55", "data.test=110", "data.per_shift_set=80", "data.per_cell=4"),
+    *("data.train=264", "data.val=55", "data.test=110", "data.per_shift_set=80", "data.per_cell=2"),
     *("task.levels=3", "detector.knn.k=5"),
 )
 
@@ -44,7 +44,7 @@ def test_one_command_leaves_distances_levels_and_scores(run):
     results = read_results(run)
     assert {"shift", "detection"} <= set(results["kind"])
     levels = pd.read_parquet(run / "levels.parquet")
-    assert len(levels) == 5 * 80 + 35 * 4
+    assert len(levels) == 5 * 80 + 35 * 2
     manifest = json.loads((run / "manifest.json").read_text())
     assert manifest["distance"]["by"] == "tiny"
     page = (run / "report.html").read_text()
@@ -153,9 +153,8 @@ def test_every_set_is_read_off_both_rulers(run):
 
 
 def test_own_photos_are_measured_in_the_features_of_the_network(tmp_path, capsys):
-    write_photos(tmp_path, (56, 48), "jpg")
     line = (
-        *("data=folder", f"data.id.train={tmp_path}/id", f"data.ood.noise={tmp_path}/ood"),
+        *write_photos(tmp_path, (56, 48), "jpg"),
         *(*FAST[:-1], "detector=[msp,knn,mds,gram]", f"paths.outputs={tmp_path}/outputs"),
         "task.k=3",
     )
@@ -293,8 +292,8 @@ def test_what_cannot_be_asked_is_told_before_any_work(scenes, capsys, changes, w
 
 
 def test_without_synthetic_ood_sets_there_is_nothing_to_measure(tmp_path, capsys):
-    write_photos(tmp_path, (40, 40), "jpg")
-    line = ("data=folder", f"data.id.train={tmp_path}/id", f"paths.outputs={tmp_path}/outputs")
+    data, train, _, workers = write_photos(tmp_path, (40, 40), "jpg")
+    line = (data, train, workers, f"paths.outputs={tmp_path}/outputs", "task.report=false")
     assert call("train.py", *line, "synthetic_ood=none", *FAST) == 0
     run = run_folders(tmp_path / "outputs")[-1]
     assert set(read_results(run)["kind"]) == {"detection"}

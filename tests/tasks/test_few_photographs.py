@@ -16,6 +16,9 @@ from photos import write_photos
 
 from ood_lab.models import load_weights
 from ood_lab.run.building import linear_probe
+from ood_lab.run.commandline.composition import composed, jobs_of
+from ood_lab.run.commandline.resolvers import register_resolvers
+from ood_lab.run.job.preparation import prepare
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 QUIET = ("task=score", "task.report=false", "detector=[msp]", "metrics.n_bootstrap=20")
@@ -136,14 +139,15 @@ def test_fine_tuning_begins_there_and_is_held_against_it(line, tmp_path, capsys)
     assert len(run_folders(tmp_path / "o")) == 2
 
 
-def test_a_name_reaches_the_networks_that_are_chosen_by_it(line, tmp_path):
-    sweep = ("-m", "model=resnet10s,timm", "model.name=resnet18", *QUIET, "trainer.max_epochs=1")
-    data, size = line[:3], "model.backbone.input_size=32"
-    assert call("train.py", *sweep, *data, size, f"paths.outputs={tmp_path}/s") == 0
-    names = {folder.parents[1].name for folder in run_folders(tmp_path / "s")}
-    assert names == {"folder-resnet10s", "folder-resnet18"}
-    told = {manifest(folder)["model"] for folder in run_folders(tmp_path / "s")}
-    assert told == {"resnet10s", "resnet18"}
+def test_a_name_reaches_the_networks_that_are_chosen_by_it(line):
+    register_resolvers()
+    sweep = ["model=resnet10s,timm", "model.name=resnet18", *line[:2]]
+    jobs = [prepare(composed("train", job), job) for job in jobs_of(sweep)]
+    assert [job.folder.parents[1].name for job in jobs] == ["folder-resnet10s", "folder-resnet18"]
+    models = [job.settings["model"] for job in jobs]
+    assert [model["name"] for model in models] == ["resnet10s", "resnet18"]
+    assert [model["backbone"]["name"] for model in models] == ["resnet18", "resnet18"]
+    assert ["layers" in model["backbone"]["kwargs"] for model in models] == [True, False]
 
 
 @pytest.mark.slow

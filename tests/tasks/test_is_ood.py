@@ -10,6 +10,7 @@ from cli import call, run_folders
 from PIL import Image
 
 LEVELS = 4
+HEATMAPS = ("heatmap_is_ood", "heatmap_is_ood_fpr95", "heatmap_is_ood_aupr_out")
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +59,7 @@ def test_published_lists_run_as_they_are(place, capsys):
         "metrics.n_bootstrap=20",
         "logger=none",
         f"paths.outputs={place}/outputs",
+        figures=HEATMAPS,
     )
     assert status == 0, capsys.readouterr().err
     (folder,) = run_folders(place / "outputs")
@@ -73,7 +75,7 @@ def test_published_lists_run_as_they_are(place, capsys):
     metrics = set(results.metric)
     for metric in ("auroc", "fpr95", "aupr_out"):
         assert {f"correlation_semantic_{metric}", f"sensitivity_covariate_{metric}"} <= metrics
-    for name in ("heatmap_is_ood", "heatmap_is_ood_fpr95", "heatmap_is_ood_aupr_out"):
+    for name in HEATMAPS:
         assert (folder / "figures" / f"{name}.png").exists()
     assert (
         "Ordered by semantic level: only levels are known." in (folder / "report.html").read_text()

@@ -59,9 +59,9 @@ def pictures(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def predict(trained, outputs):
-    def run(*arguments):
+    def run(*arguments, figures=()):
         line = (f"ckpt={trained}", f"paths.outputs={outputs}", "logger=none", "name=predict")
-        status = call("eval.py", "task=predict", *line, *arguments)
+        status = call("eval.py", "task=predict", *line, *arguments, figures=figures)
         return run_folders(outputs / "predict")[-1] if status == 0 else None
 
     return run
@@ -69,7 +69,8 @@ def predict(trained, outputs):
 
 @pytest.fixture(scope="module")
 def fitted(predict, pictures):
-    return predict(f"task.images={pictures}", f"detector=[{','.join(NAMES)}]", STEP)
+    detectors = f"detector=[{','.join(NAMES)}]"
+    return predict(f"task.images={pictures}", detectors, STEP, figures=["predictions"])
 
 
 def table(folder):

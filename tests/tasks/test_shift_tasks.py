@@ -14,6 +14,7 @@ from ood_lab.tasks.separability import names_of
 pytestmark = pytest.mark.slow
 
 SMALL = ("experiment=smoke", "trainer.accelerator=cpu", "logger=none")
+FIGURES = ("cells", "shift_scatter", "shift_order", "shift_decompositions", "shift_images_semantic")
 
 
 @pytest.fixture(scope="module")
@@ -21,13 +22,13 @@ def root(tmp_path_factory):
     return tmp_path_factory.mktemp("root")
 
 
-def run(root, *arguments, script="eval.py"):
+def run(root, *arguments, script="eval.py", figures=()):
     """Runs a job and returns its folder."""
     before = set(run_folders(root / "outputs"))
     paths = (f"paths.outputs={root / 'outputs'}", f"paths.features={root / 'features'}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", "200")
-        assert call(script, *arguments, *SMALL, *paths) == 0
+        assert call(script, *arguments, *SMALL, *paths, figures=figures) == 0
     (folder,) = set(run_folders(root / "outputs")) - before
     return folder
 
@@ -40,7 +41,7 @@ def laid(root):
 
 @pytest.fixture(scope="module")
 def division(root, laid):
-    return run(root, "task=shift_levels", f"task.laid={laid}", "name=first")
+    return run(root, "task=shift_levels", f"task.laid={laid}", "name=first", figures=FIGURES)
 
 
 def test_the_division_partitions_the_pool(division):
@@ -75,13 +76,7 @@ def test_the_files_of_a_division(division):
         for mean in degrees.groupby("dataset")[axis].mean():
             assert f">{mean:.3f}<" in page
     figures = {path.name for path in (division / "figures").iterdir()}
-    for name in (
-        "cells",
-        "shift_scatter",
-        "shift_order",
-        "shift_decompositions",
-        "shift_images_semantic",
-    ):
+    for name in FIGURES:
         assert {f"{name}.png", f"{name}.svg"} <= figures
     summary = read_results(division)
     rows = summary.groupby("dataset").size()
@@ -136,7 +131,8 @@ def test_separability_of_a_run_and_the_clip_on_the_data_of_the_run(root, capsys)
     capsys.readouterr()
     paths = (f"paths.outputs={root / 'outputs'}", f"paths.features={root / 'features'}")
     common = ("task=separability", "trainer.accelerator=cpu", *paths)
-    assert call("eval.py", *common, f"task.runs=['{trained}']", "task.clip=true") == 0
+    both = (f"task.runs=['{trained}']", "task.clip=true")
+    assert call("eval.py", *common, *both, figures=["separability"]) == 0
     out = capsys.readouterr().out
     (folder,) = (root / "outputs" / "separability").glob("*/seed=0")
     table = pd.read_csv(folder / "separability.csv")

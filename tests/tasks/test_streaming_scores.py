@@ -22,6 +22,7 @@ LINE = (
     "data.eval_batch_size=8",
     "logger=none",
     "report_by=sets",
+    "metrics.n_bootstrap=20",
     "trainer.accelerator=cpu",
 )
 OF_SUMS = "detector=[msp,fdbd,nci,neco,pnml,dice]"
@@ -162,7 +163,7 @@ def pictures(tmp_path_factory):
 @pytest.fixture
 def predict(trained, tmp_path, pictures, run):
     def call_it(name, *arguments, source=pictures / "list.txt"):
-        line = (f"ckpt={trained}", *LINE[:-2], f"paths.outputs={tmp_path}/{name}", "name=p")
+        line = (f"ckpt={trained}", *LINE[:-3], f"paths.outputs={tmp_path}/{name}", "name=p")
         chosen = ("detector=[msp,knn,mds_ensemble]", STEP, f"task.images={source}")
         assert call("eval.py", "task=predict", *line, *chosen, *arguments) == 0
         return run_folders(tmp_path / name)[-1]

@@ -9,8 +9,8 @@ from cli import call, run_folders
 from ood_lab.common.files import read_config, read_json
 
 SMALL = (
-    *("experiment=smoke", "data.per_shift_set=0", "data.per_cell=0", "data.train=330"),
-    *("data.test=110", "trainer.max_epochs=2", "detector=[knn]", "task.report=false"),
+    *("experiment=smoke", "data.per_shift_set=0", "data.per_cell=0", "data.train=220"),
+    *("data.test=66", "trainer.max_epochs=2", "detector=[knn]", "task.report=false"),
     *("logger=none", "trainer.accelerator=cpu"),
 )
 EVAL = ("eval.py", "trainer.accelerator=cpu", "logger=none", "detector=[knn]", "task.report=false")
@@ -46,7 +46,7 @@ def test_stronger_corruption_is_easier_to_notice(noisy):
     by_level = results[results["covariate_level"].notna() & (results["metric"] == "auroc")]
     auroc = by_level.set_index("covariate_level")["value"]
     assert auroc.index.tolist() == [1, 2, 3, 4, 5]
-    assert (by_level["n_ood"] == 110).all()
+    assert (by_level["n_ood"] == 66).all()
     assert auroc[5] > auroc[1] + 0.1
     trend = results.loc[results["metric"] == "correlation_covariate_auroc", "value"].item()
     assert trend > 0.7
@@ -82,7 +82,7 @@ def test_held_out_classes_are_taken_over_with_the_network(outputs):
     assert len(read_json(run / "manifest.json")["classes"]) == 9
     again = evaluated(outputs, run)
     scores = pd.read_parquet(again / "scores.parquet")
-    assert scores["dataset"].value_counts().to_dict() == {"test": 90, "held_out": 20}
+    assert scores["dataset"].value_counts().to_dict() == {"test": 54, "held_out": 12}
 
 
 def test_classes_that_a_run_has_learnt_are_not_ood(noisy, tmp_path, capsys):

@@ -158,6 +158,7 @@ def test_a_finished_run_in_a_folder_that_cannot_be_written_is_shown(
 
 def test_eval_of_the_run_repeats_it_from_the_bank(trained, outputs, capsys):
     line = (f"ckpt={trained}", f"paths.outputs={outputs}", "task.report=false", *SMOKE)
+    line += ("logger=none",)
     assert call("eval.py", *line) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "read from the cache" in out

@@ -256,11 +256,14 @@ def test_wrong_settings_are_named(folders, case):
 
 # ---- the whole way
 
+SMOKE = ("experiment=smoke", "data.train=66", "data.test=44", "data.per_shift_set=20")
+SMOKE += ("data.per_cell=0", "report_by=sets")
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     outputs = tmp_path_factory.mktemp("outputs")
-    arguments = ("experiment=smoke", "logger=none", "task.report=false", "detector=[msp]")
+    arguments = (*SMOKE, "logger=none", "task.report=false", "detector=[msp]")
     assert call("train.py", "task=score", *arguments, f"paths.outputs={outputs}") == 0
     return SimpleNamespace(outputs=outputs, folder=run_folders(outputs)[0])
 
@@ -268,7 +271,7 @@ def run(tmp_path_factory):
 @pytest.mark.parametrize("mode", ["val_ood", "id_only"])
 def test_tuned_and_default_stand_side_by_side(run, mode, capsys):
     sets = ["tuning.sets=[container]"] if mode == "val_ood" else []
-    arguments = (f"ckpt={run.folder}", f"paths.outputs={run.outputs}", "experiment=smoke")
+    arguments = (f"ckpt={run.folder}", f"paths.outputs={run.outputs}", *SMOKE)
     options = ("detector=[knn,mls]", "tuning.grids.knn.k=[50,51]", "detector.knn.k=20")
     more = ("logger=none", f"name={mode}", "task.report=false", f"tuning={mode}", *sets)
     assert call("eval.py", *arguments, *options, *more) == 0

@@ -28,6 +28,7 @@ COST_SETS = ("logits", "features", "forward")
 WIDTH = 80
 _NAMES = 20  # columns of the names of groups and tasks
 _MANY = 3  # names that begin with the same word are shown as one
+_stored: dict[str, list[str]] = {}  # the sets as Hydra has them: to convert them takes long
 
 
 def register_resolvers() -> None:
@@ -45,10 +46,11 @@ def register_resolvers() -> None:
     }
     for name, resolver in resolvers.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
-    store = ConfigStore.instance()
-    for choice, names in detector_sets().items():
-        node = OmegaConf.create({"defaults": names})  # no file has to list the others
-        store.store(group="detector", name=choice, node=node, provider="ood_lab")
+    for choice, names in detector_sets().items():  # no file has to list the others
+        if _stored.get(choice) != names:
+            _stored[choice] = names
+            node = {"defaults": names}
+            ConfigStore.instance().store(choice, node, group="detector", provider="ood_lab")
 
 
 def detector_names() -> list[str]:

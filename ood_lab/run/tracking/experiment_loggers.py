@@ -51,10 +51,10 @@ def summary_values(results: pd.DataFrame) -> dict[str, float]:
     view, rows = RunView(results), whole(results)
     own = rows["detector"].notna()
     values = dict(zip(rows.loc[~own, "metric"], rows.loc[~own, "value"].astype(float), strict=True))
+    levels = {(m, a): _over_levels(results, m, a) for m in view.level_metrics for a in LEVELS}
     for detector in view.detectors:
-        of_detector = results["detector"] == detector
         found: dict[str, float] = {}
-        for group in _groups(view, detector, results[of_detector], rows[rows.detector == detector]):
+        for group in _groups(view, detector, levels, rows[rows.detector == detector]):
             new = {key: value for key, value in group.items() if not math.isnan(value)}
             if len(found | new) <= MOST_KEYS:
                 found |= new
@@ -63,17 +63,15 @@ def summary_values(results: pd.DataFrame) -> dict[str, float]:
 
 
 def _groups(
-    view: RunView, detector: str, results: pd.DataFrame, rows: pd.DataFrame
+    view: RunView, detector: str, levels: Mapping[tuple[str, str], Any], rows: pd.DataFrame
 ) -> Iterator[dict[str, float]]:
-    """The groups of :func:`summary_values`; ``rows`` are those of whole sets."""
+    """The groups of :func:`summary_values`; ``rows`` are the detector's of whole sets."""
     means = {m: view.mean(m, detector).value for m in view.headlines}
     first = {f"mean/{detector}/{m}": value for m, value in means.items()}
     yield first | {f"{detector}/dad": view.get("dad", detector).value}
-    for metric in view.level_metrics:
-        for axis in LEVELS:
-            levels = _over_levels(results, metric, axis).mean(axis=1)
-            short = axis.removesuffix("_level")
-            yield {f"level/{short}/{k:g}/{detector}/{metric}": v for k, v in levels.items()}
+    for (metric, axis), table in levels.items():
+        place, found = f"level/{axis.removesuffix('_level')}", table.get(detector, {})
+        yield {f"{place}/{k:g}/{detector}/{metric}": v for k, v in found.items()}
     order = [*view.headlines, *rows["metric"].unique()]
     for metric in dict.fromkeys(order):
         of_metric = rows[rows["metric"] == metric]
@@ -166,7 +164,8 @@ def log_results(loggers: Sequence[Logger], folder: Path, manifest: Mapping[str, 
     """
     from lightning.pytorch.loggers import WandbLogger
 
-    if not (folder / RESULTS).exists():
+    runs = [logger.experiment for logger in loggers if isinstance(logger, WandbLogger)]
+    if not runs or not (folder / RESULTS).exists():
         return
     results = read_results(folder)
     kinds = {str(kind): rows for kind, rows in results.groupby("kind", sort=False)}
@@ -177,7 +176,7 @@ def log_results(loggers: Sequence[Logger], folder: Path, manifest: Mapping[str, 
         values |= Verdict.of(results, {}).values()
     shown = charts(kinds["detection"]) if "detection" in kinds else {}
     plain = results.astype(object).where(results.notna(), None)  # W&B knows no pd.NA
-    for run in [logger.experiment for logger in loggers if isinstance(logger, WandbLogger)]:
+    for run in runs:
         run.summary.update(values)
         run.log({"results": table_of(plain), **shown, **_pages(folder)})
 

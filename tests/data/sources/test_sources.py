@@ -390,7 +390,7 @@ def test_a_mixed_run_has_the_digits_of_the_folders(root, tmp_path):
     folder, found = scored(root, tmp_path / "mixed", *mixed)
     pd.testing.assert_frame_equal(found, expected)
     assert "far/load#" in (folder / "splits" / "far.csv").read_text()
-    assert (folder / "report.html").read_text().count("data:image/") > 3  # pictures of them
+    assert (folder / "report.html").read_text().count("data:image/jpeg") > 3  # pictures of them
     # Repeated, it is shown again; a shard that has changed is noticed.
     assert (
         call(

@@ -20,10 +20,10 @@ SMALL = ("annotations.n=30", "metrics.min_count=2", "logger=none", "lvlm=oracle"
 MODEL = ("lvlm.accuracy=0.8",)
 
 
-def run(outputs, *arguments, task="oodbench"):
+def run(outputs, *arguments, task="oodbench", figures=()):
     before = run_folders(outputs)
     given = (f"task={task}", *SMALL, *MODEL, f"paths.outputs={outputs}", *arguments)
-    assert call("eval.py", *given) == 0
+    assert call("eval.py", *given, figures=figures) == 0
     (folder,) = set(run_folders(outputs)) - set(before)
     return folder
 
@@ -31,10 +31,8 @@ def run(outputs, *arguments, task="oodbench"):
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
     """Both forms of the same questions, asked by one command."""
-    export = "task.export=[lmms_eval]"
-    return run(
-        tmp_path_factory.mktemp("forms"), "task.form=both", export, "metrics.n_bootstrap=2000"
-    )
+    export, outputs = "task.export=[lmms_eval]", tmp_path_factory.mktemp("forms")
+    return run(outputs, "task.form=both", export, "metrics.n_bootstrap=2000", figures=["forms"])
 
 
 def yes_no(folder, name="judged"):

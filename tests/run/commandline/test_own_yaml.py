@@ -7,6 +7,8 @@ import yaml
 from cli import call, run_folders
 from hydra.core.config_store import ConfigStore
 
+from ood_lab.run.commandline.resolvers import register_resolvers
+
 SMALL = [
     *("experiment=smoke", "logger=none", "data.train=44", "data.val=22", "data.test=22"),
     *("data.per_shift_set=11", "data.per_cell=2", "metrics.n_bootstrap=10"),
@@ -16,6 +18,7 @@ SMALL = [
 @pytest.fixture(autouse=True)
 def yaml_files(monkeypatch):
     """The three YAMLs, as if they lay in ``conf/``."""
+    register_resolvers()  # what this stores stays
     store = ConfigStore.instance()
     monkeypatch.setattr(store, "repo", {**store.repo})
     store.store("count_images", yaml.safe_load(own_yaml.TASK), group="task")

@@ -41,8 +41,9 @@ SMALL = (
 )
 
 
-def run(outputs, *arguments):
-    return call("eval.py", "task=ode", *SMALL, f"paths.outputs={outputs}", *arguments)
+def run(outputs, *arguments, figures=()):
+    line = ("task=ode", *SMALL, f"paths.outputs={outputs}", *arguments)
+    return call("eval.py", *line, figures=figures)
 
 
 def folder_of(outputs, before=()):
@@ -55,7 +56,17 @@ def finished(tmp_path_factory):
     outputs = tmp_path_factory.mktemp("ode")
     styles = "generator.styles=[photo,sketch]"
     formats = "task.export=[lmms_eval,vlmevalkit,pope]"
-    assert run(outputs, "lvlm=oracle", "lvlm.accuracy=0.9", styles, formats) == 0
+    assert (
+        run(
+            outputs,
+            "lvlm=oracle",
+            "lvlm.accuracy=0.9",
+            styles,
+            formats,
+            figures=["sets", "answers"],
+        )
+        == 0
+    )
     return folder_of(outputs)
 
 

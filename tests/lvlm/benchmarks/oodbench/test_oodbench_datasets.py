@@ -51,7 +51,9 @@ def together(outputs, *runs):
 @pytest.fixture(scope="module")
 def pooled(built, tmp_path_factory):
     outputs = tmp_path_factory.mktemp("pooled")
-    assert call("eval.py", *together(outputs, *built), "lvlm.accuracy=0.8") == 0
+    assert (
+        call("eval.py", *together(outputs, *built), "lvlm.accuracy=0.8", figures=["datasets"]) == 0
+    )
     (folder,) = run_folders(outputs)
     return folder
 

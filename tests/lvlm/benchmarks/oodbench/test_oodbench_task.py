@@ -21,9 +21,14 @@ from ood_lab.schema.results import read_results
 NO_PAGE = "task.report=false"
 SMALL = ("annotations.n=30", "metrics.n_bootstrap=50", "metrics.min_count=2", "logger=none")
 
+DRAWN = ("sets", "purified", "bap", "of_categories", "of_fields", "of_places")
+OF_STATISTICS = ("degradation_accuracy", "degradation_mcc", "errors", "errors_together", "hard")
+OF_STATISTICS += ("mmd", "drops", "tost_accuracy", "tost_mcc", "flags")
 
-def run(outputs, *arguments):
-    return call("eval.py", "task=oodbench", *SMALL, f"paths.outputs={outputs}", *arguments)
+
+def run(outputs, *arguments, figures=()):
+    line = ("task=oodbench", *SMALL, f"paths.outputs={outputs}", *arguments)
+    return call("eval.py", *line, figures=figures)
 
 
 def folder_of(outputs, before=()):
@@ -34,7 +39,7 @@ def folder_of(outputs, before=()):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     outputs = tmp_path_factory.mktemp("oodbench")
-    assert run(outputs, "lvlm=oracle", "lvlm.accuracy=0.9") == 0
+    assert run(outputs, "lvlm=oracle", "lvlm.accuracy=0.9", figures=DRAWN) == 0
     return folder_of(outputs)
 
 
@@ -281,9 +286,9 @@ def weaker(finished):
     return folder_of(outputs, before)
 
 
-def statistics(outputs, *arguments):
+def statistics(outputs, *arguments, figures=()):
     line = ("task=oodbench_statistics", "logger=none", f"paths.outputs={outputs}")
-    return call("eval.py", *line, *arguments)
+    return call("eval.py", *line, *arguments, figures=figures)
 
 
 def test_statistics_of_several_models(finished, weaker, tmp_path, capsys):
@@ -306,6 +311,7 @@ def test_statistics_of_several_models(finished, weaker, tmp_path, capsys):
         "task.mmd_draws=20",
         "clip=open_clip",
         "clip.name=scenes_96",
+        figures=OF_STATISTICS,
     )
     assert done == 0
     folder = folder_of(tmp_path)
@@ -534,7 +540,7 @@ def test_a_shipped_clip_does_not_compare_photographs(finished, tmp_path, capsys)
 def test_an_ablation_names_what_differs(finished, weaker, tmp_path, capsys):
     runs = f"runs=['{finished}','{weaker}']"
     line = ("task=oodbench_ablation", "logger=none", runs, f"paths.outputs={tmp_path}")
-    assert call("eval.py", *line) == 0
+    assert call("eval.py", *line, figures=["ablation"]) == 0
     table = pd.read_csv(folder_of(tmp_path) / "ablation.csv")
     settings = table["setting"].unique()
     assert len(settings) == 2
@@ -573,7 +579,8 @@ def test_an_ablation_names_what_differs(finished, weaker, tmp_path, capsys):
 def test_probabilities_give_doubt_and_its_figure(finished):
     outputs = finished.parents[2]
     before = run_folders(outputs)
-    assert run(outputs, "lvlm=random", f"task.questions={finished}/questions.jsonl") == 0
+    questions = f"task.questions={finished}/questions.jsonl"
+    assert run(outputs, "lvlm=random", questions, figures=["risk_coverage"]) == 0
     folder = folder_of(outputs, before)
     results = read_table(folder / "results.parquet")
     doubts = results[results["metric"].isin(["auroc_errors", "auroc_ood"])]
@@ -647,7 +654,7 @@ def test_a_chat_model_divides_images_as_others_do(finished, divided):
 def test_statistics_say_what_divisions_of_models_flag(finished, divided, tmp_path, capsys):
     runs = f"task.runs=['{finished}']"
     given = f"task.divisions=['{divided}','{finished}']"
-    assert statistics(tmp_path, runs, given, "task.draws=50") == 0
+    assert statistics(tmp_path, runs, given, "task.draws=50", figures=["flags_union"]) == 0
     folder = folder_of(tmp_path)
     flags = pd.read_csv(folder / "flags.csv").set_index(["flagged_by", "model"])
     union = pd.read_csv(folder / "flags_union.csv").query("flagged_by == 'own division'")

@@ -34,7 +34,9 @@ def runs(tmp_path_factory):
         "whole": ["task.most_pairs=null", "task.until=build"],
     }.items():
         before = run_folders(outputs)
-        assert call("eval.py", *SMALL, f"paths.outputs={outputs}", *given) == 0
+        line = (*SMALL, f"paths.outputs={outputs}", *given)
+        drawn = ("of_fields", "of_categories", "of_categories_uncut")
+        assert call("eval.py", *line, figures=drawn) == 0
         (found[name],) = set(run_folders(outputs)) - set(before)
     return found
 

@@ -24,9 +24,9 @@ SETS = ("random", "popular", "adversarial")
 ABLATIONS = "task.ablations=[uniform,pos_only,neg_only]"
 
 
-def run(outputs, *arguments):
+def run(outputs, *arguments, figures=()):
     line = ("task=oric", *COMMON, "lvlm=oracle", "lvlm.accuracy=0.8", *arguments)
-    return call("eval.py", *line, f"paths.outputs={outputs}")
+    return call("eval.py", *line, f"paths.outputs={outputs}", figures=figures)
 
 
 def newest(outputs):
@@ -79,7 +79,7 @@ def again(made, tmp_path_factory):
     """The same questions, from files."""
     outputs = tmp_path_factory.mktemp("again")
     files = ",".join(map(str, pope_files(made, outputs)))
-    assert run(outputs, *coco(made), f"task.pope=[{files}]", ABLATIONS) == 0
+    assert run(outputs, *coco(made), f"task.pope=[{files}]", ABLATIONS, figures=["coco_tiers"]) == 0
     return newest(outputs)
 
 

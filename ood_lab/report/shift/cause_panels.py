@@ -41,7 +41,7 @@ def cause_blocks(causes: pd.DataFrame, images: pd.DataFrame, store: Thumbnails) 
         statistic = str(of_set.loc[0, "statistic"])
         sentence = cause_sentence(aurocs, name)
         blocks: list[Block] = [
-            Text(sentence or f"No statistic tells {name} significantly from ID test."),
+            Text(sentence or f"No statistic tells {name} from ID test with an AUROC above 60%."),
             PlannedFigure(
                 f"causes_{place + 1}",
                 f"{label_of(name)}: what differs",

@@ -294,5 +294,6 @@ def distance_densities(measured: Measured) -> Figure:
         for ruler in measured.facts["rulers"]:
             if ruler["axis"] == axis:
                 draw_ruler(axes, ruler, upright=False)
+                axes.set_title(axes.get_title(), fontsize=7, pad=26)  # above the second scale
     add_legend(figure, grid)
     return figure

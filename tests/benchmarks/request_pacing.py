@@ -23,6 +23,7 @@ import numpy as np
 
 from ood_lab.lvlm.chat.base import Request
 from ood_lab.lvlm.chat.request_pacing import Attempt, Pacing, pause_before
+from ood_lab.lvlm.questions.question_files import Question
 
 #: Seconds of a reply.
 LATENCY_S = 0.1
@@ -112,7 +113,7 @@ def simulate(pacing: Pacing, server: Server) -> tuple[float, list[tuple[float, A
 
 def requests(count: int) -> list[Request]:
     """Requests that nobody reads."""
-    return [Request(str(number), []) for number in range(count)]
+    return [Request(str(number), [], Question("", "", None, "", "")) for number in range(count)]
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ def answers_to(
     wanted = _wanted(questions, folder, model)
     with store.taken():
         found = _found(wanted, model, store)
-        todo: dict[str, _Request] = {}
+        todo: dict[str, Request] = {}
         for each in wanted:
             if each.key not in found:
                 todo.setdefault(each.key, each)
@@ -56,7 +56,7 @@ def answers_to(
         if todo:
             model.check()
             if hasattr(model, "expect"):
-                model.expect([each.request for each in wanted])
+                model.expect(wanted)
             if hasattr(model, "keep_beside"):
                 model.keep_beside(store.path)
             for answer in store.add(_asked(todo, model)):
@@ -78,21 +78,6 @@ def messages_of(question: Question, folder: Path) -> list[Message]:
     return [*system, {"role": "user", "content": content}]
 
 
-@dataclass(frozen=True)
-class _Request:
-    """A question with its messages and its key."""
-
-    question: Question
-    key: str
-    messages_hash: str
-    messages: Sequence[Message]
-    made_with: Mapping[str, Any]
-
-    @property
-    def request(self) -> Request:
-        return Request(self.key, self.messages, self.question, self.messages_hash)
-
-
 def messages_hashes(questions: Sequence[Question], folder: Path) -> Iterator[str]:
     """Hash of the messages of each question, with the content of images in place of their paths.
 
@@ -108,16 +93,15 @@ def messages_hashes(questions: Sequence[Question], folder: Path) -> Iterator[str
         yield hashlib.sha256(json.dumps(known_by).encode()).hexdigest()[:32]
 
 
-def _wanted(questions: Sequence[Question], folder: Path, model: ChatModel) -> list[_Request]:
+def _wanted(questions: Sequence[Question], folder: Path, model: ChatModel) -> list[Request]:
     wanted = []
     hashes = messages_hashes(questions, folder)
     forms = {_form(each): each for each in questions}  # a model tells nothing else apart
     known = {form: dict(made_for(model, question)) for form, question in forms.items()}
     for question, messages_hash in zip(questions, hashes, strict=True):
         made_with = known[_form(question)]
-        key = answer_key(messages_hash, made_with)
-        messages = messages_of(question, folder)
-        wanted.append(_Request(question, key, messages_hash, messages, made_with))
+        key, messages = answer_key(messages_hash, made_with), messages_of(question, folder)
+        wanted.append(Request(key, messages, question, messages_hash, made_with))
     return wanted
 
 
@@ -126,7 +110,7 @@ def _form(question: Question) -> tuple[str, int]:
     return question.reply, question.meta.get(SAMPLE, 1)
 
 
-def _found(wanted: Sequence[_Request], model: ChatModel, store: AnswerStore) -> dict[str, Answer]:
+def _found(wanted: Sequence[Request], model: ChatModel, store: AnswerStore) -> dict[str, Answer]:
     """What the store knows, by the key that is wanted."""
     server = getattr(model, "server", None)
     answers = {}
@@ -143,7 +127,7 @@ def _content_hash(image: Path) -> str:
 
 
 def _say_what_is_there(
-    wanted: Sequence[_Request], todo: Mapping[str, _Request], store: AnswerStore
+    wanted: Sequence[Request], todo: Mapping[str, Request], store: AnswerStore
 ) -> None:
     done = len(wanted) - sum(each.key in todo for each in wanted)
     if done and todo:
@@ -174,7 +158,7 @@ def _say_where_from(found: Mapping[str, Answer], model: ChatModel) -> None:
 
 
 def _say_without_chance(
-    wanted: Sequence[_Request], found: Mapping[str, Answer], model: ChatModel
+    wanted: Sequence[Request], found: Mapping[str, Answer], model: ChatModel
 ) -> None:
     """Says of how many answers, asked before, P(yes) is not known though it is wanted now."""
     known = [
@@ -190,11 +174,11 @@ def _say_without_chance(
         )
 
 
-def _asked(todo: Mapping[str, _Request], model: ChatModel) -> Iterator[Answer]:
+def _asked(todo: Mapping[str, Request], model: ChatModel) -> Iterator[Answer]:
     """What comes back; a bar, or a line now and then, says how many there are."""
     server = getattr(model, "server", None)
     with asking_progress(len(todo), getattr(model, "cost_of", None)) as tell:
-        for reply in model.ask([each.request for each in todo.values()]):
+        for reply in model.ask([*todo.values()]):
             tell(reply)
             own = todo[reply.key]
             yield answer_of(own.question, own.messages_hash, own.made_with, reply, server)

@@ -31,12 +31,14 @@ class Request:
         question: what the messages ask, for models that answer without reading them (``oracle``,
             ``replay``) and for those that treat yes/no questions apart; never sent.
         messages_hash: of the messages, with the content of images in place of their paths.
+        made_with: everything that can change the reply, see :func:`made_for`.
     """
 
     key: str
     messages: Sequence[Message]
-    question: Question | None = None
+    question: Question
     messages_hash: str = ""
+    made_with: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Batch(NamedTuple):
@@ -106,34 +108,9 @@ class ChatModel(Protocol):
         ...
 
 
-class CopiedModel(Protocol):
-    """A local model of which several processes have a copy each.
-
-    Attributes:
-        device: that of the copy, ``cuda:1`` for example.
-        devices: how many copies there are.
-    """
-
-    device: str
-    devices: int
-
-    @property
-    def device_type(self) -> str:
-        """``cpu``, ``cuda``, ..."""
-        ...
-
-    def check(self) -> None:
-        """Loads the copy."""
-        ...
-
-    def replies(self, batch: Batch) -> list[Reply]:
-        """Replies to requests that go through the model together, in their order."""
-        ...
-
-
-def longest_reply(given: _Limit | Literal["auto"], question: Question | None) -> _Limit | int:
+def longest_reply(given: _Limit | Literal["auto"], question: Question) -> _Limit | int:
     """The longest reply to a question, in tokens: as given, or, of ``auto``, what suits it."""
-    return LONGEST[question.reply if question else "word"] if given == "auto" else given
+    return LONGEST[question.reply] if given == "auto" else given
 
 
 def made_for(model: ChatModel, question: Question) -> Mapping[str, Any]:

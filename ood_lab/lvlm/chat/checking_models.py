@@ -15,8 +15,22 @@ from ood_lab.lvlm.answers.recorded_answers import matcher
 from ood_lab.lvlm.chat.base import Reply, Request
 
 
+class _Rule:
+    """Replies to each request by itself, by a rule."""
+
+    def check(self) -> None:
+        """Nothing can be wrong."""
+
+    def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
+        """One reply for each request."""
+        return map(self._reply, requests)
+
+    def _reply(self, request: Request) -> Reply:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class Constant:
+class Constant(_Rule):
     """Always the same reply: what a benchmark gives to a model that never looks.
 
     Args:
@@ -30,17 +44,12 @@ class Constant:
         """The reply."""
         return {"backend": "constant", "model": "constant", "text": self.text}
 
-    def check(self) -> None:
-        """Nothing can be wrong."""
-
-    def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
-        """One reply for each request."""
-        for request in requests:
-            yield Reply(request.key, self.text, finish_reason="stop")
+    def _reply(self, request: Request) -> Reply:
+        return Reply(request.key, self.text, finish_reason="stop")
 
 
 @dataclass(frozen=True)
-class Random:
+class Random(_Rule):
     """Yes or no by chance, the same for the same question and seed.
 
     Args:
@@ -56,20 +65,17 @@ class Random:
         """Chance and seed."""
         return {"backend": "random", "model": "random", "p_yes": self.p_yes, "seed": self.seed}
 
-    def check(self) -> None:
-        """Nothing can be wrong."""
-
-    def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
-        """One reply for each request."""
-        for request in requests:
-            draw = random.Random(f"{self.seed}/{request.key}").random()
-            text = "Yes" if draw < self.p_yes else "No"
-            yield Reply(request.key, text, p_yes=self.p_yes, finish_reason="stop")
+    def _reply(self, request: Request) -> Reply:
+        draw = random.Random(f"{self.seed}/{request.key}").random()
+        text = "Yes" if draw < self.p_yes else "No"
+        return Reply(request.key, text, p_yes=self.p_yes, finish_reason="stop")
 
 
 @dataclass(frozen=True)
-class Oracle:
+class Oracle(_Rule):
     """Knows the right answer, and says it, or its opposite, as often as wished.
+
+    It fails where nothing is known to be right.
 
     Args:
         accuracy: share of questions for yes, no or a number that are answered rightly; a wrong
@@ -88,19 +94,13 @@ class Oracle:
             settings["errs_in"] = "yes, no and numbers"
         return {"backend": "oracle", "model": "oracle", **settings}
 
-    def check(self) -> None:
-        """Nothing can be wrong."""
-
-    def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
-        """One reply for each request; a failure where nothing is known to be right."""
-        for request in requests:
-            answer = request.question.answer if request.question else ""
-            if not answer:
-                yield Reply(request.key, "", error="no right answer is known to the oracle")
-                continue
-            draw = random.Random(f"{self.seed}/{request.key}").random()
-            text = answer if draw < self.accuracy else _wrong(answer)
-            yield Reply(request.key, text, finish_reason="stop")
+    def _reply(self, request: Request) -> Reply:
+        answer = request.question.answer
+        if not answer:
+            return Reply(request.key, "", error="no right answer is known to the oracle")
+        draw = random.Random(f"{self.seed}/{request.key}").random()
+        text = answer if draw < self.accuracy else _wrong(answer)
+        return Reply(request.key, text, finish_reason="stop")
 
 
 def _wrong(answer: str) -> str:
@@ -147,14 +147,12 @@ class Replay:
         Raises:
             UserError: the file holds replies to other questions, or none.
         """
-        found = matcher(
-            [(r.question, r.messages_hash) for r in self._expected or requests if r.question],
-            self.path,
-        )
+        expected = [(r.question, r.messages_hash) for r in self._expected or requests]
+        found = matcher(expected, self.path)
         for request in requests:
-            said = found(request.question, request.messages_hash) if request.question else None
+            said = found(request.question, request.messages_hash)
             if said is None:
-                name = request.question.question_id if request.question else request.key
+                name = request.question.question_id
                 yield Reply(request.key, "", error=f"{self.path} has no answer to '{name}'")
             else:
                 yield Reply(request.key, said.reply, said.p_yes, said.finish_reason)

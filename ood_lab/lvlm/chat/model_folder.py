@@ -3,55 +3,63 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import xxhash
 from PIL import Image
 from torch import Tensor
 
+from ood_lab.common.arguments import Count
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import read_json
-from ood_lab.lvlm.chat.base import Message
+from ood_lab.lvlm.chat.base import Message, longest_reply
+from ood_lab.lvlm.questions.question_files import Question
 from ood_lab.models.loading.hub_models import model_folder
 
 _SHIPPED = Path(__file__).parent.parent / "shipped"
 
 
+@dataclass(frozen=True)
 class ModelFolder:
     """A folder with a model of transformers and its processor.
 
     Args:
-        name: as the user wrote it; ``shipped:NAME`` is one of this package.
+        given: as the user wrote it; ``shipped:NAME`` is one of this package.
         setting: where the user wrote it, for messages.
         trust_remote_code: run code that is next to the weights.
         download: fetch a model that is named by its id on the hub and not in the hub's cache;
             None = such names are not looked for at all.
     """
 
-    def __init__(
-        self,
-        name: str,
-        setting: str = "lvlm.path",
-        trust_remote_code: bool = False,
-        download: bool | None = None,
-    ) -> None:
-        self.named = f"{setting}={name}"
-        self._setting = setting
-        self._given = name.removeprefix("shipped:")
-        self._is_shipped = name.startswith("shipped:")
-        self._download = download
-        self._options = {"local_files_only": True, "trust_remote_code": trust_remote_code}
+    given: str
+    setting: str = "lvlm.path"
+    trust_remote_code: bool = False
+    download: bool | None = None
+
+    @property
+    def named(self) -> str:
+        """What the user wrote, for messages."""
+        return f"{self.setting}={self.given}"
+
+    @property
+    def _plain(self) -> str:
+        return self.given.removeprefix("shipped:")
+
+    @property
+    def _options(self) -> dict[str, bool]:
+        return {"local_files_only": True, "trust_remote_code": self.trust_remote_code}
 
     @property
     def name(self) -> str:
         """The last part of the name."""
-        return Path(self._given).name
+        return Path(self._plain).name
 
     @cached_property
     def path(self) -> Path:
@@ -60,11 +68,11 @@ class ModelFolder:
         Raises:
             UserError: such a model is not here, and is not to be fetched or cannot be.
         """
-        if self._is_shipped:
-            return _SHIPPED / self._given
-        if self._download is None:
-            return Path(self._given)
-        return model_folder(self._given, self._setting, self._download)
+        if self.given.startswith("shipped:"):
+            return _SHIPPED / self._plain
+        if self.download is None:
+            return Path(self._plain)
+        return model_folder(self._plain, self.setting, self.download)
 
     @cached_property
     def revision(self) -> str:
@@ -150,6 +158,51 @@ class ModelFolder:
             if "load image processor" in reason:
                 raise UserError(self._sees_no_images) from error
             raise UserError(f"{self.named} cannot be loaded: {reason}") from error
+
+
+@dataclass(eq=False)
+class LocalChat:
+    """What all models in a folder have in common.
+
+    Args:
+        path: folder of the model and its processor (``shipped:NAME`` = of this package), or its
+            id on the hub.
+        max_new_tokens: longest reply; ``auto`` = what suits the question, see
+            :data:`~ood_lab.lvlm.chat.base.LONGEST`.
+        dtype: ``float32``, ``bfloat16``, ``float16``; None = that of the weights.
+        max_pixels: larger images are made smaller first; None = left to the processor.
+        trust_remote_code: run code that is next to the weights.
+        download: fetch a model that is named by its id and not here yet.
+    """
+
+    path: str
+    max_new_tokens: Count | Literal["auto"] = field(default="auto", kw_only=True)
+    dtype: Literal["float32", "bfloat16", "float16"] | None = field(default=None, kw_only=True)
+    max_pixels: Count | None = field(default=None, kw_only=True)
+    trust_remote_code: bool = field(default=False, kw_only=True)
+    download: bool = field(default=False, kw_only=True)
+
+    @cached_property
+    def folder(self) -> ModelFolder:
+        """The folder of the model."""
+        return ModelFolder(str(self.path), "lvlm.path", self.trust_remote_code, self.download)
+
+    @property
+    def made_with(self) -> Mapping[str, Any]:
+        """Content of the folder and everything that changes a reply."""
+        return self._made_with(self.max_new_tokens)
+
+    def made_for(self, question: Question) -> Mapping[str, Any]:
+        """The same with the longest reply to this question."""
+        return self._made_with(longest_reply(self.max_new_tokens, question))
+
+    @property
+    def _about(self) -> dict[str, Any]:
+        known = {"model": self.folder.name, "revision": self.folder.revision}
+        return {**known, "max_pixels": self.max_pixels}
+
+    def _made_with(self, longest: int | str) -> Mapping[str, Any]:
+        raise NotImplementedError
 
 
 class LoadedModel(NamedTuple):

@@ -222,21 +222,18 @@ def _asked(request: Request) -> tuple[str, str]:
     """Path of the image and name of the object."""
     for message in request.messages:
         for part in message["content"] if isinstance(message["content"], list) else ():
-            if part["type"] == "image_url" and request.question is not None:
-                name = request.question.meta.get("category")
-                if name:
-                    return str(part["image_url"]["url"]), str(name)
+            if part["type"] == "image_url" and (name := request.question.meta.get("category")):
+                return str(part["image_url"]["url"]), str(name)
     raise UserError(
         "a detector answers questions about one object in an image only; the question "
-        f"'{request.question.text if request.question else request.key}' names none; choose an "
+        f"'{request.question.text}' names none; choose an "
         "lvlm that reads text, or skip such questions (OODBench: task.bap_per_image=0)"
     )
 
 
 def _reply(request: Request, score: float, threshold: float) -> Reply:
     seen = score >= threshold
-    meta = request.question.meta if request.question else {}
     # OODBench also asks whether an image does not contain something.
-    says_yes = seen != (meta.get("form", "affirmative") == "negative")
+    says_yes = seen != (request.question.meta.get("form", "affirmative") == "negative")
     p_yes = score if says_yes == seen else 1 - score
     return Reply(request.key, "Yes" if says_yes else "No", p_yes=p_yes, finish_reason="stop")

@@ -315,7 +315,7 @@ class OpenAIChat(OpenAIServer):
             log.info("a batch for %s at %s: %s", self.model, self.server, self._estimate(new))
             batches.send(bodies)
         keys = [request.key for request in requests if request.key not in unreadable]
-        options = {r.key: len(r.question.options) if r.question else 0 for r in requests}
+        options = {each.key: len(each.question.options) for each in requests}
         for said in batches.replies(keys, wait=self.batch == "wait"):
             if said.error:
                 yield Reply(said.key, "", error=said.error)
@@ -324,10 +324,11 @@ class OpenAIChat(OpenAIServer):
 
     def _body(self, request: Request) -> dict[str, Any]:
         question = request.question
-        sample = question.meta.get(SAMPLE, 1) if question else 1
-        fields = self._fields(longest_reply(self.max_tokens, question), sample)
+        fields = self._fields(
+            longest_reply(self.max_tokens, question), question.meta.get(SAMPLE, 1)
+        )
         body = {"model": self.model, **fields}
-        if self.logprobs and question is not None and question.reply in ONE_WORD:
+        if self.logprobs and question.reply in ONE_WORD:
             body |= {"logprobs": True, "top_logprobs": self.logprobs}
         return body | {"messages": [sendable(m, self.max_pixels) for m in request.messages]}
 
@@ -350,8 +351,8 @@ class OpenAIChat(OpenAIServer):
             # types, which takes longer than to send the one and read the other.
             client = self.client.with_options(max_retries=0)
             answer = client.post("/chat/completions", body=body, cast_to=object)
-            options = len(request.question.options) if request.question else 0
-            reply = self._reply(request.key, answer, time.monotonic() - start, options)
+            seconds, options = time.monotonic() - start, len(request.question.options)
+            reply = self._reply(request.key, answer, seconds, options)
             good = not isinstance(answer, str) and "choices" in _as_record(answer)
             return _Outcome(reply, answered=good, again=not good)
         except openai.APIStatusError as error:

@@ -20,9 +20,8 @@ from ood_lab.common.errors import UserError
 from ood_lab.lvlm.chat.base import Batch, Reply, Request, longest_reply
 from ood_lab.lvlm.chat.image_features import PIXELS, ImagePart, features_of, joined
 from ood_lab.lvlm.chat.inference_modes import BatchKind, InferenceMode, same_scores
-from ood_lab.lvlm.chat.model_folder import LoadedModel, ModelFolder, described
+from ood_lab.lvlm.chat.model_folder import LoadedModel, LocalChat, described
 from ood_lab.lvlm.chat.request_images import images_of, open_image
-from ood_lab.lvlm.questions.question_files import Question
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +33,7 @@ _REMEMBERED = 8
 
 
 @dataclass(eq=False)
-class TransformersChat:
+class TransformersChat(LocalChat):
     """Asks an ``AutoModelForImageTextToText`` with its ``AutoProcessor``, without sampling.
 
     Requests about the same image are sent one after another, and its visual features are computed
@@ -49,48 +48,32 @@ class TransformersChat:
     writing, over that of yes or no.
 
     Args:
-        path: folder of the model and its processor (``shipped:NAME`` = of this package), or its
-            id on the hub.
+        path, max_new_tokens, max_pixels, trust_remote_code, download: see
+            :class:`~ood_lab.lvlm.chat.model_folder.LocalChat`.
         answer: ``generate``, or ``first_token``: yes/no questions are answered by the more
             probable of the two first tokens, in one forward pass; others are generated.
         batch_size: requests at a time.
-        max_new_tokens: longest reply; ``auto`` = what suits the question, see
-            :data:`~ood_lab.lvlm.chat.base.LONGEST`.
-        dtype: ``float32``, ``bfloat16``, ``float16``; None = float32 on a CPU, else the weights'.
+        dtype: see :class:`~ood_lab.lvlm.chat.model_folder.LocalChat`; None = float32 on a CPU.
         device: ``auto`` = a GPU if there is one.
         devices: how many of them; more than one = as many processes, each with a copy of the model
             (:mod:`ood_lab.lvlm.chat.worker_processes`).
         device_map: of accelerate, to spread a large model; None = all on ``device``.
-        max_pixels: larger images are made smaller first; None = left to the processor.
-        trust_remote_code: run code that is next to the weights.
-        download: fetch a model that is named by its id and not here yet.
 
     Raises:
         UserError: there is no such device, or several are wanted with what only one process can
             have.
     """
 
-    path: str
     answer: Literal["generate", "first_token"] = "generate"
     batch_size: Count = 16
-    max_new_tokens: Count | Literal["auto"] = "auto"
-    dtype: Literal["float32", "bfloat16", "float16"] | None = None
     device: str = "auto"
     devices: Count = 1
     device_map: str | None = None
-    max_pixels: Count | None = None
-    trust_remote_code: bool = False
-    download: bool = False
 
     def __post_init__(self) -> None:
         self._features: OrderedDict[str, ImagePart] = OrderedDict()
         self._trusted: dict[BatchKind, bool] = {}
         self._check_devices()
-
-    @cached_property
-    def folder(self) -> ModelFolder:
-        """The folder of the model."""
-        return ModelFolder(str(self.path), "lvlm.path", self.trust_remote_code, self.download)
 
     def _check_devices(self) -> None:
         _ = self._device
@@ -113,25 +96,10 @@ class TransformersChat:
         """What another process needs to load its own copy: no model, no processor."""
         return {k: v for k, v in self.__dict__.items() if k not in ("_vlm", "_processor")}
 
-    @property
-    def made_with(self) -> Mapping[str, Any]:
-        """Content of the folder and everything that changes a reply."""
-        return self._made_with(self.max_new_tokens)
-
-    def made_for(self, question: Question) -> Mapping[str, Any]:
-        """The same with the longest reply to this question."""
-        return self._made_with(longest_reply(self.max_new_tokens, question))
-
     def _made_with(self, longest: int | str) -> Mapping[str, Any]:
-        return {
-            "backend": "transformers",
-            "model": self.folder.name,
-            "revision": self.folder.revision,
-            "gen_kwargs": {"max_new_tokens": longest, "do_sample": False},
-            "answer": self.answer,
-            "dtype": self._dtype,
-            "max_pixels": self.max_pixels,
-        }
+        settings = {"max_new_tokens": longest, "do_sample": False}
+        known = {"gen_kwargs": settings, "answer": self.answer, "dtype": self._dtype}
+        return {"backend": "transformers", **self._about, **known}
 
     @property
     def knows(self) -> str | None:
@@ -191,9 +159,8 @@ class TransformersChat:
 
     def _is_quick(self, request: Request) -> bool:
         asked = request.question  # of a division, no answer is known to be right
-        known = ("yes", "no", "") if asked is not None and asked.task == "yes_no" else ("yes", "no")
-        yes_no = asked is not None and asked.answer in known
-        return self.answer == "first_token" and yes_no
+        known = ("yes", "no", "") if asked.task == "yes_no" else ("yes", "no")
+        return self.answer == "first_token" and asked.answer in known
 
     @torch.inference_mode()
     def _replies(self, batch: Sequence[Request], tokens: int, shared: bool) -> list[Reply]:

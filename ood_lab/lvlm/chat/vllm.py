@@ -10,74 +10,42 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from annotated_types import Interval
 
 from ood_lab.common.arguments import Count
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.chat.base import Reply, Request, longest_reply
-from ood_lab.lvlm.chat.model_folder import ModelFolder
+from ood_lab.lvlm.chat.model_folder import LocalChat
 from ood_lab.lvlm.chat.openai import p_yes_of
 from ood_lab.lvlm.chat.request_images import sendable
-from ood_lab.lvlm.questions.question_files import Question
 
 #: Alternatives of each token that are asked for, for P(yes).
 _LOGPROBS = 20
 
 
 @dataclass(eq=False)
-class VllmChat:
+class VllmChat(LocalChat):
     """Asks a model that vLLM runs, without sampling.
 
     Args:
-        path: folder of the model, or its id on the hub.
-        max_new_tokens: longest reply; ``auto`` = what suits the question, see
-            :data:`~ood_lab.lvlm.chat.base.LONGEST`.
+        path, max_new_tokens, dtype, max_pixels, trust_remote_code, download: see
+            :class:`~ood_lab.lvlm.chat.model_folder.LocalChat`.
         batch_size: requests that vLLM is given at a time; it makes its own batches of them.
-        dtype: of vLLM; None = that of the weights.
         devices: GPUs that the model is spread over (``tensor_parallel_size``).
         max_length: longest prompt and reply together (``max_model_len``); None = the model's.
         memory: share of a GPU's memory that may be used (``gpu_memory_utilization``).
-        max_pixels: larger images are made smaller first; None = left to the processor.
-        download: fetch a model that is named by its id and not here yet.
-        trust_remote_code: run code that is next to the weights.
     """
 
-    path: str
-    max_new_tokens: Count | Literal["auto"] = "auto"
     batch_size: Count = 256
-    dtype: Literal["float32", "bfloat16", "float16"] | None = None
     devices: Count = 1
     max_length: Count | None = None
     memory: Annotated[float, Interval(gt=0, le=1)] = 0.9
-    max_pixels: Count | None = None
-    download: bool = False
-    trust_remote_code: bool = False
-
-    @cached_property
-    def folder(self) -> ModelFolder:
-        """The folder of the model."""
-        return ModelFolder(str(self.path), "lvlm.path", self.trust_remote_code, self.download)
-
-    @property
-    def made_with(self) -> Mapping[str, Any]:
-        """Content of the folder and everything that changes a reply."""
-        return self._made_with(self.max_new_tokens)
-
-    def made_for(self, question: Question) -> Mapping[str, Any]:
-        """The same with the longest reply to this question."""
-        return self._made_with(longest_reply(self.max_new_tokens, question))
 
     def _made_with(self, longest: int | str) -> Mapping[str, Any]:
-        return {
-            "backend": "vllm",
-            "model": self.folder.name,
-            "revision": self.folder.revision,
-            "gen_kwargs": {"max_tokens": longest, "temperature": 0},
-            "dtype": self.dtype,
-            "max_pixels": self.max_pixels,
-        }
+        settings = {"max_tokens": longest, "temperature": 0}
+        return {"backend": "vllm", **self._about, "gen_kwargs": settings, "dtype": self.dtype}
 
     def check(self) -> None:
         """Loads the model.

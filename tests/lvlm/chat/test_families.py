@@ -10,6 +10,7 @@ from ood_lab.lvlm.chat.base import Request
 from ood_lab.lvlm.chat.image_features import features_of
 from ood_lab.lvlm.chat.inference_modes import InferenceMode
 from ood_lab.lvlm.chat.transformers import TransformersChat
+from ood_lab.lvlm.questions.question_files import Question
 
 pytest.importorskip("transformers")
 
@@ -30,7 +31,7 @@ def images(tmp_path_factory):
 def request(text, *images):
     content = [{"type": "image_url", "image_url": {"url": image}} for image in images]
     messages = [{"role": "user", "content": [*content, {"type": "text", "text": text}]}]
-    return Request("/".join([text, *images]), messages)
+    return Request("/".join([text, *images]), messages, Question("", "", None, text, ""))
 
 
 def asked(images):

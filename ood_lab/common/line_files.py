@@ -9,12 +9,12 @@ import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ood_lab.common.files import share
+from ood_lab.common.files import share, write_text
 
 
 def create_with(path: Path, text: str) -> None:
@@ -54,6 +54,11 @@ def append_lines(path: Path, lines: Iterable[str]) -> None:
             finally:
                 fcntl.flock(file, fcntl.LOCK_UN)
         os.fsync(file.fileno())
+
+
+def write_records(records: Iterable[Mapping[str, Any]], path: Path) -> None:
+    """Writes JSON objects, one per line, whole or not at all."""
+    write_text("".join(f"{json.dumps(record)}\n" for record in records), path)
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:

@@ -26,7 +26,6 @@ from ood_lab.lvlm.pages.benchmark_page import (
     Scored,
     answer_figures,
     metric_table,
-    page_of,
     wrong_answers,
 )
 from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
@@ -55,8 +54,7 @@ from ood_lab.lvlm.scoring.yes_no_scores import (
     yes_no_rows,
     yes_no_tables,
 )
-from ood_lab.report.rendering.blocks import Text
-from ood_lab.report.rendering.page import Page
+from ood_lab.report.rendering.blocks import PlannedFigure, Text
 from ood_lab.report.rendering.table import Table
 from ood_lab.run.building.benchmark_task import Benchmark, results_options
 from ood_lab.run.building.workspace import Workspace
@@ -122,7 +120,10 @@ class Questions(Benchmark):
             ),
             compared={**METRICS, **ACCURACIES, **CAPTIONS},
             summary=self._summary,
-            page=self._page,
+            details=lambda run, pictures: (),
+            figures=self._figures,
+            wrong=lambda run: wrong_answers(run.judged["judged"], _names(run), run.source),
+            definitions=self._definitions,
             metric_tables={
                 "Yes/no questions": METRICS,
                 "Other questions": ACCURACIES,
@@ -238,22 +239,13 @@ class Questions(Benchmark):
         """Metric and heading."""
         return METRICS | {name: name.replace("_", " ") for name in self.groups}
 
-    def _page(self, run: Scored, blocks: list[Table | Text]) -> Page:
-        """Results, figures, and the first wrong answers of each set."""
-        judged, names = run.judged["judged"], _names(run)
+    def _figures(self, run: Scored) -> Iterator[PlannedFigure]:
         every, known = {**self._metrics, **ACCURACIES, **CAPTIONS}, set(run.whole["metric"])
         shown = {metric: words for metric, words in every.items() if metric in known}
         keys = ("accuracy", "yes_rate", "f1", *ACCURACIES, "chair")
         levels = {key: shown[key] for key in keys if key in shown}
         remark = f"Positive class: {self.positive}."
-        return page_of(
-            run,
-            summary=blocks,
-            details=[],
-            figures=list(answer_figures(run, shown, names, levels, POOLED, remark)),
-            wrong=wrong_answers(judged, names, run.source),
-            definitions=self._definitions,
-        )
+        return answer_figures(run, shown, _names(run), levels, POOLED, remark)
 
 
 def with_objects(

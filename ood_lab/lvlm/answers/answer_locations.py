@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ood_lab.common.files import write_text
+from ood_lab.common.line_files import write_records
 from ood_lab.lvlm.answers.answer_files import Answer, AnswerStore
 
 
@@ -39,4 +39,4 @@ def store_of(made_with: Mapping[str, Any], folder: Path) -> AnswerStore:
 
 def write_answers(answers: Iterable[Answer], path: Path) -> None:
     """Writes one answer per line, whole or not at all."""
-    write_text("".join(f"{json.dumps(asdict(answer))}\n" for answer in answers), path)
+    write_records(map(asdict, answers), path)

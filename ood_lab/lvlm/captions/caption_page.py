@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+import pandas as pd
 
 from ood_lab.lvlm.pages.benchmark_page import Scored, first_of_each, quoted, thumbnails_of
 from ood_lab.report.rendering.misclassified_images import Thumbnails
 from ood_lab.report.rendering.page import Section
+from ood_lab.schema.results import whole
 
 #: Metric, and what it is called in tables; in this order.
 CAPTIONS = {"chair": "CHAIR", "cover": "Cover", "hal": "Hal", "cog": "Cog"}
@@ -40,6 +43,13 @@ def scoring_note(run: Scored) -> str:
         "Lower is better but for Cover. "
         f"Nouns: {scoring['nouns']}; synonyms: {scoring['similarity']}."
     )
+
+
+def other_ways(run: Scored) -> Iterator[tuple[str, pd.DataFrame]]:
+    """What other ways of treating unparsed answers are, with their results of whole sets."""
+    if run.results["n_unparsed"].any():
+        for way in run.results["unparsed"].dropna().unique()[1:]:
+            yield WAYS[way], whole(run.results[run.results["unparsed"] == way])
 
 
 def made_up(run: Scored, names: Mapping[str, str], each: str) -> tuple[Section, Thumbnails]:

@@ -10,7 +10,7 @@ here knows families; whoever uses parts must compare what a model says with and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ _POOLED = "pooler_output"
 _UNREAD = ("hidden_states", "attentions", "qformer_outputs", "vision_outputs")
 
 
-class ImagePart:
+class ImagePart(NamedTuple):
     """The features of one image, and the class that a model wants them in.
 
     Args:
@@ -33,9 +33,8 @@ class ImagePart:
         values: tensors, or lists of them, by the name of the output's field.
     """
 
-    def __init__(self, kind: type, values: Mapping[str, Any]) -> None:
-        self.kind = kind
-        self.values = dict(values)
+    kind: type
+    values: dict[str, Any]
 
 
 def features_of(model: Any, inputs: Mapping[str, Tensor], images: int) -> list[ImagePart] | None:

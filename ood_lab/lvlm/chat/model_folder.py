@@ -224,12 +224,7 @@ class LoadedModel(NamedTuple):
 
     def rendered(self, messages: Sequence[Message]) -> str:
         """The prompt, in the model's own template."""
-        text: str = self.processor.apply_chat_template(
-            [_in_parts(message) for message in messages],
-            tokenize=False,
-            add_generation_prompt=True,
-        )
-        return text
+        return rendered(self.processor, [_in_parts(message) for message in messages])
 
     def encode(self, texts: Sequence[str], images: Sequence[Sequence[Image.Image]]) -> Any:
         """Inputs of the model, padded where its positions do not count from."""
@@ -254,6 +249,14 @@ def _transformers() -> ModuleType:
     with reported_as("lvlm needs transformers: pip install 'ood_lab[lvlm]'", ImportError):
         import transformers
     return transformers
+
+
+def rendered(processor: Any, messages: Sequence[Message], reply: bool = True) -> str:
+    """A conversation in the template of the processor's model, ready for a ``reply`` or without."""
+    text: str = processor.apply_chat_template(
+        list(messages), tokenize=False, add_generation_prompt=reply
+    )
+    return text
 
 
 def encoded(

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -425,7 +426,4 @@ def _reason(error: Exception) -> str:
 
 def _until(ids: list[int], ends: frozenset[int]) -> list[int]:
     """A reply up to where it ends; what follows is padding."""
-    for position, each in enumerate(ids):
-        if each in ends:
-            return ids[:position]
-    return ids
+    return list(takewhile(lambda each: each not in ends, ids))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,11 +17,11 @@ from ood_lab.lvlm.pages.figure_captions import captioned
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.heatmap import level_cells
 from ood_lab.report.figures.lines import level_lines
-from ood_lab.report.rendering.blocks import Folded, Links, Picture, Pictures, PlannedFigure, Text
+from ood_lab.report.rendering.blocks import Folded, Picture, Pictures, PlannedFigure, Text
 from ood_lab.report.rendering.metric_definitions import MISSING
 from ood_lab.report.rendering.misclassified_images import Thumbnails
 from ood_lab.report.rendering.p_values import P_NOTE, p_text
-from ood_lab.report.rendering.page import Page, Section
+from ood_lab.report.rendering.page import Section
 from ood_lab.report.rendering.table import (
     Cell,
     Group,
@@ -285,34 +285,6 @@ def answer_figures(
     draw = partial(level_cells, sets, levels, cells_of, footer)
     yield captioned("cells", draw, of=splits.get(cells_of, cells_of))
     yield from form_figure(run, metrics, splits)
-
-
-def page_of(
-    run: Scored,
-    *,
-    summary: Sequence[Any],
-    details: Sequence[Any],
-    figures: Sequence[PlannedFigure | Folded],
-    wrong: tuple[Section, Thumbnails],
-    definitions: Sequence[tuple[str, str]],
-    downloads: Sequence[str] = (),
-) -> Page:
-    """The page of a question benchmark: results, figures, wrong answers with pictures, words."""
-    files = ["results.csv", "results.parquet", *(f"{name}.csv" for name in run.tables)]
-    files += [f"{name}.{kind}" for name in run.judged for kind in ("csv", "parquet")]
-    every = [Links([("Every answer, with filters and a search", ANSWERS_PAGE)])]
-    every = every if (run.folder / ANSWERS_PAGE).is_file() else []
-    section = replace(wrong[0], blocks=[*every, *wrong[0].blocks])
-    files += ["questions.jsonl", "answers.jsonl", *downloads, "config.yaml"]
-    return Page(
-        title=run.title,
-        summary=summary,
-        sections=[Section("More results", details), Section("Figures", figures), section],
-        thumbnails=wrong[1].uris,
-        definitions=definitions,
-        manifest=run.manifest,
-        downloads=list(dict.fromkeys(files)),
-    )
 
 
 def thumbnails_of(table: pd.DataFrame, source: Path | None = None) -> Thumbnails:

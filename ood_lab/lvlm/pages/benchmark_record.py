@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ood_lab.lvlm.pages.benchmark_page import Headline, Scored, table_columns
+from ood_lab.lvlm.pages.benchmark_page import ANSWERS_PAGE, Headline, Scored, table_columns
 from ood_lab.lvlm.pages.result_sentences import MetricSentence
-from ood_lab.report.rendering.blocks import Text
-from ood_lab.report.rendering.page import Page
+from ood_lab.report.rendering.blocks import Block, Folded, Links, PlannedFigure, Text
+from ood_lab.report.rendering.misclassified_images import Thumbnails
+from ood_lab.report.rendering.page import Page, Section
 from ood_lab.report.rendering.table import Table
 from ood_lab.schema.results import Kind
 
@@ -28,7 +29,11 @@ class BenchmarkRecord:
             :func:`~ood_lab.lvlm.pages.result_sentences.found_sentences`.
         compared: metrics in which models are compared, and what they are called.
         summary: what the terminal prints, and the page shows first.
-        page: the page, which begins with the blocks of the summary.
+        details: further results on the page, which may show the pictures of ``wrong``.
+        figures: those of the page.
+        wrong: the section of wrong answers, and its pictures.
+        definitions: terms of the page and their meanings.
+        downloads: files of a run in addition to those that every benchmark leaves.
         metric_tables: all its metrics where several models are shown: title → metric → words.
         sets: sets of questions that comparisons separate, and their names.
         told_as: names of sets in sentences, if not their own; "" = a set has no sentence.
@@ -47,7 +52,11 @@ class BenchmarkRecord:
     told: Sequence[MetricSentence]
     compared: Mapping[str, str]
     summary: Callable[[Scored], Iterator[Table | Text]]
-    page: Callable[[Scored, list[Table | Text]], Page]
+    details: Callable[[Scored, Thumbnails], Iterable[Block]]
+    figures: Callable[[Scored], Iterable[PlannedFigure | Folded]]
+    wrong: Callable[[Scored], tuple[Section, Thumbnails]]
+    definitions: Sequence[tuple[str, str]]
+    downloads: Sequence[str] = ()
     metric_tables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     sets: Mapping[str, str] = field(default_factory=dict)
     told_as: Mapping[str, str] = field(default_factory=dict)
@@ -68,3 +77,26 @@ class BenchmarkRecord:
             "sets": dict(self.sets),
             "finer": list(self.finer),
         }
+
+    def page(self, run: Scored, blocks: list[Table | Text]) -> Page:
+        """The page of a run, which begins with these blocks of the summary."""
+        files = ["results.csv", "results.parquet", *(f"{name}.csv" for name in run.tables)]
+        files += [f"{name}.{kind}" for name in run.judged for kind in ("csv", "parquet")]
+        files += ["questions.jsonl", "answers.jsonl", *self.downloads, "config.yaml"]
+        every = [Links([("Every answer, with filters and a search", ANSWERS_PAGE)])]
+        every = every if (run.folder / ANSWERS_PAGE).is_file() else []
+        wrong, pictures = self.wrong(run)
+        sections = [
+            Section("More results", list(self.details(run, pictures))),
+            Section("Figures", list(self.figures(run))),
+            replace(wrong, blocks=[*every, *wrong.blocks]),
+        ]
+        return Page(
+            title=run.title,
+            summary=blocks,
+            sections=sections,
+            thumbnails=pictures.uris,
+            definitions=self.definitions,
+            manifest=run.manifest,
+            downloads=list(dict.fromkeys(files)),
+        )

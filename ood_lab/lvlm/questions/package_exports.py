@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import csv
-import io
 import json
 import logging
 import os
@@ -14,10 +12,13 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Any, Literal
+from typing import Literal
+
+import pandas as pd
 
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import write_text
+from ood_lab.common.line_files import write_records
 from ood_lab.lvlm.chat.base import LONGEST
 from ood_lab.lvlm.parsers import NO, PARSERS, YES
 from ood_lab.lvlm.questions.question_files import Question
@@ -123,11 +124,8 @@ _HOLDS: Mapping[Format, Callable[[Question], bool]] = {
 
 def _vlmevalkit(questions: Sequence[Question], source: Path, file: Path) -> Path:
     """``index, image, question, answer, category, l2-category``; an image is there once."""
-    buffer = io.StringIO()
     columns = ["index", "image", "question", "answer", "category", "l2-category"]
-    table = csv.writer(buffer, delimiter="\t", lineterminator="\n")
-    table.writerow(columns)
-    first: dict[str, int] = {}
+    rows, first = [], dict[str, int]()
     for index, question in enumerate(questions):
         image = str(question.image)
         # VLMEvalKit reads a short "image" as the index of the row that holds it.
@@ -135,8 +133,9 @@ def _vlmevalkit(questions: Sequence[Question], source: Path, file: Path) -> Path
         first.setdefault(image, index)
         category, split = (str(question.meta.get(k, "")) for k in ("category", "split"))
         answer = question.answer.capitalize()
-        table.writerow([index, shown, question.text, answer, split, category])
-    write_text(buffer.getvalue(), file)
+        rows.append((index, shown, question.text, answer, split, category))
+    table = pd.DataFrame(rows, columns=columns)
+    write_text(table.to_csv(sep="\t", index=False, lineterminator="\n"), file)
     return file
 
 
@@ -149,11 +148,11 @@ def _lmms_eval(
 ) -> list[Path]:
     name = f"{LMMS_PREFIX}{name}"
     metrics: dict[str, Sequence[str] | None] = {}
-    lines = []
+    records = []
     for question in questions:
         counts_for = list(_metrics(question, wholes))
         metrics |= {metric: needs for metric, needs, _ in counts_for}
-        record: dict[str, Any] = {
+        record = {
             "question_id": question.question_id,
             "image": str((source / str(question.image)).absolute()),
             "text": question.text,
@@ -165,9 +164,9 @@ def _lmms_eval(
             "split": str(question.meta.get("split", "")),
             "category": str(question.meta.get("category", "")),
         }
-        lines.append(json.dumps(record))
+        records.append(record)
     data, yaml, module = (folder / f for f in (f"{name}.jsonl", f"{name}.yaml", "utils.py"))
-    write_text("".join(f"{line}\n" for line in lines), data)
+    write_records(records, data)
     rows = [
         _LMMS_METRIC.format(name=metric, aggregation=_SHARE if metrics[metric] else _MEAN)
         for metric in sorted(metrics)
@@ -209,11 +208,11 @@ def _metrics(
 def _pope(questions: Sequence[Question], source: Path, file: Path) -> Path:
     images = [(source / str(question.image)).absolute() for question in questions]
     root = os.path.commonpath([image.parent for image in images])
-    lines = []
+    records = []
     for number, (question, image) in enumerate(zip(questions, images, strict=True), 1):
         record = {"question_id": number, "image": str(image.relative_to(root))}
-        lines.append(json.dumps(record | {"text": question.text, "label": question.answer}))
-    write_text("".join(f"{line}\n" for line in lines), file)
+        records.append(record | {"text": question.text, "label": question.answer})
+    write_records(records, file)
     log.info("the images of %s are in %s", file, root)
     return file
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -14,8 +13,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import write_text
 from ood_lab.common.hints import check_known, suggestion
+from ood_lab.common.line_files import write_records
 from ood_lab.lvlm.captions.question_kinds import GENERATIVE, true_caption
 from ood_lab.lvlm.parsers import NO, PARSERS, YES, YES_NO_PARSERS
 from ood_lab.lvlm.questions.question_records import Record, records_of
@@ -99,7 +98,7 @@ def write_questions(questions: Iterable[Question], path: Path) -> None:
     records = (
         {k: v for k, v in asdict(question).items() if v or k not in few} for question in questions
     )
-    write_text("".join(f"{json.dumps(record)}\n" for record in records), path)
+    write_records(records, path)
 
 
 def meta_of(row: Mapping[Any, Any]) -> dict[str, Any]:

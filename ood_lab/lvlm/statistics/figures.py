@@ -97,7 +97,7 @@ def degradation_draws(table: pd.DataFrame, draws: pd.DataFrame, metric: str, ood
         parts[title] = Panel(shown, {"found": 100 * row["value"]})
     label = f"{_METRICS[metric]} on ID minus {ood}, points"
     footer = f"{_count(parts)} resamples. p: share by chance at least as large as found, one-sided."
-    return _histograms(parts, label, footer, alike=True, columns=2 if len(parts) in (2, 4) else 3)
+    return _histograms(parts, label, footer, alike=True)
 
 
 def tost_draws(table: pd.DataFrame, draws: pd.DataFrame, metric: str, ood: str) -> Figure:
@@ -119,7 +119,7 @@ def tost_draws(table: pd.DataFrame, draws: pd.DataFrame, metric: str, ood: str) 
         )
     label = f"degradation of {_METRICS[metric]} ({ood}) minus the open models' mean, points"
     footer = f"{_count(parts)} resamples. Equivalent: the 90% interval is within ± eta."
-    return _histograms(parts, label, footer, alike=True, columns=2 if len(parts) in (2, 4) else 3)
+    return _histograms(parts, label, footer, alike=True)
 
 
 def drop_lines(table: pd.DataFrame, ood: str) -> Figure:
@@ -290,6 +290,7 @@ def _histograms(
     columns: int = 3,
 ) -> Figure:
     """A panel of histograms per title; ``alike``: all on one axis."""
+    columns = 2 if alike and len(parts) in (2, 4) else columns
     width = 4.8 if columns == 1 else WIDTH
     figure, grid = panels(
         list(parts),

@@ -7,6 +7,7 @@ Kernels are kept class by class; the full Gram matrix never exists.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -179,15 +180,18 @@ def equivalence(
     inside = np.arange(n + m) < n
     part = min(m, n // 2)
     sizes = (n - part, part) if match_sizes else (n, m)
-    splits = [_split(n, part, n + m, rng) for _ in range(draws)]
-    shuffles = [_shuffled(n + m, *sizes, rng) for _ in range(draws)]
-    resamples = [_resample(n, m, rng) for _ in range(draws)]
+
+    def drawn_by(two_sets: Callable[[], Sequence[NDArray[np.int64]]]) -> Floats:
+        """The statistic of ``draws`` pairs of sets, each the rows of the pool that it has."""
+        pairs = (two_sets() for _ in range(draws))
+        counts = ([np.bincount(rows, minlength=n + m) for rows in pair] for pair in pairs)
+        return np.array([statistic(*pair) for pair in counts])
+
+    parts = drawn_by(lambda: np.split(rng.permutation(n), [part])[::-1])
+    permuted = drawn_by(lambda: np.split(rng.permutation(n + m), np.cumsum(sizes))[:2])
+    drawn = drawn_by(lambda: (rng.integers(n, size=n), n + rng.integers(m, size=m)))
     at_sizes = statistic.expected(inside, ~inside, sizes)
-    drawn = np.array([statistic(*pair) for pair in resamples])
     low, high = np.quantile(drawn, [0.05, 0.95]) - drawn.mean() + at_sizes
-    parts, permuted = (
-        np.array([statistic(*pair) for pair in pairs]) for pairs in (splits, shuffles)
-    )
     threshold, permutation = (float(np.quantile(each, 0.95)) for each in (parts, permuted))
     return Equivalence(
         mmd2=statistic(inside, ~inside),
@@ -205,28 +209,3 @@ def equivalence(
             "resampled": drawn - drawn.mean() + at_sizes,
         },
     )
-
-
-def _split(n: int, part: int, total: int, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
-    order = rng.permutation(n)
-    first, second = np.zeros(total), np.zeros(total)
-    first[order[part:]], second[order[:part]] = 1, 1
-    return first, second
-
-
-def _shuffled(
-    total: int, first_size: int, second_size: int, rng: np.random.Generator
-) -> tuple[NDArray, NDArray]:
-    """Two sets of the pooled samples, without replacement."""
-    order = rng.permutation(total)
-    first, second = np.zeros(total), np.zeros(total)
-    first[order[:first_size]] = 1
-    second[order[first_size : first_size + second_size]] = 1
-    return first, second
-
-
-def _resample(n: int, m: int, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
-    first, second = np.zeros(n + m), np.zeros(n + m)
-    first[:n] = np.bincount(rng.integers(n, size=n), minlength=n)
-    second[n:] = np.bincount(rng.integers(m, size=m), minlength=m)
-    return first, second

@@ -77,20 +77,10 @@ def shared_errors(wrong: Mapping[str, Wrong]) -> pd.DataFrame:
     Returns:
         ``model, errors, share, union, gain``: ``gain`` is what the model adds to the union.
     """
-    rows = []
-    union = np.zeros(len(next(iter(wrong.values()))), bool)
-    for name, errors in wrong.items():
-        before, union = union.mean(), union | errors
-        rows.append(
-            {
-                "model": name,
-                "errors": int(errors.sum()),
-                "share": errors.mean(),
-                "union": union.mean(),
-                "gain": union.mean() - before,
-            }
-        )
-    return pd.DataFrame(rows)
+    errors = np.stack([*wrong.values()])
+    union = np.logical_or.accumulate(errors).mean(axis=1)
+    known = {"model": [*wrong], "errors": errors.sum(axis=1), "share": errors.mean(axis=1)}
+    return pd.DataFrame({**known, "union": union, "gain": np.diff(union, prepend=0.0)})
 
 
 def wrong_counts(wrong: Mapping[str, Wrong]) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ood_lab.lvlm.chat.model_folder import encoded
+from ood_lab.lvlm.chat.model_folder import encoded, rendered
 
 #: Label of a token that is not learned.
 IGNORED = -100
@@ -60,8 +60,8 @@ class Rows:
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         """``inputs`` of the model with ``labels [B, L]``: -100 but on the last message."""
         pairs = [(e.image, c) for e in examples for c in e.conversations]
-        whole = [self._render(c, prompt=False) for _, c in pairs]
-        prompts = [self._render(c[:-1], prompt=True) for _, c in pairs]
+        whole = [rendered(self.processor, c, reply=False) for _, c in pairs]
+        prompts = [rendered(self.processor, c[:-1]) for _, c in pairs]
         images = [[] if image is None else [image] for image, _ in pairs]
         inputs = self._encode(whole, images)
         attended = inputs["attention_mask"].bool()
@@ -77,12 +77,6 @@ class Rows:
         labels = inputs["input_ids"].masked_fill(~learned, IGNORED)
         kinds = [kind for e in examples for kind in e.kinds]
         return {"inputs": {**inputs, "labels": labels}, "kinds": kinds}
-
-    def _render(self, messages: Conversation, prompt: bool) -> str:
-        text: str = self.processor.apply_chat_template(
-            list(messages), tokenize=False, add_generation_prompt=prompt
-        )
-        return text
 
     def _encode(self, texts: list[str], images: list[list[Image.Image]]) -> dict[str, Tensor]:
         side = self.processor.tokenizer.padding_side

@@ -19,7 +19,8 @@ from torch import Tensor
 from ood_lab.common.arguments import Count
 from ood_lab.lvlm.chat.image_features import PIXELS, features_of, joined
 from ood_lab.lvlm.chat.inference_modes import same_scores
-from ood_lab.lvlm.chat.model_folder import encoded, image_inputs
+from ood_lab.lvlm.chat.model_folder import encoded, image_inputs, rendered
+from ood_lab.lvlm.training.examples import conversation
 from ood_lab.lvlm.training.grpo_loss import Ratio, advantages, grpo_loss, token_log_probs
 from ood_lab.lvlm.training.oric_questions import Prompt
 from ood_lab.lvlm.training.rewards import Reward, accuracy_reward
@@ -132,21 +133,12 @@ class VlmGrpo(VlmTuning):
 
     @torch.no_grad()
     def _sampled(self, prompt: Prompt, count: int, sample: bool) -> _Replies:
-        messages = [
-            {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": prompt.text}]}
-        ]
-        text = self.processor.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True
-        )
+        text = rendered(self.processor, conversation(prompt.text, "")[:-1])
         inputs, pixels = self._encoded(text, prompt.image, count)
         options: dict[str, Any] = {"do_sample": False, "max_new_tokens": self.max_new_tokens}
         if sample:
-            options |= {
-                "do_sample": True,
-                "temperature": self.temperature,
-                "top_k": 0,
-                "top_p": 1.0,
-            }
+            options |= {"do_sample": True, "temperature": self.temperature}
+            options |= {"top_k": 0, "top_p": 1.0}
         if (image := getattr(self.model.config, "image_token_id", None)) is not None:
             options["suppress_tokens"] = [image]  # in a reply, it would want another image
         whole = self.model.generate(**inputs, **_features(self.model, pixels, count), **options)

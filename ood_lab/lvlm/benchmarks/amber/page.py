@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pandas as pd
 
@@ -12,8 +11,8 @@ from ood_lab.lvlm.captions.caption_page import (
     CAPTIONS,
     COMPARED,
     OF_NO,
-    WAYS,
     made_up,
+    other_ways,
     scoring_note,
 )
 from ood_lab.lvlm.captions.question_kinds import (
@@ -29,16 +28,14 @@ from ood_lab.lvlm.pages.benchmark_page import (
     Scored,
     answer_figures,
     metric_table,
-    page_of,
 )
 from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
 from ood_lab.lvlm.pages.definitions import defined
 from ood_lab.lvlm.pages.result_sentences import CHAIR, MetricSentence
 from ood_lab.lvlm.scoring.scored_results import POOLED
 from ood_lab.report.rendering.blocks import Text
-from ood_lab.report.rendering.page import Page
+from ood_lab.report.rendering.misclassified_images import Thumbnails
 from ood_lab.report.rendering.table import Table, plain_table
-from ood_lab.schema.results import whole
 
 #: Sets of yes/no questions, and what they are called; the three of attributes are parts of theirs.
 SETS = {
@@ -69,26 +66,9 @@ def _answers(rows: pd.DataFrame, caption: str) -> Iterator[Table]:
         yield metric_table(caption, "kind", rows, SETS, OF_NO, notes=notes)
 
 
-def page(run: Scored, blocks: list[Any]) -> Page:
-    """The page of a run, which begins with these blocks."""
-    return page_of(
-        run,
-        summary=blocks,
-        details=list(_details(run)),
-        figures=list(
-            answer_figures(run, OF_NO, SETS, _LEVELS, POOLED, "Positive class: no.", _NAME)
-        ),
-        wrong=made_up(run, {"amber": "AMBER"}, "set"),
-        definitions=defined("captions", "caption_answers", "amber"),
-    )
-
-
-def _details(run: Scored) -> Iterator[Table]:
-    ways = run.results["unparsed"].dropna()
-    lost = run.results["n_unparsed"].any()
-    for way in dict.fromkeys(ways[ways != ways.iloc[0]]) if len(ways) and lost else ():
-        rows = whole(run.results[run.results["unparsed"] == way])
-        yield from _answers(rows, f"Yes/no questions, %: {WAYS[way]}")
+def _details(run: Scored, _: Thumbnails) -> Iterator[Table]:
+    for words, rows in other_ways(run):
+        yield from _answers(rows, f"Yes/no questions, %: {words}")
     yield from _as_printed(run.tables["amber"].iloc[0])
 
 
@@ -124,6 +104,11 @@ RECORD = BenchmarkRecord(
     ),
     compared=COMPARED,
     summary=summary,
-    page=page,
+    details=_details,
+    figures=lambda run: answer_figures(
+        run, OF_NO, SETS, _LEVELS, POOLED, "Positive class: no.", _NAME
+    ),
+    wrong=lambda run: made_up(run, {"amber": "AMBER"}, "set"),
+    definitions=defined("captions", "caption_answers", "amber"),
     metric_tables={"Captions": _CAPTIONS, "Yes/no questions": OF_NO},
 )

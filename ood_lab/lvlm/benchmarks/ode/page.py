@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -17,8 +16,8 @@ from ood_lab.lvlm.captions.caption_page import (
     CAPTIONS,
     COMPARED,
     OF_NO,
-    WAYS,
     made_up,
+    other_ways,
     scoring_note,
 )
 from ood_lab.lvlm.captions.caption_scoring import PAIR
@@ -29,7 +28,6 @@ from ood_lab.lvlm.pages.benchmark_page import (
     answer_figures,
     difference_table,
     metric_table,
-    page_of,
 )
 from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
 from ood_lab.lvlm.pages.definitions import defined
@@ -39,10 +37,9 @@ from ood_lab.lvlm.scoring.scored_results import POOLED
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.lines import trend_lines
 from ood_lab.report.rendering.blocks import PlannedFigure, Text
-from ood_lab.report.rendering.page import Page
+from ood_lab.report.rendering.misclassified_images import Thumbnails
 from ood_lab.report.rendering.table import Table, plain_table
 from ood_lab.schema.results import PART
-from ood_lab.schema.shift_axes import LEVELS
 
 ALL = "All yes/no questions"
 ANSWERS = {
@@ -112,19 +109,6 @@ def _sorts(rows: pd.DataFrame) -> list[tuple[str, dict[str, str]]]:
     return [*asked.items(), *([(_POPE, POPE)] if rows["metric"].isin(POPE).any() else [])]
 
 
-def page(run: Scored, blocks: list[Any]) -> Page:
-    """The page of a run, which begins with these blocks."""
-    return page_of(
-        run,
-        summary=blocks,
-        details=list(_details(run)),
-        figures=list(_figures(run)),
-        wrong=made_up(run, _names(run), _sets(run)),
-        definitions=defined("ode_criteria", "captions", "caption_answers", "ode"),
-        downloads=_MADE,
-    )
-
-
 def named(split: object) -> str:
     """What a criterion, or a level of shift, is called."""
     return str(split).replace("_", "-") if isinstance(split, str) else f"level {split:g}"
@@ -156,14 +140,10 @@ def _by_kind(run: Scored) -> Iterator[Table]:
             yield metric_table(caption, _sets(run), rows, names, metrics, key="row")
 
 
-def _details(run: Scored) -> Iterator[Table]:
-    ways = run.results["unparsed"].dropna()
-    lost = run.results["n_unparsed"].any()
-    for way in dict.fromkeys(ways[ways != ways.iloc[0]]) if len(ways) and lost else ():
-        rows = run.results[run.results["unparsed"] == way]
-        rows = rows[rows[[*LEVELS, PART]].isna().all(axis=1)]
+def _details(run: Scored, _: Thumbnails) -> Iterator[Table]:
+    for words, rows in other_ways(run):
         for title, metrics in _sorts(rows):
-            caption = f"{title}, %: {WAYS[way]}"
+            caption = f"{title}, %: {words}"
             yield metric_table(caption, _sets(run), rows, _names(run), metrics)
     yield from _by_kind(run)
     for name, caption in DIFFERENCES.items():
@@ -223,7 +203,11 @@ RECORD = BenchmarkRecord(
     told=(CHAIR, MetricSentence("all_accuracy", "accuracy on yes/no questions")),
     compared=COMPARED,
     summary=summary,
-    page=page,
+    details=_details,
+    figures=_figures,
+    wrong=lambda run: made_up(run, _names(run), _sets(run)),
+    definitions=defined("ode_criteria", "captions", "caption_answers", "ode"),
+    downloads=_MADE,
     # As the paper's table 1.
     metric_tables={"Captions": CAPTIONS, **ANSWERS, _POPE: POPE},
     told_as={

@@ -59,14 +59,14 @@ class Clustering:
         shares = matrix.to_numpy(np.float64)
         shares = shares / shares.sum(axis=1, keepdims=True)
         labels = self._labels(shares, seed)
-        shown = _per_concept(captions)
+        shown = _per_concept(captions).loc[matrix.index]
         groups = pd.DataFrame(
             {
                 "concept": matrix.index,
                 "group": labels,
                 "hallucinated": matrix.sum(axis=1).to_numpy(),
-                "captions": [shown[f][0] for f in matrix.index],
-                "rate": [shown[f][1] / shown[f][0] for f in matrix.index],
+                "captions": shown["size"].to_numpy(),
+                "rate": (shown["sum"] / shown["size"]).to_numpy(),
             }
         )
         count = len(set(labels))
@@ -103,14 +103,12 @@ def hallucination_matrix(captions: pd.DataFrame) -> pd.DataFrame:
     return pd.crosstab(pairs["concept"], pairs["hallucination"])
 
 
-def _per_concept(captions: pd.DataFrame) -> dict[str, tuple[int, int]]:
-    """Captions of images that show a concept, and those of them with a hallucination."""
-    found: dict[str, tuple[int, int]] = {}
-    for truth, flagged in zip(captions["truth_words"], captions["flagged_nouns"], strict=True):
-        for name in set(truth):
-            total, bad = found.get(name, (0, 0))
-            found[name] = (total + 1, bad + bool(len(flagged)))
-    return found
+def _per_concept(captions: pd.DataFrame) -> pd.DataFrame:
+    """``size``: captions of images that show a concept; ``sum``: those with a hallucination."""
+    shown = captions["truth_words"].map(set).map(list)
+    wrong = captions["flagged_nouns"].map(len) > 0
+    rows = pd.DataFrame({"concept": shown, "wrong": wrong}).explode("concept")
+    return rows.groupby("concept")["wrong"].agg(["size", "sum"])
 
 
 def _summary(matrix: pd.DataFrame, groups: pd.DataFrame) -> pd.DataFrame:

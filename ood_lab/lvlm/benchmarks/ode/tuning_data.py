@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pandas as pd
 from annotated_types import Ge
@@ -15,10 +15,12 @@ from annotated_types import Ge
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_text
 from ood_lab.common.hints import suggestion
+from ood_lab.common.line_files import write_records
 from ood_lab.lvlm.benchmarks.ode.construction.criteria import generator
 from ood_lab.lvlm.captions.question_kinds import GENERATIVE
 from ood_lab.lvlm.parsers import YES
 from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.training.examples import conversation
 
 LLAVA, TRL = "tuning_llava.json", "tuning_trl.jsonl"
 _IMAGE = "<image>\n"
@@ -109,8 +111,14 @@ def write_tuning(questions: Sequence[Question], images: Path, folder: Path) -> N
         for question in questions
     ]
     write_text(json.dumps(rows, indent=1) + "\n", folder / LLAVA)
-    lines = [json.dumps(_messages(question, images)) for question in questions]
-    write_text("".join(f"{line}\n" for line in lines), folder / TRL)
+    records = [
+        {
+            "messages": conversation(question.text, spoken(question)),
+            "images": [str(images / str(question.image))],
+        }
+        for question in questions
+    ]
+    write_records(records, folder / TRL)
 
 
 def spoken(question: Question) -> str:
@@ -118,15 +126,3 @@ def spoken(question: Question) -> str:
     if question.task == GENERATIVE:
         return question.answer
     return "Yes" if question.answer == YES else "No"
-
-
-def _messages(question: Question, images: Path) -> dict[str, Any]:
-    asked = [{"type": "image"}, {"type": "text", "text": question.text}]
-    answer = [{"type": "text", "text": spoken(question)}]
-    return {
-        "messages": [
-            {"role": "user", "content": asked},
-            {"role": "assistant", "content": answer},
-        ],
-        "images": [str(images / str(question.image))],
-    }

@@ -22,7 +22,6 @@ from ood_lab.lvlm.pages.benchmark_page import (
     answer_figures,
     first_of_each,
     metric_table,
-    page_of,
     wrong_answers,
 )
 from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
@@ -38,7 +37,7 @@ from ood_lab.report.figures.lines import curve, curves
 from ood_lab.report.figures.style import style
 from ood_lab.report.rendering.blocks import Block, Folded, PlannedFigure, Text
 from ood_lab.report.rendering.misclassified_images import Thumbnails
-from ood_lab.report.rendering.page import Page
+from ood_lab.report.rendering.page import Section
 from ood_lab.report.rendering.table import Table
 from ood_lab.schema.results import PART, whole
 
@@ -86,29 +85,23 @@ def by_dataset(run: Scored) -> tuple[pd.DataFrame, dict[str, str]]:
     return rows, named
 
 
-def page(run: Scored, blocks: list[Any]) -> Page:
-    """The page of a run, which begins with these blocks."""
+def _wrong(run: Scored) -> tuple[Section, Thumbnails]:
+    return wrong_answers(_yes_no(run), SPLITS, run.source)
+
+
+def _yes_no(run: Scored) -> pd.DataFrame:
     judged = run.judged["judged"]
-    judged = judged[judged["task"] == YES_NO]
-    wrong = wrong_answers(judged, SPLITS, run.source)
-    return page_of(
-        run,
-        summary=blocks,
-        details=samples_of(judged, wrong[1]),
-        figures=list(_figures(run)),
-        wrong=wrong,
-        definitions=defined("oodbench", "yes_no", "doubt", "oodbench_bap"),
-        downloads=("division.parquet", "audit.csv"),
-    )
+    return judged[judged["task"] == YES_NO]
 
 
-def samples_of(judged: pd.DataFrame, store: Thumbnails) -> Sequence[Block]:
+def samples_of(run: Scored, store: Thumbnails) -> Sequence[Block]:
     """The first OOD pairs of each split and data set with their images, as figures 17 and 18.
 
     Args:
-        judged: yes/no answers; the index numbers the pictures.
+        run: with yes/no answers, whose index numbers the pictures.
         store: of the pictures.
     """
+    judged = _yes_no(run)
     rows = judged[judged["split"].isin(_OOD)].drop_duplicates("pair_id")
     datasets = rows[DATASET].fillna("") if DATASET in rows else pd.Series("", rows.index)
     words = rows["split"].map(SPLITS) + datasets.where(datasets == "", ", " + datasets)
@@ -176,7 +169,11 @@ RECORD = BenchmarkRecord(
     told=(ACCURACY,),
     compared=METRICS,
     summary=summary,
-    page=page,
+    details=samples_of,
+    figures=_figures,
+    wrong=_wrong,
+    definitions=defined("oodbench", "yes_no", "doubt", "oodbench_bap"),
+    downloads=("division.parquet", "audit.csv"),
     # As the paper's tables 1, 3 and 10 to 17.
     metric_tables={"Yes/no questions": METRICS, "Basic-to-advanced progression": BAP},
     sets=SPLITS,

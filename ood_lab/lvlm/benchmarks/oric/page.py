@@ -23,7 +23,6 @@ from ood_lab.lvlm.pages.benchmark_page import (
     answer_figures,
     difference_table,
     metric_table,
-    page_of,
     wrong_answers,
 )
 from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
@@ -32,7 +31,7 @@ from ood_lab.lvlm.pages.figure_captions import captioned, title_of
 from ood_lab.lvlm.pages.result_sentences import MetricSentence
 from ood_lab.report.rendering.blocks import PlannedFigure, Text
 from ood_lab.report.rendering.metric_definitions import percent
-from ood_lab.report.rendering.page import Page
+from ood_lab.report.rendering.misclassified_images import Thumbnails
 from ood_lab.report.rendering.table import (
     Column,
     Group,
@@ -119,20 +118,7 @@ def summary(run: Scored) -> Iterator[Table | Text]:
     yield from _of_sets(run)
 
 
-def page(run: Scored, blocks: list[Any]) -> Page:
-    """The page of a run, which begins with these blocks."""
-    return page_of(
-        run,
-        summary=blocks,
-        details=list(_details(run)),
-        figures=list(_figures(run, analyses_in(run.source))),
-        wrong=wrong_answers(run.judged["judged"], SETS, run.source),
-        definitions=defined("oric"),
-        downloads=("oric_bench.json", "oric_train.json", "audit.csv", "analyses.csv"),
-    )
-
-
-def _details(run: Scored) -> Iterator[Table]:
+def _details(run: Scored, _: Thumbnails) -> Iterator[Table]:
     rows = run.results[run.results["split"] == "oric"]
     single = rows[rows[PART].notna()]
     numbers = {str(n): str(n) for n in dict.fromkeys(single[PART]) if str(n).startswith(WORDING)}
@@ -141,8 +127,8 @@ def _details(run: Scored) -> Iterator[Table]:
         yield metric_table(title, "questions", single, numbers, METRICS, key=PART, counts=_COUNTS)
 
 
-def _figures(run: Scored, analyses: pd.DataFrame | None) -> Iterator[PlannedFigure]:
-    remark = "Mean over the wordings."
+def _figures(run: Scored) -> Iterator[PlannedFigure]:
+    analyses, remark = analyses_in(run.source), "Mean over the wordings."
     yield from answer_figures(run, _FIGURE_METRICS, SETS, _LEVEL_METRICS, "oric", remark, LINES)
     footer = f"{run.title}. 95% intervals that resample images."
     context = run.tables.get("context")
@@ -264,7 +250,11 @@ RECORD = BenchmarkRecord(
     told=(MetricSentence("macro_f1", "F1 (the mean of yes and no)"),),
     compared=COMPARED,
     summary=summary,
-    page=page,
+    details=_details,
+    figures=_figures,
+    wrong=lambda run: wrong_answers(run.judged["judged"], SETS, run.source),
+    definitions=defined("oric"),
+    downloads=("oric_bench.json", "oric_train.json", "audit.csv", "analyses.csv"),
     metric_tables={"Answers": METRICS},
     sets=SETS,
     told_as={name: LINES.get(name, "") for name in SETS},

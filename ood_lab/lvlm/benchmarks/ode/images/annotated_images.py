@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ood_lab.common.files import write_text
+from ood_lab.common.line_files import write_records
 from ood_lab.lvlm.annotations.annotation_files import read_json, read_json_lines
 from ood_lab.lvlm.benchmarks.ode.construction.concepts import Attribute
 from ood_lab.lvlm.benchmarks.ode.construction.criteria import Kind
@@ -44,7 +43,7 @@ class Picture:
 
 def write_pictures(pictures: Iterable[Picture], path: Path) -> None:
     """Writes one picture a line, whole or not at all."""
-    write_text("".join(f"{json.dumps(asdict(each))}\n" for each in pictures), path)
+    write_records(map(asdict, pictures), path)
 
 
 def read_pictures(path: Path) -> list[Picture]:

@@ -153,10 +153,7 @@ def audited(table: pd.DataFrame, path: Path) -> pd.DataFrame:
 def summary(table: pd.DataFrame) -> dict[str, Any]:
     """Images made and kept, by criterion."""
     groups = table.groupby("criterion", sort=False)["kept"]
-    return {
-        str(name): {"made": int(made), "kept": int(kept)}
-        for (name, made), kept in zip(groups.size().items(), groups.sum(), strict=True)
-    }
+    return groups.agg(made="size", kept="sum").to_dict("index")
 
 
 def _scene(order: Order) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import write_text
+from ood_lab.common.line_files import write_records
 from ood_lab.lvlm.benchmarks.ode.construction.criteria import generator as stream
 from ood_lab.lvlm.benchmarks.ode.construction.hallucination_candidates import Candidates
 from ood_lab.lvlm.benchmarks.ode.generators.base import Generator, Order
@@ -131,5 +131,4 @@ def _write_plan(orders: Sequence[Order], made_with: Mapping[str, Any], folder: P
                 f"'{folder}' holds images of another generator, or of other settings: choose "
                 "another folder, or remove it"
             )
-    rows = [header, *({"file": order.file, **asdict(order)} for order in orders)]
-    write_text("".join(f"{json.dumps(row)}\n" for row in rows), file)
+    write_records([header, *({"file": order.file, **asdict(order)} for order in orders)], file)

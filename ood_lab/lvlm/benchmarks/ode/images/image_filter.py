@@ -150,10 +150,10 @@ def audited(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     return table.assign(kept=kept.astype(bool), verdict=said)
 
 
-def summary(table: pd.DataFrame) -> dict[str, Any]:
+def summary(table: pd.DataFrame) -> dict[Any, Any]:
     """Images made and kept, by criterion."""
-    groups = table.groupby("criterion", sort=False)["kept"]
-    return groups.agg(made="size", kept="sum").to_dict("index")
+    groups = table.groupby("criterion", sort=False)
+    return groups.agg(made=("kept", "size"), kept=("kept", "sum")).to_dict("index")
 
 
 def _scene(order: Order) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -90,6 +90,24 @@ def read_table(path: Path, **options: Any) -> pd.DataFrame:
     if path.suffix == ".csv":
         return _read(path, lambda: pd.read_csv(path, **options))
     return _read(path, lambda: pd.read_parquet(path, page_checksum_verification=True))
+
+
+def read_texts(path: Path, columns: Sequence[str], named: str = "", hint: str = "") -> pd.DataFrame:
+    """Reads a CSV as text, empty cells as empty texts.
+
+    Args:
+        path: the file.
+        columns: that it must have.
+        named: what messages call it; empty = its path.
+        hint: the end of the message where a column is missing.
+
+    Raises:
+        UserError: the file is missing or damaged, or has no such column.
+    """
+    table = read_table(path, dtype=str, keep_default_na=False)
+    if missing := [name for name in columns if name not in table]:
+        raise UserError(f"{named or path} has no column '{missing[0]}'{hint}")
+    return table
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -5,22 +5,21 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from importlib.resources import files
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
-import yaml
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import packaged_table
 from ood_lab.common.hints import missing_path
 from ood_lab.common.installed_packages import need
 from ood_lab.common.unicode_names import remark
 
 T = TypeVar("T")
 #: The labels of data sets that OODBench keeps, in its words or by group, and those it leaves out.
-LABELS = yaml.safe_load(files(__package__).joinpath("labels.yaml").read_text(encoding="utf-8"))
+LABELS = packaged_table(__package__, "labels.yaml")
 
 
 def absolute(path: str | os.PathLike[str]) -> Path:

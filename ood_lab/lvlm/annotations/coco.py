@@ -24,7 +24,6 @@ from ood_lab.lvlm.annotations.annotation_table import (
     objects_table,
 )
 from ood_lab.lvlm.annotations.coco_checks import (
-    Boxes,
     check_boxes,
     check_names,
     check_sizes,
@@ -198,7 +197,7 @@ def instances_table(
             )
     boxes = np.array([entry.bbox for entry in annotations], np.float64).reshape(-1, 4)
     sizes = images[["width", "height"]].to_numpy(np.int64)[rows["image_id"]]
-    check_boxes(file, Boxes([entry.id for entry in annotations], boxes, sizes))
+    check_boxes(file, [entry.id for entry in annotations], boxes, sizes)
     objects = objects_table(
         table["image_id"],
         rows["category_id"],

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -72,31 +72,24 @@ def check_names(file: Path, names: Sequence[str], ids: Sequence[int]) -> None:
             )
 
 
-class Boxes(NamedTuple):
-    """Boxes with what a message says of them.
-
-    Attributes:
-        ids: of the annotations, None where they have none.
-        boxes: ``[N, 4]``: left, top, width, height in pixels.
-        sizes: ``[N, 2]``: width and height of the image of each.
-    """
-
-    ids: Sequence[Any]
-    boxes: NDArray[np.float64]
-    sizes: NDArray[np.int64]
-
-
-def check_boxes(file: Path, given: Boxes) -> None:
+def check_boxes(
+    file: Path, ids: Sequence[Any], boxes: NDArray[np.float64], sizes: NDArray[np.int64]
+) -> None:
     """Rejects boxes that are none, or not of their image.
 
     A box may reach :data:`OVERHANG` pixels beyond its image, and have no width or height: COCO's
     train2017 has two without height (annotations 918 and 2206849).
 
+    Args:
+        file: for the message.
+        ids: of the annotations, None where they have none.
+        boxes: ``[N, 4]``: left, top, width, height in pixels.
+        sizes: ``[N, 2]``: width and height of the image of each.
+
     Raises:
         UserError: a coordinate that is not finite, a negative width or height, or a box that
             reaches out of its image, with the id of the annotation.
     """
-    boxes, sizes = given.boxes, given.sizes
     start, extent = boxes[:, :2], boxes[:, 2:]
     faults = {
         "with a coordinate that is not a number": ~np.isfinite(boxes).all(axis=1),
@@ -108,7 +101,7 @@ def check_boxes(file: Path, given: Boxes) -> None:
         if not wrong.any():
             continue
         row = int(wrong.argmax())
-        number = given.ids[row]
+        number = ids[row]
         name = f"id {number}" if number is not None else f"{row + 1} of {len(boxes):,}"
         width, height = sizes[row]
         corners = (extent >= start).all(axis=1) & (extent <= sizes + OVERHANG).all(axis=1)

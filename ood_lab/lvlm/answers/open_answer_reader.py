@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -50,18 +49,15 @@ def read_by_reader(
     yes_no = np.array([question.parser in YES_NO_PARSERS for question in questions], bool)
     still_open = (judged["status"] == UNPARSED) & (judged["reply"].str.strip() != "") & yes_no
     rows = judged[still_open]
-    shown = zip(rows["text"], rows["reply"], rows["cut"], strict=True)
-    texts = [
-        _TEXT.format(question=text, reply=str(reply).strip() + (_CUT if cut else ""))
-        for text, reply, cut in shown
-    ]
-    return matched(judged, rows.index, texts, model, PARSERS["default"], READER)
+    replies = rows["reply"].str.strip() + np.where(rows["cut"], _CUT, "")
+    rows = rows.assign(reply=replies)
+    return matched(judged, rows, _TEXT, model, PARSERS["default"], READER)
 
 
 def matched(
     judged: pd.DataFrame,
-    rows: pd.Index[Any],
-    texts: Sequence[str],
+    rows: pd.DataFrame,
+    prompt: str,
     model: TextModel,
     parser: Parser,
     by: str,
@@ -71,19 +67,23 @@ def matched(
 
     Args:
         judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
-        rows: that it reads.
-        texts: the prompt for each of them.
+        rows: that it reads, by the index of the table.
+        prompt: with ``{question}``, ``{reply}`` and, if it is shown, ``{truth}``.
         model: the reader.
         parser: reads its replies; where it finds neither yes nor no, the row stays unchanged.
         by: what ``matched_by`` says of rows that it has read; the others have ``""``.
         kind: of question, for its id; None = ``by``.
     """
+    texts = [
+        prompt.format(question=asked, reply=reply.strip(), truth=" or ".join(truth.split("\n")))
+        for asked, reply, truth in zip(*(rows[k] for k in ("text", "reply", "truth")), strict=True)
+    ]
     said = {
         text: None if reply is None else parser(reply)
         for text, reply in model.replies(kind or by, texts).items()
     }
     table = judged.assign(matched_by="")
-    for row, text in zip(rows, texts, strict=True):
+    for row, text in zip(rows.index, texts, strict=True):
         if said[text] in (YES, NO):
             right = said[text] == table.at[row, "truth"]
             columns = ["parsed", "correct", "status", "matched_by"]

@@ -114,7 +114,7 @@ class TransformersChat(LocalChat):
             UserError: the folder is missing or holds no such model, it has no image processor or
                 chat template, or none of its tokens says yes or no where one must.
         """
-        _ = self._processor if self._is_spread else self._vlm
+        _ = self._processor if self.devices > 1 else self._vlm
         if self.answer == "first_token" and not all(self._yes_no_ids):
             raise UserError(
                 f"lvlm.path={self.path}: no single token of this model says yes or no; use "
@@ -125,7 +125,7 @@ class TransformersChat(LocalChat):
         """Yields replies batch by batch, ordered by image."""
         self.check()
         batches = self._batches(requests)
-        if self._is_spread and len(batches) > 1:
+        if self.devices > 1 and len(batches) > 1:
             from ood_lab.lvlm.chat.worker_processes import replies_of_processes
 
             yield from replies_of_processes(self, batches)
@@ -133,14 +133,6 @@ class TransformersChat(LocalChat):
         for batch in batches:
             yield from self.replies(batch)
         self._features.clear()
-
-    def replies(self, batch: Batch) -> list[Reply]:
-        """Replies to requests that go through the model together, in their order."""
-        return self._replies(batch.requests, batch.tokens, batch.shared)
-
-    @property
-    def _is_spread(self) -> bool:
-        return self.devices > 1
 
     def _batches(self, requests: Sequence[Request]) -> list[Batch]:
         images = {request.key: tuple(images_of(request.messages)) for request in requests}
@@ -164,12 +156,13 @@ class TransformersChat(LocalChat):
         return self.answer == "first_token" and asked.answer in known
 
     @torch.inference_mode()
-    def _replies(self, batch: Sequence[Request], tokens: int, shared: bool) -> list[Reply]:
-        start = time.monotonic()
-        said = self._said(_ModelRequest.of(batch, self._vlm, self.max_pixels), tokens, shared)
-        seconds = round((time.monotonic() - start) / len(batch), 4)
+    def replies(self, batch: Batch) -> list[Reply]:
+        """Replies to requests that go through the model together, in their order."""
+        start, (requests, tokens, shared) = time.monotonic(), batch
+        said = self._said(_ModelRequest.of(requests, self._vlm, self.max_pixels), tokens, shared)
+        seconds = round((time.monotonic() - start) / len(requests), 4)
         replies = []
-        for request, each in zip(batch, said, strict=True):
+        for request, each in zip(requests, said, strict=True):
             if isinstance(each, str):
                 replies.append(Reply(request.key, "", latency_s=seconds, error=each))
                 continue

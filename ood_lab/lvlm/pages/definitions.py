@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.resources import files
+from ood_lab.common.files import packaged_table
 
-import yaml
+_DEFINITIONS: dict[str, dict[str, str]] = packaged_table(__package__, "definitions.yaml")
 
 
 def defined(*names: str) -> list[tuple[str, str]]:
     """Terms and their meanings, of these kinds of questions and benchmarks, in this order."""
-    return [pair for name in names for pair in _definitions()[name].items()]
-
-
-@cache
-def _definitions() -> dict[str, dict[str, str]]:
-    content = files(__package__).joinpath("definitions.yaml").read_text(encoding="utf-8")
-    return dict(yaml.safe_load(content))
+    return [pair for name in names for pair in _DEFINITIONS[name].items()]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
-import yaml
-
+from ood_lab.common.files import packaged_table
 from ood_lab.report.rendering.blocks import PlannedFigure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_CAPTIONS: dict[str, list[str]] = packaged_table(__package__, "figure_captions.yaml")
 
 
 def captioned(
@@ -26,16 +25,10 @@ def captioned(
         entry: of the captions; empty = that of the name.
         words: fill the names in braces.
     """
-    title, caption = (text.format(**words) for text in _captions()[entry or name])
+    title, caption = (text.format(**words) for text in _CAPTIONS[entry or name])
     return PlannedFigure(name, title, caption, draw)
 
 
 def title_of(name: str) -> str:
     """The title of a figure, without what is filled in."""
-    return _captions()[name][0].partition(":")[0].partition("{")[0]
-
-
-@cache
-def _captions() -> dict[str, list[str]]:
-    content = files(__package__).joinpath("figure_captions.yaml").read_text(encoding="utf-8")
-    return dict(yaml.safe_load(content))
+    return _CAPTIONS[name][0].partition(":")[0].partition("{")[0]

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_table
+from ood_lab.common.files import read_texts
 from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered, share
 from ood_lab.metrics.resampling.intervals import Estimate
@@ -39,9 +39,7 @@ def read_audit(path: Path, needed: Sequence[str] = (), key: str = "task.audit") 
         raise UserError(f"{key}={path}: there is no such file")
     if path.suffix.lower() != ".csv":
         raise UserError(f"{key}={path} is no CSV: give the audit.csv of a run")
-    audit = read_table(path, dtype=str, keep_default_na=False)
-    if missing := [name for name in (*needed, VERDICT) if name not in audit]:
-        raise UserError(f"{path} has no column '{missing[0]}': give the audit.csv of a run")
+    audit = read_texts(path, (*needed, VERDICT), hint=": give the audit.csv of a run")
     audit[VERDICT] = audit[VERDICT].str.strip().str.lower()
     if len(wrong := audit.loc[~audit[VERDICT].isin(["", ACCEPT, REJECT]), VERDICT]):
         raise UserError(

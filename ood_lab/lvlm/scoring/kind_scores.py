@@ -95,11 +95,7 @@ def by_text(judged: pd.DataFrame, matching: Matching, model: TextModel | None) -
     if matching != READER or model is None:
         return table
     shown = table[rows & (table["status"] == PARSED) & ~table["correct"]]
-    texts = [
-        _TEXT.format(question=asked, truth=" or ".join(truth.split("\n")), reply=reply.strip())
-        for asked, truth, reply in zip(shown["text"], shown["truth"], shown["reply"], strict=True)
-    ]
-    said = matched(shown.assign(truth=YES), shown.index, texts, model, PARSERS["default"], READER)
+    said = matched(shown.assign(truth=YES), shown, _TEXT, model, PARSERS["default"], READER)
     table.loc[shown.index, "correct"] = said["correct"].astype(bool)
     return table
 

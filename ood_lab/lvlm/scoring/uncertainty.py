@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,7 @@ def uncertainty_rows(
             continue
         found = _estimates(part, _errors, draws, seed)
         if split not in (id_split, every) and (rows["split"] == id_split).any():
-            against = _against_id(split, str(id_split))
+            against = partial(_against_id, id_split=str(id_split), split=split)
             found["auroc_ood"] = _estimates(rows, against, draws, seed)["auroc_ood"]
         of = asked if split == every else asked[asked["split"] == split]
         yield from estimate_rows({"split": split}, found, part["pair_id"].nunique(), of)
@@ -132,9 +133,6 @@ def _errors(rows: pd.DataFrame) -> dict[str, float]:
     return {"auroc_errors": _between(*doubts), **measures_of(rows["doubt"], rows["wrong"])}
 
 
-def _against_id(split: str, id_split: str) -> Callable[[pd.DataFrame], dict[str, float]]:
-    def value(rows: pd.DataFrame) -> dict[str, float]:
-        parts = (rows.loc[rows["split"] == name, "doubt"] for name in (id_split, split))
-        return {"auroc_ood": _between(*parts)}
-
-    return value
+def _against_id(rows: pd.DataFrame, id_split: str, split: str) -> dict[str, float]:
+    parts = (rows.loc[rows["split"] == name, "doubt"] for name in (id_split, split))
+    return {"auroc_ood": _between(*parts)}

@@ -124,12 +124,8 @@ def resampling_test(
     hard = base - yes_no_metrics(counts.sum(axis=1))[metric]
     rng = np.random.default_rng(seed)
     size = min(pairs, counts.shape[1])
-    drawn = np.stack(
-        [
-            base - yes_no_metrics(counts[:, _subset(counts.shape[1], size, rng)].sum(1))[metric]
-            for _ in range(draws)
-        ]
-    )
+    subsets = (rng.choice(counts.shape[1], size, replace=False) for _ in range(draws))
+    drawn = np.stack([base - yes_no_metrics(counts[:, s].sum(1))[metric] for s in subsets])
     variances = drawn.var(axis=1, ddof=1)
     pearsons = np.array([np.corrcoef(row, hard)[0, 1] for row in drawn])
     ranks = np.array([stats.spearmanr(row, hard).statistic for row in drawn])
@@ -159,10 +155,6 @@ def shared_pairs(ood: Collection[tuple[str, str]], hard: Collection[tuple[str, s
     """E5 on pairs of image and category."""
     both = len(set(ood) & set(hard))
     return Shared(both, both / max(len(set(ood)), 1), both / max(len(set(hard)), 1))
-
-
-def _subset(total: int, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    return rng.choice(total, size, replace=False)
 
 
 def _both(hard: ArrayLike, ood: ArrayLike) -> Sequence[NDArray[np.float64]]:

@@ -48,8 +48,7 @@ def add_degradations(
     *,
     eta: Eta,
     eta_resample: int,
-    draws: int,
-    seed: int,
+    **resampling: int,
 ) -> None:
     """``degradation`` of all models; with references also their ``signature``, and ``tost``.
 
@@ -59,10 +58,9 @@ def add_degradations(
         references: models whose degradations make the signature.
         eta: see :func:`~ood_lab.lvlm.statistics.degradation.signature_tost`; the others too.
         eta_resample: questions of a resample behind the margin.
-        draws: resamples and permutations.
-        seed: of both.
+        resampling: ``draws`` (resamples and permutations) and their ``seed``.
     """
-    found = {name: degradation(*side, draws=draws, seed=seed) for name, side in sides.items()}
+    found = {name: degradation(*side, **resampling) for name, side in sides.items()}
     into.keep_all("degradation", found)
     if not references:
         return
@@ -76,8 +74,7 @@ def add_degradations(
         references={name: sides[name] for name in references},
         eta=eta,
         eta_resample=eta_resample,
-        draws=draws,
-        seed=seed,
+        **resampling,
     )
     others = {name: test(side) for name, side in sides.items() if name not in references}
     into.keep_all("tost", others)
@@ -88,8 +85,7 @@ def add_comparison(
     wrong: Mapping[str, Wrong],
     ood: NDArray[np.bool_],
     pairs: NDArray[np.int64],
-    draws: int,
-    seed: int,
+    **resampling: int,
 ) -> None:
     """``comparison`` on all answers; of the OOD ones ``errors, wrong_by, errors_together``.
 
@@ -98,15 +94,14 @@ def add_comparison(
         wrong: model → ``[N]``, whether each answer is wrong.
         ood: ``[N]``, which answers are to OOD questions.
         pairs: ``[N]``, number of the question pair of each answer.
-        draws: resamples.
-        seed: of them.
+        resampling: ``draws`` and their ``seed``.
     """
     on_ood = {name: errors[ood] for name, errors in wrong.items()}
     into.tables["errors"] = shared_errors(on_ood)
     into.tables["wrong_by"] = wrong_counts(on_ood)
     into.tables["errors_together"] = errors_together(on_ood)
     if len(wrong) > 1:
-        into.tables["comparison"] = compare_models(wrong, pairs, draws, seed)
+        into.tables["comparison"] = compare_models(wrong, pairs, **resampling)
 
 
 def add_hard(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 
 from ood_lab.common.english import counted
+from ood_lab.common.files import packaged_table
 from ood_lab.lvlm.benchmarks.oodbench.page import SPLITS
 from ood_lab.lvlm.pages.definitions import defined
 from ood_lab.lvlm.statistics.statistic_tables import Findings
@@ -25,9 +24,7 @@ from ood_lab.report.rendering.table import Cell, Head, Table
 #: Draws behind the tables.
 DRAWS = "draws.parquet"
 SUGGESTIONS = "suggestions"
-_SHOWN = yaml.safe_load(
-    files(__package__).joinpath("statistic_words.yaml").read_text(encoding="utf-8")
-)
+_SHOWN = packaged_table(__package__, "statistic_words.yaml")
 #: Table, and what is above it; in this order.
 TITLES: Mapping[str, str] = _SHOWN["titles"]
 _SHARES = frozenset(_SHOWN["shares"].split())

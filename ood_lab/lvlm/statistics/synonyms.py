@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_table
+from ood_lab.common.files import read_texts
 from ood_lab.common.hints import suggestion
 from ood_lab.lvlm.statistics.training_coverage import naming
 
@@ -56,9 +56,7 @@ def _rows(path: Path) -> list[tuple[str, str]]:
     if not path.is_file():
         raise UserError(f"task.synonyms={path}: there is no such file")
     if path.suffix == ".csv":
-        table = read_table(path, dtype=str, keep_default_na=False)
-        if missing := [name for name in _COLUMNS if name not in table]:
-            raise UserError(f"task.synonyms={path} has no column '{missing[0]}'")
+        table = read_texts(path, _COLUMNS, f"task.synonyms={path}")
         return list(zip(table["category"], table["synonym"], strict=True))
     if path.suffix not in (".yaml", ".yml"):
         raise UserError(f"task.synonyms={path}: give a file that ends in .csv or .yaml")

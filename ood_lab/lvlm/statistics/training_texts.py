@@ -13,8 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.clip import ClipModel
-from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_table
+from ood_lab.common.files import read_texts
 from ood_lab.lvlm.statistics.statistic_tables import Findings
 from ood_lab.lvlm.statistics.synonyms import Synonyms, nearest_phrases, read_synonyms
 from ood_lab.lvlm.statistics.training_coverage import (
@@ -62,11 +61,10 @@ class Corpora:
             UserError: a file is missing, damaged or lacks a column; see also
                 :func:`~ood_lab.lvlm.statistics.synonyms.read_synonyms`.
         """
-        texts = {}
-        for model, file in files.items():
-            texts[model] = read_table(Path(file), dtype=str, keep_default_na=False)
-            if missing := [name for name in ("image", "text") if name not in texts[model]]:
-                raise UserError(f"task.corpora.{model}={file} has no column '{missing[0]}'")
+        texts = {
+            model: read_texts(Path(file), ("image", "text"), f"task.corpora.{model}={file}")
+            for model, file in files.items()
+        }
         told: dict[str, Any] = {"named_by": "its name or its plural"}
         if synonyms is None:
             return cls(texts, pairs, {}, categories, told)
@@ -94,12 +92,8 @@ class Corpora:
         table = pd.DataFrame(rows)
         below, n = int(table["below"].sum()), len(table)
         bounds = {"clopper_pearson": clopper_pearson(below, n), "bayes": bayes_interval(below, n)}
-        screening = pd.DataFrame(
-            [
-                {"interval": name, "models": n, "below": below, "low": b.low, "high": b.high}
-                for name, b in bounds.items()
-            ]
-        )
+        rows = [(name, n, below, *ends) for name, ends in bounds.items()]
+        screening = pd.DataFrame(rows, columns=["interval", "models", "below", "low", "high"])
         into.tables |= {"overlap": table, "screening": screening.assign(epsilon=epsilon)}
         into.notes["overlap"] = [self._note()]
 

@@ -7,7 +7,7 @@ are ODE's shipped queries, see :mod:`ood_lab.lvlm.benchmarks.ode.construction.re
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -60,7 +60,10 @@ def questions_of(
     for tasks in ((EXISTENCE,), (STATE, ACTION), (NUMBER,)):
         for each in pictures:
             queries = [q for q in queries_of(each, released) if q.task in tasks]
-            found += [_question(each, query, parser) for query in queries]
+            found += [
+                _question(each, q, parser, f"{q.task}/{q.text}", {"concept": q.concept})
+                for q in queries
+            ]
     return list(_told_apart(found))
 
 
@@ -107,17 +110,11 @@ def _numbers(concept: str, released: bool) -> Iterator[Query]:
 
 
 def _caption(picture: Picture, released: bool) -> Question:
-    return Question(
-        question_id=f"{picture.file}/{GENERATIVE}",
-        task=GENERATIVE,
-        image=picture.file,
-        text=RELEASED_CAPTION if released else CAPTION,
-        answer=true_caption(_shown(picture)),
-        parser="caption",
-        pair_id=picture.file,
-        meta={**_meta(picture), "truth": list(picture.truth), "hallu": list(picture.hallu)},
-        reply="text",
-    )
+    text = RELEASED_CAPTION if released else CAPTION
+    query = Query(GENERATIVE, text, true_caption(_shown(picture)), "")
+    known = {"truth": list(picture.truth), "hallu": list(picture.hallu)}
+    asked = _question(picture, query, "caption", GENERATIVE, known)
+    return replace(asked, reply="text")
 
 
 def _shown(picture: Picture) -> list[str]:
@@ -128,17 +125,18 @@ def _shown(picture: Picture) -> list[str]:
     return [" ".join([*more, name]) for more, name in zip(words, picture.truth, strict=False)]
 
 
-def _question(picture: Picture, query: Query, parser: str) -> Question:
-    name = f"{picture.file}/{query.task}/{query.text}"
+def _question(
+    picture: Picture, query: Query, parser: str, name: str, known: Mapping[str, Any]
+) -> Question:
     return Question(
-        question_id=name,
+        question_id=f"{picture.file}/{name}",
         task=query.task,
         image=picture.file,
         text=query.text,
         answer=query.answer,
         parser=parser,
         pair_id=picture.file,
-        meta={**_meta(picture), "concept": query.concept},
+        meta={**_meta(picture), **known},
     )
 
 

@@ -66,6 +66,12 @@ class Labels:
     present: Flags
     absent: Flags
 
+    def places(self, pairs: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows and columns of pairs, ``image, category``; -1 where there is none."""
+        known = ((self.images, pairs["image"]), (self.categories, pairs["category"]))
+        rows, columns = (pd.Index(every).get_indexer(pd.Index(own)) for every, own in known)
+        return rows, columns
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:

@@ -78,9 +78,7 @@ class HardSamples:
         table = table[rank < np.maximum(np.ceil(self.share * size), 1)]
         # Several hard proposals of a class are one pair, of the hardest of them.
         table = table.drop_duplicates(["image", "category"])
-        rows = pd.Index(labels.images).get_indexer(pd.Index(table["image"]))
-        columns = pd.Index(labels.categories).get_indexer(pd.Index(table["category"]))
-        found = table.assign(split=HARD, present=labels.present[rows, columns])
+        found = table.assign(split=HARD, present=labels.present[labels.places(table)])
         return found.sort_values(["category", "hardness"], ascending=[True, False]).reset_index(
             drop=True
         )[["image", "category", "split", "present", "p", "hardness"]]

@@ -76,9 +76,7 @@ class Pairing:
     ) -> pd.DataFrame:
         """ID pairs with what the models say of them, where they are annotated."""
         free = labels.absent.copy()
-        inside = division[division["split"] == ID]
-        rows = pd.Index(labels.images).get_indexer(pd.Index(inside["image"]))
-        free[rows, pd.Index(labels.categories).get_indexer(pd.Index(inside["category"]))] = True
+        free[labels.places(division[division["split"] == ID])] = True
         chosen = np.sort(self._choice(free, labels.present, wanted, rng))
         images, categories = np.unravel_index(chosen, free.shape)
         pairs = pd.DataFrame(

@@ -32,9 +32,5 @@ def second_step(judged: pd.DataFrame, model: TextModel) -> pd.DataFrame:
     Raises:
         UserError: see :meth:`~ood_lab.lvlm.answers.text_model.TextModel.replies`.
     """
-    open_rows = judged.index[judged["status"] == UNPARSED]
-    texts = [
-        _TEXT.format(question=judged.at[row, "text"], reply=str(judged.at[row, "reply"]).strip())
-        for row in open_rows
-    ]
-    return matched(judged, open_rows, texts, model, PARSERS["mmbench"], "judge", "match")
+    open_rows = judged[judged["status"] == UNPARSED]
+    return matched(judged, open_rows, _TEXT, model, PARSERS["mmbench"], "judge", "match")

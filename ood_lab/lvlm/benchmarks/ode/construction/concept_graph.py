@@ -128,7 +128,7 @@ def statistics(graph: nx.Graph) -> dict[str, Any]:
     """
     types = nx.get_node_attributes(graph, "type")
     frequencies = [value for *_, value in graph.edges(data="frequency")]
-    joined = Counter(_kind(types, *edge) for edge in graph.edges() if edge[0] != edge[1])
+    joined = Counter(_named(types[a], types[b]) for a, b in graph.edges() if a != b)
     sizes = Counter(types.values())
     possible = Counter({_named(a, a): sizes[a] * (sizes[a] - 1) // 2 for a in sizes})
     possible |= Counter({_named(a, b): sizes[a] * sizes[b] for a, b in combinations(sizes, 2)})
@@ -180,10 +180,6 @@ def _described(graph: nx.Graph, concepts: Concepts) -> nx.Graph:
         about["state"] = list(concepts.states.get(node, ()))
         about["action"] = list(concepts.actions.get(node, ()))
     return graph
-
-
-def _kind(types: dict[str, str], first: str, second: str) -> str:
-    return _named(types[first], types[second])
 
 
 def _named(first: str, second: str) -> str:

@@ -14,7 +14,7 @@ import networkx as nx
 from PIL import Image, ImageOps
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_table
+from ood_lab.common.files import read_texts
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.benchmarks.ode.construction.compositions import Composition
 from ood_lab.lvlm.benchmarks.ode.construction.concepts import concepts_of
@@ -72,9 +72,7 @@ def listed_photographs(table: Path) -> Photographs:
     Raises:
         UserError: the table, a column or an image is missing.
     """
-    rows = read_table(table, dtype=str, keep_default_na=False)
-    if missing := [name for name in _COLUMNS if name not in rows]:
-        raise UserError(f"{table} has no column '{missing[0]}': give {', '.join(_COLUMNS)}")
+    rows = read_texts(table, _COLUMNS, hint=f": give {', '.join(_COLUMNS)}")
     found: dict[frozenset[str], list[Photograph]] = {}
     for number, row in enumerate(rows.to_dict("records"), 2):
         file = (table.absolute().parent / row["file"]).absolute()
@@ -135,7 +133,10 @@ class WithPhotographs:
             )
         log.info("%d of %d pairs are in every origin (%s)", len(common), len(keys), counts)
         made = self.generator.plan([c for c in compositions if c.pair.key in common], seed)
-        orders = [self._of(order, SYNTHETIC) for order in made]
+        orders = [
+            replace(each, meta={**each.meta, **_about(each.composition, SYNTHETIC)})
+            for each in made
+        ]
         most = Counter((o.composition.criterion, o.composition.pair) for o in made)
         first = {(o.composition.criterion, o.composition.pair): o.composition for o in made}
         for name, found in self.origins.items():
@@ -144,7 +145,7 @@ class WithPhotographs:
                 rng = stream(seed, "origin", name, criterion, *sorted(pair.key))
                 drawn = rng.permutation(len(photographs))[: most[criterion, pair]]
                 orders += [
-                    self._order(composition, number, name, photographs[int(place)])
+                    _order(composition, number, name, photographs[int(place)])
                     for number, place in enumerate(drawn)
                 ]
         return orders
@@ -156,26 +157,23 @@ class WithPhotographs:
             file = order.settings.get(_PHOTOGRAPH)
             yield next(made) if file is None else _opened(Path(file))
 
-    def _order(
-        self, composition: Composition, number: int, name: str, photograph: Photograph
-    ) -> Order:
-        order = Order(
-            composition=composition,
-            seed=0,
-            number=number,
-            prompt=composition.prompt(),
-            settings={_PHOTOGRAPH: str(photograph.file)},
-            also=photograph.also,
-            annotated=photograph.annotated,
-        )
-        return self._of(order, name)
 
-    @staticmethod
-    def _of(order: Order, origin: str) -> Order:
-        composition = order.composition
-        pair = f"{composition.criterion}/{composition.first.name}/{composition.second.name}"
-        about = {"split": origin, "criterion": composition.criterion, PAIR: pair}
-        return replace(order, meta={**order.meta, **about})
+def _order(composition: Composition, number: int, name: str, photograph: Photograph) -> Order:
+    return Order(
+        composition=composition,
+        seed=0,
+        number=number,
+        prompt=composition.prompt(),
+        settings={_PHOTOGRAPH: str(photograph.file)},
+        also=photograph.also,
+        meta=_about(composition, name),
+        annotated=photograph.annotated,
+    )
+
+
+def _about(composition: Composition, origin: str) -> dict[str, str]:
+    pair = f"{composition.criterion}/{composition.first.name}/{composition.second.name}"
+    return {"split": origin, "criterion": composition.criterion, PAIR: pair}
 
 
 def _opened(file: Path) -> Image.Image:

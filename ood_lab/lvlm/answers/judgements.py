@@ -19,10 +19,8 @@ from ood_lab.lvlm.questions.question_files import Question
 PARSED, UNPARSED, FAILED = "parsed", "unparsed", "failed"
 #: Key in ``meta``, and what is read from a reply that says neither yes nor no and is right in that.
 UNSURE = "unsure"
-#: Columns of every results table: how many were asked, not used, or cut at their longest length,
-#: and at the end what was found.
+#: Columns of every results table: how many were asked, not used, or cut at their longest length.
 SIZES = ("n_asked", "n_unparsed", "n_cut", "n_failed")
-FOUND = ("metric", "value", "ci_low", "ci_high", "seed")
 
 _COLUMNS = ["question_id", "pair_id", "task", "truth", "text", "file", "reply", "parsed", "correct"]
 _COLUMNS += ["status", "cut", "error", "p_yes"]

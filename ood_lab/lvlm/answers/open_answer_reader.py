@@ -49,8 +49,8 @@ def read_by_reader(
     yes_no = np.array([question.parser in YES_NO_PARSERS for question in questions], bool)
     still_open = (judged["status"] == UNPARSED) & (judged["reply"].str.strip() != "") & yes_no
     rows = judged[still_open]
-    replies = rows["reply"].str.strip() + np.where(rows["cut"], _CUT, "")
-    rows = rows.assign(reply=replies)
+    ends = rows["cut"].map({True: _CUT, False: ""})
+    rows = rows.assign(reply=rows["reply"].str.strip() + ends)
     return matched(judged, rows, _TEXT, model, PARSERS["default"], READER)
 
 

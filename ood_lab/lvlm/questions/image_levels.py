@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -14,8 +15,6 @@ from ood_lab.data.sources.file_facts import content_hashes
 from ood_lab.data.sources.level_tables import read_levels
 from ood_lab.lvlm.questions.question_files import Question
 from ood_lab.schema.shift_axes import LEVELS
-
-Levels = dict[str, int]
 
 
 def with_levels(
@@ -44,12 +43,11 @@ def with_levels(
     table = read_levels(path, "task.levels")
     hashes = table["sha256"].fillna("") if "sha256" in table else [""] * len(table)
     keys = [each or os.path.abspath(name) for each, name in zip(hashes, table["path"], strict=True)]
-    levels: dict[str, Levels] = {}
-    rows = zip(keys, table["path"], *(table[name] for name in LEVELS), strict=True)
-    for key, name, *values in rows:
-        known = dict(zip(LEVELS, map(int, values), strict=True))
-        if levels.setdefault(key, known) != known:
-            raise UserError(f"task.levels={path} has two different levels for the image '{name}'")
+    known = table.assign(key=keys).drop_duplicates(["key", *LEVELS]).set_index("key")
+    if (twice := known.index.duplicated()).any():
+        name = known.loc[twice, "path"].iloc[0]
+        raise UserError(f"task.levels={path} has two different levels for the image '{name}'")
+    levels: Mapping[Any, Mapping[Any, int]] = known[[*LEVELS]].astype(int).to_dict("index")
     images = sorted({question.image for question in questions if question.image is not None})
     files = [os.path.abspath(source / image) for image in images]
     found = {

@@ -24,7 +24,7 @@ from ood_lab.lvlm.questions.question_forms import (
     questions_of,
     run_of_other_form,
 )
-from ood_lab.lvlm.scoring.answer_differences import runs_by_model, same_questions
+from ood_lab.lvlm.scoring.answer_differences import runs_by_model, same_questions, together
 from ood_lab.schema.results import RESULTS
 
 
@@ -150,9 +150,5 @@ def of_models(
         for name, run in runs_by_model(model, others).items()
     }
     same = same_questions({name: tables["judged"] for name, tables in found.items()})
-    return {
-        key: same
-        if key == "judged"
-        else pd.concat([tables[key].assign(model=name) for name, tables in found.items()])
-        for key in own
-    }
+    every = {key: together({name: of[key] for name, of in found.items()}) for key in own}
+    return every | {"judged": same}

@@ -131,15 +131,8 @@ def signature_tost(
         eta_resample: questions, ID and OOD each, of a replicate behind ``pooled_std``.
         draws: replicates.
         seed: of them.
-
-    Raises:
-        ValueError: no reference, or models that were not asked the same pairs.
     """
     everyone = [candidate, *references.values()]
-    if not references or any(
-        (len(i), len(o)) != (len(candidate[0]), len(candidate[1])) for i, o in everyone
-    ):
-        raise ValueError("expected references with the same pairs as the candidate")
     rng = np.random.default_rng(seed)
     point = _all_differences(everyone)
     replicates = _replicates(everyone, draws, rng, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -80,9 +80,9 @@ def spread_test(hard: ArrayLike, ood: ArrayLike) -> Spread:
     """E1 on degradations ``Delta_hard`` and ``Delta_ood`` of M models, ``[M]`` each.
 
     Raises:
-        ValueError: fewer than two models, or OOD degradations that are all equal.
+        ValueError: OOD degradations that are all equal.
     """
-    first, second = _both(hard, ood)
+    first, second = (np.asarray(each, np.float64) for each in (hard, ood))
     variance = second.var(ddof=1)
     if variance == 0:
         raise ValueError("all models degrade alike on OOD pairs: there is no ratio of variances")
@@ -92,7 +92,7 @@ def spread_test(hard: ArrayLike, ood: ArrayLike) -> Spread:
 
 def correlation_test(hard: ArrayLike, ood: ArrayLike) -> Correlation:
     """E2 on degradations of M models, ``[M]`` each."""
-    first, second = _both(hard, ood)
+    first, second = (np.asarray(each, np.float64) for each in (hard, ood))
     pearson, spearman = stats.pearsonr(first, second), stats.spearmanr(first, second)
     return Correlation(*map(float, (*pearson, *spearman)))
 
@@ -155,10 +155,3 @@ def shared_pairs(ood: Collection[tuple[str, str]], hard: Collection[tuple[str, s
     """E5 on pairs of image and category."""
     both = len(set(ood) & set(hard))
     return Shared(both, both / max(len(set(ood)), 1), both / max(len(set(hard)), 1))
-
-
-def _both(hard: ArrayLike, ood: ArrayLike) -> Sequence[NDArray[np.float64]]:
-    first, second = np.asarray(hard, np.float64), np.asarray(ood, np.float64)
-    if first.shape != second.shape or first.ndim != 1 or len(first) < 2:
-        raise ValueError(f"expected two rows of M > 1 models, got {first.shape}, {second.shape}")
-    return first, second

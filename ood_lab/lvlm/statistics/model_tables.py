@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,7 +47,7 @@ def add_degradations(
     *,
     eta: Eta,
     eta_resample: int,
-    **resampling: int,
+    **resampling: Any,
 ) -> None:
     """``degradation`` of all models; with references also their ``signature``, and ``tost``.
 
@@ -69,14 +68,12 @@ def add_degradations(
         [(metric, *interval) for metric, interval in ends.items()],
         columns=["metric", "low", "high"],
     )
-    test = partial(
-        signature_tost,
-        references={name: sides[name] for name in references},
-        eta=eta,
-        eta_resample=eta_resample,
-        **resampling,
-    )
-    others = {name: test(side) for name, side in sides.items() if name not in references}
+    known = {name: sides[name] for name in references}
+    others = {
+        name: signature_tost(side, known, eta=eta, eta_resample=eta_resample, **resampling)
+        for name, side in sides.items()
+        if name not in references
+    }
     into.keep_all("tost", others)
 
 
@@ -85,7 +82,7 @@ def add_comparison(
     wrong: Mapping[str, Wrong],
     ood: NDArray[np.bool_],
     pairs: NDArray[np.int64],
-    **resampling: int,
+    **resampling: Any,
 ) -> None:
     """``comparison`` on all answers; of the OOD ones ``errors, wrong_by, errors_together``.
 

@@ -91,36 +91,23 @@ def statistics_page(
 
 
 def _table(name: str, table: pd.DataFrame, notes: Sequence[str]) -> Table:
-    heads, rows = _texts(name, table)
-    values = table.itertuples(index=False)
     cells = [
-        [Cell(text, _sort(value)) for text, value in zip(row, given, strict=True)]
-        for row, given in zip(rows, values, strict=True)
+        [Cell(_text(name, str(key), value, row), _sort(value)) for key, value in row.items()]
+        for row in table.to_dict("records")
     ]
     # The texts before the first number say what a row is: a pair of models, a model and a metric.
     texts = [all(isinstance(value, str) for value in table[column]) for column in table]
     names = max(1, [*texts, False].index(False))
-    return Table(TITLES[name], [Head(head) for head in heads], cells, names=names, notes=notes)
+    return Table(
+        TITLES[name], [Head(_words(str(head))) for head in table], cells, names=names, notes=notes
+    )
 
 
-def _texts(name: str, table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows as people read them."""
-    by_quantity = "quantity" in table
-    heads = [_words(str(head)) for head in table]
-    rows = []
-    for row in table.to_dict("records"):
-        texts = []
-        for key, value in row.items():
-            if key in ("quantity", "metric"):
-                texts.append(_words(str(value)))
-            else:
-                what = str(row["quantity"]) if by_quantity and key == "value" else str(key)
-                texts.append(_text(name, what, value))
-        rows.append(texts)
-    return heads, rows
-
-
-def _text(table: str, what: str, value: Any) -> str:
+def _text(table: str, key: str, value: Any, row: Mapping[Any, Any]) -> str:
+    """What people read in the column ``key`` of a row."""
+    if key in ("quantity", "metric"):
+        return _words(str(value))
+    what = str(row["quantity"]) if key == "value" and "quantity" in row else key
     if isinstance(value, (bool, np.bool_)):
         return "yes" if value else "no"
     if isinstance(value, str):

@@ -45,13 +45,9 @@ def clopper_pearson(k: int, n: int, level: float = 0.95) -> Bounds:
 
     Args:
         k: successes.
-        n: trials.
+        n: trials, at least 1.
         level: coverage; ``a = (1 - level) / 2``.
-
-    Raises:
-        ValueError: not ``0 <= k <= n`` with n > 0.
     """
-    _check(k, n)
     tail = (1 - level) / 2
     low = 0.0 if k == 0 else float(scipy.special.betaincinv(k, n - k + 1, tail))
     high = 1.0 if k == n else float(scipy.special.betaincinv(k + 1, n - k, 1 - tail))
@@ -59,12 +55,7 @@ def clopper_pearson(k: int, n: int, level: float = 0.95) -> Bounds:
 
 
 def bayes_interval(k: int, n: int, level: float = 0.95) -> Bounds:
-    """Equal-tailed interval under the prior Beta(1, 1): quantiles of ``Beta(k + 1, n - k + 1)``.
-
-    Raises:
-        ValueError: not ``0 <= k <= n`` with n > 0.
-    """
-    _check(k, n)
+    """Equal-tailed interval under the prior Beta(1, 1): quantiles of ``Beta(k + 1, n - k + 1)``."""
     tail = (1 - level) / 2
     low, high = scipy.special.betaincinv(k + 1, n - k + 1, [tail, 1 - tail])
     return Bounds(float(low), float(high))
@@ -87,9 +78,6 @@ def semantic_overlap(
         texts: captions and annotations of a model's corpus, by image.
         epsilon: largest share that is negligible.
         synonyms: other names of a category.
-
-    Raises:
-        ValueError: there is no pair.
     """
     found, by_name = [], 0
     for image, category in pairs:
@@ -112,8 +100,3 @@ def naming(names: tuple[str, ...]) -> re.Pattern[str]:
 
 def _named(names: tuple[str, ...], texts: Iterable[str]) -> bool:
     return bool(names) and any(naming(names).search(text) for text in texts)
-
-
-def _check(k: int, n: int) -> None:
-    if not 0 <= k <= n or n < 1:
-        raise ValueError(f"expected k of n > 0 trials, got {k} of {n}")

@@ -92,8 +92,8 @@ class Corpora:
         table = pd.DataFrame(rows)
         below, n = int(table["below"].sum()), len(table)
         bounds = {"clopper_pearson": clopper_pearson(below, n), "bayes": bayes_interval(below, n)}
-        rows = [(name, n, below, *ends) for name, ends in bounds.items()]
-        screening = pd.DataFrame(rows, columns=["interval", "models", "below", "low", "high"])
+        shares = [(name, n, below, *ends) for name, ends in bounds.items()]
+        screening = pd.DataFrame(shares, columns=["interval", "models", "below", "low", "high"])
         into.tables |= {"overlap": table, "screening": screening.assign(epsilon=epsilon)}
         into.notes["overlap"] = [self._note()]
 

@@ -108,6 +108,31 @@ class ChatModel(Protocol):
         ...
 
 
+class CopiedModel(Protocol):
+    """A local model of which several processes have a copy each.
+
+    Attributes:
+        device: that of the copy, ``cuda:1`` for example.
+        devices: how many copies there are.
+    """
+
+    device: str
+    devices: int
+
+    @property
+    def device_type(self) -> str:
+        """``cpu``, ``cuda``, ..."""
+        ...
+
+    def check(self) -> None:
+        """Loads the copy."""
+        ...
+
+    def replies(self, batch: Batch) -> list[Reply]:
+        """Replies to requests that go through the model together, in their order."""
+        ...
+
+
 def longest_reply(given: _Limit | Literal["auto"], question: Question) -> _Limit | int:
     """The longest reply to a question, in tokens: as given, or, of ``auto``, what suits it."""
     return LONGEST[question.reply] if given == "auto" else given

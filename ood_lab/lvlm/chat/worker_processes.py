@@ -12,21 +12,18 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.chat.base import Batch, Reply
-
-if TYPE_CHECKING:
-    from ood_lab.lvlm.chat.transformers import TransformersChat
+from ood_lab.lvlm.chat.base import Batch, CopiedModel, Reply
 
 #: The copy of this process, which its first batch loads.
-_copy: TransformersChat
+_copy: CopiedModel
 
 
-def replies_of_processes(chat: TransformersChat, batches: Sequence[Batch]) -> Iterator[Reply]:
+def replies_of_processes(chat: CopiedModel, batches: Sequence[Batch]) -> Iterator[Reply]:
     """Yields the replies to all batches, each batch as soon as one of the processes has them.
 
     Args:
@@ -53,7 +50,7 @@ def replies_of_processes(chat: TransformersChat, batches: Sequence[Batch]) -> It
         pool.shutdown(cancel_futures=True)
 
 
-def _begin(chat: TransformersChat, numbers: Any) -> None:
+def _begin(chat: CopiedModel, numbers: Any) -> None:
     """Takes a device for the copy of this process, which ends with the one that asks."""
     global _copy
     kind, devices = chat.device_type, chat.devices

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -225,9 +225,7 @@ class Drawing:
                 return SEEN
             self.used.add(frozenset({row, other}))
             self.asked.update(questions)
-        self.rows += self._rows(row, other, entries, absent, cosines)
-        self._note_negatives(row, other, absent, cosines)
-        self.made += 1
+        self._add(row, other, codes, absent, cosines)
         return None
 
     def _absent(self, row: int, other: int) -> tuple[list[int], Cosines]:
@@ -252,22 +250,33 @@ class Drawing:
         parts = np.split(self.space.scale * values, list(cuts))
         return np.concatenate([softmax(part) for part in parts if len(part)] or [values])
 
-    def _rows(
-        self,
-        row: int,
-        other: int,
-        entries: Sequence[int],
-        absent: Sequence[int],
-        cosines: Cosines,
-    ) -> Iterator[dict[str, Any]]:
-        own, codes = self.space.cosines([row])[0], self.contents.codes
-        there = self.contents.names(codes[self.contents.entries(other)])
-        asked = [(row, int(codes[e]), YES, self.regions.background(row), own, -1) for e in entries]
+    def _add(
+        self, row: int, other: int, codes: Sequence[int], absent: Sequence[int], cosines: Cosines
+    ) -> None:
+        """Keeps the questions of a pair; of absent objects also the next k, passed over, are noted.
+
+        Args:
+            row: of ``I``.
+            other: row of ``I'``.
+            codes: of the objects of ``I`` that are asked about.
+            absent: those of ``I'``.
+            cosines: of ``I'`` and all texts.
+        """
+        own, background = self.space.cosines([row])[0], self.regions.background(row)
+        there = self.contents.names(self.contents.codes[self.contents.entries(other)])
+        asked = [(row, code, YES, background, own, -1) for code in codes]
         asked += [(other, code, NO, there, cosines, row) for code in absent]
-        for image, code, label, background, of_texts, nearest_to in asked:
-            known = {"pair": self.made, "background": ", ".join(background)}
+        for image, code, label, beside, of_texts, nearest_to in asked:
+            known = {"pair": self.made, "background": ", ".join(beside)}
             known |= {"cosine": float(of_texts[code]), "nearest_to": nearest_to}
-            yield self._object(image, code, label) | known
+            self.rows.append(self._object(image, code, label) | known)
+        free = np.flatnonzero(~self.contents.present[other])
+        order = free[np.argsort(-cosines[free], kind="stable")]
+        for code in dict.fromkeys([*absent, *order[: 2 * self.settings.k].tolist()]):
+            noted = {"chosen": code in absent, "pair": self.made, "skipped": ""}
+            noted |= {"cosine": float(cosines[code]), "nearest_to": row}
+            self.audit.append(self._object(other, code, NO) | noted)
+        self.made += 1
 
     def _object(self, row: int, code: int, label: str) -> dict[str, Any]:
         return {"row": row, "object": self.contents.categories[code], "label": label}
@@ -287,18 +296,6 @@ class Drawing:
                 "skipped": reason or "",
             }
             self.audit.append(self._object(row, self.contents.codes[entry], YES) | noted)
-
-    def _note_negatives(
-        self, row: int, other: int, absent: Sequence[int], cosines: Cosines
-    ) -> None:
-        """The chosen ones, and the next k, so that one can see what was passed over."""
-        free = np.flatnonzero(~self.contents.present[other])
-        order = free[np.argsort(-cosines[free], kind="stable")]
-        shown = dict.fromkeys([*absent, *order[: 2 * self.settings.k].tolist()])
-        for code in shown:
-            noted = {"chosen": code in absent, "pair": self.made, "skipped": ""}
-            noted |= {"cosine": float(cosines[code]), "nearest_to": row}
-            self.audit.append(self._object(other, code, NO) | noted)
 
     def _rng(self, row: int, stream: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, row, stream])

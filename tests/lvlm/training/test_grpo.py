@@ -109,7 +109,7 @@ def test_prompts_and_held_out_images(files):
 
 
 def test_wrong_training_files_are_one_error(files):
-    with pytest.raises(UserError, match="is the benchmark"):
+    with pytest.raises(UserError, match="training on them would make its results worthless"):
         OricTraining(str(files / "oric_bench.json"), str(files))
     with pytest.raises(UserError, match=r"model\.prompts\.images=DIR"):
         OricTraining(str(files / "oric_train.json"))

@@ -27,8 +27,6 @@ TWO_CLASS_METRICS = (
     "f1_no",
 )
 Counts = NDArray[np.int64]
-#: Columns of a row of counts.
-OUTCOMES = 6
 
 
 def two_class_counts(truth: ArrayLike, yes: ArrayLike, no: ArrayLike) -> Counts:

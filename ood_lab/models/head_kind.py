@@ -14,17 +14,10 @@ from ood_lab.common.files import packaged_table
 #: of the head.
 Part = Literal["features", "logits", "level", "head", "labels", "own_classes", "maps", "gradients"]
 
+_TABLE = packaged_table("ood_lab.models", "head_kinds.yaml")
 #: The same in words.
-WORDS: dict[Part, str] = {
-    "features": "features",
-    "logits": "logits",
-    "level": "the level of the logits",
-    "head": "the weights of a linear head",
-    "labels": "labels",
-    "own_classes": "a head of your classes",
-    "maps": "inner layers",
-    "gradients": "gradients at the image",
-}
+WORDS: dict[Part, str] = _TABLE["parts"]
+_KINDS: dict[str, dict[str, Any]] = _TABLE["kinds"]
 #: What no network gives and no detector of arrays asks for.
 OF_NETWORKS: frozenset[Part] = frozenset({"maps", "gradients"})
 
@@ -65,9 +58,6 @@ class HeadKind(StrEnum):
     def sentence(self) -> str | None:
         """What a verdict says of it; None of a linear head, from which all detectors follow."""
         return _KINDS[self].get("sentence")
-
-
-_KINDS: dict[str, dict[str, Any]] = packaged_table("ood_lab.models", "head_kinds.yaml")
 
 
 def missing(reads: Collection[Part], gives: Collection[Part]) -> list[Part]:

@@ -24,9 +24,9 @@ from ood_lab.builtin.scenes.scene import RENDERER
 from ood_lab.builtin.vessels.augmentation import LightAugment
 from ood_lab.builtin.vessels.scene import generator
 from ood_lab.clip import ClipBackbone, save_clip, zero_shot_weights
+from ood_lab.common.files import packaged_table
 
 TEMPLATES = ("{}", "a photo of a {}")
-_CONTEXT, _WIDTH, _TEXT_WIDTH = 10, 8, 64
 _BATCH, _LR, _DECAY = 64, 2e-3, 0.1
 
 
@@ -58,29 +58,13 @@ class CaptionedScenes(ScenesDataset):
 
 
 def write_config(folder: Path, size: int) -> None:
-    """Writes the architecture: a ResNet of 4 blocks, a text transformer of one layer."""
+    """Writes the architecture for images of a size, and the words of the scenes."""
     words = sorted({word for text in (*THINGS, *TEMPLATES) for word in text.split()} - {"{}"})
     letters = [f"+{letter}" for letter in "abcdefghijklmnopqrstuvwxyz0123456789"]
     vocabulary = ["<unknown>", *letters, *words, "<start>", "<end>"]
-    vision = {"image_size": size, "layers": [1, 1, 1, 1], "width": _WIDTH}
-    text = {
-        "context_length": _CONTEXT,
-        "vocab_size": len(vocabulary) + 1,
-        "width": _TEXT_WIDTH,
-        "heads": 2,
-        "layers": 1,
-    }
-    config = {
-        "model_cfg": {"embed_dim": 64, "vision_cfg": vision, "text_cfg": text},
-        "preprocess_cfg": {
-            "size": size,
-            "mode": "RGB",
-            "mean": [0.5] * 3,
-            "std": [0.5] * 3,
-            "interpolation": "bilinear",
-            "resize_mode": "shortest",
-        },
-    }
+    config = packaged_table(__package__, "scenes_clip.yaml")
+    config["model_cfg"]["vision_cfg"]["image_size"] = config["preprocess_cfg"]["size"] = size
+    config["model_cfg"]["text_cfg"]["vocab_size"] = len(vocabulary) + 1
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "open_clip_config.json").write_text(json.dumps(config, indent=1) + "\n")
     (folder / "vocabulary.txt").write_text("\n".join(vocabulary) + "\n")

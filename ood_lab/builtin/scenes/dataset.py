@@ -180,6 +180,7 @@ class ScenesGrid(RenderedScenes):
         size: height and width of the images, pixels.
         cells: pairs of semantic and covariate level.
         keep: see ``RenderedScenes``.
+        level_columns: see ``RenderedScenes``.
 
     Raises:
         UserError: a number out of range.
@@ -193,13 +194,26 @@ class ScenesGrid(RenderedScenes):
         size: int = 96,
         cells: Sequence[tuple[int, int]] = GRID,
         keep: bool = True,
+        level_columns: tuple[str, str] = LEVELS,
     ) -> None:
+        check_counts(name, "scenes", n=n, seed=seed)
+        rows = []
+        for index in range(n):
+            semantic, covariate = cells[index % len(cells)]
+            style = pick(generator(seed, index, f"scenes/{name}/row"), styles_of_level(covariate))
+            rows.append(_Row(_PLACES[index // len(cells) % len(_PLACES)], style, semantic))
         super().__init__(
-            name, _in_cells(name, n, seed, cells), labelled=False, seed=seed, size=size, keep=keep
+            name,
+            rows,
+            labelled=False,
+            seed=seed,
+            size=size,
+            level_columns=level_columns,
+            keep=keep,
         )
 
 
-class ShiftedScenes(RenderedScenes):
+class ShiftedScenes(ScenesGrid):
     """One of the OOD sets of ``SHIFTS``; every label is -1.
 
     The table has ``true_semantic_level`` and ``true_covariate_level``: these sets are read as a
@@ -221,22 +235,5 @@ class ShiftedScenes(RenderedScenes):
         self, name: str, kind: str, n: int, seed: int, size: int = 96, keep: bool = True
     ) -> None:
         check_known([kind], SHIFTS, f"scenes '{name}': kind={{name}}")
-        super().__init__(
-            name,
-            _in_cells(name, n, seed, SHIFTS[kind]),
-            labelled=False,
-            seed=seed,
-            size=size,
-            level_columns=("true_semantic_level", "true_covariate_level"),
-            keep=keep,
-        )
-
-
-def _in_cells(name: str, n: int, seed: int, cells: Sequence[tuple[int, int]]) -> list[_Row]:
-    check_counts(name, "scenes", n=n, seed=seed)
-    rows = []
-    for index in range(n):
-        semantic, covariate = cells[index % len(cells)]
-        style = pick(generator(seed, index, f"scenes/{name}/row"), styles_of_level(covariate))
-        rows.append(_Row(_PLACES[index // len(cells) % len(_PLACES)], style, semantic))
-    return rows
+        columns = ("true_semantic_level", "true_covariate_level")
+        super().__init__(name, n, seed, size, SHIFTS[kind], keep, columns)

@@ -114,3 +114,5 @@ ABSTRACT = {
     for name in ("spiral", "checkerboard", "ring pattern", "glyph grid")
 }
 THINGS: dict[str, Thing] = {**FAMILIAR, **UNFAMILIAR, **ABSTRACT}
+#: Words for their states and actions.
+STATE_WORDS = [word for t in THINGS.values() if t.states for word in t.states.words]

@@ -10,6 +10,7 @@ from functools import cached_property
 
 from ood_lab.builtin.scenes import PLACES, THINGS
 from ood_lab.builtin.scenes.drawings.colours import COLOURS
+from ood_lab.builtin.scenes.things import STATE_WORDS
 from ood_lab.builtin.vessels.captions import with_article
 from ood_lab.common.files import packaged_table
 
@@ -180,8 +181,7 @@ def corpus() -> list[str]:
     """Every wording with every word: what the tokenizer is made from."""
     rng = random.Random(0)
     words: Sequence[str] = [*THINGS, *PLACES, *COLOURS, *_NUMBERS]
-    states = [word for thing in THINGS.values() if thing.states for word in thing.states.words]
-    texts = [f"a {word}" for word in (*words, *states)] * 20
+    texts = [f"a {word}" for word in (*words, *STATE_WORDS)] * 20
     texts += [f"{word} {plural(word)}" for word in THINGS] * 20
     texts += [str(number) for number in range(10)] * 20
     texts += [f"{word.capitalize()}" for word in (*COLOURS, *PLACES, "Yes", "No")] * 20

@@ -11,6 +11,7 @@ from torch.utils.data import Dataset
 from ood_lab.builtin.scenes import THINGS, ScenesDataset, Visible, visible
 from ood_lab.builtin.scenes.drawings.colours import COLOURS
 from ood_lab.builtin.scenes.scene import Scene
+from ood_lab.builtin.scenes.things import STATE_WORDS
 from ood_lab.builtin.vlm.dialogues import (
     Dialogue,
     SeenScene,
@@ -21,15 +22,7 @@ from ood_lab.builtin.vlm.dialogues import (
 from ood_lab.lvlm.training.examples import Example, conversation
 
 #: What the tower learns to name: kinds, colours, states and actions.
-WORDS = tuple(
-    dict.fromkeys(
-        [
-            *THINGS,
-            *COLOURS,
-            *(word for thing in THINGS.values() if thing.states for word in thing.states.words),
-        ]
-    )
-)
+WORDS = tuple(dict.fromkeys([*THINGS, *COLOURS, *STATE_WORDS]))
 
 
 class SceneChats(Dataset[Example]):

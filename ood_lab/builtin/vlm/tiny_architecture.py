@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ood_lab.builtin.vlm.dialogues import corpus
+from ood_lab.common.files import packaged_table
 
 if TYPE_CHECKING:
     from transformers import LlavaProcessor, PreTrainedModel, PreTrainedTokenizerFast
 
+_FIXED = packaged_table(__package__, "tiny_architecture.yaml")
 #: Pixels of a side of an image, and of a visual token.
-SIZE, PATCH = 96, 8
+SIZE, PATCH = _FIXED["images"]["size"]["width"], _FIXED["tower"]["model_args"]["output_stride"]
 #: Width of the features of the tower.
-FEATURES = 160
-_IMAGE, _USER, _SYSTEM, _ASSISTANT, _END, _PAD = (
-    "<image>",
-    "<|user|>",
-    "<|system|>",
-    "<|assistant|>",
-    "<|end|>",
-    "<|pad|>",
-)
-_TEMPLATE = (
-    "{% for message in messages %}"
-    "{{ '<|' + message['role'] + '|>' }}"
-    "{% if message['content'] is string %}{{ message['content'] }}"
-    "{% else %}"
-    "{% for part in message['content'] if part['type'] == 'image' %}<image>{% endfor %}"
-    "{% for part in message['content'] if part['type'] == 'text' %}{{ part['text'] }}{% endfor %}"
-    "{% endif %}{{ '<|end|>' }}"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
-)
+FEATURES = _FIXED["tower"]["hidden_size"]
+_TOKENIZER = _FIXED["tokenizer"]
 
 
 class Vlm(NamedTuple):
@@ -62,19 +47,7 @@ def untrained_vlm(hidden: int = 128, layers: int = 2, heads: int = 4, vocabulary
     )
     from transformers.models.clip import CLIPImageProcessor
 
-    tokenizer = _tokenizer(vocabulary)
-    vision = TimmWrapperConfig(
-        architecture="resnet10t",
-        do_pooling=False,
-        hidden_size=FEATURES,  # type: ignore[call-arg]  # kept as an attribute
-        model_args={
-            "channels": [32, 64, 128, FEATURES],
-            "layers": [1, 2, 2, 1],
-            "output_stride": PATCH,
-            "stem_width": 16,
-            "stem_type": "deep",
-        },
-    )
+    tokenizer, fixed = _tokenizer(vocabulary), deepcopy(_FIXED)  # configurations keep what they get
     text = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=hidden,
@@ -82,18 +55,15 @@ def untrained_vlm(hidden: int = 128, layers: int = 2, heads: int = 4, vocabulary
         num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=heads,
-        max_position_embeddings=1024,
-        initializer_range=0.05,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e8},
-        tie_word_embeddings=True,
         bos_token_id=tokenizer.eos_token_id,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
+        **fixed["language"],
     )
     config = FastVlmConfig(
-        vision_config=vision,
+        vision_config=TimmWrapperConfig(**fixed["tower"]),
         text_config=text,
-        image_token_index=tokenizer.get_vocab()[_IMAGE],
+        image_token_index=tokenizer.get_vocab()[_TOKENIZER["extra_special_tokens"]["image_token"]],
         image_seq_length=(SIZE // PATCH) ** 2,
         tie_word_embeddings=True,
     )
@@ -101,18 +71,12 @@ def untrained_vlm(hidden: int = 128, layers: int = 2, heads: int = 4, vocabulary
     for owner in (model.config, model.generation_config):
         owner.eos_token_id = tokenizer.eos_token_id
         owner.pad_token_id = tokenizer.pad_token_id
-    images = CLIPImageProcessor(
-        size={"height": SIZE, "width": SIZE},
-        do_center_crop=False,
-        image_mean=[0.5] * 3,
-        image_std=[0.5] * 3,
-    )
     processor = LlavaProcessor(
-        images,
+        CLIPImageProcessor(**fixed["images"]),
         tokenizer,
         patch_size=PATCH,
         vision_feature_select_strategy="full",
-        chat_template=_TEMPLATE,
+        chat_template=fixed["chat_template"],
     )
     return Vlm(model, processor)
 
@@ -122,23 +86,15 @@ def _tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
-    special = [_PAD, _IMAGE, _USER, _SYSTEM, _ASSISTANT, _END]
+    pad, end = _TOKENIZER["pad_token"], _TOKENIZER["eos_token"]
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
-        special_tokens=special,
+        special_tokens=[pad, *_TOKENIZER["additional_special_tokens"], end],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     bpe.train_from_iterator(corpus(), trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=bpe,
-        pad_token=_PAD,
-        eos_token=_END,
-        additional_special_tokens=[_IMAGE, _USER, _SYSTEM, _ASSISTANT],
-        extra_special_tokens={"image_token": _IMAGE},
-        padding_side="left",
-        model_max_length=1024,
-    )
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, **deepcopy(_TOKENIZER))

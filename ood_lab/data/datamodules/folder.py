@@ -24,7 +24,12 @@ from ood_lab.data.checks.label_checks import (
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.datamodules.label_hierarchy import add_levels, complete_levels, read_hierarchy
 from ood_lab.data.datamodules.label_lists import with_lists
-from ood_lab.data.datamodules.splits import ID_SPLITS, default_shares, stratified_split
+from ood_lab.data.datamodules.splits import (
+    ID_SPLITS,
+    check_shares,
+    default_shares,
+    stratified_split,
+)
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.sources.image_files import PixelRange
 from ood_lab.data.sources.label_names import align_attributes, encode_names
@@ -218,8 +223,7 @@ class FolderDataModule(OODDataModule):
             return tables
         whole = tables["train"]
         every = default_shares(len(whole)) if self.split is None else self.split
-        if len(every) != 3 or abs(sum(every) - 1) > 1e-6:
-            raise UserError(f"data.split={every}: give the shares of train, val, test, sum 1")
+        check_shares(every)
         shares = [every[ID_SPLITS.index(split)] for split in missing]
         strata = whole["label"].clip(lower=UNKNOWN).to_numpy()
         parts = stratified_split(strata, shares, self.split_seed)

@@ -15,7 +15,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known, missing_path
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.datamodules.label_hierarchy import add_levels
-from ood_lab.data.datamodules.splits import ID_SPLITS, stratified_split
+from ood_lab.data.datamodules.splits import ID_SPLITS, check_shares, stratified_split
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.sources.folders import instead, read_folder
 from ood_lab.data.sources.image_files import PixelRange
@@ -145,8 +145,7 @@ class BronzesDataModule(OODDataModule):
             more = f"; {left:,} annotated images are in none" if left else ""
             self.notes.append(f"split read from {self.given_splits}{more}")
             return _parts(colour, rows)
-        if len(self.split) != 3 or abs(sum(self.split) - 1) > 1e-6:
-            raise UserError(f"data.split={self.split}: give the shares of train, val, test, sum 1")
+        check_shares(self.split)
         strata = colour.groupby(["category", "label"]).ngroup().to_numpy()
         # Test before val: where a stratum has two images, none of them validates.
         shares = [self.split[2], self.split[1]]

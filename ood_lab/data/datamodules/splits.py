@@ -20,6 +20,12 @@ def default_shares(images: int) -> tuple[float, float, float]:
     return (0.6, 0.1, 0.3) if images < _FEW else (0.8, 0.1, 0.1)
 
 
+def check_shares(shares: Sequence[float]) -> None:
+    """Raises :class:`UserError` unless they are three, of train, val and test, with sum 1."""
+    if len(shares) != 3 or abs(sum(shares) - 1) > 1e-6:
+        raise UserError(f"data.split={shares}: give the shares of train, val, test, sum 1")
+
+
 def stratified_split(labels: np.ndarray, fractions: Sequence[float], seed: int) -> list[np.ndarray]:
     """Divides rows into parts with the same share of every label.
 

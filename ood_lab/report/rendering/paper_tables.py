@@ -5,27 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from ood_lab.common.files import packaged_table
 from ood_lab.report.rendering.table import Group, Span, Table, spans_of, spread_texts
 
 #: Letters of one line: as many as a page of a paper holds in the size of its footnotes.
 _WIDTH = 140
 
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    **{c: f"\\{c}" for c in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": "$<$",
-    ">": "$>$",
-    "±": r"$\pm$",
-    "†": r"$^\dagger$",
-    "²": "$^2$",
-    "×": r"$\times$",
-    "≥": r"$\geq$",
-    "≤": r"$\leq$",
-    "·": r"$\cdot$",
-    "−": "$-$",
-}
+_LATEX: dict[str, str] = packaged_table(__package__, "latex_letters.yaml")
 
 
 def markdown(table: Table, warnings: Sequence[str] = ()) -> str:

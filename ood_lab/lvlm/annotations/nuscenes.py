@@ -171,7 +171,7 @@ class NuScenesAnnotations:
         return objects_table(table["image"].tolist(), codes, labels, table[list(BOX)].to_numpy())
 
     def _boxes(self, root: Path, samples: pd.Series) -> pd.DataFrame:
-        """Annotated boxes of these samples with their ``label``, but those that are left out."""
+        """Annotated boxes of these samples with their ``label``, but the skipped ones."""
         boxes = self._table(root, "sample_annotation")
         boxes = boxes[boxes["sample_token"].isin(samples)]
         if self.min_visibility > 1:

@@ -27,7 +27,7 @@ SUGGESTIONS = "suggestions"
 _SHOWN = packaged_table(__package__, "statistic_words.yaml")
 #: Table, and what is above it; in this order.
 TITLES: Mapping[str, str] = _SHOWN["titles"]
-_SHARES = frozenset(_SHOWN["shares"].split())
+_SHARES = frozenset(_SHOWN["shares"])
 
 
 def statistics_sentences(found: Findings, splits: pd.Series, ood: str) -> Iterator[str]:

@@ -18,7 +18,7 @@ _ID, _CHOSEN = "question_id", "chosen"
 
 @dataclass(frozen=True)
 class Verdicts(AuditVerdicts):
-    """Verdicts on questions; rows of an ``audit.csv`` that are none are left out."""
+    """Verdicts on questions; rows of an ``audit.csv`` that are none are skipped."""
 
     keys: Sequence[str] = CONTENT
 

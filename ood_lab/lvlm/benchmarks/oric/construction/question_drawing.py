@@ -258,7 +258,7 @@ class Drawing:
         Args:
             row: of ``I``.
             other: row of ``I'``.
-            codes: of the objects of ``I`` that are asked about.
+            codes: of the objects of ``I`` in questions.
             absent: those of ``I'``.
             cosines: of ``I'`` and all texts.
         """

@@ -25,13 +25,18 @@ def call(script: str, *arguments: str, figures: Collection[str] = ()) -> int:
     with (
         mock.patch.object(sys, "argv", [str(ROOT / script), *arguments]),
         mock.patch.dict(os.environ, environment, clear=True),
-        mock.patch.object(drawing, "write", partial(write, drawn=frozenset(figures))),
+        only(figures),
     ):
         try:
             runpy.run_path(str(ROOT / script), run_name="__main__")
         except SystemExit as stop:
             return int(stop.code or 0)
     return 0
+
+
+def only(figures: Collection[str] = ()):
+    """Within this, no other figures are drawn than the named ones."""
+    return mock.patch.object(drawing, "write", partial(write, drawn=frozenset(figures)))
 
 
 def write(figure, folder: Path, drawn: Collection[str], original=drawing.write) -> str | None:

@@ -164,7 +164,8 @@ def test_an_ensemble_on_photographs_of_ones_own(tmp_path, capsys):
     """Their runs have another preset than the default, so the line is composed again."""
     data = write_photos(tmp_path, (36, 34), "png")
     small = ("logger=none", "metrics.n_bootstrap=20", "data.num_workers=0", "task.report=false")
-    own = (*data, *small, "trainer.max_epochs=1", "detector=[msp]", f"paths.outputs={tmp_path}/o")
+    own = (*data, *small, "task=score", "trainer.max_epochs=1", "detector=[msp]")
+    own += (f"paths.outputs={tmp_path}/o",)
     for seed in (0, 1):
         assert call("train.py", *own, f"seed={seed}") == 0
     runs = ",".join(str(folder) for folder in run_folders(tmp_path / "o"))

@@ -19,6 +19,7 @@ from ood_lab.metrics.results_rows import KIND
 from ood_lab.schema.results import CORE
 
 SMOKE = ("experiment=smoke",)
+QUICK = ("task.report=false", "metrics.n_bootstrap=20")
 
 
 def read(folder):
@@ -195,6 +196,7 @@ def test_a_page_that_fails_is_one_warning(trained, outputs, capsys, monkeypatch)
     monkeypatch.setattr("ood_lab.evaluation.run_page.write_report", fails)
     monkeypatch.setattr("ood_lab.evaluation.run_page.write_figures", lambda *_, **__: [])
     arguments = (f"ckpt={trained}", f"paths.outputs={outputs}", "detector=[msp]", "logger=none")
+    arguments += ("metrics.n_bootstrap=20",)
     assert call("eval.py", *arguments, "name=no_page") == 0
     (folder,) = run_folders(outputs / "no_page")
     assert len(read(folder))
@@ -205,7 +207,7 @@ def test_a_page_that_fails_is_one_warning(trained, outputs, capsys, monkeypatch)
 def test_a_file_inside_a_run_takes_its_data_over(trained, outputs):
     file = trained / "checkpoints" / "best.ckpt"
     arguments = (f"ckpt={file}", f"paths.outputs={outputs}", "detector=[msp]", "logger=none")
-    assert call("eval.py", *arguments, "name=of_a_file", "task.report=false") == 0
+    assert call("eval.py", *arguments, "name=of_a_file", *QUICK) == 0
     (folder,) = run_folders(outputs / "of_a_file")
     assert set(read(folder).n_id.dropna()) == {80}  # of experiment=smoke
 
@@ -234,7 +236,7 @@ def test_a_run_folder_without_its_configuration(trained, tmp_path, capsys, damag
 @pytest.mark.parametrize("axis", ["semantic", pytest.param("covariate", marks=pytest.mark.slow)])
 def test_one_axis_of_shift(trained, outputs, axis):
     arguments = (f"report_by={axis}", "detector=[msp]", "logger=none", f"name={axis}")
-    arguments += ("task.report=false",)
+    arguments += QUICK
     assert call("eval.py", f"ckpt={trained}", f"paths.outputs={outputs}", *arguments) == 0
     results = read(run_folders(outputs / axis)[-1])
     other = {"semantic": "covariate", "covariate": "semantic"}[axis]
@@ -280,7 +282,7 @@ def test_the_detector_that_the_docs_add(trained, tmp_path, monkeypatch):
         "detector=[nearest,knn]",
         *places,
         "logger=none",
-        "task.report=false",
+        *QUICK,
     )
     assert call("eval.py", *line, "--config-dir", str(tmp_path / "conf")) == 0
     (folder,) = run_folders(tmp_path)

@@ -19,7 +19,8 @@ from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.scripts import CONF
 
 SMALL = ("trainer.max_epochs=2", "metrics.n_bootstrap=20", "logger=none", "trainer.accelerator=cpu")
-KNN = ("detector=[msp,knn]", "detector.knn.k=5", "task=score")
+KNN = ("detector=[msp,knn]", "detector.knn.k=5", "task=score", "data.num_workers=0")
+QUICK = ("task.report=false", "metrics.n_bootstrap=20")
 
 
 def words_of(command):
@@ -80,7 +81,7 @@ def test_after_training_it_takes_the_weights(trained, photos, line, capsys, monk
 
 def test_of_an_evaluation_on_corruptions_it_runs(trained, photos, capsys):
     synthetic_ood = ("synthetic_ood=corruptions", "synthetic_ood.severities=[3,5]")
-    own = ("logger=none", f"paths.outputs={photos}/outputs", "task.report=false")
+    own = ("logger=none", f"paths.outputs={photos}/outputs", *QUICK)
     assert call("eval.py", f"ckpt={trained}", *own, *synthetic_ood, *KNN) == 0
     run = run_folders(photos / "outputs")[-1]
     assert {"corrupted", "my_noise"} <= set(pd.read_parquet(run / "scores.parquet")["dataset"])
@@ -106,7 +107,7 @@ def test_of_held_out_classes_it_trains_on_all(line, photos):
     assert not cfg.get("synthetic_ood")
     assert cfg.data.id.train == f"{photos}/id"
     # An evaluation of it cannot train, and new images of plums would be flagged.
-    own = ("logger=none", f"paths.outputs={photos}/outputs", "task.report=false")
+    own = ("logger=none", f"paths.outputs={photos}/outputs", *QUICK)
     assert call("eval.py", f"ckpt={run}", *own, *KNN) == 0
     assert (
         read_json(run_folders(photos / "outputs")[-1] / "manifest.json")["verdict"]["next"] is None

@@ -59,6 +59,7 @@ def test_a_failing_job_is_noted_and_the_others_go_on(sources, capsys):
 def test_each_job_without_a_folder_has_its_own_reason(sources, capsys):
     trains = f"data.id.train={sources}/idd,{sources}/ide"
     line = ("-m", "data=folder", "data.num_workers=0", f"data.ood.x={sources}/near", "model=clip")
+    line += ("logger=none",)
     assert call("eval.py", *line, trains, "name=lost", f"paths.outputs={sources}/outputs") == 1
     _, table = capsys.readouterr().out.split("2 jobs: ")
     text = "".join(table.split())  # without line breaks

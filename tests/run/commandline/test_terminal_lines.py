@@ -31,6 +31,7 @@ SMALL = (
     "data.per_shift_set=10",
     "detector=[msp]",
 )
+FEW = ("data.train=66", "data.test=20")
 SMALL += ("logger=none", "task.report=false", "data.batch_size=32", "trainer.max_epochs=3")
 
 
@@ -76,9 +77,11 @@ def test_a_line_for_every_epoch_and_every_set(talk):
 
 def test_a_network_is_called_what_the_user_has_chosen(tmp_path, capsys):
     """And not ``resnet18``, which timm builds it from; nor where a later run scores it."""
-    assert train(tmp_path, "trainer.max_epochs=1", "model.backbone.input_size=128") == 0
+    large = "model.backbone.input_size=128"
+    assert train(tmp_path, "trainer.max_epochs=1", large, *FEW) == 0
     (folder,) = run_folders(tmp_path)
-    assert call("eval.py", f"ckpt={folder}", "detector=[mls]", f"paths.outputs={tmp_path}") == 0
+    line = ("detector=[mls]", "logger=none", "task.report=false", "metrics.n_bootstrap=20")
+    assert call("eval.py", f"ckpt={folder}", *line, f"paths.outputs={tmp_path}") == 0
     assert capsys.readouterr().out.count("resnet10s takes 128 × 128 pixels") == 2
 
 
@@ -135,7 +138,7 @@ def test_paths_are_not_broken(talk):
 def test_a_terminal_has_bars_instead(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("TTY_INTERACTIVE", "1")
-    assert train(tmp_path, "trainer.max_epochs=1") == 0
+    assert train(tmp_path, "trainer.max_epochs=1", "data.test=20") == 0
     (folder,) = run_folders(tmp_path)
     assert "epoch 1 of 1: step 7 of 7" in (folder / "log.txt").read_text()
     assert "epoch 1 of 1: step 7 of 7" not in capsys.readouterr().out
@@ -170,7 +173,7 @@ def test_stopped_by_a_signal(moment, sign, tmp_path, monkeypatch, capsys):
     number, (status, said, noted) = signal.Signals[sign], STOPS[sign]
     before = signal.getsignal(number)
     monkeypatch.setattr(*MOMENTS[moment], lambda *_, **__: signal.raise_signal(number))
-    assert train(tmp_path, "data.train=110", "trainer.max_epochs=1") == status
+    assert train(tmp_path, *FEW, "trainer.max_epochs=1") == status
     assert capsys.readouterr().err == said
     (log,) = tmp_path.glob("smoke/*/*/log.txt")
     assert log.read_text().endswith(f"error: {noted}\n")
@@ -188,7 +191,7 @@ def loaders_die(*_, **__):
 
 def test_what_sigterm_breaks_is_no_error_of_the_job(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(score, "score_banks", loaders_die)
-    assert train(tmp_path, "data.train=110", "trainer.max_epochs=1", "-m", "seed=0,1") == 143
+    assert train(tmp_path, *FEW, "trainer.max_epochs=1", "-m", "seed=0,1") == 143
     assert capsys.readouterr().err == f"{ENDED}\n"
     (log,) = tmp_path.glob("smoke/*/*/log.txt")
     assert "Traceback" not in log.read_text()
@@ -200,7 +203,7 @@ def test_a_launcher_that_answers_sigterm_itself_hears_of_it(tmp_path, monkeypatc
     heard = []
     signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
     monkeypatch.setattr(score, "score_banks", loaders_die)
-    assert train(tmp_path, "data.train=110", "trainer.max_epochs=1", "-m", "seed=0") == 1
+    assert train(tmp_path, *FEW, "trainer.max_epochs=1", "-m", "seed=0") == 1
     assert heard == [signal.SIGTERM]
     (failed,) = pd.read_csv(tmp_path / "smoke" / "failures.csv").itertuples()
     assert failed.error == ENDED
@@ -294,7 +297,8 @@ def test_a_terminal_breaks_lines_between_words_and_a_file_not_at_all():
 def test_one_of_anything_is_singular(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "500")
     limit = "+trainer.limit_train_batches=1"
-    assert train(tmp_path, "trainer.max_epochs=1", limit, "data.per_shift_set=1") == 0
+    one = ("trainer.max_epochs=1", limit, "data.per_shift_set=1", "data.test=20")
+    assert train(tmp_path, *one) == 0
     out = capsys.readouterr().out
     assert ", 1 step per epoch, 1 epoch, 1 step in all" in out
     assert "few images: 1 optimiser step in all" in out

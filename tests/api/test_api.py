@@ -151,6 +151,12 @@ def test_the_shift_of_images_names_its_cause():
     assert unknown.shift.causes.empty
 
 
+def test_what_is_no_grey_or_rgb_image_has_no_statistics():
+    x = torch.rand(4, 5, 6, 6)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(x[0].numel(), 3))
+    assert not ood_lab.extract_features(net, x).columns
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -42,7 +42,12 @@ class StatisticsColumn(BankColumn):
 
     @staticmethod
     def reads(backbone: Backbone, image: Tensor) -> bool:
-        """Whether what was subtracted from these images is known: pixels are in [0, 1] then."""
+        """Whether these are images, grey or RGB, of which is known what was subtracted.
+
+        Their pixels are in [0, 1] then.
+        """
+        if image.shape[1] not in (1, 3):
+            return False
         least, most = _pixels(backbone, image).aminmax()
         return float(least) >= -_ROUNDING and float(most) <= 1 + _ROUNDING
 

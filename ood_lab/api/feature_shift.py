@@ -33,7 +33,8 @@ def shift_of(
         :func:`~ood_lab.shift.read_ruler`), and what a verdict says of it.
     """
     k = neighbour_of(train.labels)
-    unit = {name: _unit(bank) for name, bank in {"train": train, "test": test, **ood}.items()}
+    banks = {"train": train, "test": test, **ood}
+    unit = {name: F.normalize(b.features.float(), dim=1) for name, b in banks.items()}
     whole = undecomposed(unit["train"].shape[1], {}, k)
     meter = ShiftMeter(whole, unit["train"], k)
 
@@ -55,7 +56,3 @@ def shift_of(
     of_ruler = {"metric": CLASS_UNITS, "reason": found.reason, "note": note}
     columns = ["dataset", "axis", "metric", "value", "ci_low", "ci_high", "n"]
     return found.values[columns], {"rulers": [of_ruler]}
-
-
-def _unit(bank: FeatureBank) -> Tensor:
-    return F.normalize(bank.features.float(), dim=1)

@@ -3,78 +3,48 @@
 Works on plain feature tensors of any CLIP; texts are encoded by a callable.
 """
 
-from ood_lab.shift.dataset_shift import shift_results, summarise_degrees
-from ood_lab.shift.decomposition_files import load_decomposition, save_decomposition
-from ood_lab.shift.image_statistics import VERSION as STATISTICS_VERSION
-from ood_lab.shift.image_statistics import StatisticsDistance, image_statistics
-from ood_lab.shift.label_texts import (
-    check_templates,
-    imagenet21k_labels,
-    imagenet_templates,
-    read_texts,
-)
-from ood_lab.shift.laid import Decomposition, polar_factor, undecomposed
-from ood_lab.shift.laid_training import LaidTraining
-from ood_lab.shift.level_cells import cell_counts, present_cells, write_imglist
-from ood_lab.shift.level_edges import (
-    LEVELS,
-    Edges,
-    assign_levels,
-    load_edges,
-    pool_edges,
-    save_edges,
-)
-from ood_lab.shift.pca import pca_decomposition
-from ood_lab.shift.rulers import CLASS_UNITS, RATIO, SEVERITY, Reading, Ruler, Sample, read_ruler
-from ood_lab.shift.separability import Separability, bhattacharyya, fit_projection, separability
-from ood_lab.shift.shift_degree import ShiftDegrees, ShiftMeter
-from ood_lab.shift.text_grid import EncodedGrid, FeatureGrid, encode_grid
-from ood_lab.shift.triplets import Triplets, orthogonality_error, triplet_distances, triplet_losses
-
-__all__ = [
-    "CLASS_UNITS",
-    "LEVELS",
-    "RATIO",
-    "SEVERITY",
-    "STATISTICS_VERSION",
-    "Decomposition",
-    "Edges",
-    "EncodedGrid",
-    "FeatureGrid",
-    "LaidTraining",
-    "Reading",
-    "Ruler",
-    "Sample",
-    "Separability",
-    "ShiftDegrees",
-    "ShiftMeter",
-    "StatisticsDistance",
-    "Triplets",
-    "assign_levels",
-    "bhattacharyya",
-    "cell_counts",
-    "check_templates",
-    "encode_grid",
-    "fit_projection",
-    "image_statistics",
-    "imagenet21k_labels",
-    "imagenet_templates",
-    "load_decomposition",
-    "load_edges",
-    "orthogonality_error",
-    "pca_decomposition",
-    "polar_factor",
-    "pool_edges",
-    "present_cells",
-    "read_ruler",
-    "read_texts",
-    "save_decomposition",
-    "save_edges",
-    "separability",
-    "shift_results",
-    "summarise_degrees",
-    "triplet_distances",
-    "triplet_losses",
-    "undecomposed",
-    "write_imglist",
-]
+from ood_lab.shift.dataset_shift import shift_results as shift_results
+from ood_lab.shift.dataset_shift import summarise_degrees as summarise_degrees
+from ood_lab.shift.decomposition_files import load_decomposition as load_decomposition
+from ood_lab.shift.decomposition_files import save_decomposition as save_decomposition
+from ood_lab.shift.image_statistics import STATISTICS_VERSION as STATISTICS_VERSION
+from ood_lab.shift.image_statistics import StatisticsDistance as StatisticsDistance
+from ood_lab.shift.image_statistics import image_statistics as image_statistics
+from ood_lab.shift.label_texts import check_templates as check_templates
+from ood_lab.shift.label_texts import imagenet21k_labels as imagenet21k_labels
+from ood_lab.shift.label_texts import imagenet_templates as imagenet_templates
+from ood_lab.shift.label_texts import read_texts as read_texts
+from ood_lab.shift.laid import Decomposition as Decomposition
+from ood_lab.shift.laid import polar_factor as polar_factor
+from ood_lab.shift.laid import undecomposed as undecomposed
+from ood_lab.shift.laid_training import LaidTraining as LaidTraining
+from ood_lab.shift.level_cells import cell_counts as cell_counts
+from ood_lab.shift.level_cells import present_cells as present_cells
+from ood_lab.shift.level_cells import write_imglist as write_imglist
+from ood_lab.shift.level_edges import LEVELS as LEVELS
+from ood_lab.shift.level_edges import Edges as Edges
+from ood_lab.shift.level_edges import assign_levels as assign_levels
+from ood_lab.shift.level_edges import load_edges as load_edges
+from ood_lab.shift.level_edges import pool_edges as pool_edges
+from ood_lab.shift.level_edges import save_edges as save_edges
+from ood_lab.shift.pca import pca_decomposition as pca_decomposition
+from ood_lab.shift.rulers import CLASS_UNITS as CLASS_UNITS
+from ood_lab.shift.rulers import RATIO as RATIO
+from ood_lab.shift.rulers import SEVERITY as SEVERITY
+from ood_lab.shift.rulers import Reading as Reading
+from ood_lab.shift.rulers import Ruler as Ruler
+from ood_lab.shift.rulers import Sample as Sample
+from ood_lab.shift.rulers import read_ruler as read_ruler
+from ood_lab.shift.separability import Separability as Separability
+from ood_lab.shift.separability import bhattacharyya as bhattacharyya
+from ood_lab.shift.separability import fit_projection as fit_projection
+from ood_lab.shift.separability import separability as separability
+from ood_lab.shift.shift_degree import ShiftDegrees as ShiftDegrees
+from ood_lab.shift.shift_degree import ShiftMeter as ShiftMeter
+from ood_lab.shift.text_grid import EncodedGrid as EncodedGrid
+from ood_lab.shift.text_grid import FeatureGrid as FeatureGrid
+from ood_lab.shift.text_grid import encode_grid as encode_grid
+from ood_lab.shift.triplets import Triplets as Triplets
+from ood_lab.shift.triplets import orthogonality_error as orthogonality_error
+from ood_lab.shift.triplets import triplet_distances as triplet_distances
+from ood_lab.shift.triplets import triplet_losses as triplet_losses

@@ -13,7 +13,7 @@ from ood_lab.metrics.ood import Floats
 from ood_lab.schema.image_statistics import PIXELS
 
 #: Changes with the formulas, so that values of another version are not read again.
-VERSION = 2
+STATISTICS_VERSION = 2
 #: Shares of the range that are clipped, and of the Nyquist frequency that is high.
 _BLACK, _WHITE, _HIGH = 0.02, 0.98, 0.5
 _LUMA = (0.299, 0.587, 0.114)

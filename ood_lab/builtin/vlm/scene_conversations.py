@@ -35,7 +35,6 @@ class SceneChats(Dataset[Example]):
         split: name of the random stream: ``train`` or ``val``.
         n: number of scenes.
         seed: of the scenes and the questions.
-        size: height and width, pixels.
         breaks: share of scenes that break the prior of their place.
         questions: asked about each image in training.
     """
@@ -45,11 +44,10 @@ class SceneChats(Dataset[Example]):
         split: str,
         n: int,
         seed: int = 0,
-        size: int = 96,
         breaks: float = 0.3,
         questions: int = 6,
     ) -> None:
-        self._data = ScenesDataset(split, n, seed, size, breaks=breaks, keep=False)
+        self._data = ScenesDataset(split, n, seed, breaks=breaks, keep=False)
         self._kept: dict[int, tuple[Image.Image, SeenScene]] = {}
         self._seed = f"{seed}/{split}"
         self._questions = questions

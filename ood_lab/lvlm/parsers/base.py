@@ -43,11 +43,9 @@ def parser(
     return lambda rule: Parser(rule.__name__, source, says, otherwise, lambda reply, _: rule(reply))
 
 
-def parser_with_question(
-    source: str, says: str, otherwise: str = "unparsed"
-) -> Callable[[Callable[[str, str], str | None]], Parser]:
-    """The same of a function of reply and question."""
-    return lambda rule: Parser(rule.__name__, source, says, otherwise, rule)
+def parser_with_question(says: str) -> Callable[[Callable[[str, str], str | None]], Parser]:
+    """The same of a function of reply and question, a rule of ours."""
+    return lambda rule: Parser(rule.__name__, OURS, says, "unparsed", rule)
 
 
 def words_of(reply: str) -> list[str]:

@@ -45,7 +45,6 @@ _SOME = {r"\ba dozen\b": "12", r"\ba (?:couple|pair)(?: of)?\b": "2"}
 
 
 @parser_with_question(
-    OURS,
     "an explicit answer; else yes or no as first or last word; else a sentence about the object "
     "in the question",
 )
@@ -79,7 +78,7 @@ def strict(reply: str) -> str | None:
     return words[0] if len(words) == 1 and words[0] in (YES, NO) else None
 
 
-@parser_with_question(OURS, "the letter of an option")
+@parser_with_question("the letter of an option")
 def choice(reply: str, question: str) -> str | None:
     """The letter of an option: an explicit answer, a letter by itself, its only text."""
     options = asked_by(question).options
@@ -91,7 +90,7 @@ def choice(reply: str, question: str) -> str | None:
     return _letter_of(reply, options) or _named_option(said, options)
 
 
-@parser_with_question(OURS, "the text of an option")
+@parser_with_question("the text of an option")
 def option(reply: str, question: str) -> str | None:
     """The letter of the only option whose text an explicit answer, or the whole reply, has."""
     options = asked_by(question).options
@@ -128,7 +127,6 @@ def _named_option(said: str, options: Mapping[str, str]) -> str | None:
 
 
 @parser_with_question(
-    OURS,
     "an explicit answer; else a total; else the number of the named object; else the first "
     "number; `no` is 0 and `a` is 1",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import torch
 from timm.data import resolve_model_data_config
@@ -17,7 +17,7 @@ from ood_lab.models.backbone import Backbone, linear_of
 from ood_lab.models.fgvc.label_sizes import LabelSpace
 from ood_lab.models.fgvc.trunk import channels_first, pyramid
 from ood_lab.models.head_check import check_contract
-from ood_lab.models.image_transforms import set_transform, transform_options
+from ood_lab.models.image_transforms import TransformSettings, set_transform, transform_options
 from ood_lab.models.training.classifier import Classifier, Schedule
 from ood_lab.models.weights import load_weights
 
@@ -64,6 +64,7 @@ class FGVCNet(Backbone):
     level_heads: tuple[str, ...] = ()
     category_head: str | None = None
     head: nn.Linear
+    OPTIONS: ClassVar = (TransformSettings,)
 
     def __init__(
         self,
@@ -75,11 +76,6 @@ class FGVCNet(Backbone):
         trunk_weights: str | Path | None = None,
         weights: str | os.PathLike[str] | None = None,
         input_size: int | None = None,
-        mean: float | Sequence[float] | None = None,
-        std: float | Sequence[float] | None = None,
-        crop_pct: float | None = None,
-        crop_mode: str | None = None,
-        interpolation: str | None = None,
         **settings: Any,
     ) -> None:
         super().__init__()
@@ -94,17 +90,12 @@ class FGVCNet(Backbone):
         self.trunk, self.channels = pyramid(
             name, self.strides, self.method, pretrained, trunk_weights, kwargs
         )
+        given = settings.keys() & TransformSettings.__annotations__
+        transform = {key: settings.pop(key) for key in given}
+        options = transform_options(input_size=input_size, **transform)
         self.add_heads(**settings)
         self.to(memory_format=torch.channels_last)
         known = resolve_model_data_config(self.trunk)
-        options = transform_options(
-            input_size=input_size,
-            mean=mean,
-            std=std,
-            crop_pct=crop_pct,
-            crop_mode=crop_mode,
-            interpolation=interpolation,
-        )
         if weights is not None:
             known |= load_weights(self, weights, self.name)
         set_transform(self, known, options)

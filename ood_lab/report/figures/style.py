@@ -36,11 +36,6 @@ _FALLBACKS = (
 _BOLD = 700
 
 
-def _installed() -> list[str]:
-    """The fallbacks that are installed."""
-    return [name for name in _FALLBACKS if _with_bold(name)]
-
-
 def _with_bold(name: str) -> bool:
     """Whether a font is installed; one without a bold face counts as bold.
 
@@ -66,7 +61,7 @@ RC: Any = {
     **matplotlib.rc_params_from_file(
         Path(__file__).with_name("figures.mplstyle"), use_default_template=False
     ),
-    "font.family": ["DejaVu Sans", *_installed()],
+    "font.family": ["DejaVu Sans", *filter(_with_bold, _FALLBACKS)],
 }
 
 

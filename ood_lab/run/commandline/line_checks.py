@@ -106,7 +106,7 @@ def check_headers(overrides: Sequence[str]) -> None:
     """
     for override in map(_parsed, overrides):
         group = override.key_or_group
-        if not _chooses(override) or override.is_sweep_override():
+        if not is_group(group) or override.is_sweep_override():
             continue
         value = override.value()
         names = {str(name) for name in (value if isinstance(value, list) else [value])}
@@ -138,10 +138,6 @@ def check_secrets(overrides: Sequence[str]) -> None:
         for value in values:
             for name, leaf in leaves({override.key_or_group: value}):
                 check_secret(str(name), leaf)
-
-
-def _chooses(override: Override) -> bool:
-    return is_group(override.key_or_group)
 
 
 def _parsed(override: str) -> Override:

@@ -15,11 +15,11 @@ from ood_lab.report.figures import drawing
 ROOT = Path(__file__).parents[1]
 
 
-def call(script: str, *arguments: str, figures: Collection[str] = ()) -> int:
+def call(script: str, *arguments: str, figures: Collection[str] | None = ()) -> int:
     """Runs ``python <script> <arguments>`` and returns its exit status.
 
     Figures are empty but for the named ones, at which a test looks: to draw all of a run takes
-    seconds, and one that fails is a warning only.
+    seconds, and one that fails is a warning only. None = all are drawn.
     """
     environment = {k: v for k, v in os.environ.items() if k != "HYDRA_FULL_ERROR"}
     with (
@@ -34,14 +34,16 @@ def call(script: str, *arguments: str, figures: Collection[str] = ()) -> int:
     return 0
 
 
-def only(figures: Collection[str] = ()):
+def only(figures: Collection[str] | None = ()):
     """Within this, no other figures are drawn than the named ones."""
-    return mock.patch.object(drawing, "write", partial(write, drawn=frozenset(figures)))
+    return mock.patch.object(drawing, "write", partial(write, drawn=figures))
 
 
-def write(figure, folder: Path, drawn: Collection[str], original=drawing.write) -> str | None:
+def write(
+    figure, folder: Path, drawn: Collection[str] | None, original=drawing.write
+) -> str | None:
     """In the place of ``drawing.write``: both files, with an empty picture if not ``drawn``."""
-    if figure.name in drawn:
+    if drawn is None or figure.name in drawn:
         return original(figure, folder)
     png, svg, *_ = figure.file(folder)
     Image.new("L", (1, 1)).save(png)

@@ -48,7 +48,6 @@ from ood_lab.metrics.resampling.significance import bootstrap_p_values as bootst
 from ood_lab.metrics.resampling.significance import delong as delong
 from ood_lab.metrics.resampling.significance import delong_p_values as delong_p_values
 from ood_lab.metrics.resampling.significance import holm as holm
-from ood_lab.metrics.resampling.stratified_bootstrap import bootstrap as bootstrap
 from ood_lab.metrics.results_rows import accuracy_of as accuracy_of
 from ood_lab.metrics.results_rows import levels_of as levels_of
 from ood_lab.metrics.results_rows import map_of as map_of

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from sklearn import metrics as sk
 
-from ood_lab.metrics import bootstrap
 from ood_lab.metrics.record import OF_SETS
+from tests.metrics.resampling.drawn_metrics import bootstrap
 
 
 def timed(run: Callable[[], Any]) -> tuple[float, float]:

@@ -23,10 +23,10 @@ from ood_lab.builtin.scenes import ScenesDataset
 from ood_lab.detectors import Detector
 from ood_lab.features.bank import FeatureBank
 from ood_lab.lvlm.chat.transformers import TransformersChat
-from ood_lab.metrics import bootstrap
 from ood_lab.metrics.record import OF_SETS
 from ood_lab.shift import Decomposition, ShiftMeter
 from tests.benchmarks.asking import requests
+from tests.metrics.resampling.drawn_metrics import bootstrap
 
 MILLION = 10**6
 

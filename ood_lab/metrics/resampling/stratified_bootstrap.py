@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from ood_lab.common.cpu_cores import can_fork, on_all_cores, usable_cores
 from ood_lab.metrics.ood import AuprMethod, Floats
-from ood_lab.metrics.record import OF_SETS, Metric
+from ood_lab.metrics.record import Metric
 from ood_lab.metrics.resampling.photograph_groups import PhotographGroups
 from ood_lab.metrics.resampling.weighted_counts import Groups, RankedScores
 
@@ -33,62 +33,6 @@ _PART = 2_000_000
 
 Made = TypeVar("Made")
 Other = TypeVar("Other")
-
-
-def bootstrap(
-    id_scores: ArrayLike,
-    ood_scores: Sequence[ArrayLike],
-    *,
-    draws: int = 1000,
-    seed: int = 0,
-    aupr_method: AuprMethod = "trapezoid",
-    metrics: Sequence[Metric] = OF_SETS,
-    copies: PhotographGroups | None = None,
-    workers: int | None = None,
-) -> dict[str, Floats]:
-    """Draws of metrics for D detectors on G OOD groups.
-
-    Each draw resamples ``n`` ID samples and, group by group, ``m_g`` OOD samples with replacement.
-    FPR95 takes its threshold at rank ``0.95 n + 1/2``, between two order statistics, because the
-    step rule of the point estimate is off by up to one rank and its intervals miss.
-
-    Args:
-        id_scores: ``[n]`` or ``[n, D]``, higher = more OOD, without NaN.
-        ood_scores: G arrays ``[m_g]`` or ``[m_g, D]``.
-        draws: number of draws B.
-        seed: the draws of a seed do not depend on ``workers``; the ID resamples are the same for
-            every call with the same n.
-        aupr_method: of ``aupr_in`` and ``aupr_out``.
-        metrics: to draw; AUPR costs several times the rest.
-        copies: of ID and of each group in turn; whole photographs are drawn then.
-        workers: processes, or threads where none can be forked; default one, or one per core, at
-            most 8, where there is much to draw.
-
-    Returns:
-        ``[D, G, B]`` by the name of each metric.
-
-    Raises:
-        ValueError: no group, an empty array, NaN, ``draws < 1``, or detectors that do not match.
-    """
-    id_matrix = score_matrix(id_scores, "id_scores")
-    blocks = [score_matrix(scores, f"ood_scores[{g}]") for g, scores in enumerate(ood_scores)]
-    if not blocks or any(b.shape[1] != id_matrix.shape[1] for b in blocks):
-        raise ValueError(
-            f"ood_scores: expected at least one array with {id_matrix.shape[1]} detectors, "
-            f"got {[b.shape[1] for b in blocks]}"
-        )
-    if draws < 1:
-        raise ValueError(f"draws={draws}: expected a positive number of bootstrap resamples")
-    job = drawing(
-        id_matrix,
-        blocks,
-        draws=draws,
-        seed=seed,
-        aupr_method=aupr_method,
-        metrics=metrics,
-        copies=copies,
-    )
-    return dict(carried_out([job], workers)[0])
 
 
 @dataclass(frozen=True)
@@ -185,16 +129,20 @@ def drawing(
     copies: PhotographGroups | None,
     wanted: Sequence[int] | None = None,
 ) -> Job[dict[str, Floats]]:
-    """What :func:`bootstrap` does, of scores that are checked.
+    """Draws of metrics for D detectors on G OOD groups: ``[D, G, B]`` by the name of each metric.
+
+    Each draw resamples ``n`` ID samples and, group by group, ``m_g`` OOD samples with replacement.
+    FPR95 takes its threshold at rank ``0.95 n + 1/2``, between two order statistics, because the
+    step rule of the point estimate is off by up to one rank and its intervals miss.
 
     Args:
-        id_matrix: ``[n, D]``.
+        id_matrix: ``[n, D]``, higher = more OOD, see :func:`score_matrix`.
         blocks: G arrays ``[m_g, D]``.
-        draws: and all that follows, see there.
-        seed: see there.
-        aupr_method: see there.
-        metrics: see there.
-        copies: see there.
+        draws: number of draws B.
+        seed: the ID resamples are the same for every call with the same n.
+        aupr_method: of ``aupr_in`` and ``aupr_out``.
+        metrics: to draw; AUPR costs several times the rest.
+        copies: of ID and of each group in turn; whole photographs are drawn then.
         wanted: places of the groups to measure, ascending; default all. Random numbers are drawn
             for the others too, so that the draws of a group do not depend on who is wanted.
     """

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from drawn_metrics import bootstrap
 from scipy import stats
 
 from ood_lab.metrics import (
     auroc,
     best_group,
-    bootstrap,
     bootstrap_p_values,
     delong,
     delong_p_values,

@@ -1,0 +1,18 @@
+"""Draws of metrics, of scores in any shape."""
+
+from ood_lab.metrics.record import OF_SETS
+from ood_lab.metrics.resampling.stratified_bootstrap import carried_out, drawing, score_matrix
+
+
+def bootstrap(id_scores, ood_scores, *, workers=None, **options):
+    """``[D, G, B]`` by the name of each metric, see ``drawing``."""
+    blocks = [score_matrix(scores, f"ood_scores[{g}]") for g, scores in enumerate(ood_scores)]
+    defaults = {
+        "draws": 1000,
+        "seed": 0,
+        "aupr_method": "trapezoid",
+        "metrics": OF_SETS,
+        "copies": None,
+    }
+    job = drawing(score_matrix(id_scores, "id_scores"), blocks, **defaults | options)
+    return carried_out([job], workers)[0]

@@ -17,7 +17,27 @@ from ood_lab.models.head_check import check_contract
 from ood_lab.models.output import Output
 
 
-class TextHead(Backbone):
+class ClipImages(Backbone):
+    """``features = f`` (normalised) of a CLIP, and the logits of its head, where it has one.
+
+    Args:
+        clip: the model.
+    """
+
+    def __init__(self, clip: ClipModel) -> None:
+        super().__init__()
+        self.name, self.clip = clip.name, clip
+        self.data_config, self.transform = clip.data_config, clip.preprocess
+        self.transform_overrides = {}
+
+    def forward(self, image: Tensor) -> Output:
+        """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, d])``."""
+        features = self.clip.encode_image(image)
+        none = features.new_zeros(len(features), 0)
+        return Output(none if self.head is None else self.head(features), features)
+
+
+class TextHead(ClipImages):
     """``features = f`` (normalised), ``logits = s W f`` with text features ``W [C, d]``.
 
     The head has no bias and holds ``s W`` with the model's logit scale ``s``, so every detector
@@ -32,14 +52,9 @@ class TextHead(Backbone):
     head: nn.Linear
 
     def __init__(self, clip: ClipModel, classnames: Sequence[str]) -> None:
-        super().__init__()
-        self.name = clip.name
-        self.clip = clip
+        super().__init__(clip)
         self.classnames = list(classnames)
         self.head = nn.Linear(clip.embed_dim, len(self.classnames), bias=False)
-        self.data_config = clip.data_config
-        self.transform = clip.preprocess
-        self.transform_overrides = {}
 
     @abstractmethod
     def class_texts(self) -> Tensor:
@@ -49,11 +64,6 @@ class TextHead(Backbone):
     def reset_head(self) -> None:
         """Puts the current text features of the classes into the head."""
         self.head.weight.copy_(self.clip.logit_scale * self.class_texts())
-
-    def forward(self, image: Tensor) -> Output:
-        """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, d])``."""
-        features = self.clip.encode_image(image)
-        return Output(self.head(features), features)
 
 
 class ClipBackbone(TextHead):
@@ -77,7 +87,7 @@ class ClipBackbone(TextHead):
         return zero_shot_weights(self.clip, self.classnames, self.templates)
 
 
-class ClipFeatures(Backbone):
+class ClipFeatures(ClipImages):
     """The normalised image features of a CLIP, and no texts.
 
     Args:
@@ -85,17 +95,6 @@ class ClipFeatures(Backbone):
     """
 
     head = None
-
-    def __init__(self, clip: ClipModel) -> None:
-        super().__init__()
-        self.name, self.clip = clip.name, clip
-        self.data_config, self.transform = clip.data_config, clip.preprocess
-        self.transform_overrides = {}
-
-    def forward(self, image: Tensor) -> Output:
-        """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, 0], features [B, d])``."""
-        features = self.clip.encode_image(image)
-        return Output(features.new_zeros(len(features), 0), features)
 
 
 def clip_backbone(

@@ -14,13 +14,11 @@ from open_clip.zero_shot_metadata import OPENAI_IMAGENET_TEMPLATES
 from torch import Tensor, nn
 
 from ood_lab.clip import ClipModel, untrained_clip, zero_shot_weights
-from ood_lab.clip.backbone import checked_names
+from ood_lab.clip.backbone import ClipImages, checked_names
 from ood_lab.clip.loading import create
 from ood_lab.clip.weight_sources import LOCAL_DIR, SHIPPED
 from ood_lab.common.errors import UserError, reported_as
-from ood_lab.models.backbone import Backbone
 from ood_lab.models.head_check import check_contract
-from ood_lab.models.output import Output
 from ood_lab.models.weights import saved_entry
 
 #: Tensors of the second tower, as the authors name them.
@@ -57,7 +55,7 @@ class NoTexts(nn.Module):
         return F.normalize(torch.cat(parts).float(), dim=-1)
 
 
-class CLIPNBackbone(Backbone):
+class CLIPNBackbone(ClipImages):
     """``logits = 100 T f`` with class texts ``T [C, d]``, and ``no_head`` with the texts of "no".
 
     Args:
@@ -76,20 +74,11 @@ class CLIPNBackbone(Backbone):
         classnames: Sequence[str],
         templates: Sequence[str],
     ) -> None:
-        super().__init__()
+        super().__init__(clip)
         self.name = f"CLIPN ({clip.name})"
-        self.clip = clip
         self.classnames = list(classnames)
         self.head = _head(zero_shot_weights(clip, classnames, templates))
         self.no_head = _head(zero_shot_weights(no_texts, classnames, templates))
-        self.data_config = clip.data_config
-        self.transform = clip.preprocess
-        self.transform_overrides = {}
-
-    def forward(self, image: Tensor) -> Output:
-        """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, d])``."""
-        features = self.clip.encode_image(image)
-        return Output(self.head(features), features)
 
 
 def clipn_backbone(

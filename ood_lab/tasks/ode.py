@@ -43,7 +43,6 @@ from ood_lab.lvlm.benchmarks.ode.images.image_filter import (
     Filter,
     audited,
     confidences_of,
-    write_audit,
 )
 from ood_lab.lvlm.benchmarks.ode.images.image_filter import summary as filter_summary
 from ood_lab.lvlm.benchmarks.ode.images.image_generation import (
@@ -263,7 +262,7 @@ class Ode(CaptionBenchmark):
         table = kept_by.table(orders, confidences_of(model, images, orders, names), names)
         if self.audit is not None:
             table = audited(table, Path(self.audit))
-        write_audit(table, ws.folder / "audit.csv")
+        write_csv(table, ws.folder / "audit.csv")
         ws.manifest["filter"] = {
             "model": name,
             "made_with": dict(model.made_with),

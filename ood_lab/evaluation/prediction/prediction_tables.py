@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -146,7 +146,7 @@ def judged_in_parts(files: PartFiles, names: Sequence[str]) -> Judged:
     flagged, broken, start = dict.fromkeys(names, 0), 0, 0
     shown: list[pd.DataFrame] = []
     ends: dict[tuple[str, bool], pd.DataFrame] = {}
-    for table in _tables(files):
+    for table in (part.to_pandas() for part in files.tables()):
         table.index = pd.RangeIndex(start, start + len(table))
         start += len(table)
         read = table[table["error"] == ""]
@@ -164,11 +164,6 @@ def judged_in_parts(files: PartFiles, names: Sequence[str]) -> Judged:
     return Judged(
         kept, n, broken, flagged, kept.loc[drawn] if n > DRAWN else None, "predictions/*.parquet"
     )
-
-
-def _tables(files: PartFiles) -> Iterator[pd.DataFrame]:
-    for table in files.tables():
-        yield table.to_pandas()
 
 
 def _ordered(frames: Sequence[pd.DataFrame | None], column: str, descending: bool) -> pd.DataFrame:

@@ -129,7 +129,8 @@ class Batches:
             if name:
                 with self._told(f"the file {name} of the batch {batch.id}"):
                     text = self._server.client.files.content(name).text
-                found |= {said.key: said for said in map(self._said, _records(text))}
+                records = map(json.loads, filter(str.strip, text.split("\n")))
+                found |= {said.key: said for said in map(self._said, records)}
         missing = f"the batch {batch.id} is {batch.status}, without a reply to this request"
         every = [found.get(key) or BatchReply(key, None, missing) for key in self._keys[file]]
         failed = [said for said in every if said.error]
@@ -237,12 +238,6 @@ def _parts(bodies: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, str]]:
         size += len(line)
     if part:
         yield part
-
-
-def _records(text: str) -> Iterator[dict[str, Any]]:
-    for line in text.split("\n"):
-        if line.strip():
-            yield json.loads(line)
 
 
 def _state(batch: Any) -> str:

@@ -18,6 +18,7 @@ from ood_lab.models.fgvc.label_sizes import LabelSpace
 from ood_lab.models.fgvc.trunk import channels_first, pyramid
 from ood_lab.models.head_check import check_contract
 from ood_lab.models.image_transforms import TransformSettings, set_transform, transform_options
+from ood_lab.models.output import Output
 from ood_lab.models.training.classifier import Classifier, Schedule
 from ood_lab.models.weights import load_weights
 
@@ -26,7 +27,8 @@ class FGVCNet(Backbone):
     """A timm feature pyramid with a method's heads on top.
 
     A method sets the class attributes, adds its layers in :meth:`add_heads`, and defines
-    :meth:`forward` (the test path, deterministic in eval mode) and :attr:`head`.
+    :attr:`head` and :meth:`forward` (the test path, deterministic in eval mode), which by default
+    is that of :meth:`train_outputs`.
 
     Attributes:
         method: name in messages.
@@ -113,6 +115,11 @@ class FGVCNet(Backbone):
     def train_outputs(self, image: Tensor) -> Any:
         """What the losses need; has ``logits [B, C]``. By default the test path."""
         return self(image)
+
+    def forward(self, image: Tensor) -> Output:
+        """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, D])``."""
+        output = self.train_outputs(image)
+        return Output(output.logits, output.features)
 
 
 class FGVCModule(Classifier):

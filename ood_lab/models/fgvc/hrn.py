@@ -13,7 +13,6 @@ from ood_lab.common.errors import UserError
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet
 from ood_lab.models.fgvc.label_tree import Hierarchy
 from ood_lab.models.fgvc.layers import UNKNOWN, Branch, known_cross_entropy
-from ood_lab.models.output import Output
 
 
 class HRNOutput(NamedTuple):
@@ -62,11 +61,6 @@ class HRNNet(FGVCNet):
             self.category_branch = Branch(channels, width, embedding)
             self.category = nn.Linear(embedding, space.categories)
             self.category_head = "category"
-
-    def forward(self, image: Tensor) -> Output:
-        """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, D])``."""
-        output = self.train_outputs(image)
-        return Output(output.logits, output.features)
 
     def train_outputs(self, image: Tensor) -> HRNOutput:
         """All heads on ``image [B, 3, H, W]``."""

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet
 from ood_lab.models.fgvc.label_tree import Hierarchy
 from ood_lab.models.fgvc.layers import elu_mlp, known_cross_entropy
-from ood_lab.models.output import Output
 
 
 class YourFLOutput(NamedTuple):
@@ -96,11 +95,6 @@ class YourFLNet(FGVCNet):
         head = self.levels.heads[-1]
         assert isinstance(head, nn.Linear)
         return head
-
-    def forward(self, image: Tensor) -> Output:
-        """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, D])``."""
-        output = self.train_outputs(image)
-        return Output(output.logits, output.features)
 
     def train_outputs(self, image: Tensor) -> YourFLOutput:
         """All heads on ``image [B, 3, H, W]``."""

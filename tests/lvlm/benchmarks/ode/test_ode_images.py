@@ -8,6 +8,7 @@ from PIL import Image
 
 from ood_lab.builtin.scenes.generator import SceneRenderer
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_csv
 from ood_lab.lvlm.benchmarks.ode.construction.compositions import Composition, Concept
 from ood_lab.lvlm.benchmarks.ode.construction.concept_graph import truth_graph
 from ood_lab.lvlm.benchmarks.ode.construction.concepts import Attribute
@@ -20,7 +21,6 @@ from ood_lab.lvlm.benchmarks.ode.images.image_filter import (
     audited,
     confidences_of,
     summary,
-    write_audit,
 )
 from ood_lab.lvlm.benchmarks.ode.images.image_generation import (
     PLAN,
@@ -179,9 +179,9 @@ def test_a_scene_is_kept_in_all_styles_or_in_none():
 def test_a_person_has_the_last_word(tmp_path):
     seen = np.array([[0.9, 0.9, 0, 0], [0.1, 0.1, 0, 0]], np.float32)
     table = Filter().table(orders_of(2), seen, LABELS)
-    write_audit(table.assign(verdict=["reject", "Accept"]), tmp_path / "audit.csv")
+    write_csv(table.assign(verdict=["reject", "Accept"]), tmp_path / "audit.csv")
     assert audited(table, tmp_path / "audit.csv")["kept"].tolist() == [False, True]
-    write_audit(table.assign(verdict=["maybe", ""]), tmp_path / "audit.csv")
+    write_csv(table.assign(verdict=["maybe", ""]), tmp_path / "audit.csv")
     with pytest.raises(UserError, match="maybe"):
         audited(table, tmp_path / "audit.csv")
 

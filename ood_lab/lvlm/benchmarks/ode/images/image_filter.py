@@ -12,7 +12,6 @@ import pandas as pd
 from annotated_types import Ge, Interval
 from numpy.typing import NDArray
 
-from ood_lab.common.files import write_csv
 from ood_lab.lvlm.benchmarks.ode.generators.base import Order
 from ood_lab.lvlm.image_text.base import ImageTextModel, Scores
 from ood_lab.lvlm.scoring.human_verdicts import ACCEPT, REJECT, AuditVerdicts, read_audit
@@ -128,11 +127,6 @@ def confidences_of(
     rest = np.where(asked, 0.0, odds).sum(axis=1, keepdims=True)
     whole = odds.sum(axis=1, keepdims=True)
     return np.where(asked, odds / (odds + rest), odds / whole).astype(np.float32)
-
-
-def write_audit(table: pd.DataFrame, path: Path) -> None:
-    """Writes the table of :meth:`Filter.table`, for a person to look at."""
-    write_csv(table, path)
 
 
 def audited(table: pd.DataFrame, path: Path) -> pd.DataFrame:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.grouping import grouped
 from ood_lab.common.unicode_names import composed, remark
 
 
@@ -20,9 +21,7 @@ def nearest(word: str, options: Iterable[str], n: int = 3, cutoff: float = 0.5) 
         n: so many at most.
         cutoff: least similarity, from 0 (anything) to 1 (equal).
     """
-    known: dict[str, list[str]] = {}
-    for option in dict.fromkeys(options):
-        known.setdefault(option.lower(), []).append(option)
+    known = grouped((option.lower(), option) for option in dict.fromkeys(options))
     close = difflib.get_close_matches(word.lower(), known, n=n, cutoff=cutoff)
     return [option for name in close for option in known[name]][:n]
 

@@ -239,8 +239,7 @@ class OODDataModule(L.LightningDataModule):
         if not self._ood_of(names):
             self.notes.append(
                 "there is no OOD set: data.ood.NAME=DIR adds one, synthetic_ood=corruptions "
-                "makes one of "
-                "ID test"
+                "makes one of ID test"
             )
         report = check_data(
             splits,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ood_lab.common.grouping import grouped
 from ood_lab.lvlm.answers.answer_files import Answer, Answers
 from ood_lab.lvlm.answers.request_progress import CostOf
 
@@ -21,10 +22,8 @@ def failures(answers: Sequence[Answer]) -> str:
 
     Errors that differ only in numbers are of one kind.
     """
-    kinds: dict[str, list[Answer]] = {}
-    for answer in answers:
-        if answer.error:
-            kinds.setdefault(re.sub(r"\d+", "#", answer.error), []).append(answer)
+    failed = [answer for answer in answers if answer.error]
+    kinds = grouped((re.sub(r"\d+", "#", answer.error or ""), answer) for answer in failed)
     parts = []
     for found in sorted(kinds.values(), key=len, reverse=True)[:_KINDS]:
         ids = ", ".join(answer.question_id for answer in found[:_IDS])

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ood_lab.common.english import counted, listed
+from ood_lab.common.grouping import grouped
 from ood_lab.metrics import wilson_interval
 from ood_lab.report.detection.unusual_images import (
     EXTREMES,
@@ -319,9 +320,7 @@ def _interval(of: Mapping[str, Any]) -> str:
 
 def _calibration(detectors: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Which ID images new ones are compared with."""
-    ways: dict[tuple[str, int], list[str]] = {}
-    for name, of in detectors.items():
-        ways.setdefault((of["calibration"], of["held_out"]), []).append(name)
+    ways = grouped(((of["calibration"], of["held_out"]), name) for name, of in detectors.items())
     for (way, n), names in ways.items():
         of_all = "" if len(ways) == 1 else f" of {_first(names)}"
         how = (

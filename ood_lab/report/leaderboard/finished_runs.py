@@ -13,6 +13,7 @@ import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config, read_json, read_table
+from ood_lab.common.grouping import grouped
 from ood_lab.metrics import at_chance
 from ood_lab.report.results_lookup import RunView
 from ood_lab.report.verdict import Verdict
@@ -81,9 +82,7 @@ class FinishedRun:
     @property
     def shift_words(self) -> str:
         """The declared order: ``a < b``, ``a, b < c``."""
-        levels: dict[float, list[str]] = {}
-        for name, level in self.view.shift_levels.items():
-            levels.setdefault(level, []).append(name)
+        levels = grouped((level, name) for name, level in self.view.shift_levels.items())
         return " < ".join(", ".join(names) for names in levels.values())
 
     @property
@@ -211,9 +210,7 @@ def comparable_groups(runs: Iterable[FinishedRun]) -> list[list[FinishedRun]]:
     Seeds of one folder stay together: where there is a copy of some of them with other
     numbers, it is the copy that is odd.
     """
-    folders: dict[Path, list[list[FinishedRun]]] = {}
-    for run in runs:
-        folders.setdefault(run.path.parent, []).append([run])
+    folders = grouped((run.path.parent, [run]) for run in runs)
     seeds = [group for siblings in folders.values() for group in _merged(siblings)]
     return sorted(_merged(sorted(seeds, key=len, reverse=True)), key=len, reverse=True)
 

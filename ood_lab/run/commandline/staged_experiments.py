@@ -34,6 +34,7 @@ from rich.text import Text
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_json
+from ood_lab.common.grouping import grouped
 from ood_lab.common.hints import suggestion
 from ood_lab.run.commandline.composition import composed, jobs_of, parsed, plain, shell_word
 from ood_lab.run.commandline.line_checks import check_overrides
@@ -316,10 +317,8 @@ def best_runs(folders: dict[str, list[Path]]) -> list[Path]:
     """
     if waiting := [name for name, runs in folders.items() if not _all_done(runs)]:
         raise UserError(f"the best cannot be chosen before {', '.join(waiting)} is finished")
-    accuracies: dict[Path, list[float]] = {}
     runs = [run for found in folders.values() for run in found]
-    for run in runs:
-        accuracies.setdefault(run.parent, []).append(_val_accuracy(run))
+    accuracies = grouped((run.parent, _val_accuracy(run)) for run in runs)
     means = {place: fmean(values) for place, values in accuracies.items()}
     ranking = sorted(means, key=lambda place: means[place], reverse=True)
     shown = ", ".join(f"{place.parent.name} {means[place]:.1%}" for place in ranking)

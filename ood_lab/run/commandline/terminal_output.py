@@ -21,6 +21,7 @@ from rich.text import Text
 from ood_lab.common.console import print_line, print_whole
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
+from ood_lab.common.grouping import grouped
 from ood_lab.run.commandline.composition import differences
 from ood_lab.run.job.sigterm import ENDED, TERMINATED, Terminated
 
@@ -194,10 +195,8 @@ def print_jobs(lines: Sequence[Sequence[str]], jobs: Sequence[JobRow]) -> None:
         which = "all jobs" if len(hit) == len(jobs) > 1 else f"job {', '.join(hit)}"
         line = Text.assemble((f"{which}:", "bold red"), " ", problem)
         print_line(line, Console())
-    found: dict[tuple[str, ...], list[str]] = {}
-    for number, job in enumerate(jobs, 1):
-        if job.network:
-            found.setdefault((job.network, *job.cells.values()), []).append(str(number))
+    named = ((number, job) for number, job in enumerate(jobs, 1) if job.network)
+    found = grouped(((job.network, *job.cells.values()), str(number)) for number, job in named)
     for numbers in found.values():
         if len(numbers) > 1:
             which = "all jobs" if len(numbers) == len(jobs) else f"jobs {', '.join(numbers)}"

@@ -13,6 +13,7 @@ import wandb
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config, write_text
+from ood_lab.common.grouping import grouped
 from ood_lab.metrics import metric_of
 from ood_lab.report.rendering.page import flatten
 from ood_lab.report.results_lookup import RunView
@@ -87,10 +88,9 @@ def compared(paths: Sequence[Path]) -> Compared:
             "with runs=..."
         )
     views = [RunView(table) for table in tables.values()]
-    means: dict[str, list[float]] = {}
-    for view in views:
-        for detector in view.detectors:
-            means.setdefault(detector, []).append(view.mean("auroc", detector).value)
+    means = grouped(
+        (name, view.mean("auroc", name).value) for view in views for name in view.detectors
+    )
     found: dict[str, wandb.plot.CustomChart] = {}
     for table in tables.values():
         found |= {key: chart for key, chart in charts(table).items() if key not in found}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.grouping import grouped
 from ood_lab.common.line_files import write_records
 from ood_lab.lvlm.benchmarks.ode.construction.criteria import generator as stream
 from ood_lab.lvlm.benchmarks.ode.construction.hallucination_candidates import Candidates
@@ -108,9 +109,7 @@ def balanced(pictures: Sequence[Picture], seed: int) -> list[Picture]:
     shown in several origins.
     """
     scenes = [str(each.meta.get(PAIR, each.meta.get("scene", each.file))) for each in pictures]
-    groups: dict[str, list[str]] = {}
-    for each, scene in zip(pictures, scenes, strict=True):
-        groups.setdefault(each.criterion, []).append(scene)
+    groups = grouped(zip((each.criterion for each in pictures), scenes, strict=True))
     different = {name: list(dict.fromkeys(names)) for name, names in groups.items()}
     least = min(map(len, different.values()), default=0)
     kept = {

@@ -25,7 +25,7 @@ from ood_lab.evaluation.detector_fitting import cut_at, memory_limit, score_bank
 from ood_lab.evaluation.detector_results import DetectorResults
 from ood_lab.evaluation.id_accuracy import Chance, other_order
 from ood_lab.evaluation.score_warnings import suspicious
-from ood_lab.evaluation.shift.statistics_column import StatisticsColumn, statistics_of
+from ood_lab.evaluation.shift.statistics_column import StatisticsColumn, statistics_of_sets
 from ood_lab.evaluation.verdict_remarks import kind_remarks, shift_remarks
 from ood_lab.features.bank import FeatureBank, other_network
 from ood_lab.metrics import CAUSE, VERDICT, Evaluation, PositiveClass, cause_results, map_of
@@ -275,15 +275,10 @@ def _causes(
     """What tells these sets from ID test; empty where the statistics of some are not known."""
     if not all(StatisticsColumn.key in bank.columns for bank in sets.values()):
         return CAUSE.table([], model=model, seed=seed)
-    columns = list(PIXELS)
-    parts = [
-        pd.DataFrame(statistics_of(bank), columns=columns).assign(
-            dataset=name, index=bank.index.numpy()
-        )
-        for name, bank in sets.items()
-    ]
-    images = pd.concat(parts, ignore_index=True)
-    return cause_results(images, columns, scores, detector, model=model, draws=draws, seed=seed)
+    images = statistics_of_sets(sets)
+    return cause_results(
+        images, list(PIXELS), scores, detector, model=model, draws=draws, seed=seed
+    )
 
 
 def _doubts(test: FeatureBank, doubts: list[str]) -> tuple[bool, list[str]]:

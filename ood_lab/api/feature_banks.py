@@ -237,9 +237,8 @@ def extract_features(
     first = next(batches, None)
     if first is None:
         raise UserError("there is no image in images")
-    backbone = as_backbone(module, first["image"], head, std, allow_random, features, output)
+    backbone = as_backbone(module, first["image"], head, std, allow_random, features, output, mean)
     backbone.label_classes = label_classes
-    backbone.data_config["mean"] = _each_channel(mean)
     classes = label_classes or backbone.num_classes or None
     chosen = chosen_detectors(detectors, "openood") if detectors else {}
     usable, refused = split_by_columns(chosen, backbone)
@@ -315,6 +314,7 @@ def as_backbone(
     allow_random: bool = False,
     features: str | None = None,
     output: str | None = None,
+    mean: float | Sequence[float] = 0.0,
 ) -> Backbone:
     """The module as a backbone, its head found and checked, and that it reads one image at a time.
 
@@ -327,13 +327,17 @@ def as_backbone(
         backbone = module
     else:
         chosen = {"head": head, "features": features, "output": output}
-        backbone = _wrapped(module, some, std, chosen)
+        backbone = _wrapped(module, some, std, mean, chosen)
     check_determinism(backbone, some, allow_random, "allow_random=True")
     return backbone
 
 
 def _wrapped(
-    module: nn.Module, image: Tensor, std: float | Sequence[float], chosen: Mapping[str, str | None]
+    module: nn.Module,
+    image: Tensor,
+    std: float | Sequence[float],
+    mean: float | Sequence[float],
+    chosen: Mapping[str, str | None],
 ) -> Backbone:
     """The module as a backbone."""
     name = type(module).__name__
@@ -346,7 +350,11 @@ def _wrapped(
     head, features, output = (chosen[key] for key in ("head", "features", "output"))
     reading = reading_of(module, image, name, head, features, output, advice=advice)
     backbone = WrappedBackbone(module, reading)
-    backbone.data_config = {"input_size": tuple(image.shape[1:]), "std": _each_channel(std)}
+    backbone.data_config = {
+        "input_size": tuple(image.shape[1:]),
+        "mean": _each_channel(mean),
+        "std": _each_channel(std),
+    }
     check_contract(backbone)
     if told := reading.told:
         log.warning("%s: %s", name, told)

@@ -41,7 +41,7 @@ from ood_lab.evaluation.prediction.calibration import (
     without_training_images,
 )
 from ood_lab.evaluation.prediction.detector_summaries import detector_summary, id_image_table
-from ood_lab.evaluation.prediction.image_differences import IDStatistics
+from ood_lab.evaluation.prediction.image_differences import IDRange, group_causes
 from ood_lab.evaluation.prediction.onnx_files import check_onnx, export_onnx_files
 from ood_lab.evaluation.prediction.prediction_tables import (
     PredictionSink,
@@ -224,7 +224,7 @@ class Predict(Task):
         known: dict[str, tuple[FeatureBank, Tensor]] = {}
         id_split = "train" if pooled else "val"
         of_id = banks.get(id_split)
-        inside = None if of_id is None else IDStatistics.of(of_id)
+        inside = None if of_id is None else IDRange.of(of_id)
 
         def fit() -> dict[str, CalibratedDetector]:
             if not data:
@@ -261,8 +261,8 @@ class Predict(Task):
         for warning in warnings:
             log.warning("%s", warning)
         ws.manifest.setdefault("warnings", []).extend(warnings)
-        if inside is not None and "images" in banks:
-            causes = inside.causes(banks["images"], seed=ws.seed)
+        if of_id is not None and "images" in banks:
+            causes = group_causes(of_id, banks["images"], seed=ws.seed)
             ws.manifest["causes"] = causes.to_dict("records")
         ws.manifest |= {
             "images": {
@@ -306,7 +306,7 @@ class Predict(Task):
         backbone: Backbone,
         weights: str,
         ready: Mapping[str, CalibratedDetector],
-        inside: IDStatistics | None,
+        inside: IDRange | None,
         verdicts_by: str,
     ) -> _NewImages | None:
         """Images that pass without being kept, on all processes; None on all but the main one."""
@@ -377,7 +377,7 @@ def _at_once(
     pictures: Images,
     bank: FeatureBank | None,
     ready: Mapping[str, CalibratedDetector],
-    inside: IDStatistics | None,
+    inside: IDRange | None,
 ) -> _NewImages | None:
     """Images whose features are in a bank; None without, on all but the main process."""
     if bank is None:

@@ -11,26 +11,9 @@ from ood_lab.data.transforms.corruptions import corrupt
 from ood_lab.metrics import causes_of, named_causes
 from ood_lab.schema.image_statistics import PIXELS
 from ood_lab.shift import image_statistics
+from tests.benchmarks.shift_causes import EXPECTED
 
 N = 40
-BLUR = {"sharpness", "high frequencies"}
-EXPECTED = {
-    "gaussian_noise": {"noise"},
-    "shot_noise": {"noise"},
-    "impulse_noise": {"noise"},
-    "defocus_blur": BLUR,
-    "glass_blur": BLUR,
-    "motion_blur": BLUR,
-    "zoom_blur": BLUR,
-    "snow": {"brightness", "clipped white", "saturation"},
-    "frost": {"brightness", "saturation", "warmth", "colourfulness"},
-    "fog": {"contrast", "saturation", "high frequencies"},
-    "brightness": {"brightness", "colourfulness"},  # at the same saturation, V scales both
-    "contrast": {"contrast"},
-    "elastic_transform": BLUR,
-    "pixelate": {"blockiness", *BLUR},
-    "jpeg_compression": {"blockiness", "noise", "high frequencies"},
-}
 
 
 @pytest.fixture(scope="module")

@@ -190,7 +190,8 @@ def test_predictions_in_parts_are_those_of_the_table(predict):
     assert list(found) == list(table)
     assert found.path.tolist() == table.path.tolist()
     assert found.predicted[:-1].tolist() == table.predicted[:-1].tolist()
-    for column in found.columns[2:-1]:
+    assert found.beyond_id[:-1].tolist() == table.beyond_id[:-1].fillna("").tolist()
+    for column in found.columns[2:-2]:
         ours, theirs = (each[column][:-1].astype(float) for each in (found, table))
         np.testing.assert_allclose(ours, theirs, rtol=2e-5 if "knn" in column else 1e-9)
     assert found.iloc[-1].isna().sum() == len(found.columns) - 2

@@ -83,7 +83,7 @@ def _fit_residual(
     moment = require_finite(detector, moments.about(origin))
     # eigh sorts upwards: the first D - dim columns are the least explained directions.
     values, vectors = torch.linalg.eigh(moment)
-    # n images about their own mean span n - 1 directions: rounding alone would tell that apart.
+    # n images about their own mean span n - 1 directions, whatever rounding makes of the last one.
     spanned = len(bank) - 1 if few else len(bank)
     rank = min(spanned, int((values > noise_level(values, moments.square)).sum()))
     dim = principal_dimension(asked, d, rank)

@@ -15,7 +15,7 @@ from ood_lab.data.sources.image_lists import Listing
 from ood_lab.data.transforms.few_shot import even_rows
 from ood_lab.detectors import CalibratedDetector
 from ood_lab.detectors.base import checked_score
-from ood_lab.evaluation.prediction.image_differences import IDStatistics
+from ood_lab.evaluation.prediction.image_differences import IDRange
 from ood_lab.evaluation.prediction.table_parts import PartFiles, PartSink
 from ood_lab.evaluation.prediction.unlabelled_images import Images
 from ood_lab.evaluation.streaming_scores import identity_of
@@ -31,7 +31,7 @@ BEYOND = "beyond_id"
 
 
 def verdicts(
-    bank: FeatureBank, ready: Mapping[str, CalibratedDetector], own: IDStatistics | None
+    bank: FeatureBank, ready: Mapping[str, CalibratedDetector], own: IDRange | None
 ) -> pd.DataFrame:
     """Column ``predicted``, and of every detector ``_score``, ``_p_value`` and ``_is_ood``.
 
@@ -63,7 +63,7 @@ def predictions(
     images: Images,
     bank: FeatureBank,
     ready: Mapping[str, CalibratedDetector],
-    own: IDStatistics | None,
+    own: IDRange | None,
 ) -> pd.DataFrame:
     """A row an image; unreadable ones have no values but an ``error``."""
     found = verdicts(bank, ready, own).set_index(pd.Index(images.rows))
@@ -77,7 +77,7 @@ class PredictionSink(PartSink):
         files: to write.
         images: that pass.
         ready: fitted.
-        own: statistics of the ID images; None = not available.
+        own: range of the ID images; None = not available.
         trainer: of the pass.
     """
 
@@ -86,7 +86,7 @@ class PredictionSink(PartSink):
         files: PartFiles,
         images: Listing,
         ready: Mapping[str, CalibratedDetector],
-        own: IDStatistics | None,
+        own: IDRange | None,
         trainer: Trainer,
     ) -> None:
         super().__init__(files)

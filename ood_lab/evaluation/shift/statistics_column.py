@@ -68,6 +68,17 @@ def statistics_of(bank: FeatureBank) -> np.ndarray:
     return bank.columns[StatisticsColumn.key].double().cpu().numpy()
 
 
+def statistics_of_sets(banks: Mapping[str, FeatureBank]) -> pd.DataFrame:
+    """Columns ``dataset, index`` and the statistics of the pixels, a row per image."""
+    parts = [
+        pd.DataFrame(statistics_of(bank), columns=list(PIXELS)).assign(
+            dataset=name, index=bank.index.numpy()
+        )
+        for name, bank in banks.items()
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
 def statistics_table(data: OODDataModule, banks: Mapping[str, FeatureBank]) -> pd.DataFrame:
     """Statistics of the pixels and the files of all images of these sets.
 
@@ -76,14 +87,9 @@ def statistics_table(data: OODDataModule, banks: Mapping[str, FeatureBank]) -> p
         for each statistic; NaN where that of a file is not known.
     """
     files = pd.DataFrame() if data.report is None else data.report.files
-    parts = []
-    for name, bank in banks.items():
-        table = data.splits[name].table
-        part = table[[c for c in ("path", MADE_OF) if c in table]].assign(dataset=name)
-        part.insert(0, "index", range(len(part)))
-        part[list(PIXELS)] = statistics_of(bank)
-        parts.append(part)
-    found = pd.concat(parts, ignore_index=True)
+    tables = [data.splits[name].table for name in banks]
+    about = [table[[c for c in ("path", MADE_OF) if c in table]] for table in tables]
+    found = pd.concat([pd.concat(about, ignore_index=True), statistics_of_sets(banks)], axis=1)
     if len(files):
         found = found.merge(files, on="path", how="left", validate="many_to_one")
     return found

@@ -113,7 +113,7 @@ class Benchmark(Task):
     system: str | None
     prompt_prefix: str | None
     prompt_suffix: str | None
-    #: Settings beside the parser that may be ``reader``.
+    #: Settings other than the parser that may be ``reader``.
     read_also: ClassVar[Sequence[str]] = ()
     #: Settings that name files.
     files: ClassVar[Sequence[str]] = ("questions", "answers", "levels")

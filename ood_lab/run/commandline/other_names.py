@@ -10,7 +10,7 @@ from ood_lab.common.files import packaged_table
 _TABLE: dict[str, dict[str, str]] = packaged_table("ood_lab.run.commandline", "other_names.yaml")
 #: Another package's name of a detector -> ours.
 ALIASES = _TABLE["detectors"]
-#: Names that other tools use for a key, where the spelling alone would not lead to ours.
+#: Names that other tools use for a key, where the spelling would not lead to ours.
 SYNONYMS = _TABLE["keys"]
 #: ``key=choice`` or the beginning of a key, as it was -> as it is.
 RENAMED = _TABLE["renamed"]

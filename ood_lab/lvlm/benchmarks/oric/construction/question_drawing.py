@@ -266,8 +266,8 @@ class Drawing:
         there = self.contents.names(self.contents.codes[self.contents.entries(other)])
         asked = [(row, code, YES, background, own, -1) for code in codes]
         asked += [(other, code, NO, there, cosines, row) for code in absent]
-        for image, code, label, beside, of_texts, nearest_to in asked:
-            known = {"pair": self.made, "background": ", ".join(beside)}
+        for image, code, label, words, of_texts, nearest_to in asked:
+            known = {"pair": self.made, "background": ", ".join(words)}
             known |= {"cosine": float(of_texts[code]), "nearest_to": nearest_to}
             self.rows.append(self._object(image, code, label) | known)
         free = np.flatnonzero(~self.contents.present[other])

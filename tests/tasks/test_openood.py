@@ -138,7 +138,7 @@ def test_verify_takes_the_mean_of_the_seeds(runs, tmp_path):
     verify = Verify(run_folder=str(runs[0].parent), row="openood_v15_cifar10/msp", references=None)
     verify.run(SimpleNamespace(folder=tmp_path))
     table = pd.read_csv(tmp_path / "verify.csv").set_index("row")
-    ours = table.ours["openood_v15_cifar10/msp/far/auroc"]
+    ours = table.run["openood_v15_cifar10/msp/far/auroc"]
     assert ours == pytest.approx(100 * sum(own) / 2)
     assert set(table.differs) == {"n.test"}  # noise: not judged
 

@@ -15,13 +15,13 @@ from ood_lab.evaluation.unusual_images import unusual_training_images
 from ood_lab.features.bank import FeatureBank
 from ood_lab.report.detection.detection_page import write_report
 from ood_lab.report.detection.run_figures import write_figures
+from ood_lab.report.detection.unusual_images import ID_IMAGES
 from ood_lab.report.results_lookup import RunView
 from ood_lab.report.shift.distance_page import Measured
 from ood_lab.schema.results import read_results
 
 #: Files of a run folder that the page links to.
 STATISTICS = "image_statistics.parquet"
-ID_IMAGES = "id_images.csv"
 DOWNLOADS = (
     "results.csv",
     "results.parquet",

@@ -33,11 +33,18 @@ class DataCheck(Task):
     ``classes.csv`` in the run folder has the images of every class in train, val and test,
     ``counts.csv`` those of every class, level, shape, characteristic and folder by category and
     dataset; ``figures/counts_<label>`` shows them.
-    Nothing is downloaded and no backbone is built.
+    Nothing is downloaded and no backbone is built, unless ``unusual`` asks for it.
+
+    Args:
+        unusual: also ``id_images.csv`` and ``unusual_images.html``, of train and what is split
+            off it: broken or wrong files are among the images that are the most unusual to the
+            network, see :func:`~ood_lab.evaluation.unusual_images.unusual_training_images`.
 
     Raises:
         UserError: a set is missing, a list is not the expected one, or the check finds an error.
     """
+
+    unusual: bool
 
     def run(self, ws: Workspace) -> None:
         """See the class."""
@@ -63,10 +70,7 @@ class DataCheck(Task):
             raise UserError(
                 f"{len(wrong)} of {len(data.sources)} sources: {'; '.join(wrong)}{nearest}"
             )
-        data.setup()
-        if data.report:
-            print_whole(data.report.counts)
-            ws.note_findings(data.report.findings)
+        data = ws.data  # set up, which prints the check
         if len(classes := class_table(data.splits)):
             write_csv(classes, ws.folder / "classes.csv")
             Console().print(_classes(classes, ws.folder / "classes.csv"))
@@ -77,6 +81,31 @@ class DataCheck(Task):
 
             write_csv(counts, ws.folder / "counts.csv")
             write_all(ws.folder / "figures", list(count_figures(counts)))
+        if self.unusual:
+            self._unusual_images(ws)
+
+    def _unusual_images(self, ws: Workspace) -> None:
+        """Looks at all ID images that were not given as test or val through the network."""
+        # What needs the network is slow to load.
+        from ood_lab.evaluation.prediction.calibration import pool
+        from ood_lab.evaluation.split_features import Extraction
+        from ood_lab.evaluation.unusual_images import MOST, unusual_training_images
+        from ood_lab.report.detection.unusual_images import ID_IMAGES, write_unusual_images
+
+        data, backbone = ws.data, ws.load_backbone(ws.data.classes, fit=False)
+        pool(data, {}, learned=False)
+        extraction = Extraction(data, backbone, ws.extractor, ws.features_root, ws.stages)
+        bank = extraction.of_sets(["train"]).get("train")
+        if not ws.is_main:
+            return
+        own = unusual_training_images(data, bank)
+        if own is None:
+            raise UserError(
+                f"task.unusual=true needs a network with features and 2 to {MOST:,} training "
+                f"images: {backbone.name} and {len(data.splits['train']):,} do not fit"
+            )
+        write_csv(own.table, ws.folder / ID_IMAGES)
+        write_unusual_images(ws.folder / "unusual_images.html", own, str(data.name))
 
 
 def _facts(data: OODDataModule) -> Table:

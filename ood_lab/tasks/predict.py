@@ -78,7 +78,7 @@ from ood_lab.report.detection.prediction_page import (
     verdict_table,
     write_predictions_page,
 )
-from ood_lab.report.detection.unusual_images import IDImages
+from ood_lab.report.detection.unusual_images import ID_IMAGES, IDImages
 from ood_lab.report.rendering.blocks import Block, Text
 from ood_lab.report.rendering.output_failures import optional
 from ood_lab.report.rendering.page import write_summary
@@ -92,8 +92,6 @@ BankOf = Callable[..., FeatureBank | None]
 Readable = FileDataset | Listing
 #: In the run folder: the table, or the folder of its parts.
 CSV, PARTS = "predictions.csv", "predictions"
-#: Scores and p-values of the ID images.
-ID_CSV = "id_images.csv"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,7 +293,7 @@ class Predict(Task):
                 id_image_table(data.splits[id_split], known, ready),
                 data.splits[id_split].load_image,
             )
-            write_csv(own.table, ws.folder / ID_CSV)
+            write_csv(own.table, ws.folder / ID_IMAGES)
         _show(found, ws.manifest, ready, own, ws.folder)
 
     def _in_parts(

@@ -33,10 +33,11 @@ from cifar_resnet import ResNet20
 
 import ood_lab
 from ood_lab.features.bank import FeatureBank
-from ood_lab.metrics import auroc
 
 SIZES = (1, 2, 5, 10, 30, 100, 1000)
 DRAWS = 3
+RESAMPLES = 200
+NUMBERS = ["auroc", "low", "high"]
 COMMAND = "python -m tests.benchmarks.few_photographs TASK EFFICIENTNET CIFAR RESNET"
 HEAD = """# Detectors of few photographs
 
@@ -76,8 +77,8 @@ class Task:
                 banks[place.name] = bank
         return cls(about, banks, head)
 
-    def draws(self) -> Iterator[tuple[str, int, float]]:
-        """Detector, images per class and mean AUROC, of every draw."""
+    def draws(self) -> Iterator[pd.DataFrame]:
+        """AUROC and its 95% interval of every detector and OOD set, of one draw."""
         train, test = (self.banks[split] for split in ("train", "test"))
         ood = {name: bank for name, bank in self.banks.items() if name not in ("train", "test")}
         largest = int(train.labels.bincount().max())
@@ -90,21 +91,40 @@ class Task:
                 if not self.head:
                     sets = {k: (v.features, v.labels) for k, v in sets.items() if k != "ood"}
                     sets["ood"] = {name: bank.features for name, bank in ood.items()}
-                found = ood_lab.evaluate(**sets, detectors="default", n_bootstrap=2)
-                for name in found.detectors:
-                    of = found.scores.groupby("dataset")[name]
-                    values = [auroc(of.get_group("test"), of.get_group(far)) for far in ood]
-                    yield name, n, 100 * sum(values) / len(values)
+                found = ood_lab.evaluate(**sets, detectors="default", n_bootstrap=RESAMPLES)
+                rows = found.results[found.results["dataset"].isin(ood)]
+                rows = rows[rows["metric"] == "auroc"].assign(n=n, draw=seed)
+                yield rows.rename(columns={"value": "auroc", "ci_low": "low", "ci_high": "high"})
 
-    def table(self) -> str:
-        """A row a detector, the best of few images first."""
-        rows = pd.DataFrame(self.draws(), columns=["detector", "n", "auroc"])
+    def tables(self) -> str:
+        """Means, the best detector of few images first, and what is below chance."""
+        rows = pd.concat(self.draws(), ignore_index=True)
+        rows[NUMBERS] *= 100
         means = rows.groupby(["detector", "n"])["auroc"].mean().unstack()
         few = means.iloc[:, :4].mean(axis=1).sort_values(ascending=False)
-        lines = [["images per class", *map(str, means.columns)], ["---"] * (len(means.columns) + 1)]
-        for name, row in means.loc[few.index].iterrows():
-            lines.append([f"`{name}`", *("–" if v != v else f"{v:.1f}" for v in row)])
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        half = ((rows["high"] - rows["low"]) / 2).groupby(rows["n"]).mean()
+        table = means.loc[few.index].rename(index="`{}`".format)
+        table.loc["interval of a set, ±"] = half
+        text = markdown(table.rename_axis("images per class").reset_index())
+        return f"{text}\n\n{below_chance(rows)}"
+
+
+def below_chance(rows: pd.DataFrame) -> str:
+    """Sets that a detector ranks below the ID images, and another one above them."""
+    found_by_others = rows["low"].groupby([rows[c] for c in ("n", "draw", "dataset")])
+    low = rows[(rows["high"] < 50) & (found_by_others.transform("max") > 50)]
+    if low.empty:
+        return "No interval is below 50 where that of another detector is above it."
+    columns = {"detector": "detector", "n": "images per class", "draw": "draw", "dataset": "set"}
+    text = markdown(low.rename(columns=columns)[[*columns.values(), *NUMBERS]])
+    return f"Intervals below 50, where that of another detector is above it:\n\n{text}"
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """The rows of a table, numbers with one digit."""
+    rows = [[f"{v:.1f}" if isinstance(v, float) else str(v) for v in row] for row in table.values]
+    lines = [[*map(str, table.columns)], ["---"] * len(table.columns), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def main() -> None:
@@ -132,7 +152,7 @@ def main() -> None:
     print(HEAD, end="")
     source = f"Output of `{COMMAND}`, {datetime.datetime.now(datetime.UTC).date()}."
     for name, task in tasks.items():
-        print(f"\n## {name}\n\n{source}\n{task.about}\n\n{task.table()}")
+        print(f"\n## {name}\n\n{source}\n{task.about}\n\n{task.tables()}")
 
 
 if __name__ == "__main__":

@@ -6,10 +6,11 @@ Run by hand::
     python -m tests.benchmarks.shared_pass --network NAME --accelerator gpu --precision bf16-mixed
 
 Unit = one plain forward over the same fit, val and eval images, at the batch size and in the memory
-format that are fastest in this run, timed just before and after. Beside it ``Trainer.predict`` at
-the default batch size and, with ``--peer``, the first 13 detectors one by one through pytorch-ood's
-own fit and predict on loaders. Images are in memory: decoding is not part of it. Random images and
-weights cost what real ones cost; ``--images`` takes a folder of real ones.
+format that are fastest in this run, timed just before and after. Beside it what ODIN takes at least
+(``ODIN's floor``), ``Trainer.predict`` at the default batch size and, with ``--peer``, the first 13
+detectors one by one through pytorch-ood's own fit and predict on loaders. Images are in memory:
+decoding is not part of it. Random images and weights cost what real ones cost; ``--images`` takes a
+folder of real ones.
 
 Peak memory is counted above the process as it is when the pass begins: with the network and the
 images, but without a bank. Detectors that refuse a network or its features are left out and named.
@@ -230,6 +231,22 @@ class Bench:
         for data in self.sets.values():
             self.forward(data.images, self.best)
 
+    def odin_floor(self) -> None:
+        """What ODIN takes at least: the fit's images as always, twice and a gradient for others."""
+        self.backbone.to(self.device, memory_format=self.best.memory_format)
+        with self.trainer.precision_plugin.forward_context():
+            for split, data in self.sets.items():
+                for part in data.images.split(self.best.size):
+                    part = part.to(self.device)
+                    some = part.contiguous(memory_format=self.best.memory_format)
+                    if split != "train":
+                        some.requires_grad_()
+                        loss = torch.logsumexp(self.backbone(some).logits / 1000, dim=1).sum()
+                        some = some - 0.0014 * torch.autograd.grad(loss, some)[0].sign()
+                    with torch.inference_mode():
+                        self.backbone(some)
+        self.backbone.to(memory_format=torch.contiguous_format)
+
     def predict(self) -> None:
         """Lightning's own loop at the default batch size."""
         for split in self.sets:
@@ -442,6 +459,8 @@ def main() -> None:
         text = "default" if network else "default without network"
         plans[f"{len(found)}, {text}"] = lambda d=found: bench.shared(d)
     plans["ODIN, iODIN, AdaSCALE"] = lambda: bench.shared(gradients())
+    plans["msp"] = lambda: bench.shared([own.MSP()])
+    plans["ODIN's floor"] = bench.odin_floor
     plans["Trainer.predict"] = bench.predict
     if args.peer:
         plans["pytorch-ood one by one"] = bench.one_by_one

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from cli import call
+from photos import write_photos
 from PIL import Image
 
 from ood_lab.run.job.run_identity import config_hash
@@ -82,7 +83,7 @@ def test_a_list_with_another_sha256(images, capsys):
     assert check(images, *source, f"data.info.sha256={{far: {digest}}}") == 0
     assert digest in capsys.readouterr().out
     assert check(images, *source, "data.info.sha256={far: 00}") == 1
-    assert "far is not the expected list" in capsys.readouterr().err
+    assert "far is not the expected list" in capsys.readouterr().out
 
 
 def test_the_builtin_data(tmp_path, capsys):
@@ -97,3 +98,18 @@ def test_the_builtin_data(tmp_path, capsys):
 def test_what_is_known_of_the_data_is_no_part_of_a_run():
     bare = {"data": {"name": "x"}}
     assert config_hash({"data": {"name": "x", "info": {"licence": "MIT"}}}) == config_hash(bare)
+
+
+def test_a_wrong_file_is_among_the_unusual_images(tmp_path, capsys):
+    places = write_photos(tmp_path, (24, 24), "png")
+    (tmp_path / "ood/0.png").rename(tmp_path / "id/plum/wrong.png")
+    net = ("model=module", "model.net._target_=tiny_net.TinyNet", "model.head=none")
+    of_net = (f"model.backbone.{key}" for key in ("input_size=24", "mean=0.5", "std=0.5"))
+    line = ("eval.py", "task=data_check", *places[:2], f"paths.outputs={tmp_path}/out")
+    assert call(*line, "task.unusual=true", *net, "model.pretrained=true", *of_net) == 0
+    (table,) = tmp_path.rglob("id_images.csv")
+    found = pd.read_csv(table).nlargest(1, "knn_score").iloc[0]
+    assert len(pd.read_csv(table)) == 61  # nobody gave test and val: nothing is left out
+    assert (found["path"], found["knn_p_value"]) == (f"{tmp_path}/id/plum/wrong.png", 1 / 61)
+    assert "wrong.png" in (page := table.with_name("unusual_images.html")).read_text()
+    assert str(page) in capsys.readouterr().out

@@ -9,9 +9,14 @@ from pathlib import Path
 import pandas as pd
 from PIL import Image
 
+from ood_lab.common.english import counted
 from ood_lab.report.rendering.blocks import Picture, Pictures
 from ood_lab.report.rendering.misclassified_images import Thumbnails
+from ood_lab.report.rendering.page import Page, Section
+from ood_lab.report.rendering.thumbnails import Pictures as Images
 
+#: Scores and p-values of all of them, in the run folder.
+ID_IMAGES = "id_images.csv"
 #: The most and the least unusual, each.
 EXTREMES = 12
 #: The detector that finds them in a run that scores detectors.
@@ -48,6 +53,22 @@ def unusual_id_images(own: IDImages, name: str, store: Thumbnails, dataset: str 
         ],
         "Broken or wrong files would be among these; id_images.csv has all",
     )
+
+
+def write_unusual_images(path: Path, own: IDImages, data: str) -> Path:
+    """A page of the most unusual ID images by :data:`UNUSUAL_BY`, for a check of the data."""
+    images = Images(lambda _, row: own.image(row))
+    store = Thumbnails(images)
+    shown = unusual_id_images(own, UNUSUAL_BY, store)
+    page = Page(
+        title=f"{data}: {counted(len(own.table), 'ID image')}",
+        sections=[Section("Unusual ones among your ID images", [shown])],
+        thumbnails=store.uris,
+        definitions=[("p-value", "share of ID images that score as high, itself counted as one")],
+        downloads=[ID_IMAGES],
+    ).write(path)
+    images.warn(path.name)
+    return page
 
 
 def said_of(at: pd.Series, predicted: str, name: str) -> str:

@@ -46,7 +46,8 @@ def made_of(
 def uses_of(task: Mapping[str, Any]) -> frozenset[str]:
     """The members a task uses, from ``_uses_`` in its YAML; all of :data:`GROUPS` by default.
 
-    ``_may_use_`` names those that it came to use where they are chosen: no hash depends on it.
+    ``_may_use_`` names those that it came to use where they are chosen, ``_uses_with_`` those that
+    it uses where a setting of its own is true: no hash depends on them.
 
     Raises:
         UserError: it names something that the workspace does not have.
@@ -54,7 +55,9 @@ def uses_of(task: Mapping[str, Any]) -> frozenset[str]:
     names = task.get("_uses_")
     if names is None:
         return frozenset(GROUPS)
-    names = [*names, *task.get("_may_use_", ())]
+    with_settings = task.get("_uses_with_", {}).items()
+    further = [name for key, members in with_settings if task[key] for name in members]
+    names = [*names, *task.get("_may_use_", ()), *further]
     if wrong := [name for name in names if name not in GROUPS]:
         raise UserError(
             f"{task['_target_']}: _uses_ names '{wrong[0]}'. Choose among {', '.join(GROUPS)}"

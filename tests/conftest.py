@@ -9,6 +9,7 @@ from unittest import mock
 
 import omegaconf
 import pytest
+from hydra._internal import defaults_list
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.plugins import Plugins
 
@@ -17,6 +18,11 @@ from ood_lab.common import cpu_cores
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("WANDB_SILENT", "true")
 os.environ.setdefault("WANDB_MODE", "offline")
+
+
+#: Makes what the defaults list of a file may refer to: a third of the time of a composition.
+MAP = "_create_interpolation_map"
+MAKE_MAP = getattr(defaults_list, MAP)
 
 
 def pytest_collection_modifyitems(items):
@@ -50,10 +56,17 @@ def composing_is_fast():
             source = SourcesRegistry.instance().resolve(scheme)
             load = remembered(source.load_config)
             patches.enter_context(mock.patch.object(source, "load_config", load))
+        patches.enter_context(mock.patch.object(defaults_list, MAP, interpolation_map))
         parse = functools.cache(omegaconf.base.parse)  # a tree of ${...} is only ever read
         for module in (omegaconf.base, omegaconf._utils):
             patches.enter_context(mock.patch.object(module, "parse", parse))
         yield
+
+
+def interpolation_map(overrides, defaults, self_added):
+    """In the place of Hydra's, which makes it of every file, for those that interpolate."""
+    asks = any(default.is_interpolation() for default in defaults)
+    return MAKE_MAP(overrides, defaults, self_added) if asks else None
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -110,7 +111,15 @@ def read_references(folder: str | Path | None = None) -> list[PublishedRow]:
     """
     if folder is not None and not Path(folder).is_dir():
         raise missing_path(Path(folder))
-    place = SHIPPED if folder is None else Path(folder)
+    return list(_shipped()) if folder is None else _read_all(Path(folder))
+
+
+@cache
+def _shipped() -> list[PublishedRow]:
+    return _read_all(SHIPPED)
+
+
+def _read_all(place: Traversable) -> list[PublishedRow]:
     found = sorted((f for f in place.iterdir() if f.name.endswith(".yaml")), key=lambda f: f.name)
     if not found:
         raise UserError(f"there is no reference file (*.yaml) in {place}")

@@ -120,9 +120,13 @@ class Evaluation:
         """Scores of all detectors, ``[rows, D]``."""
         return rows[self.detectors].to_numpy(dtype=np.float64)
 
+    @cached_property
+    def _places(self) -> Mapping[Any, NDArray[np.intp]]:
+        return self.scores.groupby("dataset", observed=True).indices
+
     def rows_of(self, ood: str) -> pd.DataFrame:
         """Rows of one OOD set."""
-        return self.scores[self.scores["dataset"] == ood]
+        return self.scores.iloc[self._places[ood]]
 
     @property
     def sets(self) -> Measured:

@@ -224,8 +224,12 @@ class Verdict:
         """Whether covariate shift was measured, too; else there is one distance."""
         return "covariate" in set(self.shift.get("axis", ()))
 
+    @cached_property
+    def _by_metric(self) -> Mapping[Any, pd.DataFrame]:
+        return dict(iter(self.rows.groupby("metric")))
+
     def _of(self, metric: str) -> pd.DataFrame:
-        return self.rows[self.rows["metric"] == metric]
+        return self._by_metric.get(metric, self.rows.iloc[:0])
 
     def mean(self, metric: str) -> Mapping[Any, Any] | None:
         """``value, ci_low, ci_high`` of the named detector: mean over the datasets that count."""
@@ -233,7 +237,7 @@ class Verdict:
         rows = rows[rows["detector"] == self.named]
         return rows.iloc[0].to_dict() if len(rows) else None
 
-    @property
+    @cached_property
     def left(self) -> dict[str, str]:
         """Datasets that do not count, and why: ``flagged`` or ``too_few``."""
         return {

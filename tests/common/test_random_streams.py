@@ -1,6 +1,7 @@
 """Named streams of random numbers."""
 
 import ast
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 
@@ -11,8 +12,13 @@ import ood_lab
 from ood_lab.common.random_streams import stream
 
 
+@cache
 def names_in_use():
     """The name in every call of ``stream`` in the package."""
+    return list(calls_of_stream())
+
+
+def calls_of_stream():
     for path in Path(ood_lab.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if (
@@ -29,7 +35,7 @@ def permuted(generator):
 
 @pytest.mark.parametrize("seed", [0, 1, 2**32 - 1])
 def test_no_two_streams_of_a_seed_agree(seed):
-    names = list(names_in_use())
+    names = names_in_use()
     assert len(names) == len(set(names)) > 3
     numbers = [(), (0,), (0, 0), (1,), (0, 1), (1, 0)]
     drawn = [permuted(stream(seed, name, *some)) for name in names for some in numbers]

@@ -44,6 +44,8 @@ def not_understood(script: str, line: str) -> str | None:
     try:
         found = read_arguments(rewrite(arguments(line))).overrides
         overrides = [o for o in found if not asks_for_validation(o)]
+        if not any(re.match("detector|tuning|experiment|task=.*tun", o) for o in overrides):
+            overrides.append("detector=[msp]")  # to compose all of them is most of the time
         if not stages_of(script, overrides):  # composes the line of every stage, if any
             check_overrides(script, overrides)
     except Exception as error:

@@ -40,12 +40,12 @@ def test_halves_of_id_have_no_cause_in_19_of_20_draws(n):
     rng = np.random.default_rng(n)
     mixing = rng.normal(size=(11, 11))
     wrong = 0
-    for seed in range(200):
+    for seed in range(100):
         both = rng.standard_t(4, size=(2 * n, 11)) @ mixing
         wrong += (
             len(named_causes(causes_of(table(both[:n], both[n:]), NAMES, draws=2, seed=seed))) > 0
         )
-    assert wrong <= stats.binom.ppf(0.999, 200, 0.05)
+    assert wrong <= stats.binom.ppf(0.999, 100, 0.05)
 
 
 def test_copies_of_the_id_photographs_are_compared_photograph_by_photograph():

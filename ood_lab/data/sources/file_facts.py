@@ -52,18 +52,21 @@ def file_facts(
     place = Path(cache_dir) / "files" if cache_dir and store.changeless else None
     memory = place / f"{kind.replace(' ', '_')}.parquet" if place else None
     known = _load(memory)
-    merged = unique if known is None else unique.merge(known, on=_KEY, how="left", indicator=True)
-    todo = unique if known is None else merged.loc[merged["_merge"] == "left_only", _KEY]
-    answers = _in_threads(todo["path"].tolist(), compute, kind, store.threads)
-    fresh = pd.concat([todo.reset_index(drop=True), pd.DataFrame(answers)], axis=1)
-    if known is not None:
-        recalled = merged.loc[merged["_merge"] == "both"].drop(columns="_merge")
-        everything = pd.concat([recalled, fresh]) if len(todo) else recalled
+    if known is None:
+        todo, recalled = unique, None
     else:
-        everything = fresh
-    if memory is not None and len(todo):
-        _save(memory, known, fresh)
-    return wanted.merge(everything, on="path", how="left", validate="many_to_one")
+        merged = unique.merge(known, on=_KEY, how="left", indicator=True)
+        todo = merged.loc[merged["_merge"] == "left_only", _KEY]
+        recalled = merged.loc[merged["_merge"] == "both"].drop(columns="_merge")
+    if len(todo) or recalled is None:
+        answers = _in_threads(todo["path"].tolist(), compute, kind, store.threads)
+        fresh = pd.concat([todo.reset_index(drop=True), pd.DataFrame(answers)], axis=1)
+        if memory is not None and len(todo):
+            _save(memory, known, fresh)
+        recalled = fresh if recalled is None else pd.concat([recalled, fresh])
+    if recalled["path"].tolist() == wanted["path"].tolist():
+        return recalled.reset_index(drop=True)
+    return wanted.merge(recalled, on="path", how="left", validate="many_to_one")
 
 
 def content_hashes(

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
-from typing import NamedTuple
 
 from ood_lab.lvlm.parsers.answer_words import plain, said_at_start, said_by_a_word
 from ood_lab.lvlm.parsers.asked_things import asked_by
 from ood_lab.lvlm.parsers.base import NO, OURS, YES, parser, parser_with_question, words_of
 from ood_lab.lvlm.parsers.explicit_answers import explicit_answers
 from ood_lab.lvlm.parsers.sentence_claims import is_refusal, said_by_sentences
-from ood_lab.lvlm.questions.grammar import english
 
-_DIGITS = r"\d{1,3}(?:,\d{3})+(?!\d)|\d+"
+_UNITS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+_TEENS = ["ten", "eleven", "twelve", *(f"{unit}teen" for unit in ("thir", "four", "fif", "six"))]
+_TEENS += ["seventeen", "eighteen", "nineteen"]
+_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+_WORDS = {word: value for value, word in enumerate([*_UNITS, *_TEENS], start=1)}
+_WORDS |= {word: 10 * value for value, word in enumerate(_TENS, start=2)}
+_UNIT, _TEEN, _TEN = map("|".join, (_UNITS, _TEENS, _TENS))
+_BELOW_100 = rf"(?:(?:{_TEN})(?:[- ](?:{_UNIT}))?|{_TEEN}|{_UNIT})"
+#: Digits, or words below 1,000, the longest first. "No one" is no number.
+_NUMBER = (
+    r"\d{1,3}(?:,\d{3})+(?!\d)|\d+|(?<!\bno[ -])\b"
+    rf"(?:(?:{_UNIT}) hundred(?:(?: and)? {_BELOW_100})?|{_BELOW_100}|hundred|zero)\b"
+)
 #: What says a number where no number stands: "no car", "a car".
 _IMPLIED = {"no": 0, "none": 0, "a": 1, "an": 1}
 _SMALL = r"(?:\d+|two|three|four|five|six|seven|eight|nine|ten)"
@@ -140,7 +149,7 @@ def number(reply: str, question: str) -> str | None:
     """
     text, asked = plain(reply), asked_by(question)
     for part in explicit_answers(reply):
-        found = _number_words().pattern.match(re.sub(r"^[\W_]*", "", plain(part)))
+        found = re.match(_NUMBER, re.sub(r"^[\W_]*", "", plain(part)))
         if found:
             return _value(found[0])
     if is_refusal(text):
@@ -148,7 +157,7 @@ def number(reply: str, question: str) -> str | None:
     for words, digits in _SOME.items():
         text = re.sub(words, digits, text)
     text = _NO_COUNT.sub(" ", text)
-    number = f"(?P<number>{_number_words().pattern.pattern})"
+    number = f"(?P<number>{_NUMBER})"
     said = (
         [] if asked.thing is None else [rf"(?:^|[\n,;{{])\s*{asked.thing.pattern}\W*[:=]\s*NUMBER"]
     )
@@ -170,7 +179,12 @@ def number(reply: str, question: str) -> str | None:
 
 def _value(said: str) -> str:
     """Digits of a number in digits or words."""
-    return str(int(said.replace(",", "")) if said[0].isdigit() else _number_words().values[said])
+    if said[0].isdigit():
+        return str(int(said.replace(",", "")))
+    value = 0
+    for word in re.split("[ -]", said):
+        value = max(value, 1) * 100 if word == "hundred" else value + _WORDS.get(word, 0)
+    return str(value)
 
 
 def _letter(part: str, options: Mapping[str, str]) -> str | None:
@@ -208,25 +222,3 @@ def _letter_of(reply: str, options: Mapping[str, str]) -> str | None:
         if found:
             return found.pop() if len(found) == 1 else None
     return None
-
-
-class _Numbers(NamedTuple):
-    pattern: re.Pattern[str]
-    values: Mapping[str, int]
-
-
-@cache
-def _number_words() -> _Numbers:
-    """Every way to write a number below 1,000 in words, the longest first.
-
-    Raises:
-        UserError: inflect is missing.
-    """
-    values = {"hundred": 100}
-    for value in range(1000):
-        for joint in ("and", ""):
-            text = str(english().number_to_words(str(value), andword=joint))
-            values |= dict.fromkeys((text, text.replace("-", " ")), value)
-    ways = "|".join(map(re.escape, sorted(values, key=len, reverse=True)))
-    # "No one" is no number.
-    return _Numbers(re.compile(rf"{_DIGITS}|(?<!\bno[ -])\b(?:{ways})\b"), values)

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,7 @@ def _block(found: dict[str, Any]) -> Table | Text:
     return Table(**found)
 
 
+@cache
 def page_template(name: str = "page.html.j2") -> Any:
     """A template of this package, to be rendered with all of its variables."""
     environment = Environment(

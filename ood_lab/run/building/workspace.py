@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import time
@@ -127,10 +128,14 @@ class Workspace:
         """Folder of all feature banks."""
         return Path(self.cfg.paths.features)
 
+    @cached_property
+    def _resolved(self) -> dict[str, Any]:
+        return plain(self.cfg)
+
     @property
     def settings(self) -> dict[str, Any]:
-        """The resolved configuration as plain Python."""
-        return plain(self.cfg)
+        """The resolved configuration as plain Python; a copy, which its reader may change."""
+        return copy.deepcopy(self._resolved)
 
     @made_of("model", "ckpt")
     def model(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from odd_inputs import draw
 from ood_lab.common.errors import UserError
 from ood_lab.data.datamodules.folder import FolderDataModule
 
-CASES = 40
+CASES = 20
 
 
 def wrong_with(source) -> str | None:
@@ -43,7 +43,7 @@ def wrong_with(source) -> str | None:
 
 
 @pytest.mark.parametrize(
-    "part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 20))]
+    "part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 40))]
 )
 def test_odd_inputs_give_right_numbers_or_one_line(part, tmp_path):
     wrong = []

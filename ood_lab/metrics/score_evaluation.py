@@ -121,7 +121,7 @@ class Evaluation:
         return rows[self.detectors].to_numpy(dtype=np.float64)
 
     @cached_property
-    def _places(self) -> Mapping[Any, NDArray[np.intp]]:
+    def _places(self) -> Mapping[Any, Any]:
         return self.scores.groupby("dataset", observed=True).indices
 
     def rows_of(self, ood: str) -> pd.DataFrame:

@@ -54,7 +54,7 @@ def chosen(script: str, choices: Sequence[str]) -> DictConfig:
         HydraException: a choice does not exist.
     """
     cfg, hydra = pickle.loads(_chosen(script, (*choices, *_search_path())))
-    HydraConfig.instance().cfg = hydra  # type: ignore[assignment]  # set_config needs the rest
+    HydraConfig.instance().cfg = hydra
     return cfg
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank import Banks
+from ood_lab.metrics.ood import Ints
 
 #: Values of a row that are looked at, at equal steps; rows that are hashed at once.
 _VALUES, _ROWS = 4096, 4096
@@ -18,7 +18,7 @@ _VALUES, _ROWS = 4096, 4096
 _CONSTANT = 0.05
 
 
-def row_keys(rows: Tensor) -> NDArray[np.int64]:
+def row_keys(rows: Tensor) -> Ints:
     """A 64-bit hash of each row of ``[N, ...]``: equal rows have equal keys."""
     flat = rows.detach().reshape(len(rows), -1)
     flat = flat[:, :: max(1, -(-flat.shape[1] // _VALUES))]
@@ -35,7 +35,7 @@ def _hashed(rows: Tensor, factors: Tensor) -> Tensor:
     return ((bits ^ (bits >> 31)) * factors).sum(1)
 
 
-def shared_rows(id_sets: Sequence[str], sets: Mapping[str, FeatureBank]) -> Iterator[str]:
+def shared_rows(id_sets: Sequence[str], sets: Banks) -> Iterator[str]:
     """What to say of sets that have rows in common, two of ID or one of ID and an OOD set.
 
     Rows that a set has many of say nothing: a network may give all dark images the same features.
@@ -61,7 +61,7 @@ def shared_rows(id_sets: Sequence[str], sets: Mapping[str, FeatureBank]) -> Iter
             )
 
 
-def _telling(keys: NDArray[np.int64]) -> dict[int, int]:
+def _telling(keys: Ints) -> dict[int, int]:
     """Keys by row, of rows that are not constants."""
     _, place, counts = np.unique(keys, return_inverse=True, return_counts=True)
     few = counts[place] <= max(3, _CONSTANT * len(keys))

@@ -21,13 +21,14 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv, write_table
 from ood_lab.data.datamodules.splits import ID_SPLITS
 from ood_lab.detectors import Detector, unserved, unsuited
+from ood_lab.detectors.base import Detectors
 from ood_lab.evaluation.detector_fitting import cut_at, memory_limit, score_banks
 from ood_lab.evaluation.detector_results import DetectorResults
 from ood_lab.evaluation.id_accuracy import Chance, other_order
 from ood_lab.evaluation.score_warnings import suspicious
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn, statistics_of_sets
 from ood_lab.evaluation.verdict_remarks import kind_remarks, shift_remarks
-from ood_lab.features.bank import FeatureBank, other_network
+from ood_lab.features.bank import Banks, FeatureBank, other_network
 from ood_lab.metrics import CAUSE, VERDICT, Evaluation, PositiveClass, cause_results, map_of
 from ood_lab.models.head_kind import OF_NETWORKS
 from ood_lab.report.detection.detection_page import detection_blocks, main_table, write_report
@@ -264,13 +265,7 @@ def evaluate(
 
 
 def _causes(
-    sets: Mapping[str, FeatureBank],
-    scores: pd.DataFrame,
-    detector: str | None,
-    *,
-    model: str,
-    draws: int,
-    seed: int,
+    sets: Banks, scores: pd.DataFrame, detector: str | None, *, model: str, draws: int, seed: int
 ) -> pd.DataFrame:
     """What tells these sets from ID test; empty where the statistics of some are not known."""
     if not all(StatisticsColumn.key in bank.columns for bank in sets.values()):
@@ -299,10 +294,7 @@ def _doubts(test: FeatureBank, doubts: list[str]) -> tuple[bool, list[str]]:
 
 
 def _with_columns(
-    detectors: Mapping[str, Detector],
-    sets: Mapping[str, FeatureBank],
-    evaluated: Sequence[str],
-    refused: dict[str, str],
+    detectors: Detectors, sets: Banks, evaluated: Sequence[str], refused: dict[str, str]
 ) -> dict[str, Detector]:
     """The detectors whose columns the banks have; the others are added to ``refused``."""
     usable = {}
@@ -335,7 +327,7 @@ def _with_columns(
     return usable
 
 
-def _check_one_head(sets: Mapping[str, FeatureBank]) -> None:
+def _check_one_head(sets: Banks) -> None:
     reference = sets["train"]
     for name, bank in sets.items():
         if not len(bank):

@@ -20,6 +20,7 @@ from ood_lab.api.detector_settings import Chosen, chosen_detectors, in_python
 from ood_lab.api.image_batches import Images, batches_of, split_item
 from ood_lab.api.loader_checks import EachImageOnce
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
 from ood_lab.evaluation.split_features import split_by_columns
 from ood_lab.features.bank import NETWORK, FeatureBank, weight_and_bias
@@ -104,9 +105,7 @@ def features_from_arrays(
     return replace(bank, label_classes=label_classes)
 
 
-def _labels(
-    labels: ArrayLike | None, n: int, classes: int | None
-) -> tuple[Tensor, dict[str, Tensor]]:
+def _labels(labels: ArrayLike | None, n: int, classes: int | None) -> tuple[Tensor, Tensors]:
     """``[n] int64``; of labels of a multi-label head, they are a column, :data:`TARGETS`."""
     given = None if labels is None else np.asarray(labels)
     if given is None or given.ndim != 2 or given.shape != (n, classes):

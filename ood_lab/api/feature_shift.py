@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -10,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ood_lab.evaluation.shift.shift_rulers import neighbour_of, ruler_note, why_no_class
-from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.schema.shift_axes import CLASS_UNITS
 from ood_lab.shift import Ruler, Sample, ShiftMeter, read_ruler, undecomposed
 
@@ -18,7 +17,7 @@ from ood_lab.shift import Ruler, Sample, ShiftMeter, read_ruler, undecomposed
 def shift_of(
     train: FeatureBank,
     test: FeatureBank,
-    ood: Mapping[str, FeatureBank],
+    ood: Banks,
     *,
     draws: int,
     seed: int,

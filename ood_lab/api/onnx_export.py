@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-
 from torch import Tensor, nn
 
 from ood_lab.api.feature_banks import as_backbone
+from ood_lab.common.files import StrPath
 from ood_lab.detectors import CalibratedDetector, save_onnx
 
 
 def export_onnx(
-    path: str | os.PathLike[str],
+    path: StrPath,
     calibrated: CalibratedDetector,
     module: nn.Module,
     images: Tensor,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 
 #: Bytes above which a file is compared by its size only, as every look at a run compares.
 _HASHED = 64 * 2**20
@@ -32,7 +33,7 @@ class Stamp(NamedTuple):
     change: int
 
 
-def stamp(path: str | os.PathLike[str]) -> Stamp:
+def stamp(path: StrPath) -> Stamp:
     """The stamp of a file, whose content is not read; -1 in all fields where there is none."""
     try:
         found = os.stat(path)

@@ -19,6 +19,7 @@ import yaml
 
 from ood_lab.common.errors import UserError
 
+StrPath = str | os.PathLike[str]
 _Content = TypeVar("_Content")
 #: The parser in C where PyYAML has it: the configuration of a run has hundreds of lines.
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

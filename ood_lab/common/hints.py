@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 from ood_lab.common.grouping import grouped
 from ood_lab.common.unicode_names import composed, remark
 
@@ -57,7 +58,7 @@ def check_known(names: Iterable[str | None], known: Collection[object], problem:
             raise UserError(f"{problem.replace('{name}', name)}: {near}")
 
 
-def missing_path(path: str | os.PathLike[str]) -> UserError:
+def missing_path(path: StrPath) -> UserError:
     """The error for a path that does not exist, with the nearest one that does."""
     if other := remark(os.fspath(path)):
         return UserError(f"'{path}' does not exist{other}")

@@ -16,6 +16,8 @@ from torch import Tensor
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import replaced, share
 
+Tensors = dict[str, Tensor]
+
 
 def save_tensors(
     tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None
@@ -62,7 +64,7 @@ class TensorFile:
         except (OSError, SafetensorError) as error:
             raise UserError(f"{self.kind} '{path}' cannot be written: {error}") from error
 
-    def read(self, path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    def read(self, path: Path) -> tuple[dict[str, Any], Tensors]:
         """The description and the tensors.
 
         Raises:

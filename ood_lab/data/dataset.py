@@ -118,3 +118,7 @@ class ImageDataset(Dataset[dict[str, Any]], ABC):
             value = values[index]
             sample[key] = torch.from_numpy(value) if value.ndim else int(value)
         return sample
+
+
+#: By name.
+Splits = Mapping[str, ImageDataset]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import wraps
 from inspect import signature
 from typing import Any, Literal, Self, get_args
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.support.compute_device import compute_device, on_device, within_device_memory
 from ood_lab.features.bank import FeatureBank, other_network
 from ood_lab.features.extraction_hooks import BankColumn
@@ -110,7 +111,7 @@ class Detector(ABC):
             raise UserError(f"detector.{self.name}.fit_split={fit_split}: choose train or val")
         if fit_split is not None:
             self.fit_split = fit_split
-        self.fitted: dict[str, Tensor] = {}
+        self.fitted: Tensors = {}
 
     def __repr__(self) -> str:
         """One line: the class and the arguments it was made with."""
@@ -206,6 +207,10 @@ class Detector(ABC):
     def settings(self) -> dict[str, Any]:
         """:meth:`describe` and, in words, the settings ``chosen`` from the fit images."""
         return self.describe() | ({"chosen": self.chosen} if self.chosen else {})
+
+
+#: By the key of their YAML.
+Detectors = Mapping[str, Detector]
 
 
 def _noting_network(fit: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import DetectorRefusal, FitSplit
 from ood_lab.detectors.support.gram_rows import GramColumn
 from ood_lab.detectors.support.layer_statistics import split_layers
@@ -105,7 +106,7 @@ class Gram(NetworkDetector):
         self.fitted["expected"] = torch.where(expected > 0, expected, 1.0)
         return self
 
-    def _ranges(self, bank: FeatureBank, kept: Tensor) -> dict[str, Tensor]:
+    def _ranges(self, bank: FeatureBank, kept: Tensor) -> Tensors:
         vectors, widths = split_layers(self.values(bank))
         classes, predictions = bank.logits.shape[1], bank.predictions
         low = vectors.new_full((classes, vectors.shape[1]), torch.inf)

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
 from ood_lab.detectors.support.chunked_arithmetic import (
     CHUNK_BYTES,
@@ -116,7 +117,7 @@ class OpenMax(Detector):
     def _longest(self) -> int:
         return LARGEST if isinstance(self.tail, str) else self.tail
 
-    def _tails(self, distances: Tensor, classes: Tensor, c: int) -> dict[str, Tensor]:
+    def _tails(self, distances: Tensor, classes: Tensor, c: int) -> Tensors:
         tails = torch.full((c, self._longest), torch.nan, dtype=torch.float64)
         sizes = classes.bincount(minlength=c).tolist()
         for label, of_class in enumerate(distances[classes.argsort()].split(sizes)):
@@ -169,7 +170,7 @@ class OpenMax(Detector):
         }
 
 
-def _unknown(z: Tensor, weibull: dict[str, Tensor]) -> Tensor:
+def _unknown(z: Tensor, weibull: Tensors) -> Tensor:
     """Every w_c, ``[n, C]``: Weibull CDF of the distance to its mean."""
     y = squared_distances(z, weibull["means"]).sqrt_().sub_(weibull["start"])
     exponent = weibull["shape"] * (y.clamp(min=0).log() - weibull["log_scale"])

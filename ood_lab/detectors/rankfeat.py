@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import DetectorRefusal
 from ood_lab.detectors.support.layer_probe import Probe, check_names, probe, stage_names
 from ood_lab.detectors.support.network_scores import NetworkDetector
@@ -90,9 +91,7 @@ class RankFeatColumn(BankColumn):
         return names
 
     @torch.no_grad()
-    def compute(
-        self, backbone: Backbone, image: Tensor, output: Output, maps: dict[str, Tensor]
-    ) -> Tensor:
+    def compute(self, backbone: Backbone, image: Tensor, output: Output, maps: Tensors) -> Tensor:
         """``layers`` must have been called before on this backbone."""
         channels, positions = self._top(maps[self.names[-1]])
         removed = channels * positions.mean(dim=1, keepdim=True)

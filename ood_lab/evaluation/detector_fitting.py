@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TypeVar
 
 import pandas as pd
@@ -17,8 +17,9 @@ import torch
 from ood_lab.common.errors import UserError
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.detectors import Detector, DetectorRefusal, check_memory, checked_score
+from ood_lab.detectors.base import Detectors
 from ood_lab.detectors.support.compute_device import within_device_memory
-from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.metrics.resampling.photograph_groups import MADE_OF
 from ood_lab.schema.shift_axes import DEGREES, LEVELS
 
@@ -66,7 +67,7 @@ def fit_within(detector: Detector, bank: FeatureBank, limit: int) -> Detector:
 
 
 def each_that_works(
-    detectors: Mapping[str, Detector],
+    detectors: Detectors,
     work: Callable[[str, Detector], _Result],
     refused: dict[str, str],
     in_words: Callable[[str], str] = str,
@@ -108,8 +109,8 @@ def rows_of(dataset: ImageDataset, bank: FeatureBank) -> pd.DataFrame:
 
 def score_banks(
     parts: dict[str, pd.DataFrame],
-    banks: Mapping[str, FeatureBank],
-    detectors: Mapping[str, Detector],
+    banks: Banks,
+    detectors: Detectors,
     refused: dict[str, str],
     limit: int,
     in_words: Callable[[str], str] = str,

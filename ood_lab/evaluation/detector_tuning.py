@@ -15,9 +15,10 @@ from ood_lab.data.checks.content_overlap import shared_content
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.datamodules.splits import ID_SPLITS
 from ood_lab.detectors import Detector, checked_score
+from ood_lab.detectors.base import Detectors
 from ood_lab.evaluation.detector_fitting import cut_at, fit_within
 from ood_lab.evaluation.synthetic_outliers import synthetic_outliers
-from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.metrics import SortedScores
 
 log = logging.getLogger(__name__)
@@ -100,7 +101,7 @@ class Tuning:
         return [] if self.mode == "none" else ["val", *self.sets]
 
     def evaluated(
-        self, data: OODDataModule, ood_sets: Sequence[str], detectors: Mapping[str, Detector]
+        self, data: OODDataModule, ood_sets: Sequence[str], detectors: Detectors
     ) -> list[str]:
         """The OOD sets that remain to be evaluated, once everything has been checked.
 
@@ -130,7 +131,7 @@ class Tuning:
             )
         check_known(self.sets, known, "tuning.sets names '{name}', which is not an OOD set")
 
-    def _check_grids(self, detectors: Mapping[str, Detector]) -> None:
+    def _check_grids(self, detectors: Detectors) -> None:
         for name, grid in self.grids.items():
             check_known([name], detectors, "tuning.grids.{name}")
             if detectors[name].extraction_hook is not None:
@@ -153,13 +154,7 @@ class Tuning:
                     f"{'; '.join(map(str, found))}. Remove these images from '{name}'"
                 )
 
-    def select(
-        self,
-        detectors: Mapping[str, Detector],
-        banks: Mapping[str, FeatureBank],
-        limit: int,
-        seed: int,
-    ) -> Selection:
+    def select(self, detectors: Detectors, banks: Banks, limit: int, seed: int) -> Selection:
         """Tries every grid on the banks of the fit splits, ``val`` and the tuning sets.
 
         Grids of others than these detectors, which work on this backbone, are ignored. A fit may
@@ -188,7 +183,7 @@ class Tuning:
         name: str,
         grid: Grid,
         fit: FeatureBank | None,
-        banks: Mapping[str, FeatureBank],
+        banks: Banks,
         limit: int,
         settings: Settings,
     ) -> Candidate | str:
@@ -245,9 +240,7 @@ class Tuning:
         log.info("%s: %s chosen, mean AUROC %.1f%%", name, words, 100 * best.auroc)
 
 
-def with_tuned(
-    detectors: Mapping[str, Detector], tuned: Mapping[str, Detector]
-) -> dict[str, Detector]:
+def with_tuned(detectors: Detectors, tuned: Detectors) -> dict[str, Detector]:
     """All detectors, each tuned one right after its default."""
     both: dict[str, Detector] = {}
     for name, detector in detectors.items():
@@ -258,7 +251,7 @@ def with_tuned(
 
 
 def _fit_and_judge(
-    detector: Detector, banks: Mapping[str, FeatureBank], seed: int
+    detector: Detector, banks: Banks, seed: int
 ) -> tuple[FeatureBank | None, FeatureBank]:
     """The bank to fit on and the ID bank to judge on, without an image in both."""
     val = banks["val"]

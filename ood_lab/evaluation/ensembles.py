@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.detectors import Detector
+from ood_lab.detectors.base import Detectors
 from ood_lab.evaluation.detector_fitting import rows_of, score_banks
 from ood_lab.evaluation.split_features import Extraction, split_by_columns
 from ood_lab.features.bank import FeatureBank
+from ood_lab.metrics.ood import Floats
 
 #: What tables say that the columns of an ensemble read.
 FAMILY = "ensemble"
@@ -45,7 +46,7 @@ class Member:
         cls,
         name: str | None,
         extraction: Extraction,
-        detectors: Mapping[str, Detector],
+        detectors: Detectors,
         sets: Sequence[Sequence[str]],
         limit: int,
     ) -> Member:
@@ -66,7 +67,7 @@ class Member:
         return torch.cat([self.banks[split].logits.double() for split in sets]).softmax(dim=1)
 
 
-def predictive(probabilities: Tensor) -> dict[str, NDArray[np.float64]]:
+def predictive(probabilities: Tensor) -> dict[str, Floats]:
     r"""Scores of the probabilities of M networks, ``[M, N, C]``, higher = more OOD.
 
     With the mean :math:`\bar p`, ``predictive_msp`` is :math:`-\max \bar p` (arXiv 1612.01474),
@@ -81,7 +82,7 @@ def predictive(probabilities: Tensor) -> dict[str, NDArray[np.float64]]:
     return {name: values.numpy() for name, values in found.items()}
 
 
-def p_values(scores: NDArray[np.float64], held_out: NDArray[np.float64]) -> NDArray[np.float64]:
+def p_values(scores: Floats, held_out: Floats) -> Floats:
     """(1 + #{held-out ≥ s}) / (n + 1), see :class:`~ood_lab.detectors.CalibratedDetector`."""
     below = np.searchsorted(np.sort(held_out), scores, side="left")
     return np.asarray((1 + len(held_out) - below) / (len(held_out) + 1))
@@ -89,7 +90,7 @@ def p_values(scores: NDArray[np.float64], held_out: NDArray[np.float64]) -> NDAr
 
 def ensemble_columns(
     members: Sequence[Member], sets: Sequence[str]
-) -> tuple[dict[str, NDArray[np.float64]], float | None]:
+) -> tuple[dict[str, Floats], float | None]:
     """Columns of the ensemble over the rows of ``sets``, and its accuracy on ID test.
 
     The accuracy is None where the head has other classes than the data, or ID test has no labels.

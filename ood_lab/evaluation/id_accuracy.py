@@ -18,7 +18,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.data.checks.image_sizes import ImageSize
 from ood_lab.data.datamodules.label_lists import targets
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.metrics import at_chance, map_of
 from ood_lab.models import Backbone
 from ood_lab.schema.label_codes import SEVERAL
@@ -229,10 +229,7 @@ def _explains(accuracy: float, labels: Tensor, classes: int) -> bool:
 
 
 def accuracy_warnings(
-    banks: Mapping[str, FeatureBank],
-    val_labels: Tensor,
-    backbone: Backbone,
-    manifest: Mapping[str, Any],
+    banks: Banks, val_labels: Tensor, backbone: Backbone, manifest: Mapping[str, Any]
 ) -> tuple[bool, list[str]]:
     """Whether a network is no better than chance, and what to know of its answers, with advice.
 

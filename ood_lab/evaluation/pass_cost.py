@@ -15,7 +15,7 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from ood_lab.common.english import counted, listed
 from ood_lab.common.progress import duration
 from ood_lab.detectors import Detector
-from ood_lab.detectors.base import Needs
+from ood_lab.detectors.base import Detectors, Needs
 from ood_lab.evaluation.split_features import Extraction
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.extraction_pass import collate
@@ -65,10 +65,7 @@ class PassCost:
 
 
 def affordable(
-    extraction: Extraction,
-    detectors: Mapping[str, Detector],
-    passes: Sequence[Any],
-    by_default: bool,
+    extraction: Extraction, detectors: Detectors, passes: Sequence[Any], by_default: bool
 ) -> tuple[dict[str, Detector], dict[str, str]]:
     """Tells what the passes will take, and spares a CPU what nobody has asked for.
 
@@ -106,7 +103,7 @@ def affordable(
     return kept, left_out
 
 
-def _sets(detectors: Mapping[str, Detector]) -> Iterator[tuple[str, dict[str, Detector]]]:
+def _sets(detectors: Detectors) -> Iterator[tuple[str, dict[str, Detector]]]:
     """The detectors, and those among them that need less and less."""
     yield "chosen", dict(detectors)
     kinds, last = get_args(Needs), len(detectors)
@@ -118,7 +115,7 @@ def _sets(detectors: Mapping[str, Detector]) -> Iterator[tuple[str, dict[str, De
 
 
 def _estimated(
-    extraction: Extraction, detectors: Mapping[str, Detector], passes: Sequence[Any]
+    extraction: Extraction, detectors: Detectors, passes: Sequence[Any]
 ) -> PassCost | None:
     """The times of the sets; None where the forward passes are short."""
     left = extraction.images_left(detectors, *passes)

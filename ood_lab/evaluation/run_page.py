@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +11,7 @@ from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.evaluation.published_block import published_blocks
 from ood_lab.evaluation.shift.image_distances import Distances
 from ood_lab.evaluation.unusual_images import unusual_training_images
-from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank import Banks
 from ood_lab.report.detection.detection_page import write_report
 from ood_lab.report.detection.run_figures import write_figures
 from ood_lab.report.detection.unusual_images import ID_IMAGES
@@ -40,7 +39,7 @@ DOWNLOADS = (
 def write_page(
     folder: Path,
     data: OODDataModule,
-    banks: Mapping[str, FeatureBank],
+    banks: Banks,
     scores: pd.DataFrame,
     view: RunView,
     hierarchy: pd.DataFrame | None = None,

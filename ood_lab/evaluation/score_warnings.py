@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ood_lab.common.english import first_of
-from ood_lab.detectors import Detector
+from ood_lab.detectors.base import Detectors
 from ood_lab.metrics import REVERSED, Evaluation, SortedScores
 
 #: From this share of the images on, those that lie at the threshold of FPR95 are told.
 NOTICEABLE = 0.05
 
 
-def suspicious(evaluation: Evaluation, detectors: Mapping[str, Detector]) -> list[str]:
+def suspicious(evaluation: Evaluation, detectors: Detectors) -> list[str]:
     """Scores that cannot mean what they should, one sentence per reason.
 
     Constant scores; an AUROC below 0.4, of which a detector from outside this package may have the

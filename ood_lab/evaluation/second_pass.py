@@ -12,6 +12,7 @@ from lightning import Trainer
 
 from ood_lab.common.errors import UserError
 from ood_lab.detectors import Detector
+from ood_lab.detectors.base import Detectors
 from ood_lab.evaluation.detector_fitting import fit_within
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
@@ -41,7 +42,7 @@ class SecondPass:
     def fit(
         cls,
         trainer: Trainer,
-        detectors: Mapping[str, Detector],
+        detectors: Detectors,
         fit_bank: Callable[[Detector], FeatureBank],
         limit: int,
     ) -> SecondPass:

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from lightning import Trainer
-from torch import Tensor
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.stage_times import Stages
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.detectors import Detector, DetectorRefusal, unserved, unsuited
+from ood_lab.detectors.base import Detectors
 from ood_lab.evaluation.prediction.table_parts import PART, PartFiles, files_to_make
 from ood_lab.evaluation.second_pass import SecondPass
 from ood_lab.evaluation.streaming_scores import Scored, ScoreSink, identity_of, read_scored
@@ -61,7 +62,7 @@ def chosen_sets(data: OODDataModule, shift: Mapping[str, Any]) -> list[str]:
 
 
 def split_by_columns(
-    detectors: Mapping[str, Detector], backbone: Backbone
+    detectors: Detectors, backbone: Backbone
 ) -> tuple[dict[str, Detector], dict[str, str]]:
     """Detectors the backbone can serve, and the reason for each of the others."""
     usable: dict[str, Detector] = {}
@@ -84,7 +85,7 @@ def split_by_columns(
     return usable, refused
 
 
-def check_sizes(detectors: Mapping[str, Detector], data: OODDataModule, classes: int) -> None:
+def check_sizes(detectors: Detectors, data: OODDataModule, classes: int) -> None:
     """Warns of detectors that the sets they are fitted on are too small for.
 
     ``classes`` are those of the head, where they are known.
@@ -105,7 +106,7 @@ def check_sizes(detectors: Mapping[str, Detector], data: OODDataModule, classes:
         log.warning("%s will be left out: %s", name, reason)
 
 
-def columns_for(detectors: Mapping[str, Detector], split: str, evaluated: bool) -> list[BankColumn]:
+def columns_for(detectors: Detectors, split: str, evaluated: bool) -> list[BankColumn]:
     """What the detectors need of the pass over this split, to score it or only to fit on it."""
     return [
         column
@@ -115,13 +116,13 @@ def columns_for(detectors: Mapping[str, Detector], split: str, evaluated: bool) 
     ]
 
 
-def moments_for(detectors: Mapping[str, Detector], split: str) -> set[str]:
+def moments_for(detectors: Detectors, split: str) -> set[str]:
     """What the detectors that are fitted on this split learn from it in sums."""
     return {part for d in detectors.values() if d.fit_split == split for part in d.moments}
 
 
 def _columns(
-    detectors: Mapping[str, Detector],
+    detectors: Detectors,
     ood_sets: Sequence[str],
     selection: Sequence[str],
     of_test: Sequence[BankColumn],
@@ -162,7 +163,7 @@ class Extraction:
 
     def banks(
         self,
-        detectors: Mapping[str, Detector],
+        detectors: Detectors,
         ood_sets: Sequence[str],
         selection: Sequence[str] = (),
         of_test: Sequence[BankColumn] = (),
@@ -179,7 +180,7 @@ class Extraction:
         return {split: bank for split, bank in banks.items() if bank is not None}
 
     def images_left(
-        self, detectors: Mapping[str, Detector], *sets: Any
+        self, detectors: Detectors, *sets: Any
     ) -> dict[str, tuple[int, list[BankColumn]]]:
         """Images of each split that have to pass for :meth:`banks`, and the columns it lacks."""
         left = {}
@@ -193,11 +194,7 @@ class Extraction:
         return left
 
     def second_pass(
-        self,
-        detectors: Mapping[str, Detector],
-        banks: dict[str, FeatureBank],
-        scored: Sequence[str],
-        limit: int,
+        self, detectors: Detectors, banks: dict[str, FeatureBank], scored: Sequence[str], limit: int
     ) -> SecondPass:
         """Fits the detectors that declare a second pass and makes it over the sets to be scored.
 
@@ -210,7 +207,7 @@ class Extraction:
         return made
 
     def for_fits(
-        self, detectors: Mapping[str, Detector], selection: Sequence[str] = ()
+        self, detectors: Detectors, selection: Sequence[str] = ()
     ) -> dict[str, FeatureBank]:
         """The banks that detectors are fitted on, and those of ``selection``.
 
@@ -235,11 +232,7 @@ class Extraction:
         return banks
 
     def scored(
-        self,
-        split: str,
-        detectors: Mapping[str, Detector],
-        folder: Path,
-        kept: Sequence[BankColumn] = (),
+        self, split: str, detectors: Detectors, folder: Path, kept: Sequence[BankColumn] = ()
     ) -> Scored | None:
         """Scores a set by fitted detectors while it passes, and keeps nothing else but ``kept``.
 
@@ -291,9 +284,7 @@ class Extraction:
                 weights=self.weights,
             )
 
-    def features(
-        self, splits: Sequence[str], made: Sequence[ImageDataset] = ()
-    ) -> dict[str, Tensor]:
+    def features(self, splits: Sequence[str], made: Sequence[ImageDataset] = ()) -> Tensors:
         """Features of sets, ``[n, D]`` each, see :meth:`of_sets`."""
         return {split: bank.features for split, bank in self.of_sets(splits, made).items()}
 

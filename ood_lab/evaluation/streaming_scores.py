@@ -17,11 +17,12 @@ from torch import Tensor
 
 from ood_lab.common.errors import UserError
 from ood_lab.detectors import Detector, DetectorRefusal, checked_score
+from ood_lab.detectors.base import Detectors
 from ood_lab.evaluation.detector_fitting import each_that_works, fit_within
 from ood_lab.evaluation.detector_tuning import Selection, Tuning, with_tuned
 from ood_lab.evaluation.prediction.table_parts import PartFiles, PartSink
 from ood_lab.evaluation.second_pass import SecondPass
-from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.process_agreement import made_by_main
 
@@ -66,11 +67,7 @@ class ScoreSink(PartSink):
     """
 
     def __init__(
-        self,
-        files: PartFiles,
-        detectors: Mapping[str, Detector],
-        kept: Sequence[BankColumn],
-        trainer: Trainer,
+        self, files: PartFiles, detectors: Detectors, kept: Sequence[BankColumn], trainer: Trainer
     ) -> None:
         super().__init__(files)
         self._detectors, self._kept = detectors, kept
@@ -164,12 +161,7 @@ class Fitted:
 
 
 def fit_before(
-    trainer: Trainer,
-    detectors: Mapping[str, Detector],
-    banks: Mapping[str, FeatureBank],
-    tuning: Tuning,
-    limit: int,
-    seed: int,
+    trainer: Trainer, detectors: Detectors, banks: Banks, tuning: Tuning, limit: int, seed: int
 ) -> Fitted:
     """Chooses settings and fits, within ``limit`` bytes each, on the main process, for all.
 
@@ -192,7 +184,7 @@ def fit_before(
     return made_by_main(trainer, chosen_and_fitted)
 
 
-def identity_of(detectors: Mapping[str, Detector], fitted_on: Mapping[str, str]) -> str:
+def identity_of(detectors: Detectors, fitted_on: Mapping[str, str]) -> str:
     """What scores are made by: settings of detectors, and identities of the sets by split."""
     described = {
         name: [f"{type(d).__module__}.{type(d).__qualname__}", repr(d), d.fit_split]
@@ -204,7 +196,7 @@ def identity_of(detectors: Mapping[str, Detector], fitted_on: Mapping[str, str])
 def joined_scores(
     parts: dict[str, pd.DataFrame],
     sets: Mapping[str, Scored],
-    detectors: Mapping[str, Detector],
+    detectors: Detectors,
     refused: dict[str, str],
     fit_seconds: Mapping[str, float],
 ) -> tuple[pd.DataFrame, dict[str, dict[str, float]]]:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config, read_json, read_table
@@ -20,6 +19,7 @@ from ood_lab.data.datamodules.splits import ID_SPLITS
 from ood_lab.evaluation.hierarchy_tables import KIND as HIERARCHY
 from ood_lab.evaluation.published_numbers import Field, PublishedRow
 from ood_lab.metrics.hierarchy_accuracy import ALL
+from ood_lab.metrics.ood import Floats
 from ood_lab.schema.results import ACCURACY, RESULTS, of_kind, read_results
 from ood_lab.schema.shift_axes import LEVELS
 
@@ -177,9 +177,7 @@ def protocol_differences(rows: Sequence[PublishedRow], facts: Mapping[str, Any])
     return pd.DataFrame(found, columns=["field", "run", "paper", "rows"])
 
 
-def _values(
-    row: PublishedRow, results: pd.DataFrame, shift_order: Sequence[str]
-) -> NDArray[np.float64]:
+def _values(row: PublishedRow, results: pd.DataFrame, shift_order: Sequence[str]) -> Floats:
     """The run's number for a published row, and its interval; NaN where it has none.
 
     Args:
@@ -203,9 +201,7 @@ def _values(
         chosen = results[group]
     else:
         chosen = table[table["dataset"].str.casefold() == name.casefold()]
-    found: NDArray[np.float64] = (
-        chosen[["value", "ci_low", "ci_high"]].astype(float).mean().to_numpy()
-    )
+    found: Floats = chosen[["value", "ci_low", "ci_high"]].astype(float).mean().to_numpy()
     return found
 
 

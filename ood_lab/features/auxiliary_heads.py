@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
@@ -36,8 +37,6 @@ class HeadPredictions(BankColumn):
             raise UserError(f"{backbone.name} has no head '{missing[0]}'")
         return self.heads
 
-    def compute(
-        self, backbone: Backbone, image: Tensor, output: Output, maps: dict[str, Tensor]
-    ) -> Tensor:
+    def compute(self, backbone: Backbone, image: Tensor, output: Output, maps: Tensors) -> Tensor:
         """``argmax_c`` of the output of each head."""
         return torch.stack([maps[head].argmax(dim=1) for head in self.heads], dim=1)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.features.derived_statistics import Derived
 from ood_lab.models.head_kind import HeadKind, Part, parts_of
 from ood_lab.schema.label_codes import SEVERAL
@@ -41,7 +43,7 @@ class FeatureBank:
     index: Tensor
     head_weight: Tensor
     head_bias: Tensor
-    columns: dict[str, Tensor] = field(default_factory=dict)
+    columns: Tensors = field(default_factory=dict)
     manifest: dict[str, Any] = field(default_factory=dict)
     label_classes: int | None = None
     derived: Derived = field(default=None, repr=False, compare=False)  # type: ignore[assignment]
@@ -111,6 +113,10 @@ class FeatureBank:
             index=self.index[picked],
             columns={key: value[picked] for key, value in self.columns.items()},
         )
+
+
+#: By the name of their set.
+Banks = Mapping[str, FeatureBank]
 
 
 def weight_and_bias(head: nn.Linear | None) -> tuple[Tensor, Tensor]:

@@ -36,7 +36,7 @@ from torch import Tensor
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_locks import try_lock
-from ood_lab.common.tensor_file import save_tensors
+from ood_lab.common.tensor_file import Tensors, save_tensors
 from ood_lab.features import row_shards as shards
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.bank_identity import bank_key
@@ -129,7 +129,7 @@ def _identity(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _load_head(folder: Path) -> dict[str, Tensor]:
+def _load_head(folder: Path) -> Tensors:
     with shards.readable(folder / HEAD):
         return load_file(folder / HEAD)
 

@@ -12,7 +12,7 @@ from lightning.pytorch.callbacks import BasePredictionWriter
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.tensor_file import save_tensors
+from ood_lab.common.tensor_file import Tensors, save_tensors
 from ood_lab.features.bank_store import COLUMNS, PARTIAL, column_folder
 from ood_lab.features.disk_space import require_space, writing
 from ood_lab.features.moments import FILE, Moments
@@ -48,7 +48,7 @@ class FeatureWriter(BasePredictionWriter):
         self.dataset = dataset
         self.dtype = dtype
         self._moments = Moments({"means", *moments}) if moments else None
-        self._buffer: dict[str, dict[str, Tensor]] = {}
+        self._buffer: dict[str, Tensors] = {}
         self._capacity = 0
         self._filled = 0
         self._rows = len(dataset) if rows is None else rows
@@ -95,10 +95,10 @@ class FeatureWriter(BasePredictionWriter):
             FILE.write(self.staging / PARTIAL / file, own.sums, own.description(""))
         trainer.strategy.barrier("features written")
 
-    def _allocate(self, rows: dict[str, dict[str, Tensor]], size: int) -> None:
+    def _allocate(self, rows: dict[str, Tensors], size: int) -> None:
         """Sizes the buffer by the first batch, the first moment the columns' sizes are known."""
 
-        def buffer(length: int) -> dict[str, dict[str, Tensor]]:
+        def buffer(length: int) -> dict[str, Tensors]:
             return {
                 folder: {
                     name: torch.empty(
@@ -153,7 +153,7 @@ def require_finite(name: str, values: Tensor, index: Tensor, dataset: Any) -> No
     )
 
 
-def _by_folder(prediction: dict[str, Any]) -> dict[str, dict[str, Tensor]]:
+def _by_folder(prediction: dict[str, Any]) -> dict[str, Tensors]:
     """Sorts a prediction by sub-folder: the base in ``""``, each column in its own."""
     index = prediction["index"]
     rows = {

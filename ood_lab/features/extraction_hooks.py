@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 
@@ -38,9 +39,7 @@ class BankColumn(ABC):
         """
 
     @abstractmethod
-    def compute(
-        self, backbone: Backbone, image: Tensor, output: Output, maps: dict[str, Tensor]
-    ) -> Tensor:
+    def compute(self, backbone: Backbone, image: Tensor, output: Output, maps: Tensors) -> Tensor:
         """Returns ``[B, ...] float32`` for the batch.
 
         ``image [B, 3, H, W]`` is normalised; ``output`` carries a graph to ``image`` when
@@ -73,18 +72,14 @@ class GradientColumn(BankColumn):
     ) -> Tensor:
         """:meth:`compute` given the gradient ``[B, 3, H, W]``; runs without a graph."""
 
-    def compute(
-        self, backbone: Backbone, image: Tensor, output: Output, maps: dict[str, Tensor]
-    ) -> Tensor:
+    def compute(self, backbone: Backbone, image: Tensor, output: Output, maps: Tensors) -> Tensor:
         """One backward pass through the shared forward, then :meth:`of_gradient`."""
         gradient = input_gradients([self], image, output.logits)[self.direction_key]
         with torch.no_grad():
             return self.of_gradient(backbone, image.detach(), output, gradient)
 
 
-def input_gradients(
-    columns: Sequence[GradientColumn], image: Tensor, logits: Tensor
-) -> dict[str, Tensor]:
+def input_gradients(columns: Sequence[GradientColumn], image: Tensor, logits: Tensor) -> Tensors:
     """The gradient of every ``direction_key``, each by one backward pass; frees the graph."""
     different = {column.direction_key: column for column in columns}
     gradients = {}

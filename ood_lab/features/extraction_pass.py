@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Subset, default_collate
 
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError, user_error_in
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.features.bank import weight_and_bias
 from ood_lab.features.bank_store import BankStore, Begun
 from ood_lab.features.bank_writer import FeatureWriter
@@ -37,10 +38,10 @@ class Images(Protocol):
     def __getitem__(self, index: int) -> dict[str, Any]: ...
 
 
-def collate(samples: list[dict[str, Any]]) -> dict[str, Tensor]:
+def collate(samples: list[dict[str, Any]]) -> Tensors:
     """Batches what the pass reads; the other entries of a sample are found by its index."""
     keys = ("image", "index", "label")
-    batch: dict[str, Tensor] = default_collate([{k: sample[k] for k in keys} for sample in samples])
+    batch: Tensors = default_collate([{k: sample[k] for k in keys} for sample in samples])
     return batch
 
 

@@ -13,6 +13,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.nn import functional as F
 
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.features.chunk_choice import Chunk, ChunkSearch, chunk_search, memory_format_of
 from ood_lab.features.extraction_hooks import BankColumn, GradientColumn, input_gradients
 from ood_lab.models.backbone import Backbone
@@ -101,7 +102,7 @@ class Extractor(LightningModule):
         self.needs_input_grad = any(column.needs_input_grad for column in columns)
         self._columns = list(columns)
         self._layers = {column.key: column.layers(backbone) for column in columns}
-        self._maps: dict[str, Tensor] = {}
+        self._maps: Tensors = {}
         self._hooks = ExitStack()
         self._search: ChunkSearch | None = None
         self._arranged = self._own_format = memory_format_of(backbone)
@@ -171,7 +172,7 @@ class Extractor(LightningModule):
                 self.backbone.to(memory_format=memory_format)
             self._arranged = memory_format
 
-    def predict_step(self, batch: dict[str, Tensor], batch_idx: int) -> dict[str, Any]:
+    def predict_step(self, batch: Tensors, batch_idx: int) -> dict[str, Any]:
         """Computes what the class says of one batch of ``image``, ``index``, ``label``."""
         image = batch["image"]
         if self._search is None:
@@ -185,7 +186,7 @@ class Extractor(LightningModule):
                 self.processes,
                 self.choices,
             )
-        rows: list[dict[str, Tensor]] = []
+        rows: list[Tensors] = []
         done = 0
         while done < len(image):
             part = image[done : done + self._search.chunk.size]
@@ -198,7 +199,7 @@ class Extractor(LightningModule):
         labels = {"labels": batch["label"]} if self.base else {}
         return {"index": batch["index"], **base, **labels, "columns": joined}
 
-    def _attempt(self, image: Tensor, search: ChunkSearch) -> dict[str, Tensor] | None:
+    def _attempt(self, image: Tensor, search: ChunkSearch) -> Tensors | None:
         """The rows of a chunk; None where it did not fit into memory and will be halved."""
         chosen = search.chunk.memory_format
         self._arrange(chosen)
@@ -216,16 +217,16 @@ class Extractor(LightningModule):
         search.record(len(image), watch.seconds())
         return rows
 
-    def _compute(self, image: Tensor) -> dict[str, Tensor]:
+    def _compute(self, image: Tensor) -> Tensors:
         """Features and logits, where they are wanted, and all columns, by name."""
         output, maps = self._forward(image, self.needs_input_grad)
-        base: dict[str, Tensor] = {}
+        base: Tensors = {}
         if self.base:
             features = output.features.detach().float()
             base = {"features": features, "logits": self._logits(output.logits.detach(), features)}
         return base | self._compute_columns(image, output, maps)
 
-    def _forward(self, image: Tensor, graph: bool) -> tuple[Output, dict[str, Tensor]]:
+    def _forward(self, image: Tensor, graph: bool) -> tuple[Output, Tensors]:
         if not graph:
             with torch.inference_mode():
                 return self.backbone(image), dict(self._maps)
@@ -243,13 +244,11 @@ class Extractor(LightningModule):
             bias = None if head.bias is None else head.bias.float()
             return F.linear(features, head.weight.float(), bias)
 
-    def _compute_columns(
-        self, image: Tensor, output: Output, maps: dict[str, Tensor]
-    ) -> dict[str, Tensor]:
+    def _compute_columns(self, image: Tensor, output: Output, maps: Tensors) -> Tensors:
         plain_output = Output(output.logits.detach(), output.features.detach())
         plain_maps = {layer: value.detach() for layer, value in maps.items()}
         by_gradient = [c for c in self._columns if isinstance(c, GradientColumn)]
-        values: dict[str, Tensor] = {}
+        values: Tensors = {}
         for column in self._columns:
             if not column.needs_input_grad:
                 with torch.inference_mode():
@@ -269,11 +268,9 @@ class Extractor(LightningModule):
             for key, value in values.items()
         }
 
-    def _on_graphs(
-        self, image: Tensor, output: Output, maps: dict[str, Tensor], fresh: bool
-    ) -> dict[str, Tensor]:
+    def _on_graphs(self, image: Tensor, output: Output, maps: Tensors, fresh: bool) -> Tensors:
         """The columns that need a graph of their own; ``fresh``: that of ``output`` is unused."""
-        values: dict[str, Tensor] = {}
+        values: Tensors = {}
         for column in self._columns:
             if isinstance(column, GradientColumn) or not column.needs_input_grad:
                 continue

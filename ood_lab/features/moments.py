@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ood_lab.common.tensor_file import TensorFile
+from ood_lab.common.tensor_file import TensorFile, Tensors
 
 #: What can be gathered: sums of every class; x x^T within the classes; h h^T, h = (1, x/‖x‖).
 PARTS = ("means", "within", "gram")
@@ -60,7 +60,7 @@ class Moments:
 
     def __init__(self, parts: Collection[str], known: Moments | None = None) -> None:
         self.parts = frozenset(parts)
-        self.sums: dict[str, Tensor] = {}
+        self.sums: Tensors = {}
         self._wanted = self.parts
         self._centers: Tensor | None = None  # [G, D]; None = the means
         if known is not None:
@@ -254,7 +254,7 @@ class Moments:
         return {"parts": sorted(self.parts), "of": of, "content": digest_of(self.sums)}
 
 
-def from_file(description: Mapping[str, Any], sums: dict[str, Tensor], of: str) -> Moments | None:
+def from_file(description: Mapping[str, Any], sums: Tensors, of: str) -> Moments | None:
     """What a file holds; None where it is of other features than ``of``, or has lost its bytes."""
     if description.get("of") != of or description.get("content") != digest_of(sums):
         return None

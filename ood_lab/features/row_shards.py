@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.features.disk_space import roomy
 
 MANIFEST = "manifest.json"
@@ -131,7 +132,7 @@ def check_contents(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def gather(folder: Path) -> dict[str, Tensor]:
+def gather(folder: Path) -> Tensors:
     """Reads all shards into one tensor per name, row ``i`` at position ``i``.
 
     Shards are memory-mapped and copied row by row into place, so that the peak is the result
@@ -144,7 +145,7 @@ def gather(folder: Path) -> dict[str, Tensor]:
     """
     manifest = check(folder)
     n = manifest["n"]
-    tensors: dict[str, Tensor] = {}
+    tensors: Tensors = {}
     seen = torch.zeros(n, dtype=torch.bool)
     for name in manifest["shards"]:
         verify(manifest, folder / name)

@@ -8,9 +8,9 @@ are wrong, but they are neither a yes nor a no.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.ood import Floats, Ints
 from ood_lab.metrics.resampling.clustered_bootstrap import share
 
 TWO_CLASS_METRICS = (
@@ -26,7 +26,7 @@ TWO_CLASS_METRICS = (
     "recall_no",
     "f1_no",
 )
-Counts = NDArray[np.int64]
+Counts = Ints
 
 
 def two_class_counts(truth: ArrayLike, yes: ArrayLike, no: ArrayLike) -> Counts:

@@ -7,12 +7,12 @@ They are pooled over questions, never averaged over sets.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.ood import Floats, Ints
 from ood_lab.metrics.resampling.clustered_bootstrap import share
 
-Counts = NDArray[np.int64]
+Counts = Ints
 
 
 def outcome_counts(truth: ArrayLike, answer: ArrayLike) -> Counts:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -11,6 +10,8 @@ from typing import Any
 from PIL import Image
 from torch import Tensor, nn
 
+from ood_lab.common.files import StrPath
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.forward_hooks import hooked
 from ood_lab.models.head_kind import OF_NETWORKS, HeadKind, Part, parts_of
 from ood_lab.models.output import Output
@@ -84,19 +85,19 @@ class Backbone(nn.Module):
         """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, D])``."""
         raise NotImplementedError
 
-    def load(self, path: str | os.PathLike[str]) -> None:
+    def load(self, path: StrPath) -> None:
         """Takes the weights of a checkpoint, see :func:`~ood_lab.models.weights.load_weights`."""
         load_weights(self, path)
 
     @contextmanager
-    def capture(self, layers: Sequence[str]) -> Iterator[dict[str, Tensor]]:
+    def capture(self, layers: Sequence[str]) -> Iterator[Tensors]:
         """Collects the outputs of the named sub-modules during forward passes.
 
         Yields a dict that holds, after each forward, ``{layer: output}`` of that forward. Names
         are those of ``self.named_modules()``.
         """
         modules = dict(self.named_modules())
-        maps: dict[str, Tensor] = {}
+        maps: Tensors = {}
 
         def keep(name: str, module: nn.Module, inputs: Any, output: Tensor) -> None:
             maps[name] = output

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_file import Tensors
 
 #: Largest distance of the sum of probabilities from 1.
 ROUNDING = 1e-2
@@ -34,7 +35,7 @@ def logits_of(returned: object) -> object:
     return getattr(returned, "logits", returned)
 
 
-def entries_of(returned: object) -> dict[str, Tensor]:
+def entries_of(returned: object) -> Tensors:
     """The tensors of an output, by key, attribute or place; none of a tensor."""
     found: Any = {}
     if isinstance(returned, Mapping):

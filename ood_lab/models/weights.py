@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError
-from ood_lab.models.weights_entries import Named, WeightsFile, same_shapes, weights_of
+from ood_lab.common.files import StrPath
+from ood_lab.common.tensor_file import Tensors
+from ood_lab.models.weights_entries import WeightsFile, same_shapes, weights_of
 from ood_lab.models.weights_formats import read_weights
 
 _log = logging.getLogger(__name__)
@@ -21,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 def load_weights(
     module: nn.Module,
-    file: str | os.PathLike[str],
+    file: StrPath,
     name: str | None = None,
     new_head: str | Sequence[str] = (),
     headless: bool = False,
@@ -53,7 +54,7 @@ def load_weights(
             tensors missing, left over, of another shape, or there twice.
     """
     file, path, name = WeightsFile.of(file), Path(file), name or type(module).__name__
-    target: Named = module.state_dict()
+    target: Tensors = module.state_dict()
     layers = (new_head,) if isinstance(new_head, str) else new_head
     fresh = tuple(f"{layer}." for layer in layers)
     if fresh:
@@ -70,7 +71,7 @@ def load_weights(
     return data_config if isinstance(data_config, dict) else {}
 
 
-def saved_labels(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+def saved_labels(path: StrPath) -> dict[str, Any] | None:
     """The label space that a checkpoint of this project was trained for; None where it says none.
 
     Raises:
@@ -79,7 +80,7 @@ def saved_labels(path: str | os.PathLike[str]) -> dict[str, Any] | None:
     return saved_entry(path, "labels")
 
 
-def saved_entry(path: str | os.PathLike[str], key: str) -> dict[str, Any] | None:
+def saved_entry(path: StrPath, key: str) -> dict[str, Any] | None:
     """A dict that a checkpoint holds next to or around its weights; None where it has none.
 
     Raises:
@@ -90,17 +91,14 @@ def saved_entry(path: str | os.PathLike[str], key: str) -> dict[str, Any] | None
 
 
 def check_one_source(
-    name: str,
-    pretrained: bool,
-    weights: str | os.PathLike[str] | None,
-    setting: str = "model.weights",
+    name: str, pretrained: bool, weights: StrPath | None, setting: str = "model.weights"
 ) -> None:
     """Raises :class:`UserError` where both published weights and a file are chosen."""
     if pretrained and weights is not None:
         raise UserError(f"{name}: model.pretrained=true and {setting}={weights} exclude each other")
 
 
-def saved_outputs(file: str | os.PathLike[str], module: nn.Module, layer: str) -> int | None:
+def saved_outputs(file: StrPath, module: nn.Module, layer: str) -> int | None:
     """Outputs of the linear layer ``layer`` of ``module`` in a file; None where it has no such.
 
     Raises:
@@ -127,9 +125,7 @@ def weights_sha256(module: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _without_head(
-    source: dict[str, Tensor], target: dict[str, Tensor], path: Path
-) -> dict[str, Tensor]:
+def _without_head(source: Tensors, target: Tensors, path: Path) -> Tensors:
     """The weights without the layers that give class scores, where nothing else is left over."""
     extra = {key: value for key, value in source.items() if key not in target}
     heads = {key.rpartition(".")[0] for key in extra} - {""}
@@ -143,7 +139,7 @@ def _without_head(
     return {key: value for key, value in source.items() if key in target}
 
 
-def _check_fit(source: dict[str, Tensor], target: dict[str, Tensor], problem: str) -> None:
+def _check_fit(source: Tensors, target: Tensors, problem: str) -> None:
     # Files older than PyTorch 0.4.1 lack the batch counters, and no prediction depends on them.
     needed = [k for k in target if not k.endswith("num_batches_tracked")]
     missing = [k for k in needed if k not in source]
@@ -192,7 +188,7 @@ def _check_fit(source: dict[str, Tensor], target: dict[str, Tensor], problem: st
         )
 
 
-def _check_finite(source: dict[str, Tensor], path: Path) -> None:
+def _check_finite(source: Tensors, path: Path) -> None:
     for key, value in source.items():
         if value.is_floating_point() and not bool(value.isfinite().all()):
             bad = int((~value.isfinite()).sum())

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.weights_formats import read_weights, say, weight_lists, weight_sets
 
-Named = dict[str, Tensor]
 #: What training code puts before the names of a network's tensors.
 _PREFIXES = ("module.", "model.", "_orig_mod.", "net.", "backbone.")
 #: What torch.compile, FSDP and others put into names, between any two words.
@@ -42,15 +43,12 @@ class WeightsFile(os.PathLike[str]):
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        entry: str | None = None,
-        match: Literal["name", "shape"] = "name",
+        self, path: StrPath, entry: str | None = None, match: Literal["name", "shape"] = "name"
     ) -> None:
         self.path, self.entry, self.match = Path(path), entry, match
 
     @classmethod
-    def of(cls, file: str | os.PathLike[str]) -> WeightsFile:
+    def of(cls, file: StrPath) -> WeightsFile:
         """``file`` itself, or that of a path."""
         return file if isinstance(file, WeightsFile) else cls(file)
 
@@ -79,14 +77,14 @@ class _Candidate:
     label: str
     place: str
     prefix: str
-    tensors: Named
+    tensors: Tensors
     hits: int
     fits: int
 
 
 def weights_of(
-    file: WeightsFile, target: Named, headless: bool = False
-) -> tuple[dict[str, Any], Named]:
+    file: WeightsFile, target: Tensors, headless: bool = False
+) -> tuple[dict[str, Any], Tensors]:
     """The whole checkpoint, and those of its weights that are a network's, under its names.
 
     The weights need not be complete: the caller checks that.
@@ -126,14 +124,14 @@ def weights_of(
     return checkpoint, best.tensors
 
 
-def same_shapes(source: Named, target: Named) -> dict[str, str] | None:
+def same_shapes(source: Tensors, target: Tensors) -> dict[str, str] | None:
     """Names in ``source`` by those in ``target``, where all shapes are alike, in the same order."""
     a, b = ([k for k in t if not k.endswith("num_batches_tracked")] for t in (source, target))
     alike = [source[k].shape for k in a] == [target[k].shape for k in b]
     return dict(zip(b, a, strict=True)) if alike else None
 
 
-def _by_shape(found: list[_Candidate], target: Named, path: Path, headless: bool) -> Named:
+def _by_shape(found: list[_Candidate], target: Tensors, path: Path, headless: bool) -> Tensors:
     for candidate in sorted(found, key=lambda c: (not _averaged(c.label), len(c.prefix))):
         tensors = candidate.tensors
         for head in ([], _last_layer(tensors)) if headless else ([],):
@@ -147,7 +145,7 @@ def _by_shape(found: list[_Candidate], target: Named, path: Path, headless: bool
     )
 
 
-def _last_layer(tensors: Named) -> list[str]:
+def _last_layer(tensors: Tensors) -> list[str]:
     """The tensors of a linear layer, or a 1 x 1 convolution, at the end: a matrix and a bias."""
     last = [*tensors][-2:]
     shapes = [tensors[name].shape for name in last]
@@ -164,7 +162,7 @@ def _empty(checkpoint: dict[str, Any], path: Path) -> str:
     return f"{path} contains no state dict (its entries: {keys or 'none'})"
 
 
-def _candidates(place: str, tensors: Named, target: Named) -> Iterator[_Candidate]:
+def _candidates(place: str, tensors: Tensors, target: Tensors) -> Iterator[_Candidate]:
     """One set of weights under every pair of prefixes, and with all wrappers' words left out."""
     source = {_unmarked(k): v for k, v in tensors.items()}
     own = {_unmarked(k): k for k in target}
@@ -181,7 +179,7 @@ def _candidates(place: str, tensors: Named, target: Named) -> Iterator[_Candidat
 
 
 def _unnamed_averages(
-    checkpoint: dict[str, Any], found: list[_Candidate], target: Named
+    checkpoint: dict[str, Any], found: list[_Candidate], target: Tensors
 ) -> Iterator[_Candidate]:
     """Lists with the shapes of the parameters in their order; buffers are those of a named set."""
     lists = weight_lists(checkpoint)
@@ -197,7 +195,7 @@ def _unnamed_averages(
                 break
 
 
-def _candidate(place: str, prefix: str, tensors: Named, target: Named) -> _Candidate:
+def _candidate(place: str, prefix: str, tensors: Tensors, target: Tensors) -> _Candidate:
     hits = [k for k in target if k in tensors]
     fits = sum(tensors[k].shape == target[k].shape for k in hits)
     label = ".".join(filter(None, (place, prefix.rstrip(".")))) or "weights"
@@ -231,7 +229,7 @@ def _averaged(label: str) -> bool:
     return _AVERAGED.search(label) is not None
 
 
-def _chosen(found: list[_Candidate], checkpoint: dict[str, Any], path: Path) -> Named:
+def _chosen(found: list[_Candidate], checkpoint: dict[str, Any], path: Path) -> Tensors:
     """The averaged weights, else those at the usual place; says what else there is."""
     averaged = [c for c in found if _averaged(c.label)]
     # Both have put the average under state_dict: MMEngine swaps the two when it saves.
@@ -259,7 +257,7 @@ def _chosen(found: list[_Candidate], checkpoint: dict[str, Any], path: Path) -> 
     return taken.tensors
 
 
-def _own_prefixes(source: Named, target: list[str]) -> list[str]:
+def _own_prefixes(source: Tensors, target: list[str]) -> list[str]:
     """Prefixes of the names of the network: known chains, and what is before a name.
 
     A name of one word, such as ``weight``, is at the end of too many others to tell.

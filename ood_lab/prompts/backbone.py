@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Annotated, Any
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from ood_lab.clip import ClipModel, TextHead
 from ood_lab.clip.backbone import checked_names
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 from ood_lab.models.head_check import check_contract
 from ood_lab.models.weights import load_weights, saved_entry
 from ood_lab.prompts.learned_texts import ContextPrompts, OutlierPrompts, Position
@@ -63,7 +63,7 @@ class PromptBackbone(TextHead):
             "clip": self.clip.identity,
         }
 
-    def load(self, path: str | os.PathLike[str]) -> None:
+    def load(self, path: StrPath) -> None:
         """Takes the prompts of a checkpoint, once they are found to be for this very CLIP.
 
         Raises:

@@ -18,6 +18,7 @@ from ood_lab.clip.backbone import ClipImages, checked_names
 from ood_lab.clip.loading import create
 from ood_lab.clip.weight_sources import LOCAL_DIR, SHIPPED
 from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.head_check import check_contract
 from ood_lab.models.weights import saved_entry
 
@@ -145,7 +146,7 @@ def _architecture(name: str) -> ClipModel:
     return ClipModel(model, open_clip.get_tokenizer(name), name)
 
 
-def _no_tower(clip: ClipModel, no: dict[str, Tensor]) -> TextTransformer:
+def _no_tower(clip: ClipModel, no: Tensors) -> TextTransformer:
     """A text tower of the shape of the tensors; the number of heads is the first tower's."""
     blocks: Any = clip.model.transformer.resblocks  # type: ignore[union-attr]
     vocabulary, width = no["token_embedding_no.weight"].shape
@@ -159,7 +160,7 @@ def _no_tower(clip: ClipModel, no: dict[str, Tensor]) -> TextTransformer:
     )
 
 
-def _fill(module: nn.Module, state: dict[str, Tensor], path: Path, name: str) -> None:
+def _fill(module: nn.Module, state: Tensors, path: Path, name: str) -> None:
     with reported_as(
         f"{path} does not fit {name}, set clip.name to its own: {{reason}}", RuntimeError
     ):

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import DetectorRefusal
 from ood_lab.detectors.support.network_scores import NetworkDetector
 from ood_lab.detectors.support.requirements import check_choice
@@ -53,9 +54,7 @@ class CLIPNColumn(BankColumn):
             raise DetectorRefusal("clipn needs its own text towers: choose prompt=clipn")
         return []
 
-    def compute(
-        self, backbone: Backbone, image: Tensor, output: Output, maps: dict[str, Tensor]
-    ) -> Tensor:
+    def compute(self, backbone: Backbone, image: Tensor, output: Output, maps: Tensors) -> Tensor:
         """Both numbers, computed in float64."""
         assert isinstance(backbone, CLIPNBackbone)
         features = output.features.double()

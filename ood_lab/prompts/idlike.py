@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from ood_lab.clip import zero_shot_weights
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.output import Output
 from ood_lab.models.training.classifier import Schedule
 from ood_lab.prompts.backbone import IDLikeBackbone
@@ -112,7 +113,7 @@ class IDLike(PromptLearner):
         return super().training_step(self._selected(batch), batch_idx)
 
     @torch.no_grad()
-    def _selected(self, batch: dict[str, Any]) -> dict[str, Tensor]:
+    def _selected(self, batch: dict[str, Any]) -> Tensors:
         """Features ``inside``, ``outside [R, d]`` of the crops; ``label [R]`` of the former."""
         views, labels = split_views(batch["image"]), batch["label"]
         if views.shape[1] < 2 * self.n_selected:
@@ -139,7 +140,7 @@ class IDLike(PromptLearner):
         inside, outside = (self.scaled(batch[key], texts) for key in ("inside", "outside"))
         return OutlierOutput(inside[:, :classes], inside, outside, outliers)
 
-    def losses(self, outputs: Output | OutlierOutput, batch: dict[str, Any]) -> dict[str, Tensor]:
+    def losses(self, outputs: Output | OutlierOutput, batch: dict[str, Any]) -> Tensors:
         """In training the three weighted terms, else the cross-entropy over the classes."""
         if not isinstance(outputs, OutlierOutput):
             return super().losses(outputs, batch)

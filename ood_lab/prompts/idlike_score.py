@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import DetectorRefusal
 from ood_lab.detectors.support.network_scores import NetworkDetector
 from ood_lab.features.bank import FeatureBank
@@ -36,9 +37,7 @@ class IDLikeColumn(BankColumn):
             raise DetectorRefusal("idlike needs outlier prompts: choose prompt=idlike, or leave it")
         return []
 
-    def compute(
-        self, backbone: Backbone, image: Tensor, output: Output, maps: dict[str, Tensor]
-    ) -> Tensor:
+    def compute(self, backbone: Backbone, image: Tensor, output: Output, maps: Tensors) -> Tensor:
         """The log-odds, summed in float64."""
         assert isinstance(backbone, IDLikeBackbone)
         features = output.features.double()

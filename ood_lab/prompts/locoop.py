@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.output import Output
 from ood_lab.models.training.classifier import Schedule
 from ood_lab.models.trial_passes import random_batch
@@ -97,7 +98,7 @@ class LoCoOp(PromptLearner):
         texts = self.backbone.prompts.features(clip)
         return LocalOutput(self.scaled(whole, texts), self.scaled(local, texts))
 
-    def losses(self, outputs: Output | LocalOutput, batch: dict[str, Any]) -> dict[str, Tensor]:
+    def losses(self, outputs: Output | LocalOutput, batch: dict[str, Any]) -> Tensors:
         """Cross-entropy of the images, in training also the entropy of the regions."""
         terms = super().losses(outputs, batch)
         if isinstance(outputs, LocalOutput):

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ood_lab.clip import ClipModel
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import Detector, DetectorRefusal
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
 from ood_lab.detectors.support.network_scores import NetworkDetector
@@ -53,9 +54,7 @@ class LocalMCMColumn(BankColumn):
         return []
 
     @torch.no_grad()
-    def compute(
-        self, backbone: Backbone, image: Tensor, output: Output, maps: dict[str, Tensor]
-    ) -> Tensor:
+    def compute(self, backbone: Backbone, image: Tensor, output: Output, maps: Tensors) -> Tensor:
         """The likeliest class of the clearest region."""
         _, local = _clip_of(backbone, "local MCM").image_features_and_local(image)
         assert backbone.head is not None  # a CLIP's are texts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,10 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_table, write_csv, write_table
 from ood_lab.schema.shift_axes import LEVELS
 
+#: Tables by name.
+Tables = Mapping[str, pd.DataFrame]
+#: The same, one after another.
+NamedTables = Iterator[tuple[str, pd.DataFrame]]
 RESULTS = "results.parquet"
 #: Columns of every results table. ``n`` counts what was resampled, which ``unit`` names.
 CORE = (

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 from ood_lab.common.tensor_file import TensorFile
 from ood_lab.shift.laid import Decomposition
 from ood_lab.shift.level_edges import Edges
@@ -21,7 +21,7 @@ FILE = TensorFile(
 )
 
 
-def save_decomposition(path: str | os.PathLike[str], decomposition: Decomposition) -> None:
+def save_decomposition(path: StrPath, decomposition: Decomposition) -> None:
     """Writes a safetensors file with ``W [l, s + c] float32``, whole or not at all.
 
     The metadata hold one JSON text with the name, the CLIP's identity, k, edges and details.
@@ -40,9 +40,7 @@ def save_decomposition(path: str | os.PathLike[str], decomposition: Decompositio
     FILE.write(Path(path), {"W": decomposition.W.float().cpu()}, description)
 
 
-def load_decomposition(
-    path: str | os.PathLike[str], clip: Mapping[str, str] | None = None
-) -> Decomposition:
+def load_decomposition(path: StrPath, clip: Mapping[str, str] | None = None) -> Decomposition:
     """Reads a file of :func:`save_decomposition`.
 
     Args:

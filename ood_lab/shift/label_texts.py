@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 
 #: What a template has in place of the label.
 PLACE = "{}"
@@ -34,7 +34,7 @@ def fill(template: str, label: str) -> str:
     return template.replace(PLACE, label)
 
 
-def read_texts(path: str | os.PathLike[str]) -> list[str]:
+def read_texts(path: StrPath) -> list[str]:
     """The lines of a text file, without empty ones and ``#`` comments, each once.
 
     Raises:

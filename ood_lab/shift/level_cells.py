@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,14 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ood_lab.common.errors import reported_as
+from ood_lab.common.files import StrPath
+from ood_lab.metrics.ood import Ints
 
 #: Images below which IS-OOD calls a cell N/A.
 MIN_COUNT = 10
 
 
-def cell_counts(
-    covariate: ArrayLike, semantic: ArrayLike, shape: tuple[int, int]
-) -> NDArray[np.int64]:
+def cell_counts(covariate: ArrayLike, semantic: ArrayLike, shape: tuple[int, int]) -> Ints:
     """Images of each cell: rows are covariate levels, columns semantic ones (IS-OOD, Figure 9).
 
     Args:
@@ -33,12 +32,12 @@ def cell_counts(
     return np.bincount(flat, minlength=shape[0] * shape[1]).reshape(shape).astype(np.int64)
 
 
-def present_cells(counts: NDArray[np.int64], min_count: int = MIN_COUNT) -> NDArray[np.bool_]:
+def present_cells(counts: Ints, min_count: int = MIN_COUNT) -> NDArray[np.bool_]:
     """True for the cells with enough images to be evaluated; the others are N/A."""
     return counts >= max(min_count, 1)
 
 
-def write_imglist(path: str | os.PathLike[str], rows: Iterable[tuple[str, int]]) -> None:
+def write_imglist(path: StrPath, rows: Iterable[tuple[str, int]]) -> None:
     """Writes lines ``path label``.
 
     Raises:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.files import StrPath
+from ood_lab.metrics.ood import Floats
 from ood_lab.schema.shift_axes import AXES
 
 #: Outer quantiles of the seven inner edges, from the counts of IS-OOD's Figure 9.
@@ -106,7 +107,7 @@ def assign_levels(degrees: ArrayLike, edges: Sequence[float], name: str = "degre
     return np.searchsorted(np.asarray(edges), checked_degrees(degrees, name), side="right")
 
 
-def save_edges(path: str | os.PathLike[str], edges: Edges) -> None:
+def save_edges(path: StrPath, edges: Edges) -> None:
     """Writes the edges as JSON, exactly.
 
     Raises:
@@ -116,7 +117,7 @@ def save_edges(path: str | os.PathLike[str], edges: Edges) -> None:
         Path(path).write_text(json.dumps(asdict(edges), indent=2) + "\n", encoding="utf-8")
 
 
-def load_edges(path: str | os.PathLike[str]) -> Edges:
+def load_edges(path: StrPath) -> Edges:
     """Reads a file of :func:`save_edges`.
 
     Raises:
@@ -146,7 +147,7 @@ def _axis_edges(
     return tuple(np.linspace(first, last, levels - 1).tolist())
 
 
-def checked_degrees(degrees: ArrayLike, name: str) -> NDArray[np.float64]:
+def checked_degrees(degrees: ArrayLike, name: str) -> Floats:
     """The degrees as numbers ``[N]``; a ValueError where one is missing."""
     values = np.asarray(degrees, dtype=np.float64)
     if values.ndim != 1 or not len(values) or np.isnan(values).any():

@@ -190,9 +190,7 @@ def _why_flat(ruler: Ruler, marks: Floats, draws: Floats, n: int) -> str | None:
     return None if marks[-1] - marks[0] > _LEAST and low > 0 else _NO_RISE[ruler.metric]
 
 
-def _median_draws_together(
-    samples: list[Sample], draws: int, rng: np.random.Generator
-) -> NDArray[np.float64]:
+def _median_draws_together(samples: list[Sample], draws: int, rng: np.random.Generator) -> Floats:
     """Medians of resamples in which photographs have one count in all samples, ``[S, B]``."""
     sizes = np.array([len(of.distances) for of in samples])
     # Images without a photograph are drawn on their own.

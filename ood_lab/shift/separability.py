@@ -10,6 +10,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from ood_lab.common.tensor_file import Tensors
+
 #: Share of the mean variance added to every variance, so that a flat set keeps a volume.
 _RIDGE = 1e-3
 
@@ -45,7 +47,7 @@ class Separability(NamedTuple):
 
     table: pd.DataFrame
     projection: Projection
-    points: dict[str, Tensor]
+    points: Tensors
 
 
 def fit_projection(features: Tensor, components: int) -> Projection:

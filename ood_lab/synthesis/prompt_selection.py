@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from ood_lab.metrics.ood import Ints
 from ood_lab.schema.shift_axes import cell_file
 from ood_lab.shift import ShiftDegrees, ShiftMeter, cell_counts
 from ood_lab.synthesis.prompts import Prompts
@@ -49,9 +49,7 @@ def measure_prompts(
     )
 
 
-def choose(
-    semantic: NDArray[np.int64], covariate: NDArray[np.int64], per_cell: int, seed: int
-) -> NDArray[np.int64]:
+def choose(semantic: Ints, covariate: Ints, per_cell: int, seed: int) -> Ints:
     """Up to ``per_cell`` rows of each cell, at random; those of one cell ignore the others.
 
     Args:
@@ -63,7 +61,7 @@ def choose(
     Returns:
         Chosen rows, by covariate level, then semantic level, then number.
     """
-    chosen: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
+    chosen: list[Ints] = [np.empty(0, dtype=np.int64)]
     cells = sorted(set(zip(covariate.tolist(), semantic.tolist(), strict=True)))
     for row, column in cells:
         members = np.flatnonzero((covariate == row) & (semantic == column))
@@ -73,8 +71,8 @@ def choose(
 
 
 def short_cells(
-    semantic: NDArray[np.int64],
-    covariate: NDArray[np.int64],
+    semantic: Ints,
+    covariate: Ints,
     shape: tuple[int, int],
     per_cell: int,
 ) -> list[str]:
@@ -100,10 +98,10 @@ def image_seed(seed: int, number: int) -> int:
 
 def plan_table(
     prompts: Prompts,
-    numbers: NDArray[np.int64],
+    numbers: Ints,
     degrees: ShiftDegrees,
-    levels: tuple[NDArray[np.int64], NDArray[np.int64]],
-    chosen: NDArray[np.int64],
+    levels: tuple[Ints, Ints],
+    chosen: Ints,
     seed: int,
     suffix: str,
 ) -> pd.DataFrame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -11,6 +10,7 @@ from pathlib import Path
 import yaml
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 
 #: What a style has in place of the label.
 PLACE = "{label}"
@@ -63,7 +63,7 @@ class Prompts:
         return f"{label:05d}_{style:02d}"
 
 
-def read_styles(path: str | os.PathLike[str] | None = None) -> list[Style]:
+def read_styles(path: StrPath | None = None) -> list[Style]:
     """Styles of a YAML list of ``{name, prompt, negative_prompt}``.
 
     Args:

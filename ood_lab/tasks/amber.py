@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -19,6 +19,7 @@ from ood_lab.lvlm.questions.question_files import Question
 from ood_lab.run.building.benchmark_task import results_options
 from ood_lab.run.building.caption_task import CaptionBenchmark
 from ood_lab.run.building.workspace import Workspace
+from ood_lab.schema.results import NamedTables, Tables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,16 +55,12 @@ class Amber(CaptionBenchmark):
         """Those of the files."""
         return self.source
 
-    def results(
-        self, ws: Workspace, judged: Mapping[str, pd.DataFrame], model: str
-    ) -> pd.DataFrame:
+    def results(self, ws: Workspace, judged: Tables, model: str) -> pd.DataFrame:
         """See the base class."""
         captions, answers = judged["captions"], judged["judged"]
         options = results_options(ws)
         return results_of(captions, answers, model, unparsed=self.unparsed, **options)
 
-    def further(
-        self, ws: Workspace, judged: Mapping[str, pd.DataFrame], source: Path
-    ) -> Iterator[tuple[str, pd.DataFrame]]:
+    def further(self, ws: Workspace, judged: Tables, source: Path) -> NamedTables:
         """What AMBER's script prints."""
         yield "amber", rounded(judged["captions"], judged["judged"])

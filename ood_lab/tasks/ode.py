@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -70,6 +70,7 @@ from ood_lab.lvlm.questions.question_files import Question, read_questions
 from ood_lab.run.building.benchmark_task import results_options
 from ood_lab.run.building.caption_task import CaptionBenchmark
 from ood_lab.run.building.workspace import Workspace
+from ood_lab.schema.results import NamedTables, Tables
 from ood_lab.schema.shift_axes import LEVELS
 
 log = logging.getLogger(__name__)
@@ -310,18 +311,14 @@ class Ode(CaptionBenchmark):
         """The concepts."""
         return _concepts(ws)
 
-    def results(
-        self, ws: Workspace, judged: Mapping[str, pd.DataFrame], model: str
-    ) -> pd.DataFrame:
+    def results(self, ws: Workspace, judged: Tables, model: str) -> pd.DataFrame:
         """See the base class."""
         options = results_options(ws)
         captions, answers = judged["captions"], judged["judged"]
         splits = _splits(judged)
         return results_of(captions, answers, model, splits, unparsed=self.unparsed, **options)
 
-    def further(
-        self, ws: Workspace, judged: Mapping[str, pd.DataFrame], source: Path
-    ) -> Iterator[tuple[str, pd.DataFrame]]:
+    def further(self, ws: Workspace, judged: Tables, source: Path) -> NamedTables:
         """What AMBER's script would print, differences, tendencies, and data for fine-tuning."""
         captions, answers, splits = judged["captions"], judged["judged"], _splits(judged)
         yield "amber", amber_table(captions, answers, splits)
@@ -354,7 +351,7 @@ def _concepts(ws: Workspace) -> Concepts:
     return concepts_of(ws.annotations) if source is None else source.read()
 
 
-def _splits(judged: Mapping[str, pd.DataFrame]) -> list[str]:
+def _splits(judged: Tables) -> list[str]:
     """The criteria in the order of their questions."""
     tables = [table["split"] for table in judged.values() if len(table)]
     return list(dict.fromkeys(map(str, pd.concat(tables))))

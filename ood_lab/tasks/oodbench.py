@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -42,6 +42,7 @@ from ood_lab.lvlm.questions.question_forms import Form, Forms, in_forms
 from ood_lab.lvlm.scoring.yes_no_scores import Unparsed
 from ood_lab.run.building.benchmark_task import Benchmark, results_options
 from ood_lab.run.building.workspace import Workspace
+from ood_lab.schema.results import NamedTables, Tables
 
 log = logging.getLogger(__name__)
 
@@ -188,15 +189,11 @@ class OODBench(Benchmark):
         """The annotations, or the file of the questions."""
         return str(ws.manifest.get("annotations", {}).get("name") or self.questions)
 
-    def judged(
-        self, ws: Workspace, questions: Sequence[Question], answers: Answers
-    ) -> Mapping[str, pd.DataFrame]:
+    def judged(self, ws: Workspace, questions: Sequence[Question], answers: Answers) -> Tables:
         """See the base class."""
         return {"judged": self.read(ws, questions, answers)}
 
-    def results(
-        self, ws: Workspace, judged: Mapping[str, pd.DataFrame], model: str
-    ) -> pd.DataFrame:
+    def results(self, ws: Workspace, judged: Tables, model: str) -> pd.DataFrame:
         """See the base class."""
         return results_of(
             judged["judged"],
@@ -206,12 +203,10 @@ class OODBench(Benchmark):
             **results_options(ws),
         )
 
-    def further(
-        self, ws: Workspace, judged: Mapping[str, pd.DataFrame], source: Path
-    ) -> Iterator[tuple[str, pd.DataFrame]]:
+    def further(self, ws: Workspace, judged: Tables, source: Path) -> NamedTables:
         """What the splits are made of."""
         yield DISTRIBUTION, distribution_of(with_fields(judged["judged"], ws.manifest))
 
-    def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    def contrasts(self, ws: Workspace, judged: Tables) -> pd.DataFrame:
         """See the base class."""
         return contrasts(judged["judged"], gate_c_on_e=self.gate_c_on_e, **ws.resampling)

@@ -51,6 +51,7 @@ from ood_lab.lvlm.statistics.statistics_page import (
     statistics_tables,
 )
 from ood_lab.lvlm.statistics.training_texts import Corpora
+from ood_lab.metrics.ood import Ints
 from ood_lab.report.rendering.blocks import Text
 from ood_lab.report.rendering.output_failures import optional
 from ood_lab.report.rendering.page import write_summary
@@ -193,7 +194,7 @@ class OODBenchStatistics(Task):
         self,
         runs: Sequence[ModelRun],
         pairs: pd.DataFrame,
-        counts: NDArray[np.int64],
+        counts: Ints,
         divided: Mapping[str, Flags],
         drawn: Mapping[str, Any],
     ) -> pd.DataFrame | None:

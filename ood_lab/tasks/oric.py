@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 import numpy as np
 import pandas as pd
 from annotated_types import Ge, Interval, MultipleOf
-from numpy.typing import NDArray
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv, write_table
@@ -71,8 +70,10 @@ from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
 from ood_lab.lvlm.questions.question_files import Question
 from ood_lab.lvlm.questions.question_forms import Form, Forms, apart, in_forms
 from ood_lab.lvlm.training.oric_questions import write_dataset
+from ood_lab.metrics.ood import Ints
 from ood_lab.run.building.benchmark_task import Benchmark, results_options
 from ood_lab.run.building.workspace import Workspace
+from ood_lab.schema.results import NamedTables, Tables
 
 log = logging.getLogger(__name__)
 
@@ -331,7 +332,7 @@ class Oric(Benchmark):
         return items, table
 
     def _spaces(
-        self, ws: Workspace, sets: RunQuestions, rows: NDArray[np.int64] | None = None
+        self, ws: Workspace, sets: RunQuestions, rows: Ints | None = None
     ) -> dict[str, Space]:
         """The space of the CLIP, then those of ``image_text``, by name."""
         clips = {ws.clip.name: ws.clip}
@@ -400,9 +401,7 @@ class Oric(Benchmark):
         """The annotations, or the file that was given."""
         return str(ws.manifest.get("annotations", {}).get("name") or self.bench or self.questions)
 
-    def judged(
-        self, ws: Workspace, questions: Sequence[Question], answers: Answers
-    ) -> Mapping[str, pd.DataFrame]:
+    def judged(self, ws: Workspace, questions: Sequence[Question], answers: Answers) -> Tables:
         """See the base class; replies that do not match may be read by the judge."""
         kept, _ = self._judged_fit(questions)
         asked = [q for q in kept if q.question_id in answers or not self.predictions]
@@ -411,9 +410,7 @@ class Oric(Benchmark):
             judged = second_step(judged, self._texts(ws, cast("ChatModel", ws.judge)))
         return {"judged": judged}
 
-    def results(
-        self, ws: Workspace, judged: Mapping[str, pd.DataFrame], model: str
-    ) -> pd.DataFrame:
+    def results(self, ws: Workspace, judged: Tables, model: str) -> pd.DataFrame:
         """See the base class."""
         found = results_of(judged["judged"], model, **results_options(ws))
         analyses = analyses_in(Path(str(ws.manifest["questions"]["file"])).parent)
@@ -422,9 +419,7 @@ class Oric(Benchmark):
         rows = self.record.kind.table(result_rows(analyses), model=model, seed=ws.seed)
         return pd.concat([found, rows], ignore_index=True).astype(dict.fromkeys(SIZES, "Int64"))
 
-    def further(
-        self, ws: Workspace, judged: Mapping[str, pd.DataFrame], source: Path
-    ) -> Iterator[tuple[str, pd.DataFrame]]:
+    def further(self, ws: Workspace, judged: Tables, source: Path) -> NamedTables:
         """Predictions as ORIC's code has them, sets against ORIC, and the curves."""
         table = judged["judged"]
         write_predictions(table[table["split"] == ORIC], ws.folder)
@@ -437,12 +432,12 @@ class Oric(Benchmark):
         if "tier" in table:
             yield "tiers", by_tier(table, **ws.resampling)
 
-    def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    def contrasts(self, ws: Workspace, judged: Tables) -> pd.DataFrame:
         """See the base class; of ORIC's own questions."""
         table = judged["judged"]
         return contrasts(table[table["split"] == ORIC], "model", **ws.resampling)
 
-    def form_contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    def form_contrasts(self, ws: Workspace, judged: Tables) -> pd.DataFrame:
         """See the base class; of every set, and of every wording."""
         return form_contrasts(judged["judged"], **ws.resampling)
 

@@ -29,6 +29,8 @@ from ood_lab.detectors import (
     Detector,
     save_detector,
 )
+from ood_lab.detectors.base import Detectors
+from ood_lab.detectors.deployment.calibration import CalibratedDetectors
 from ood_lab.evaluation.detector_fitting import memory_limit
 from ood_lab.evaluation.id_accuracy import held_out_accuracy
 from ood_lab.evaluation.prediction.calibration import (
@@ -303,7 +305,7 @@ class Predict(Task):
         passed: Sequence[str],
         backbone: Backbone,
         weights: str,
-        ready: Mapping[str, CalibratedDetector],
+        ready: CalibratedDetectors,
         inside: IDRange | None,
         verdicts_by: str,
     ) -> _NewImages | None:
@@ -374,7 +376,7 @@ def _at_once(
     ws: Workspace,
     pictures: Images,
     bank: FeatureBank | None,
-    ready: Mapping[str, CalibratedDetector],
+    ready: CalibratedDetectors,
     inside: IDRange | None,
 ) -> _NewImages | None:
     """Images whose features are in a bank; None without, on all but the main process."""
@@ -398,11 +400,7 @@ def _picture_of(images: Listing) -> LoadImage:
 
 
 def _id_banks(
-    data: OODDataModule,
-    detectors: Mapping[str, Detector],
-    backbone: Backbone,
-    bank_of: BankOf,
-    pooled: bool,
+    data: OODDataModule, detectors: Detectors, backbone: Backbone, bank_of: BankOf, pooled: bool
 ) -> dict[str, FeatureBank]:
     """ID val, and train where a detector is fitted on it; empty on the other ranks.
 
@@ -441,7 +439,7 @@ def _ood_datasets(ws: Workspace, tpr: float | None) -> dict[str, ImageDataset]:
 def _show(
     found: _NewImages,
     manifest: Mapping[str, Any],
-    ready: Mapping[str, CalibratedDetector],
+    ready: CalibratedDetectors,
     own: IDImages | None,
     folder: Path,
 ) -> None:

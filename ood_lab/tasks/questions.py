@@ -58,6 +58,7 @@ from ood_lab.report.rendering.blocks import PlannedFigure, Text
 from ood_lab.report.rendering.table import Table
 from ood_lab.run.building.benchmark_task import Benchmark, results_options
 from ood_lab.run.building.workspace import Workspace
+from ood_lab.schema.results import Tables
 
 #: The set of questions that name none.
 _ONLY = "all"
@@ -166,9 +167,7 @@ class Questions(Benchmark):
             return Path(str(ws.settings["task"]["source"]["path"])).absolute().stem
         return Path(self.questions).absolute().parent.name
 
-    def judged(
-        self, ws: Workspace, questions: Sequence[Question], answers: Answers
-    ) -> Mapping[str, pd.DataFrame]:
+    def judged(self, ws: Workspace, questions: Sequence[Question], answers: Answers) -> Tables:
         """See the base class."""
         table = self.read(ws, [q for q in questions if q.task != GENERATIVE], answers)
         table = by_probability(table) if self.read_by == "probability" else table
@@ -183,9 +182,7 @@ class Questions(Benchmark):
             for name, each in found.items()
         }
 
-    def results(
-        self, ws: Workspace, judged: Mapping[str, pd.DataFrame], model: str
-    ) -> pd.DataFrame:
+    def results(self, ws: Workspace, judged: Tables, model: str) -> pd.DataFrame:
         """See the base class."""
         table, options = judged["judged"], results_options(ws)
         captions = judged.get("captions", table.iloc[:0])
@@ -205,7 +202,7 @@ class Questions(Benchmark):
         every = [*rows, *doubts, *kinds, *named]
         return self.record.kind.table(every, model=model, seed=options["seed"])
 
-    def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    def contrasts(self, ws: Workspace, judged: Tables) -> pd.DataFrame:
         """See the base class."""
         answers, captions = judged["judged"], judged.get("captions")
         tables = [kind_contrasts(answers, **ws.resampling)]

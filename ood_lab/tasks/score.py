@@ -12,7 +12,7 @@ import pandas as pd
 
 from ood_lab.common.arguments import Positive, check_values
 from ood_lab.common.files import write_table
-from ood_lab.detectors import Detector
+from ood_lab.detectors.base import Detectors
 from ood_lab.evaluation.detector_fitting import memory_limit, rows_of, score_banks
 from ood_lab.evaluation.detector_results import DetectorResults
 from ood_lab.evaluation.detector_tuning import Selection, with_tuned
@@ -27,7 +27,7 @@ from ood_lab.evaluation.shift.image_distances import Distances, pooled
 from ood_lab.evaluation.split_features import Extraction, check_sizes, chosen_sets, split_by_columns
 from ood_lab.evaluation.streaming_scores import Fitted, fit_before, joined_scores
 from ood_lab.evaluation.verdict_remarks import remarks_of
-from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.lvlm.answers.membership_detector import MembershipScores, said_results
 from ood_lab.metrics import Evaluation, accuracy_of, follow_all, follow_results, levels_of
@@ -68,7 +68,7 @@ class Passed:
 
     limit: int
     extraction: Extraction
-    usable: Mapping[str, Detector]
+    usable: Detectors
     refused: dict[str, str]
     banks: dict[str, Any]
     fitted: Fitted | None = None
@@ -314,7 +314,7 @@ class Score(Task):
     def causes(
         self,
         ws: Workspace,
-        banks: Mapping[str, FeatureBank],
+        banks: Banks,
         sets: Sequence[str],
         scores: pd.DataFrame,
         detector: str | None,
@@ -322,7 +322,7 @@ class Score(Task):
         """What tells these sets from ID test, as results; None where no image was measured."""
         return None
 
-    def _of_id_alone(self, ws: Workspace, banks: Mapping[str, FeatureBank]) -> pd.DataFrame | None:
+    def _of_id_alone(self, ws: Workspace, banks: Banks) -> pd.DataFrame | None:
         """The accuracy, and how the detectors are scored once there is an OOD set."""
         scores = rows_of(ws.data.splits["test"], banks["test"])
         write_table(scores, ws.folder / "scores.parquet")
@@ -341,7 +341,7 @@ class Score(Task):
             return None
         return self._finish(ws, banks, scores, results, None)
 
-    def _id_map(self, ws: Workspace, banks: Mapping[str, FeatureBank]) -> pd.DataFrame | None:
+    def _id_map(self, ws: Workspace, banks: Banks) -> pd.DataFrame | None:
         """The mean average precision of a multi-label head; None of all others."""
         if not ws.backbone.multilabel:
             return None
@@ -352,7 +352,7 @@ class Score(Task):
     def _finish(
         self,
         ws: Workspace,
-        banks: Mapping[str, FeatureBank],
+        banks: Banks,
         scores: pd.DataFrame,
         results: pd.DataFrame,
         best: pd.DataFrame | None,
@@ -391,7 +391,7 @@ class Score(Task):
 def _in_passing(
     ws: Workspace,
     extraction: Extraction,
-    usable: Mapping[str, Detector],
+    usable: Detectors,
     refused: dict[str, str],
     evaluated: Sequence[str],
     limit: int,

@@ -50,7 +50,7 @@ from ood_lab.evaluation.shift.statistics_column import (
     statistics_table,
 )
 from ood_lab.evaluation.split_features import require_ood
-from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank import Banks
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.lvlm.answers.answer_locations import model_name, store_of, write_answers
 from ood_lab.lvlm.answers.answer_requests import answers_to
@@ -258,7 +258,7 @@ class ShiftReport(Score):
     def causes(
         self,
         ws: Workspace,
-        banks: Mapping[str, FeatureBank],
+        banks: Banks,
         sets: Sequence[str],
         scores: pd.DataFrame,
         detector: str | None,

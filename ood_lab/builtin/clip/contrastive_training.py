@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from torchmetrics.classification import MulticlassAccuracy
 
 from ood_lab.clip import ClipBackbone, clip_backbone, untrained_clip
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.models import Classifier
 
 _MAX_LOG_SCALE = math.log(100.0)
@@ -78,7 +79,7 @@ class ClipTraining(Classifier):
         scale = clip.model.logit_scale.exp()  # type: ignore[operator]
         return ClipOutput(scale * images @ texts.T)
 
-    def losses(self, outputs: ClipOutput, batch: dict[str, Any]) -> dict[str, Tensor]:
+    def losses(self, outputs: ClipOutput, batch: dict[str, Any]) -> Tensors:
         """Both directions, half each."""
         label = batch["label"]
         count = torch.bincount(label, minlength=outputs.logits.shape[1])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ood_lab.builtin.scenes import ScenesDataset, write_coco
 from ood_lab.builtin.scenes.coco_files import IMAGES
+from ood_lab.common.files import StrPath
 from ood_lab.lvlm.annotations.annotation_files import absolute
 from ood_lab.lvlm.annotations.annotation_table import Annotations
 from ood_lab.lvlm.annotations.coco import CocoAnnotations
@@ -32,7 +32,7 @@ class ScenesAnnotations:
         name: of the data, for folders and tables.
     """
 
-    folder: str | os.PathLike[str]
+    folder: StrPath
     n: int = 600
     seed: int = 0
     size: int = 96

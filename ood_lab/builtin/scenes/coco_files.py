@@ -18,14 +18,14 @@ from ood_lab.builtin.scenes.scene import RENDERER, Scene
 from ood_lab.builtin.scenes.semantic_levels import level_of
 from ood_lab.builtin.scenes.things import THINGS
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import share
+from ood_lab.common.files import StrPath, share
 from ood_lab.common.installed_packages import need
 
 #: Name of the JSON file, and of the folder of images beside it.
 INSTANCES, IMAGES = "instances.json", "images"
 
 
-def write_coco(data: RenderedScenes, folder: str | os.PathLike[str]) -> Path:
+def write_coco(data: RenderedScenes, folder: StrPath) -> Path:
     """Writes ``instances.json`` and ``images/<row>.png``; a folder that holds them is kept.
 
     The format is that of COCO's instances: categories are all things that can be drawn, numbered

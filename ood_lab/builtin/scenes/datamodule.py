@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from ood_lab.builtin.scenes import GRID, SHIFTS, ScenesDataset, ScenesGrid, ShiftedScenes
 from ood_lab.data.datamodules.base import OODDataModule
-from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.dataset import ImageDataset, Splits
 
 
 class ScenesDataModule(OODDataModule):
@@ -57,7 +56,7 @@ class ScenesDataModule(OODDataModule):
         self.restyled = restyled
         self.keep = keep
 
-    def build_splits(self) -> Mapping[str, ImageDataset]:
+    def build_splits(self) -> Splits:
         """Decides place, style and levels of every image; the rest is drawn when asked for."""
         splits: dict[str, ImageDataset] = {
             name: ScenesDataset(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from annotated_types import Interval
@@ -17,7 +17,7 @@ from ood_lab.builtin.vessels import (
 )
 from ood_lab.common.arguments import Positive, Remedy, Seed
 from ood_lab.data.datamodules.base import OODDataModule
-from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.dataset import ImageDataset, Splits
 from ood_lab.data.transforms.background_replacement import Backgrounds
 
 #: Images of a set: each is described in a table before one is drawn.
@@ -75,7 +75,7 @@ class VesselsDataModule(OODDataModule):
         self.min_per_class = min_per_class
         self.ambiguity = ambiguity
 
-    def build_splits(self) -> Mapping[str, ImageDataset]:
+    def build_splits(self) -> Splits:
         """Draws what is on every image; the images themselves are rendered when asked for."""
         splits: dict[str, ImageDataset] = {
             name: self._id_split(name, n) for name, n in self.sizes.items()
@@ -109,7 +109,7 @@ class VesselsWorldModule(VesselsDataModule):
         super().__init__(**options)
         self.world = world
 
-    def build_splits(self) -> Mapping[str, ImageDataset]:
+    def build_splits(self) -> Splits:
         """As :class:`VesselsDataModule`, and the captioned set."""
         world = VesselsWorld("world", self.world, self.seed, self.ambiguity)
         return {**super().build_splits(), "world": world}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ood_lab.builtin.vessels.covariate_styles import styles_of_level
 from ood_lab.builtin.vessels.drawings.bronzes import SHAPES, Bronze, sample_bronze
@@ -12,6 +11,7 @@ from ood_lab.builtin.vessels.periods import CATEGORIES, CLASSES, DYNASTIES, PERI
 from ood_lab.builtin.vessels.rendered_dataset import SceneDataset, check_counts
 from ood_lab.builtin.vessels.scene import Scene, generator, pick, sample_scene
 from ood_lab.common.errors import UserError
+from ood_lab.metrics.ood import Floats
 
 _ID_STYLES = styles_of_level(0)
 _NAMES = {"level_0": DYNASTIES, "level_1": CLASSES, "category": CATEGORIES, "shape": SHAPES}
@@ -81,7 +81,7 @@ class VesselsDataset(SceneDataset):
         check_counts(name, n=n, seed=seed)
         if prior not in PRIORS:
             raise UserError(f"vessels '{name}': prior={prior}; choose from {', '.join(PRIORS)}")
-        cumulative: NDArray[np.float64] | None = None
+        cumulative: Floats | None = None
         if (weights := PRIORS[prior]) is not None:
             cumulative = np.cumsum(np.ravel(weights)) / np.sum(weights)
             if n < min_per_class * len(PERIODS):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
 
 from ood_lab.data.datamodules.label_lists import targets
 from ood_lab.data.datamodules.splits import ID_SPLITS
-from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.dataset import ImageDataset, Splits
 from ood_lab.data.sources.label_names import label_columns
 from ood_lab.schema.label_codes import LISTS
 
@@ -28,7 +28,7 @@ def count_by_class(data: ImageDataset) -> np.ndarray | None:
     return np.bincount(labels[labels >= 0], minlength=len(data.classes))
 
 
-def class_table(splits: Mapping[str, ImageDataset]) -> pd.DataFrame:
+def class_table(splits: Splits) -> pd.DataFrame:
     """One row per ID class, in the order of the labels: ``label, class, train, val, test``.
 
     Empty where ID has no classes.
@@ -41,7 +41,7 @@ def class_table(splits: Mapping[str, ImageDataset]) -> pd.DataFrame:
     return table
 
 
-def count_table(splits: Mapping[str, ImageDataset]) -> pd.DataFrame:
+def count_table(splits: Splits) -> pd.DataFrame:
     """The images of every label by category and dataset, of all sets (arXiv 2412.12683, table 1).
 
     Returns:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import combinations
@@ -13,18 +12,20 @@ import pandas as pd
 from PIL import Image
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 from ood_lab.common.random_streams import stream
 from ood_lab.data.checks.check_report import CheckReport, Finding, Overlap, SetSummary
 from ood_lab.data.checks.class_counts import count_by_class
 from ood_lab.data.checks.pixel_values import nearly_black
 from ood_lab.data.checks.shortcuts import file_statistics, shares_of_formats, shortcuts
 from ood_lab.data.datamodules.splits import ID_SPLITS
-from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.data.dataset import UNKNOWN, ImageDataset, Splits
 from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.data.sources.image_files import DECODING, FileDataset, decoding_of, load_rgb, reason
 from ood_lab.data.sources.image_formats import register_formats
 from ood_lab.data.sources.image_stores import Store
 from ood_lab.data.sources.pixel_decoding import Decoding
+from ood_lab.schema.results import Tables
 
 Mode = Literal["auto", "full", "headers", "off"]
 
@@ -38,11 +39,11 @@ _ANNEX_K = 57.625
 
 
 def check_data(
-    splits: Mapping[str, ImageDataset],
+    splits: Splits,
     mode: Mode = "auto",
     on_broken: Literal["stop", "skip"] = "stop",
     on_duplicates: Literal["warn", "stop"] = "warn",
-    cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: StrPath | None = None,
     seed: int = 0,
     ood: Sequence[str] | None = None,
 ) -> CheckReport:
@@ -111,7 +112,7 @@ def check_data(
     )
 
 
-def _files(splits: Mapping[str, ImageDataset]) -> pd.DataFrame:
+def _files(splits: Splits) -> pd.DataFrame:
     """``split, row, path`` of every image that is in a file."""
     parts = [
         pd.DataFrame({"split": name, "row": np.arange(len(data)), "path": data.paths})
@@ -128,7 +129,7 @@ def _look_at(
     decoding: Decoding,
     mode: Mode,
     full: bool,
-    cache_dir: str | os.PathLike[str] | None,
+    cache_dir: StrPath | None,
     seed: int,
 ) -> tuple[pd.DataFrame, list[str]]:
     """Adds ``bytes, format, width, height, quality, grey, error``, and says how they were found."""
@@ -225,9 +226,7 @@ def _unreadable(
     )
 
 
-def _hashed(
-    facts: pd.DataFrame, splits: Mapping[str, ImageDataset], within: bool
-) -> dict[str, pd.DataFrame]:
+def _hashed(facts: pd.DataFrame, splits: Splits, within: bool) -> dict[str, pd.DataFrame]:
     """By set, the files whose size one of another set shares, with their ``sha256``.
 
     ``within`` a set, too: in a large one nearly every size comes twice, and all of it is read.
@@ -244,7 +243,7 @@ def _hashed(
     return {name: part for name, part in found.items() if len(part)}
 
 
-def _overlaps(by_set: Mapping[str, pd.DataFrame]) -> list[Overlap]:
+def _overlaps(by_set: Tables) -> list[Overlap]:
     inside = [s for s in ID_SPLITS if s in by_set]
     pairs = [(first, by_set[first], second) for first, second in combinations(inside, 2)]
     if inside:
@@ -253,9 +252,7 @@ def _overlaps(by_set: Mapping[str, pd.DataFrame]) -> list[Overlap]:
     return list(_shared(pairs, by_set))
 
 
-def _shared(
-    pairs: Sequence[tuple[str, pd.DataFrame, str]], by_set: Mapping[str, pd.DataFrame]
-) -> Iterable[Overlap]:
+def _shared(pairs: Sequence[tuple[str, pd.DataFrame, str]], by_set: Tables) -> Iterable[Overlap]:
     for first, table, second in pairs:
         twins = by_set[second][by_set[second]["sha256"].isin(table["sha256"])]
         if len(twins):
@@ -264,9 +261,7 @@ def _shared(
             yield Overlap(first, second, len(twins), (str(twin["path"]), str(other)))
 
 
-def _copies(
-    by_set: Mapping[str, pd.DataFrame], splits: Mapping[str, ImageDataset]
-) -> Iterable[Finding]:
+def _copies(by_set: Tables, splits: Splits) -> Iterable[Finding]:
     """The same content twice within a set: its images are fewer than it seems to have."""
     for name, part in by_set.items():
         copies = part[part.duplicated("sha256")]
@@ -341,7 +336,7 @@ def _by_set(facts: pd.DataFrame, which: str, remark: str) -> Iterable[Finding]:
         )
 
 
-def _empty_classes(splits: Mapping[str, ImageDataset]) -> Iterable[Finding]:
+def _empty_classes(splits: Splits) -> Iterable[Finding]:
     for name in ID_SPLITS:
         counts = count_by_class(splits[name]) if name in splits else None
         if counts is not None and counts.any() and not counts.all():

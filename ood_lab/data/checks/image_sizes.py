@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ood_lab.data.checks.check_report import SetSummary
 from ood_lab.data.datamodules.splits import ID_SPLITS
-from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.dataset import Splits
 
 #: Images that are opened where the check of the data has opened none.
 SAMPLE = 32
@@ -30,7 +30,7 @@ class ImageSize:
     shared: bool
 
 
-def id_size(splits: Mapping[str, ImageDataset], checked: Sequence[SetSummary]) -> ImageSize:
+def id_size(splits: Splits, checked: Sequence[SetSummary]) -> ImageSize:
     """The size of the ID images: as the check found it, else of a sample of ``train``.
 
     Args:

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.data.dataset import UNKNOWN, Splits
 from ood_lab.data.sources.table_columns import CLASS_NAMES
+from ood_lab.schema.results import Tables
 
 
 def check_classes(classes: Sequence[str], source: str) -> None:
@@ -46,7 +47,7 @@ def check_complete(table: pd.DataFrame, source: str) -> None:
         raise UserError(f"{source}: {missing}: give the images a class, or remove them")
 
 
-def check_consistent(tables: Mapping[str, pd.DataFrame], classes: Sequence[str]) -> None:
+def check_consistent(tables: Tables, classes: Sequence[str]) -> None:
     """Raises :class:`UserError` for a file with two labels, in one source or in two.
 
     Args:
@@ -71,7 +72,7 @@ def check_consistent(tables: Mapping[str, pd.DataFrame], classes: Sequence[str])
     raise UserError(f"'{path}' has two labels: {' and '.join(found[:2])}: keep one of them")
 
 
-def require_labels(splits: Mapping[str, ImageDataset], sources: Mapping[str, object]) -> None:
+def require_labels(splits: Splits, sources: Mapping[str, object]) -> None:
     """Raises :class:`UserError` unless ``train`` and ``val`` can teach and judge a classifier.
 
     Args:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
 
 from ood_lab.data.checks.check_report import Finding
-from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.dataset import Splits
 from ood_lab.data.sources.image_files import FileDataset, pixel_values
 from ood_lab.data.sources.pixel_decoding import PERCENTILES, TOP, WHOLE
 
@@ -18,7 +18,7 @@ SAMPLE = 16
 DARK = 16 / 255
 
 
-def nearly_black(splits: Mapping[str, ImageDataset], readable: pd.DataFrame) -> Iterable[Finding]:
+def nearly_black(splits: Splits, readable: pd.DataFrame) -> Iterable[Finding]:
     """Names the sets that are nearly black, and those whose deep pixels are clipped.
 
     Args:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
@@ -18,6 +17,7 @@ from torch.utils.data import DataLoader, Sampler, default_collate
 
 from ood_lab.common.arguments import Seed
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known
 from ood_lab.common.training_epoch import coming_epoch
 from ood_lab.data.checks.check_report import CheckReport, Finding, SetSummary
@@ -43,7 +43,7 @@ from ood_lab.data.datamodules.preparation_steps import (
     taken,
 )
 from ood_lab.data.datamodules.splits import ID_SPLITS
-from ood_lab.data.dataset import UNKNOWN, ImageDataset, Transform
+from ood_lab.data.dataset import UNKNOWN, ImageDataset, Splits, Transform
 from ood_lab.data.sources.image_files import FileDataset, PixelRange, found_decoding
 from ood_lab.data.sources.image_stores import FILES, Store
 from ood_lab.data.sources.pixel_decoding import CHANNELS
@@ -53,6 +53,7 @@ from ood_lab.data.transforms.background_settings import Replacement
 from ood_lab.data.transforms.native_size import without_resize
 from ood_lab.data.transforms.synthetic_ood import SyntheticOOD
 from ood_lab.schema.label_codes import LISTS
+from ood_lab.schema.results import Tables
 
 Batch = dict[str, Any]
 
@@ -164,7 +165,7 @@ class OODDataModule(L.LightningDataModule):
         return {}
 
     @abstractmethod
-    def build_splits(self) -> Mapping[str, ImageDataset]:
+    def build_splits(self) -> Splits:
         """Returns ``train``, ``val``, ``test``, then the OOD sets in order.
 
         What the user should know of the making goes to ``self.notes``.
@@ -172,7 +173,7 @@ class OODDataModule(L.LightningDataModule):
 
     def file_sets(
         self,
-        tables: Mapping[str, pd.DataFrame],
+        tables: Tables,
         classes: Mapping[str, list[str]],
         names: Mapping[str, Sequence[str]],
         pixels: tuple[PixelRange, float],
@@ -465,7 +466,7 @@ class OODDataModule(L.LightningDataModule):
     def _epoch(self) -> int:
         return coming_epoch(self.trainer)
 
-    def save_splits(self, folder: str | os.PathLike[str]) -> None:
+    def save_splits(self, folder: StrPath) -> None:
         """Writes one ``<set>.csv`` a set; those of files can be read back as they were.
 
         Labels, levels, categories and shapes are names, ``-1`` where unknown; paths are absolute.

@@ -14,6 +14,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from ood_lab.common.arguments import Seed
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known
 from ood_lab.data.checks.label_checks import (
     check_classes,
@@ -30,11 +31,12 @@ from ood_lab.data.datamodules.splits import (
     default_shares,
     stratified_split,
 )
-from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.data.dataset import UNKNOWN, Splits
 from ood_lab.data.sources.image_files import PixelRange
 from ood_lab.data.sources.label_names import align_attributes, encode_names
 from ood_lab.data.sources.source_settings import Given, Listed, Reading, Source, source_of
 from ood_lab.data.transforms.few_shot import ALL
+from ood_lab.schema.results import Tables
 
 log = logging.getLogger(__name__)
 
@@ -80,8 +82,8 @@ class FolderDataModule(OODDataModule):
         csid: Mapping[str, Given | None] | None = None,
         full_spectrum: bool = False,
         ood_val: Mapping[str, Given | None] | None = None,
-        hierarchy: str | os.PathLike[str] | None = None,
-        root: str | os.PathLike[str] | None = None,
+        hierarchy: StrPath | None = None,
+        root: StrPath | None = None,
         split: Sequence[float] | None = None,
         split_seed: Seed = 0,
         pixel_range: PixelRange = "auto",
@@ -121,7 +123,7 @@ class FolderDataModule(OODDataModule):
         found = {name: source.missing() for name, source in self._all_sources.items()}
         return {name: sentence for name, sentence in found.items() if sentence}
 
-    def build_splits(self) -> Mapping[str, ImageDataset]:
+    def build_splits(self) -> Splits:
         """Reads the sources and splits off what is missing."""
         self._check_sources()
         read = {"train": self._read_id(self.id_sources["train"], None)}
@@ -188,7 +190,7 @@ class FolderDataModule(OODDataModule):
                     )
                 taken.append(name)
 
-    def _check_labels(self, tables: Mapping[str, pd.DataFrame], classes: Sequence[str]) -> None:
+    def _check_labels(self, tables: Tables, classes: Sequence[str]) -> None:
         by_source = {f"data.id.{n}={self.sources[n]}": table for n, table in tables.items()}
         check_classes(classes, next(iter(by_source)))
         check_consistent(by_source, classes)

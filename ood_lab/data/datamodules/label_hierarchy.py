@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -12,15 +11,17 @@ import pandas as pd
 import yaml
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known, missing_path
 from ood_lab.common.unicode_names import composed
 from ood_lab.data.dataset import UNKNOWN
+from ood_lab.schema.results import Tables
 
 #: The column of a hierarchy that holds the classes.
 CLASS = "class"
 
 
-def read_hierarchy(source: str | os.PathLike[str]) -> pd.DataFrame:
+def read_hierarchy(source: StrPath) -> pd.DataFrame:
     """Reads a table of the classes and what is above them.
 
     A CSV file has the column ``class`` and one column per level, coarse to fine, all of names::
@@ -107,7 +108,7 @@ def check_hierarchy(hierarchy: pd.DataFrame, source: str) -> pd.DataFrame:
 
 
 def add_levels(
-    tables: Mapping[str, pd.DataFrame],
+    tables: Tables,
     classes: Sequence[str],
     hierarchy: pd.DataFrame,
     source: str,
@@ -143,7 +144,7 @@ def add_levels(
 
 
 def complete_levels(
-    tables: Mapping[str, pd.DataFrame], classes: Sequence[str], names: Mapping[str, list[str]]
+    tables: Tables, classes: Sequence[str], names: Mapping[str, list[str]]
 ) -> dict[str, list[str]]:
     """Makes the classes the last of the levels that lists have brought, in place.
 
@@ -169,9 +170,7 @@ def complete_levels(
     return {**names, **_add_classes(tables, classes, len(levels) - same)}
 
 
-def _add_classes(
-    tables: Mapping[str, pd.DataFrame], classes: Sequence[str], level: int
-) -> dict[str, list[str]]:
+def _add_classes(tables: Tables, classes: Sequence[str], level: int) -> dict[str, list[str]]:
     for table in tables.values():
         table[f"level_{level}"] = table["label"]
     return {f"level_{level}": list(classes)}

@@ -6,8 +6,6 @@ together. Steps change ``splits`` in place and return what the user should know.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -16,9 +14,10 @@ from annotated_types import Ge
 
 from ood_lab.common.arguments import BatchSize, Seed, Workers, check_values
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 from ood_lab.data.checks.content_overlap import shared_content
 from ood_lab.data.checks.dataset_checks import Mode
-from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.dataset import ImageDataset, Splits
 from ood_lab.data.sources.image_files import FileDataset, Identify, decoding_of
 from ood_lab.data.sources.level_tables import apply_levels, read_levels
 from ood_lab.data.sources.reading_warnings import Tell
@@ -98,7 +97,7 @@ class Checking:
     on_broken: Literal["stop", "skip"] = "stop"
     on_duplicates: Literal["warn", "stop"] = "warn"
     identify: Identify = "content"
-    cache_dir: str | os.PathLike[str] | None = None
+    cache_dir: StrPath | None = None
 
 
 @dataclass(frozen=True)
@@ -162,7 +161,7 @@ class Exposure:
         return [f"{len(table):,} images of data.outliers are trained with, and not evaluated"]
 
     @staticmethod
-    def check(splits: Mapping[str, ImageDataset]) -> None:
+    def check(splits: Splits) -> None:
         """Raises :class:`UserError` where outliers are among the images of another set."""
         if OUTLIERS not in splits:
             return
@@ -211,9 +210,9 @@ class Division:
             along.
     """
 
-    levels: str | os.PathLike[str] | None = None
+    levels: StrPath | None = None
 
-    def apply(self, ood: Mapping[str, ImageDataset], cut: Cut) -> list[str]:
+    def apply(self, ood: Splits, cut: Cut) -> list[str]:
         """Gives OOD sets their levels; of those that were ``cut``, to the images that are left."""
         if not self.levels:
             return []

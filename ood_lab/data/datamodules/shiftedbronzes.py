@@ -12,11 +12,12 @@ import pandas as pd
 
 from ood_lab.common.arguments import Seed
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known, missing_path
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.datamodules.label_hierarchy import add_levels
 from ood_lab.data.datamodules.splits import ID_SPLITS, check_shares, stratified_split
-from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.data.dataset import UNKNOWN, Splits
 from ood_lab.data.sources.folders import instead, read_folder
 from ood_lab.data.sources.image_files import PixelRange
 from ood_lab.data.sources.label_names import encode_names
@@ -57,12 +58,12 @@ class BronzesDataModule(OODDataModule):
 
     def __init__(
         self,
-        root: str | os.PathLike[str],
+        root: StrPath,
         ood: Mapping[str, str | Sequence[str] | None],
         periods: Sequence[str] | None = None,
         split: Sequence[float] = (0.4, 0.1, 0.5),
         split_seed: Seed = 0,
-        splits: str | os.PathLike[str] | None = None,
+        splits: StrPath | None = None,
         name: str = "shiftedbronzes",
         shift_order: Sequence[str] | None = None,
         pixel_range: PixelRange = "auto",
@@ -98,7 +99,7 @@ class BronzesDataModule(OODDataModule):
         sizes = names.value_counts(sort=False).rename_axis("name").rename("images").reset_index()
         return sizes.assign(label="box", category="", dataset="id")
 
-    def build_splits(self) -> Mapping[str, ImageDataset]:
+    def build_splits(self) -> Splits:
         """Reads the annotations, splits the colour images and lists the OOD folders."""
         for place in self.sources.values():
             if not place.exists():

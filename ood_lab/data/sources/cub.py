@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pandas as pd
 from torchvision.datasets.folder import default_loader
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 from ood_lab.common.hints import missing_path
 
 
@@ -23,7 +23,7 @@ class CUB:
         UserError: a list is not there.
     """
 
-    def __init__(self, root: str | os.PathLike[str], train: bool = True) -> None:
+    def __init__(self, root: StrPath, train: bool = True) -> None:
         place = Path(root).expanduser() / "CUB_200_2011"
 
         def listed(name: str) -> pd.Series:

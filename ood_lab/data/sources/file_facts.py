@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ood_lab.common.file_records import Stamp
-from ood_lab.common.files import write_table
+from ood_lab.common.files import StrPath, write_table
 from ood_lab.data.sources.image_stores import FILES, Store
 
 Facts = dict[str, Any]
@@ -28,7 +28,7 @@ def file_facts(
     paths: Iterable[str],
     compute: Callable[[str], Facts],
     kind: str,
-    cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: StrPath | None = None,
     store: Store = FILES,
 ) -> pd.DataFrame:
     """Applies ``compute`` to every image, except where its answer is known.
@@ -71,7 +71,7 @@ def file_facts(
 
 def content_hashes(
     paths: Iterable[str],
-    cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: StrPath | None = None,
     store: Store = FILES,
 ) -> np.ndarray:
     """:meth:`Store.sha256` of every image; ``""`` for one that cannot be read."""
@@ -79,9 +79,7 @@ def content_hashes(
     return file_facts(paths, compute, "reading files", cache_dir, store)["sha256"].to_numpy(object)
 
 
-def stand_ins(
-    paths: Iterable[str], cache_dir: str | os.PathLike[str] | None, store: Store
-) -> list[str]:
+def stand_ins(paths: Iterable[str], cache_dir: StrPath | None, store: Store) -> list[str]:
     """Size, time and :meth:`Store.ends` of every image: a copy that keeps its time has the same.
 
     The rest of its stamp would be another on every machine.

@@ -15,6 +15,7 @@ from torch.utils.data import IterableDataset
 
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.file_records import Stamp
+from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known
 from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.data.sources.folders import NO_LABEL
@@ -137,9 +138,7 @@ class Samples:
         """The whole of it."""
         return self.sha256(path)
 
-    def table(
-        self, cache_dir: str | os.PathLike[str] | None, tell: Tell, skip: bool = False
-    ) -> pd.DataFrame:
+    def table(self, cache_dir: StrPath | None, tell: Tell, skip: bool = False) -> pd.DataFrame:
         """Columns ``path`` and ``label`` (text), and of Hugging Face's, further label columns.
 
         Where labels are no column of their own, every sample is read for them, once.

@@ -15,6 +15,7 @@ from PIL import ExifTags, Image
 
 from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.sources.file_facts import Facts, content_hashes, file_facts, stand_ins
 from ood_lab.data.sources.image_formats import ArrayFile, register_formats
@@ -52,9 +53,7 @@ _TURNED = {
 }
 
 
-def load_rgb(
-    path: str | os.PathLike[str], store: Store = FILES, decoding: Decoding = DECODING
-) -> Image.Image:
+def load_rgb(path: StrPath, store: Store = FILES, decoding: Decoding = DECODING) -> Image.Image:
     """Decodes the (first) image of a file, or a store, as 8-bit RGB, the way a person sees it.
 
     - The EXIF orientation is applied: a photo that the camera stored on its side would otherwise
@@ -86,7 +85,7 @@ def load_rgb(
         raise UserError(f"cannot read image '{path}': {reason(error, path)}") from error
 
 
-def reason(error: BaseException, path: str | os.PathLike[str]) -> str:
+def reason(error: BaseException, path: StrPath) -> str:
     """The fault that PIL reports, on one line, without the path, which the caller names anyway."""
     text = str(error).replace(f" {os.fspath(path)!r}", "").replace(str(path), "it")
     return " ".join(text.split()) or type(error).__name__
@@ -146,7 +145,7 @@ class FileDataset(ImageDataset):
         table: pd.DataFrame,
         classes: Sequence[str],
         identify: Identify = "content",
-        cache_dir: str | os.PathLike[str] | None = None,
+        cache_dir: StrPath | None = None,
         names: Mapping[str, Sequence[str]] | None = None,
         store: Store = FILES,
         decoding: Decoding = DECODING,
@@ -210,7 +209,7 @@ def found_decoding(
     store: Store,
     pixel_range: PixelRange,
     max_megapixels: float,
-    cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: StrPath | None = None,
 ) -> tuple[Decoding, list[ReadingWarning]]:
     """The decoding of all sets, with the range of pixel values of a sample of ``paths``.
 
@@ -255,10 +254,7 @@ def found_decoding(
 
 
 def pixel_values(
-    paths: Sequence[str],
-    store: Store,
-    decoding: Decoding,
-    cache_dir: str | os.PathLike[str] | None = None,
+    paths: Sequence[str], store: Store, decoding: Decoding, cache_dir: StrPath | None = None
 ) -> pd.DataFrame:
     """Values of the pixels as the files have them, a row an image; unreadable ones are skipped.
 
@@ -307,7 +303,7 @@ def _values(path: str, store: Store, decoding: Decoding) -> Facts:
 def _identity(
     table: pd.DataFrame,
     identify: Identify,
-    cache_dir: str | os.PathLike[str] | None,
+    cache_dir: StrPath | None,
     store: Store,
 ) -> str:
     paths = list(table["path"])

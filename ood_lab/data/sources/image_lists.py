@@ -18,6 +18,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.files import StrPath
 from ood_lab.common.hints import missing_path, suggestion
 from ood_lab.data.dataset import UNKNOWN, Transform
 from ood_lab.data.sources.image_files import DECODING, load_rgb, reason
@@ -149,7 +150,7 @@ def texts_of(values: Any) -> pa.Array:
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
-def read_paths(file: Path, root: str | os.PathLike[str] | None) -> Addresses:
+def read_paths(file: Path, root: StrPath | None) -> Addresses:
     """The paths of a table or list, unchanged: no file is looked for.
 
     Args:

@@ -15,6 +15,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known, suggestion
 from ood_lab.data.dataset import UNKNOWN
 from ood_lab.schema.label_codes import LISTS
+from ood_lab.schema.results import Tables
 
 _UNKNOWN_NAME = str(UNKNOWN)
 #: Digits; longer ones are names to every program that numbers classes.
@@ -38,9 +39,7 @@ def label_columns(table: pd.DataFrame) -> list[str]:
     return [name for name in names if is_named(name) or name.startswith(others)]
 
 
-def encode_names(
-    identity: Mapping[str, pd.DataFrame], outside: Mapping[str, pd.DataFrame]
-) -> dict[str, list[str]]:
+def encode_names(identity: Tables, outside: Tables) -> dict[str, list[str]]:
     """Turns the names in ``category``, ``shape`` and ``level_<n>`` into integers, in place.
 
     The names of train in order are 0, 1, ... (see
@@ -73,9 +72,7 @@ def encode_names(
     return found
 
 
-def _encode(
-    column: str, inside: Mapping[str, pd.DataFrame], outside: Mapping[str, pd.DataFrame]
-) -> list[str]:
+def _encode(column: str, inside: Tables, outside: Tables) -> list[str]:
     first = next(iter(inside.values()))[column].map(str)
     names = ordered_names(set(first) - {_UNKNOWN_NAME})
     position = {name: value for value, name in enumerate(names)} | {_UNKNOWN_NAME: UNKNOWN}
@@ -90,7 +87,7 @@ def _encode(
     return names
 
 
-def align_attributes(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+def align_attributes(tables: Tables) -> dict[str, pd.DataFrame]:
     """The tables with the columns ``attribute_<name>`` in the order that train has them.
 
     Raises:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known, missing_path
 from ood_lab.common.unicode_names import composed
-from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.dataset import Splits
 from ood_lab.schema.shift_axes import AXES, DEGREES, LEVELS, cell_of_file
 
 
@@ -22,7 +21,7 @@ def cell_lists(folder: Path) -> dict[tuple[int, int], Path]:
     return dict(sorted((cell, path) for cell, path in cells.items() if cell is not None))
 
 
-def apply_levels(sets: Mapping[str, ImageDataset], table: pd.DataFrame, source: str) -> None:
+def apply_levels(sets: Splits, table: pd.DataFrame, source: str) -> None:
     """Gives OOD sets the levels of a division, and the distances that it cut, where it has them.
 
     Levels that a set brought along are replaced; sets that the table does not name lose theirs,
@@ -62,7 +61,7 @@ def apply_levels(sets: Mapping[str, ImageDataset], table: pd.DataFrame, source: 
         data.set_levels(columns)
 
 
-def read_levels(path: str | os.PathLike[str], key: str = "data.levels") -> pd.DataFrame:
+def read_levels(path: StrPath, key: str = "data.levels") -> pd.DataFrame:
     """The table ``levels.parquet`` (or ``.csv``) that ``task=shift_levels`` wrote.
 
     Args:

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known, missing_path
 from ood_lab.common.unicode_names import composed, existing
 from ood_lab.data.dataset import INTEGER_COLUMNS, UNKNOWN
@@ -26,8 +27,8 @@ from ood_lab.data.sources.table_columns import renamed, unread
 
 
 def read_manifest(
-    source: str | os.PathLike[str],
-    root: str | os.PathLike[str] | None = None,
+    source: StrPath,
+    root: StrPath | None = None,
     classes: Sequence[str] | None = None,
     tell: Tell = to_log,
     skip: bool = False,
@@ -126,9 +127,7 @@ def encode_labels(
     return table, names
 
 
-def _read_cells(
-    cells: Mapping[tuple[int, int], Path], root: str | os.PathLike[str] | None
-) -> pd.DataFrame:
+def _read_cells(cells: Mapping[tuple[int, int], Path], root: StrPath | None) -> pd.DataFrame:
     """The lists of a division's cells, one below the other."""
     parts = []
     for (covariate, semantic), file in cells.items():
@@ -255,7 +254,7 @@ def _read_image_list(file: Path, labelled: bool) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["path", "label"])
 
 
-def _absolute(paths: pd.Series, file: Path, root: str | os.PathLike[str] | None) -> list[str]:
+def _absolute(paths: pd.Series, file: Path, root: StrPath | None) -> list[str]:
     base = _base(file, root)
     if not base.is_dir():
         raise missing_path(base)
@@ -270,9 +269,7 @@ def _absolute(paths: pd.Series, file: Path, root: str | os.PathLike[str] | None)
     return found
 
 
-def _present(
-    table: pd.DataFrame, file: Path, root: str | os.PathLike[str] | None, tell: Tell
-) -> pd.DataFrame:
+def _present(table: pd.DataFrame, file: Path, root: StrPath | None, tell: Tell) -> pd.DataFrame:
     """The rows whose file is there; all of them where none is, since the folder is then wrong."""
     base = _base(file, root)
     paths = [os.fsdecode(p) if isinstance(p, bytes) else p for p in table["path"]]
@@ -289,7 +286,7 @@ def _present(
     return table[there].reset_index(drop=True)
 
 
-def missing_of(file: Path, root: str | os.PathLike[str] | None) -> str:
+def missing_of(file: Path, root: StrPath | None) -> str:
     """The number of listed images that are not there, in words; empty where all are."""
     base, paths = _base(file, root), _read_file(file)["path"]
     found = [found_below(base, path) for path in _path_text(paths, file)]
@@ -299,12 +296,12 @@ def missing_of(file: Path, root: str | os.PathLike[str] | None) -> str:
     return f"{len(missing):,} of {len(found):,} images are missing, first '{missing[0]}'"
 
 
-def _base(file: Path, root: str | os.PathLike[str] | None) -> Path:
+def _base(file: Path, root: StrPath | None) -> Path:
     """The folder that the paths in a list start from."""
     return _place(root) if root is not None else file.parent
 
 
-def _place(source: str | os.PathLike[str]) -> Path:
+def _place(source: StrPath) -> Path:
     return Path(existing(os.path.abspath(os.path.expanduser(source))))
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import stamp
+from ood_lab.common.files import StrPath
 from ood_lab.data.sources import huggingface
 from ood_lab.data.sources.folder_names import are_splits, in_junk, is_junk, splits_message
 from ood_lab.data.sources.foreign_datasets import Column, Samples, class_names
@@ -48,7 +49,7 @@ class Reading(NamedTuple):
     """How a source is read, see :func:`~ood_lab.data.sources.manifest.read_manifest`."""
 
     tell: Tell
-    cache_dir: str | os.PathLike[str] | None = None
+    cache_dir: StrPath | None = None
     skip: bool = False
 
 
@@ -66,7 +67,7 @@ class Source(Protocol):
         """See :func:`~ood_lab.data.sources.manifest.read_manifest`."""
 
 
-def source_of(given: Given, key: str, root: str | os.PathLike[str] | None = None) -> Source:
+def source_of(given: Given, key: str, root: StrPath | None = None) -> Source:
     """The source that a value of the configuration stands for.
 
     Args:
@@ -105,7 +106,7 @@ class Manifest:
     """A folder, table or list of image files."""
 
     place: Path
-    root: str | os.PathLike[str] | None
+    root: StrPath | None
     image: str | None = None
     label: str | None = None
 

@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known, missing_path, suggestion
 from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.data.sources.folder_names import in_junk
@@ -76,7 +77,7 @@ def read_shards(
     pattern: str,
     image: str | None = None,
     label: str | None = None,
-    cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: StrPath | None = None,
     tell: Tell = to_log,
 ) -> tuple[pd.DataFrame, ShardStore]:
     """Lists the images of tar shards, in the order of the shards and of the samples in them.

@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 from ood_lab.common.hints import missing_path
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.sources.file_facts import content_hashes
@@ -43,9 +44,7 @@ class FolderBackgrounds:
         UserError: no such folder, or no image in it.
     """
 
-    def __init__(
-        self, folder: str | os.PathLike[str], cache_dir: str | os.PathLike[str] | None = None
-    ) -> None:
+    def __init__(self, folder: StrPath, cache_dir: StrPath | None = None) -> None:
         place = Path(os.path.abspath(Path(folder).expanduser()))
         if not place.is_dir():
             raise missing_path(place)
@@ -143,7 +142,7 @@ def check_masks(data: ImageDataset) -> int:
     return empty
 
 
-def mask_files(images: Sequence[str], folder: str | os.PathLike[str]) -> list[str]:
+def mask_files(images: Sequence[str], folder: StrPath) -> list[str]:
     """The mask of every image, by name: ``<folder>/[<class>/]<name of the image>.<any format>``.
 
     Where names occur in several sub-folders, the longest common end of both paths decides.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.sources.image_files import FileDataset
@@ -38,9 +38,9 @@ class Replacement:
     """
 
     background: Kind = "origin"
-    background_source: str | os.PathLike[str] | None = None
+    background_source: StrPath | None = None
     background_sets: Sequence[str] = ("train",)
-    masks: str | os.PathLike[str] | None = None
+    masks: StrPath | None = None
     segmenter: Segmenter | None = None
 
     def apply(
@@ -48,7 +48,7 @@ class Replacement:
         splits: dict[str, ImageDataset],
         own: Backgrounds | None,
         seed: int,
-        cache_dir: str | os.PathLike[str] | None,
+        cache_dir: StrPath | None,
     ) -> list[str]:
         """Puts other backgrounds into the chosen sets of ``splits``, in place.
 
@@ -86,9 +86,7 @@ class Replacement:
             notes.append(f"{name}: backgrounds of {counted(len(data), 'image')} replaced{rest}")
         return notes
 
-    def _with_masks(
-        self, data: ImageDataset, cache_dir: str | os.PathLike[str] | None
-    ) -> ImageDataset:
+    def _with_masks(self, data: ImageDataset, cache_dir: StrPath | None) -> ImageDataset:
         """The same images, their masks in the column ``mask`` where they are files."""
         if not isinstance(data, FileDataset):
             return data

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 from scipy import ndimage
 from scipy.signal import fftconvolve
 
 from ood_lab.common.files import packaged_table
+from ood_lab.metrics.ood import Floats
 
 #: ``[H, W, 3]`` (an image) or ``[H, W]`` (a layer), 0 = black, 1 = white.
-Pixels = NDArray[np.float64]
+Pixels = Floats
 #: Raised when a corrupted image is no longer the same pixel by pixel.
 VERSION = 2
 SEVERITIES = (1, 2, 3, 4, 5)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ood_lab.common.hints import check_known
 from ood_lab.common.random_streams import stream
-from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.data.dataset import UNKNOWN, ImageDataset, Splits
 from ood_lab.data.sources.image_files import FileDataset
 from ood_lab.data.transforms.few_shot import SomeRows
 
@@ -94,9 +94,7 @@ def named(classes: Sequence[str], names: Sequence[str]) -> list[int]:
     return sorted({list(classes).index(name) for name in texts})
 
 
-def without_classes(
-    splits: Mapping[str, ImageDataset], held: Sequence[int]
-) -> dict[str, ImageDataset]:
+def without_classes(splits: Splits, held: Sequence[int]) -> dict[str, ImageDataset]:
     """The labelled sets without those classes and without images of no known class.
 
     The remaining classes are renumbered from 0, as are the labels above them.

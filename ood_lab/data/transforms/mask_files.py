@@ -13,7 +13,7 @@ from PIL import Image
 from rich.progress import track
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import replaced
+from ood_lab.common.files import StrPath, replaced
 from ood_lab.data.sources.image_files import FileDataset
 
 
@@ -29,7 +29,7 @@ class Segmenter(Protocol):
 
 
 def segmented_masks(
-    data: FileDataset, segmenter: Segmenter, cache_dir: str | os.PathLike[str] | None
+    data: FileDataset, segmenter: Segmenter, cache_dir: StrPath | None
 ) -> list[str]:
     """The files of the masks of all images; those of an earlier call are used again.
 

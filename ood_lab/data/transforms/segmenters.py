@@ -18,6 +18,7 @@ from torchvision.models.segmentation import DeepLabV3_ResNet50_Weights, deeplabv
 from torchvision.transforms.v2 import functional as T
 
 from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.files import StrPath
 from ood_lab.common.hints import missing_path
 from ood_lab.common.installed_packages import need
 
@@ -97,7 +98,7 @@ class DeepLab:
 
     def __init__(
         self,
-        weights: str | os.PathLike[str] | None = None,
+        weights: StrPath | None = None,
         download: bool = False,
         side: int = 520,
         device: str | None = None,

@@ -15,7 +15,7 @@ from ood_lab.common.english import counted, first_of
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
 from ood_lab.common.random_streams import stream
-from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.data.dataset import UNKNOWN, ImageDataset, Splits
 from ood_lab.data.transforms.corrupted_images import CorruptedImages
 from ood_lab.data.transforms.corruptions import CORRUPTIONS, SEVERITIES
 from ood_lab.data.transforms.held_out_classes import (
@@ -113,7 +113,7 @@ class SyntheticOOD:
         return [name for name in splits if name.startswith("held_out_")] + self.names
 
     def hold_out(
-        self, splits: Mapping[str, ImageDataset], labelled: Sequence[str]
+        self, splits: Splits, labelled: Sequence[str]
     ) -> tuple[dict[str, ImageDataset], list[str]]:
         """Takes the held-out classes out of the labelled sets, and adds their test images.
 
@@ -181,9 +181,7 @@ class SyntheticOOD:
         column = {SEMANTIC: distance[every]} if several else {}
         return {"held_out": images_of_classes(test, "held_out", every, column)}
 
-    def corrupt(
-        self, splits: Mapping[str, ImageDataset]
-    ) -> tuple[dict[str, ImageDataset], list[str]]:
+    def corrupt(self, splits: Splits) -> tuple[dict[str, ImageDataset], list[str]]:
         """Adds the sets :attr:`names`; for ``both``, ``held_out`` becomes a part of it.
 
         Returns:
@@ -259,7 +257,7 @@ def _check_list(key: str, values: Sequence[object]) -> None:
         raise UserError(f"synthetic_ood.{key}={list(values)}: give at least one, and none twice")
 
 
-def _check_free(names: Iterable[str], splits: Mapping[str, ImageDataset]) -> None:
+def _check_free(names: Iterable[str], splits: Splits) -> None:
     for name in names:
         if name in splits:
             raise UserError(

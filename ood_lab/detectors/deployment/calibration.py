@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self, get_args
 
@@ -250,3 +250,7 @@ class CalibratedDetector:
                 f"{self.detector.name} was fitted on images transformed by {self.transform}, the "
                 f"backbone now uses {transform}: give the same input settings, or fit it again"
             )
+
+
+#: By name.
+CalibratedDetectors = Mapping[str, CalibratedDetector]

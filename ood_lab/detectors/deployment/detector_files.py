@@ -7,12 +7,12 @@ arguments, the false alarm rate or the given threshold, and what the features ca
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 from ood_lab.common.tensor_file import TensorFile
 from ood_lab.detectors.base import Detector
 from ood_lab.detectors.deployment.calibration import CalibratedDetector
@@ -28,7 +28,7 @@ FILE = TensorFile(
 _FITTED = "fitted."
 
 
-def save_detector(path: str | os.PathLike[str], calibrated: CalibratedDetector) -> None:
+def save_detector(path: StrPath, calibrated: CalibratedDetector) -> None:
     """Writes the file, whole or not at all.
 
     Raises:
@@ -63,7 +63,7 @@ def save_detector(path: str | os.PathLike[str], calibrated: CalibratedDetector) 
         ) from error
 
 
-def load_detector(path: str | os.PathLike[str]) -> CalibratedDetector:
+def load_detector(path: StrPath) -> CalibratedDetector:
     """Reads a file of :func:`save_detector`; nothing named in the file is imported.
 
     The class must be one of this package, or a subclass of :class:`Detector` that the program

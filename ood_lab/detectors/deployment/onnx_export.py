@@ -6,7 +6,6 @@ import copy
 import io
 import json
 import logging
-import os
 import warnings
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ood_lab.common.errors import UserError, reported_as
-from ood_lab.common.files import replaced, share
+from ood_lab.common.files import StrPath, replaced, share
 from ood_lab.detectors.base import Detector
 from ood_lab.detectors.deployment.calibration import CalibratedDetector
 from ood_lab.detectors.support.compute_device import computing_on
@@ -48,7 +47,7 @@ def cannot_export(detector: Detector, backbone: Backbone) -> str | None:
 
 
 def save_onnx(
-    path: str | os.PathLike[str],
+    path: StrPath,
     backbone: Backbone,
     calibrated: CalibratedDetector,
     images: Tensor,

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import DetectorRefusal
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
@@ -20,7 +21,7 @@ class Probe(NamedTuple):
     """One fixed image through the backbone: ``output`` and ``maps {sub-module: its output}``."""
 
     output: Output
-    maps: dict[str, Tensor]
+    maps: Tensors
 
 
 def probe(backbone: Backbone) -> Probe:
@@ -44,7 +45,7 @@ def _has_positions(output: object) -> bool:
     return output.ndim == 3 or output.shape[2:] != (1, 1)
 
 
-def stage_names(backbone: Backbone, maps: dict[str, Tensor]) -> list[str]:
+def stage_names(backbone: Backbone, maps: Tensors) -> list[str]:
     """The last sub-module of every spatial resolution, in network order.
 
     timm models list theirs (``feature_info``); of those whose entries share one resolution
@@ -70,7 +71,7 @@ def stage_names(backbone: Backbone, maps: dict[str, Tensor]) -> list[str]:
     return []
 
 
-def _timm_stages(backbone: Backbone, maps: dict[str, Tensor]) -> list[str]:
+def _timm_stages(backbone: Backbone, maps: Tensors) -> list[str]:
     for prefix, module in backbone.named_modules():
         info = getattr(module, "feature_info", None)
         if not isinstance(info, list):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import DetectorRefusal
 from ood_lab.detectors.support.layer_probe import channels_first, check_names, probe, stage_names
 from ood_lab.features.extraction_hooks import BankColumn
@@ -63,7 +64,7 @@ class LayerColumn(BankColumn):
         """The name of the detector in messages."""
         return self.owner.capitalize()
 
-    def _choose(self, backbone: Backbone, maps: dict[str, Tensor]) -> list[str]:
+    def _choose(self, backbone: Backbone, maps: Tensors) -> list[str]:
         if isinstance(self.choice, list):
             return self.choice
         if self.choice == "conv":
@@ -85,9 +86,7 @@ class LayerColumn(BankColumn):
         return names
 
     @torch.no_grad()
-    def compute(
-        self, backbone: Backbone, image: Tensor, output: Output, maps: dict[str, Tensor]
-    ) -> Tensor:
+    def compute(self, backbone: Backbone, image: Tensor, output: Output, maps: Tensors) -> Tensor:
         """Numbers of the maps of ``names``; ``layers`` must have been called before."""
         return self.packed([self.of_map(channels_first(backbone, maps[n])) for n in self.names])
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.support.chunked_arithmetic import squared_distances
 from ood_lab.detectors.support.input_step import input_step, require_std, sign
 from ood_lab.detectors.support.layer_probe import channels_first
@@ -97,9 +98,7 @@ class MahalanobisStepColumn(BankColumn):
         require_std(self._of.owner, backbone, self.std)
         return self._of.layers(backbone)
 
-    def compute(
-        self, backbone: Backbone, image: Tensor, output: Output, maps: dict[str, Tensor]
-    ) -> Tensor:
+    def compute(self, backbone: Backbone, image: Tensor, output: Output, maps: Tensors) -> Tensor:
         """Distances after the step; ``layers`` must have been called before."""
         names = self._of.names
         step = input_step(self.noise, require_std(self._of.owner, backbone, self.std), image)
@@ -117,7 +116,7 @@ class MahalanobisStepColumn(BankColumn):
         return torch.stack(distances, dim=1).float()
 
 
-def of_layer(fitted: Mapping[str, Tensor], layer: int) -> dict[str, Tensor]:
+def of_layer(fitted: Mapping[str, Tensor], layer: int) -> Tensors:
     """The entries ``<layer>.<key>``, by ``<key>``."""
     prefix = f"{layer}."
     return {k.removeprefix(prefix): v for k, v in fitted.items() if k.startswith(prefix)}

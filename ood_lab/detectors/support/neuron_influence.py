@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import DetectorRefusal
 from ood_lab.detectors.support.layer_probe import channels_first
 from ood_lab.detectors.support.layer_statistics import LayerColumn
@@ -53,9 +54,7 @@ class InfluenceColumn(LayerColumn):
         """One number per channel."""
         return channels
 
-    def compute(
-        self, backbone: Backbone, image: Tensor, output: Output, maps: dict[str, Tensor]
-    ) -> Tensor:
+    def compute(self, backbone: Backbone, image: Tensor, output: Output, maps: Tensors) -> Tensor:
         """One backward pass through the shared forward; ``layers`` must have been called before."""
         with torch.no_grad():
             towards = output.logits.double().softmax(dim=1) - 1 / output.logits.shape[1]

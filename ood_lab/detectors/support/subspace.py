@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import Detector, DetectorRefusal
 from ood_lab.detectors.support.chunked_arithmetic import blocks, map_rows
 from ood_lab.detectors.support.class_moments import noise_level
@@ -42,9 +43,7 @@ def principal_dimension(dim: Dimension, d: int, rank: int) -> int:
     return max(1, min(chosen, rank // 2)) if dim == "auto" else chosen
 
 
-def fit_residual(
-    detector: Detector, bank: FeatureBank, dim: Dimension
-) -> tuple[dict[str, Tensor], Tensor]:
+def fit_residual(detector: Detector, bank: FeatureBank, dim: Dimension) -> tuple[Tensors, Tensor]:
     """``origin [D]`` = -W^+ b and ``residual [D, D - dim]``, the least explained directions.
 
     Without a head the origin is the mean, and with ``auto`` also of fewer images than features:
@@ -72,7 +71,7 @@ def fit_residual(
 
 def _fit_residual(
     detector: Detector, bank: FeatureBank, asked: Dimension
-) -> tuple[dict[str, Tensor], Tensor, Tensor, int]:
+) -> tuple[Tensors, Tensor, Tensor, int]:
     """The two of :func:`fit_residual`, the root mean square of the length of x - u, the rank."""
     d, moments = bank.features.shape[1], detector.statistics(bank)
     few = asked == "auto" and len(bank) < d
@@ -93,9 +92,7 @@ def _fit_residual(
     return fitted, norm, moment.trace().sqrt(), rank
 
 
-def _mean_norm(
-    fitted: dict[str, Tensor], features: Tensor, mean: Tensor, principal: Tensor
-) -> Tensor:
+def _mean_norm(fitted: Tensors, features: Tensor, mean: Tensor, principal: Tensor) -> Tensor:
     """The mean of :func:`residual_norm`, to :data:`ERROR`.
 
     The lengths of many rows come from float32 products of x - ``mean``, at half the cost, or, where
@@ -134,7 +131,7 @@ def _mean_norm(
     return lengths(exact, n).mean()
 
 
-def residual_norm(fitted: dict[str, Tensor], features: Tensor) -> Tensor:
+def residual_norm(fitted: Tensors, features: Tensor) -> Tensor:
     """Length of the part of x - u outside the principal subspace, ``[N]``."""
     origin, residual = on_device(fitted["origin"]), on_device(fitted["residual"])
     return map_rows(lambda x: ((x - origin) @ residual).norm(dim=1), features)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -26,13 +26,15 @@ from ood_lab.detectors import (
     load_detector,
     too_few,
 )
+from ood_lab.detectors.base import Detectors
+from ood_lab.detectors.deployment.calibration import CalibratedDetectors
 from ood_lab.detectors.deployment.cross_fitting import (
     Calibration,
     cross_fitted_scores,
     cross_fitting_of,
 )
 from ood_lab.evaluation.detector_fitting import cut_at, each_that_works, fit_within
-from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.models import Backbone
 
 log = logging.getLogger(__name__)
@@ -63,7 +65,7 @@ def load_detectors(
     return ready
 
 
-def decoding_with(ready: Mapping[str, CalibratedDetector]) -> Decoding:
+def decoding_with(ready: CalibratedDetectors) -> Decoding:
     """How images are decoded for saved detectors: in the range of the training images.
 
     Raises:
@@ -89,7 +91,7 @@ def learned_from_id(backbone: Backbone, classes: Sequence[str], ckpt: str | None
     return bool(ckpt or backbone.fitted_head or own_head)
 
 
-def pool(data: OODDataModule, detectors: Mapping[str, Detector], learned: bool) -> bool:
+def pool(data: OODDataModule, detectors: Detectors, learned: bool) -> bool:
     """Leaves no image unused where nobody gave val: those that were split off train.
 
     Without a network that ``learned`` from ID, detectors are fitted on all and cross-fitted, and
@@ -172,7 +174,7 @@ def _listed(paths: Sequence[str], like: FileDataset) -> FileDataset:
 
 
 def fit_and_held_out(
-    detector: Detector, banks: Mapping[str, FeatureBank], seed: int
+    detector: Detector, banks: Banks, seed: int
 ) -> tuple[FeatureBank, FeatureBank]:
     """What the detector is fitted on, and the ID images that its p-values come from."""
     val = banks["val"]
@@ -187,8 +189,8 @@ def n_held_out(detector: Detector, val: int) -> int:
 
 
 def fit_detectors(
-    detectors: Mapping[str, Detector],
-    banks: Mapping[str, FeatureBank],
+    detectors: Detectors,
+    banks: Banks,
     refused: dict[str, str],
     alpha: float | None,
     classes: list[str],
@@ -241,9 +243,7 @@ def fit_detectors(
     return each_that_works(detectors, calibrated, refused), known
 
 
-def threshold_of(
-    detector: Detector, banks: Mapping[str, FeatureBank], classes: list[str]
-) -> float | None:
+def threshold_of(detector: Detector, banks: Banks, classes: list[str]) -> float | None:
     """The score above which ``task=predict`` calls an image OOD; None where val does not say.
 
     Args:

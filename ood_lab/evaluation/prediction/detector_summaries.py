@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.detectors import CalibratedDetector
+from ood_lab.detectors.deployment.calibration import CalibratedDetectors
 from ood_lab.features.bank import FeatureBank
 from ood_lab.metrics import flagged_p_value, group_comparison, wilson_interval
 from ood_lab.report.detection.prediction_page import Judged
@@ -47,7 +48,7 @@ def detector_summary(
 def id_image_table(
     images: ImageDataset,
     known: Mapping[str, tuple[FeatureBank, Tensor]],
-    ready: Mapping[str, CalibratedDetector],
+    ready: CalibratedDetectors,
 ) -> pd.DataFrame:
     """A row an ID image that some detector was calibrated on; index = its row in ``images``.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +13,9 @@ from ood_lab.common.errors import UserError
 from ood_lab.data.sources.image_files import FileDataset
 from ood_lab.data.sources.image_lists import Listing
 from ood_lab.data.transforms.few_shot import even_rows
-from ood_lab.detectors import CalibratedDetector, Detector, cannot_export, save_onnx
+from ood_lab.detectors import cannot_export, save_onnx
+from ood_lab.detectors.base import Detectors
+from ood_lab.detectors.deployment.calibration import CalibratedDetectors
 from ood_lab.models import Backbone
 
 log = logging.getLogger(__name__)
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 COMPARED = 16
 
 
-def check_onnx(detectors: Mapping[str, Detector], backbone: Backbone) -> None:
+def check_onnx(detectors: Detectors, backbone: Backbone) -> None:
     """Raises :class:`UserError` where none of the detectors can be exported."""
     reasons = [cannot_export(detector, backbone) for detector in detectors.values()]
     known = [reason for reason in reasons if reason]
@@ -31,10 +32,7 @@ def check_onnx(detectors: Mapping[str, Detector], backbone: Backbone) -> None:
 
 
 def export_onnx_files(
-    ready: Mapping[str, CalibratedDetector],
-    backbone: Backbone,
-    images: FileDataset | Listing,
-    folder: Path,
+    ready: CalibratedDetectors, backbone: Backbone, images: FileDataset | Listing, folder: Path
 ) -> dict[str, str]:
     """Writes what can be an ONNX file; says why the others cannot."""
     refused, samples = {}, []

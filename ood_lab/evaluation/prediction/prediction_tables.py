@@ -13,8 +13,8 @@ from lightning.pytorch import Trainer
 
 from ood_lab.data.sources.image_lists import Listing
 from ood_lab.data.transforms.few_shot import even_rows
-from ood_lab.detectors import CalibratedDetector
 from ood_lab.detectors.base import checked_score
+from ood_lab.detectors.deployment.calibration import CalibratedDetectors
 from ood_lab.evaluation.prediction.image_differences import IDRange
 from ood_lab.evaluation.prediction.table_parts import PartFiles, PartSink
 from ood_lab.evaluation.prediction.unlabelled_images import Images
@@ -30,9 +30,7 @@ DRAWN = 20_000
 BEYOND = "beyond_id"
 
 
-def verdicts(
-    bank: FeatureBank, ready: Mapping[str, CalibratedDetector], own: IDRange | None
-) -> pd.DataFrame:
+def verdicts(bank: FeatureBank, ready: CalibratedDetectors, own: IDRange | None) -> pd.DataFrame:
     """Column ``predicted``, and of every detector ``_score``, ``_p_value`` and ``_is_ood``.
 
     Without logits, nothing is predicted. Where ID images are available, ``beyond_id`` says what
@@ -62,7 +60,7 @@ def verdicts(
 def predictions(
     images: Images,
     bank: FeatureBank,
-    ready: Mapping[str, CalibratedDetector],
+    ready: CalibratedDetectors,
     own: IDRange | None,
 ) -> pd.DataFrame:
     """A row an image; unreadable ones have no values but an ``error``."""
@@ -85,7 +83,7 @@ class PredictionSink(PartSink):
         self,
         files: PartFiles,
         images: Listing,
-        ready: Mapping[str, CalibratedDetector],
+        ready: CalibratedDetectors,
         own: IDRange | None,
         trainer: Trainer,
     ) -> None:
@@ -113,7 +111,7 @@ class PredictionSink(PartSink):
 
 
 def made_by(
-    ready: Mapping[str, CalibratedDetector],
+    ready: CalibratedDetectors,
     fitted_on: Mapping[str, str] | None,
     seed: int,
     thresholds_of: str | None = None,

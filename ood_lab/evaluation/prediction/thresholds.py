@@ -10,7 +10,7 @@ import torch
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
-from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.dataset import Splits
 from ood_lab.detectors import Detector, checked_score
 from ood_lab.features.bank import FeatureBank
 from ood_lab.metrics import threshold_at_tpr
@@ -58,7 +58,7 @@ class Thresholds:
         if missing := [name for name in names if name not in self.given]:
             raise UserError(f"task.threshold has no score for {', '.join(missing)}")
 
-    def made_of(self, ood: Mapping[str, ImageDataset]) -> str | None:
+    def made_of(self, ood: Splits) -> str | None:
         """What the thresholds are made of, where they are not known beforehand."""
         if self.tpr is None:
             return None

@@ -20,6 +20,7 @@ from ood_lab.clip import ClipModel, clip_backbone, shipped_folder
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_text
 from ood_lab.common.stage_times import Stages
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.evaluation.id_accuracy import Chance
@@ -166,7 +167,7 @@ def clip_features(
     splits: Sequence[str],
     stages: Stages | None = None,
     made: Sequence[ImageDataset] = (),
-) -> dict[str, Tensor]:
+) -> Tensors:
     """Normalised image features of sets, ``[n, d]`` each, from the feature bank where it has them.
 
     Warns where the CLIP knows only images of another kind. Empty on the other ranks, which have

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.data.datamodules.base import OODDataModule
-from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.metrics.resampling.photograph_groups import MADE_OF
 from ood_lab.models.backbone import Backbone
@@ -33,9 +32,7 @@ class StatisticsColumn(BankColumn):
         """None: only the pixels are read."""
         return []
 
-    def compute(
-        self, backbone: Backbone, image: Tensor, output: Output, maps: dict[str, Tensor]
-    ) -> Tensor:
+    def compute(self, backbone: Backbone, image: Tensor, output: Output, maps: Tensors) -> Tensor:
         """``[B, 11] float32``, see :data:`~ood_lab.schema.image_statistics.PIXELS`."""
         with torch.no_grad(), torch.autocast(image.device.type, enabled=False):
             return image_statistics(_pixels(backbone, image))
@@ -68,7 +65,7 @@ def statistics_of(bank: FeatureBank) -> np.ndarray:
     return bank.columns[StatisticsColumn.key].double().cpu().numpy()
 
 
-def statistics_of_sets(banks: Mapping[str, FeatureBank]) -> pd.DataFrame:
+def statistics_of_sets(banks: Banks) -> pd.DataFrame:
     """Columns ``dataset, index`` and the statistics of the pixels, a row per image."""
     parts = [
         pd.DataFrame(statistics_of(bank), columns=list(PIXELS)).assign(
@@ -79,7 +76,7 @@ def statistics_of_sets(banks: Mapping[str, FeatureBank]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def statistics_table(data: OODDataModule, banks: Mapping[str, FeatureBank]) -> pd.DataFrame:
+def statistics_table(data: OODDataModule, banks: Banks) -> pd.DataFrame:
     """Statistics of the pixels and the files of all images of these sets.
 
     Returns:

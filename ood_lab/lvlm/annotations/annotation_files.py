@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import packaged_table
+from ood_lab.common.files import StrPath, packaged_table
 from ood_lab.common.hints import missing_path
 from ood_lab.common.installed_packages import need
 from ood_lab.common.unicode_names import remark
@@ -22,7 +22,7 @@ T = TypeVar("T")
 LABELS = packaged_table(__package__, "labels.yaml")
 
 
-def absolute(path: str | os.PathLike[str]) -> Path:
+def absolute(path: StrPath) -> Path:
     """The path from the root, ``~`` expanded."""
     return Path(os.path.abspath(Path(path).expanduser()))
 

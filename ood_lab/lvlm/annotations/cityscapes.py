@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known, missing_path
 from ood_lab.lvlm.annotations import annotation_files
 from ood_lab.lvlm.annotations.annotation_files import absolute, check_images, read_json
@@ -59,7 +59,7 @@ class CityscapesAnnotations:
         name: of the data, for folders and tables.
     """
 
-    root: str | os.PathLike[str]
+    root: StrPath
     split: str = "val"
     categories: Sequence[str] | None = None
     name: str = "cityscapes"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 from ood_lab.lvlm.annotations.annotation_files import (
     absolute,
     check_images,
@@ -95,8 +95,8 @@ class CocoAnnotations:
         name: of the data, for folders and tables.
     """
 
-    file: str | os.PathLike[str]
-    images: str | os.PathLike[str]
+    file: StrPath
+    images: StrPath
     categories: Sequence[str] | None = None
     name: str = "coco"
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from PIL import Image
 
 from ood_lab.common.errors import UserError
+from ood_lab.metrics.ood import Floats, Ints
 
 #: Pixels that a box may reach beyond its image. COCO's and LVIS' coordinates are those of outlines,
 #: rounded to two decimals, and other tools round to whole pixels on either side.
@@ -72,9 +72,7 @@ def check_names(file: Path, names: Sequence[str], ids: Sequence[int]) -> None:
             )
 
 
-def check_boxes(
-    file: Path, ids: Sequence[Any], boxes: NDArray[np.float64], sizes: NDArray[np.int64]
-) -> None:
+def check_boxes(file: Path, ids: Sequence[Any], boxes: Floats, sizes: Ints) -> None:
     """Rejects boxes that are none, or not of their image.
 
     A box may reach :data:`OVERHANG` pixels beyond its image, and have no width or height: COCO's

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known
 from ood_lab.lvlm.annotations.annotation_files import (
     absolute,
@@ -82,7 +82,7 @@ class NuScenesAnnotations:
         name: of the data, for folders and tables.
     """
 
-    root: str | os.PathLike[str]
+    root: StrPath
     version: str = "v1.0-trainval"
     scenes: str | Sequence[str] = "val"
     min_visibility: int = 1

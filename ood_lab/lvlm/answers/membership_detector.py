@@ -12,7 +12,7 @@ import pandas as pd
 from ood_lab.common.english import counted, listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import replaced
-from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.dataset import ImageDataset, Splits
 from ood_lab.data.sources.image_files import FileDataset
 from ood_lab.lvlm.answers.answer_files import Answers
 from ood_lab.lvlm.answers.judgements import FAILED, PARSED, judge
@@ -112,11 +112,7 @@ def check_wording(wording: str, classes: Sequence[str]) -> None:
 
 
 def questions_about(
-    sets: Mapping[str, ImageDataset],
-    of_id: Sequence[str],
-    classes: Sequence[str],
-    wording: str,
-    folder: Path,
+    sets: Splits, of_id: Sequence[str], classes: Sequence[str], wording: str, folder: Path
 ) -> list[Question]:
     """A question about every image.
 

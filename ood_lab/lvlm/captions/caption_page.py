@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
-
-import pandas as pd
 
 from ood_lab.lvlm.pages.benchmark_page import Scored, first_of_each, quoted, thumbnails_of
 from ood_lab.report.rendering.misclassified_images import Thumbnails
 from ood_lab.report.rendering.page import Section
-from ood_lab.schema.results import whole
+from ood_lab.schema.results import NamedTables, whole
 
 #: Metric, and what it is called in tables; in this order.
 CAPTIONS = {"chair": "CHAIR", "cover": "Cover", "hal": "Hal", "cog": "Cog"}
@@ -45,7 +43,7 @@ def scoring_note(run: Scored) -> str:
     )
 
 
-def other_ways(run: Scored) -> Iterator[tuple[str, pd.DataFrame]]:
+def other_ways(run: Scored) -> NamedTables:
     """What other ways of treating unparsed answers are, with their results of whole sets."""
     if run.results["n_unparsed"].any():
         for way in run.results["unparsed"].dropna().unique()[1:]:

@@ -26,7 +26,7 @@ from ood_lab.metrics.hallucination import (
     amber_yes_no_metrics,
     caption_metrics,
 )
-from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.ood import Floats, Ints
 from ood_lab.metrics.resampling.clustered_bootstrap import Metrics, clustered, share
 from ood_lab.metrics.yes_no import outcome_counts, yes_no_metrics
 from ood_lab.schema.results import Kind
@@ -196,7 +196,7 @@ def _cluster(rows: pd.DataFrame) -> str:
     return next((name for name in (PAIR, "scene") if name in rows), "file")
 
 
-def _counts_of_no(rows: pd.DataFrame) -> tuple[NDArray[np.int64], int]:
+def _counts_of_no(rows: pd.DataFrame) -> tuple[Ints, int]:
     """TP, FP, TN, FN of "no", and unparsed answers to questions whose right answer is yes."""
     truth, said = (rows["truth"] == NO).to_numpy(), (rows["parsed"] == NO).to_numpy()
     neither = ((rows["status"] == UNPARSED).to_numpy()) & ~truth
@@ -217,7 +217,7 @@ def _answer_rows(
     return rows
 
 
-def answer_counts(rows: pd.DataFrame, positive: str, way: Unparsed) -> NDArray[np.int64]:
+def answer_counts(rows: pd.DataFrame, positive: str, way: Unparsed) -> Ints:
     """TP, FP, TN, FN of every answer and whether it is neither where the negative is right.
 
     Args:
@@ -245,7 +245,7 @@ def answer_metrics(counts: NDArray[Any]) -> dict[str, Floats]:
 
 def _rows(
     place: Mapping[str, Any],
-    counts: NDArray[np.int64],
+    counts: Ints,
     kept: pd.DataFrame,
     metrics: Metrics,
     names: Mapping[str, str],

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ood_lab.lvlm.answers.judgements import FAILED
 from ood_lab.lvlm.captions.caption_scoring import clusters_of
@@ -17,7 +16,7 @@ from ood_lab.lvlm.parsers import NO
 from ood_lab.lvlm.scoring.scored_results import paired_contrasts
 from ood_lab.lvlm.scoring.yes_no_scores import class_counts
 from ood_lab.metrics.hallucination import COUNTS, caption_metrics
-from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.ood import Floats, Ints
 from ood_lab.metrics.resampling.clustered_bootstrap import Metrics, shares
 from ood_lab.metrics.yes_no import yes_no_metrics
 
@@ -51,7 +50,7 @@ def contrasts(
     """
     names = pd.concat([captions[by], judged[by]]).drop_duplicates().tolist()
     captions, judged = (rows[rows["status"] != FAILED] for rows in (captions, judged))
-    sides: list[tuple[pd.DataFrame, NDArray[np.int64], Metrics]] = [
+    sides: list[tuple[pd.DataFrame, Ints, Metrics]] = [
         (captions, captions[list(COUNTS)].to_numpy(np.int64), caption_metrics)
     ]
     for group in COMPARED:
@@ -69,6 +68,6 @@ def contrasts(
     return pd.concat(tables, ignore_index=True)
 
 
-def _of_no(group: str, counts: NDArray[np.int64]) -> Mapping[str, Floats]:
+def _of_no(group: str, counts: Ints) -> Mapping[str, Floats]:
     found = yes_no_metrics(counts)
     return {f"{group}_{metric}": found[metric] for metric in ("recall", "f1")}

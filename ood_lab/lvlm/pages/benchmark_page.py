@@ -32,7 +32,7 @@ from ood_lab.report.rendering.table import (
     name_cell,
 )
 from ood_lab.report.rendering.thumbnails import Pictures as Images
-from ood_lab.schema.results import PART, whole, why_missing
+from ood_lab.schema.results import PART, Tables, whole, why_missing
 
 _SHOWN = 6  # pictures of a set
 #: Beside the page: see :mod:`ood_lab.lvlm.pages.answers_page`.
@@ -74,8 +74,8 @@ class Scored:
     folder: Path
     source: Path
     results: pd.DataFrame
-    judged: Mapping[str, pd.DataFrame]
-    tables: Mapping[str, pd.DataFrame]
+    judged: Tables
+    tables: Tables
     manifest: Mapping[str, Any]
 
     @property

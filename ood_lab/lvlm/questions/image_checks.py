@@ -9,6 +9,7 @@ from pathlib import Path
 from PIL import Image
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 from ood_lab.common.unicode_names import remark
 from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.lvlm.questions.question_files import Question
@@ -17,7 +18,7 @@ _SHARE = 8  # of each side: a JPEG that is decoded so small is read to its end a
 
 
 def check_whole(
-    questions: Sequence[Question], source: Path, cache_dir: str | os.PathLike[str] | None = None
+    questions: Sequence[Question], source: Path, cache_dir: StrPath | None = None
 ) -> None:
     """Decodes every image once; those known to be whole and unchanged are not read again.
 

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 from ood_lab.data.sources.file_facts import content_hashes
 from ood_lab.data.sources.level_tables import read_levels
 from ood_lab.lvlm.questions.question_files import Question
@@ -18,10 +19,7 @@ from ood_lab.schema.shift_axes import LEVELS
 
 
 def with_levels(
-    questions: Sequence[Question],
-    source: Path,
-    path: str | None,
-    cache_dir: str | os.PathLike[str] | None = None,
+    questions: Sequence[Question], source: Path, path: str | None, cache_dir: StrPath | None = None
 ) -> list[Question]:
     """The questions with the levels of ``task=shift_levels``, in place of any known ones.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,10 @@ from ood_lab.lvlm.answers.answer_locations import model_name
 from ood_lab.lvlm.answers.judgements import PARSED, sizes_of
 from ood_lab.lvlm.scoring.scored_results import Place
 from ood_lab.metrics.resampling.significance import holm
-from ood_lab.schema.results import PART
+from ood_lab.schema.results import PART, Tables
 
 
-def same_questions(judged: Mapping[str, pd.DataFrame], texts: bool = True) -> pd.DataFrame:
+def same_questions(judged: Tables, texts: bool = True) -> pd.DataFrame:
     """Answers of several models to the same questions, with a column ``model``.
 
     Args:
@@ -41,7 +41,7 @@ def same_questions(judged: Mapping[str, pd.DataFrame], texts: bool = True) -> pd
     return together(judged)
 
 
-def together(judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+def together(judged: Tables) -> pd.DataFrame:
     """Tables of answers below each other, with their name in a column ``model``."""
     return pd.concat([table.assign(model=name) for name, table in judged.items()])
 

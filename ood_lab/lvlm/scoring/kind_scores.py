@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ood_lab.lvlm.answers.judgements import FAILED, P_OPTIONS, PARSED, UNPARSED
 from ood_lab.lvlm.answers.open_answer_reader import READER, matched
@@ -28,6 +27,7 @@ from ood_lab.lvlm.scoring.yes_no_scores import (
     kept_rows,
     whole_groups,
 )
+from ood_lab.metrics.ood import Ints
 from ood_lab.metrics.resampling.clustered_bootstrap import (
     clustered,
     shares,
@@ -133,7 +133,7 @@ def kind_rows(
             yield from estimate_rows({**keys, "unit": "question"}, found, n, part)
 
 
-def _counts(rows: pd.DataFrame) -> NDArray[np.int64]:
+def _counts(rows: pd.DataFrame) -> Ints:
     """Of each answer whether it is right, whether a count is within 1, and 1: ``[N, 3]``."""
     said, truth = (pd.to_numeric(rows[key], errors="coerce") for key in ("parsed", "truth"))
     right, close = rows["correct"].to_numpy(bool), ((said - truth).abs() <= 1).to_numpy(bool)

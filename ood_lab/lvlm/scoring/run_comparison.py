@@ -25,7 +25,7 @@ from ood_lab.lvlm.questions.question_forms import (
     run_of_other_form,
 )
 from ood_lab.lvlm.scoring.answer_differences import runs_by_model, same_questions, together
-from ood_lab.schema.results import RESULTS
+from ood_lab.schema.results import RESULTS, Tables
 
 
 @dataclass(frozen=True)
@@ -132,9 +132,7 @@ class OtherFormRun:
         return dict(zip((WORDS["cot"], WORDS["plain"]), sides, strict=True))
 
 
-def of_models(
-    own: Mapping[str, pd.DataFrame], model: str, others: Sequence[Path]
-) -> dict[str, pd.DataFrame]:
+def of_models(own: Tables, model: str, others: Sequence[Path]) -> dict[str, pd.DataFrame]:
     """Answers of several models to the very same questions, with a column ``model``.
 
     Args:

@@ -20,7 +20,7 @@ from ood_lab.lvlm.scoring.scored_results import (
     paired_contrasts,
     places,
 )
-from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.ood import Floats, Ints
 from ood_lab.metrics.resampling.clustered_bootstrap import (
     Metrics,
     cluster_sums,
@@ -30,7 +30,7 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
 from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.metrics.yes_no import outcome_counts, yes_no_metrics
 from ood_lab.report.rendering.table import Table
-from ood_lab.schema.results import whole
+from ood_lab.schema.results import NamedTables, whole
 from ood_lab.schema.shift_axes import LEVELS
 
 WORDS = {
@@ -137,7 +137,7 @@ def clusters_of(rows: pd.DataFrame) -> pd.Series:
     return rows[RESAMPLED].fillna(pairs) if RESAMPLED in rows else pairs
 
 
-def _units(sums: NDArray[np.int64], positive: str) -> dict[str, int]:
+def _units(sums: Ints, positive: str) -> dict[str, int]:
     """How many clusters precision, recall and F1 rest on: those with a count in the denominator."""
     tp, fp, _, fn = (sums[:, [0, 1, 2, 3] if positive == YES else [2, 3, 0, 1]] > 0).T
     said, true = int((tp | fp).sum()), int((tp | fn).sum())
@@ -160,7 +160,7 @@ def metrics_of(positive: str) -> Metrics:
     return turned
 
 
-def class_counts(rows: pd.DataFrame, positive: str = YES) -> NDArray[np.int64]:
+def class_counts(rows: pd.DataFrame, positive: str = YES) -> Ints:
     """Which of TP, FP, TN, FN every answer is, ``[N, 4]``; what is not read is wrong."""
     truth = (rows["truth"] == positive).to_numpy()
     return outcome_counts(truth, np.where(rows["correct"].to_numpy(bool), truth, ~truth))
@@ -203,7 +203,7 @@ def yes_no_tables(
         yield metric_table(title, "split", whole(part), splits, metrics, notes=notes)
 
 
-def by_way(title: str, run: Scored, metrics: Collection[str]) -> Iterator[tuple[str, pd.DataFrame]]:
+def by_way(title: str, run: Scored, metrics: Collection[str]) -> NamedTables:
     """Title and rows of these metrics for each treatment of unparsed answers; one if none is."""
     rows = run.results[run.results["metric"].isin(metrics)]
     lost = bool(rows["n_unparsed"].any())

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ood_lab.lvlm.statistics.statistic_tables import Draws
+from ood_lab.metrics.ood import Floats, Ints
 from ood_lab.metrics.resampling.clustered_bootstrap import resampled_sums
 from ood_lab.metrics.yes_no import yes_no_metrics
 
-Counts = NDArray[np.int64]
+Counts = Ints
 Eta = Literal["pooled_std", "between_model_std"]
 #: Metrics of the paper's signatures.
 METRICS = ("accuracy", "f1", "precision", "recall", "mcc")
@@ -90,7 +91,7 @@ def degradation(
     return found
 
 
-def permutation_p(observed: float, shuffled: NDArray[np.float64]) -> float:
+def permutation_p(observed: float, shuffled: Floats) -> float:
     """``(1 + #{Delta_b >= Delta_obs}) / (B + 1)``: never 0."""
     # Sums of the same counts in another order may differ in the last digit.
     exceeded = np.count_nonzero(shuffled >= observed - 1e-12)
@@ -157,19 +158,19 @@ def within(low: float, high: float, eta: float) -> bool:
     return -eta < low and high < eta
 
 
-def _differences(first: NDArray, second: NDArray) -> dict[str, NDArray[np.float64]]:
+def _differences(first: NDArray, second: NDArray) -> dict[str, Floats]:
     one, other = yes_no_metrics(first), yes_no_metrics(second)
     return {metric: one[metric] - other[metric] for metric in METRICS}
 
 
-def _all_differences(models: list[tuple[Counts, Counts]]) -> dict[str, NDArray[np.float64]]:
+def _all_differences(models: list[tuple[Counts, Counts]]) -> dict[str, Floats]:
     sums = [(i.sum(0), o.sum(0)) for i, o in models]
     return _differences(np.stack([i for i, _ in sums]), np.stack([o for _, o in sums]))
 
 
 def _replicates(
     models: list[tuple[Counts, Counts]], draws: int, rng: np.random.Generator, size: int | None
-) -> dict[str, NDArray[np.float64]]:
+) -> dict[str, Floats]:
     """``Delta`` of every replicate and model, ``[draws, M]``; ``size`` pairs each, or all."""
     parts = [np.concatenate(list(side), axis=1) for side in zip(*models, strict=True)]
     sums = [np.concatenate(list(_weighted(part, draws, rng, size))) for part in parts]
@@ -188,7 +189,7 @@ def _weighted(
 
 def _permuted(
     id_pairs: Counts, ood_pairs: Counts, draws: int, rng: np.random.Generator
-) -> dict[str, NDArray[np.float64]]:
+) -> dict[str, Floats]:
     """``Delta`` where pairs are ID or OOD by chance; equal pairs need not be distinguished."""
     everything = np.concatenate([id_pairs, ood_pairs])
     kinds, sizes = np.unique(everything, axis=0, return_counts=True)

@@ -6,10 +6,11 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import stats
 
 from ood_lab.lvlm.statistics.statistic_tables import Draws
+from ood_lab.metrics.ood import Ints
 from ood_lab.metrics.yes_no import yes_no_metrics
 
 
@@ -100,7 +101,7 @@ def correlation_test(hard: ArrayLike, ood: ArrayLike) -> Correlation:
 def resampling_test(
     id_metric: ArrayLike,
     ood_metric: ArrayLike,
-    hard_pairs: NDArray[np.int64],
+    hard_pairs: Ints,
     *,
     metric: str = "accuracy",
     pairs: int = 500,

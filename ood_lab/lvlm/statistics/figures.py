@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from ood_lab.lvlm.pages.figure_captions import captioned, title_of
 from ood_lab.lvlm.statistics.degradation import METRICS
 from ood_lab.lvlm.statistics.statistic_tables import Draws
+from ood_lab.metrics.ood import Floats
 from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
 from ood_lab.report.figures.densities import draw_histograms
 from ood_lab.report.figures.heatmap import draw_cells, shades
@@ -22,6 +22,7 @@ from ood_lab.report.figures.lines import Line, draw_lines
 from ood_lab.report.figures.style import COLOURS, INK, SOFT, WIDTH, Style, style
 from ood_lab.report.rendering.blocks import Folded, PlannedFigure
 from ood_lab.report.rendering.p_values import p_text
+from ood_lab.schema.results import Tables
 
 _METRICS = {name: name for name in METRICS} | {"f1": "F1", "mcc": "MCC"}
 _HARD = {
@@ -46,7 +47,7 @@ class Panel(NamedTuple):
 
 
 def statistics_figures(
-    tables: Mapping[str, pd.DataFrame], draws: pd.DataFrame, ood: str
+    tables: Tables, draws: pd.DataFrame, ood: str
 ) -> Iterator[PlannedFigure | Folded]:
     """The figures that there are numbers for.
 
@@ -149,7 +150,7 @@ def drop_lines(table: pd.DataFrame, ood: str) -> Figure:
     return figure
 
 
-def exponential_trend(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64] | None:
+def exponential_trend(x: Floats, y: Floats) -> Floats | None:
     """``a exp(b x)`` at x, from least squares of ``log y`` on the positive y; None of fewer than 3.
 
     Args:

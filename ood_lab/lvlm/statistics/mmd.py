@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist, pdist
 
 from ood_lab.lvlm.statistics.statistic_tables import Draws
+from ood_lab.metrics.ood import Floats, Ints
 
-Floats = NDArray[np.float64]
 #: Distances of so many pairs at most make the median heuristic.
 _MEDIAN_OF = 2000
 
@@ -75,7 +75,7 @@ class ClassMmd:
     ) -> None:
         values = np.asarray(features, np.float64)
         self.unbiased = unbiased
-        self._kernels: list[tuple[NDArray[np.int64], Floats]] = []
+        self._kernels: list[tuple[Ints, Floats]] = []
         for name in np.unique(classes):
             rows = np.flatnonzero(classes == name)
             squares = cdist(values[rows], values[rows], "sqeuclidean")
@@ -181,7 +181,7 @@ def equivalence(
     part = min(m, n // 2)
     sizes = (n - part, part) if match_sizes else (n, m)
 
-    def drawn_by(two_sets: Callable[[], Sequence[NDArray[np.int64]]]) -> Floats:
+    def drawn_by(two_sets: Callable[[], Sequence[Ints]]) -> Floats:
         """The statistic of ``draws`` pairs of sets, each the rows of the pool that it has."""
         pairs = (two_sets() for _ in range(draws))
         counts = ([np.bincount(rows, minlength=n + m) for rows in pair] for pair in pairs)

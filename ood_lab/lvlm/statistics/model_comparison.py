@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from ood_lab.metrics import holm
+from ood_lab.metrics.ood import Ints
 from ood_lab.metrics.resampling.clustered_bootstrap import resampled_sums
 
 Wrong = NDArray[np.bool_]
 
 
 def compare_models(
-    wrong: Mapping[str, Wrong], pairs: NDArray[np.int64], draws: int = 2000, seed: int = 0
+    wrong: Mapping[str, Wrong], pairs: Ints, draws: int = 2000, seed: int = 0
 ) -> pd.DataFrame:
     """All pairs of models on the same N answers.
 

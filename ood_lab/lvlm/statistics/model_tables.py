@@ -31,9 +31,10 @@ from ood_lab.lvlm.statistics.model_comparison import (
     wrong_counts,
 )
 from ood_lab.lvlm.statistics.statistic_tables import Findings
+from ood_lab.metrics.ood import Ints
 from ood_lab.metrics.yes_no import yes_no_metrics
 
-Counts = NDArray[np.int64]
+Counts = Ints
 #: Image and category.
 Pairs = Collection[tuple[str, str]]
 #: Subsets of the hard pairs at most, as in the paper.
@@ -81,7 +82,7 @@ def add_comparison(
     into: Findings,
     wrong: Mapping[str, Wrong],
     ood: NDArray[np.bool_],
-    pairs: NDArray[np.int64],
+    pairs: Ints,
     **resampling: Any,
 ) -> None:
     """``comparison`` on all answers; of the OOD ones ``errors, wrong_by, errors_together``.

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+
+from ood_lab.metrics.ood import Floats
 
 #: Draws by what they are of, ``[B]`` each.
-Draws = Mapping[str, NDArray[np.float64]]
+Draws = Mapping[str, Floats]
 #: Columns of :attr:`Findings.draws`.
 _COLUMNS = ["table", "model", "metric", "draws", "value"]
 

@@ -21,6 +21,7 @@ from ood_lab.lvlm.statistics.training_coverage import (
     clopper_pearson,
     semantic_overlap,
 )
+from ood_lab.schema.results import Tables
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Corpora:
         told: what counts as a name, for the manifest; what is suggested is added.
     """
 
-    texts: Mapping[str, pd.DataFrame]
+    texts: Tables
     pairs: Sequence[tuple[str, str]]
     synonyms: Synonyms
     categories: Collection[str]

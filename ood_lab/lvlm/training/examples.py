@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 from PIL import Image
-from torch import Tensor
 
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.lvlm.chat.model_folder import encoded, rendered
 
 #: Label of a token that is not learned.
@@ -78,7 +78,7 @@ class Rows:
         kinds = [kind for e in examples for kind in e.kinds]
         return {"inputs": {**inputs, "labels": labels}, "kinds": kinds}
 
-    def _encode(self, texts: list[str], images: list[list[Image.Image]]) -> dict[str, Tensor]:
+    def _encode(self, texts: list[str], images: list[list[Image.Image]]) -> Tensors:
         side = self.processor.tokenizer.padding_side
         some = [bool(own) for own in images]
         if any(some) and not all(some):  # most processors want them by text, others all together

@@ -17,6 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from ood_lab.common.arguments import Count
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.lvlm.chat.image_features import PIXELS, features_of, joined
 from ood_lab.lvlm.chat.inference_modes import same_scores
 from ood_lab.lvlm.chat.model_folder import encoded, image_inputs, rendered
@@ -39,8 +40,8 @@ class _Replies(NamedTuple):
         texts: the replies.
     """
 
-    inputs: dict[str, Tensor]
-    pixels: dict[str, Tensor]
+    inputs: Tensors
+    pixels: Tensors
     start: int
     tokens: Tensor
     mask: Tensor
@@ -156,9 +157,7 @@ class VlmGrpo(VlmTuning):
                 given[name] = torch.cat([given[name], new], dim=1)
         return _Replies(given, pixels, start, tokens, mask, texts)
 
-    def _encoded(
-        self, text: str, image: Image.Image, count: int
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def _encoded(self, text: str, image: Image.Image, count: int) -> tuple[Tensors, Tensors]:
         """Inputs of ``count`` equal rows, and what the features of the image are made of, once."""
         one = dict(encoded(self.processor, [text], [[image]]).to(self.device))
         one.pop("labels", None)
@@ -183,7 +182,7 @@ class VlmGrpo(VlmTuning):
         return token_log_probs(logits / self.temperature, replies.tokens)  # as they were drawn
 
 
-def _features(model: Any, pixels: dict[str, Tensor], count: int) -> dict[str, Any]:
+def _features(model: Any, pixels: Tensors, count: int) -> dict[str, Any]:
     """The features of the image for ``count`` rows, computed once; nothing without ``pixels``."""
     if not pixels:
         return {}
@@ -192,7 +191,7 @@ def _features(model: Any, pixels: dict[str, Tensor], count: int) -> dict[str, An
     return {"mm_encoder_outputs": {"image": joined(parts * count)}}
 
 
-def _features_fit(model: Any, one: dict[str, Tensor]) -> bool:
+def _features_fit(model: Any, one: Tensors) -> bool:
     """Whether a model says the same with an image's features in its place, two rows at a time."""
     own = {name: one[name] for name in image_inputs(model) if name in one}
     if not own:

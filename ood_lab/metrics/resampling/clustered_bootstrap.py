@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.ood import Floats, Ints
 from ood_lab.metrics.resampling.intervals import Estimate, percentile_interval
 from ood_lab.metrics.resampling.significance import bootstrap_p_values, holm
 
@@ -170,7 +170,7 @@ def shares(
     }
 
 
-def _kinds(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _kinds(rows: Ints) -> tuple[Ints, Ints]:
     """Distinct rows and how often each occurs; rows as digits of one number sort much faster."""
     low = rows.min(axis=0)
     spans = [int(span) for span in rows.max(axis=0) - low + 1]

@@ -19,7 +19,7 @@ from ood_lab.metrics.ood import AuprMethod, Floats, Ints, SortedScores, precisio
 
 TPR = 0.95
 Counts = NDArray[np.int32]
-Places = NDArray[np.int64] | slice
+Places = Ints | slice
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet
 from ood_lab.models.fgvc.graph_losses import (
     GraphLosses,
@@ -151,7 +152,7 @@ class AKG(FGVCModule):
         self.attribute_gamma = attribute_gamma
         self.graph = GraphLosses(self.backbone.tree)
 
-    def losses(self, outputs: AKGOutput, batch: dict[str, Any]) -> dict[str, Tensor]:
+    def losses(self, outputs: AKGOutput, batch: dict[str, Any]) -> Tensors:
         """Terms ``ce``, ``era``, ``shape_focal``, ``shape``, ``attributes_focal``, ``attributes``.
 
         And ``category``, where the data has any.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 from ood_lab.models.backbone import Backbone, linear_of
 from ood_lab.models.fgvc.label_sizes import LabelSpace
 from ood_lab.models.fgvc.trunk import channels_first, pyramid
@@ -76,7 +76,7 @@ class FGVCNet(Backbone):
         kwargs: Mapping[str, Any] | None = None,
         pretrained: bool = False,
         trunk_weights: str | Path | None = None,
-        weights: str | os.PathLike[str] | None = None,
+        weights: StrPath | None = None,
         input_size: int | None = None,
         **settings: Any,
     ) -> None:

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchvision.ops import sigmoid_focal_loss
 
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.fgvc.label_tree import Hierarchy
 from ood_lab.models.fgvc.layers import UNKNOWN
 
@@ -53,7 +54,7 @@ class GraphLosses:
         levels: Tensor,
         shape: Tensor,
         positives: Tensor,
-    ) -> dict[str, Tensor]:
+    ) -> Tensors:
         """The three losses, scalars, in float32 or better.
 
         Args:

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet
 from ood_lab.models.fgvc.discriminative_parts import PartProposals, rank_loss
 from ood_lab.models.forward_hooks import hooked
@@ -78,10 +79,10 @@ class NTSNet(FGVCNet):
         return NTSOutput(logits, self.raw(whole), self.part(parts), scores)
 
     @contextmanager
-    def capture(self, layers: Sequence[str]) -> Iterator[dict[str, Tensor]]:
+    def capture(self, layers: Sequence[str]) -> Iterator[Tensors]:
         """As in :class:`Backbone`, of the pass of the whole image, not of its crops."""
         modules = dict(self.named_modules())
-        maps: dict[str, Tensor] = {}
+        maps: Tensors = {}
 
         def keep(name: str, module: nn.Module, inputs: Any, output: Tensor) -> None:
             maps.setdefault(name, output)
@@ -109,7 +110,7 @@ class NTSNet(FGVCNet):
 class NTS(FGVCModule):
     """``CE(raw) + CE(concat) + mean_bm CE(part_bm) + L_rank(scores, CE(part))``, weights 1."""
 
-    def losses(self, outputs: NTSOutput, batch: dict[str, Any]) -> dict[str, Tensor]:
+    def losses(self, outputs: NTSOutput, batch: dict[str, Any]) -> Tensors:
         """The four terms; ``concat`` is that of the tested logits."""
         label, smoothing = batch["label"], self.smoothing
         per_part = label.repeat_interleave(outputs.parts.shape[1])

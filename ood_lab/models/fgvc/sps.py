@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet, fused_head
 from ood_lab.models.output import Output
 from ood_lab.models.training.classifier import Schedule
@@ -132,7 +133,7 @@ class SPS(FGVCModule):
         detach = self.current_epoch < self.detach_epoch
         return self.backbone.train_outputs(batch["image"], detach)
 
-    def losses(self, outputs: SPSOutput, batch: dict[str, Any]) -> dict[str, Tensor]:
+    def losses(self, outputs: SPSOutput, batch: dict[str, Any]) -> Tensors:
         """The term of the last map, and the sum of all others."""
         label, smoothing = batch["label"], self.smoothing
         high, *mid = (

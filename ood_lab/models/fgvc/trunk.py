@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 from ood_lab.models.loading.timm_networks import create_timm
 from ood_lab.models.weights import check_one_source, load_weights
 
@@ -18,7 +18,7 @@ def pyramid(
     strides: Sequence[int],
     method: str,
     pretrained: bool = False,
-    weights: str | os.PathLike[str] | None = None,
+    weights: StrPath | None = None,
     kwargs: Mapping[str, Any] | None = None,
 ) -> tuple[nn.Module, list[int]]:
     """The network that yields the deepest map of each of ``strides``, and their channels.
@@ -60,9 +60,7 @@ def channels_first(trunk: nn.Module, maps: Sequence[Tensor]) -> list[Tensor]:
     return list(maps)
 
 
-def _load(
-    trunk: nn.Module, name: str, weights: str | os.PathLike[str], kwargs: Mapping[str, Any]
-) -> None:
+def _load(trunk: nn.Module, name: str, weights: StrPath, kwargs: Mapping[str, Any]) -> None:
     """Loads the file into the whole network, where every tensor has a place, and copies it."""
     whole: Any = create_timm(name, pretrained=False, **kwargs)
     load_weights(whole, weights, name, new_head=whole.pretrained_cfg["classifier"])

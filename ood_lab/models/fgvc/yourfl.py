@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet
 from ood_lab.models.fgvc.label_tree import Hierarchy
 from ood_lab.models.fgvc.layers import elu_mlp, known_cross_entropy
@@ -112,7 +113,7 @@ class YourFL(FGVCModule):
     A level counts the images whose label there is known.
     """
 
-    def losses(self, outputs: YourFLOutput, batch: dict[str, Any]) -> dict[str, Tensor]:
+    def losses(self, outputs: YourFLOutput, batch: dict[str, Any]) -> Tensors:
         """``level_0`` (coarsest), ``level_1``, ... and, where there are any, ``category``."""
         terms = {
             f"level_{level}": known_cross_entropy(logits, batch["levels"][:, level], self.smoothing)

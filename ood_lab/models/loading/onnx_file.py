@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import check_known, suggestion
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.image_transforms import TransformSettings
 from ood_lab.models.loading.timm_networks import module_backbone
 from ood_lab.models.loading.wrapped_network import OUTPUT, WrappedBackbone
@@ -139,7 +140,7 @@ class OnnxNet(nn.Module):
         self.head.weight = nn.Parameter(weight)
         self.head.bias = nn.Parameter(bias)
 
-    def forward(self, image: Tensor) -> Tensor | dict[str, Tensor]:
+    def forward(self, image: Tensor) -> Tensor | Tensors:
         """Maps ``[B, 3, H, W]`` to logits ``[B, C]``; without a head to what the file gives."""
         if self.head is not None:
             logits: Tensor = self.head(self._run(image, self.features)[0])

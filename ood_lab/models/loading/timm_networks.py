@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Literal, Unpack
@@ -16,6 +15,7 @@ from torch import nn
 
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 from ood_lab.common.hints import nearest
 from ood_lab.models.head_check import check_contract
 from ood_lab.models.image_transforms import (
@@ -56,7 +56,7 @@ def timm_backbone(
     name: str,
     num_classes: int | None = None,
     pretrained: bool = False,
-    weights: str | os.PathLike[str] | None = None,
+    weights: StrPath | None = None,
     new_head: bool = False,
     allow_transform_mismatch: bool = False,
     kwargs: dict[str, Any] | None = None,
@@ -133,7 +133,7 @@ def module_backbone(
     net: nn.Module,
     head: str | None = None,
     num_classes: int | None = None,
-    weights: str | os.PathLike[str] | None = None,
+    weights: StrPath | None = None,
     new_head: bool = False,
     allow_transform_mismatch: bool = False,
     data_config: Mapping[str, Any] | None = None,
@@ -266,7 +266,7 @@ def _check_outputs(backbone: WrappedBackbone, num_classes: int | None, remedy: s
     )
 
 
-def _check_saved(backbone: WrappedBackbone, weights: str | os.PathLike[str] | None) -> None:
+def _check_saved(backbone: WrappedBackbone, weights: StrPath | None) -> None:
     """Raises :class:`UserError` if a head has other outputs than its weights."""
     head, name, outputs = backbone.reading.names[0], backbone.name, backbone.num_classes
     saved = saved_outputs(weights, backbone.net, head) if weights is not None else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch.hub
 from torch import nn
 
 from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.files import StrPath
 from ood_lab.models.image_transforms import TransformSettings
 from ood_lab.models.loading.timm_networks import module_backbone
 from ood_lab.models.loading.wrapped_network import WrappedBackbone
@@ -28,7 +28,7 @@ def torch_hub_backbone(
     head: str | None = None,
     kwargs: dict[str, Any] | None = None,
     num_classes: int | None = None,
-    weights: str | os.PathLike[str] | None = None,
+    weights: StrPath | None = None,
     data_config: Mapping[str, Any] | None = None,
     image_size: Sequence[int] | None = None,
     classes: Sequence[str] = (),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
@@ -14,6 +13,7 @@ import torchvision.models as zoo
 from torchvision.models import WeightsEnum
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known
 from ood_lab.models.image_transforms import TransformSettings
 from ood_lab.models.loading.head_search import reading_of
@@ -29,7 +29,7 @@ def torchvision_backbone(
     weights_name: str | None = None,
     num_classes: int | None = None,
     pretrained: bool = False,
-    weights: str | os.PathLike[str] | None = None,
+    weights: StrPath | None = None,
     new_head: bool = False,
     allow_transform_mismatch: bool = False,
     data_config: Mapping[str, Any] | None = None,

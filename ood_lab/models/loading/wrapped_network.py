@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import nearest
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.backbone import Backbone, linear_of
 from ood_lab.models.forward_hooks import hooked
 from ood_lab.models.output import Output, as_logits, entry_of, one_vector
@@ -213,9 +214,9 @@ def _bias(layer: nn.Module) -> Tensor:
 
 
 @contextmanager
-def _seen(net: nn.Module, layers: Sequence[str], of_input: bool) -> Iterator[dict[str, Tensor]]:
+def _seen(net: nn.Module, layers: Sequence[str], of_input: bool) -> Iterator[Tensors]:
     """What goes into the layers, or comes out of them, by name."""
-    seen: dict[str, Tensor] = {}
+    seen: Tensors = {}
 
     def before(name: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         seen[name] = args[0] if args else next(iter(kwargs.values()))

@@ -15,6 +15,7 @@ from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 from ood_lab.models.training.losses import CrossEntropy, Loss
@@ -121,7 +122,7 @@ class Classifier(LightningModule):
         n = len(images)
         return Exposed(logits[:n], features[:n], logits[n:])
 
-    def losses(self, outputs: Any, batch: dict[str, Any]) -> dict[str, Tensor]:
+    def losses(self, outputs: Any, batch: dict[str, Any]) -> Tensors:
         """The weighted loss terms by name, scalars; their sum is minimised."""
         smoothing = self.label_smoothing if self.training else 0.0
         outliers = outputs.outliers if isinstance(outputs, Exposed) else None

@@ -15,6 +15,7 @@ from annotated_types import Ge
 from torch import Tensor
 
 from ood_lab.common.arguments import Count, Positive
+from ood_lab.common.tensor_file import Tensors
 
 
 class Loss(Protocol):
@@ -26,7 +27,7 @@ class Loss(Protocol):
 
     def __call__(
         self, logits: Tensor, labels: Tensor, outliers: Tensor | None, smoothing: float
-    ) -> dict[str, Tensor]:
+    ) -> Tensors:
         """The weighted terms by name."""
 
 
@@ -38,7 +39,7 @@ class CrossEntropy:
 
     def __call__(
         self, logits: Tensor, labels: Tensor, outliers: Tensor | None, smoothing: float
-    ) -> dict[str, Tensor]:
+    ) -> Tensors:
         """See the module."""
         return {"ce": F.cross_entropy(logits, labels, label_smoothing=smoothing)}
 
@@ -59,7 +60,7 @@ class LogitNorm:
 
     def __call__(
         self, logits: Tensor, labels: Tensor, outliers: Tensor | None, smoothing: float
-    ) -> dict[str, Tensor]:
+    ) -> Tensors:
         """See the module."""
         lengths = logits.norm(dim=1, keepdim=True) + 1e-7
         normed = logits / (self.tau * lengths)
@@ -84,7 +85,7 @@ class OutlierExposure:
 
     def __call__(
         self, logits: Tensor, labels: Tensor, outliers: Tensor | None, smoothing: float
-    ) -> dict[str, Tensor]:
+    ) -> Tensors:
         """See the module."""
         terms = {"ce": F.cross_entropy(logits, labels, label_smoothing=smoothing)}
         if outliers is not None:

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from ood_lab.common.english import counted, listed
 from ood_lab.common.grouping import grouped
 from ood_lab.metrics import wilson_interval
+from ood_lab.metrics.ood import Floats
 from ood_lab.report.detection.unusual_images import (
     EXTREMES,
     IDImages,
@@ -75,7 +75,7 @@ class Judged:
     drawn: pd.DataFrame | None
     file: str
 
-    def scores(self, name: str) -> NDArray[np.float64]:
+    def scores(self, name: str) -> Floats:
         """Of a detector, of the drawn images that can be read."""
         rows = self.table if self.drawn is None else self.drawn
         return rows.loc[rows["error"] == "", f"{name}_score"].to_numpy(np.float64)
@@ -157,7 +157,7 @@ def _rule(of: Mapping[str, Any]) -> str:
 def write_predictions_page(
     file: Path,
     judged: Judged,
-    id_scores: Mapping[str, NDArray[np.float64]],
+    id_scores: Mapping[str, Floats],
     summary: Sequence[Block],
     manifest: Mapping[str, Any],
     load_image: LoadImage,
@@ -387,9 +387,7 @@ def _extremes(read: pd.DataFrame, name: str, store: Thumbnails) -> list[Pictures
 
 
 def _densities(
-    read: pd.DataFrame,
-    id_scores: Mapping[str, NDArray[np.float64]],
-    found: Mapping[str, Mapping[str, Any]],
+    read: pd.DataFrame, id_scores: Mapping[str, Floats], found: Mapping[str, Mapping[str, Any]]
 ) -> Figure:
     """A panel a detector: held-out ID as an area, the images as a line, or as ticks where few."""
     figure, grid = panels(list(id_scores), "", height=1.5, extra=0.9, labels=("score", "density"))

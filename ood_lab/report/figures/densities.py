@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from numpy.typing import NDArray
 
+from ood_lab.metrics.ood import Floats
 from ood_lab.report.figures.style import Style, style
 
 _BINS = 256
@@ -26,7 +26,7 @@ def density(values: np.ndarray, low: float, high: float) -> tuple[np.ndarray, np
 
 
 def limits_of(
-    values: Sequence[NDArray[np.float64]], outside: float = 0.002, margin: float = 0.04
+    values: Sequence[Floats], outside: float = 0.002, margin: float = 0.04
 ) -> tuple[float, float]:
     """Of an axis: all but a share of each set at both ends, with a margin."""
     ends = np.array([np.quantile(each, (outside, 1 - outside)) for each in values])
@@ -37,7 +37,7 @@ def limits_of(
 
 def draw_densities(
     axes: Axes,
-    values: Mapping[str, NDArray[np.float64]],
+    values: Mapping[str, Floats],
     styles: Mapping[str, Style],
     limits: tuple[float, float],
     *,
@@ -71,9 +71,7 @@ def draw_densities(
     axes.grid(visible=False, axis="x" if upright else "y")
 
 
-def draw_histograms(
-    axes: Axes, values: Mapping[str, NDArray[np.float64]], edges: NDArray[np.float64]
-) -> None:
+def draw_histograms(axes: Axes, values: Mapping[str, Floats], edges: Floats) -> None:
     """Shares of the values of every name between the edges, as steps."""
     for place, (name, rows) in enumerate(values.items()):
         counts, _ = np.histogram(rows, edges)

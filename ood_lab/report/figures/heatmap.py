@@ -14,11 +14,13 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from ood_lab.metrics.ood import Floats
 from ood_lab.report.figures.panel_sheet import Words, new_sheet, write_words
 from ood_lab.report.figures.style import INK, text_on
 from ood_lab.report.rendering.metric_definitions import MISSING
+from ood_lab.schema.results import Tables
 from ood_lab.schema.shift_axes import LEVELS
 
 _EMPTY = "#EFEFEF"
@@ -31,7 +33,7 @@ class Colours(NamedTuple):
     map: Colormap
     range: Normalize
 
-    def of(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def of(self, values: Floats) -> Floats:
         """Colours ``[..., 4]`` of values ``[...]``; NaN is grey."""
         return self.map.with_extremes(bad=_EMPTY)(self.range(np.ma.masked_invalid(values)))
 
@@ -80,7 +82,7 @@ def draw_cells(
 
 def _fill(
     words: Words,
-    faces: NDArray[np.float64],
+    faces: Floats,
     texts: Sequence[Sequence[str]] | None,
     notes: Sequence[Sequence[str]] | None,
     corner: tuple[float, float] = (0.0, 0.0),
@@ -122,12 +124,7 @@ def level_cells(
 
 
 def cell_panels(
-    maps: Mapping[str, pd.DataFrame],
-    n: str,
-    footer: str,
-    colours: Colours,
-    scale: str = "",
-    counted: str = "",
+    maps: Tables, n: str, footer: str, colours: Colours, scale: str = "", counted: str = ""
 ) -> Figure | None:
     """Grids of semantic × covariate levels in percent; None without a value.
 
@@ -172,7 +169,7 @@ def cell_panels(
 
 class _Grid(NamedTuple):
     title: str
-    faces: NDArray[np.float64]
+    faces: Floats
     texts: list[list[str]]
     notes: list[list[str]] | None = None
 

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.path import Path
 from matplotlib.textpath import TextPath
-from numpy.typing import NDArray
 
+from ood_lab.metrics.ood import Floats
 from ood_lab.report.figures.layout import new_figure, wrapped
 from ood_lab.report.figures.style import WIDTH
 
@@ -99,6 +99,6 @@ def write_words(axes: Axes, words: Words) -> None:
         line.set_in_layout(False)  # inside the panel anyway
 
 
-def joined(lines: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+def joined(lines: Sequence[Floats]) -> Floats:
     """Lines ``[n, 2]`` as one with gaps."""
     return np.concatenate([np.append(line, [[np.nan, np.nan]], axis=0) for line in lines])

@@ -12,9 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
+from ood_lab.metrics.ood import Floats
 from ood_lab.report.figures.style import ID_COLOUR, LINES, Style, style
-
-Floats = NDArray[np.float64]
 
 _POINTS = 300  # drawn a set
 _FITTED = 1000  # that a contour rests on
@@ -38,7 +37,7 @@ def styles_of(names: Sequence[str], id_name: str) -> dict[str, Style]:
 
 def draw_clouds(
     axes: Axes,
-    points: Mapping[str, NDArray[np.float64]],
+    points: Mapping[str, Floats],
     styles: Mapping[str, Style],
     labels: Mapping[str, str] | None = None,
     *,
@@ -82,7 +81,7 @@ def draw_clouds(
         )
 
 
-def _middle_half(axes: Axes, rows: NDArray[np.float64], look: Style) -> None:
+def _middle_half(axes: Axes, rows: Floats, look: Style) -> None:
     """The line of equal density inside which half of the points lie."""
     fitted = _fitted(np.asarray(rows, np.float64).tobytes()) if len(rows) >= 10 else None
     if fitted is None:
@@ -110,9 +109,7 @@ def _fitted(points: bytes) -> tuple[Floats, Floats, Floats, float] | None:
     return x, y, heights, float(np.median(kernel(rows.T)))
 
 
-def principal_components(
-    features: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def principal_components(features: Floats) -> tuple[Floats, Floats]:
     """Projection ``[N, 2]`` on the two main directions and their shares of variance ``[2]``."""
     centred = features - features.mean(axis=0)
     total = float((centred**2).sum())
@@ -128,9 +125,7 @@ def principal_components(
     return left * singular * signs, singular**2 / total
 
 
-def components_of(
-    sets: Mapping[str, NDArray[Any]],
-) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.float64]]:
+def components_of(sets: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Floats], Floats]:
     """Points ``[n, 2]`` of every set on the two main directions of all, and shares of variance."""
     values = [np.asarray(rows, np.float64) for rows in sets.values()]
     points, shares = principal_components(np.concatenate(values))
@@ -138,7 +133,7 @@ def components_of(
     return dict(zip(sets, parts, strict=True)), shares
 
 
-def component_labels(shares: Sequence[float] | NDArray[np.float64]) -> tuple[str, str]:
+def component_labels(shares: Sequence[float] | Floats) -> tuple[str, str]:
     """Names of the two axes, with their shares of the variance."""
     first, second = (f"PC {k} ({100 * shares[k - 1]:.0f}% of variance)" for k in (1, 2))
     return first, second

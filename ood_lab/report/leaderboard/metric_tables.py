@@ -17,7 +17,7 @@ from ood_lab.report.rendering.blocks import PlannedFigure
 from ood_lab.report.rendering.metric_definitions import MISSING, percent, star_sentence
 from ood_lab.report.rendering.sentences import ALPHA
 from ood_lab.report.rendering.table import Cell, Group, Head, Table, name_cell, number_cell
-from ood_lab.schema.results import PART
+from ood_lab.schema.results import PART, NamedTables
 from ood_lab.schema.shift_axes import LEVELS
 
 #: The table of what all calls took, and its metric.
@@ -177,7 +177,7 @@ def metric_figures(rows: pd.DataFrame) -> Iterator[PlannedFigure]:
         yield PlannedFigure(slug, title, "Every metric of the table, with 95% intervals.", draw)
 
 
-def _parts(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+def _parts(rows: pd.DataFrame) -> NamedTables:
     """The rows of each table with its title."""
     parts = [part for _, part in rows.groupby([*ALIKE, "table", "part"], sort=False)]
     firsts = [part.iloc[0] for part in parts]

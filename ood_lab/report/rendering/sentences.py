@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ood_lab.common.english import counted, listed
+from ood_lab.metrics.ood import Ints
 from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.shift.shift_tables import ID_TEST, rows_of
 from ood_lab.schema.results import why_missing
@@ -137,7 +136,7 @@ def agreement_sentences(known: pd.DataFrame, axes: Mapping[str, str]) -> list[st
     return [f"{begins} {listed(parts)}."] if parts else []
 
 
-def cells_sentence(counts: NDArray[np.int64], min_count: int) -> str:
+def cells_sentence(counts: Ints, min_count: int) -> str:
     """How many cells ``[covariate, semantic]`` of a division hold enough images."""
     least, (looks, meaning) = max(min_count, 1), counts.shape
     return (

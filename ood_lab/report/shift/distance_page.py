@@ -36,6 +36,7 @@ from ood_lab.report.rendering.table import (
 from ood_lab.report.shift.cause_panels import cause_blocks
 from ood_lab.report.shift.shift_figures import ShiftInputs, build_shift_figures, label_of
 from ood_lab.report.shift.shift_tables import ID_TEST, summary_tables
+from ood_lab.schema.results import Tables
 from ood_lab.schema.shift_axes import AXES
 
 _ID_SHOWN = 3
@@ -219,7 +220,7 @@ def follow_table(
     return table_of(caption, columns, notes=notes, split="groups")
 
 
-def miss_curves(rows: Mapping[str, pd.DataFrame], measured: Measured) -> Figure:
+def miss_curves(rows: Tables, measured: Measured) -> Figure:
     """A panel per axis: miss rates by level of distance, with falling curves through them."""
     figure, grid = panels(
         list(measured.axes.values()),

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from ood_lab.metrics.ood import Ints
 from ood_lab.report.rendering.metric_definitions import MISSING, percent
 from ood_lab.report.rendering.table import (
     Cell,
@@ -21,6 +21,7 @@ from ood_lab.report.rendering.table import (
     number_cell,
     table_of,
 )
+from ood_lab.schema.results import Tables
 from ood_lab.schema.shift_axes import AXES, Axis
 
 #: What D of an axis is called.
@@ -93,7 +94,7 @@ def same_as_next(rows: pd.DataFrame) -> list[bool]:
     return [value is not pd.NA and not value for value in rows["differs_from_next"]]
 
 
-def cells_table(counts: NDArray[np.int64], min_count: int) -> Table:
+def cells_table(counts: Ints, min_count: int) -> Table:
     """Images of each cell of a division, with the sums of rows and columns.
 
     Args:
@@ -117,7 +118,7 @@ def cells_table(counts: NDArray[np.int64], min_count: int) -> Table:
     return Table(caption, [*heads, Head("sum")], rows, notes=[note])
 
 
-def separability_table(found: Mapping[str, pd.DataFrame], id_split: str) -> Table:
+def separability_table(found: Tables, id_split: str) -> Table:
     """Bhattacharyya distance of every set to ID, backbones side by side.
 
     Args:
@@ -160,7 +161,7 @@ def agreement_table(found: pd.DataFrame) -> Table:
     return Table(caption, heads, rows, names=2)
 
 
-def distances_of(found: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+def distances_of(found: Tables) -> pd.DataFrame:
     """Distances, rows = sets (the nearest on average first), columns = backbones."""
     columns = {name: table.set_index("dataset")["bhattacharyya"] for name, table in found.items()}
     distances = pd.DataFrame(columns)

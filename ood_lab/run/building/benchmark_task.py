@@ -64,7 +64,7 @@ from ood_lab.report.rendering.run_summary import show_warnings
 from ood_lab.report.rendering.table import Table
 from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.run.building.workspace import Task, Workspace
-from ood_lab.schema.results import PART, write_results
+from ood_lab.schema.results import PART, NamedTables, Tables, write_results
 
 log = logging.getLogger(__name__)
 
@@ -331,7 +331,7 @@ class Benchmark(Task):
         thinking = self.results(ws, second, model) if second else None
         if thinking is not None:  # what is known of the questions without an answer stands once
             thinking = thinking[thinking["n_asked"].notna()]
-        forms: Mapping[str, pd.DataFrame] = {}
+        forms: Tables = {}
         if second:
             forms = {WORDS["cot"]: second["judged"], WORDS["plain"]: judged["judged"]}
         elif twin is not None:
@@ -439,31 +439,25 @@ class Benchmark(Task):
             )
 
     @abstractmethod
-    def judged(
-        self, ws: Workspace, questions: Sequence[Question], answers: Answers
-    ) -> Mapping[str, pd.DataFrame]:
+    def judged(self, ws: Workspace, questions: Sequence[Question], answers: Answers) -> Tables:
         """Single answers as tables by the name of their file; ``judged`` is one of them."""
 
     @abstractmethod
-    def results(
-        self, ws: Workspace, judged: Mapping[str, pd.DataFrame], model: str
-    ) -> pd.DataFrame:
+    def results(self, ws: Workspace, judged: Tables, model: str) -> pd.DataFrame:
         """The results table."""
 
-    def further(
-        self, ws: Workspace, judged: Mapping[str, pd.DataFrame], source: Path
-    ) -> Iterator[tuple[str, pd.DataFrame]]:
+    def further(self, ws: Workspace, judged: Tables, source: Path) -> NamedTables:
         """Further tables, with the names of their files; ``source`` is that of the questions."""
         yield from ()
 
     @abstractmethod
-    def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    def contrasts(self, ws: Workspace, judged: Tables) -> pd.DataFrame:
         """How models differ; the tables hold the answers of all, with a column ``model``.
 
         See :func:`ood_lab.metrics.resampling.clustered_bootstrap.contrast`.
         """
 
-    def form_contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    def form_contrasts(self, ws: Workspace, judged: Tables) -> pd.DataFrame:
         """How two forms differ, by set; as :meth:`contrasts`, with the form for the model.
 
         See :func:`ood_lab.lvlm.scoring.answer_differences.contrasts_by`.
@@ -471,7 +465,7 @@ class Benchmark(Task):
         return self.contrasts(ws, judged)
 
 
-def _sets_of(judged: Mapping[str, pd.DataFrame]) -> list[pd.DataFrame]:
+def _sets_of(judged: Tables) -> list[pd.DataFrame]:
     """Questions and their sets; captions of a benchmark may have no set."""
     return [t[["question_id", "split"]] for t in judged.values() if "split" in t]
 

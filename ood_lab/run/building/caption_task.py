@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -18,6 +18,7 @@ from ood_lab.lvlm.captions.word_similarity import Similarity
 from ood_lab.lvlm.questions.question_files import Question
 from ood_lab.run.building.benchmark_task import Benchmark
 from ood_lab.run.building.workspace import Workspace
+from ood_lab.schema.results import Tables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +39,7 @@ class CaptionBenchmark(Benchmark):
     def words(self, ws: Workspace) -> Words:
         """The words that captions are searched for."""
 
-    def judged(
-        self, ws: Workspace, questions: Sequence[Question], answers: Answers
-    ) -> Mapping[str, pd.DataFrame]:
+    def judged(self, ws: Workspace, questions: Sequence[Question], answers: Answers) -> Tables:
         """Captions, and answers to the other questions."""
         ws.manifest["scoring"] = {**self.nouns.made_with, **self.similarity.made_with}
         rules = Rules.of(self.words(ws), self.similarity)
@@ -50,6 +49,6 @@ class CaptionBenchmark(Benchmark):
             "judged": self.read(ws, others, answers),
         }
 
-    def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    def contrasts(self, ws: Workspace, judged: Tables) -> pd.DataFrame:
         """See the base class."""
         return contrasts(judged["captions"], judged["judged"], "model", **ws.resampling)

@@ -12,7 +12,6 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_json, read_table
@@ -25,6 +24,7 @@ from ood_lab.lvlm.parsers import NO
 from ood_lab.lvlm.scoring.scored_results import POOLED
 from ood_lab.lvlm.scoring.yes_no_scores import class_counts
 from ood_lab.metrics.hallucination import CAPTION_METRICS, COUNTS, caption_metrics
+from ood_lab.metrics.ood import Ints
 from ood_lab.metrics.resampling.clustered_bootstrap import (
     Metrics,
     cluster_sums,
@@ -141,18 +141,18 @@ def _part(table: pd.DataFrame, split: str, both: Sequence[str]) -> pd.DataFrame:
     return table[table["split"].isin(both) if split == POOLED else table["split"] == split]
 
 
-def _caption_counts(rows: pd.DataFrame) -> NDArray[np.int64]:
+def _caption_counts(rows: pd.DataFrame) -> Ints:
     kept = rows[rows["status"] == PARSED]
     return cluster_sums(kept[list(COUNTS)].to_numpy(np.int64), clusters_of(kept))
 
 
-def _answer_counts(rows: pd.DataFrame, group: str) -> NDArray[np.int64]:
+def _answer_counts(rows: pd.DataFrame, group: str) -> Ints:
     kept = rows[rows["task"].isin(GROUPS[group]) & (rows["status"] != FAILED)]
     return cluster_sums(class_counts(kept, NO), clusters_of(kept))
 
 
 def _change(
-    counts: Sequence[NDArray[np.int64]], metrics: Metrics, draws: int, rng: np.random.Generator
+    counts: Sequence[Ints], metrics: Metrics, draws: int, rng: np.random.Generator
 ) -> dict[str, dict[str, float]]:
     """``before, after, change`` and its interval, by metric."""
     before, after = (metrics(each.sum(axis=0)) for each in counts)

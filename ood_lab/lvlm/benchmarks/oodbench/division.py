@@ -30,12 +30,12 @@ from scipy.special import expit, logsumexp
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations import Annotations
+from ood_lab.metrics.ood import Floats, Ints
 
 log = logging.getLogger(__name__)
 
 Case1 = Literal["all_labels", "per_label"]
 Combine = Literal["or", "and"]
-Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 #: Names of the splits, as questions and tables have them.
@@ -66,7 +66,7 @@ class Labels:
     present: Flags
     absent: Flags
 
-    def places(self, pairs: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def places(self, pairs: pd.DataFrame) -> tuple[Ints, Ints]:
         """Rows and columns of pairs, ``image, category``; -1 where there is none."""
         known = ((self.images, pairs["image"]), (self.categories, pairs["category"]))
         rows, columns = (pd.Index(every).get_indexer(pd.Index(own)) for every, own in known)

@@ -19,6 +19,7 @@ from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION, ID
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET
 from ood_lab.lvlm.benchmarks.oodbench.split_contents import without_rest
 from ood_lab.lvlm.scoring.yes_no_scores import COUNTS, Unparsed, pair_table
+from ood_lab.metrics.ood import Ints
 from ood_lab.schema.results import read_results
 
 
@@ -107,7 +108,7 @@ def division_flags(folders: Sequence[str], pairs: pd.DataFrame) -> dict[str, NDA
 
 def common_pairs(
     runs: Sequence[ModelRun], unparsed: Unparsed = "wrong"
-) -> tuple[pd.DataFrame, NDArray[np.int64]]:
+) -> tuple[pd.DataFrame, Ints]:
     """The question pairs that count for every model, and their counts.
 
     Args:

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import torch
 from annotated_types import Interval
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ood_lab.common.arguments import BatchSize, Count, Share
 from ood_lab.common.compute_device import chosen_device
@@ -26,12 +26,13 @@ from ood_lab.common.progress import Pace
 from ood_lab.lvlm.benchmarks.oodbench.division import Labels
 from ood_lab.lvlm.image_text.base import open_images
 from ood_lab.lvlm.image_text.transformers import load_pretrained
+from ood_lab.metrics.ood import Floats
 
 #: ``split`` of the questions about them.
 HARD = "hard"
 
 
-def hardness(p: ArrayLike, gamma: float = 2.0) -> NDArray[np.float64]:
+def hardness(p: ArrayLike, gamma: float = 2.0) -> Floats:
     """``(1 - p)^gamma (-ln p)``: .1733 at .5 and .00105 at .9."""
     chance = np.clip(np.asarray(p, np.float64), np.finfo(float).tiny, 1.0)
     return (1.0 - chance) ** gamma * -np.log(chance)

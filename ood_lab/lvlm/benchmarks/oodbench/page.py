@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ood_lab.common.files import read_table
 from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION, TOGETHER, UNCUT
@@ -32,6 +31,7 @@ from ood_lab.lvlm.scoring import uncertainty
 from ood_lab.lvlm.scoring.uncertainty import doubt_table
 from ood_lab.lvlm.scoring.yes_no_scores import METRICS, YES_NO, yes_no_tables
 from ood_lab.metrics import risk_coverage
+from ood_lab.metrics.ood import Floats
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.lines import curve, curves
 from ood_lab.report.figures.style import style
@@ -150,9 +150,7 @@ def _figures(run: Scored) -> Iterator[PlannedFigure | Folded]:
         yield captioned("risk_coverage", partial(curves, lines, labels, f"{run.title}."))
 
 
-def _from_nothing(
-    coverage: NDArray[np.float64], risk: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _from_nothing(coverage: Floats, risk: Floats) -> tuple[Floats, Floats]:
     """The curve from coverage 0 on: among answers of one doubt the expected risk is the same."""
     return np.append(0.0, coverage), np.append(risk[0], risk)
 

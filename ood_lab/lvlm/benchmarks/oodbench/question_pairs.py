@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ood_lab.common.arguments import Count
 from ood_lab.lvlm.benchmarks.oodbench.division import ID, UNCUT, Labels
+from ood_lab.metrics.ood import Ints
 
 IdPairing = Literal["any", "present", "balanced"]
 #: A cell with more than 6,000 questions is cut to 6,000: two a pair.
@@ -95,7 +96,7 @@ class Pairing:
         present: NDArray[np.bool_],
         wanted: int,
         rng: np.random.Generator,
-    ) -> NDArray[np.int64]:
+    ) -> Ints:
         """Positions in the flattened ``[N, n]``."""
         there, elsewhere = np.flatnonzero(free & present), np.flatnonzero(free & ~present)
         pools = {

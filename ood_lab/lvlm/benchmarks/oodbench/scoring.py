@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ood_lab.lvlm.answers.judgements import FAILED
 from ood_lab.lvlm.benchmarks.oodbench.division import ID, SPLITS, TOGETHER
@@ -34,6 +33,7 @@ from ood_lab.lvlm.scoring.scored_results import (
 )
 from ood_lab.lvlm.scoring.uncertainty import uncertainty_rows
 from ood_lab.lvlm.scoring.yes_no_scores import YES_NO, Unparsed, model_contrasts, yes_no_rows
+from ood_lab.metrics.ood import Ints
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
 from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.schema.shift_axes import LEVELS
@@ -120,7 +120,7 @@ def _bap_contrasts(rows: pd.DataFrame, *, gate_c_on_e: bool, **resampling: Any) 
     return paired_contrasts(_bap_counts(samples), *of_models, **resampling)
 
 
-def _bap_counts(samples: pd.DataFrame) -> NDArray[np.int64]:
+def _bap_counts(samples: pd.DataFrame) -> Ints:
     return samples[list(BAP_METRICS)].assign(n=1).to_numpy(np.int64)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,11 @@ from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS
 from ood_lab.lvlm.scoring.scored_results import paired_contrasts
 from ood_lab.lvlm.scoring.yes_no_scores import COUNTS, Unparsed, pair_table
 from ood_lab.metrics.yes_no import yes_no_metrics
+from ood_lab.schema.results import Tables
 
 
 def setting_differences(
-    answers: Mapping[str, pd.DataFrame],
+    answers: Tables,
     unparsed: Unparsed = "wrong",
     **resampling: Any,
 ) -> pd.DataFrame:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ood_lab.lvlm.answers.judgements import FAILED
 from ood_lab.lvlm.benchmarks.oric.construction.clip_space import Space
@@ -17,6 +16,7 @@ from ood_lab.lvlm.benchmarks.oric.run_questions import SUBSET
 from ood_lab.lvlm.benchmarks.oric.scoring import scored
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.scoring.scored_results import columns_of
+from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
 from ood_lab.metrics.resampling.intervals import Estimate, wilson_interval
 
@@ -66,7 +66,7 @@ def analyses_of(
     return pd.DataFrame(rows).reindex(columns=_COLUMNS)
 
 
-def annotated_shares(area: NDArray[np.float64], edges: tuple[float, float]) -> pd.DataFrame:
+def annotated_shares(area: Floats, edges: tuple[float, float]) -> pd.DataFrame:
     """Rows of :func:`analyses_of` for the sizes of all annotated objects, to compare sets with.
 
     Args:
@@ -224,6 +224,6 @@ def _accuracy(rows: pd.DataFrame, resampling: Mapping[str, Any]) -> dict[str, An
     }
 
 
-def _mean(sums: NDArray[np.float64], resampling: Mapping[str, Any]) -> Estimate:
+def _mean(sums: Floats, resampling: Mapping[str, Any]) -> Estimate:
     """``sum / count`` of ``[K, 2]`` with an interval that resamples the K rows."""
     return clustered(sums, partial(shares, ["mean"]), **resampling).estimates()["mean"]

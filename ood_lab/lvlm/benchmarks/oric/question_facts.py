@@ -14,6 +14,7 @@ from ood_lab.lvlm.benchmarks.oric.construction.clip_space import Space
 from ood_lab.lvlm.benchmarks.oric.construction.cooccurrence import Cooccurrence
 from ood_lab.lvlm.benchmarks.oric.construction.image_contents import Contents
 from ood_lab.lvlm.parsers import YES
+from ood_lab.metrics.ood import Floats
 from ood_lab.schema.shift_axes import LEVELS
 
 #: Which area a category with several objects has: of the union of its boxes, or its largest object.
@@ -83,9 +84,7 @@ def with_cosines(questions: pd.DataFrame, space: Space, names: Sequence[str]) ->
     return questions.assign(cosine=cosine)
 
 
-def tiers(
-    area: NDArray[np.float64], edges: tuple[float, float] = TIER_EDGES
-) -> NDArray[np.object_]:
+def tiers(area: Floats, edges: tuple[float, float] = TIER_EDGES) -> NDArray[np.object_]:
     """Tier of each area in pixels; None where there is none (NaN)."""
     place = np.searchsorted(np.square(edges), area, side="right")
     names = np.array([*TIERS, None], dtype=object)
@@ -93,6 +92,6 @@ def tiers(
     return found
 
 
-def annotated_areas(contents: Contents, area_of: AreaOf) -> NDArray[np.float64]:
+def annotated_areas(contents: Contents, area_of: AreaOf) -> Floats:
     """The area of every annotated category of an image, pixels; the same as that of questions."""
     return contents.areas if area_of == "union" else contents.largest

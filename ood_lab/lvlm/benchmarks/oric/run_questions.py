@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ood_lab.lvlm.benchmarks.oric.construction.image_pool import Pool
 from ood_lab.lvlm.benchmarks.oric.construction.question_sets import worded
 from ood_lab.lvlm.benchmarks.oric.construction.released_code import Article
 from ood_lab.lvlm.benchmarks.oric.published_files import Item, items_of
 from ood_lab.lvlm.parsers import NO, YES
+from ood_lab.metrics.ood import Ints
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class RunQuestions:
         self.sets[split + SUBSET] = rows.loc[kept].reset_index(drop=True)
 
     @property
-    def rows(self) -> NDArray[np.int64]:
+    def rows(self) -> Ints:
         """The images of the questions, each once."""
         rows = [table["row"].to_numpy(np.int64) for table in self.sets.values()]
         return np.unique(np.concatenate(rows))

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ood_lab.lvlm.answers.judgements import FAILED, PARSED
 from ood_lab.lvlm.parsers import NO, YES
@@ -20,6 +19,7 @@ from ood_lab.lvlm.scoring.scored_results import (
     places,
     question_kind,
 )
+from ood_lab.metrics.ood import Ints
 from ood_lab.metrics.resampling.clustered_bootstrap import (
     Clustered,
     cluster_sums,
@@ -91,7 +91,7 @@ def scored(judged: pd.DataFrame, by: str | None = None, **resampling: Any) -> Cl
     return clustered(cube, mean_over_prompts, **resampling)
 
 
-def _outcomes(rows: pd.DataFrame) -> NDArray[np.int64]:
+def _outcomes(rows: pd.DataFrame) -> Ints:
     parsed = rows["status"] == PARSED
     return two_class_counts(
         rows["truth"] == YES, parsed & (rows["parsed"] == YES), parsed & (rows["parsed"] == NO)

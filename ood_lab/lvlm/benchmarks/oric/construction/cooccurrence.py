@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ood_lab.metrics.ood import Floats, Ints
+
 Flags = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 
 
 class Cooccurrence:
@@ -27,7 +28,7 @@ class Cooccurrence:
         seen = present.astype(np.float32)
         self._both = (seen.T @ seen).astype(np.float64)  # exact below 2^24 images
 
-    def expected(self, rows: NDArray[np.int64], context: Flags) -> Floats:
+    def expected(self, rows: Ints, context: Flags) -> Floats:
         """``P(o | S)`` of every category, ``[B, n]``.
 
         Args:

@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.annotations.annotation_table import BOX
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from ood_lab.metrics.ood import Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -35,17 +33,17 @@ class Contents:
 
     categories: tuple[str, ...]
     present: NDArray[np.bool_]
-    starts: Integers
-    codes: Integers
+    starts: Ints
+    codes: Ints
     areas: Floats
     largest: Floats
-    counts: Integers
+    counts: Ints
 
     def __len__(self) -> int:
         return len(self.present)
 
     @property
-    def rows(self) -> Integers:
+    def rows(self) -> Ints:
         """Image of each entry, ``[E]``."""
         return np.repeat(np.arange(len(self)), np.diff(self.starts))
 
@@ -53,7 +51,7 @@ class Contents:
         """The entries of an image."""
         return slice(int(self.starts[row]), int(self.starts[row + 1]))
 
-    def names(self, codes: Sequence[int] | Integers) -> list[str]:
+    def names(self, codes: Sequence[int] | Ints) -> list[str]:
         """Names of categories."""
         return [self.categories[code] for code in codes]
 
@@ -88,7 +86,7 @@ def contents_of(annotations: Annotations, crowd: bool = True) -> Contents:
     )
 
 
-def union_areas(boxes: Floats, counts: Integers) -> Floats:
+def union_areas(boxes: Floats, counts: Ints) -> Floats:
     """Area of the union of each group of boxes, pixels.
 
     Args:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.annotations.annotation_files import frame_of
 from ood_lab.lvlm.benchmarks.oric.published_files import ITEM, Item
 from ood_lab.lvlm.parsers import YES
+from ood_lab.metrics.ood import Ints
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Pool:
         """Path of each image, by its name."""
         return {name: str(path) for name, path in zip(self.names, self.paths, strict=True)}
 
-    def missing(self, rows: NDArray[np.int64]) -> list[Path]:
+    def missing(self, rows: Ints) -> list[Path]:
         """Those of some images that are not there, each once."""
         return [self.paths[row] for row in np.unique(rows) if not self.paths[row].is_file()]
 

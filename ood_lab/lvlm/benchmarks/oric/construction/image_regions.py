@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ood_lab.lvlm.benchmarks.oric.construction.cooccurrence import Cooccurrence
 from ood_lab.lvlm.benchmarks.oric.construction.image_contents import Contents
+from ood_lab.metrics.ood import Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class Regions:
 
     contents: Contents
     interest: NDArray[np.bool_]
-    expected: NDArray[np.float64]
-    rank: NDArray[np.float64]
+    expected: Floats
+    rank: Floats
 
     def background(self, row: int) -> list[str]:
         """Names of the nonROI categories of an image."""
@@ -39,7 +40,7 @@ class Regions:
         return self.contents.names(self.contents.codes[where][~self.interest[where]])
 
 
-def regions_of(contents: Contents, eligible: NDArray[np.int64]) -> Regions:
+def regions_of(contents: Contents, eligible: Ints) -> Regions:
     """Objects of interest of all images.
 
     Args:
@@ -59,7 +60,7 @@ def regions_of(contents: Contents, eligible: NDArray[np.int64]) -> Regions:
     return Regions(contents, interest, expected, rank)
 
 
-def medians(contents: Contents) -> NDArray[np.float64]:
+def medians(contents: Contents) -> Floats:
     """Median of the areas of every image's categories, ``[N]``; NaN where there is none."""
     found = pd.Series(contents.areas).groupby(contents.rows).median()
     return np.asarray(found.reindex(range(len(contents))), np.float64)

@@ -9,7 +9,6 @@ from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ood_lab.common.arguments import Count
 from ood_lab.common.errors import UserError
@@ -17,6 +16,7 @@ from ood_lab.lvlm.benchmarks.oric.construction.image_contents import Contents
 from ood_lab.lvlm.benchmarks.oric.published_files import Item, problem_of
 from ood_lab.lvlm.benchmarks.pope import pope_records, split_of
 from ood_lab.lvlm.parsers import NO, YES
+from ood_lab.metrics.ood import Ints
 
 Sampling = Literal["random", "popular", "adversarial"]
 SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)
@@ -80,11 +80,7 @@ class Pope:
 
 
 def _absent(
-    code: int,
-    free: NDArray[np.int64],
-    together: NDArray[np.int64],
-    sampling: Sampling,
-    rng: np.random.Generator,
+    code: int, free: Ints, together: Ints, sampling: Sampling, rng: np.random.Generator
 ) -> int:
     """The absent object that goes with an object; of equals the first category."""
     if sampling == "popular" and np.diag(together)[free].any():

@@ -20,10 +20,10 @@ from ood_lab.lvlm.benchmarks.oric.construction.image_contents import Contents
 from ood_lab.lvlm.benchmarks.oric.construction.image_regions import Regions, regions_of
 from ood_lab.lvlm.benchmarks.oric.construction.judges import Expectation, Judge, says_no
 from ood_lab.lvlm.parsers import NO, YES
+from ood_lab.metrics.ood import Floats, Ints
 
 log = logging.getLogger(__name__)
 
-Integers = NDArray[np.int64]
 Cosines = NDArray[np.float32]
 #: Why an image gives no pair.
 FEW_POSITIVES, FEW_NEGATIVES, SEEN = (
@@ -62,7 +62,7 @@ def construct(
     space: Space,
     judge: Judge,
     seed: int,
-    among: Integers | None = None,
+    among: Ints | None = None,
 ) -> Constructed:
     """Draws images in random order until there are enough pairs.
 
@@ -111,7 +111,7 @@ class Drawing:
     space: Space
     judge: Judge
     seed: int
-    pool: Integers
+    pool: Ints
     rows: list[dict[str, Any]] = field(default_factory=list)
     audit: list[dict[str, Any]] = field(default_factory=list)
     used: set[frozenset[int]] = field(default_factory=set)
@@ -120,7 +120,7 @@ class Drawing:
     read: Counter[bool] = field(default_factory=Counter)
     made: int = 0
 
-    def fill(self, order: Integers) -> None:
+    def fill(self, order: Ints) -> None:
         """Goes through the images, some at a time: a judge gets several at once."""
         wanted, start = self.settings.pairs, 0
         if self.settings.rules.quota == "sampled":
@@ -131,7 +131,7 @@ class Drawing:
             start += size
         self._complain(len(order))
 
-    def _without_repeats(self, order: Integers) -> Integers:
+    def _without_repeats(self, order: Ints) -> Ints:
         """The images whose pair with the nearest no earlier image of the annotations makes."""
         if not (self.settings.deduplicate and len(order)):
             return order
@@ -159,7 +159,7 @@ class Drawing:
         if self.made < settings.pairs:
             log.warning("%d of %d pairs were found (%s)", self.made, settings.pairs, reasons)
 
-    def _some(self, rows: Integers) -> None:
+    def _some(self, rows: Ints) -> None:
         candidates = self._candidates(rows)
         enough = [row for row in rows.tolist() if len(candidates[row][1]) >= self.settings.k]
         nearest: dict[int, int] = {}
@@ -175,7 +175,7 @@ class Drawing:
             if reason is not None:
                 self.skipped[reason] += 1
 
-    def _candidates(self, rows: Integers) -> dict[int, tuple[list[_Positive], list[int]]]:
+    def _candidates(self, rows: Ints) -> dict[int, tuple[list[_Positive], list[int]]]:
         """Of each image, what was considered, and the (up to) k entries that were picked."""
         if self.settings.positives == "uniform":
             return {row: self._uniform(row) for row in rows.tolist()}
@@ -242,7 +242,7 @@ class Drawing:
         order = np.argsort(-scores, kind="stable")[: settings.k]
         return free[order].tolist(), cosines
 
-    def _scores(self, cosines: Cosines) -> NDArray[np.float64]:
+    def _scores(self, cosines: Cosines) -> Floats:
         values = cosines.astype(np.float64)
         if self.settings.rules.chunk is None:
             return values

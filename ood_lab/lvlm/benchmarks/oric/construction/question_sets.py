@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.benchmarks.oric.construction.clip_space import Space
@@ -20,6 +19,7 @@ from ood_lab.lvlm.benchmarks.oric.construction.question_drawing import Construct
 from ood_lab.lvlm.benchmarks.oric.construction.released_code import Article
 from ood_lab.lvlm.benchmarks.oric.published_files import problem_of
 from ood_lab.lvlm.questions import question_files
+from ood_lab.metrics.ood import Ints
 from ood_lab.schema.shift_axes import LEVELS
 
 #: ``split`` of ORIC's questions.
@@ -82,7 +82,7 @@ class Builder:
         return bench, other
 
     def ablation(
-        self, how: OricConstruction, name: Ablation, among: NDArray[np.int64] | None = None
+        self, how: OricConstruction, name: Ablation, among: Ints | None = None
     ) -> pd.DataFrame:
         """ORIC's questions with one or both of its samplers swapped for random draws.
 

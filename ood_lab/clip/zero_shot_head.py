@@ -23,7 +23,6 @@ class TextEncoder(Protocol):
 
     def encode_text(self, texts: Sequence[str]) -> Tensor:
         """Maps N texts to normalised features ``[N, d]``."""
-        ...
 
 
 def zero_shot_weights(

@@ -15,17 +15,14 @@ class Words(Protocol):
     @property
     def vocabulary(self) -> Collection[str]:
         """Words that a caption is searched for."""
-        ...
 
     @property
     def associates(self) -> Mapping[str, Sequence[str]]:
         """Of an object, words that stand for it."""
-        ...
 
     @property
     def safe_words(self) -> Collection[str]:
         """Words that never count as hallucinated."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,9 @@ class NounExtractor(Protocol):
     @property
     def made_with(self) -> Mapping[str, Any]:
         """What tells its results from another's: way, package, model, versions."""
-        ...
 
     def __call__(self, caption: str, vocabulary: Collection[str]) -> list[str]:
         """Every occurrence, in order, as the vocabulary has it."""
-        ...
 
 
 @dataclass(frozen=True)

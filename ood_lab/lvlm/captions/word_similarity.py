@@ -19,11 +19,9 @@ class Similarity(Protocol):
     @property
     def made_with(self) -> Mapping[str, Any]:
         """What tells its results from another's: way, model, version."""
-        ...
 
     def __call__(self, first: str, second: str) -> bool:
         """True where the two are synonyms."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -97,15 +97,12 @@ class ChatModel(Protocol):
     @property
     def made_with(self) -> Mapping[str, Any]:
         """Everything that can change a reply: model, revision, weights, generation settings."""
-        ...
 
     def check(self) -> None:
         """Raises a UserError where the model cannot answer, before the first question."""
-        ...
 
     def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
         """Yields one reply for each request, in any order, each at once."""
-        ...
 
 
 class CopiedModel(Protocol):
@@ -122,15 +119,12 @@ class CopiedModel(Protocol):
     @property
     def device_type(self) -> str:
         """``cpu``, ``cuda``, ..."""
-        ...
 
     def check(self) -> None:
         """Loads the copy."""
-        ...
 
     def replies(self, batch: Batch) -> list[Reply]:
         """Replies to requests that go through the model together, in their order."""
-        ...
 
 
 def longest_reply(given: _Limit | Literal["auto"], question: Question) -> _Limit | int:

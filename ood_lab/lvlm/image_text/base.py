@@ -33,7 +33,6 @@ class ImageTextModel(Protocol):
     @property
     def made_with(self) -> Mapping[str, Any]:
         """Everything that can change a score: weights, template, scale."""
-        ...
 
     def scores(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
         """``s(x, y)``, ``[N, n]``: logits, scale or temperature included.
@@ -41,7 +40,6 @@ class ImageTextModel(Protocol):
         Raises:
             UserError: an image cannot be read.
         """
-        ...
 
 
 def texts_of(labels: Sequence[str], template: str) -> list[str]:

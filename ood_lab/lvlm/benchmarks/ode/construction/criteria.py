@@ -58,7 +58,6 @@ class Criterion(Protocol):
             seed: of the draws; another criterion draws other numbers from the same seed.
             known: pairs of earlier rounds, which are not chosen again.
         """
-        ...
 
 
 class _Drawn:

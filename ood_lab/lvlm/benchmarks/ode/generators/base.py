@@ -65,15 +65,12 @@ class Generator(Protocol):
     @property
     def made_with(self) -> Mapping[str, Any]:
         """Everything that can change an image: weights, settings, versions."""
-        ...
 
     def check(self) -> None:
         """Raises a UserError where nothing can be made, before any work."""
-        ...
 
     def drawable(self, graph: nx.Graph) -> nx.Graph:
         """The part of a graph that this generator can show: concepts and attributes."""
-        ...
 
     def plan(self, compositions: Sequence[Composition], seed: int) -> list[Order]:
         """The images of all compositions.
@@ -82,8 +79,6 @@ class Generator(Protocol):
             compositions: what they are to show.
             seed: from which the seeds of the images follow.
         """
-        ...
 
     def images(self, orders: Sequence[Order]) -> Iterable[Image.Image | None]:
         """One image for each order; None where one is withheld."""
-        ...

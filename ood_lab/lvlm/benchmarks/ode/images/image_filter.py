@@ -25,7 +25,6 @@ class Detector(Protocol):
 
     def confidences(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
         """Confidence that an image shows a label, ``[N, n]``, from 0 to 1."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -49,11 +49,9 @@ class Judge(Protocol):
     @property
     def made_with(self) -> Mapping[str, Any]:
         """Everything that can change a reply."""
-        ...
 
     def replies(self, asked: Sequence[Expectation]) -> list[str | None]:
         """A reply to each; None where there is none."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,9 @@ from functools import cached_property
 
 import numpy as np
 import scipy  # loads scipy.special when it is used
-from numpy.typing import NDArray
 
 from ood_lab.common.random_streams import stream
-from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.ood import Bools, Floats
 from ood_lab.metrics.resampling.group_intervals import Ends
 from ood_lab.metrics.resampling.significance import placements, summed_variance
 from ood_lab.metrics.score_evaluation import Evaluation
@@ -80,7 +79,7 @@ class JointEstimate:
         found = np.abs(ratios) if two_sided else ratios
         return float(np.quantile(found.max(axis=1), 1 - alpha))
 
-    def best(self, alpha: float = ALPHA) -> NDArray[np.bool_]:
+    def best(self, alpha: float = ALPHA) -> Bools:
         """The set of the best, ``[D]``: it holds the true best with probability 1 - alpha.
 
         Detector i belongs to it where ``v_i - v_j + c_i s_ij >= 0`` for all j, with the standard

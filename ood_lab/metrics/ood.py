@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 AuprMethod = Literal["average_precision", "trapezoid"]
 #: The class whose images an FPR counts as found.
 PositiveClass = Literal["ood", "id"]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.ood import Bools, Floats
 from ood_lab.metrics.resampling.intervals import bootstrap_interval
 from ood_lab.metrics.resampling.photograph_groups import PhotographGroups
 from ood_lab.metrics.resampling.stratified_bootstrap import Job, draw_generator, score_matrix
@@ -268,7 +268,7 @@ class FailureCell:
 def failure_job(
     ood: str | None,
     parts: Sequence[Floats],
-    wrong: NDArray[np.bool_],
+    wrong: Bools,
     *,
     draws: int,
     seed: int,

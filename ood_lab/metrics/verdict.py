@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ood_lab.metrics.best_set import (
     ALPHA,
@@ -19,7 +18,7 @@ from ood_lab.metrics.best_set import (
     mean_aurocs,
     with_own_ends,
 )
-from ood_lab.metrics.ood import Floats, Ints
+from ood_lab.metrics.ood import Bools, Floats, Ints
 from ood_lab.metrics.resampling.group_intervals import Ends
 from ood_lab.metrics.score_evaluation import Evaluation
 from ood_lab.schema.results import Kind
@@ -109,7 +108,7 @@ def _detector_rows(
     """The means of every detector over these datasets together."""
     fpr95 = drawn_means(evaluation, "fpr95", sets)
     of_fpr95 = (fpr95.values, *_ends(evaluation, "fpr95", sets, fpr95))
-    columns: dict[str, Sequence[Floats | NDArray[np.bool_]]] = {
+    columns: dict[str, Sequence[Floats | Bools]] = {
         "mean_auroc": (aurocs.values, *ends),
         "mean_fpr95": of_fpr95,
         "best_set": (aurocs.best(),),
@@ -158,9 +157,7 @@ def _shared_rankings(evaluation: Evaluation) -> dict[str, int]:
     return {name: number for number, names in enumerate(shared, 1) for name in names}
 
 
-def _recommended(
-    best: NDArray[np.bool_], detects: NDArray[np.bool_], values: Floats, costs: Ints
-) -> int:
+def _recommended(best: Bools, detects: Bools, values: Floats, costs: Ints) -> int:
     """Of the best that detect the cheapest, and of these the one with the highest value."""
     both = best & detects
     among = both if both.any() else detects if detects.any() else best

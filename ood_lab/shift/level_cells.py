@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ood_lab.common.errors import reported_as
 from ood_lab.common.files import StrPath
-from ood_lab.metrics.ood import Ints
+from ood_lab.metrics.ood import Bools, Ints
 
 #: Images below which IS-OOD calls a cell N/A.
 MIN_COUNT = 10
@@ -32,7 +32,7 @@ def cell_counts(covariate: ArrayLike, semantic: ArrayLike, shape: tuple[int, int
     return np.bincount(flat, minlength=shape[0] * shape[1]).reshape(shape).astype(np.int64)
 
 
-def present_cells(counts: Ints, min_count: int = MIN_COUNT) -> NDArray[np.bool_]:
+def present_cells(counts: Ints, min_count: int = MIN_COUNT) -> Bools:
     """True for the cells with enough images to be evaluated; the others are N/A."""
     return counts >= max(min_count, 1)
 

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 import pandas as pd
 from annotated_types import Ge
-from numpy.typing import NDArray
 
 from ood_lab.common.arguments import Count, Share
 from ood_lab.common.errors import UserError
@@ -51,7 +49,7 @@ from ood_lab.lvlm.statistics.statistics_page import (
     statistics_tables,
 )
 from ood_lab.lvlm.statistics.training_texts import Corpora
-from ood_lab.metrics.ood import Ints
+from ood_lab.metrics.ood import Bools, Ints
 from ood_lab.report.rendering.blocks import Text
 from ood_lab.report.rendering.output_failures import optional
 from ood_lab.report.rendering.page import write_summary
@@ -274,7 +272,7 @@ class OODBenchStatistics(Task):
 
     def _wrong(
         self, runs: Sequence[ModelRun], pairs: pd.DataFrame
-    ) -> tuple[dict[str, NDArray[np.bool_]], pd.DataFrame]:
+    ) -> tuple[dict[str, Bools], pd.DataFrame]:
         """Which answers of each model are wrong, and the questions, of all splits."""
         answers = [run.judged[run.judged["task"] == YES_NO] for run in runs]
         asked = [a[a["pair_id"].isin(pairs["pair_id"])].set_index("question_id") for a in answers]

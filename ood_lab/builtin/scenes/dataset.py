@@ -23,6 +23,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
 from ood_lab.data.dataset import UNKNOWN
 from ood_lab.data.sources.pixel_cache import KeptImages
+from ood_lab.metrics.ood import Bools
 from ood_lab.schema.shift_axes import LEVELS
 
 _PLACES = tuple(PLACES)
@@ -117,7 +118,7 @@ class RenderedScenes(RenderedImages):
     def _render(self, index: int) -> NDArray[np.uint8]:
         return self.paint(index, self.scene(index))
 
-    def load_mask(self, index: int) -> NDArray[np.bool_]:
+    def load_mask(self, index: int) -> Bools:
         """Returns the pixels of all objects of row ``index``, ``[size, size] bool``."""
         masks = [seen.mask for seen in self.objects(index)]
         return np.logical_or.reduce(masks)

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ood_lab.builtin.scenes.places import PLACES, Surface
 from ood_lab.builtin.scenes.scene import Item, Setting
 from ood_lab.builtin.scenes.sprite import Look, draw
 from ood_lab.builtin.scenes.things import THINGS
 from ood_lab.common.errors import UserError
+from ood_lab.metrics.ood import Bools
 
 #: Largest share of an object's pixels that others may hide.
 MAX_HIDDEN = 0.35
@@ -21,7 +21,7 @@ _TRIES, _SHRINK = 10, 0.8
 #: Fewest pixels of an object's mask, and shortest longer side of its box.
 _LEAST_AREA, SMALLEST = 6, 5
 
-Mask = NDArray[np.bool_]
+Mask = Bools
 
 
 @dataclass

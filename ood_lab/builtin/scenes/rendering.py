@@ -17,6 +17,7 @@ from ood_lab.builtin.vessels.covariate_styles import Layers
 from ood_lab.builtin.vessels.drawings.backgrounds import rgb
 from ood_lab.builtin.vessels.drawings.signed_distances import Array
 from ood_lab.builtin.vessels.drawings.texture import smooth
+from ood_lab.metrics.ood import Bools
 
 #: Strength of outlines in drawings: of objects and their parts, and of the place behind.
 _LINES, _PLACE_LINES = 3.0, 0.9
@@ -34,7 +35,7 @@ class Visible(NamedTuple):
     """
 
     item: Item
-    mask: NDArray[np.bool_]
+    mask: Bools
     box: tuple[int, int, int, int]
     area: int
     share: float
@@ -48,7 +49,7 @@ def visible(scene: Scene) -> list[Visible]:
     return [_seen(item, owner == number) for number, item in enumerate(scene.items)]
 
 
-def _seen(item: Item, mask: NDArray[np.bool_]) -> Visible:
+def _seen(item: Item, mask: Bools) -> Visible:
     rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
     area = int(mask.sum())
     left, top = int(columns[0]), int(rows[0])

@@ -8,12 +8,12 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ood_lab.builtin.scenes.drawings.colours import tones
 from ood_lab.builtin.scenes.things import THINGS
 from ood_lab.builtin.vessels.drawings.figure import Proportions
 from ood_lab.builtin.vessels.drawings.signed_distances import Array
+from ood_lab.metrics.ood import Bools
 
 #: A pixel with less of an object than this is none of its own (ghosts of thin parts).
 _FAINT = 0.02
@@ -63,7 +63,7 @@ class Sprite(NamedTuple):
     alpha: Array
     colour: Array
     light: Array
-    mask: NDArray[np.bool_]
+    mask: Bools
 
 
 @lru_cache(maxsize=256)

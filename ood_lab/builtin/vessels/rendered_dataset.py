@@ -17,6 +17,7 @@ from ood_lab.builtin.vessels.scene import RENDERER, Scene, generator, mask, rend
 from ood_lab.common.errors import UserError
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.sources.pixel_cache import KeptImages
+from ood_lab.metrics.ood import Bools
 
 
 def check_counts(dataset: str, kind: str = "vessels", **counts: int) -> None:
@@ -98,7 +99,7 @@ class SceneDataset(RenderedImages):
         texture = generator(self._seed, index, f"{self._stream}/texture")
         return render(self._scenes[index], texture)
 
-    def load_mask(self, index: int) -> NDArray[np.bool_]:
+    def load_mask(self, index: int) -> Bools:
         """Returns the foreground of row ``index``, ``[64, 64] bool``."""
         return mask(self._scenes[index])
 

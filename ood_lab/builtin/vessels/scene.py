@@ -17,6 +17,7 @@ from ood_lab.builtin.vessels.drawings.signed_distances import Array, Pose, X, Y,
 from ood_lab.builtin.vessels.drawings.texture import smooth
 from ood_lab.builtin.vessels.nouns import NOUNS
 from ood_lab.builtin.vessels.periods import CATEGORIES
+from ood_lab.metrics.ood import Bools
 
 #: Part of every data set's identity: raise it when the pixels of any scene change.
 RENDERER = "vessels-2"
@@ -106,7 +107,7 @@ def _figure(scene: Scene, u: Array, v: Array) -> Figure:
     return NOUNS[scene.noun].draw(u, v, scene.proportions)
 
 
-def mask(scene: Scene) -> NDArray[np.bool_]:
+def mask(scene: Scene) -> Bools:
     """Foreground of a scene, ``[H, W] bool``: pixels at least half inside the object."""
     u, v = scene.pose.place()
     return coverage(_figure(scene, u, v).solid, scene.pose.scale) >= 0.5

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ood_lab.lvlm.answers.answer_files import Answer, Answers
 from ood_lab.lvlm.answers.reply_text import is_cut, read, without_reasoning
 from ood_lab.lvlm.parsers import parser_named, parser_of
 from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.metrics.ood import Bools
 
 #: ``status`` of an answer: read, not readable, or never given.
 PARSED, UNPARSED, FAILED = "parsed", "unparsed", "failed"
@@ -87,7 +87,7 @@ def sizes_of(rows: pd.DataFrame) -> dict[str, int]:
     return dict(zip(SIZES, map(int, counts), strict=True))
 
 
-def was_cut(rows: pd.DataFrame) -> NDArray[np.bool_]:
+def was_cut(rows: pd.DataFrame) -> Bools:
     """Which replies were cut, ``[N]``; tables of earlier versions do not say, and count as none."""
     return rows["cut"].to_numpy(bool) if "cut" in rows else np.zeros(len(rows), bool)
 

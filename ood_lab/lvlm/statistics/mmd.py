@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist, pdist
 
 from ood_lab.lvlm.statistics.statistic_tables import Draws
-from ood_lab.metrics.ood import Floats, Ints
+from ood_lab.metrics.ood import Bools, Floats, Ints
 
 #: Distances of so many pairs at most make the median heuristic.
 _MEDIAN_OF = 2000
@@ -96,9 +96,7 @@ class ClassMmd:
             sums, sizes = (sums[0] - n, sums[1] - m, sums[2]), (n * (n - 1), m * (m - 1))
         return float(sums[0] / sizes[0] + sums[1] / sizes[1] - 2 * sums[2] / (n * m))
 
-    def expected(
-        self, first: NDArray[np.bool_], second: NDArray[np.bool_], sizes: tuple[int, int]
-    ) -> float:
+    def expected(self, first: Bools, second: Bools, sizes: tuple[int, int]) -> float:
         """The mean ``MMD^2`` between random subsets of two sets, exactly.
 
         The V-statistic's bias depends on how many samples there are; this is what it would be with

@@ -7,14 +7,13 @@ from itertools import combinations
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from ood_lab.metrics import holm
-from ood_lab.metrics.ood import Ints
+from ood_lab.metrics.ood import Bools, Ints
 from ood_lab.metrics.resampling.clustered_bootstrap import resampled_sums
 
-Wrong = NDArray[np.bool_]
+Wrong = Bools
 
 
 def compare_models(

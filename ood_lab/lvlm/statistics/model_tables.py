@@ -6,9 +6,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ood_lab.lvlm.statistics.degradation import (
     METRICS,
@@ -31,7 +29,7 @@ from ood_lab.lvlm.statistics.model_comparison import (
     wrong_counts,
 )
 from ood_lab.lvlm.statistics.statistic_tables import Findings
-from ood_lab.metrics.ood import Ints
+from ood_lab.metrics.ood import Bools, Ints
 from ood_lab.metrics.yes_no import yes_no_metrics
 
 Counts = Ints
@@ -79,11 +77,7 @@ def add_degradations(
 
 
 def add_comparison(
-    into: Findings,
-    wrong: Mapping[str, Wrong],
-    ood: NDArray[np.bool_],
-    pairs: Ints,
-    **resampling: Any,
+    into: Findings, wrong: Mapping[str, Wrong], ood: Bools, pairs: Ints, **resampling: Any
 ) -> None:
     """``comparison`` on all answers; of the OOD ones ``errors, wrong_by, errors_together``.
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.ood import Bools, Floats
 from ood_lab.metrics.record import Rule
 from ood_lab.metrics.resampling.intervals import (
     FEWEST,
@@ -117,5 +116,5 @@ def mean_ends(
     return _where(few | (low == high), means, (low, high))
 
 
-def _where(condition: NDArray[np.bool_], one: Ends, other: Ends) -> Ends:
+def _where(condition: Bools, one: Ends, other: Ends) -> Ends:
     return np.where(condition, one[0], other[0]), np.where(condition, one[1], other[1])

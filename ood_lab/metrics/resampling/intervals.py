@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy  # loads scipy.special when it is used
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from ood_lab.metrics.ood import Floats, Ints
+from ood_lab.metrics.ood import Bools, Floats, Ints
 
 #: From so many images in each group on, the bootstrap covers FPR95, AUPR, AURC and DAD.
 FEWEST = 100
@@ -95,7 +95,7 @@ def auroc_interval(
     return (low, high) if n > 1 else (np.full_like(low, np.nan), np.full_like(high, np.nan))
 
 
-def is_rare(auroc: ArrayLike, n: int) -> NDArray[np.bool_]:
+def is_rare(auroc: ArrayLike, n: int) -> Bools:
     """True where the draws of an AUROC of n images spread too little, ``n min(A, 1 - A) < 5``."""
     value = np.asarray(auroc, dtype=np.float64)
     return n * np.minimum(value, 1 - value) < _RARE

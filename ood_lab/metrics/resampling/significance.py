@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import scipy  # loads scipy.special when it is used
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.ood import Bools, Floats
 from ood_lab.metrics.resampling.stratified_bootstrap import score_matrix
 
 
@@ -118,7 +118,7 @@ def holm(p_values: ArrayLike) -> Floats:
 
 def best_group(
     values: ArrayLike, p_values: ArrayLike, *, higher_is_better: bool, alpha: float = 0.05
-) -> NDArray[np.bool_]:
+) -> Bools:
     """The best detector and all that are not significantly worse, ``[D] bool``.
 
     Left out are those whose test against the best is not possible (NaN), and those that are behind

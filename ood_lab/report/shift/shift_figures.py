@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from ood_lab.metrics.ood import Floats, Ints
+from ood_lab.metrics.ood import Bools, Floats, Ints
 from ood_lab.report.figures.bars import Bar, draw_marks, name_rows
 from ood_lab.report.figures.densities import draw_densities, limits_of
 from ood_lab.report.figures.heatmap import draw_cells, shades
@@ -210,7 +210,7 @@ def image_sheet(
     return contact_sheet(sheet, [f"nearest ({axis})", f"farthest ({axis})"], _COUNT, footer)
 
 
-def cells_figure(counts: Ints, enough: NDArray[np.bool_], min_count: int) -> PlannedFigure:
+def cells_figure(counts: Ints, enough: Bools, min_count: int) -> PlannedFigure:
     """How many images each cell of a division has (IS-OOD, Figure 9).
 
     Args:
@@ -223,7 +223,7 @@ def cells_figure(counts: Ints, enough: NDArray[np.bool_], min_count: int) -> Pla
     return PlannedFigure("cells", "Images by level of shift", caption, draw)
 
 
-def _cells(counts: Ints, enough: NDArray[np.bool_], min_count: int) -> Figure:
+def _cells(counts: Ints, enough: Bools, min_count: int) -> Figure:
     """Covariate rows × semantic columns, coloured by the logarithm of n."""
     missing = f"Grey: {MISSING}, fewer than {min_count}."
     figure, (axes,) = panels(

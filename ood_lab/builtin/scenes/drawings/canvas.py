@@ -7,11 +7,11 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ood_lab.builtin.vessels.drawings.backgrounds import rgb
 from ood_lab.builtin.vessels.drawings.signed_distances import Array
 from ood_lab.builtin.vessels.drawings.texture import smooth
+from ood_lab.metrics.ood import Bools
 
 Colour = tuple[float, float, float]
 
@@ -129,7 +129,7 @@ class Canvas:
         for name, *arguments in calls:
             getattr(self, name)(*(_read(argument) for argument in arguments))
 
-    def where(self, inside: NDArray[np.bool_], colour: Colour) -> None:
+    def where(self, inside: Bools, colour: Colour) -> None:
         """Fills ``inside [size, size] bool``."""
         np.copyto(self.image, self._of(colour), where=inside)
 

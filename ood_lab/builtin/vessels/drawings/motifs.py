@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ood_lab.builtin.vessels.drawings.signed_distances import Array
+from ood_lab.metrics.ood import Bools
 
-Marks = NDArray[np.bool_]
+Marks = Bools
 Motif = Callable[[Array, Array], Marks]
 
 

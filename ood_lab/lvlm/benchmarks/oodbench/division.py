@@ -30,13 +30,12 @@ from scipy.special import expit, logsumexp
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations import Annotations
-from ood_lab.metrics.ood import Floats, Ints
+from ood_lab.metrics.ood import Bools, Floats, Ints
 
 log = logging.getLogger(__name__)
 
 Case1 = Literal["all_labels", "per_label"]
 Combine = Literal["or", "and"]
-Flags = NDArray[np.bool_]
 
 #: Names of the splits, as questions and tables have them.
 ID, OOD_S, OOD_H = "id", "ood_s", "ood_h"
@@ -63,8 +62,8 @@ class Labels:
 
     images: tuple[int | str, ...]
     categories: tuple[str, ...]
-    present: Flags
-    absent: Flags
+    present: Bools
+    absent: Bools
 
     def places(self, pairs: pd.DataFrame) -> tuple[Ints, Ints]:
         """Rows and columns of pairs, ``image, category``; -1 where there is none."""
@@ -87,7 +86,7 @@ class Rule:
     combine: Combine = "or"
     threshold: Annotated[float, Interval(gt=0, lt=1)] = 0.05
 
-    def flags(self, scores: NDArray[np.floating], labels: Labels) -> Flags:
+    def flags(self, scores: NDArray[np.floating], labels: Labels) -> Bools:
         """Flagged pairs, ``[N, n] bool``; only annotated labels can be.
 
         Args:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config, read_json, read_table
@@ -19,7 +18,7 @@ from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION, ID
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET
 from ood_lab.lvlm.benchmarks.oodbench.split_contents import without_rest
 from ood_lab.lvlm.scoring.yes_no_scores import COUNTS, Unparsed, pair_table
-from ood_lab.metrics.ood import Ints
+from ood_lab.metrics.ood import Bools, Ints
 from ood_lab.schema.results import read_results
 
 
@@ -67,7 +66,7 @@ def _told_apart(runs: Sequence[tuple[str, Path]]) -> list[str]:
     return [n if names.count(n) == 1 else f"{n} ({path.parent.name})" for n, path in runs]
 
 
-def division_flags(folders: Sequence[str], pairs: pd.DataFrame) -> dict[str, NDArray[np.bool_]]:
+def division_flags(folders: Sequence[str], pairs: pd.DataFrame) -> dict[str, Bools]:
     """Which pairs image-text models flag by their own divisions: by model, ``[P]``.
 
     Args:

@@ -7,11 +7,10 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ood_lab.common.arguments import Count
 from ood_lab.lvlm.benchmarks.oodbench.division import ID, UNCUT, Labels
-from ood_lab.metrics.ood import Ints
+from ood_lab.metrics.ood import Bools, Ints
 
 IdPairing = Literal["any", "present", "balanced"]
 #: A cell with more than 6,000 questions is cut to 6,000: two a pair.
@@ -90,13 +89,7 @@ class Pairing:
         known = division.drop(columns="split")
         return pairs.merge(known, on=["image", "category"], how="left").assign(split=ID)
 
-    def _choice(
-        self,
-        free: NDArray[np.bool_],
-        present: NDArray[np.bool_],
-        wanted: int,
-        rng: np.random.Generator,
-    ) -> Ints:
+    def _choice(self, free: Bools, present: Bools, wanted: int, rng: np.random.Generator) -> Ints:
         """Positions in the flattened ``[N, n]``."""
         there, elsewhere = np.flatnonzero(free & present), np.flatnonzero(free & ~present)
         pools = {

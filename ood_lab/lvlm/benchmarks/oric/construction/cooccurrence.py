@@ -9,11 +9,8 @@ share of the other images that have ``o`` stands for it, and so it does where ``
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ood_lab.metrics.ood import Floats, Ints
-
-Flags = NDArray[np.bool_]
+from ood_lab.metrics.ood import Bools, Floats, Ints
 
 
 class Cooccurrence:
@@ -23,12 +20,12 @@ class Cooccurrence:
         present: ``[N, n]``.
     """
 
-    def __init__(self, present: Flags) -> None:
+    def __init__(self, present: Bools) -> None:
         self.present = present
         seen = present.astype(np.float32)
         self._both = (seen.T @ seen).astype(np.float64)  # exact below 2^24 images
 
-    def expected(self, rows: Ints, context: Flags) -> Floats:
+    def expected(self, rows: Ints, context: Bools) -> Floats:
         """``P(o | S)`` of every category, ``[B, n]``.
 
         Args:

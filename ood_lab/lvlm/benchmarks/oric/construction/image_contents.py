@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.annotations.annotation_table import BOX
-from ood_lab.metrics.ood import Floats, Ints
+from ood_lab.metrics.ood import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Contents:
     """
 
     categories: tuple[str, ...]
-    present: NDArray[np.bool_]
+    present: Bools
     starts: Ints
     codes: Ints
     areas: Floats

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ood_lab.lvlm.benchmarks.oric.construction.cooccurrence import Cooccurrence
 from ood_lab.lvlm.benchmarks.oric.construction.image_contents import Contents
-from ood_lab.metrics.ood import Floats, Ints
+from ood_lab.metrics.ood import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Regions:
     """
 
     contents: Contents
-    interest: NDArray[np.bool_]
+    interest: Bools
     expected: Floats
     rank: Floats
 

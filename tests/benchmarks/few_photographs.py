@@ -37,7 +37,9 @@ from ood_lab.features.bank import FeatureBank
 SIZES = (1, 2, 5, 10, 30, 100, 1000)
 DRAWS = 3
 RESAMPLES = 200
-NUMBERS = ["auroc", "low", "high"]
+PRESETS = ("auto", "openood")
+NAMES = {"value": "auroc", "ci_low": "low", "ci_high": "high"}
+OFFICIAL = "With the settings of OpenOOD (`detector_preset=openood`), where they differ:"
 COMMAND = "python -m tests.benchmarks.few_photographs TASK EFFICIENTNET CIFAR RESNET"
 HEAD = """# Detectors of few photographs
 
@@ -91,22 +93,25 @@ class Task:
                 if not self.head:
                     sets = {k: (v.features, v.labels) for k, v in sets.items() if k != "ood"}
                     sets["ood"] = {name: bank.features for name, bank in ood.items()}
-                found = ood_lab.evaluate(**sets, detectors="default", n_bootstrap=RESAMPLES)
-                rows = found.results[found.results["dataset"].isin(ood)]
-                rows = rows[rows["metric"] == "auroc"].assign(n=n, draw=seed)
-                yield rows.rename(columns={"value": "auroc", "ci_low": "low", "ci_high": "high"})
+                for preset in PRESETS:
+                    chosen = {"detectors": "default", "detector_preset": preset}
+                    rows = ood_lab.evaluate(**sets, **chosen, n_bootstrap=RESAMPLES).results
+                    rows = rows[rows["dataset"].isin(ood) & (rows["metric"] == "auroc")]
+                    yield rows.rename(columns=NAMES).assign(n=n, draw=seed, preset=preset)
 
     def tables(self) -> str:
         """Means, the best detector of few images first, and what is below chance."""
         rows = pd.concat(self.draws(), ignore_index=True)
-        rows[NUMBERS] *= 100
-        means = rows.groupby(["detector", "n"])["auroc"].mean().unstack()
+        rows[[*NAMES.values()]] *= 100
+        auto, official = (rows[rows["preset"] == preset] for preset in PRESETS)
+        means, before = (each.pivot_table("auroc", "detector", "n") for each in (auto, official))
         few = means.iloc[:, :4].mean(axis=1).sort_values(ascending=False)
-        half = ((rows["high"] - rows["low"]) / 2).groupby(rows["n"]).mean()
-        table = means.loc[few.index].rename(index="`{}`".format)
-        table.loc["interval of a set, ±"] = half
-        text = markdown(table.rename_axis("images per class").reset_index())
-        return f"{text}\n\n{below_chance(rows)}"
+        means, before = means.loc[few.index], before.reindex(few.index)
+        before = before[((means - before).abs() > 0.05).any(axis=1) | before.isna().any(axis=1)]
+        means.loc["interval of a set, ±"] = (
+            ((auto["high"] - auto["low"]) / 2).groupby(auto["n"]).mean()
+        )
+        return "\n\n".join([markdown(means), OFFICIAL, markdown(before), below_chance(auto)])
 
 
 def below_chance(rows: pd.DataFrame) -> str:
@@ -115,15 +120,18 @@ def below_chance(rows: pd.DataFrame) -> str:
     low = rows[(rows["high"] < 50) & (found_by_others.transform("max") > 50)]
     if low.empty:
         return "No interval is below 50 where that of another detector is above it."
-    columns = {"detector": "detector", "n": "images per class", "draw": "draw", "dataset": "set"}
-    text = markdown(low.rename(columns=columns)[[*columns.values(), *NUMBERS]])
-    return f"Intervals below 50, where that of another detector is above it:\n\n{text}"
+    of = low["detector"] + ", " + low["n"].astype(str) + " a class, draw " + low["draw"].astype(str)
+    shown = low.set_index(of + ", " + low["dataset"])[[*NAMES.values()]]
+    found = "Intervals below 50, where that of another detector is above it"
+    return f"{found} ({len(low)} of {len(rows):,}):\n\n{markdown(shown, 'detector')}"
 
 
-def markdown(table: pd.DataFrame) -> str:
+def markdown(table: pd.DataFrame, index: str = "images per class") -> str:
     """The rows of a table, numbers with one digit."""
-    rows = [[f"{v:.1f}" if isinstance(v, float) else str(v) for v in row] for row in table.values]
-    lines = [[*map(str, table.columns)], ["---"] * len(table.columns), *rows]
+    lines = [[index, *map(str, table.columns)], ["---"] * (len(table.columns) + 1)]
+    for name, row in table.iterrows():
+        code = f"`{name}`" if str(name).isidentifier() else str(name)
+        lines.append([code, *("–" if v != v else f"{v:.1f}" for v in row)])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

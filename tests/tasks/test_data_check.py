@@ -83,7 +83,7 @@ def test_a_list_with_another_sha256(images, capsys):
     assert check(images, *source, f"data.info.sha256={{far: {digest}}}") == 0
     assert digest in capsys.readouterr().out
     assert check(images, *source, "data.info.sha256={far: 00}") == 1
-    assert "far is not the expected list" in capsys.readouterr().out
+    assert "far is not the expected list" in capsys.readouterr().err
 
 
 def test_the_builtin_data(tmp_path, capsys):

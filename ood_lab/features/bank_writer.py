@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +59,7 @@ class FeatureWriter(BasePredictionWriter):
         self.staging = Path(trainer.strategy.broadcast(str(self.staging)))
 
     def write_on_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        prediction: dict[str, Any],
-        batch_indices: Sequence[int] | None,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int,
+        self, trainer: Trainer, pl_module: LightningModule, prediction: dict[str, Any], *_: Any
     ) -> None:
         """Copies the rows of a batch into the buffer.
 

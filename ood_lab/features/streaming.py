@@ -178,13 +178,7 @@ class _Blocks(Callback):
         self._sink = self._make(trainer)
 
     def on_predict_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, *_: Any
     ) -> None:
         """Takes a batch, and ends the part that it ends.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -15,7 +14,7 @@ from ood_lab.lvlm.benchmarks.amber.published_files import AmberFiles
 from ood_lab.lvlm.benchmarks.amber.scoring import WAYS, results_of, rounded
 from ood_lab.lvlm.captions.caption_rules import Words
 from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
-from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_files import Questions
 from ood_lab.run.building.benchmark_task import results_options
 from ood_lab.run.building.caption_task import CaptionBenchmark
 from ood_lab.run.building.workspace import Workspace
@@ -43,7 +42,7 @@ class Amber(CaptionBenchmark):
             raise UserError(f"task.unparsed={self.unparsed}: choose among {', '.join(WAYS)}")
         _ = self.source.vocabulary, self.source.safe_words
 
-    def build(self, ws: Workspace) -> Sequence[Question]:
+    def build(self, ws: Workspace) -> Questions:
         """The questions of the published files."""
         return self.source.questions(self.parser_of_questions)
 

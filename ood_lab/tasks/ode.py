@@ -66,7 +66,7 @@ from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.image_text.image_encoder import image_features
 from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
-from ood_lab.lvlm.questions.question_files import Question, read_questions
+from ood_lab.lvlm.questions.question_files import Question, Questions, read_questions
 from ood_lab.run.building.benchmark_task import results_options
 from ood_lab.run.building.caption_task import CaptionBenchmark
 from ood_lab.run.building.workspace import Workspace
@@ -167,7 +167,7 @@ class Ode(CaptionBenchmark):
     def _before(self) -> Round | None:
         return read_round(Path(self.previous)) if self.previous else None
 
-    def note(self, ws: Workspace, questions: Sequence[Question], folder: Path) -> None:
+    def note(self, ws: Workspace, questions: Questions, folder: Path) -> None:
         """Tells the manifest the round and how it came about."""
         concepts, before = _concepts(ws), self._before
         digest = str(ws.manifest["questions"]["sha256"])

@@ -37,7 +37,7 @@ from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.image_text.score_cache import cached_scores
 from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
 from ood_lab.lvlm.questions.package_exports import GroupMetric
-from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.lvlm.questions.question_forms import Form, Forms, in_forms
 from ood_lab.lvlm.scoring.yes_no_scores import Unparsed
 from ood_lab.run.building.benchmark_task import Benchmark, results_options
@@ -189,7 +189,7 @@ class OODBench(Benchmark):
         """The annotations, or the file of the questions."""
         return str(ws.manifest.get("annotations", {}).get("name") or self.questions)
 
-    def judged(self, ws: Workspace, questions: Sequence[Question], answers: Answers) -> Tables:
+    def judged(self, ws: Workspace, questions: Questions, answers: Answers) -> Tables:
         """See the base class."""
         return {"judged": self.read(ws, questions, answers)}
 

@@ -67,7 +67,7 @@ from ood_lab.lvlm.chat.base import ChatModel
 from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
-from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.lvlm.questions.question_forms import Form, Forms, apart, in_forms
 from ood_lab.lvlm.training.oric_questions import write_dataset
 from ood_lab.metrics.ood import Ints
@@ -370,9 +370,7 @@ class Oric(Benchmark):
 
     # Second stage.
 
-    def find_answers(
-        self, ws: Workspace, questions: Sequence[Question], folder: Path
-    ) -> list[Answer]:
+    def find_answers(self, ws: Workspace, questions: Questions, folder: Path) -> list[Answer]:
         """Predictions of ORIC's code where they are given, else the answers of a model."""
         questions, rejected = self._judged_fit(questions)
         if not self.predictions:
@@ -381,7 +379,7 @@ class Oric(Benchmark):
         rejected |= set(ws.manifest.get("oric", {}).get("rejected", []))
         return list(read_predictions(own, list(map(Path, self.predictions)), rejected).values())
 
-    def _judged_fit(self, questions: Sequence[Question]) -> tuple[list[Question], set[str]]:
+    def _judged_fit(self, questions: Questions) -> tuple[list[Question], set[str]]:
         """Questions without those that people reject, and the items of these."""
         own = [q for q in questions if q.meta["split"] == ORIC]
         if self.audit is None or self.questions is None or not own:
@@ -401,7 +399,7 @@ class Oric(Benchmark):
         """The annotations, or the file that was given."""
         return str(ws.manifest.get("annotations", {}).get("name") or self.bench or self.questions)
 
-    def judged(self, ws: Workspace, questions: Sequence[Question], answers: Answers) -> Tables:
+    def judged(self, ws: Workspace, questions: Questions, answers: Answers) -> Tables:
         """See the base class; replies that do not match may be read by the judge."""
         kept, _ = self._judged_fit(questions)
         asked = [q for q in kept if q.question_id in answers or not self.predictions]

@@ -22,13 +22,13 @@ from ood_lab.lvlm.answers.answer_files import Answer, AnswerStore, answer_key, s
 from ood_lab.lvlm.answers.asking_facts import failures
 from ood_lab.lvlm.answers.request_progress import asking_progress
 from ood_lab.lvlm.chat.base import ChatModel, Message, Reply, Request, made_for
-from ood_lab.lvlm.questions.question_files import ONE_WORD, SAMPLE, Question
+from ood_lab.lvlm.questions.question_files import ONE_WORD, SAMPLE, Question, Questions
 
 log = logging.getLogger(__name__)
 
 
 def answers_to(
-    questions: Sequence[Question], folder: Path, model: ChatModel, store: AnswerStore
+    questions: Questions, folder: Path, model: ChatModel, store: AnswerStore
 ) -> list[Answer]:
     """The answers of a model, in the order of the questions.
 
@@ -78,7 +78,7 @@ def messages_of(question: Question, folder: Path) -> list[Message]:
     return [*system, {"role": "user", "content": content}]
 
 
-def messages_hashes(questions: Sequence[Question], folder: Path) -> Iterator[str]:
+def messages_hashes(questions: Questions, folder: Path) -> Iterator[str]:
     """Hash of the messages of each question, with the content of images in place of their paths.
 
     Raises:
@@ -93,7 +93,7 @@ def messages_hashes(questions: Sequence[Question], folder: Path) -> Iterator[str
         yield hashlib.sha256(json.dumps(known_by).encode()).hexdigest()[:32]
 
 
-def _wanted(questions: Sequence[Question], folder: Path, model: ChatModel) -> list[Request]:
+def _wanted(questions: Questions, folder: Path, model: ChatModel) -> list[Request]:
     wanted = []
     hashes = messages_hashes(questions, folder)
     forms = {_form(each): each for each in questions}  # a model tells nothing else apart

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import pandas as pd
 from ood_lab.lvlm.answers.answer_files import Answer, Answers
 from ood_lab.lvlm.answers.reply_text import is_cut, read, without_reasoning
 from ood_lab.lvlm.parsers import parser_named, parser_of
-from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.metrics.ood import Bools
 
 #: ``status`` of an answer: read, not readable, or never given.
@@ -28,9 +27,7 @@ _COLUMNS += ["status", "cut", "error", "p_yes"]
 P_OPTIONS = "p_options"
 
 
-def judge(
-    questions: Sequence[Question], answers: Answers, parser: str | None = None
-) -> pd.DataFrame:
+def judge(questions: Questions, answers: Answers, parser: str | None = None) -> pd.DataFrame:
     """What every reply says, and whether it is right.
 
     A failed request, and a question without an answer, is ``failed``: it is never parsed. A reply

@@ -17,7 +17,7 @@ from ood_lab.data.sources.image_files import FileDataset
 from ood_lab.lvlm.answers.answer_files import Answers
 from ood_lab.lvlm.answers.judgements import FAILED, PARSED, judge
 from ood_lab.lvlm.parsers import NO, YES
-from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.lvlm.scoring.scored_results import columns_of
 from ood_lab.lvlm.scoring.yes_no_scores import YES_NO
 from ood_lab.metrics import wilson_interval
@@ -153,11 +153,7 @@ def _file_of(data: ImageDataset, index: int, folder: Path) -> Path:
 
 
 def asked_of(
-    questions: Sequence[Question],
-    answers: Answers,
-    name: str,
-    made_with: Mapping[str, Any],
-    seconds: float,
+    questions: Questions, answers: Answers, name: str, made_with: Mapping[str, Any], seconds: float
 ) -> MembershipScores:
     """The answers as scores; those without a reply count as undecided."""
     judged = judge(questions, answers)

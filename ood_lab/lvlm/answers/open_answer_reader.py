@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 
@@ -11,7 +9,7 @@ from ood_lab.lvlm.answers.answer_files import Answers
 from ood_lab.lvlm.answers.judgements import PARSED, UNPARSED, judge
 from ood_lab.lvlm.answers.text_model import TextModel
 from ood_lab.lvlm.parsers import NO, PARSERS, YES, YES_NO_PARSERS, Parser
-from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_files import Questions
 
 #: ``task.parser`` that has ``reader=...`` read the answers.
 READER = "reader"
@@ -25,9 +23,7 @@ _TEXT = (
 _CUT = " [the answer breaks off here]"
 
 
-def read_by_reader(
-    questions: Sequence[Question], answers: Answers, model: TextModel
-) -> pd.DataFrame:
+def read_by_reader(questions: Questions, answers: Answers, model: TextModel) -> pd.DataFrame:
     """What every reply says, where a language model reads those to yes/no questions.
 
     A reply that is nothing but yes or no is not shown to it. What it finds unclear is unparsed.

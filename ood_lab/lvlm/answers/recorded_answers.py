@@ -18,7 +18,7 @@ from ood_lab.lvlm.answers.answer_files import (
 )
 from ood_lab.lvlm.answers.answer_requests import answer_of, as_answer_to, messages_hashes
 from ood_lab.lvlm.chat.base import Reply
-from ood_lab.lvlm.questions.question_files import SAMPLE, Question
+from ood_lab.lvlm.questions.question_files import SAMPLE, Question, Questions
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class RecordedReply(NamedTuple):
     finish_reason: str = "stop"
 
 
-def recorded_answers(questions: Sequence[Question], path: Path, folder: Path) -> list[Answer]:
+def recorded_answers(questions: Questions, path: Path, folder: Path) -> list[Answer]:
     """The answers in a file to these questions, in their order; some may be missing.
 
     An answer belongs to a question if it was given to the same messages about the same image,
@@ -88,7 +88,7 @@ def recorded_answers(questions: Sequence[Question], path: Path, folder: Path) ->
     return [as_answer_to(q, answer) for q, answer in fitting if answer is not None]
 
 
-def _replayed(questions: Sequence[Question], path: Path, folder: Path) -> Iterator[Answer]:
+def _replayed(questions: Questions, path: Path, folder: Path) -> Iterator[Answer]:
     """Answers of a file that does not have the messages."""
     hashes = _hashes_by_id(questions, folder)
     pairs = [(question, hashes.get(question.question_id, "")) for question in questions]
@@ -177,7 +177,7 @@ def _said(path: Path) -> list[RecordedReply]:
     return list(found.values())
 
 
-def _hashes_by_id(questions: Sequence[Question], folder: Path) -> dict[str, str]:
+def _hashes_by_id(questions: Questions, folder: Path) -> dict[str, str]:
     """Hash of the messages by the id of the question; none where the images are gone."""
     try:
         hashes = list(messages_hashes(questions, folder))

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import missing_path
-from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_files import Questions
 
 
 class QuestionSource(Protocol):
     """Files that questions are read from."""
 
-    def questions(self) -> Sequence[Question]:
+    def questions(self) -> Questions:
         """Reads them.
 
         Raises:

@@ -16,7 +16,7 @@ from ood_lab.lvlm.captions.caption_rules import Rules
 from ood_lab.lvlm.captions.nouns import NounExtractor
 from ood_lab.lvlm.captions.question_kinds import EXISTENCE, GENERATIVE, GROUPS
 from ood_lab.lvlm.parsers import NO, YES
-from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_files import Questions
 from ood_lab.lvlm.scoring.scored_results import POOLED, estimate_rows, places, question_kind
 from ood_lab.lvlm.scoring.yes_no_scores import class_counts
 from ood_lab.metrics.hallucination import (
@@ -46,7 +46,7 @@ OF_YES = ("precision", "recall", "f1", "yes_rate")
 
 
 def caption_table(
-    questions: Sequence[Question],
+    questions: Questions,
     answers: Answers,
     rules: Rules,
     nouns: NounExtractor,

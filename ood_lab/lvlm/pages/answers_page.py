@@ -17,7 +17,7 @@ from ood_lab.lvlm.answers.answer_files import Answers
 from ood_lab.lvlm.answers.judgements import FAILED, UNPARSED
 from ood_lab.lvlm.answers.reply_text import without_reasoning
 from ood_lab.lvlm.pages.benchmark_page import ANSWERS_PAGE, Scored
-from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.report.rendering.page import page_template
 from ood_lab.schema.shift_axes import LEVELS
 
@@ -30,7 +30,7 @@ _STATES = (RIGHT, WRONG, UNPARSED, FAILED)
 
 def write_answers_page(
     run: Scored,
-    questions: Sequence[Question],
+    questions: Questions,
     answers: Answers,
     judged: Sequence[pd.DataFrame],
 ) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from PIL import Image
@@ -12,14 +11,12 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.common.unicode_names import remark
 from ood_lab.data.sources.file_facts import Facts, file_facts
-from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_files import Questions
 
 _SHARE = 8  # of each side: a JPEG that is decoded so small is read to its end all the same
 
 
-def check_whole(
-    questions: Sequence[Question], source: Path, cache_dir: StrPath | None = None
-) -> None:
+def check_whole(questions: Questions, source: Path, cache_dir: StrPath | None = None) -> None:
     """Decodes every image once; those known to be whole and unchanged are not read again.
 
     Args:

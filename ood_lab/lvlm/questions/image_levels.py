@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.data.sources.file_facts import content_hashes
 from ood_lab.data.sources.level_tables import read_levels
-from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.schema.shift_axes import LEVELS
 
 
 def with_levels(
-    questions: Sequence[Question], source: Path, path: str | None, cache_dir: StrPath | None = None
+    questions: Questions, source: Path, path: str | None, cache_dir: StrPath | None = None
 ) -> list[Question]:
     """The questions with the levels of ``task=shift_levels``, in place of any known ones.
 

@@ -21,7 +21,7 @@ from ood_lab.common.files import write_text
 from ood_lab.common.line_files import write_records
 from ood_lab.lvlm.chat.base import LONGEST
 from ood_lab.lvlm.parsers import NO, PARSERS, YES
-from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_files import Question, Questions
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ _MEAN, _SHARE = "mean", "!function utils.share_of_groups"
 
 
 def export(
-    questions: Sequence[Question],
+    questions: Questions,
     source: Path,
     folder: Path,
     name: str,
@@ -122,7 +122,7 @@ _HOLDS: Mapping[Format, Callable[[Question], bool]] = {
 }
 
 
-def _vlmevalkit(questions: Sequence[Question], source: Path, file: Path) -> Path:
+def _vlmevalkit(questions: Questions, source: Path, file: Path) -> Path:
     """``index, image, question, answer, category, l2-category``; an image is there once."""
     columns = ["index", "image", "question", "answer", "category", "l2-category"]
     rows, first = [], dict[str, int]()
@@ -140,11 +140,7 @@ def _vlmevalkit(questions: Sequence[Question], source: Path, file: Path) -> Path
 
 
 def _lmms_eval(
-    questions: Sequence[Question],
-    source: Path,
-    folder: Path,
-    name: str,
-    wholes: Mapping[str, GroupMetric],
+    questions: Questions, source: Path, folder: Path, name: str, wholes: Mapping[str, GroupMetric]
 ) -> list[Path]:
     name = f"{LMMS_PREFIX}{name}"
     metrics: dict[str, Sequence[str] | None] = {}
@@ -205,7 +201,7 @@ def _metrics(
             yield f"{metric}{end}", needs, group
 
 
-def _pope(questions: Sequence[Question], source: Path, file: Path) -> Path:
+def _pope(questions: Questions, source: Path, file: Path) -> Path:
     images = [(source / str(question.image)).absolute() for question in questions]
     root = os.path.commonpath([image.parent for image in images])
     records = []

@@ -92,6 +92,9 @@ class Question:
         return () if self.image is None else (self.image, *self.more_images)
 
 
+Questions = Sequence[Question]
+
+
 def write_questions(questions: Iterable[Question], path: Path) -> None:
     """Writes one question per line, whole or not at all."""
     few = ("more_images", "options")  # most questions have none

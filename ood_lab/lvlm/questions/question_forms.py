@@ -13,7 +13,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_json
 from ood_lab.data.sources.file_facts import content_hashes
 from ood_lab.lvlm.answers.answer_files import model_of
-from ood_lab.lvlm.questions.question_files import Question, read_questions
+from ood_lab.lvlm.questions.question_files import Question, Questions, read_questions
 from ood_lab.lvlm.questions.relocated_images import with_images_found
 from ood_lab.schema.results import PART, Kind
 
@@ -107,8 +107,8 @@ def check_same_model(run: Path, made_with: Mapping[str, Any]) -> None:
 
 
 def counterparts(
-    own: tuple[Sequence[Question], Path],
-    other: tuple[Sequence[Question], Path],
+    own: tuple[Questions, Path],
+    other: tuple[Questions, Path],
     keys: Sequence[str],
     name: str,
     cache: str | None = None,
@@ -139,11 +139,7 @@ def counterparts(
 
 
 def _by_identity(
-    questions: Sequence[Question],
-    folder: Path,
-    kinds: set[str],
-    keys: Sequence[str],
-    cache: str | None,
+    questions: Questions, folder: Path, kinds: set[str], keys: Sequence[str], cache: str | None
 ) -> dict[tuple[str, ...], Question]:
     asked = [q for q in questions if q.task in kinds]
     files = sorted({str(folder / q.image) for q in asked if q.image is not None})

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from ood_lab.common.files import read_json
-from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_files import Question, Questions
 
 
-def with_images_found(questions: Sequence[Question], folder: Path) -> list[Question]:
+def with_images_found(questions: Questions, folder: Path) -> list[Question]:
     """The questions, with the paths of images that lie elsewhere than when they were written.
 
     An image that is not at its path is looked for where it would be if it had been moved together

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_table
-from ood_lab.lvlm.questions.question_files import Question, read_questions
+from ood_lab.lvlm.questions.question_files import Question, Questions, read_questions
 from ood_lab.lvlm.questions.question_forms import (
     WORDS,
     Form,
@@ -71,7 +71,7 @@ class ComparedRuns:
         return other
 
     def twin(
-        self, questions: Sequence[Question], folder: Path, cache: str | None = None
+        self, questions: Questions, folder: Path, cache: str | None = None
     ) -> OtherFormRun | None:
         """The run in the other form, and what its questions ask here.
 
@@ -111,7 +111,7 @@ class OtherFormRun:
     same: Mapping[str, Question]
 
     def sides(
-        self, asked: Sequence[Question], judged: pd.DataFrame, made_with: Mapping[str, Any]
+        self, asked: Questions, judged: pd.DataFrame, made_with: Mapping[str, Any]
     ) -> dict[str, pd.DataFrame]:
         """Answers by what their form is called, the chain of thought first.
 

@@ -57,13 +57,7 @@ class OwnTraining(Callback):
         self.accuracy.reset()
 
     def on_validation_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, *_: Any
     ) -> None:
         """Counts what is right; the validation loop has switched gradients and dropout off."""
         if self.batch is None:

@@ -42,7 +42,12 @@ from ood_lab.lvlm.parsers import OURS, PARSERS, YES_NO_PARSERS, parser_of
 from ood_lab.lvlm.questions.image_checks import check_whole
 from ood_lab.lvlm.questions.image_levels import with_levels
 from ood_lab.lvlm.questions.package_exports import Format, GroupMetric, export
-from ood_lab.lvlm.questions.question_files import Question, read_questions, write_questions
+from ood_lab.lvlm.questions.question_files import (
+    Question,
+    Questions,
+    read_questions,
+    write_questions,
+)
 from ood_lab.lvlm.questions.question_forms import (
     COT,
     WORDS,
@@ -213,7 +218,7 @@ class Benchmark(Task):
             return None
         return self._finish(ws, samples, found, file.parent, twin)
 
-    def asked_as(self, ws: Workspace, questions: Sequence[Question]) -> list[Question]:
+    def asked_as(self, ws: Workspace, questions: Questions) -> list[Question]:
         """The questions of a file with the texts of the prompt."""
         words = (self.system, self.prompt_prefix, self.prompt_suffix)
         return [with_prompt(question, *words) for question in questions]
@@ -222,20 +227,20 @@ class Benchmark(Task):
     def build(self, ws: Workspace) -> Iterable[Question]:
         """The questions, once the run folder has what they are made of."""
 
-    def note(self, ws: Workspace, questions: Sequence[Question], folder: Path) -> None:
+    def note(self, ws: Workspace, questions: Questions, folder: Path) -> None:
         """Tells the manifest of questions in ``folder``: what the run that built them says."""
         manifest = folder / "manifest.json"
         if self.questions is not None and manifest.is_file():
             found = read_json(manifest)
             ws.manifest |= {key: found[key] for key in self.record.of_building if key in found}
 
-    def _parsers(self, questions: Sequence[Question]) -> dict[str, str]:
+    def _parsers(self, questions: Questions) -> dict[str, str]:
         """By parser that reads any reply, whose rule it is; captions have none."""
         names = dict.fromkeys(parser_of(question.parser, self.parser) for question in questions)
         known = {name: parser.source for name, parser in PARSERS.items()} | {READER: OURS}
         return {name: known[name] for name in names if name in known}
 
-    def _export(self, ws: Workspace, questions: Sequence[Question], folder: Path) -> None:
+    def _export(self, ws: Workspace, questions: Questions, folder: Path) -> None:
         parser = None if self.parser == READER else self.parser  # a chat model is no rule
         questions = [replace(q, parser=parser_of(q.parser, parser)) for q in questions]
         first, beside = apart(questions)
@@ -248,9 +253,7 @@ class Benchmark(Task):
                 export(beside, folder, place, f"{self.record.kind.name}_{COT}", form, self.wholes)
                 log.info("the same with a chain of thought: %s", place)
 
-    def find_answers(
-        self, ws: Workspace, questions: Sequence[Question], folder: Path
-    ) -> list[Answer]:
+    def find_answers(self, ws: Workspace, questions: Questions, folder: Path) -> list[Answer]:
         """The answers of another run, or those of the model; images are in ``folder``.
 
         Raises:
@@ -289,7 +292,7 @@ class Benchmark(Task):
     def _finish(
         self,
         ws: Workspace,
-        samples: Sequence[Sequence[Question]],
+        samples: Sequence[Questions],
         found: Sequence[Answer],
         source: Path,
         twin: OtherFormRun | None,
@@ -414,7 +417,7 @@ class Benchmark(Task):
         """The parser that new questions name."""
         return "default" if self.parser in (None, READER) else str(self.parser)
 
-    def read(self, ws: Workspace, questions: Sequence[Question], answers: Answers) -> pd.DataFrame:
+    def read(self, ws: Workspace, questions: Questions, answers: Answers) -> pd.DataFrame:
         """What every reply says by ``task.parser``, see ``judge``."""
         if self.parser != READER:
             return with_unsure(judge(questions, answers, self.parser))
@@ -439,7 +442,7 @@ class Benchmark(Task):
             )
 
     @abstractmethod
-    def judged(self, ws: Workspace, questions: Sequence[Question], answers: Answers) -> Tables:
+    def judged(self, ws: Workspace, questions: Questions, answers: Answers) -> Tables:
         """Single answers as tables by the name of their file; ``judged`` is one of them."""
 
     @abstractmethod

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -15,7 +14,7 @@ from ood_lab.lvlm.captions.comparison import contrasts
 from ood_lab.lvlm.captions.nouns import NounExtractor
 from ood_lab.lvlm.captions.question_kinds import GENERATIVE
 from ood_lab.lvlm.captions.word_similarity import Similarity
-from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_files import Questions
 from ood_lab.run.building.benchmark_task import Benchmark
 from ood_lab.run.building.workspace import Workspace
 from ood_lab.schema.results import Tables
@@ -39,7 +38,7 @@ class CaptionBenchmark(Benchmark):
     def words(self, ws: Workspace) -> Words:
         """The words that captions are searched for."""
 
-    def judged(self, ws: Workspace, questions: Sequence[Question], answers: Answers) -> Tables:
+    def judged(self, ws: Workspace, questions: Questions, answers: Answers) -> Tables:
         """Captions, and answers to the other questions."""
         ws.manifest["scoring"] = {**self.nouns.made_with, **self.similarity.made_with}
         rules = Rules.of(self.words(ws), self.similarity)

@@ -19,7 +19,7 @@ from ood_lab.common.line_files import write_records
 from ood_lab.lvlm.benchmarks.ode.construction.criteria import generator
 from ood_lab.lvlm.captions.question_kinds import GENERATIVE
 from ood_lab.lvlm.parsers import YES
-from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.lvlm.training.examples import conversation
 
 LLAVA, TRL = "tuning_llava.json", "tuning_trl.jsonl"
@@ -41,7 +41,7 @@ class Tuning:
     per_criterion: Annotated[int, Ge(1)] | None = 800
     criteria: Sequence[str] | None = None
 
-    def check(self, questions: Sequence[Question]) -> None:
+    def check(self, questions: Questions) -> None:
         """Raises a UserError where no question is of one of the criteria."""
         known = list(dict.fromkeys(map(_criterion, questions)))
         for name in self.criteria or ():
@@ -52,7 +52,7 @@ class Tuning:
 
     def questions(
         self,
-        questions: Sequence[Question],
+        questions: Questions,
         captions: pd.DataFrame,
         judged: pd.DataFrame,
         seed: int,
@@ -82,7 +82,7 @@ class Tuning:
         return [questions[place] for place in sorted(kept)]
 
 
-def sizes(questions: Sequence[Question]) -> dict[str, int]:
+def sizes(questions: Questions) -> dict[str, int]:
     """How many questions there are of every criterion."""
     return dict(Counter(map(_criterion, questions)))
 
@@ -91,7 +91,7 @@ def _criterion(question: Question) -> str:
     return str(question.meta.get("criterion", question.meta["split"]))
 
 
-def write_tuning(questions: Sequence[Question], images: Path, folder: Path) -> None:
+def write_tuning(questions: Questions, images: Path, folder: Path) -> None:
     """Writes ``tuning_llava.json`` and ``tuning_trl.jsonl``.
 
     Args:

@@ -17,7 +17,7 @@ from ood_lab.lvlm.answers.answer_files import Answer
 from ood_lab.lvlm.answers.answer_requests import answer_of
 from ood_lab.lvlm.answers.judgements import was_cut
 from ood_lab.lvlm.chat.base import Reply
-from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_files import Questions
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def write_predictions(judged: pd.DataFrame, folder: Path) -> list[Path]:
 
 
 def read_predictions(
-    questions: Sequence[Question], paths: Sequence[Path], without: Collection[str] = ()
+    questions: Questions, paths: Sequence[Path], without: Collection[str] = ()
 ) -> dict[str, Answer]:
     """Answers by the id of the question, from one file of each wording.
 

@@ -11,18 +11,19 @@ from omegaconf import OmegaConf
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import suggestion
 from ood_lab.detectors import Detector
+from ood_lab.detectors.base import Detectors
 from ood_lab.run.building.nodes import build
 from ood_lab.run.commandline.other_names import own_name
 from ood_lab.run.commandline.resolvers import detector_sets, register_resolvers
 from ood_lab.scripts import conf_files
 
-Chosen = str | Detector | Sequence[str | Detector] | Mapping[str, Detector]
+Chosen = str | Detector | Sequence[str | Detector] | Detectors
 
 #: A setting as it is written on the command line: ``detector.knn.k=5``.
 _SETTING = re.compile(r"detector\.(?P<name>\w+)\.(?P<key>\w+)(?P<value>=(\[[^\]]*\]|[^:;,\s]+))?")
 
 
-def in_python(text: str, chosen: Mapping[str, Detector]) -> str:
+def in_python(text: str, chosen: Detectors) -> str:
     """A message with settings in the syntax of Python: ``KNN(k=5)`` for ``detector.knn.k=5``."""
 
     def written(found: re.Match[str]) -> str:
@@ -36,7 +37,7 @@ def in_python(text: str, chosen: Mapping[str, Detector]) -> str:
 
 
 @contextmanager
-def explained(chosen: Mapping[str, Detector]) -> Iterator[None]:
+def explained(chosen: Detectors) -> Iterator[None]:
     """Raises a :class:`UserError` again in the words of :func:`in_python`."""
     try:
         yield

@@ -17,6 +17,7 @@ from torch import Tensor
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import packaged_table, read_json
 from ood_lab.common.hints import nearest
+from ood_lab.common.tensor_file import Tensors
 
 #: What the pickles of tensors are made of. Everything else in a checkpoint is left out, unread.
 _HARMLESS = {
@@ -78,7 +79,7 @@ def read_weights(path: Path) -> dict[str, Any]:
     return {key: value for file in files for key, value in _read(file).items()}
 
 
-def weight_sets(content: Any, name: str = "", depth: int = 3) -> dict[str, dict[str, Tensor]]:
+def weight_sets(content: Any, name: str = "", depth: int = 3) -> dict[str, Tensors]:
     """All dicts of tensors in a checkpoint, by their place (``ema.shadow``), but an optimiser's."""
     if not isinstance(content, dict):
         return {}

@@ -101,7 +101,8 @@ def read_results(folder: Path) -> pd.DataFrame:
     results = read_table(folder / RESULTS)
     missing = [f"has no column {name}" for name in CORE if name not in results]
     former = [f"has a column {name}" for name in FORMER_COLUMNS if name in results]
-    metrics = [f"calls a metric {name}" for name in _former_names(results)]
+    former_names = sorted(FORMER_METRICS.intersection(results["metric"].dropna()))
+    metrics = [f"calls a metric {name}" for name in former_names]
     if reasons := [*missing, *former, *metrics]:
         raise UserError(
             f"{folder / RESULTS} was written by an earlier version of ood_lab (it {reasons[0]}): "
@@ -109,11 +110,6 @@ def read_results(folder: Path) -> pd.DataFrame:
             "answers that were paid for are read again"
         )
     return results
-
-
-def _former_names(results: pd.DataFrame) -> list[str]:
-    """The metrics of a table that have another name by now."""
-    return sorted(FORMER_METRICS.intersection(results["metric"].dropna()))
 
 
 def of_kind(results: pd.DataFrame, kind: str) -> pd.DataFrame:

@@ -28,7 +28,8 @@ def agreement(degrees: pd.DataFrame, data: OODDataModule) -> pd.DataFrame:
             continue
         known = table[[f"{axis}_level" for axis in AXES]].reset_index(drop=True)
         found = degrees[degrees["dataset"] == name].reset_index(drop=True)
-        for suffix in dict.fromkeys(c.removeprefix("semantic") for c in _columns(found)):
+        degrees_of = [c for c in map(str, found) if c.startswith("semantic") and "level" not in c]
+        for suffix in dict.fromkeys(c.removeprefix("semantic") for c in degrees_of):
             for degree in AXES:
                 both = known.assign(degree=found[degree + suffix])
                 cells = both.groupby(list(known), as_index=False)["degree"].mean()
@@ -46,7 +47,3 @@ def agreement(degrees: pd.DataFrame, data: OODDataModule) -> pd.DataFrame:
                         }
                     )
     return pd.DataFrame(rows)
-
-
-def _columns(found: pd.DataFrame) -> list[str]:
-    return [str(c) for c in found if str(c).startswith("semantic") and "level" not in str(c)]

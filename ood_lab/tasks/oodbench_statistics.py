@@ -137,7 +137,8 @@ class OODBenchStatistics(Task):
                 "are of one: give the runs on that one"
             )
         self._check(runs, hard)
-        if self.train is not None and self._needs_clip and not self.foreign_clip:
+        needs_clip = self.encoder is None or self.suggestions > 0
+        if self.train is not None and needs_clip and not self.foreign_clip:
             for run in (self.train, built_in(runs[0].path) or runs[0].path):
                 images = {"annotations": read_config(Path(run)).get("annotations")}
                 refuse_foreign({**ws.settings, **images}, ("annotations",), ("clip",))
@@ -234,10 +235,6 @@ class OODBenchStatistics(Task):
                     figures.extend(flag_figures(flags))
                 page = statistics_page(blocks, figures, ws.manifest)
                 page.write(ws.folder / "statistics.html")
-
-    @property
-    def _needs_clip(self) -> bool:
-        return self.encoder is None or self.suggestions > 0
 
     def _corpora(self) -> Corpora | None:
         """The texts of the training data, and what counts as a name in them."""

@@ -133,7 +133,8 @@ def add_levels(
     rows = hierarchy.loc[list(classes)]
     found: dict[str, list[str]] = {}
     for table in tables.values():
-        _drop_levels(table)
+        old = [column for column in table if str(column).startswith("level_")]
+        table.drop(columns=old, inplace=True)
     for i, level in enumerate(map(str, rows)):
         words = list(names[level]) if names else sorted(set(rows[level]))
         of_class = np.array([*map(words.index, rows[level]), UNKNOWN], dtype=np.int64)
@@ -174,7 +175,3 @@ def _add_classes(tables: Tables, classes: Sequence[str], level: int) -> dict[str
     for table in tables.values():
         table[f"level_{level}"] = table["label"]
     return {f"level_{level}": list(classes)}
-
-
-def _drop_levels(table: pd.DataFrame) -> None:
-    table.drop(columns=[c for c in table if str(c).startswith("level_")], inplace=True)

@@ -75,7 +75,8 @@ def load_rgb(path: StrPath, store: Store = FILES, decoding: Decoding = DECODING)
         with store.open(os.fspath(path)) as image:
             channels = all_channels(image)
             with decoding.loaded(image) as decoded:
-                whole = _upright(decoded, _turn(image))
+                turn = _turn(image)
+                whole = decoded if turn is None else decoded.transpose(turn)
                 if channels is None and whole.mode in ("LA", "RGBA"):
                     channels = np.asarray(whole)
                 picture = _as_rgb(whole, decoding)
@@ -101,10 +102,6 @@ def _turn(image: Image.Image) -> Image.Transpose | None:
         return _TURNED.get(image.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # damaged metadata around a sound image
         return None
-
-
-def _upright(image: Image.Image, turn: Image.Transpose | None) -> Image.Image:
-    return image if turn is None else image.transpose(turn)
 
 
 def _as_rgb(image: Image.Image, decoding: Decoding) -> Image.Image:

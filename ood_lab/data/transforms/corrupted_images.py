@@ -18,11 +18,6 @@ from ood_lab.data.transforms.corruptions import CORRUPTIONS, VERSION, corrupt
 PLAN = ("source", "row", "corruption", "severity")
 
 
-def _made_name(corruption: str, severity: int) -> str:
-    """What the name of a made image adds to that of its source; nothing for severity 0."""
-    return f"#{corruption}-{severity}" if severity else ""
-
-
 class CorruptedImages(ImageDataset):
     """Images of other sets, each under one corruption; no file is written.
 
@@ -58,7 +53,7 @@ class CorruptedImages(ImageDataset):
         added = plan.drop(columns=["source", "row"])
         table = pd.concat([part.reset_index(drop=True) for part in (shown, added)], axis=1)
         table["made_of"] = table["path"].astype(str)
-        marks = [_made_name(kind, severity) for _, _, kind, severity in self._plan]
+        marks = [f"#{kind}-{degree}" if degree else "" for _, _, kind, degree in self._plan]
         table["path"] = table["path"].astype(str) + marks
         table["label"] = UNKNOWN
         super().__init__(name, table, [], hashlib.sha256(whole.encode()).hexdigest())

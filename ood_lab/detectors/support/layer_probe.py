@@ -109,13 +109,9 @@ def channels_first(backbone: Backbone, map_: Tensor) -> Tensor:
     """
     if map_.ndim == 3:
         return map_.mT
-    if _channels_last(backbone):
+    if any(getattr(m, "output_fmt", None) == "NHWC" for m in backbone.modules()):
         return map_.flatten(1, 2).mT
     return map_.flatten(2)
-
-
-def _channels_last(backbone: Backbone) -> bool:
-    return any(getattr(m, "output_fmt", None) == "NHWC" for m in backbone.modules())
 
 
 def _join(prefix: str, name: str) -> str:

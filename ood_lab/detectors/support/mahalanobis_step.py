@@ -86,7 +86,8 @@ class MahalanobisStepColumn(BankColumn):
         fitted: Mapping[str, Tensor],
     ) -> None:
         self._of, self.noise, self.std = of, noise, std
-        self._moments = [LayerMoments(of_layer(fitted, layer)) for layer in _layers(fitted)]
+        layers = sorted({int(name.split(".")[0]) for name in fitted})
+        self._moments = [LayerMoments(of_layer(fitted, layer)) for layer in layers]
         sigma = "own" if std is None else "_".join(map(str, std))
         self.key = (
             f"{of.owner}_step(learned={tensors_sha256(fitted)[:16]},noise={noise},std={sigma},"
@@ -120,7 +121,3 @@ def of_layer(fitted: Mapping[str, Tensor], layer: int) -> Tensors:
     """The entries ``<layer>.<key>``, by ``<key>``."""
     prefix = f"{layer}."
     return {k.removeprefix(prefix): v for k, v in fitted.items() if k.startswith(prefix)}
-
-
-def _layers(fitted: Mapping[str, Tensor]) -> list[int]:
-    return sorted({int(name.split(".")[0]) for name in fitted})

@@ -84,7 +84,8 @@ def recorded_answers(questions: Questions, path: Path, folder: Path) -> list[Ans
             found[key] = answer
     if not found:
         raise UserError(f"{path} has no answer to any of the {len(questions):,} questions")
-    fitting = [(q, _of(q, found, known)) for q in questions]
+    ids = [(q, known.get(q.question_id, "")) for q in questions]
+    fitting = [(q, found.get(own) or found.get(q.question_id)) for q, own in ids]
     return [as_answer_to(q, answer) for q, answer in fitting if answer is not None]
 
 
@@ -185,10 +186,6 @@ def _hashes_by_id(questions: Questions, folder: Path) -> dict[str, str]:
         log.warning("%s: answers are held against only the texts of the questions", error)
         return {}
     return {q.question_id: each for q, each in zip(questions, hashes, strict=True)}
-
-
-def _of(question: Question, found: Mapping[str, Answer], known: Mapping[str, str]) -> Answer | None:
-    return found.get(known.get(question.question_id, "")) or found.get(question.question_id)
 
 
 def _other_question(path: Path, name: str, text: str, asked: str) -> UserError:

@@ -353,7 +353,7 @@ class OpenAIChat(OpenAIServer):
             answer = client.post("/chat/completions", body=body, cast_to=object)
             seconds, options = time.monotonic() - start, len(request.question.options)
             reply = self._reply(request.key, answer, seconds, options)
-            good = not isinstance(answer, str) and "choices" in _as_record(answer)
+            good = isinstance(answer, Mapping) and "choices" in answer
             return _Outcome(reply, answered=good, again=not good)
         except openai.APIStatusError as error:
             self._stop_at(error, body, attempt.retries, pacing.answered > 0)
@@ -499,10 +499,6 @@ def _long_pause(error: openai.APIStatusError) -> bool:
     """Whether a rejection will not heal within the pauses between retries."""
     quota = "insufficient_quota" in str(error.body)
     return quota or pause_before(0, error.response.headers) > LONGEST_PAUSE_S
-
-
-def _as_record(answer: Any) -> Mapping[str, Any]:
-    return answer if isinstance(answer, Mapping) else {}
 
 
 def p_yes_of(logprobs: Any) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -61,10 +62,6 @@ class OricPrompts(Dataset[Prompt]):
         return Prompt(image, plain_text(problem_of(item.target_object)[0]), item.solution)
 
 
-def _only(batch: Sequence[Prompt]) -> Prompt:
-    return batch[0]
-
-
 class OricTraining(Chats):
     """``oric_train.json``, one prompt at a time, with a part of its images held out.
 
@@ -82,7 +79,7 @@ class OricTraining(Chats):
 
     train: OricPrompts
     val: OricPrompts
-    collate = staticmethod(_only)
+    collate = staticmethod(itemgetter(0))
 
     def __init__(
         self,

@@ -123,7 +123,9 @@ def _tests(evaluation: Evaluation) -> Iterator[tuple[str | None, str, Floats, Fl
                 yield ood, metric, values, bootstrap_p_values(values, draws)
     for mean, names in evaluation.means.items():
         for metric in _tested(evaluation):
-            yield None, f"{mean}_{metric}", *_means_test(evaluation, metric, names)
+            # The draws of the sets share the ID images.
+            values, draws = evaluation.mean(metric, names)
+            yield None, f"{mean}_{metric}", values, bootstrap_p_values(values, draws)
     if evaluation.has_dad:
         values, draws = evaluation.dad()
         yield None, "dad", values, bootstrap_p_values(values, draws)
@@ -133,12 +135,6 @@ def _tested(evaluation: Evaluation) -> list[str]:
     """The headline FPR95 and the other metrics that detectors are tested by."""
     names = [metric.name for metric in evaluation.metrics if metric.tested]
     return [*names[:1], FPR95.name, *names[1:]]
-
-
-def _means_test(evaluation: Evaluation, metric: str, names: list[str]) -> tuple[Floats, Floats]:
-    """Means ``[D]`` and p-values ``[D, D]``; the draws of the sets share the ID images."""
-    values, draws = evaluation.mean(metric, names)
-    return values, bootstrap_p_values(values, draws)
 
 
 def _pair_rows(

@@ -81,14 +81,10 @@ def _of_set(
         (f"{metric_of(metric).title} of all detectors ({kind})", os.path.relpath(file, folder))
         for metric in view.level_metrics
         if (drawn := files.get(map_name(ood, metric)))
-        for kind, file in _kinds(drawn)
+        for kind, file in (("PNG", drawn.png), ("SVG", drawn.svg))
     ]
     if links:
         yield Links([(text, Path(file).as_posix()) for text, file in links])
-
-
-def _kinds(figure: FigureFile) -> list[tuple[str, Path]]:
-    return [("PNG", figure.png), ("SVG", figure.svg)]
 
 
 def _field(view: RunView, detector: str, ood: str, levels: _Levels) -> list[Block]:

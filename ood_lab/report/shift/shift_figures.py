@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from ood_lab.metrics.ood import Bools, Floats, Ints
 from ood_lab.report.figures.bars import Bar, draw_marks, name_rows
@@ -81,7 +80,7 @@ class ShiftInputs:
     def _rows(self) -> Mapping[Any, Any]:
         return self.degrees.groupby("dataset").indices
 
-    def points(self, suffix: str = "") -> dict[str, NDArray[np.float64]]:
+    def points(self, suffix: str = "") -> dict[str, Floats]:
         """D_sem and D_cov of every set, ``[n, 2]``, of one decomposition."""
         values = self.degrees[[f"{axis}{suffix}" for axis in AXES]].to_numpy(np.float64)
         return {name: values[self._rows[name]] for name in self.names}

@@ -380,7 +380,8 @@ class Benchmark(Task):
             given = record.sets if "split" in tables["models"] else None
             blocks.append(difference_table(title, tables["models"], {}, record.compared, given))
         blocks.append(Text(asking_sentence(ws.manifest["asking"]), "note"))
-        blocks.append(Text(_whose(ws.manifest["parsers"]), "note"))
+        read_by = [f"{name} ({source})" for name, source in ws.manifest["parsers"].items()]
+        blocks.append(Text(f"Replies are read by {'; '.join(read_by)}.", "note"))
         if self.report:
             with optional(ANSWERS_PAGE):
                 every = [question for sample in samples for question in sample]
@@ -492,12 +493,6 @@ def _warnings(found: Sequence[Answer]) -> Iterator[str]:
             "of the server, and may be unread for it: paths.answers=DIR, another folder, asks all "
             "questions again"
         )
-
-
-def _whose(parsers: Mapping[str, str]) -> str:
-    """What read the replies, as a sentence."""
-    read_by = "; ".join(f"{name} ({source})" for name, source in parsers.items())
-    return f"Replies are read by {read_by}."
 
 
 def results_options(ws: Workspace) -> dict[str, Any]:

@@ -128,6 +128,7 @@ def _shown(picture: Picture) -> list[str]:
 def _question(
     picture: Picture, query: Query, parser: str, name: str, known: Mapping[str, Any]
 ) -> Question:
+    about = {"split": picture.criterion, "kind": picture.kind, "picture": picture.file}
     return Question(
         question_id=f"{picture.file}/{name}",
         task=query.task,
@@ -136,10 +137,5 @@ def _question(
         answer=query.answer,
         parser=parser,
         pair_id=picture.file,
-        meta={**_meta(picture), **known},
+        meta={**about, **picture.meta, **known},
     )
-
-
-def _meta(picture: Picture) -> dict[str, Any]:
-    about = {"split": picture.criterion, "kind": picture.kind, "picture": picture.file}
-    return {**about, **picture.meta}

@@ -37,7 +37,6 @@ from ood_lab.report.figures.lines import curve, curves
 from ood_lab.report.figures.style import style
 from ood_lab.report.rendering.blocks import Block, Folded, PlannedFigure, Text
 from ood_lab.report.rendering.misclassified_images import Thumbnails
-from ood_lab.report.rendering.page import Section
 from ood_lab.report.rendering.table import Table
 from ood_lab.schema.results import PART, whole
 
@@ -83,10 +82,6 @@ def by_dataset(run: Scored) -> tuple[pd.DataFrame, dict[str, str]]:
     splits = {name: words for name, words in SPLITS.items() if name != TOGETHER}
     named = {f"{s}/{d}": f"{words}, {d}" for s, words in splits.items() for d in datasets}
     return rows, named
-
-
-def _wrong(run: Scored) -> tuple[Section, Thumbnails]:
-    return wrong_answers(_yes_no(run), SPLITS, run.source)
 
 
 def _yes_no(run: Scored) -> pd.DataFrame:
@@ -169,7 +164,7 @@ RECORD = BenchmarkRecord(
     summary=summary,
     details=samples_of,
     figures=_figures,
-    wrong=_wrong,
+    wrong=lambda run: wrong_answers(_yes_no(run), SPLITS, run.source),
     definitions=defined("oodbench", "yes_no", "doubt", "oodbench_bap"),
     downloads=("division.parquet", "audit.csv"),
     # As the paper's tables 1, 3 and 10 to 17.

@@ -122,7 +122,8 @@ def confidences_of(
     scores = model.scores(images, labels).astype(np.float64)
     scores -= scores.max(axis=1, keepdims=True)
     odds = np.exp(scores)
-    asked = np.array([[name in _shown(order) for name in labels] for order in orders], bool)
+    shown = [{*order.composition.pair[:2], *order.also} for order in orders]
+    asked = np.array([[name in there for name in labels] for there in shown], bool)
     rest = np.where(asked, 0.0, odds).sum(axis=1, keepdims=True)
     whole = odds.sum(axis=1, keepdims=True)
     return np.where(asked, odds / (odds + rest), odds / whole).astype(np.float32)
@@ -152,7 +153,3 @@ def summary(table: pd.DataFrame) -> dict[Any, Any]:
 def _scene(order: Order) -> str:
     origin = order.meta.get("split", "")
     return f"{order.composition.criterion}/{order.prompt}/{order.number}/{origin}"
-
-
-def _shown(order: Order) -> set[str]:
-    return {*order.composition.pair[:2], *order.also}

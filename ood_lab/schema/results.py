@@ -13,6 +13,8 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_table, write_csv, write_table
 from ood_lab.schema.shift_axes import LEVELS
 
+#: Key in a table → what it is called.
+Names = Mapping[str, str]
 #: Tables by name.
 Tables = Mapping[str, pd.DataFrame]
 #: The same, one after another.

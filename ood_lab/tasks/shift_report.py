@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -64,6 +64,7 @@ from ood_lab.lvlm.questions.question_files import write_questions
 from ood_lab.metrics import cause_results
 from ood_lab.metrics.resampling.photograph_groups import MADE_OF
 from ood_lab.run.building.workspace import Workspace
+from ood_lab.schema.results import Names
 from ood_lab.shift import LEVELS as MOST
 from ood_lab.shift import StatisticsDistance, cell_counts, pool_edges, undecomposed
 from ood_lab.tasks.score import Passed, Score
@@ -244,7 +245,7 @@ class ShiftReport(Score):
         ws: Workspace,
         degrees: pd.DataFrame,
         marks: pd.DataFrame,
-        axes: Mapping[str, str],
+        axes: Names,
         facts: dict[str, Any],
     ) -> Distances:
         with ws.stages("measure") as stage:

@@ -8,7 +8,7 @@ from typing import Any
 from ood_lab.lvlm.pages.benchmark_page import Scored, first_of_each, quoted, thumbnails_of
 from ood_lab.report.rendering.misclassified_images import Thumbnails
 from ood_lab.report.rendering.page import Section
-from ood_lab.schema.results import NamedTables, whole
+from ood_lab.schema.results import NamedTables, Names, whole
 
 #: Metric, and what it is called in tables; in this order.
 CAPTIONS = {"chair": "CHAIR", "cover": "Cover", "hal": "Hal", "cog": "Cog"}
@@ -50,7 +50,7 @@ def other_ways(run: Scored) -> NamedTables:
             yield WAYS[way], whole(run.results[run.results["unparsed"] == way])
 
 
-def made_up(run: Scored, names: Mapping[str, str], each: str) -> tuple[Section, Thumbnails]:
+def made_up(run: Scored, names: Names, each: str) -> tuple[Section, Thumbnails]:
     """The first captions of each set that name what is not there, and their pictures.
 
     Args:

@@ -29,7 +29,7 @@ from ood_lab.metrics.hallucination import (
 from ood_lab.metrics.ood import Floats, Ints
 from ood_lab.metrics.resampling.clustered_bootstrap import Metrics, clustered, share
 from ood_lab.metrics.yes_no import outcome_counts, yes_no_metrics
-from ood_lab.schema.results import Kind
+from ood_lab.schema.results import Kind, Names
 
 #: Column of what is resampled in place of images: a pair of concepts that several show.
 PAIR = "pair"
@@ -248,7 +248,7 @@ def _rows(
     counts: Ints,
     kept: pd.DataFrame,
     metrics: Metrics,
-    names: Mapping[str, str],
+    names: Names,
     asked: pd.DataFrame,
     resampling: Mapping[str, Any],
 ) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ from ood_lab.report.rendering.table import (
     name_cell,
 )
 from ood_lab.report.rendering.thumbnails import Pictures as Images
-from ood_lab.schema.results import PART, Tables, whole, why_missing
+from ood_lab.schema.results import PART, Names, Tables, whole, why_missing
 
 _SHOWN = 6  # pictures of a set
 #: Beside the page: see :mod:`ood_lab.lvlm.pages.answers_page`.
@@ -52,7 +52,7 @@ class Headline(NamedTuple):
     words: str
 
 
-def table_columns(metrics: Mapping[str, str]) -> list[list[str]]:
+def table_columns(metrics: Names) -> list[list[str]]:
     """Metric, what it is called, and which direction is better: ``lower``, ``higher``, or ""."""
     better = {**dict.fromkeys(LOWER, "lower"), **dict.fromkeys(UNRANKED, "")}
     return [[metric, words, better.get(metric, "higher")] for metric, words in metrics.items()]
@@ -104,11 +104,11 @@ def metric_table(
     caption: str,
     heading: str,
     rows: pd.DataFrame,
-    names: Mapping[str, str],
-    metrics: Mapping[str, str],
+    names: Names,
+    metrics: Names,
     *,
     key: str = "split",
-    counts: Mapping[str, str] | None = None,
+    counts: Names | None = None,
     notes: Sequence[str] = (),
 ) -> Table:
     """One row per value of ``key``: numbers of questions and of lost ones, then its metrics.
@@ -161,8 +161,8 @@ def difference_table(
     caption: str,
     table: pd.DataFrame,
     names: Mapping[Any, str],
-    metrics: Mapping[str, str],
-    sets: Mapping[str, str] | None = None,
+    metrics: Names,
+    sets: Names | None = None,
     notes: Sequence[str] = (),
 ) -> Table:
     """One row per pair of groups; of every metric the difference with its interval, and p.
@@ -203,10 +203,7 @@ def difference_table(
 
 
 def form_table(
-    table: pd.DataFrame,
-    sets: Mapping[str, str],
-    metrics: Mapping[str, str],
-    other: Path | None = None,
+    table: pd.DataFrame, sets: Names, metrics: Names, other: Path | None = None
 ) -> Table:
     """What a chain of thought changes, by set of questions, and by parts of the first set.
 
@@ -229,9 +226,7 @@ def form_table(
     return difference_table(title, shown, {}, metrics, sets, notes)
 
 
-def form_figure(
-    run: Scored, metrics: Mapping[str, str], sets: Mapping[str, str]
-) -> Iterator[PlannedFigure]:
+def form_figure(run: Scored, metrics: Names, sets: Names) -> Iterator[PlannedFigure]:
     """Bars of what a chain of thought changes, where both forms have answers."""
     table = run.tables.get("forms")
     if table is None or not len(table):
@@ -258,12 +253,12 @@ def _difference(row: Mapping[Any, Any] | None) -> tuple[Cell, Cell]:
 
 def answer_figures(
     run: Scored,
-    metrics: Mapping[str, str],
-    splits: Mapping[str, str],
-    levels: Mapping[str, str],
+    metrics: Names,
+    splits: Names,
+    levels: Names,
     cells_of: str,
     remark: str,
-    lines: Mapping[str, str] | None = None,
+    lines: Names | None = None,
 ) -> Iterator[PlannedFigure]:
     """Bars of every set, lines over levels of shift, and the grid of cells.
 
@@ -301,7 +296,7 @@ def first_of_each(
     title: str,
     note: str,
     rows: pd.DataFrame,
-    names: Mapping[str, str],
+    names: Names,
     text: Callable[[Mapping[Any, Any]], str],
     store: Thumbnails,
 ) -> Section:
@@ -328,7 +323,7 @@ def first_of_each(
 
 
 def wrong_answers(
-    judged: pd.DataFrame, names: Mapping[str, str], source: Path | None = None
+    judged: pd.DataFrame, names: Names, source: Path | None = None
 ) -> tuple[Section, Thumbnails]:
     """The first wrong answers of every set with their images, and the pictures.
 

@@ -12,7 +12,7 @@ from ood_lab.report.rendering.blocks import Block, Folded, Links, PlannedFigure,
 from ood_lab.report.rendering.misclassified_images import Thumbnails
 from ood_lab.report.rendering.page import Page, Section
 from ood_lab.report.rendering.table import Table
-from ood_lab.schema.results import Kind
+from ood_lab.schema.results import Kind, Names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,16 +50,16 @@ class BenchmarkRecord:
     asks: Sequence[str]
     headlines: Sequence[Headline]
     told: Sequence[MetricSentence]
-    compared: Mapping[str, str]
+    compared: Names
     summary: Callable[[Scored], Iterator[Table | Text]]
     details: Callable[[Scored, Thumbnails], Iterable[Block]]
     figures: Callable[[Scored], Iterable[PlannedFigure | Folded]]
     wrong: Callable[[Scored], tuple[Section, Thumbnails]]
     definitions: Sequence[tuple[str, str]]
     downloads: Sequence[str] = ()
-    metric_tables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    sets: Mapping[str, str] = field(default_factory=dict)
-    told_as: Mapping[str, str] = field(default_factory=dict)
+    metric_tables: Mapping[str, Names] = field(default_factory=dict)
+    sets: Names = field(default_factory=dict)
+    told_as: Names = field(default_factory=dict)
     finer: Sequence[str] = ()
     joined: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     identity: Sequence[str] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -21,7 +21,7 @@ from ood_lab.report.rendering.sentences import (
     spread_of,
     values_of,
 )
-from ood_lab.schema.results import PART
+from ood_lab.schema.results import PART, Names
 
 #: Half-width of an interval above which it is called wide.
 _WIDE = 0.05
@@ -56,12 +56,7 @@ CHAIR = MetricSentence(
 
 
 def found_sentences(
-    run: Scored,
-    told: Sequence[MetricSentence],
-    words: Mapping[str, str],
-    task: str,
-    draws: int,
-    again: int = 0,
+    run: Scored, told: Sequence[MetricSentence], words: Names, task: str, draws: int, again: int = 0
 ) -> Iterator[str]:
     """The questions, metrics with their 95% intervals, comparisons, and what is not known.
 
@@ -111,7 +106,7 @@ def _lost(run: Scored, lost: pd.Series) -> str:
     return f" ({'; '.join(parts)})" if parts else ""
 
 
-def _rows(run: Scored, metric: str, sets: Mapping[str, str]) -> pd.DataFrame:
+def _rows(run: Scored, metric: str, sets: Names) -> pd.DataFrame:
     """Rows of the sets, on what is in ``on``; of none or of many that of all, on "", too."""
     rows = run.whole[run.whole["metric"] == metric]
     shown = rows["split"].isin(sets)
@@ -120,7 +115,7 @@ def _rows(run: Scored, metric: str, sets: Mapping[str, str]) -> pd.DataFrame:
     return rows[shown].assign(on=rows["split"].map(sets).fillna(""))
 
 
-def _constant(run: Scored, sets: Mapping[str, str], task: str) -> Iterator[str]:
+def _constant(run: Scored, sets: Names, task: str) -> Iterator[str]:
     """Where the accuracy may be no more than that of always giving the same answer."""
     judged, alike = run.judged["judged"], {}
     judged = judged[judged["task"] == task]
@@ -137,9 +132,7 @@ def _constant(run: Scored, sets: Mapping[str, str], task: str) -> Iterator[str]:
         )
 
 
-def _differences(
-    run: Scored, told: MetricSentence, sets: Mapping[str, str], draws: int
-) -> Iterator[str]:
+def _differences(run: Scored, told: MetricSentence, sets: Names, draws: int) -> Iterator[str]:
     """Paired tests between sets, forms of questions, and models."""
     for name, begins, than, of in _TESTS:
         if name not in run.tables:

@@ -33,7 +33,7 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
     shares,
 )
 from ood_lab.report.rendering.table import Table
-from ood_lab.schema.results import PART, whole
+from ood_lab.schema.results import PART, Names, whole
 
 #: When a free text is right: it has a right answer in it; it is one; a chat model says so.
 Matching = Literal["contained", "exact", "reader"]
@@ -46,7 +46,7 @@ _TEXT = (
 _CIRCULAR = "circular_accuracy"
 
 #: By kind: the title of its table; its metrics, the accuracy first, and what they are called.
-KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+KINDS: Mapping[str, tuple[str, Names]] = {
     CHOICE: (
         "Multiple choice",
         {"choice_accuracy": "Acc", _CIRCULAR: "right in every order"},
@@ -140,7 +140,7 @@ def _counts(rows: pd.DataFrame) -> Ints:
     return np.stack([right, close, np.ones(len(rows), bool)], axis=1).astype(np.int64)
 
 
-def kind_tables(run: Scored, splits: Mapping[str, str]) -> Iterator[Table]:
+def kind_tables(run: Scored, splits: Names) -> Iterator[Table]:
     """A table of each kind in the file, and one of its categories, where there are any."""
     for title, names in KINDS.values():
         for caption, part in by_way(f"{title}, %", run, names):

@@ -9,7 +9,7 @@ import pandas as pd
 
 from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.rendering.table import Cell, Head, Table, name_cell
-from ood_lab.schema.results import PART
+from ood_lab.schema.results import PART, Names
 
 #: Metric: share of the questions to which all samples say the same.
 AGREEMENT = "agreement"
@@ -18,7 +18,7 @@ AGREEMENT = "agreement"
 def sample_spread(
     results: Sequence[pd.DataFrame],
     judged: Sequence[pd.DataFrame],
-    metrics: Mapping[str, str],
+    metrics: Names,
     joined: Mapping[str, tuple[str, str]],
 ) -> pd.DataFrame:
     """Mean and standard deviation (``ddof`` 1) of every metric over the samples, by set.
@@ -62,9 +62,7 @@ def spread_rows(spread: pd.DataFrame) -> Iterator[dict[str, Any]]:
             yield {**known, PART: f"{name} of {row['samples']} samples", "value": row[name]}
 
 
-def spread_table(
-    spread: pd.DataFrame, names: Mapping[str, str], metrics: Mapping[str, str]
-) -> Table:
+def spread_table(spread: pd.DataFrame, names: Names, metrics: Names) -> Table:
     """Mean ± standard deviation of each set and metric."""
     words = {**metrics, AGREEMENT: "same answer each time"}
     shown = {m: text for m, text in words.items() if (spread["metric"] == m).any()}

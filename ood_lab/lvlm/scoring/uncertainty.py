@@ -20,6 +20,7 @@ from ood_lab.metrics.record import ACCURACY_AT_80, AUGRC, AURC
 from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.metrics.selective import MAX_DRAWS, measures_of
 from ood_lab.report.rendering.table import Table
+from ood_lab.schema.results import Names
 
 #: Metrics of the table, and what they are called there.
 METRICS = {
@@ -74,7 +75,7 @@ def uncertainty_rows(
         yield from estimate_rows({"split": split}, found, part["pair_id"].nunique(), of)
 
 
-def doubt_table(run: Scored, splits: Mapping[str, str]) -> Iterator[Table]:
+def doubt_table(run: Scored, splits: Names) -> Iterator[Table]:
     """The rows of :func:`uncertainty_rows`, where the model gave probabilities.
 
     Args:

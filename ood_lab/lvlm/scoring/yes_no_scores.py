@@ -30,7 +30,7 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
 from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.metrics.yes_no import outcome_counts, yes_no_metrics
 from ood_lab.report.rendering.table import Table
-from ood_lab.schema.results import NamedTables, whole
+from ood_lab.schema.results import NamedTables, Names, whole
 from ood_lab.schema.shift_axes import LEVELS
 
 WORDS = {
@@ -186,7 +186,7 @@ def pair_table(judged: pd.DataFrame, unparsed: Unparsed) -> pd.DataFrame:
 
 
 def yes_no_tables(
-    run: Scored, metrics: Mapping[str, str], splits: Mapping[str, str], positive: str = YES
+    run: Scored, metrics: Names, splits: Names, positive: str = YES
 ) -> Iterator[Table]:
     """Whole sets, with unparsed answers treated both ways; once where none is unparsed.
 

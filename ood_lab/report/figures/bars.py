@@ -14,6 +14,7 @@ from matplotlib.transforms import ScaledTranslation
 from ood_lab.report.figures.layout import add_legend, panels
 from ood_lab.report.figures.style import COLOURS, INK, SOFT, Style
 from ood_lab.report.rendering.metric_definitions import MISSING
+from ood_lab.schema.results import Names
 
 
 class Bar(NamedTuple):
@@ -164,13 +165,13 @@ def bar_columns(
 
 def bar_panels(
     rows: pd.DataFrame,
-    titles: Mapping[str, str],
-    names: Mapping[str, str],
+    titles: Names,
+    names: Names,
     footer: str,
     *,
     panel: str = "metric",
     row: str = "split",
-    series: tuple[str, Mapping[str, str]] | None = None,
+    series: tuple[str, Names] | None = None,
     factor: float = 100.0,
     numbers: str | None = None,
 ) -> Figure:

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 
 from ood_lab.metrics.ood import Floats
 from ood_lab.report.figures.style import Style, style
+from ood_lab.schema.results import Names
 
 _BINS = 256
 
@@ -41,7 +42,7 @@ def draw_densities(
     styles: Mapping[str, Style],
     limits: tuple[float, float],
     *,
-    labels: Mapping[str, str] | None = None,
+    labels: Names | None = None,
     filled: str = "",
     upright: bool = False,
 ) -> None:

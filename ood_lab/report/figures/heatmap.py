@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -20,7 +20,7 @@ from ood_lab.metrics.ood import Floats
 from ood_lab.report.figures.panel_sheet import Words, new_sheet, write_words
 from ood_lab.report.figures.style import INK, text_on
 from ood_lab.report.rendering.metric_definitions import MISSING
-from ood_lab.schema.results import Tables
+from ood_lab.schema.results import Names, Tables
 from ood_lab.schema.shift_axes import LEVELS
 
 _EMPTY = "#EFEFEF"
@@ -101,7 +101,7 @@ def _fill(
 
 def level_cells(
     rows: pd.DataFrame,
-    metrics: Mapping[str, str],
+    metrics: Names,
     split: str,
     footer: str,
     n: str = "n",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ood_lab.report.figures.layout import add_legend, label_ends, new_figure, panels
 from ood_lab.report.figures.panel_sheet import joined
 from ood_lab.report.figures.style import GREY, Style, style
+from ood_lab.schema.results import Names
 from ood_lab.schema.shift_axes import LEVELS
 
 _QUIET = "#777777"  # of the name of a grey line
@@ -66,7 +67,7 @@ def thinned(points: Floats) -> Floats:
     return points
 
 
-def lines_of(rows: pd.DataFrame, x: str, column: str, names: Mapping[str, str]) -> list[Line]:
+def lines_of(rows: pd.DataFrame, x: str, column: str, names: Names) -> list[Line]:
     """One line in percent per series that has a value.
 
     Args:
@@ -114,8 +115,8 @@ def draw_lines(axes: Axes, lines: Sequence[Line], edged: bool = False) -> None:
 
 def level_lines(
     rows: pd.DataFrame,
-    metrics: Mapping[str, str],
-    names: Mapping[str, str],
+    metrics: Names,
+    names: Names,
     footer: str,
     *,
     by: str = "split",
@@ -177,17 +178,14 @@ def _name_ends(axes: Axes, lines: Sequence[Line], highlighted: Sequence[str], pa
     label_ends(axes, ends, bold=highlighted, panels=panels)
 
 
-def trend_lines(
-    rows: pd.DataFrame, column: str, metrics: Mapping[str, str], footer: str, n: str = "n"
-) -> Figure | None:
+def trend_lines(rows: pd.DataFrame, column: str, metrics: Names, footer: str) -> Figure | None:
     """One panel a metric over a number; None with fewer than two values of the column.
 
     Args:
-        rows: ``metric, value, ci_low, ci_high`` (shares) and the two columns.
+        rows: ``metric, value, ci_low, ci_high`` (shares), ``n`` and the column.
         column: what the horizontal axis shows.
         metrics: key in the rows → title.
         footer: text below the figure.
-        n: column of the counts below the axis.
     """
     part = rows[rows[column].notna()]
     if part[column].nunique() < 2:
@@ -197,7 +195,7 @@ def trend_lines(
     for axes, line in zip(grid, metrics, strict=True):
         known = part[part["metric"] == line].sort_values(column)
         draw_lines(axes, lines_of(known, column, "metric", {line: ""}))
-        counts = zip(known[column], known[n].astype(int), strict=True)
+        counts = zip(known[column], known["n"].astype(int), strict=True)
         names = [f"{x:g}\nn={count:,}" for x, count in counts]
         axes.set_xticks(known[column].tolist(), names, fontsize=6)
         axes.set_ylim(bottom=0)

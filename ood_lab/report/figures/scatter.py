@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ood_lab.metrics.ood import Floats
 from ood_lab.report.figures.style import ID_COLOUR, LINES, Style, style
+from ood_lab.schema.results import Names
 
 _POINTS = 300  # drawn a set
 _FITTED = 1000  # that a contour rests on
@@ -39,7 +40,7 @@ def draw_clouds(
     axes: Axes,
     points: Mapping[str, Floats],
     styles: Mapping[str, Style],
-    labels: Mapping[str, str] | None = None,
+    labels: Names | None = None,
     *,
     contours: bool = True,
     units: bool = True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -14,6 +14,7 @@ from ood_lab.report.leaderboard.run_names import differing, trainings
 from ood_lab.report.leaderboard.significance import mark_best
 from ood_lab.report.rendering.metric_definitions import MISSING, percent
 from ood_lab.report.rendering.table import Cell, Group, Head, Table, count_cell
+from ood_lab.schema.results import Names
 
 _ALL = "all"
 _DERIVED = "†"
@@ -55,7 +56,7 @@ def recall_tables(rows: pd.DataFrame) -> list[Table]:
     return [_recalls(part, names, str(subset)) for subset, part in parts]
 
 
-def _recalls(rows: pd.DataFrame, names: Mapping[str, str], subset: str) -> Table:
+def _recalls(rows: pd.DataFrame, names: Names, subset: str) -> Table:
     cells = {(r["run"], r["label_level"], r["name"]): r for r in rows.to_dict("records")}
     places = list(rows["label_level"].unique())
     labels = sorted(dict.fromkeys(key[1:] for key in cells), key=lambda key: places.index(key[0]))

@@ -17,7 +17,7 @@ from ood_lab.report.rendering.blocks import PlannedFigure
 from ood_lab.report.rendering.metric_definitions import MISSING, percent, star_sentence
 from ood_lab.report.rendering.sentences import ALPHA
 from ood_lab.report.rendering.table import Cell, Group, Head, Table, name_cell, number_cell
-from ood_lab.schema.results import PART, NamedTables
+from ood_lab.schema.results import PART, NamedTables, Names
 from ood_lab.schema.shift_axes import LEVELS
 
 #: The table of what all calls took, and its metric.
@@ -30,9 +30,7 @@ _RULE = (
 _KEPT = ["split", "metric", "value", "ci_low", "ci_high", "n", "unit", "n_asked"]
 
 
-def metric_rows(
-    runs: Sequence[BenchmarkRun], labels: Mapping[str, str], tests: pd.DataFrame
-) -> pd.DataFrame:
+def metric_rows(runs: Sequence[BenchmarkRun], labels: Names, tests: pd.DataFrame) -> pd.DataFrame:
     """Every metric of the benchmarks' tables, of every run, form, set and data set.
 
     Args:
@@ -54,7 +52,7 @@ def metric_rows(
     return rows.assign(best=rows.index.isin(best))
 
 
-def _rows_of(run: BenchmarkRun, labels: Mapping[str, str]) -> pd.DataFrame:
+def _rows_of(run: BenchmarkRun, labels: Names) -> pd.DataFrame:
     """The rows of one run; of two ways to treat unparsed answers, the first one."""
     says, found = run.manifest["benchmark"], run.results
     if "unparsed" in found:
@@ -85,7 +83,7 @@ def _rows_of(run: BenchmarkRun, labels: Mapping[str, str]) -> pd.DataFrame:
     return rows.assign(**about, set=rows["split"].map(words), label=rows["form"].map(names))
 
 
-def _place(part: str, forms: Mapping[str, str], finer: Sequence[str]) -> tuple[str, str] | None:
+def _place(part: str, forms: Names, finer: Sequence[str]) -> tuple[str, str] | None:
     """The form and the data set of a part; None where tables of models do not show it."""
     first, _, rest = part.partition(", ")
     form, rest = (first, rest) if first in forms else ("", part)

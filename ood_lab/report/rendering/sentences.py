@@ -11,7 +11,7 @@ from ood_lab.common.english import counted, listed
 from ood_lab.metrics.ood import Ints
 from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.shift.shift_tables import ID_TEST, rows_of
-from ood_lab.schema.results import why_missing
+from ood_lab.schema.results import Names, why_missing
 from ood_lab.schema.shift_axes import AXES
 
 #: Sets that a sentence names.
@@ -115,7 +115,7 @@ def compared(
     return parts, list(rows.loc[p.isna(), "on"])
 
 
-def farthest_sentences(summary: pd.DataFrame, axes: Mapping[str, str]) -> list[str]:
+def farthest_sentences(summary: pd.DataFrame, axes: Names) -> list[str]:
     """The farthest of several sets on average, see :func:`~.shift_tables.summary_tables`."""
     parts = []
     for axis in AXES:
@@ -126,7 +126,7 @@ def farthest_sentences(summary: pd.DataFrame, axes: Mapping[str, str]) -> list[s
     return [f"The mean distance is largest {listed(parts)}."] if len(others) > 1 else []
 
 
-def agreement_sentences(known: pd.DataFrame, axes: Mapping[str, str]) -> list[str]:
+def agreement_sentences(known: pd.DataFrame, axes: Names) -> list[str]:
     """How well distances by LAID follow the levels that sets bring along; see ``agreement``."""
     rows = known[known["spearman"].notna() & (known["decomposition"] == "laid")]
     of = rows[rows["degree"] == "D_" + rows["level"]].set_index("level")["spearman"]

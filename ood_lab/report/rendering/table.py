@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from ood_lab.metrics import metric_of
 from ood_lab.report.rendering.metric_definitions import MISSING, percent
+from ood_lab.schema.results import Names
 
 #: How far its value may be off the middle of an interval that is shown as ±, in half-widths.
 _UNEVEN = 0.1
@@ -210,7 +211,7 @@ def estimate_cell(
 
 
 def plain_table(
-    caption: str, rows: Sequence[Mapping[Any, Any]], words: Mapping[str, str] | None = None
+    caption: str, rows: Sequence[Mapping[Any, Any]], words: Names | None = None
 ) -> Table:
     """A table without changes: numbers with three digits, texts, and N/A where nothing is known."""
     keys = list(rows[0]) if rows else []

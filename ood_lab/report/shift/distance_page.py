@@ -36,7 +36,7 @@ from ood_lab.report.rendering.table import (
 from ood_lab.report.shift.cause_panels import cause_blocks
 from ood_lab.report.shift.shift_figures import ShiftInputs, build_shift_figures, label_of
 from ood_lab.report.shift.shift_tables import ID_TEST, summary_tables
-from ood_lab.schema.results import Tables
+from ood_lab.schema.results import Names, Tables
 from ood_lab.schema.shift_axes import AXES
 
 _ID_SHOWN = 3
@@ -63,7 +63,7 @@ class Measured:
 
     degrees: pd.DataFrame
     summary: pd.DataFrame
-    axes: Mapping[str, str]
+    axes: Names
     detector: str | None
     facts: Mapping[str, Any]
     found: Mapping[tuple[str, str], MissDistances | None]
@@ -196,9 +196,7 @@ def _percent(of: Estimate) -> str:
     return f"{100 * of.value:.0f}% [{100 * of.low:.0f}, {100 * of.high:.0f}]"
 
 
-def follow_table(
-    found: Mapping[tuple[str, str], MissDistances | None], axes: Mapping[str, str]
-) -> Table:
+def follow_table(found: Mapping[tuple[str, str], MissDistances | None], axes: Names) -> Table:
     """How well each distance predicts the misses of each detector."""
     parts = {"nearer": "nearer is missed", "beyond": f"beyond {BASELINE}", "explained": "R²"}
     names = list(dict.fromkeys(name for name, _ in found))

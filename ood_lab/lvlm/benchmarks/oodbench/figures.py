@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -18,6 +18,7 @@ from ood_lab.report.figures.densities import draw_histograms
 from ood_lab.report.figures.layout import add_legend, panels, wrapped
 from ood_lab.report.figures.style import COLOURS, SOFT
 from ood_lab.report.rendering.blocks import Folded, PlannedFigure
+from ood_lab.schema.results import Names
 
 _BINS = np.linspace(0.0, 1.0, 21)
 _MOST = 11
@@ -79,9 +80,7 @@ def purified_histograms(division: pd.DataFrame, threshold: float, number: int = 
     return figure
 
 
-def distribution_figures(
-    table: pd.DataFrame, splits: Mapping[str, str], title: str
-) -> Iterator[PlannedFigure]:
+def distribution_figures(table: pd.DataFrame, splits: Names, title: str) -> Iterator[PlannedFigure]:
     """Of every data set its categories, fields and places, and the data sets.
 
     Uncut splits, as figure 8 has them, have figures of their own.
@@ -105,7 +104,7 @@ def distribution_figures(
         yield captioned(name, draw, "distribution", of=of, by=words)
 
 
-def pair_counts(rows: pd.DataFrame, splits: Mapping[str, str], footer: str, plural: str) -> Figure:
+def pair_counts(rows: pd.DataFrame, splits: Names, footer: str, plural: str) -> Figure:
     """Pairs of each value, a panel per split; the most frequent of all splits first.
 
     Categories with a known field are grouped by field.

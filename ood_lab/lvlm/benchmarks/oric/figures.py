@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
@@ -11,12 +9,13 @@ from matplotlib.figure import Figure
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.layout import add_legend, panels
 from ood_lab.report.figures.lines import draw_lines, lines_of
+from ood_lab.schema.results import Names
 
 _TIERS = {"small": "small", "medium": "medium", "large": "large"}
 _TRUTH = {"yes": "present: share seen", "no": "absent: share not seen"}
 
 
-def context_curves(curve: pd.DataFrame, sets: Mapping[str, str], footer: str) -> Figure:
+def context_curves(curve: pd.DataFrame, sets: Names, footer: str) -> Figure:
     """Accuracy against P(object | context), a panel for present and one for absent objects.
 
     Args:
@@ -41,9 +40,7 @@ def context_curves(curve: pd.DataFrame, sets: Mapping[str, str], footer: str) ->
     return figure
 
 
-def tier_bars(
-    shares: pd.DataFrame, recall: pd.DataFrame, sets: Mapping[str, str], footer: str
-) -> Figure:
+def tier_bars(shares: pd.DataFrame, recall: pd.DataFrame, sets: Names, footer: str) -> Figure:
     """How large the objects are, and how often they are seen; a bar a tier and set.
 
     Args:
@@ -60,7 +57,7 @@ def tier_bars(
     return bar_panels(rows, titles, sets, footer, series=("tier", _TIERS))
 
 
-def measure_bars(rows: pd.DataFrame, sets: Mapping[str, str], title: str, footer: str) -> Figure:
+def measure_bars(rows: pd.DataFrame, sets: Names, title: str, footer: str) -> Figure:
     """One bar per set and series, with its 95% interval.
 
     Args:

@@ -111,11 +111,6 @@ class EvaluationResult:
         return MeasuredShift(self.verdict.shift, self.verdict.causes)
 
     @property
-    def _shift(self) -> pd.DataFrame:
-        """The rows of kind ``shift``."""
-        return SHIFT.table(self.verdict.shift, model=None, seed=self.results["seed"].iloc[0])
-
-    @property
     def _view(self) -> RunView:
         detectors = self.detectors.items()
         manifest = {
@@ -133,7 +128,8 @@ class EvaluationResult:
             The folder, which is made if missing.
         """
         place = Path(folder)
-        for rows in (self.results, self.verdict.rows, self._shift, self.verdict.causes):
+        shift = SHIFT.table(self.verdict.shift, model=None, seed=self.results["seed"].iloc[0])
+        for rows in (self.results, self.verdict.rows, shift, self.verdict.causes):
             if len(rows):
                 write_results(rows, place)
         write_table(self.scores, place / "scores.parquet")

@@ -84,7 +84,8 @@ def _problem(backbone: Backbone, one: Tensor, two: Tensor) -> str | None:
         alone = backbone(one)
     except Exception as error:  # the network is the user's
         alone = error
-    moved = _row(backbone(torch.cat([other, one])), 1)
+    both = backbone(torch.cat([other, one]))
+    moved = Output(both.logits[1:2], both.features[1:2])
     drawn = _random_states(one) != states
     loose, tight = _tolerances(backbone)
     if isinstance(alone, Output) and alone.logits.ndim != 2:
@@ -118,10 +119,6 @@ def _random_states(image: Tensor) -> tuple[Any, ...]:
         random.getstate(),
         pickle.dumps(np.random.get_state()),
     )
-
-
-def _row(output: Output, row: int) -> Output:
-    return Output(output.logits[row : row + 1], output.features[row : row + 1])
 
 
 def _deviation(one: Output, other: Output, tolerance: float) -> str | None:

@@ -61,9 +61,7 @@ class PromptLearner(Classifier):
         """Brings the head up to date."""
         self.backbone.reset_head()
 
-    def on_test_epoch_start(self) -> None:
-        """Brings the head up to date."""
-        self.backbone.reset_head()
+    on_test_epoch_start = on_validation_epoch_start
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keeps only the prompts, and says what they were learned for."""

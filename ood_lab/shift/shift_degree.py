@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -60,7 +59,10 @@ class ShiftMeter:
         self.decomposition = decomposition
         self.k = decomposition.k if k is None else k
         check_k(self.k, len(id_features), "the ID set has")
-        search = partial(self._search, id_features, device)
+
+        def search(axis: Axis) -> NeighbourSearch:
+            return NeighbourSearch(self._part(id_features, axis, "ID images"), self.k, device)
+
         if resident:
             axes = AXES[:1] if decomposition.halves_are_equal else AXES
             kept = {axis: search(axis) for axis in axes}
@@ -113,11 +115,6 @@ class ShiftMeter:
         queries = self._part(features, axis, "images")
         cosine = search.product(queries, in_bank=in_bank, groups=classes, progress=progress)
         return (1 - cosine).clamp(0, 2)
-
-    def _search(
-        self, id_features: Tensor, device: torch.device | str | None, axis: Axis
-    ) -> NeighbourSearch:
-        return NeighbourSearch(self._part(id_features, axis, "ID images"), self.k, device)
 
     def _part(self, features: Tensor, axis: Axis, of: str) -> Tensor:
         part = self.decomposition.part(features, axis)

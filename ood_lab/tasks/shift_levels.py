@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -17,6 +16,7 @@ from ood_lab.common.hints import check_known
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.sources.file_facts import content_hashes
 from ood_lab.data.sources.image_files import FileDataset
+from ood_lab.metrics.ood import Ints
 from ood_lab.metrics.resampling.photograph_groups import MADE_OF
 from ood_lab.report.rendering.blocks import Text
 from ood_lab.report.rendering.sentences import cells_sentence
@@ -68,14 +68,10 @@ class ShiftLevels(ShiftScores):
         measured = self.measured(ws)
         if measured is None:
             return None
-        degrees, folder = measured.degrees, ws.folder
+        degrees = measured.degrees
         pool = degrees[degrees["dataset"].isin(list(self.sets or names))].reset_index(drop=True)
         used = given or pool_edges(pool["semantic"], pool["covariate"], levels=self.levels)
-        semantic, covariate = used.levels(pool["semantic"], pool["covariate"])
-        counts = cell_counts(covariate, semantic, used.shape)
-        pool = pool.assign(semantic_level=semantic, covariate_level=covariate)
-        pool = with_sources(pool, ws.data, ws.cfg.paths.cache)
-        write_division(folder, pool, counts, used)
+        pool, counts = write_division(ws, pool, used)
         ws.manifest |= {"edges": asdict(used), "pool": len(pool)}
         min_count = int(ws.metrics["min_count"])
         enough = present_cells(counts, min_count)
@@ -83,7 +79,7 @@ class ShiftLevels(ShiftScores):
         measured.blocks.insert(answers, Text(cells_sentence(counts, min_count), "answer"))
         measured.blocks.append(cells_table(counts, min_count))
         self.show(ws, measured, [cells_figure(counts, enough, min_count)])
-        log.info("evaluate on these levels with data.levels=%s", folder / "levels.parquet")
+        log.info("evaluate on these levels with data.levels=%s", ws.folder / "levels.parquet")
         return pool
 
 
@@ -121,11 +117,16 @@ def _contents(paths: pd.Series, data: OODDataModule, cache: str) -> list[str]:
     return [known[path] for path in paths]
 
 
-def write_division(folder: Path, pool: pd.DataFrame, counts: np.ndarray, edges: Edges) -> None:
-    """Writes the table of levels, the edges, the counts and one list per cell.
+def write_division(ws: Workspace, pool: pd.DataFrame, edges: Edges) -> tuple[pd.DataFrame, Ints]:
+    """Divides images by their degrees: returns them with their levels, and the counts of the cells.
 
-    Images that are made on access have no file, and are not listed.
+    Writes the table of levels, the edges, the counts and one list per cell. Images that are made
+    on access have no file, and are not listed.
     """
+    semantic, covariate = edges.levels(pool["semantic"], pool["covariate"])
+    counts, folder = cell_counts(covariate, semantic, edges.shape), ws.folder
+    pool = pool.assign(semantic_level=semantic, covariate_level=covariate)
+    pool = with_sources(pool, ws.data, ws.cfg.paths.cache)
     write_table(pool, folder / "levels.parquet")
     save_edges(folder / "level_edges.json", edges)
     frame = pd.DataFrame(counts).rename_axis("covariate_level", axis=0)
@@ -142,6 +143,7 @@ def write_division(folder: Path, pool: pd.DataFrame, counts: np.ndarray, edges: 
             folder / "levels.parquet",
         )
     for cell, rows in listed.groupby(list(LEVELS)):
-        semantic, covariate = cast(tuple[int, int], cell)
+        column, row = cast(tuple[int, int], cell)
         lines = zip(rows["path"].astype(str), rows["label"].astype(int), strict=True)
-        write_imglist(place / cell_file(int(covariate), int(semantic)), lines)
+        write_imglist(place / cell_file(int(row), int(column)), lines)
+    return pool, counts

@@ -66,9 +66,9 @@ from ood_lab.metrics.resampling.photograph_groups import MADE_OF
 from ood_lab.run.building.workspace import Workspace
 from ood_lab.schema.results import Names
 from ood_lab.shift import LEVELS as MOST
-from ood_lab.shift import StatisticsDistance, cell_counts, pool_edges, undecomposed
+from ood_lab.shift import StatisticsDistance, pool_edges, undecomposed
 from ood_lab.tasks.score import Passed, Score
-from ood_lab.tasks.shift_levels import with_sources, write_division
+from ood_lab.tasks.shift_levels import write_division
 
 log = logging.getLogger(__name__)
 
@@ -316,10 +316,6 @@ class ShiftReport(Score):
             log.info("%d OOD images are too few for levels of shift", len(pool))
             return pool.iloc[:0]
         edges = pool_edges(pool["semantic"], pool["covariate"], levels=levels)
-        semantic, covariate = edges.levels(pool["semantic"], pool["covariate"])
-        pool = pool.assign(semantic_level=semantic, covariate_level=covariate)
-        pool = with_sources(pool, ws.data, ws.cfg.paths.cache)
-        counts = cell_counts(covariate, semantic, edges.shape)
-        write_division(ws.folder, pool, counts, edges)
+        pool, _ = write_division(ws, pool, edges)
         ws.manifest["edges"] = json.loads(json.dumps(asdict(edges)))
         return pool

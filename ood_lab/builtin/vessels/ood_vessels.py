@@ -78,10 +78,7 @@ class ShiftedVessels(SceneDataset):
             _draw(generator(seed, i, f"{stream}/scene"), i, ambiguity, SHIFTS[kind])
             for i in range(n)
         ]
-        columns = undated_columns(scenes).assign(
-            true_semantic_level=[scene.semantic_level for scene in scenes],
-            true_covariate_level=[scene.covariate_level for scene in scenes],
-        )
+        columns = undated_columns(scenes, "true_")
         super().__init__(name, scenes, columns, [], seed, stream, {"category": CATEGORIES})
 
 
@@ -112,8 +109,5 @@ class VesselsGrid(SceneDataset):
             shift = _Shift(nouns_of_level(semantic), styles_of_level(covariate))
             rng = generator(seed, index, f"{stream}/scene")
             scenes.append(_draw(rng, index // len(cells), ambiguity, shift))
-        columns = undated_columns(scenes).assign(
-            semantic_level=[scene.semantic_level for scene in scenes],
-            covariate_level=[scene.covariate_level for scene in scenes],
-        )
+        columns = undated_columns(scenes, "")
         super().__init__(name, scenes, columns, [], seed, stream, {"category": CATEGORIES})

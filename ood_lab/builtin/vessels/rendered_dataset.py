@@ -18,6 +18,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.sources.pixel_cache import KeptImages
 from ood_lab.metrics.ood import Bools
+from ood_lab.schema.shift_axes import LEVELS
 
 
 def check_counts(dataset: str, kind: str = "vessels", **counts: int) -> None:
@@ -104,16 +105,18 @@ class SceneDataset(RenderedImages):
         return mask(self._scenes[index])
 
 
-def undated_columns(scenes: Sequence[Scene]) -> pd.DataFrame:
+def undated_columns(scenes: Sequence[Scene], prefix: str | None = None) -> pd.DataFrame:
     """Columns of images outside the ID classes: label -1, and what the object is, if a bronze.
 
-    ``category`` (0 ding, 1 gui, -1 neither) and ``period`` (0 to 10, -1 none).
+    ``category`` (0 ding, 1 gui, -1 neither) and ``period`` (0 to 10, -1 none). With a ``prefix``
+    the levels of shift, too, whose names begin with it.
     """
     bronzes = [scene.bronze for scene in scenes]
-    return pd.DataFrame(
-        {
-            "label": UNKNOWN,
-            "category": [b.category if b else UNKNOWN for b in bronzes],
-            "period": [b.period if b else UNKNOWN for b in bronzes],
-        }
-    )
+    found = {
+        "label": UNKNOWN,
+        "category": [b.category if b else UNKNOWN for b in bronzes],
+        "period": [b.period if b else UNKNOWN for b in bronzes],
+    }
+    if prefix is not None:
+        found |= {f"{prefix}{name}": [getattr(s, name) for s in scenes] for name in LEVELS}
+    return pd.DataFrame(found)

@@ -145,7 +145,8 @@ class VlmGrpo(VlmTuning):
         whole = self.model.generate(**inputs, **_features(self.model, pixels, count), **options)
         start = inputs["input_ids"].shape[1]
         tokens = whole[:, start:]
-        mask = _until_end(tokens, self._ends)
+        ends = self.model.generation_config.eos_token_id
+        mask = _until_end(tokens, ends if isinstance(ends, list) else [ends])
         texts = self.processor.batch_decode(
             [row[kept] for row, kept in zip(tokens, mask, strict=True)], skip_special_tokens=True
         )
@@ -170,11 +171,6 @@ class VlmGrpo(VlmTuning):
         own = {name: one[name] for name in image_inputs(self.model) if name in one}
         rows = {k: v.repeat(count, *[1] * (v.ndim - 1)) for k, v in one.items() if k not in PIXELS}
         return rows, own
-
-    @property
-    def _ends(self) -> list[int]:
-        ends = self.model.generation_config.eos_token_id
-        return ends if isinstance(ends, list) else [ends]
 
     def _log_probs(self, model: Any, replies: _Replies) -> Tensor:
         image = _features(model, replies.pixels, len(replies.tokens))

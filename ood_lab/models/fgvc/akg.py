@@ -176,7 +176,4 @@ class AKG(FGVCModule):
             "attributes_focal": self.focal_weight * focal,
             "attributes": self.graph_weight * graph["attributes"],
         }
-        if outputs.category is not None:
-            target = batch["category"]
-            terms["category"] = known_cross_entropy(outputs.category, target, self.smoothing)
-        return terms
+        return terms | self.category_loss(outputs.category, batch)

@@ -13,8 +13,10 @@ from torch.optim import Optimizer
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.backbone import Backbone, linear_of
 from ood_lab.models.fgvc.label_sizes import LabelSpace
+from ood_lab.models.fgvc.layers import known_cross_entropy
 from ood_lab.models.fgvc.trunk import channels_first, pyramid
 from ood_lab.models.head_check import check_contract
 from ood_lab.models.image_transforms import TransformSettings, set_transform, transform_options
@@ -154,6 +156,12 @@ class FGVCModule(Classifier):
     def smoothing(self) -> float:
         """Label smoothing of this step: none outside training."""
         return self.label_smoothing if self.training else 0.0
+
+    def category_loss(self, category: Tensor | None, batch: dict[str, Any]) -> Tensors:
+        """``category``, the cross-entropy of a head that a network may have."""
+        if category is None:
+            return {}
+        return {"category": known_cross_entropy(category, batch["category"], self.smoothing)}
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """The trunk with its own learning rate, then everything else."""

@@ -119,7 +119,4 @@ class YourFL(FGVCModule):
             f"level_{level}": known_cross_entropy(logits, batch["levels"][:, level], self.smoothing)
             for level, logits in enumerate(outputs.levels)
         }
-        if outputs.category is not None:
-            target = batch["category"]
-            terms["category"] = known_cross_entropy(outputs.category, target, self.smoothing)
-        return terms
+        return terms | self.category_loss(outputs.category, batch)

@@ -68,9 +68,9 @@ def dad_figure(board: Leaderboard) -> Figure:
     figure, grid = bar_columns(bars, [method.name for method in methods], footer)
     grid[0].set_xlim(0, 1.4 * math.comb(len(columns), 2))
     grid[0].xaxis.set_major_locator(AutoLocator())
-    for axes in grid:
-        for row in _ends(methods):
-            axes.axhline(row, color=SOFT, lw=0.6)
+    for row, (one, other) in enumerate(pairwise(methods)):
+        for axes in grid if one.dad != other.dad else ():
+            axes.axhline(row + 0.5, color=SOFT, lw=0.6)
     grid[1 + len(columns) // 2].set_xlabel("FPR95 in %")
     return figure
 
@@ -78,9 +78,3 @@ def dad_figure(board: Leaderboard) -> Figure:
 def _bar(value: float, half: float) -> Bar:
     low, high = 100 * max(value - half, 0.0), 100 * min(value + half, 1.0)
     return Bar(100 * value, low, high, text=percent(value))
-
-
-def _ends(methods: Sequence[Method]) -> list[float]:
-    """Between the rows whose DAD differs."""
-    pairs = enumerate(pairwise(methods))
-    return [row + 0.5 for row, (one, next_one) in pairs if one.dad != next_one.dad]

@@ -171,7 +171,9 @@ def write_summary(blocks: Sequence[Block], folder: Path, part: str) -> None:
     """
     known = read_json(folder / SUMMARY) if (folder / SUMMARY).exists() else {}
     known[part] = [{"kind": block.kind, **asdict(block)} for block in printed(blocks)]
-    write_text(json.dumps(known, ensure_ascii=False, default=_plain), folder / SUMMARY)
+    # A number of numpy becomes one of Python.
+    text = json.dumps(known, ensure_ascii=False, default=lambda number: number.item())
+    write_text(text, folder / SUMMARY)
 
 
 def printed(blocks: Sequence[Block]) -> Iterator[Table | Text]:
@@ -187,11 +189,6 @@ def read_summary(folder: Path) -> list[Table | Text]:
     """
     parts = read_json(folder / SUMMARY).values()
     return [_block(dict(found)) for part in parts for found in part]
-
-
-def _plain(value: Any) -> Any:
-    """A number of numpy as one of Python."""
-    return value.item()
 
 
 def _block(found: dict[str, Any]) -> Table | Text:

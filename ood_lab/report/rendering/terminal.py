@@ -10,7 +10,7 @@ from rich.text import Text as RichText
 
 from ood_lab.report.rendering.blocks import Block, Text
 from ood_lab.report.rendering.page import printed
-from ood_lab.report.rendering.table import Cell, Span, Table, spans_of, spread_texts
+from ood_lab.report.rendering.table import Span, Table, spans_of, spread_texts
 from ood_lab.report.rendering.terminal_columns import (
     Column,
     beside,
@@ -175,7 +175,7 @@ def _column(table: Table, k: int) -> Column:
     head, cells = table.heads[k], [row[k] for row in table.rows]
     header = (head.text, *([head.note] if head.note else []))
     if k == 0:
-        return Column(header, [_name(cell) for cell in cells])
+        return Column(header, [RichText(c.text, "italic" if c.quiet else "bold") for c in cells])
     if k < table.names:
         return Column(header, [RichText(cell.text) for cell in cells], left=True)
     return Column(header, _numbers(table, k))
@@ -204,10 +204,6 @@ def _single(table: Table, k: int, group: tuple[str, str], words: int, number: in
         return Column(tuple(line for line in (text, note, head.text, head.note) if line), cells)
     title = break_name(text, words) if words or len(text) < _SHORT else (f"S{number}",)
     return Column((*title, *([note] if note else [])), cells)
-
-
-def _name(cell: Cell) -> RichText:
-    return RichText(cell.text, "italic" if cell.quiet else "bold")
 
 
 def _numbers(table: Table, k: int) -> list[RichText]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations, permutations
 from typing import NamedTuple
@@ -133,9 +133,5 @@ def _attributes(
     actions: dict[str, list[Attribute]] = {}
     for (category, key), words in sorted(values.items()):
         into = actions if key == _ACTION else states
-        into.setdefault(category, []).extend(_pairs(words))
+        into.setdefault(category, []).extend(Attribute(*p) for p in permutations(sorted(words), 2))
     return states, actions
-
-
-def _pairs(words: Iterable[str]) -> list[Attribute]:
-    return [Attribute(*pair) for pair in permutations(sorted(words), 2)]

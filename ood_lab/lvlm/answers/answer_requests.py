@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,7 @@ from ood_lab.common.errors import reported_as
 from ood_lab.lvlm.answers.answer_files import Answer, AnswerStore, answer_key, server_of
 from ood_lab.lvlm.answers.asking_facts import failures
 from ood_lab.lvlm.answers.request_progress import asking_progress
-from ood_lab.lvlm.chat.base import ChatModel, Message, Reply, Request, made_for
+from ood_lab.lvlm.chat.base import ChatModel, Message, Reply, Request, Requests, made_for
 from ood_lab.lvlm.questions.question_files import ONE_WORD, SAMPLE, Question, Questions
 
 log = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ def _form(question: Question) -> tuple[str, int]:
     return question.reply, question.meta.get(SAMPLE, 1)
 
 
-def _found(wanted: Sequence[Request], model: ChatModel, store: AnswerStore) -> dict[str, Answer]:
+def _found(wanted: Requests, model: ChatModel, store: AnswerStore) -> dict[str, Answer]:
     """What the store knows, by the key that is wanted."""
     server = getattr(model, "server", None)
     answers = {}
@@ -126,9 +126,7 @@ def _content_hash(image: Path) -> str:
         return f"sha256:{hashlib.sha256(image.read_bytes()).hexdigest()}"
 
 
-def _say_what_is_there(
-    wanted: Sequence[Request], todo: Mapping[str, Request], store: AnswerStore
-) -> None:
+def _say_what_is_there(wanted: Requests, todo: Mapping[str, Request], store: AnswerStore) -> None:
     done = len(wanted) - sum(each.key in todo for each in wanted)
     if done and todo:
         log.info("%d of %d questions are answered already", done, len(wanted))
@@ -157,9 +155,7 @@ def _say_where_from(found: Mapping[str, Answer], model: ChatModel) -> None:
             )
 
 
-def _say_without_chance(
-    wanted: Sequence[Request], found: Mapping[str, Answer], model: ChatModel
-) -> None:
+def _say_without_chance(wanted: Requests, found: Mapping[str, Answer], model: ChatModel) -> None:
     """Says of how many answers, asked before, P(yes) is not known though it is wanted now."""
     known = [
         found[each.key] for each in wanted if each.key in found and each.question.reply in ONE_WORD

@@ -41,6 +41,9 @@ class Request:
     made_with: Mapping[str, Any] = field(default_factory=dict)
 
 
+Requests = Sequence[Request]
+
+
 class Batch(NamedTuple):
     """Requests that go through a local model together.
 
@@ -50,7 +53,7 @@ class Batch(NamedTuple):
         shared: whether several requests, of this batch or others, are about one image.
     """
 
-    requests: Sequence[Request]
+    requests: Requests
     tokens: int
     shared: bool
 
@@ -101,7 +104,7 @@ class ChatModel(Protocol):
     def check(self) -> None:
         """Raises a UserError where the model cannot answer, before the first question."""
 
-    def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
+    def ask(self, requests: Requests) -> Iterator[Reply]:
         """Yields one reply for each request, in any order, each at once."""
 
 

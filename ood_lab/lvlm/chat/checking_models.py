@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from ood_lab.common.arguments import Share
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.answers.recorded_answers import matcher
-from ood_lab.lvlm.chat.base import Reply, Request
+from ood_lab.lvlm.chat.base import Reply, Request, Requests
 
 
 class _Rule:
@@ -21,7 +21,7 @@ class _Rule:
     def check(self) -> None:
         """Nothing can be wrong."""
 
-    def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
+    def ask(self, requests: Requests) -> Iterator[Reply]:
         """One reply for each request."""
         return map(self._reply, requests)
 
@@ -120,7 +120,7 @@ class Replay:
 
     def __init__(self, path: str) -> None:
         self.path = Path(path)
-        self._expected: Sequence[Request] = ()
+        self._expected: Requests = ()
 
     @property
     def made_with(self) -> Mapping[str, Any]:
@@ -137,11 +137,11 @@ class Replay:
                 f"lvlm.path={self.path} is not a file: name a file of answers to replay"
             )
 
-    def expect(self, requests: Sequence[Request]) -> None:
+    def expect(self, requests: Requests) -> None:
         """Takes all requests, of which a file that says little must have every one."""
         self._expected = requests
 
-    def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
+    def ask(self, requests: Requests) -> Iterator[Reply]:
         """One reply for each request; a failure where the file has none.
 
         Raises:

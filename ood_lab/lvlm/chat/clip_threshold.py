@@ -14,7 +14,7 @@ from PIL import Image
 from ood_lab.clip import ClipModel
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.lvlm.benchmarks.oric.construction.clip_space import label_features, template_of
-from ood_lab.lvlm.chat.base import Reply, Request
+from ood_lab.lvlm.chat.base import Reply, Requests
 from ood_lab.lvlm.chat.object_detectors import Found, by_image
 
 
@@ -49,7 +49,7 @@ class ClipThreshold:
     def check(self) -> None:
         """Nothing can be wrong once the CLIP is there."""
 
-    def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
+    def ask(self, requests: Requests) -> Iterator[Reply]:
         """One reply for each request, image by image; ``p_yes`` is left open."""
         for reply in by_image(requests, lambda _: None, self._found, self.threshold):
             yield Reply(reply.key, reply.text, finish_reason=reply.finish_reason)

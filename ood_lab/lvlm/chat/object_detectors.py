@@ -22,7 +22,7 @@ from ood_lab.common.arguments import Share
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import suggestion
-from ood_lab.lvlm.chat.base import Reply, Request
+from ood_lab.lvlm.chat.base import Reply, Request, Requests
 from ood_lab.lvlm.image_text.base import open_images
 from ood_lab.lvlm.image_text.transformers import load_pretrained
 from ood_lab.models.weights import weights_sha256
@@ -82,7 +82,7 @@ class _Detector:
         """Raises a UserError where the model cannot be loaded."""
         _ = self._loaded
 
-    def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
+    def ask(self, requests: Requests) -> Iterator[Reply]:
         """One reply for each request, image by image.
 
         Raises:
@@ -190,7 +190,7 @@ class ClosedVocabulary(_Detector):
 
 
 def by_image(
-    requests: Sequence[Request],
+    requests: Requests,
     check: Callable[[Sequence[str]], None],
     find: Callable[[Image.Image, Sequence[str]], Found],
     threshold: float,

@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from ood_lab.common.errors import Stopped, UserError
 from ood_lab.common.progress import duration
 from ood_lab.lvlm.answers.answer_files import is_text
 from ood_lab.lvlm.answers.reply_text import without_reasoning
-from ood_lab.lvlm.chat.base import Reply, Request, longest_reply
+from ood_lab.lvlm.chat.base import Reply, Request, Requests, longest_reply
 from ood_lab.lvlm.chat.batch_api import Batches
 from ood_lab.lvlm.chat.request_images import images_of, sendable, texts_of
 from ood_lab.lvlm.chat.request_pacing import Attempt, Pacing, interruption, pause_before
@@ -181,7 +181,7 @@ class OpenAIChat(OpenAIServer):
         """Receives the file of the answers: its folder has the batches."""
         self._beside = answers.with_suffix(".batches.jsonl")
 
-    def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
+    def ask(self, requests: Requests) -> Iterator[Reply]:
         """Yields replies as they come, up to ``concurrency`` requests under way.
 
         Raises:
@@ -204,9 +204,7 @@ class OpenAIChat(OpenAIServer):
         if used:
             log.info("%s", self._bill(used))
 
-    def _replies(
-        self, requests: Sequence[Request], interrupted: threading.Event
-    ) -> Iterator[Reply]:
+    def _replies(self, requests: Requests, interrupted: threading.Event) -> Iterator[Reply]:
         """Requests over a pool of threads, in the order of :class:`Pacing`.
 
         At an error or an interruption nothing more is sent, and what is under way is kept for up to
@@ -291,7 +289,7 @@ class OpenAIChat(OpenAIServer):
             return 0.0  # said once, until it is heard again
         return heard
 
-    def _batched(self, requests: Sequence[Request]) -> Iterator[Reply]:
+    def _batched(self, requests: Requests) -> Iterator[Reply]:
         """Sends what is in no batch yet, and yields what the batches say.
 
         Raises:
@@ -412,7 +410,7 @@ class OpenAIChat(OpenAIServer):
                 return said
         return None
 
-    def _estimate(self, requests: Sequence[Request]) -> str:
+    def _estimate(self, requests: Requests) -> str:
         """What the requests come to: about, and, of tokens and cost, at most."""
         texts = [text for each in requests for text in texts_of(each.messages)]
         images = sum(len(images_of(each.messages)) for each in requests)
@@ -437,7 +435,7 @@ class OpenAIChat(OpenAIServer):
             parts.append(f"{cost}, without {without}" if without else cost)
         return ", ".join(parts)
 
-    def _most_of_replies(self, requests: Sequence[Request]) -> int | None:
+    def _most_of_replies(self, requests: Requests) -> int | None:
         """Tokens of all replies at their longest; None where nothing bounds them."""
         total = 0
         for request in requests:

@@ -18,7 +18,7 @@ from torch import Tensor
 from ood_lab.common.arguments import Count
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.chat.base import Batch, Reply, Request, longest_reply
+from ood_lab.lvlm.chat.base import Batch, Reply, Request, Requests, longest_reply
 from ood_lab.lvlm.chat.image_features import PIXELS, ImagePart, features_of, joined
 from ood_lab.lvlm.chat.inference_modes import BatchKind, InferenceMode, same_scores
 from ood_lab.lvlm.chat.model_folder import LoadedModel, LocalChat, described
@@ -121,7 +121,7 @@ class TransformersChat(LocalChat):
                 "lvlm.answer=generate"
             )
 
-    def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
+    def ask(self, requests: Requests) -> Iterator[Reply]:
         """Yields replies batch by batch, ordered by image."""
         self.check()
         batches = self._batches(requests)
@@ -134,7 +134,7 @@ class TransformersChat(LocalChat):
             yield from self.replies(batch)
         self._features.clear()
 
-    def _batches(self, requests: Sequence[Request]) -> list[Batch]:
+    def _batches(self, requests: Requests) -> list[Batch]:
         images = {request.key: tuple(images_of(request.messages)) for request in requests}
         # What has no image or several goes apart: processors want as many for each text.
         ordered = sorted(requests, key=lambda r: (len(images[r.key]), images[r.key]))
@@ -370,9 +370,7 @@ class _ModelRequest:
     images: list[list[Any]]
 
     @classmethod
-    def of(
-        cls, batch: Sequence[Request], vlm: LoadedModel, max_pixels: int | None
-    ) -> _ModelRequest:
+    def of(cls, batch: Requests, vlm: LoadedModel, max_pixels: int | None) -> _ModelRequest:
         """Opens the images, each once."""
         texts = [vlm.rendered(request.messages) for request in batch]
         paths = [images_of(request.messages) for request in batch]

@@ -7,7 +7,7 @@ against a substitute: no machine with vLLM was available.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ from annotated_types import Interval
 
 from ood_lab.common.arguments import Count
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.chat.base import Reply, Request, longest_reply
+from ood_lab.lvlm.chat.base import Reply, Requests, longest_reply
 from ood_lab.lvlm.chat.model_folder import LocalChat
 from ood_lab.lvlm.chat.openai import p_yes_of
 from ood_lab.lvlm.chat.request_images import sendable
@@ -55,12 +55,12 @@ class VllmChat(LocalChat):
         """
         _ = self._llm
 
-    def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
+    def ask(self, requests: Requests) -> Iterator[Reply]:
         """Yields replies batch by batch."""
         for start in range(0, len(requests), self.batch_size):
             yield from self._replies(requests[start : start + self.batch_size])
 
-    def _replies(self, batch: Sequence[Request]) -> list[Reply]:
+    def _replies(self, batch: Requests) -> list[Reply]:
         import vllm
 
         settings = {"temperature": 0.0, "logprobs": _LOGPROBS}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -37,7 +36,6 @@ from ood_lab.evaluation.detector_fitting import cut_at, each_that_works, fit_wit
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.models import Backbone
 
-log = logging.getLogger(__name__)
 #: Of more images, those that are split off tell enough, and ten fits more would tell little.
 MOST = 10_000
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,8 +20,6 @@ from ood_lab.metrics.record import AUROC, FPR95_ID_POSITIVE
 from ood_lab.metrics.resampling.photograph_groups import MADE_OF, photographs
 from ood_lab.schema.shift_axes import AXES, LEVELS
 from ood_lab.shift import Decomposition, ShiftMeter, summarise_degrees, undecomposed
-
-log = logging.getLogger(__name__)
 
 #: What a degree says, by its column.
 SPLIT = {"semantic": "in semantic shift", "covariate": "in covariate shift"}

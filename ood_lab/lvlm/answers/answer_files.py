@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
@@ -14,8 +13,6 @@ from typing import Any
 from ood_lab.common.file_locks import lock
 from ood_lab.common.line_files import append_lines, create_with, read_records
 from ood_lab.lvlm.answers.reply_text import is_cut
-
-log = logging.getLogger(__name__)
 
 #: What chat models call the longest length of a reply, among their ``gen_kwargs``.
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_new_tokens")

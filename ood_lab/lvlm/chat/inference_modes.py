@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from enum import Enum
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-
-log = logging.getLogger(__name__)
 
 #: Root mean square of what may differ, in standard deviations of a request's scores: rounding
 #: depends on what is computed together.

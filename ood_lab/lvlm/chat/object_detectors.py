@@ -8,7 +8,6 @@ answer of that call. The reply is "Yes" where some box of the object scores ``th
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,8 +25,6 @@ from ood_lab.lvlm.chat.base import Reply, Request, Requests
 from ood_lab.lvlm.image_text.base import open_images
 from ood_lab.lvlm.image_text.transformers import load_pretrained
 from ood_lab.models.weights import weights_sha256
-
-log = logging.getLogger(__name__)
 
 #: Best score of each object in an image.
 Found = Mapping[str, float]

@@ -14,8 +14,6 @@ from ood_lab.schema.image_statistics import value_text, words_of
 
 #: Causes that a sentence names, and datasets that a verdict speaks of.
 _NAMED, _DATASETS = 2, 3
-#: Share of an AUROC above 50% that has to be left among images that are alike.
-_LEFT = 0.8
 
 
 def differs(row: pd.Series) -> str:

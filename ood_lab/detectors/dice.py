@@ -12,7 +12,7 @@ from torch import Tensor
 from ood_lab.detectors.base import Detector, FitSplit
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows
 from ood_lab.detectors.support.compute_device import on_device
-from ood_lab.detectors.support.requirements import check_percentile
+from ood_lab.detectors.support.requirements import check_choice, check_percentile
 from ood_lab.features.bank import FeatureBank
 
 
@@ -25,14 +25,16 @@ class DICE(Detector):
         s(x) = -\log \sum_c \exp\big((W \odot M) x + b\big)_c
 
     with the mean x̄ ``[D]`` over the fit split, strict inequality and the linear percentile of
-    all C·D contributions. ``auto`` is the authors' p: 90 up to 100 classes (CIFAR), 70 above
-    (ImageNet).
+    all C·D contributions. ``authors``: p = 90 up to 100 classes (CIFAR), 70 above (ImageNet).
+    ``auto``: 90; 10 where there are fewer fit images than features. The logits of a head that has
+    learned so few images are sums of many small contributions: without 30% of them or more, blurred
+    photographs rank as ID (docs/results/few-photographs.md).
 
     Own: pytorch-ood's mask is the same, but it scores through a B×C×D array (1.6 GB for 200
     images, 1,000 classes, 2,048 features) in float32. The energy is pytorch-ood's.
 
     Args:
-        percentile: p in [0, 100], the share of contributions dropped, or ``auto``.
+        percentile: p in [0, 100], the share of contributions dropped, ``authors`` or ``auto``.
         fit_split: images that x̄ is the mean of.
     """
 
@@ -45,11 +47,13 @@ class DICE(Detector):
     suspicious = "the energy of the weights that contribute most is small"
 
     def __init__(
-        self, percentile: float | Literal["auto"] = 90, fit_split: FitSplit = "train"
+        self, percentile: float | Literal["authors", "auto"] = 90, fit_split: FitSplit = "train"
     ) -> None:
         super().__init__(fit_split)
         self.percentile = percentile
-        if percentile != "auto":
+        if isinstance(percentile, str):
+            check_choice("dice.percentile", percentile, ["authors", "auto"])
+        else:
             check_percentile("dice.percentile", percentile)
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
@@ -60,12 +64,15 @@ class DICE(Detector):
         """Learns ``weight [C, D]`` (masked), ``percentile`` and ``threshold``."""
         weight = bank.head_weight.double()
         contribution = self.statistics(bank).mean() * weight
-        automatic = 90 if len(weight) <= 100 else 70
-        p = automatic if self.percentile == "auto" else self.percentile
+        n, d = len(bank), weight.shape[1]
+        rules = {"authors": 90 if len(weight) <= 100 else 70, "auto": 10 if n < d else 90}
+        p = float(rules.get(str(self.percentile), self.percentile))
+        if self.percentile == "auto" and n < d:
+            self.chosen = f"percentile = 10, for {n:,} images of {d:,} features"
         threshold = float(np.percentile(contribution.numpy(), p))
         self.fitted = {
             "weight": weight * (contribution > threshold),
-            "percentile": torch.tensor(float(p)),
+            "percentile": torch.tensor(p),
             "threshold": torch.tensor(threshold, dtype=torch.float64),
         }
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -28,6 +28,8 @@ def _euclidean(x: Tensor, pattern: Tensor) -> Tensor:
 
 
 AGREEMENT = {"inner_product": _inner_product, "cosine": _cosine, "euclidean": _euclidean}
+#: Correct images per class from which ``auto`` takes the authors' own.
+MANY = 100
 
 
 class SHE(Detector):
@@ -41,10 +43,15 @@ class SHE(Detector):
     correct image has no pattern: ŷ is the most probable of those that have one. Where the head has
     other classes than the data, S_c is the mean of the images that are predicted as c.
 
+    An inner product also grows with ‖x‖, which says little where the network has learned few images
+    of these classes: with a fitted linear head it ranks blurred photographs as ID. ``auto`` is the
+    cosine below :data:`MANY` correct images per class (median), else the inner product
+    (docs/results/few-photographs.md).
+
     Own: pytorch-ood's formula is the same in float32, over all rows at once.
 
     Args:
-        metric: inner_product (the paper's), cosine or euclidean.
+        metric: inner_product (the paper's), cosine, euclidean or auto.
         fit_split: images, with labels, that the patterns are the means of.
     """
 
@@ -58,11 +65,11 @@ class SHE(Detector):
 
     def __init__(
         self,
-        metric: Literal["inner_product", "cosine", "euclidean"] = "inner_product",
+        metric: Literal["inner_product", "cosine", "euclidean", "auto"] = "inner_product",
         fit_split: FitSplit = "train",
     ) -> None:
         super().__init__(fit_split)
-        self.metric = check_choice("she.metric", metric, AGREEMENT)
+        self.metric = check_choice("she.metric", metric, [*AGREEMENT, "auto"])
 
     def check(self, bank: FeatureBank) -> None:
         """Raises :class:`DetectorRefusal` without labels, or where no prediction is right."""
@@ -81,7 +88,7 @@ class SHE(Detector):
         return 2 * 8 * c * d + 3 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:
-        """Learns ``patterns [K, D]`` of ``classes [K]``."""
+        """Learns ``patterns [K, D]`` of ``classes [K]``, and ``metric``, its place in the list."""
         self.check(bank)
         other = bank.label_classes is not None
         seen = self.statistics(replace(bank, labels=bank.predictions) if other else bank)
@@ -89,12 +96,17 @@ class SHE(Detector):
         if not other:
             absent = sorted(set(range(bank.num_classes)) - set(classes.tolist()))
             warn_classes(self, absent, f"have no correct {self.fit_split} image and no pattern")
+        each, metric = int(seen.right[classes].median()), self.metric
+        if metric == "auto":
+            metric = "cosine" if each < MANY else "inner_product"
+            self.chosen = f"metric = {metric}, for {each:,} correct images per class"
         self.fitted = {"patterns": seen.right_means[classes], "classes": classes}
+        self.fitted |= {"metric": torch.tensor([*AGREEMENT].index(metric))}
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Negative agreement, ``[N]``."""
-        (patterns,), agreement = self.fitted_tensors("patterns"), AGREEMENT[self.metric]
+        (patterns,), agreement = self.fitted_tensors("patterns"), AGREEMENT[self._metric]
         classes = self.fitted["classes"]
 
         def negative(x: Tensor, z: Tensor) -> Tensor:
@@ -102,3 +114,12 @@ class SHE(Detector):
             return -agreement(x, patterns[predicted])
 
         return map_rows(negative, bank.features, bank.logits)
+
+    @property
+    def _metric(self) -> str:
+        """The metric in use; files of earlier versions have only what was given."""
+        return [*AGREEMENT][int(self.fitted["metric"])] if "metric" in self.fitted else self.metric
+
+    def describe(self) -> dict[str, Any]:
+        """Metric as used, fit split."""
+        return super().describe() | {"metric": self._metric}

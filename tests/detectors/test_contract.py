@@ -162,7 +162,7 @@ def test_presets_are_the_documented_ones():
     assert openood["knn"]["k"] == 50
     assert paper["knn"]["k"] == "authors"
     assert openood["dice"]["percentile"] == 90
-    assert paper["dice"]["percentile"] == "auto"
+    assert paper["dice"]["percentile"] == "authors"
     assert openood["vim"]["dim"] == 256
     assert paper["vim"]["dim"] == "authors"
     assert (openood["openmax"]["alpha"], openood["openmax"]["translate"]) == (3, 1)

@@ -403,6 +403,18 @@ def test_she_compares_with_the_mean_of_correct_images(blobs):
     assert np.corrcoef(scores, theirs.predict_features(bank.features))[0, 1] > 0.9999
 
 
+@pytest.mark.parametrize("each", [99, 100])
+def test_she_compares_directions_below_100_correct_images_per_class(blobs, each):
+    right = blobs.train.predictions == blobs.train.labels
+    rows = [(right & (blobs.train.labels == c)).nonzero().flatten() for c in range(5)]
+    few = torch.cat([of[torch.arange(each) % len(of)] for of in rows])
+    found, metric = SHE("auto").fit(blobs.train.rows(few)), ["inner_product", "cosine"][each < 100]
+    assert found.describe()["metric"] == metric
+    assert found.chosen == f"metric = {metric}, for {each} correct images per class"
+    expected = SHE(metric).fit(blobs.train.rows(few))
+    close(found.score(blobs.ood), expected.score(blobs.ood))
+
+
 def test_she_takes_the_most_probable_class_that_has_a_pattern(blobs):
     wrong = relabelled(blobs.train, torch.where(blobs.train.labels == 3, 4, blobs.train.labels))
     detector = SHE().fit(wrong)

@@ -62,9 +62,18 @@ def test_dice_drops_contributions_equal_to_the_threshold(make_bank):
 
 
 @pytest.mark.parametrize(("classes", "p"), [(100, 90.0), (101, 70.0)])
-def test_dice_auto_depends_on_the_number_of_classes(make_bank, classes, p):
+def test_the_authors_percentile_of_dice_depends_on_the_number_of_classes(make_bank, classes, p):
     bank = make_bank(torch.rand(8, 6), torch.zeros(8).long(), *random_head(classes, 6))
-    assert DICE(percentile="auto").fit(bank).describe()["percentile"] == p
+    assert DICE(percentile="authors").fit(bank).describe()["percentile"] == p
+
+
+@pytest.mark.parametrize(("images", "p"), [(5, 10.0), (6, 90.0)])
+def test_dice_of_fewer_images_than_features_drops_less(make_bank, images, p):
+    bank = make_bank(torch.rand(images, 6), torch.zeros(images).long(), *random_head(3, 6))
+    found = DICE(percentile="auto").fit(bank)
+    assert found.describe()["percentile"] == p
+    close(found.score(bank), DICE(percentile=p).fit(bank).score(bank))
+    assert found.chosen == ("percentile = 10, for 5 images of 6 features" if images < 6 else "")
 
 
 @pytest.mark.parametrize("p", [0, 33.3, 90, 99.99, 100])

@@ -76,7 +76,7 @@ def test_two_processes_train_with_outliers_to_the_weights_of_one(root, tmp_path)
     }
     weights = {}
     for name, (processes, outliers) in sources.items():
-        rest = (f"trainer.devices={processes}", f"data.batch_size={8 // processes}")
+        rest = (f"trainer.devices={processes}", "data.batch_size=8")  # of all processes
         arguments = ("loss=outlier_exposure", f"data.outliers={outliers}", *rest, *quiet)
         command = [sys.executable, str(ROOT / "train.py"), "data=folder", *line, *arguments]
         environment = os.environ | {"PYTHONPATH": places}

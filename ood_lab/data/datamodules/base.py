@@ -408,7 +408,7 @@ class OODDataModule(L.LightningDataModule):
         size = self.loading.on_each(devices)
         order: Sampler[Any] = EpochSampler(len(data), self.seed, self._epoch, chances)
         drops = self._drops_last(devices)
-        if devices > 1:
+        if self.trainer:  # one device, too: under DDP, Lightning mixes any other order again
             total = size * devices
             most = len(data) // total * total if drops else None
             order = DeviceShare(order, devices, device, most)  # type: ignore[arg-type]

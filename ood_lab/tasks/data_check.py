@@ -94,16 +94,18 @@ class DataCheck(Task):
 
         data, backbone = ws.data, ws.load_backbone(ws.data.classes, fit=False)
         pool(data, {}, learned=False)
+        n = len(data.splits["train"])
+        if "features" not in backbone.gives or not 1 < n <= MOST:
+            raise UserError(
+                f"task.unusual=true needs a network with features and 2 to {MOST:,} training "
+                f"images: {backbone.name} and {n:,} do not fit"
+            )
         extraction = Extraction(data, backbone, ws.extractor, ws.features_root, ws.stages)
         bank = extraction.of_sets(["train"]).get("train")
         if not ws.is_main:
             return
         own = unusual_training_images(data, bank)
-        if own is None:
-            raise UserError(
-                f"task.unusual=true needs a network with features and 2 to {MOST:,} training "
-                f"images: {backbone.name} and {len(data.splits['train']):,} do not fit"
-            )
+        assert own is not None  # as was checked before the pass
         write_csv(own.table, ws.folder / ID_IMAGES)
         write_unusual_images(ws.folder / "unusual_images.html", own, str(data.name))
 

@@ -52,21 +52,20 @@ def file_facts(
     place = Path(cache_dir) / "files" if cache_dir and store.changeless else None
     memory = place / f"{kind.replace(' ', '_')}.parquet" if place else None
     known = _load(memory)
-    if known is None:
-        todo, recalled = unique, None
-    else:
+    todo, found = unique, None
+    if known is not None:
         merged = unique.merge(known, on=_KEY, how="left", indicator=True)
         todo = merged.loc[merged["_merge"] == "left_only", _KEY]
-        recalled = merged.loc[merged["_merge"] == "both"].drop(columns="_merge")
-    if len(todo) or recalled is None:
+        found = merged.loc[merged["_merge"] == "both"].drop(columns="_merge")
+    if len(todo) or found is None:
         answers = _in_threads(todo["path"].tolist(), compute, kind, store.threads)
         fresh = pd.concat([todo.reset_index(drop=True), pd.DataFrame(answers)], axis=1)
         if memory is not None and len(todo):
             _save(memory, known, fresh)
-        recalled = fresh if recalled is None else pd.concat([recalled, fresh])
-    if recalled["path"].tolist() == wanted["path"].tolist():
-        return recalled.reset_index(drop=True)
-    return wanted.merge(recalled, on="path", how="left", validate="many_to_one")
+        found = fresh if found is None else pd.concat([found, fresh])
+    if found["path"].tolist() == wanted["path"].tolist():
+        return found.reset_index(drop=True)
+    return wanted.merge(found, on="path", how="left", validate="many_to_one")
 
 
 def content_hashes(

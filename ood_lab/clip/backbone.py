@@ -54,7 +54,7 @@ class TextHead(ClipImages):
     def __init__(self, clip: ClipModel, classnames: Sequence[str]) -> None:
         super().__init__(clip)
         self.classnames = list(classnames)
-        self.head = nn.Linear(clip.embed_dim, len(self.classnames), bias=False)
+        self.head = nn.Linear(clip.embed_dim, len(self.classnames), bias=False, device=clip.device)
 
     @abstractmethod
     def class_texts(self) -> Tensor:

@@ -14,7 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from lightning import Trainer
 
 Part = TypeVar("Part")
 Answer = TypeVar("Answer")
@@ -29,6 +32,18 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def loading_processes(trainer: Trainer, chosen: int, batches: int) -> int:
+    """Processes that read images, on which no number depends.
+
+    They are as many as chosen, and for a GPU, which would wait for them, one a core, at most 8 and
+    at most one for two batches. A network on a CPU needs the cores itself. 0 = the main process.
+    """
+    if not chosen or trainer.strategy.root_device.type == "cpu":
+        return chosen
+    cores = usable_cores() // trainer.num_devices
+    return max(chosen, min(cores, _MOST_PROCESSES, batches // 2))
 
 
 def can_fork() -> bool:

@@ -15,6 +15,7 @@ from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 from torch.utils.data import DataLoader, Subset, default_collate
 
+from ood_lab.common.cpu_cores import loading_processes
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError, user_error_in
 from ood_lab.common.tensor_file import Tensors
@@ -58,10 +59,11 @@ def build_loader(
         left = torch.ones(len(dataset), dtype=torch.bool)
         left[done] = False
         images = Subset(images, left.nonzero().flatten().tolist())
+    batches = -(-len(images) // batch_size)
     return DataLoader(
         images,
         batch_size=batch_size,
-        num_workers=num_workers,
+        num_workers=loading_processes(trainer, num_workers, batches),
         collate_fn=collate,
         pin_memory=trainer.strategy.root_device.type == "cuda",
     )

@@ -19,6 +19,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
+from ood_lab.common.cpu_cores import loading_processes
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.features.bank import FeatureBank, weight_and_bias
@@ -285,7 +286,7 @@ def pass_through(
         _Batches(images, parts, lenient),
         batch_size=None,
         sampler=_OwnParts(trainer, parts, numbers),
-        num_workers=num_workers,
+        num_workers=loading_processes(trainer, num_workers, len(numbers)),
         pin_memory=trainer.strategy.root_device.type == "cuda",
     )
     start = time.perf_counter()

@@ -81,11 +81,13 @@ def kept_random_states() -> Iterator[None]:
 
 @contextmanager
 def kept_state(module: nn.Module) -> Iterator[None]:
-    """Mode and buffers of every sub-module are afterwards what they were before.
+    """Modes, buffers and devices of every sub-module are afterwards what they were before.
 
-    A forward pass may change them, as one that calls ``self.train()`` does.
+    A forward pass may change them, as one that calls ``self.train()`` does; a Lightning trainer
+    leaves on the CPU what it had on a GPU.
     """
     modes = {part: part.training for part in module.modules()}
+    devices = [(parameter, parameter.device) for parameter in module.parameters()]
     buffers = [
         (part, name, buffer, buffer.detach().clone())
         for part in module.modules()
@@ -96,6 +98,8 @@ def kept_state(module: nn.Module) -> Iterator[None]:
     finally:
         for part, training in modes.items():
             part.training = training
+        for parameter, device in devices:
+            parameter.data = parameter.data.to(device)
         with torch.no_grad():
             for part, name, buffer, value in buffers:
                 if not torch.equal(buffer, value):

@@ -127,7 +127,9 @@ class IDLikeBackbone(PromptBackbone):
     ) -> None:
         super().__init__(clip, classnames, prompts)
         self.outliers = outliers
-        self.outlier_head = nn.Linear(clip.embed_dim, len(outliers.tokens), bias=False)
+        self.outlier_head = nn.Linear(
+            clip.embed_dim, len(outliers.tokens), bias=False, device=clip.device
+        )
         self.outlier_head.requires_grad_(False)
         self._reset_outliers()
 

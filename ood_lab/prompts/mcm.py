@@ -10,6 +10,7 @@ from ood_lab.clip import ClipModel
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import Detector, DetectorRefusal
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
+from ood_lab.detectors.support.compute_device import on_device
 from ood_lab.detectors.support.network_scores import NetworkDetector
 from ood_lab.detectors.support.requirements import check_positive
 from ood_lab.features.bank import FeatureBank
@@ -106,7 +107,7 @@ class MCM(Detector):
 
 
 def _of_bank(bank: FeatureBank, temperature: float) -> Tensor:
-    texts = bank.head_weight.double()
+    texts = on_device(bank.head_weight).double()
     return map_rows(
         lambda f: concept_matching(f, texts, temperature), bank.features, width=len(texts)
     )

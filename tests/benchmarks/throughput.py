@@ -1,11 +1,14 @@
 """Images per second of what surrounds the network. Run by hand::
 
     python -m tests.benchmarks.throughput extraction [--network efficientnet_lite0]
+    python -m tests.benchmarks.throughput files [--network resnet50] [--accelerator gpu]
     python -m tests.benchmarks.throughput loading [--images DIR]
     python -m tests.benchmarks.throughput training [--network resnet10s]
 
 - ``extraction``: ``extract`` to disk against a bare loop of the same network over the same
   DataLoader, in the chunk and memory format that extraction has chosen: at least 0.95.
+- ``files``: ``extract`` of JPEGs, in as many loader processes as it takes, against a bare loop with
+  ``--workers``; ``--accelerator gpu --workers 2`` shows what more of them do for a GPU.
 - ``loading``: the loader of ``data=folder`` against torchvision's ImageFolder with the same
   transform, over JPEGs of real size (500 x 375, made where no folder is given): at least 1.0.
 - ``training``: ``Trainer.fit`` of our classifier against a bare loop with the same optimiser, data
@@ -26,6 +29,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import lightning
 import numpy as np
@@ -39,7 +43,7 @@ from torchvision.datasets import ImageFolder
 from ood_lab.data.datamodules.folder import FolderDataModule
 from ood_lab.features.cached_extraction import extract
 from ood_lab.features.chunk_choice import Chunk
-from ood_lab.features.extraction_pass import build_loader
+from ood_lab.features.extraction_pass import build_loader, collate
 from ood_lab.models import Classifier
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.loading.timm_networks import timm_backbone
@@ -75,9 +79,9 @@ def network(name: str, classes: int) -> tuple[Backbone, int]:
     return backbone, int(backbone.data_config["input_size"][-1])
 
 
-def trainer(**options: object) -> lightning.Trainer:
+def trainer(accelerator: str = "cpu", **options: object) -> lightning.Trainer:
     return lightning.Trainer(
-        accelerator="cpu", devices=1, logger=False, enable_progress_bar=False,
+        accelerator=accelerator, devices=1, logger=False, enable_progress_bar=False,
         enable_model_summary=False, enable_checkpointing=False, **options,
     )  # fmt: skip
 
@@ -133,15 +137,45 @@ def photographs(folder: Path, n: int) -> Path:
     return folder
 
 
+def files(args: argparse.Namespace) -> None:
+    backbone, _ = network(args.network, 10)
+    backbone.eval().requires_grad_(False)
+    fit = trainer(args.accelerator, precision=args.precision)
+    device = fit.strategy.root_device
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = args.images or photographs(Path(scratch) / "images", args.images_in_memory)
+        data = datamodule(folder, args, backbone.transform).predict_dataset("test")
+        folders = (f"{scratch}/{i}" for i in range(1_000_000))
+
+        def ours() -> None:
+            options = {"batch_size": args.batch_size, "num_workers": args.workers}
+            extract(fit, backbone, data, next(folders), **options)
+
+        def bare() -> None:
+            backbone.to(device)
+            options = {"num_workers": args.workers, "collate_fn": collate, "pin_memory": True}
+            with torch.inference_mode(), fit.precision_plugin.forward_context():
+                for batch in DataLoader(data, args.batch_size, **options):
+                    backbone(batch["image"].to(device, non_blocking=True)).logits.cpu()
+            backbone.to("cpu")
+
+        compare(ours, bare, len(data), args.repeats)
+
+
+def datamodule(folder: Path, args: argparse.Namespace, transform: Any) -> FolderDataModule:
+    sets = {"train": str(folder), "test": str(folder)}
+    module = FolderDataModule(
+        id=sets, ood={}, check="off", batch_size=args.batch_size, num_workers=args.workers
+    )
+    module.use_transform(eval=transform)
+    return module
+
+
 def loading(args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = args.images or photographs(Path(scratch) / "images", args.images_in_memory)
         transform = network("efficientnet_lite0", 10)[0].transform
-        sets = {"train": str(folder), "test": str(folder)}
-        module = FolderDataModule(
-            id=sets, ood={}, check="off", batch_size=args.batch_size, num_workers=args.workers
-        )
-        module.use_transform(eval=transform)
+        module = datamodule(folder, args, transform)
         theirs = ImageFolder(folder, transform)
 
         def ours() -> None:
@@ -180,7 +214,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    works = {"extraction": extraction, "loading": loading, "training": training}
+    works = {"extraction": extraction, "files": files, "loading": loading, "training": training}
     parser.add_argument("what", choices=sorted(works))
     parser.add_argument("--network", default="resnet10s", help="resnet10s, or any timm model")
     parser.add_argument("--images", type=Path, help="folder of images, one sub-folder per class")
@@ -189,6 +223,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--accelerator", default="cpu", choices=("cpu", "gpu"), help="of files")
+    parser.add_argument("--precision", default="32-true", help="of files: bf16-mixed, for example")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     warnings.filterwarnings("ignore")

@@ -8,11 +8,13 @@ from torch.utils.data import Dataset
 from torchmetrics.functional.classification import binary_auroc
 
 from ood_lab.api.detector_settings import chosen_detectors
+from ood_lab.clip import load_clip
 from ood_lab.detectors import MDSEnsemble
 from ood_lab.detectors.base import DetectorRefusal, checked_score
 from ood_lab.detectors.support.compute_device import computing_on
 from ood_lab.features.cached_extraction import extract
 from ood_lab.models.loading.timm_networks import module_backbone
+from ood_lab.prompts import idlike_backbone
 
 pytestmark = pytest.mark.gpu
 
@@ -161,6 +163,26 @@ def test_a_second_pass_gives_what_it_gives_on_the_cpu(
         with computing_on(where):
             scores.append(torch.cat([checked_score(detector, bank) for bank in passed]))
     torch.testing.assert_close(scores[1], scores[0], rtol=1e-2, atol=1e-2)
+
+
+def test_a_network_stays_on_its_device(device, accelerator, sets, tmp_path):
+    """A user's network is on the GPU already, where a trainer of Lightning would not leave it."""
+    torch.manual_seed(0)
+    net = timm.create_model("resnet18", num_classes=CLASSES).eval().to(device)
+    backbone = module_backbone(
+        net, "fc", input_size=SIDE, mean=0.5, std=0.5, allow_transform_mismatch=True
+    )
+    images = sets["val"].images[:4].to(device)
+    with torch.no_grad():
+        before = backbone(images).logits
+        extract(make_trainer(accelerator), backbone, sets["val"], tmp_path, batch_size=32)
+        torch.testing.assert_close(backbone(images).logits, before)
+    assert {tensor.device.type for tensor in backbone.state_dict().values()} == {device}
+
+
+def test_prompts_are_where_their_clip_is(device):
+    backbone = idlike_backbone(load_clip("tiny").to(device), ["ding", "gui"])
+    assert {tensor.device.type for tensor in backbone.state_dict().values()} == {device}
 
 
 @pytest.mark.parametrize("name", ["msp", "ebo", "knn", "vim", "odin"])

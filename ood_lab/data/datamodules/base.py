@@ -16,6 +16,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Sampler, default_collate
 
 from ood_lab.common.arguments import Seed
+from ood_lab.common.cpu_cores import loading_processes
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known
@@ -451,6 +452,8 @@ class OODDataModule(L.LightningDataModule):
         workers = self.loading.num_workers
         if sampler is None and len(data) <= batch_size:
             workers = 0  # one batch in order: another process would not have it sooner
+        elif self.trainer:
+            workers = loading_processes(self.trainer, workers, len(data) // batch_size)
         return DataLoader(
             data,
             batch_size=batch_size,

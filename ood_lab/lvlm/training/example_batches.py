@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import lightning as L
 from annotated_types import Ge
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ood_lab.common.arguments import Count
 from ood_lab.common.training_epoch import coming_epoch
-from ood_lab.data.datamodules.epoch_sampler import EpochSampler
+from ood_lab.data.datamodules.epoch_sampler import DeviceShare, EpochSampler
 
 
 class Chats(L.LightningDataModule):
@@ -54,10 +54,14 @@ class Chats(L.LightningDataModule):
     def train_dataloader(self) -> DataLoader[Any]:
         """Batches in an order that depends only on seed and epoch."""
         size = len(self.train)  # type: ignore[arg-type]  # ours have a length
+        order: Sampler[Any] = EpochSampler(size, self.seed, self._epoch)
+        if self.trainer:
+            devices, device = self.trainer.world_size, self.trainer.global_rank
+            order = DeviceShare(order, devices, device)  # type: ignore[arg-type]
         return DataLoader(
             self.train,
             self.batch_size,
-            sampler=EpochSampler(size, self.seed, self._epoch),
+            sampler=order,
             collate_fn=self.collate,
             num_workers=self.num_workers,
         )

@@ -108,7 +108,7 @@ def configure_logging() -> None:
     _logger.propagate = False
     # Lightning is loaded later and then sets the levels of its packages, but not of their modules.
     for package in ("lightning.pytorch", "lightning.fabric"):
-        for name in (package, f"{package}.utilities.rank_zero"):
+        for name in (package, f"{package}.utilities.rank_zero", f"{package}.accelerators.cuda"):
             logging.getLogger(name).setLevel(logging.WARNING)
     # Said by this package, in words of its own.
     signals = logging.getLogger("lightning.pytorch.trainer.connectors.signal_connector")

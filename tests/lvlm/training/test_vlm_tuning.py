@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 import torch
 from cli import ROOT, call, run_folders
 from PIL import Image
 from safetensors.torch import load_file
+from torch.utils.data import DistributedSampler
 
 from ood_lab.builtin.vlm.scene_conversations import SceneChats
 from ood_lab.builtin.vlm.tiny_architecture import untrained_vlm
@@ -97,10 +99,20 @@ def test_every_conversation_is_learned_in_an_epoch(tmp_path):
     )
     data = Chats(ChatFile(tmp_path / "f.jsonl"), batch_size=32)
     data.collate = list
-    seen = [
-        e.conversations[0][-1]["content"][0]["text"] for b in data.train_dataloader() for e in b
-    ]
-    assert sorted(seen, key=int) == [str(i) for i in range(60)]
+
+    def seen():
+        batches = list(data.train_dataloader())
+        return [e.conversations[0][-1]["content"][0]["text"] for b in batches for e in b]
+
+    alone = seen()
+    assert sorted(alone, key=int) == [str(i) for i in range(60)]
+    for devices in (1, 2):  # every other example of the same order, which Lightning mixes no more
+        for device in range(devices):
+            data.trainer = Mock(world_size=devices, global_rank=device)
+            data.trainer._checkpoint_connector._loaded_checkpoint = {}
+            data.trainer.fit_loop.epoch_progress.current.processed = 0
+            assert isinstance(data.train_dataloader().sampler, DistributedSampler)
+            assert seen() == alone[device::devices]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import gc
 import os
 import pickle
 from pathlib import Path
@@ -45,6 +46,12 @@ def pytest_collection_modifyitems(items):
             item.add_marker("integration")
     # Longest first: otherwise the last file keeps one process busy while the others idle.
     items.sort(key=lambda item: item.get_closest_marker("integration") is None)
+
+
+def pytest_collection_finish():
+    """All that was imported stays: the search for garbage need not look at it again and again."""
+    gc.freeze()
+    gc.set_threshold(50_000)
 
 
 @pytest.fixture(autouse=True, scope="session")

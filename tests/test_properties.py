@@ -69,6 +69,7 @@ def picture(path, shade=0):
     return path
 
 
+@pytest.mark.slow
 @few
 @given(names=st.lists(NAME, min_size=2, max_size=5), ending=st.sampled_from(["csv", "jsonl", "pq"]))
 def test_class_names_of_tables_are_what_they_are(names, ending):

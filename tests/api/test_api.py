@@ -60,6 +60,7 @@ def banks():
     return {"train": identity(300), "test": identity(150), "ood": {"far": far, "near": near}}
 
 
+@pytest.mark.slow
 def test_every_detector_of_the_bank(banks):
     outcome = ood_lab.evaluate(**banks, detectors="all", n_bootstrap=20)
     assert set(outcome.detectors) | set(outcome.skipped) == set(detector_names())
@@ -264,6 +265,7 @@ def test_arrays_without_a_head_get_a_linear_one(tmp_path):
         ood_lab.evaluate(train=(far, np.zeros(80)), test=far, ood={"far": far})
 
 
+@pytest.mark.slow
 def test_arrays_without_labels_are_features_alone(tmp_path):
     rng = np.random.default_rng(0)
     train, test, near = (rng.normal(size=(n, 12)) for n in (200, 100, 90))

@@ -113,6 +113,7 @@ def test_identity_follows_every_parameter():
     assert len({data.identity for data in variants}) == len(variants)
 
 
+@pytest.mark.slow
 def test_boxes_areas_and_counts_are_those_of_the_pixels(many, seen):
     for scene, objects in zip(many, seen, strict=True):
         assert len(objects) == len(scene.items)

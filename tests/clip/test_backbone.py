@@ -43,6 +43,7 @@ def test_one_word_a_class():
     torch.testing.assert_close(named.head.weight, expected.head.weight)
 
 
+@pytest.mark.slow
 def test_detectors_run_on_the_shipped_clip(tmp_path):
     arguments = ("experiment=smoke", "model=clip", "name=clip", "logger=none")
     arguments += ("detector=[msp,knn,vim]", "task.report=false", f"paths.outputs={tmp_path}")
@@ -54,6 +55,7 @@ def test_detectors_run_on_the_shipped_clip(tmp_path):
     assert set(results.model) == {"clip-tiny"}
 
 
+@pytest.mark.slow
 def test_wrong_settings_are_one_line(tmp_path, capsys):
     arguments = ("model=clip", "clip=vit_b16", f"clip.cache_dir={tmp_path}", "logger=none")
     assert call("eval.py", *arguments, f"paths.outputs={tmp_path}") != 0

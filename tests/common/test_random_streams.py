@@ -33,6 +33,7 @@ def permuted(generator):
     return tuple(generator.permutation(1000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2**32 - 1])
 def test_no_two_streams_of_a_seed_agree(seed):
     names = names_in_use()

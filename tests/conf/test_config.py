@@ -248,6 +248,7 @@ def replaced(config, key):
     node[leaf] = before
 
 
+@pytest.mark.slow
 def test_a_run_hash_leaves_out_what_is_listed_and_nothing_else():
     """Every key of every file of every group, with another value."""
     seen = set()

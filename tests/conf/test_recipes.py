@@ -121,6 +121,7 @@ SAID = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", SAID, ids=" ".join)
 def test_a_run_says_which_recipe_it_took(line):
     script, *overrides = line
@@ -146,6 +147,7 @@ def evaluation(*overrides):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("model=nts",)])
 def test_an_evaluation_takes_the_preset_of_its_run_over(run, more):
     cfg = evaluation(f"ckpt={run}", *more)

@@ -106,6 +106,7 @@ def column(kind):
     return {row[0].strip("`"): row[head.index(kind)] for row in rows}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", HeadKind)
 def test_the_table_is_what_runs(kind, tmp_path):
     net, table = network(kind, tmp_path), column(kind)

@@ -72,6 +72,7 @@ def test_every_command_of_a_detector_is_understood(tmp_path, monkeypatch):
     test_every_command_is_understood(page)
 
 
+@pytest.mark.slow
 def test_every_command_of_the_papers_is_understood(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "docs" / "site"))
     page = tmp_path / "papers.md"

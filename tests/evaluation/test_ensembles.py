@@ -97,6 +97,7 @@ def runs(outputs):
     return run_folders(outputs)
 
 
+@pytest.mark.slow
 def test_an_ensemble_beside_its_networks(runs, outputs, capsys):
     line = (*QUIET, "detector=[msp,knn]", f"paths.outputs={outputs}", "metrics.n_bootstrap=20")
     assert call("eval.py", f"ensemble=[{runs[0]},{runs[1]}]", *line) == 0
@@ -127,6 +128,7 @@ def test_an_ensemble_beside_its_networks(runs, outputs, capsys):
     assert facts["ensemble"] == {"networks": 2, "id_accuracy": pytest.approx(accuracy)}
 
 
+@pytest.mark.slow
 def test_members_are_of_the_same_data_and_classes(runs, outputs, capsys, tmp_path):
     line = ("experiment=smoke", *LINE, *QUIET, "detector=[msp]", f"paths.outputs={tmp_path}")
     assert call("train.py", *line, "data.train=61") == 0
@@ -160,6 +162,7 @@ def test_samples_by_dropout_beside_the_network(outputs, tmp_path):
     assert len(list((tmp_path / "features").glob("*/manifest.json"))) == 4 * 7
 
 
+@pytest.mark.slow
 def test_an_ensemble_on_photographs_of_ones_own(tmp_path, capsys):
     """Their runs have another preset than the default, so the line is composed again."""
     data = write_photos(tmp_path, (36, 34), "png")

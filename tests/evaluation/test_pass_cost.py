@@ -28,6 +28,7 @@ def slow(monkeypatch):
     monkeypatch.setattr(pass_cost, "time", SimpleNamespace(perf_counter=lambda: 0.0))
 
 
+@pytest.mark.slow
 def test_the_default_leaves_out_what_is_slow(slow, tmp_path, capsys, monkeypatch):
     line = ("experiment=smoke", *LINE, f"paths.outputs={tmp_path}")
     assert call("train.py", *line) == 0
@@ -58,6 +59,7 @@ def test_the_default_leaves_out_what_is_slow(slow, tmp_path, capsys, monkeypatch
     assert "left_out_to_save_time" not in json.loads((folder / "manifest.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_second_look_takes_no_time(slow, tmp_path, capsys):
     line = ("experiment=smoke", *LINE, f"paths.outputs={tmp_path}")
     assert call("train.py", *line, "detector=[msp]") == 0

@@ -206,6 +206,7 @@ def test_a_root_that_cannot_be_written(trainer, backbone, images, tmp_path):
         extract(trainer, backbone, images, tmp_path / "file" / "banks")
 
 
+@pytest.mark.slow
 def test_an_error_in_a_loader_worker_stays_one_line(trainer, backbone, tmp_path):
     class Broken(TinyImages):
         def __getitem__(self, index):

@@ -88,7 +88,7 @@ def test_set_of_the_best_is_that_of_a_bootstrap():
         assert not wrong.any(), (seed, joint.values, joint.best(), expected)
 
 
-@pytest.mark.parametrize("n", [30, 200])
+@pytest.mark.parametrize("n", [30, pytest.param(200, marks=pytest.mark.slow)])
 def test_without_shift_no_detector_is_called_better_than_chance_more_often_than_5_percent(n):
     rng, lifts, rounds = np.random.default_rng(0), dict.fromkeys("abcdef", 0.0), 120
     found = [mean_aurocs(evaluation(scores(rng, lifts, n), lifts, 2), SETS) for _ in range(rounds)]
@@ -99,6 +99,7 @@ def test_without_shift_no_detector_is_called_better_than_chance_more_often_than_
     assert kept > 0.93
 
 
+@pytest.mark.slow
 def test_the_true_best_is_in_the_set_and_the_intervals_hold_together():
     lifts = {"a": 0.9, "b": 1.0, "c": 1.1, "d": 0.2}
     truth = np.array([auroc_of(lift) for lift in lifts.values()])

@@ -112,6 +112,7 @@ def test_all_precisions_pass(dtype):
     assert check_determinism(backbone_of(Net().to(dtype))) is None
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of PyTorch, that this kind of quantisation moves
 def test_quantised_and_compiled_networks_pass():
     torch.manual_seed(0)

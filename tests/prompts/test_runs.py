@@ -42,6 +42,7 @@ def test_coop_and_post_hoc_detectors_share_a_table(coop):
     assert set(content["state_dict"]) == {"backbone.prompts.ctx"}
 
 
+@pytest.mark.slow
 def test_learned_prompts_are_evaluated_from_their_run(coop, capsys):
     folder, results = coop
     _, again = run("eval.py", folder.parents[2], f"ckpt={folder}", "prompt=coop", "name=again")
@@ -80,6 +81,7 @@ def test_the_other_learners(prompt, tmp_path):
     assert not json.loads((folder / "manifest.json").read_text())["refused"]
 
 
+@pytest.mark.slow
 def test_scores_of_other_methods_are_refused_by_name(tmp_path):
     options = ("prompt=mcm", "+detector.idlike._target_=ood_lab.prompts.IDLikeScore")
     folder, results = run("eval.py", tmp_path, *options)

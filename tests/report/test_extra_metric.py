@@ -94,6 +94,7 @@ def test_terminal_and_page_show_it_with_its_mark_and_its_definition(run, tmp_pat
     assert metric_of("mean_missed_1").better == "lower"
 
 
+@pytest.mark.slow
 def test_the_leaderboard_and_wandb_have_it(run, tmp_path):
     folder = write_run(tmp_path / "a" / "b", dict.fromkeys(run.detectors, (0.7, 0.8)))
     (folder / "results.parquet").unlink()

@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 from report_run import make_run
 from rich.console import Console
 
@@ -12,6 +13,7 @@ from ood_lab.report.rendering.terminal import Printed
 from ood_lab.report.results_lookup import RunView
 
 
+@pytest.mark.slow
 def test_results_and_significance_of_the_metrics_room_are_shown(tmp_path):
     run = make_run(3, 2, levels=3)
     evaluation = Evaluation(run.scores, run.detectors, seed=0, shift_order=run.sets, n_bootstrap=50)

@@ -34,6 +34,7 @@ def causes(inside, outside):
     return named_causes(causes_of(images, list(PIXELS), draws=2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("severity", [3, 4, 5])
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_corruption_is_named_among_the_first_two_causes(name, severity, images):
@@ -42,6 +43,7 @@ def test_a_corruption_is_named_among_the_first_two_causes(name, severity, images
     assert set(found["statistic"].head(2)) & EXPECTED[name]
 
 
+@pytest.mark.slow
 def test_halves_of_the_same_images_have_no_cause_in_19_of_20_draws(images):
     every, rng = statistics(images), np.random.default_rng(0)
     draws = [rng.permutation(2 * N) for _ in range(100)]

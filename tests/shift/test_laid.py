@@ -118,6 +118,7 @@ def test_polar_factor_is_the_nearest_orthogonal_matrix():
     assert torch.allclose(near, (noisy.double() @ root).float(), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("orthogonality", ["penalty", "cayley"])
 def test_planted_factors_are_recovered(orthogonality):
     seed_everything(0, verbose=False)

@@ -22,7 +22,10 @@ ARCHIVE = SHARED / "cifar10_imagenet32.tar.gz"
 #: Images of a folder that are taken.
 TAKEN = {"id/train": 120, "id/val": 10, "id/test": 30, "ood/imagenet32": 200}
 
-pytestmark = pytest.mark.skipif(not ARCHIVE.exists(), reason="no ../shared/data")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not ARCHIVE.exists(), reason="no ../shared/data"),
+]
 
 
 def extract_some(place):
@@ -68,6 +71,7 @@ def run(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_photographs_of_other_things_are_less_than_a_class_away(run):
     """All 10,000 training images: 0.71 for imagenet32, 0.12 to 2.54 for noise of 0.04 to 0.26."""
     rows = of_kind(read_results(run), "shift").query("metric == 'held_out_class_units'")

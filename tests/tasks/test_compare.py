@@ -98,6 +98,7 @@ ODD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reason", ODD)
 def test_the_odd_one_has_a_table_of_its_own(reason, outputs, capsys):
     place, change = ODD[reason]

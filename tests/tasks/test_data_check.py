@@ -86,6 +86,7 @@ def test_a_list_with_another_sha256(images, capsys):
     assert "far is not the expected list" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_builtin_data(tmp_path, capsys):
     sizes = ("data.train=33", "data.val=22", "data.test=22", "data.per_shift_set=5")
     arguments = (*sizes, "data.per_cell=1", f"paths.outputs={tmp_path}")

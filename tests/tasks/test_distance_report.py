@@ -232,6 +232,7 @@ def scenes(tmp_path_factory):
     return (*SCENES, f"paths.outputs={outputs}"), outputs
 
 
+@pytest.mark.slow
 def test_a_vision_language_model_stands_beside_the_detectors(scenes):
     line, outputs = scenes
     assert call("eval.py", *line, "lvlm=tiny", "lvlm.answer=first_token") == 0
@@ -298,6 +299,7 @@ def test_what_cannot_be_asked_is_told_before_any_work(scenes, capsys, changes, w
     assert "features of" not in said.out + said.err
 
 
+@pytest.mark.slow
 def test_without_synthetic_ood_sets_there_is_nothing_to_measure(tmp_path, capsys):
     data, train, _, workers = write_photos(tmp_path, (40, 40), "jpg")
     line = (data, train, workers, f"paths.outputs={tmp_path}/outputs", "task.report=false")
@@ -307,6 +309,7 @@ def test_without_synthetic_ood_sets_there_is_nothing_to_measure(tmp_path, capsys
     assert "synthetic_ood=corruptions" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_models_that_train_in_their_own_way_bring_their_own_task():
     register_resolvers()
     tasks = {"laid": "TrainLaid", "vlm": "TuneVlm", "tiny_clip": "ClipReport"}

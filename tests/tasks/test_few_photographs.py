@@ -43,6 +43,7 @@ def manifest(folder):
     return json.loads((folder / "manifest.json").read_text())
 
 
+@pytest.mark.slow
 def test_few_photographs_get_a_linear_head(line, tmp_path, capsys):
     assert call("train.py", *line, "model.backbone.new_head=true") == 0
     out = " ".join(capsys.readouterr().out.split())
@@ -105,6 +106,7 @@ def test_a_long_training_on_a_cpu_is_not_begun_unasked(line, tmp_path, capsys, m
     assert sorted(trained) == [0, 1]
 
 
+@pytest.mark.slow
 def test_seeds_of_a_probe_are_one_network(line, tmp_path, capsys):
     ours = [word for word in line if not word.startswith("data")]
     data = ("experiment=smoke", "data.train=60", "data.val=30", "data.test=40")
@@ -118,6 +120,7 @@ def test_seeds_of_a_probe_are_one_network(line, tmp_path, capsys):
     assert "all runs of the ensemble have one network" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_fine_tuning_begins_there_and_is_held_against_it(line, tmp_path, capsys):
     fresh = ("model.backbone.new_head=true", "trainer.max_epochs=1")
     ruin = "model.classifier.optimizer.lr=1"
@@ -139,6 +142,7 @@ def test_fine_tuning_begins_there_and_is_held_against_it(line, tmp_path, capsys)
     assert len(run_folders(tmp_path / "o")) == 2
 
 
+@pytest.mark.slow
 def test_a_name_reaches_the_networks_that_are_chosen_by_it(line):
     register_resolvers()
     sweep = ["model=resnet10s,timm", "model.name=resnet18", *line[:2]]

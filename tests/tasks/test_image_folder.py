@@ -26,6 +26,7 @@ def train(photos, *more):
     return call("train.py", "task=score", *data, *SMALL, f"paths.outputs={photos}/outputs", *more)
 
 
+@pytest.mark.slow
 def test_id_alone_is_trained_and_scored_later(photos, capsys):
     data = (*FOLDER, f"data.id.train={photos}/id", f"paths.outputs={photos}/outputs")
     # So many epochs teach it the classes.
@@ -69,6 +70,7 @@ def test_id_alone_is_trained_and_scored_later(photos, capsys):
         assert "† data: 1 image of noise also in ID" in " ".join(out.split())
 
 
+@pytest.mark.slow
 def test_without_an_ood_dataset_id_test_is_corrupted(photos, capsys):
     """As if it had been typed; OOD datasets that are given later take the place of these."""
     said = "No OOD dataset was given: synthetic ones are made by corrupting your ID test images"
@@ -105,6 +107,7 @@ def test_levels_of_shift_need_an_ood_set_before_training(photos, capsys):
     assert not list(photos.rglob("*.ckpt"))
 
 
+@pytest.mark.slow
 def test_a_debug_run_is_two_batches_and_leaves_nothing_to_be_found(photos, capsys):
     few = ("data.batch_size=4", "data.eval_batch_size=3", "detector=[msp]")
     assert train(photos, "debug=true", "trainer.max_epochs=7", *few) == 0
@@ -146,6 +149,7 @@ def test_one_command(photos, capsys, monkeypatch):
     assert "model=timm model.name=resnet18 model.pretrained=true" in advice
 
 
+@pytest.mark.slow
 def test_nothing_to_learn_from_is_said_before_training(photos, capsys):
     """One class, or a table without labels: train.py stops, eval.py needs no classes."""
     shutil.rmtree(photos / "id" / "pear")
@@ -185,6 +189,7 @@ def test_a_network_at_chance_is_told_and_marks_nothing(photos, capsys, monkeypat
     assert "wrong checkpoint" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_another_models_head_keeps_its_classes(photos, capsys):
     """A network with 7 classes of its own on 3 classes of ours: no ID accuracy, but scores."""
     import timm

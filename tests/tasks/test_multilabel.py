@@ -131,6 +131,7 @@ def test_without_features_kept_there_is_no_map(data, tmp_path, capsys):
     assert "ID mAP needs the logits of ID test" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 def test_images_are_predicted(data, tmp_path):
     more = ("model.multilabel=true", "detector=[joint_energy]", "task=predict", "task.alpha=0.1")
     assert call("eval.py", *line(data, tmp_path, *more, f"task.images={data}/ood")) == 0

@@ -138,6 +138,7 @@ def test_the_page_shows_what_the_table_says(fitted):
     assert places == sorted(places)
 
 
+@pytest.mark.slow
 def test_what_differs_is_said_of_the_group_and_of_single_images(predict, pictures, tmp_path):
     dark = tmp_path / "dark"
     dark.mkdir()
@@ -319,6 +320,7 @@ def test_flagged_images_are_compared_with_chance(fitted, trained):
     )
 
 
+@pytest.mark.slow
 def test_a_threshold_by_hand_is_kept_with_the_detector(predict, pictures, fitted):
     values = np.sort(table(fitted).knn_score.dropna())
     images, threshold = f"task.images={pictures}/second", float(values[40])
@@ -417,6 +419,7 @@ def split_paths(run, split):
     return set(pd.read_csv(run / "splits" / f"{split}.csv").path)
 
 
+@pytest.mark.slow
 def test_images_of_another_split_of_the_network_do_not_calibrate(own, predict, pictures):
     """The training images of ``ckpt`` are those that its run has recorded."""
     _, run = own
@@ -437,6 +440,7 @@ def test_images_of_another_split_of_the_network_do_not_calibrate(own, predict, p
     assert "They are excluded from the calibration" in (folder / "predictions.html").read_text()
 
 
+@pytest.mark.slow
 def test_copies_of_training_images_do_not_calibrate(own, predict, pictures, tmp_path, capsys):
     source, run = own
     val = tmp_path / "val"
@@ -459,6 +463,7 @@ def test_copies_of_training_images_do_not_calibrate(own, predict, pictures, tmp_
     assert "validation images are also training images" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.slow
 def test_thresholds_that_clash_are_one_line(predict, pictures, capsys):
     images = f"task.images={pictures}/first"
     cases = {

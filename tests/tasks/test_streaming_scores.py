@@ -76,6 +76,7 @@ def same(one, other):
     pd.testing.assert_frame_equal(*results, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_detectors_of_sums_keep_nothing(run):
     bank = run("bank", OF_SUMS)
     passed = run("passed", OF_SUMS, "task.keep_features=false")
@@ -100,6 +101,7 @@ def test_what_needs_rows_keeps_what_it_is_fitted_on(run, capsys):
         assert manifests[0][key] == manifests[1][key]
 
 
+@pytest.mark.slow
 def test_a_pass_that_keeps_nothing_does_not_speak_of_features(run, monkeypatch):
     monkeypatch.setattr(Pace, "due", True)  # a line for every batch, not one a minute
     for line, told in (
@@ -111,6 +113,7 @@ def test_a_pass_that_keeps_nothing_does_not_speak_of_features(run, monkeypatch):
         assert ("extracted" in log) == (not line)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_at_the_part(run, monkeypatch):
     whole = run("whole", OF_SUMS, "task.keep_features=false")
     written = []

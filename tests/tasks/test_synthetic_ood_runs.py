@@ -41,6 +41,7 @@ def evaluated(outputs, run, *arguments):
     return run_folders(outputs)[-1]
 
 
+@pytest.mark.slow
 def test_stronger_corruption_is_easier_to_notice(noisy):
     results = pd.read_parquet(noisy / "results.parquet")
     by_level = results[results["covariate_level"].notna() & (results["metric"] == "auroc")]
@@ -52,6 +53,7 @@ def test_stronger_corruption_is_easier_to_notice(noisy):
     assert trend > 0.7
 
 
+@pytest.mark.slow
 def test_an_evaluation_takes_them_over_or_makes_others(noisy, outputs):
     again = evaluated(outputs, noisy)
     assert read_config(again)["synthetic_ood"] == read_config(noisy)["synthetic_ood"]
@@ -72,6 +74,7 @@ def test_an_evaluation_takes_them_over_or_makes_others(noisy, outputs):
     assert (results["metric"] == "dad").any()
 
 
+@pytest.mark.slow
 def test_held_out_classes_are_taken_over_with_the_network(outputs):
     few = ("data.train=110", "trainer.max_epochs=1")  # how well it learns does not matter here
     held = (
@@ -85,6 +88,7 @@ def test_held_out_classes_are_taken_over_with_the_network(outputs):
     assert scores["dataset"].value_counts().to_dict() == {"test": 54, "held_out": 12}
 
 
+@pytest.mark.slow
 def test_classes_that_a_run_has_learnt_are_not_ood(noisy, tmp_path, capsys):
     """Neither by the names of its classes, nor by the size of a head that has no names."""
     held = (

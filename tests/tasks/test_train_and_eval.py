@@ -42,6 +42,7 @@ def trained(outputs):
     return folder
 
 
+@pytest.mark.slow
 def test_the_run_folder_holds_everything(trained):
     for name in ("config.yaml", "manifest.json", "scores.parquet", "results.csv", "DONE"):
         assert (trained / name).stat().st_size > 0, name
@@ -117,6 +118,7 @@ def test_a_finished_run_is_shown_and_not_repeated(trained, outputs, capsys):
 READ_BACK = ("results.parquet", "results.csv", "scores.parquet", "config.yaml")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", [*READ_BACK, "summary.json", "manifest.json"])
 def test_a_damaged_file_of_a_finished_run_is_named(trained, tmp_path, capsys, file):
     folder = tmp_path / trained.relative_to(trained.parents[2])
@@ -186,6 +188,7 @@ def test_sweep_reads_one_bank(trained, outputs, capsys):
         assert json.loads((folder / "manifest.json").read_text())["title"].endswith("seed 0")
 
 
+@pytest.mark.slow
 def test_a_page_that_fails_is_one_warning(trained, outputs, capsys, monkeypatch):
     def fails(path, *_, **__):
         tables = {p.stem for p in path.parent.glob("*.parquet")}
@@ -204,6 +207,7 @@ def test_a_page_that_fails_is_one_warning(trained, outputs, capsys, monkeypatch)
     assert said.count("is skipped (UserError: cannot read image 'moved.png')") == 1
 
 
+@pytest.mark.slow
 def test_a_file_inside_a_run_takes_its_data_over(trained, outputs):
     file = trained / "checkpoints" / "best.ckpt"
     arguments = (f"ckpt={file}", f"paths.outputs={outputs}", "detector=[msp]", "logger=none")
@@ -268,6 +272,7 @@ def test_wrong_input_is_one_line(case, tmp_path, capsys):
     assert not run_folders(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_detector_that_the_docs_add(trained, tmp_path, monkeypatch):
     """Both files as they are shown, byte for byte."""
     page = (ROOT / "docs" / "how-to/extend.md").read_text()

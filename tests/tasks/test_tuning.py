@@ -224,6 +224,7 @@ def test_content_of_the_tuning_set_elsewhere_is_refused(folders, into):
         evaluated(tuning(sets=["near"]), opened(folders))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "sets"), [("val_ood", ["near"]), ("id_only", [])])
 def test_validation_images_among_the_test_images_are_refused(folders, mode, sets):
     (folders / "test/a/copy.png").write_bytes((folders / "val/a/0.png").read_bytes())
@@ -268,6 +269,7 @@ def run(tmp_path_factory):
     return SimpleNamespace(outputs=outputs, folder=run_folders(outputs)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["val_ood", "id_only"])
 def test_tuned_and_default_stand_side_by_side(run, mode, capsys):
     sets = ["tuning.sets=[container]"] if mode == "val_ood" else []

@@ -183,6 +183,7 @@ class Probe(L.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("workers", "by_step"), [(0, False), (1, False), (1, True)])
 def test_a_resumed_training_sees_the_images_of_an_undisturbed_one(root, tmp_path, workers, by_step):
     """Processes that load images fetch the first ones before Lightning has counted the epochs."""
@@ -220,6 +221,7 @@ def test_a_trainer_takes_it(root, tmp_path):
     assert len(set(probe.seen)) == 48
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "sizes"),
     [
@@ -350,6 +352,7 @@ def test_mistakes_are_named(root):
     refuse("data.check=some: give 'auto', 'full'", check="some")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", ["full", "off"])
 def test_the_size_of_the_images(root, check):
     assert module(root, check=check).image_size == ImageSize(16, 16, shared=True)

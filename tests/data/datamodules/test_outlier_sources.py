@@ -35,6 +35,7 @@ def batch_of(root):
     return batch_of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pil", "named", "pattern", *HUGGING_FACE, *MOSAIC])
 def test_every_kind_gives_the_outliers_of_the_folder(batch_of, kind):
     expected, found = batch_of("folder"), batch_of(kind)

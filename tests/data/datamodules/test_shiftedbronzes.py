@@ -86,6 +86,7 @@ def test_labels_are_those_of_the_tables(source):
     assert table.loc[~first, "shape"].equals(table.loc[~first, "category"].map({0: 0, 1: 1}))
 
 
+@pytest.mark.slow
 def test_split_is_4_1_5_in_every_category_and_period_and_seeded(source):
     data = module(source)
     sizes = {
@@ -177,6 +178,7 @@ def test_data_check_describes_what_is_absent_and_reports_what_is_there(root, tmp
     assert "sketch_rubbing/rubbing" in out
 
 
+@pytest.mark.slow
 def test_every_label_is_counted_by_category_and_dataset(source):
     splits = module(source).splits
     counts = count_table(splits)

@@ -36,6 +36,7 @@ def spread(data):
     return int(pixels.min()), int(pixels.max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("low", "high", "dtype", "ending", "options", "said"),
     [

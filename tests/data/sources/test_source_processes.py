@@ -66,6 +66,7 @@ def expected(bank_of):
     return bank_of("folder", 1)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", [*KINDS, *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW)]
 )

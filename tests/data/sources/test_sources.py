@@ -61,6 +61,7 @@ def folder(root):
     return module(root, batch_size=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*OWN, *HUGGING_FACE, *SHARDS, *MOSAIC])
 def test_every_kind_has_the_images_and_labels_of_the_folder(root, folder, kind, tmp_path):
     data = module(root, kind, cache_dir=tmp_path, batch_size=5)
@@ -103,6 +104,7 @@ def test_a_remembered_set_is_not_read_again_until_it_changes(root, tmp_path, mon
     assert built() != first
 
 
+@pytest.mark.slow
 def test_shards_are_indexed_again_where_they_have_changed(root, tmp_path, monkeypatch):
     place = shutil.copytree(root / "shards" / "test", tmp_path / "test")
     opened = []
@@ -379,6 +381,7 @@ def scored(root, outputs, *data):
     return folder, pd.read_parquet(folder / "results.parquet")
 
 
+@pytest.mark.slow
 def test_a_mixed_run_has_the_digits_of_the_folders(root, tmp_path):
     plain = [f"data.id.{s}={root}/{s}" for s in ("train", "test")] + [f"data.ood.far={root}/far"]
     mixed = [

@@ -266,6 +266,7 @@ def test_csid_sets_and_unlabelled_images_follow(tmp_path):
     assert any("test: 1 image of no known class left out" in note for note in data.report.notes)
 
 
+@pytest.mark.slow
 def test_without_a_hierarchy_a_share_is_held_out(tmp_path):
     data = photos(tmp_path, SyntheticOOD(kind="held_out_classes", share=0.5))
     assert len(data.classes) == 2

@@ -41,6 +41,7 @@ def test_folds_are_scored_by_fits_on_the_others():
         torch.testing.assert_close(scores[own], expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("detector", [KNN, MDS])
 def test_false_alarms_are_as_rare_as_asked_for(detector):
     flagged, p_of_groups, runs = 0, [], 30

@@ -43,6 +43,7 @@ def test_share_of_images_beyond_those_of_id_test():
     assert shares.loc["test"].isna().all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [12, 30, 200])
 def test_a_set_without_shift_is_rarely_farther_than_chance(n):
     found = [

@@ -65,6 +65,7 @@ def reader(server):
     return "task.parser=reader", "reader=openai", "reader.model=r", address, "reader.retries=0"
 
 
+@pytest.mark.slow
 def test_the_reader_says_what_open_answers_mean_and_is_paid_once(ask, server, tmp_path):
     assert ask(*reader(server)) == 0
     (run,) = run_folders(tmp_path / "out")
@@ -90,6 +91,7 @@ def test_what_the_reader_did_not_read_is_shown_to_it_again(ask, server, tmp_path
     assert len(server.asked) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -104,6 +106,7 @@ def test_wrong_inputs_are_one_line(ask, capsys, arguments, message):
     assert message in " ".join((shown.out + shown.err).split())
 
 
+@pytest.mark.slow
 def test_new_questions_name_a_parser_of_texts(tmp_path):
     line = ("task=oodbench", "annotations.n=60", "lvlm=constant", "logger=none")
     line += ("reader=constant", "task.parser=reader", "task.until=build")

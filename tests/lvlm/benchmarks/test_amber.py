@@ -197,6 +197,7 @@ def test_the_check_vector_of_published_annotations(tmp_path):
     assert table[list(printed(rows, replies))].to_dict() == printed(rows, replies)
 
 
+@pytest.mark.slow
 @needs_data
 def test_all_of_ambers_annotations_are_read(tmp_path):
     every = json.loads((SHARED / "BaseInfo" / "amber_annotations.json").read_text())
@@ -218,6 +219,7 @@ def test_all_of_ambers_annotations_are_read(tmp_path):
     assert {q.answer for q in found if q.task == "existence"} == {"no"}
 
 
+@pytest.mark.slow
 def test_models_are_compared_on_captions_and_answers(tmp_path):
     annotations, source = small(tmp_path / "amber")
     texts = {1: "A dog.", 2: "A dog.", 3: "A cat."}

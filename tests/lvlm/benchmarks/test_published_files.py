@@ -194,6 +194,7 @@ def test_other_packages_get_the_same_questions_and_count_the_same(task, tmp_path
     assert [row["answer"].lower() for row in table] == shown["truth"].tolist()
 
 
+@pytest.mark.slow
 def test_an_exported_file_of_pope_is_read_as_one(tmp_path):
     source, formats = mme(tmp_path / "mme"), "task.export=[pope]"  # images of equal names
     first, judged, _ = scored(tmp_path, "mme", source, formats)
@@ -211,6 +212,7 @@ def test_an_exported_file_of_pope_is_read_as_one(tmp_path):
     assert set(found.values()) == {1.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "shown"),
     [((), "pope (POPE (arXiv 2305.10355), evaluate.py of"), (("task.parser=strict",), "strict (o")],

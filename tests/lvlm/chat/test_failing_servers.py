@@ -46,6 +46,7 @@ def kept(folder):
     return [answer for answer in map(json.loads, lines) if answer["error"] is None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "message",
     [
@@ -126,6 +127,7 @@ def test_the_first_interruption_keeps_what_is_under_way(folder):
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.slow
 def test_a_second_interruption_ends_at_once(folder):
     begun, freed, ended = threading.Event(), threading.Event(), threading.Event()
     in_time = []
@@ -153,6 +155,7 @@ def test_a_second_interruption_ends_at_once(folder):
     assert all(in_time)  # no reply was waited for
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", [{"error": "overloaded"}, b'{"choices": [', {}])
 def test_an_error_with_status_200_is_repeated(folder, bad):
     seen = []

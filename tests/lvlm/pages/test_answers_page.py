@@ -93,6 +93,7 @@ def test_it_is_linked(run):
     assert '<a href="../questions.html">' in (run / "answers" / "index.html").read_text()
 
 
+@pytest.mark.slow
 @in_a_browser
 def test_a_browser_shows_everything_of_an_answer(run):
     document = opened(run / "answers" / "index.html", "find=dog+no.+1")
@@ -115,6 +116,7 @@ def test_a_browser_shows_everything_of_an_answer(run):
     assert "Hm." in opened(run / "answers" / "index.html", "find=no.+4")  # its reasoning
 
 
+@pytest.mark.slow
 @in_a_browser
 @pytest.mark.parametrize(
     ("address", "ids"),
@@ -132,6 +134,7 @@ def test_it_filters_and_searches(run, address, ids):
     assert shown(opened(run / "answers" / "index.html", address)) == ids
 
 
+@pytest.mark.slow
 @in_a_browser
 @pytest.mark.parametrize("dark", [False, True])
 def test_it_is_readable_on_a_telephone_by_day_and_by_night(run, tmp_path, dark):
@@ -170,6 +173,7 @@ def many(tmp_path_factory):
     return write_answers_page(scored, asked, answers, [judge(asked, answers)])
 
 
+@pytest.mark.slow
 def test_many_answers_are_a_light_page(many):
     files = sorted(many.parent.iterdir())
     assert len(files) == 52
@@ -178,6 +182,7 @@ def test_many_answers_are_a_light_page(many):
     assert max(file.stat().st_size for file in many.parent.glob("rows-*.js")) < 500_000
 
 
+@pytest.mark.slow
 @in_a_browser
 def test_many_answers_are_paged_and_searched(many):
     document = opened(many, "show=wrong&page=4")

@@ -43,6 +43,7 @@ def test_whole_images_pass_and_damaged_ones_are_named(photos, tmp_path):
         check_whole(asking(4)[3:], photos, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_truncated_image_under_a_published_bench_stops_before_asking(photos, tmp_path, capsys):
     cut(photos / "2.jpg")
     labels = enumerate(("yes", "no", "yes"), 1)

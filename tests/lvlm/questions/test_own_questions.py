@@ -71,6 +71,7 @@ def runs(place):
     return first, run("lvlm=constant", f"task.against=[{first}]")
 
 
+@pytest.mark.slow
 def test_it_has_a_table_with_intervals_in_the_one_schema(runs):
     results = read_results(runs[0])
     assert list(results)[: len(CORE)] == list(CORE)
@@ -204,6 +205,7 @@ def test_right_answers_are_read_however_they_are_written(tmp_path):
     assert judged["correct"].all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", ["A", "", "maybe", None, 2])
 def test_a_right_answer_that_is_none_is_one_line(answer, tmp_path, capsys):
     own(tmp_path, ["yes", answer])
@@ -237,6 +239,7 @@ def test_a_model_that_dodges_is_not_rewarded(tmp_path, capsys):
     assert "unparsed" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_runs_of_one_model_have_their_names_and_differences_on_the_board(tmp_path):
     truth, right = ["yes", "no"] * 20, {"before": 20, "after": 32}
     for name, count in right.items():
@@ -276,6 +279,7 @@ def test_intervals_at_both_ends_are_exact(tmp_path):
     assert row["ci_high"].iloc[0] == pytest.approx(1 - 0.025 ** (1 / 20))
 
 
+@pytest.mark.slow
 def test_probabilities_have_the_tables_of_oodbench_and_their_lack_is_said(tmp_path, capsys):
     own(tmp_path, ["yes", "no"] * 10)
 
@@ -342,6 +346,7 @@ def test_what_asking_took_and_every_kind_of_failure_are_told(tmp_path, capsys):
     assert "cost" in shown
 
 
+@pytest.mark.slow
 def test_runs_that_were_not_compared_are_compared_by_task_benchmarks(tmp_path):
     own(tmp_path, ["yes", "no"] * 30)
     for model in (("lvlm=oracle", "lvlm.accuracy=0.95"), ("lvlm=random",)):
@@ -353,6 +358,7 @@ def test_runs_that_were_not_compared_are_compared_by_task_benchmarks(tmp_path):
     assert ahead.endswith("significantly ahead of random.")
 
 
+@pytest.mark.slow
 def test_a_model_that_is_right_in_everyday_styles_is_found_to_be(tmp_path):
     """A server replies in the styles of ``styled_replies.jsonl``, always rightly or not at all."""
     Image.new("RGB", (8, 8), "red").save(tmp_path / "red.png")

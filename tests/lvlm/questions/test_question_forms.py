@@ -40,6 +40,7 @@ def yes_no(folder, name="judged"):
     return rows[rows["task"] == "yes_no"]
 
 
+@pytest.mark.slow
 def test_one_command_asks_both_forms_of_the_same_pairs(both):
     plain, cot = yes_no(both), yes_no(both, "judged_cot")
     assert plain["pair_id"].tolist() == cot["pair_id"].tolist()

@@ -75,6 +75,7 @@ def served(server, *more):
     return ("lvlm=openai", "lvlm.model=m", f"lvlm.base_url={server.url}", *more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["questions.jsonl", "questions.json"])
 def test_every_kind_has_its_table_and_whoever_knows_is_right(place, capsys, name):
     run, results = asked(place, written(place, MIXED, name), "lvlm=oracle", "task.report=true")
@@ -92,6 +93,7 @@ def test_every_kind_has_its_table_and_whoever_knows_is_right(place, capsys, name
     assert any("accuracy on free text is 100.0%" in each for each in answer_of(run, "questions"))
 
 
+@pytest.mark.slow
 def test_replies_of_every_kind_are_read(place):
     replies = {
         "dog? (yes": "Yes, there is.",
@@ -135,6 +137,7 @@ def test_tables_of_several_models_have_every_kind(place):
     assert {"accuracy", "text_accuracy", "chair"} <= set(table.index)
 
 
+@pytest.mark.slow
 def test_runs_with_other_prompts_are_compared_in_every_kind(place):
     rows = [
         {"text": f"Which {n}?", "options": ["x", "y"], "answer": "AB"[n % 2]} for n in range(60)
@@ -160,6 +163,7 @@ def options_of(text):
     return dict(line.split(". ", 1) for line in text.split("\n") if line[1:3] == ". ")
 
 
+@pytest.mark.slow
 def test_options_are_shuffled_and_turned(place):
     file = written(place, CHOICES)
 

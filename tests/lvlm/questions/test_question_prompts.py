@@ -108,6 +108,7 @@ def test_a_reply_that_was_cut_under_a_smaller_limit_is_asked_for_again(place):
         assert [number_of(body) for body in server.asked[8:]] == [3]
 
 
+@pytest.mark.slow
 def test_samples_are_asked_kept_and_spread(place):
     seen = {}
 
@@ -157,6 +158,7 @@ def test_samples_need_a_temperature(place, capsys):
     assert "lvlm.samples=3 with lvlm.temperature=0" in capsys.readouterr().err.replace("\n", " ")
 
 
+@pytest.mark.slow
 def test_answers_of_other_packages_are_scored_as_by_replay(place):
     file = place / "theirs.jsonl"
     lines = [

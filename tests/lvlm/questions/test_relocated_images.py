@@ -21,6 +21,7 @@ def new(tmp_path_factory):
     return shutil.move(old, old.with_name("new"))
 
 
+@pytest.mark.slow
 def test_a_moved_run_is_scored_and_asked_again(new, tmp_path):
     (moved,) = run_folders(new)
     image = next(q.image for q in read_questions(moved / "questions.jsonl"))

@@ -52,6 +52,7 @@ def test_copies_have_one_count_and_groups_keep_their_size():
     assert of_id.max() > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", [False, True])
 def test_the_spread_of_draws_is_that_of_other_photographs(others):
     """Taken for independent, copies of the ID images spread too much, and of others too little."""
@@ -93,6 +94,7 @@ def test_values_stay_and_n_counts_photographs():
     assert same[0][0] == pytest.approx(of_set["value"].iloc[0], abs=1e-12)
 
 
+@pytest.mark.slow
 def test_without_a_difference_the_set_of_the_best_keeps_all_in_spite_of_copies():
     rng, rounds = np.random.default_rng(2), 60
     kept = []

@@ -136,6 +136,7 @@ def test_every_parameter_learns_from_finite_losses(name, settings, precision):
     assert sum(len(group["params"]) for group in groups) == len(list(module.parameters()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_checkpoints_rebuild_the_network(tmp_path, name):
     module = built(name)
@@ -196,7 +197,9 @@ def fitted(name, processes):
     return logged
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "name", ["p2p", *(pytest.param(n, marks=pytest.mark.slow) for n in METHODS if n != "p2p")]
+)
 def test_two_processes_equal_one(name):
     one, two = fitted(name, 1), fitted(name, 2)
     assert one.keys() == two.keys()

@@ -44,6 +44,7 @@ def same_numbers(ours, theirs):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["linear", pytest.param("nearest_mean", marks=pytest.mark.slow)])
 def test_features_of_torch_hub_get_a_head_on_id_train(photos, run, capsys, head):
     hub = photos[0] / "hub"
@@ -78,6 +79,7 @@ def test_a_dry_run_fits_no_head(photos, capsys):
     assert not features.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["train.py", "eval.py"])
 def test_weights_of_a_path_are_not_left_out(photos, tmp_path, capsys, script):
     data = photos[1]
@@ -89,6 +91,7 @@ def test_weights_of_a_path_are_not_left_out(photos, tmp_path, capsys, script):
     assert len(error.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_an_onnx_file_gives_the_numbers_of_its_network(photos, run, capsys):
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
@@ -102,6 +105,7 @@ def test_an_onnx_file_gives_the_numbers_of_its_network(photos, run, capsys):
     same_numbers(from_file, plain)
 
 
+@pytest.mark.slow
 def test_a_classifier_of_hugging_face_scores_as_its_own_pipeline(photos, run, tmp_path):
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
@@ -121,6 +125,7 @@ def test_a_classifier_of_hugging_face_scores_as_its_own_pipeline(photos, run, tm
     torch.testing.assert_close(ours, -logits.softmax(dim=1).amax(dim=1), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_is_said_before_any_work(photos, capsys):
     root, data = photos
     line = (*data, *SMALL, f"paths.outputs={root}/refused")
@@ -136,6 +141,7 @@ def test_what_cannot_be_is_said_before_any_work(photos, capsys):
     assert not run_folders(root / "refused")
 
 
+@pytest.mark.slow
 def test_logits_that_depend_on_chance_are_refused_or_on_the_page(photos, run, capsys):
     model = (*MODULE, "model.net._target_=tiny_net.DropoutNet", "model.head=fc", NO_PAGE)
     assert call("eval.py", *photos[1], *SMALL, *model, f"paths.outputs={photos[0]}/no") == 1
@@ -154,6 +160,7 @@ class Entries(TinyNet):
         return {"classes": self.fc(features), "embedding": features}
 
 
+@pytest.mark.slow
 def test_entries_of_an_output_are_chosen_by_command(photos, run, capsys):
     model = (*MODULE, f"model.net._target_={__name__}.Entries", NO_PAGE)
     assert call("eval.py", *photos[1], *SMALL, *model, f"paths.outputs={photos[0]}/no") == 1
@@ -178,6 +185,7 @@ def flat(photos):
     return f"data.id.train={root}"
 
 
+@pytest.mark.slow
 def test_a_program_gives_logits_only(photos, run, capsys, tmp_path):
     torch.jit.trace(TinyNet().eval(), torch.zeros(2, 3, 32, 32)).save(str(tmp_path / "net.pt"))
     folder = run("model=exported", f"model.path={tmp_path}/net.pt", *SIZE, detectors="msp,klm,vim")

@@ -51,6 +51,7 @@ def test_its_own_steps_train_it_and_detectors_score_it(line, tmp_path, capsys, m
     pd.testing.assert_frame_equal(results[columns], theirs[columns])
 
 
+@pytest.mark.slow
 def test_half_of_a_training_is_ours(line, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "500")
     half = (*line, "model.net._target_=foreign_lightning.Half", "trainer.max_epochs=1")
@@ -72,6 +73,7 @@ def test_a_batch_can_be_the_whole_dict_and_must_hold_image_and_label(line, tmp_p
     assert not list(tmp_path.rglob("*.ckpt"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "more", "named"),
     [

@@ -115,6 +115,7 @@ def test_a_network_learns_to_be_unsure_of_outliers(strangers, tmp_path):
     assert confidence["plain"] - unsure > 1.5 * (confidence["exposed"] - unsure)
 
 
+@pytest.mark.slow
 def test_a_training_with_logit_norm(tmp_path, capsys):
     line = ("loss=logit_norm", "model.classifier.loss.tau=0.1", f"paths.outputs={tmp_path}")
     assert call("train.py", *SMOKE, *SMALL, *line, "logger=csv") == 0

@@ -91,6 +91,7 @@ def run_with(folder, right, seed=0, **options):
     return read_run(path)
 
 
+@pytest.mark.slow
 def test_models_stand_below_each_other_and_the_best_are_marked_within_noise(tmp_path):
     runs = [
         run_with(tmp_path / "name" / "good", 0.80),

@@ -56,6 +56,7 @@ def test_seeds_are_counted_and_averaged(seeds):
     assert [cell.text for cell in table.rows[0]][1:5] == ["knn", "2/3", "3/3", "3/3"]
 
 
+@pytest.mark.slow
 def test_the_best_of_several_models_by_welch(tmp_path, seeds):
     far = [run(tmp_path / "b", {"knn": 0.60 + s / 1000}, "knn", s, model="big") for s in range(3)]
     near = [
@@ -118,6 +119,7 @@ def test_runs_without_a_verdict_take_no_part_and_are_counted(tmp_path, seeds):
     assert len(only.blocks(page=True)) == 1
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_25_lines_of_80_columns(tmp_path):
     name = "a_model_with_a_name_that_is_longer_than_the_terminal_is_wide_in_the_end"
     paths = [

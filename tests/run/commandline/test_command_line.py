@@ -208,6 +208,7 @@ def run_of_photos(tmp_path):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -250,6 +251,7 @@ def odd_settings(rng):
     return line + rng.sample(others, rng.choice((0, 1, 2))), 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 9))]
 )
@@ -304,6 +306,7 @@ def test_a_job_is_composed_once(arguments, tmp_path, monkeypatch, capsys):
     assert len(composed_lines) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["train", "eval"])
 def test_lines_share_what_was_composed_and_nothing_else(script):
     from hydra import compose, initialize_config_dir

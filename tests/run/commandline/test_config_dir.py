@@ -34,6 +34,7 @@ def own(tmp_path, monkeypatch):
     return tmp_path / "conf"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flag", "behind"),
     [

@@ -63,6 +63,7 @@ def trained(line, photos):
     return run_folders(photos / "outputs")[-1]
 
 
+@pytest.mark.slow
 def test_after_training_it_takes_the_weights(trained, photos, line, capsys, monkeypatch):
     command = next_of(trained)
     cfg = composes(command)
@@ -79,6 +80,7 @@ def test_after_training_it_takes_the_weights(trained, photos, line, capsys, monk
     assert command in html.unescape((trained / "report.html").read_text())
 
 
+@pytest.mark.slow
 def test_of_an_evaluation_on_corruptions_it_runs(trained, photos, capsys):
     synthetic_ood = ("synthetic_ood=corruptions", "synthetic_ood.severities=[3,5]")
     own = ("logger=none", f"paths.outputs={photos}/outputs", *QUICK)
@@ -96,6 +98,7 @@ def test_of_an_evaluation_on_corruptions_it_runs(trained, photos, capsys):
     assert composes(again).task.images == composes(next_of(run)).task.images
 
 
+@pytest.mark.slow
 def test_of_held_out_classes_it_trains_on_all(line, photos):
     without_ood = [each for each in line if not each.startswith("data.ood")]
     held = ("synthetic_ood=held_out_classes", "synthetic_ood.held_out=[plum]", "task.report=false")
@@ -114,6 +117,7 @@ def test_of_held_out_classes_it_trains_on_all(line, photos):
     )
 
 
+@pytest.mark.slow
 def test_words_about_a_missing_ood_dataset_have_a_command_that_composes(trained):
     (command,) = re.findall(r"python .* data\.ood\.NAME=DIR", later(trained))
     assert composes(command).data.ood.NAME == "DIR"

@@ -47,6 +47,7 @@ def test_a_task_gets_what_its_yaml_says_and_no_more(tmp_path, capsys):
     assert "own_yaml.CountImages asks for the data of the workspace: add data to _uses_" in line
 
 
+@pytest.mark.slow
 def test_a_network_and_a_detector_are_a_class_and_a_yaml_each(tmp_path):
     line = ["model=two_layers", "detector=[largest]", *SMALL, f"paths.outputs={tmp_path}"]
     assert call("train.py", "task=score", *line) == 0

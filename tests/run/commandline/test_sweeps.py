@@ -56,6 +56,7 @@ def test_a_failing_job_is_noted_and_the_others_go_on(sources, capsys):
     assert last.endswith("/data_check/failures.csv")
 
 
+@pytest.mark.slow
 def test_each_job_without_a_folder_has_its_own_reason(sources, capsys):
     trains = f"data.id.train={sources}/idd,{sources}/ide"
     line = ("-m", "data=folder", "data.num_workers=0", f"data.ood.x={sources}/near", "model=clip")

@@ -55,6 +55,7 @@ def talk(tmp_path_factory):
     return folder, out.getvalue(), (folder / "log.txt").read_text()
 
 
+@pytest.mark.slow
 def test_before_the_training(talk):
     _, out, _ = talk
     assert re.search(r"training resnet10s: [\d,]+ parameters, random weights, input 64 x 64", out)
@@ -63,6 +64,7 @@ def test_before_the_training(talk):
     assert re.search(r"about [\d.e-]+ s per step: \d+ s left", out)
 
 
+@pytest.mark.slow
 def test_a_line_for_every_epoch_and_every_set(talk):
     _, out, _ = talk
     epochs = re.findall(
@@ -75,6 +77,7 @@ def test_a_line_for_every_epoch_and_every_set(talk):
     assert len(sets) == 6
 
 
+@pytest.mark.slow
 def test_a_network_is_called_what_the_user_has_chosen(tmp_path, capsys):
     """And not ``resnet18``, which timm builds it from; nor where a later run scores it."""
     large = "model.backbone.input_size=128"
@@ -135,6 +138,7 @@ def test_paths_are_not_broken(talk):
     assert f"Results: {folder}\n" in out
 
 
+@pytest.mark.slow
 def test_a_terminal_has_bars_instead(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("TTY_INTERACTIVE", "1")
@@ -167,6 +171,7 @@ STOPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", STOPS)
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_stopped_by_a_signal(moment, sign, tmp_path, monkeypatch, capsys):
@@ -294,6 +299,7 @@ def test_a_terminal_breaks_lines_between_words_and_a_file_not_at_all():
         assert " ".join(line.rstrip() for line in lines) == f"{words} {path}"
 
 
+@pytest.mark.slow
 def test_one_of_anything_is_singular(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "500")
     limit = "+trainer.limit_train_batches=1"

@@ -70,6 +70,7 @@ def one_line(capsys, tmp_path, *arguments):
     return error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", AT_ONCE)
 def test_before_anything_is_made(case, tmp_path, capsys):
     arguments, named = AT_ONCE[case]
@@ -101,6 +102,7 @@ def test_before_training(case, tmp_path, capsys):
     assert not (tmp_path / "features").exists()
 
 
+@pytest.mark.slow
 def test_the_shift_order_of_builtin_data_can_be_chosen(tmp_path, capsys):
     chosen = ("data.shift_order=[container,general]", "trainer.max_epochs=1", "detector=[msp]")
     arguments = (*SMALL, *chosen, "metrics.n_bootstrap=10", "task.report=false", "logger=none")
@@ -108,6 +110,7 @@ def test_the_shift_order_of_builtin_data_can_be_chosen(tmp_path, capsys):
     assert "of 1" in capsys.readouterr().out  # pairs of sets
 
 
+@pytest.mark.slow
 def test_a_checkpoint_cut_short_is_no_training_to_resume(tmp_path, capsys):
     arguments = (*SMALL, "trainer.max_epochs=1", "detector=[msp]", "task.report=false")
     arguments += ("metrics.n_bootstrap=10", f"paths.outputs={tmp_path}", "logger=none")

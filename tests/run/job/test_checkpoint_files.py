@@ -58,6 +58,7 @@ def assert_resumes(outputs):
     assert kept == {"best.ckpt", "last.ckpt"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not SHM.is_dir() or os.stat(SHM).st_dev == os.stat("/tmp").st_dev,
     reason="there is no second file system",

@@ -23,6 +23,7 @@ def trained(outputs, *arguments):
     return losses, " ".join((folder / "log.txt").read_text().split())
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one_does(tmp_path):
     one, _ = trained(tmp_path / "one", *VIT, "trainer=cpu")
     two, log = trained(tmp_path / "two", *VIT, "trainer=ddp_cpu")
@@ -32,6 +33,7 @@ def test_two_processes_train_as_one_does(tmp_path):
     assert "batch normalisation" not in log
 
 
+@pytest.mark.slow
 def test_batch_statistics_are_of_each_device_and_the_log_says_so(tmp_path):
     _, log = trained(tmp_path, "trainer=ddp_cpu")
     assert "3 steps per epoch, 2 epochs, 6 steps in all" in log

@@ -55,6 +55,7 @@ def replaced(photos):
     return sorted((photos / "outputs").rglob("REPLACED"))
 
 
+@pytest.mark.slow
 def test_the_same_photos_are_shown_whatever_their_times(run, photos):
     assert run("eval.py", "model=clip")[0] == 0
     folder, _ = evaluated(photos)
@@ -79,6 +80,7 @@ def relabel(photos):
     return "id/pear/4.png"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [repaint_and_add, relabel])
 def test_changed_photos_start_anew_and_nothing_is_lost(run, photos, change):
     assert run("eval.py", "model=clip")[0] == 0
@@ -122,6 +124,7 @@ def test_an_interrupted_training_does_not_go_on_with_other_photos(run, photos):
     assert old.stat().st_mtime_ns < new.stat().st_mtime_ns
 
 
+@pytest.mark.slow
 def test_other_weights_in_the_same_file_start_anew(run, photos):
     import timm
 
@@ -147,6 +150,7 @@ def test_other_weights_in_the_same_file_start_anew(run, photos):
     assert len(replaced(photos)) == 1
 
 
+@pytest.mark.slow
 def test_what_chooses_the_weights_is_another_run(run, photos):
     train = ("train.py", "task=score", "trainer.max_epochs=1", "data.batch_size=8", "callbacks=ema")
     for decay in (0.9, 0.1):

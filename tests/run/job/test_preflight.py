@@ -1,5 +1,6 @@
 """`task=preflight`: what is missing in a sweep, before anything runs."""
 
+import pytest
 from cli import call
 
 
@@ -9,6 +10,7 @@ def validated(capsys, script, *arguments):
     return status, " ".join(captured.out.split()), captured.err
 
 
+@pytest.mark.slow
 def test_a_sound_sweep(tmp_path, capsys):
     arguments = ("experiment=smoke", "seed=0,1", f"paths.outputs={tmp_path}")
     status, out, _ = validated(capsys, "train.py", *arguments)
@@ -54,6 +56,7 @@ def test_a_matrix_needs_neither_network_nor_images(tmp_path, capsys):
     assert status == 0, out
 
 
+@pytest.mark.slow
 def test_choices_are_checked_for_every_job(tmp_path, capsys):
     arguments = ("experiment=smoke", f"paths.outputs={tmp_path}", "tuning=val_ood")
     sets = "tuning.sets=[container],[containr]"
@@ -63,6 +66,7 @@ def test_choices_are_checked_for_every_job(tmp_path, capsys):
     assert "1 of 2 jobs can run" in out
 
 
+@pytest.mark.slow
 def test_a_mistyped_choice_stops_a_training_before_it_begins(tmp_path, capsys):
     arguments = ("experiment=smoke", f"paths.outputs={tmp_path}", "logger=none")
     status = call("train.py", *arguments, "tuning=val_ood", "tuning.sets=[containr]")

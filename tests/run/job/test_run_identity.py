@@ -91,6 +91,7 @@ def results(photos, outputs, script, *arguments):
     return folder.parent.name, pd.read_parquet(folder / "results.parquet")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["train", pytest.param("clip", marks=pytest.mark.slow)])
 def test_the_same_hash_and_the_same_numbers(kind, photos, tmp_path):
     assert set(NEUTRAL) == OTHER.keys() | ELSEWHERE

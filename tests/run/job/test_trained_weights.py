@@ -35,6 +35,7 @@ def results(folder):
     return pd.read_parquet(folder / "results.parquet")
 
 
+@pytest.mark.slow
 def test_runs_that_differ_in_evaluation_train_once(tmp_path, trained, capsys):
     sweep = ("-m", "detector=[msp],[knn]", "seed=0,1")
     assert call("train.py", *LINE, *sweep, f"paths.outputs={tmp_path}/sweep") == 0
@@ -70,6 +71,7 @@ def test_runs_that_differ_in_evaluation_train_once(tmp_path, trained, capsys):
     assert all(torch.equal(ours["state_dict"][k], v) for k, v in theirs["state_dict"].items())
 
 
+@pytest.mark.slow
 def test_a_second_process_waits_and_takes_the_weights(tmp_path, trained, capsys):
     assert call("train.py", *LINE, "detector=[msp]", f"paths.outputs={tmp_path}") == 0
     (place,) = (tmp_path / "weights").glob("*/seed=0")
@@ -84,6 +86,7 @@ def test_a_second_process_waits_and_takes_the_weights(tmp_path, trained, capsys)
     assert len(trained) == 1
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_goes_on_in_a_run_with_other_detectors(
     tmp_path, trained, monkeypatch
 ):

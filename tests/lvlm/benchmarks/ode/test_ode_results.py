@@ -234,6 +234,7 @@ def test_fine_tuning_data_of_one_criterion():
         Tuning("errors", 2, ["fiction"]).check(QUESTIONS)
 
 
+@pytest.mark.slow
 def test_results_by_kind_of_pair():
     captions, judged = tables(fictional_cats)
     for table in (captions, judged):

@@ -280,6 +280,7 @@ def test_questions_of_another_benchmark_are_one_line(tmp_path, capsys, caplog):
     assert "are of another benchmark (oric" in caplog.text + capsys.readouterr().err
 
 
+@pytest.mark.slow
 @needs_data
 def test_amber_gives_the_concepts_and_the_renderer_draws_what_it_knows(tmp_path):
     amber = ("concepts=amber", f"concepts.path={SHARED}")
@@ -420,6 +421,7 @@ def test_one_fine_tuning_per_criterion_and_all_answer_the_same_new_questions(tmp
     assert " ".join(capsys.readouterr().out.split()).count("already done") == 8
 
 
+@pytest.mark.slow
 def test_a_missing_model_is_one_error_before_images_are_made(tmp_path, capsys):
     assert run(tmp_path, "lvlm=transformers", "lvlm.path=/nowhere") == 1
     assert "lvlm.path=/nowhere is not a directory" in " ".join(capsys.readouterr().err.split())

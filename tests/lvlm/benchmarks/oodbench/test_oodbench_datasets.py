@@ -131,6 +131,7 @@ def test_what_mixes_id_and_ood_says_so_everywhere(pooled):
     assert ">pooled<" not in shown
 
 
+@pytest.mark.slow
 def test_another_model_is_asked_the_same_and_compared_in_every_split(pooled, capsys):
     questions = f"task.questions='{pooled / 'questions.jsonl'}'"
     outputs = pooled.parents[2]

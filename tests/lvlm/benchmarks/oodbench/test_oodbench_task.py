@@ -43,6 +43,7 @@ def finished(tmp_path_factory):
     return folder_of(outputs)
 
 
+@pytest.mark.slow
 def test_every_stage_leaves_what_the_next_one_reads(finished):
     for name in ("division.parquet", "audit.csv", "questions.jsonl", "answers.jsonl"):
         assert (finished / name).is_file(), name
@@ -149,6 +150,7 @@ def test_results_are_those_of_an_oracle_that_errs_as_often_as_it_is_told(finishe
     assert (results["n_failed"] == 0).all()
 
 
+@pytest.mark.slow
 def test_stages_alone_give_the_same_numbers(finished, tmp_path):
     questions = f"task.questions={finished}/questions.jsonl"
     assert run(tmp_path, "task.until=build", "lvlm=random") == 0
@@ -164,6 +166,7 @@ def test_stages_alone_give_the_same_numbers(finished, tmp_path):
     pd.testing.assert_frame_equal(first, again)
 
 
+@pytest.mark.slow
 def test_answers_are_parsed_again_without_being_asked(finished):
     outputs = finished.parents[2]
     before, stores = run_folders(outputs), list((outputs / "answers").glob("*.jsonl"))
@@ -238,6 +241,7 @@ def photographs(tmp_path):
     return ("annotations=coco", *files)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
@@ -628,6 +632,7 @@ def divided(finished):
     return folder_of(outputs, before)
 
 
+@pytest.mark.slow
 def test_a_chat_model_divides_images_as_others_do(finished, divided):
     division, manifest = read_table(divided / "division.parquet"), divided / "manifest.json"
     assert json.loads(manifest.read_text())["image_text"]["chat"]["chat"]["model"] == "tiny"
@@ -651,6 +656,7 @@ def test_a_chat_model_divides_images_as_others_do(finished, divided):
         )
 
 
+@pytest.mark.slow
 def test_statistics_say_what_divisions_of_models_flag(finished, divided, tmp_path, capsys):
     runs = f"task.runs=['{finished}']"
     given = f"task.divisions=['{divided}','{finished}']"
@@ -692,6 +698,7 @@ def test_statistics_say_what_divisions_of_models_flag(finished, divided, tmp_pat
     assert (folder / "figures" / "flags_union.png").is_file()
 
 
+@pytest.mark.slow
 def test_a_division_of_other_images_or_by_another_rule_is_one_line(
     finished, divided, tmp_path, capsys
 ):

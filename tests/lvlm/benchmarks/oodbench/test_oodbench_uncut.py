@@ -51,6 +51,7 @@ def results(run):
     return table[~part.str.startswith("cot")].reset_index(drop=True)
 
 
+@pytest.mark.slow
 def test_the_cut_splits_are_those_of_the_run_without_the_setting(runs):
     of_both = [q for q in asked(runs["both"]) if not q.meta["split"].endswith("_rest")]
     (for_statistics,) = read_runs([str(runs["both"])])
@@ -65,6 +66,7 @@ def test_the_cut_splits_are_those_of_the_run_without_the_setting(runs):
     pd.testing.assert_frame_equal(first, second, check_dtype=False)
 
 
+@pytest.mark.slow
 def test_the_uncut_splits_have_every_pair_once(runs):
     """The questions are those of a run that cuts nothing; BAP has as many samples."""
     of_both, single = asked(runs["both"]), asked(runs["whole"])

@@ -117,6 +117,7 @@ def test_a_dry_run_ends_well_and_takes_further_fields_without_a_sign(ask, server
     assert ask(extra, "lvlm.extra_body.top_k=1") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sweep", [(), ("-m", "seed=0,1")])
 @pytest.mark.parametrize(
     "setting",

@@ -162,6 +162,7 @@ def test_scores_distances_and_sizes_computed_a_second_way(made, again):
         assert rows.loc[rows["analysis"] == analysis, "value"].tolist() == pytest.approx(shares)
 
 
+@pytest.mark.slow
 def test_a_subset_of_pope_is_one_more_set_in_every_measure(made, again, tmp_path):
     files = ",".join(map(str, pope_files(made, tmp_path)))
     more = ("task.pope_subset=8", "metrics.n_bootstrap=200", "task.prompts=2", "task.report=false")
@@ -306,6 +307,7 @@ def test_rejected_published_questions_are_not_asked_and_stay_in_the_audit(made, 
     assert len(pd.read_csv(drawn / "to_check.csv")) == 4
 
 
+@pytest.mark.slow
 def test_rejected_constructed_questions_are_in_no_file_but_the_audit(made, tmp_path):
     file = tmp_path / "said.csv"
     table = audited(made[0], file, [1, 4])
@@ -329,6 +331,7 @@ def test_rejected_constructed_questions_are_in_no_file_but_the_audit(made, tmp_p
     assert len(judged) == 4 * len(after)
 
 
+@pytest.mark.slow
 @where_published
 def test_the_published_benchmark_is_scored_without_its_images(tmp_path, capsys):
     left = {"yes": 631, "no": 814}  # right answers of OWLv2 in the paper

@@ -131,6 +131,7 @@ def test_a_file_in_the_published_format_gives_the_same_numbers(finished, tmp_pat
     )
 
 
+@pytest.mark.slow
 def test_models_are_compared_with_an_earlier_run(finished, tmp_path):
     questions = f"task.questions={finished}/questions.jsonl"
     given = (questions, f"task.against=[{finished}]", "task.pope=[]", "task.report=false")
@@ -140,6 +141,7 @@ def test_models_are_compared_with_an_earlier_run(finished, tmp_path):
     assert table.loc["yes_rate", "value_a"] == 1
 
 
+@pytest.mark.slow
 def test_replies_that_are_not_matched_are_read_by_the_judge(finished, tmp_path, capsys):
     questions = (f"task.questions={finished}/questions.jsonl", "task.pope=[]", "task.report=false")
     vague = ("lvlm=constant", "lvlm.text=It does look like it.")
@@ -184,6 +186,7 @@ def test_what_a_judge_does_not_answer_is_asked_again_before_anything_is_built(tm
     assert list(tmp_path.rglob("questions.jsonl"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

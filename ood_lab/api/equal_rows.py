@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.features.bank import Banks
-from ood_lab.metrics.ood import Ints
+from ood_lab.schema.arrays import Ints
 
 #: Values of a row that are looked at, at equal steps; rows that are hashed at once.
 _VALUES, _ROWS = 4096, 4096

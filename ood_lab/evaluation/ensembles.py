@@ -18,7 +18,7 @@ from ood_lab.detectors.base import Detectors
 from ood_lab.evaluation.detector_fitting import rows_of, score_banks
 from ood_lab.evaluation.split_features import Extraction, split_by_columns
 from ood_lab.features.bank import FeatureBank
-from ood_lab.metrics.ood import Floats
+from ood_lab.schema.arrays import Floats
 
 #: What tables say that the columns of an ensemble read.
 FAMILY = "ensemble"

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ood_lab.common.random_streams import stream
-from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.resampling.intervals import bootstrap_interval
+from ood_lab.schema.arrays import Floats
 
 #: Entries of the weights that are worked on together.
 _BLOCK = 4_000_000

@@ -14,10 +14,10 @@ import numpy as np
 import scipy  # loads scipy.special when it is used
 
 from ood_lab.common.random_streams import stream
-from ood_lab.metrics.ood import Bools, Floats
 from ood_lab.metrics.resampling.group_intervals import Ends
 from ood_lab.metrics.resampling.significance import placements, summed_variance
 from ood_lab.metrics.score_evaluation import Evaluation
+from ood_lab.schema.arrays import Bools, Floats
 
 #: Error rate of every family of comparisons.
 ALPHA = 0.05

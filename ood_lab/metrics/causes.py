@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import scipy  # loads scipy.stats when it is used
 
-from ood_lab.metrics.ood import Floats, Ints
 from ood_lab.metrics.record import AUROC, FPR95_ID_POSITIVE
 from ood_lab.metrics.resampling.significance import delong, delong_p_values, holm
 from ood_lab.metrics.score_evaluation import FEWEST_OF_A_VERDICT, Evaluation
+from ood_lab.schema.arrays import Floats, Ints
 from ood_lab.schema.image_statistics import PIXELS
 from ood_lab.schema.results import Kind
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.resampling.clustered_bootstrap import share
+from ood_lab.schema.arrays import Floats
 
 #: Of a caption: hallucinated and all named objects; annotated objects that it names, and all of
 #: them; tempting absent objects that it names, and all of them; 1 if it names no hallucinated

@@ -10,12 +10,12 @@ import pandas as pd
 import scipy  # loads scipy.optimize when it is used
 from numpy.typing import ArrayLike
 
-from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.resampling.clustered_bootstrap import resampled_sums
 from ood_lab.metrics.resampling.intervals import Estimate, percentile_interval
 from ood_lab.metrics.resampling.photograph_groups import MADE_OF, photographs
 from ood_lab.metrics.resampling.significance import delong, placements, summed_variance
 from ood_lab.metrics.verdict import BASELINE
+from ood_lab.schema.arrays import Floats
 from ood_lab.schema.results import Kind
 
 #: Rows about what detectors miss.

@@ -15,9 +15,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from ood_lab.schema.arrays import Floats, Ints
+
 AuprMethod = Literal["average_precision", "trapezoid"]
 #: The class whose images an FPR counts as found.
 PositiveClass = Literal["ood", "id"]

@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import packaged_table
-from ood_lab.metrics.ood import AuprMethod, Floats, SortedScores
+from ood_lab.metrics.ood import AuprMethod, SortedScores
 from ood_lab.metrics.resampling.weighted_counts import Draws, RankedScores
+from ood_lab.schema.arrays import Floats
 
 #: Which interval it has, see :func:`ood_lab.metrics.resampling.group_intervals.group_ends`.
 Rule = Literal["auroc", "threshold_ood", "threshold_id", "percentile"]

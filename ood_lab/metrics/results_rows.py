@@ -11,7 +11,6 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from ood_lab.metrics.average_precision import map_interval
-from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.record import FPR95, ID_MAP, metric_of
 from ood_lab.metrics.resampling.intervals import (
     bootstrap_interval,
@@ -22,6 +21,7 @@ from ood_lab.metrics.score_evaluation import Evaluation
 from ood_lab.metrics.selective import FailureCell
 from ood_lab.metrics.shift_cells import LevelCells, Measured
 from ood_lab.metrics.shift_trends import shift_correlation, shift_sensitivity
+from ood_lab.schema.arrays import Floats
 from ood_lab.schema.results import Kind
 from ood_lab.schema.shift_axes import AXES
 

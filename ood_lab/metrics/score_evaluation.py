@@ -12,7 +12,7 @@ from annotated_types import Interval
 from numpy.typing import NDArray
 
 from ood_lab.common.arguments import Count
-from ood_lab.metrics.ood import AuprMethod, Floats, Ints, PositiveClass, SortedScores
+from ood_lab.metrics.ood import AuprMethod, PositiveClass, SortedScores
 from ood_lab.metrics.record import OF_SETS, Metric, load_metrics
 from ood_lab.metrics.resampling.group_intervals import Ends, group_ends
 from ood_lab.metrics.resampling.photograph_groups import PhotographGroups, photographs
@@ -20,6 +20,7 @@ from ood_lab.metrics.resampling.stratified_bootstrap import Job, carried_out, dr
 from ood_lab.metrics.selective import FailureCell, failure_job
 from ood_lab.metrics.shift_cells import LevelCells, Measured, split_by_level
 from ood_lab.metrics.shift_trends import dad
+from ood_lab.schema.arrays import Floats, Ints
 
 #: Images, or photographs, that a dataset needs to count in a mean.
 FEWEST_OF_A_VERDICT = 10

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ood_lab.metrics.ood import Bools, Floats
 from ood_lab.metrics.resampling.intervals import bootstrap_interval
 from ood_lab.metrics.resampling.photograph_groups import PhotographGroups
 from ood_lab.metrics.resampling.stratified_bootstrap import Job, draw_generator, score_matrix
 from ood_lab.metrics.resampling.weighted_counts import Counts, Groups, first_reaching, take_each
+from ood_lab.schema.arrays import Bools, Floats
 
 #: Draws of the bootstrap at most: the area moves less from draw to draw than an FPR95.
 MAX_DRAWS = 200

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ood_lab.metrics.ood import Floats, Ints
 from ood_lab.metrics.record import metric_of
 from ood_lab.metrics.resampling.group_intervals import Ends, mean_ends
+from ood_lab.schema.arrays import Floats, Ints
 from ood_lab.schema.shift_axes import AXES
 
 

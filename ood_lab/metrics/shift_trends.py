@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ood_lab.metrics.ood import Floats
+from ood_lab.schema.arrays import Floats
 
 
 def dad(fpr_in_shift_order: ArrayLike, levels: ArrayLike | None = None) -> Any:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ood_lab.metrics.ood import Floats, Ints
 from ood_lab.metrics.resampling.clustered_bootstrap import share
+from ood_lab.schema.arrays import Floats, Ints
 
 TWO_CLASS_METRICS = (
     "accuracy",

@@ -18,9 +18,9 @@ from ood_lab.metrics.best_set import (
     mean_aurocs,
     with_own_ends,
 )
-from ood_lab.metrics.ood import Bools, Floats, Ints
 from ood_lab.metrics.resampling.group_intervals import Ends
 from ood_lab.metrics.score_evaluation import Evaluation
+from ood_lab.schema.arrays import Bools, Floats, Ints
 from ood_lab.schema.results import Kind
 
 #: ``n`` = ``n_id`` + ``n_ood``.

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ood_lab.metrics.ood import Floats
+from ood_lab.schema.arrays import Floats
 from ood_lab.schema.image_statistics import PIXELS
 
 #: Changes with the formulas, so that values of another version are not read again.

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from ood_lab.common.errors import reported_as
 from ood_lab.common.files import StrPath
-from ood_lab.metrics.ood import Bools, Ints
+from ood_lab.schema.arrays import Bools, Ints
 
 #: Images below which IS-OOD calls a cell N/A.
 MIN_COUNT = 10

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import StrPath
-from ood_lab.metrics.ood import Floats
+from ood_lab.schema.arrays import Floats
 from ood_lab.schema.shift_axes import AXES
 
 #: Outer quantiles of the seven inner edges, from the counts of IS-OOD's Figure 9.

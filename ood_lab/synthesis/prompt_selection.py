@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ood_lab.metrics.ood import Ints
+from ood_lab.schema.arrays import Ints
 from ood_lab.schema.shift_axes import cell_file
 from ood_lab.shift import ShiftDegrees, ShiftMeter, cell_counts
 from ood_lab.synthesis.prompts import Prompts

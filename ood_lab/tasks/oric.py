@@ -70,9 +70,9 @@ from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
 from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.lvlm.questions.question_forms import Form, Forms, apart, in_forms
 from ood_lab.lvlm.training.oric_questions import write_dataset
-from ood_lab.metrics.ood import Ints
 from ood_lab.run.building.benchmark_task import Benchmark, results_options
 from ood_lab.run.building.workspace import Workspace
+from ood_lab.schema.arrays import Ints
 from ood_lab.schema.results import NamedTables, Tables
 
 log = logging.getLogger(__name__)

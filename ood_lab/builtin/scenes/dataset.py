@@ -23,7 +23,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
 from ood_lab.data.dataset import UNKNOWN
 from ood_lab.data.sources.pixel_cache import KeptImages
-from ood_lab.metrics.ood import Bools
+from ood_lab.schema.arrays import Bools
 from ood_lab.schema.shift_axes import LEVELS
 
 _PLACES = tuple(PLACES)

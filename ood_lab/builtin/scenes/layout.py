@@ -12,7 +12,7 @@ from ood_lab.builtin.scenes.scene import Item, Setting
 from ood_lab.builtin.scenes.sprite import Look, draw
 from ood_lab.builtin.scenes.things import THINGS
 from ood_lab.common.errors import UserError
-from ood_lab.metrics.ood import Bools
+from ood_lab.schema.arrays import Bools
 
 #: Largest share of an object's pixels that others may hide.
 MAX_HIDDEN = 0.35

@@ -17,7 +17,7 @@ from ood_lab.builtin.vessels.covariate_styles import Layers
 from ood_lab.builtin.vessels.drawings.backgrounds import rgb
 from ood_lab.builtin.vessels.drawings.signed_distances import Array
 from ood_lab.builtin.vessels.drawings.texture import smooth
-from ood_lab.metrics.ood import Bools
+from ood_lab.schema.arrays import Bools
 
 #: Strength of outlines in drawings: of objects and their parts, and of the place behind.
 _LINES, _PLACE_LINES = 3.0, 0.9

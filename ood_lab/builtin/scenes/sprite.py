@@ -13,7 +13,7 @@ from ood_lab.builtin.scenes.drawings.colours import tones
 from ood_lab.builtin.scenes.things import THINGS
 from ood_lab.builtin.vessels.drawings.figure import Proportions
 from ood_lab.builtin.vessels.drawings.signed_distances import Array
-from ood_lab.metrics.ood import Bools
+from ood_lab.schema.arrays import Bools
 
 #: A pixel with less of an object than this is none of its own (ghosts of thin parts).
 _FAINT = 0.02

@@ -11,7 +11,7 @@ from ood_lab.builtin.vessels.periods import CATEGORIES, CLASSES, DYNASTIES, PERI
 from ood_lab.builtin.vessels.rendered_dataset import SceneDataset, check_counts
 from ood_lab.builtin.vessels.scene import Scene, generator, pick, sample_scene
 from ood_lab.common.errors import UserError
-from ood_lab.metrics.ood import Floats
+from ood_lab.schema.arrays import Floats
 
 _ID_STYLES = styles_of_level(0)
 _NAMES = {"level_0": DYNASTIES, "level_1": CLASSES, "category": CATEGORIES, "shape": SHAPES}

@@ -17,7 +17,7 @@ from ood_lab.builtin.vessels.scene import RENDERER, Scene, generator, mask, rend
 from ood_lab.common.errors import UserError
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.sources.pixel_cache import KeptImages
-from ood_lab.metrics.ood import Bools
+from ood_lab.schema.arrays import Bools
 from ood_lab.schema.shift_axes import LEVELS
 
 

@@ -17,7 +17,7 @@ from ood_lab.builtin.vessels.drawings.signed_distances import Array, Pose, X, Y,
 from ood_lab.builtin.vessels.drawings.texture import smooth
 from ood_lab.builtin.vessels.nouns import NOUNS
 from ood_lab.builtin.vessels.periods import CATEGORIES
-from ood_lab.metrics.ood import Bools
+from ood_lab.schema.arrays import Bools
 
 #: Part of every data set's identity: raise it when the pixels of any scene change.
 RENDERER = "vessels-2"

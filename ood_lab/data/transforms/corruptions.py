@@ -20,7 +20,7 @@ from scipy import ndimage
 from scipy.signal import fftconvolve
 
 from ood_lab.common.files import packaged_table
-from ood_lab.metrics.ood import Floats
+from ood_lab.schema.arrays import Floats
 
 #: ``[H, W, 3]`` (an image) or ``[H, W]`` (a layer), 0 = black, 1 = white.
 Pixels = Floats

@@ -11,7 +11,7 @@ from ood_lab.common.english import listed
 from ood_lab.evaluation.shift.statistics_column import statistics_of, statistics_of_sets
 from ood_lab.features.bank import FeatureBank
 from ood_lab.metrics import causes_of
-from ood_lab.metrics.ood import Floats
+from ood_lab.schema.arrays import Floats
 from ood_lab.schema.image_statistics import PIXELS, words_of
 
 

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.metrics import Evaluation, MissDistances
-from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.record import AUROC, FPR95_ID_POSITIVE
 from ood_lab.metrics.resampling.photograph_groups import MADE_OF, photographs
+from ood_lab.schema.arrays import Floats
 from ood_lab.schema.shift_axes import AXES, LEVELS
 from ood_lab.shift import Decomposition, ShiftMeter, summarise_degrees, undecomposed
 

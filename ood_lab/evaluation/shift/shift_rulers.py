@@ -16,9 +16,9 @@ from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.transforms.corrupted_images import PLAN, CorruptedImages
 from ood_lab.data.transforms.corruptions import CORRUPTIONS, SEVERITIES
-from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.resampling.photograph_groups import photographs
 from ood_lab.neighbours import neighbour_count
+from ood_lab.schema.arrays import Floats
 from ood_lab.schema.label_codes import SEVERAL
 from ood_lab.shift import (
     CLASS_UNITS,

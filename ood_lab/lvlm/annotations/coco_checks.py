@@ -13,7 +13,7 @@ import pandas as pd
 from PIL import Image
 
 from ood_lab.common.errors import UserError
-from ood_lab.metrics.ood import Floats, Ints
+from ood_lab.schema.arrays import Floats, Ints
 
 #: Pixels that a box may reach beyond its image. COCO's and LVIS' coordinates are those of outlines,
 #: rounded to two decimals, and other tools round to whole pixels on either side.

@@ -12,7 +12,7 @@ from ood_lab.lvlm.answers.answer_files import Answer, Answers
 from ood_lab.lvlm.answers.reply_text import is_cut, read, without_reasoning
 from ood_lab.lvlm.parsers import parser_named, parser_of
 from ood_lab.lvlm.questions.question_files import Question, Questions
-from ood_lab.metrics.ood import Bools
+from ood_lab.schema.arrays import Bools
 
 #: ``status`` of an answer: read, not readable, or never given.
 PARSED, UNPARSED, FAILED = "parsed", "unparsed", "failed"

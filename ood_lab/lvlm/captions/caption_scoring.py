@@ -26,9 +26,9 @@ from ood_lab.metrics.hallucination import (
     amber_yes_no_metrics,
     caption_metrics,
 )
-from ood_lab.metrics.ood import Floats, Ints
 from ood_lab.metrics.resampling.clustered_bootstrap import Metrics, clustered, share
 from ood_lab.metrics.yes_no import outcome_counts, yes_no_metrics
+from ood_lab.schema.arrays import Floats, Ints
 from ood_lab.schema.results import Kind, Names
 
 #: Column of what is resampled in place of images: a pair of concepts that several show.

@@ -16,9 +16,9 @@ from ood_lab.lvlm.parsers import NO
 from ood_lab.lvlm.scoring.scored_results import paired_contrasts
 from ood_lab.lvlm.scoring.yes_no_scores import class_counts
 from ood_lab.metrics.hallucination import COUNTS, caption_metrics
-from ood_lab.metrics.ood import Floats, Ints
 from ood_lab.metrics.resampling.clustered_bootstrap import Metrics, shares
 from ood_lab.metrics.yes_no import yes_no_metrics
+from ood_lab.schema.arrays import Floats, Ints
 
 #: Groups of yes/no questions whose metrics are compared.
 COMPARED = ("existence", "attribute", "relation", "all")

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_texts
-from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered, share
 from ood_lab.metrics.resampling.intervals import Estimate
+from ood_lab.schema.arrays import Floats
 
 #: What a person may write into the column ``verdict``; nothing is no verdict.
 ACCEPT, REJECT = "accept", "reject"

@@ -27,12 +27,12 @@ from ood_lab.lvlm.scoring.yes_no_scores import (
     kept_rows,
     whole_groups,
 )
-from ood_lab.metrics.ood import Ints
 from ood_lab.metrics.resampling.clustered_bootstrap import (
     clustered,
     shares,
 )
 from ood_lab.report.rendering.table import Table
+from ood_lab.schema.arrays import Ints
 from ood_lab.schema.results import PART, Names, whole
 
 #: When a free text is right: it has a right answer in it; it is one; a chat model says so.

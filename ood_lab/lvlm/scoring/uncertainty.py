@@ -15,11 +15,11 @@ from ood_lab.lvlm.pages.benchmark_page import Scored, metric_table
 from ood_lab.lvlm.scoring.scored_results import estimate_rows
 from ood_lab.lvlm.scoring.yes_no_scores import YES_NO
 from ood_lab.metrics import auroc, percentile_interval
-from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.record import ACCURACY_AT_80, AUGRC, AURC
 from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.metrics.selective import MAX_DRAWS, measures_of
 from ood_lab.report.rendering.table import Table
+from ood_lab.schema.arrays import Floats
 from ood_lab.schema.results import Names
 
 #: Metrics of the table, and what they are called there.

@@ -20,7 +20,6 @@ from ood_lab.lvlm.scoring.scored_results import (
     paired_contrasts,
     places,
 )
-from ood_lab.metrics.ood import Floats, Ints
 from ood_lab.metrics.resampling.clustered_bootstrap import (
     Metrics,
     cluster_sums,
@@ -30,6 +29,7 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
 from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.metrics.yes_no import outcome_counts, yes_no_metrics
 from ood_lab.report.rendering.table import Table
+from ood_lab.schema.arrays import Floats, Ints
 from ood_lab.schema.results import NamedTables, Names, whole
 from ood_lab.schema.shift_axes import LEVELS
 

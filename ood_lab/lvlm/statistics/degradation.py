@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ood_lab.lvlm.statistics.statistic_tables import Draws
-from ood_lab.metrics.ood import Floats, Ints
 from ood_lab.metrics.resampling.clustered_bootstrap import resampled_sums
 from ood_lab.metrics.yes_no import yes_no_metrics
+from ood_lab.schema.arrays import Floats, Ints
 
 Counts = Ints
 Eta = Literal["pooled_std", "between_model_std"]

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from ood_lab.lvlm.statistics.statistic_tables import Draws
-from ood_lab.metrics.ood import Ints
 from ood_lab.metrics.yes_no import yes_no_metrics
+from ood_lab.schema.arrays import Ints
 
 
 class Spread(NamedTuple):

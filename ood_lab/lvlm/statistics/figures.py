@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from ood_lab.lvlm.pages.figure_captions import captioned, title_of
 from ood_lab.lvlm.statistics.degradation import METRICS
 from ood_lab.lvlm.statistics.statistic_tables import Draws
-from ood_lab.metrics.ood import Floats
 from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
 from ood_lab.report.figures.densities import draw_histograms
 from ood_lab.report.figures.heatmap import draw_cells, shades
@@ -22,6 +21,7 @@ from ood_lab.report.figures.lines import Line, draw_lines
 from ood_lab.report.figures.style import COLOURS, INK, SOFT, WIDTH, Style, style
 from ood_lab.report.rendering.blocks import Folded, PlannedFigure
 from ood_lab.report.rendering.p_values import p_text
+from ood_lab.schema.arrays import Floats
 from ood_lab.schema.results import Tables
 
 _METRICS = {name: name for name in METRICS} | {"f1": "F1", "mcc": "MCC"}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist, pdist
 
 from ood_lab.lvlm.statistics.statistic_tables import Draws
-from ood_lab.metrics.ood import Bools, Floats, Ints
+from ood_lab.schema.arrays import Bools, Floats, Ints
 
 #: Distances of so many pairs at most make the median heuristic.
 _MEDIAN_OF = 2000

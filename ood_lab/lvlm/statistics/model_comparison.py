@@ -10,8 +10,8 @@ import pandas as pd
 from scipy.stats import binomtest
 
 from ood_lab.metrics import holm
-from ood_lab.metrics.ood import Bools, Ints
 from ood_lab.metrics.resampling.clustered_bootstrap import resampled_sums
+from ood_lab.schema.arrays import Bools, Ints
 
 Wrong = Bools
 

@@ -29,8 +29,8 @@ from ood_lab.lvlm.statistics.model_comparison import (
     wrong_counts,
 )
 from ood_lab.lvlm.statistics.statistic_tables import Findings
-from ood_lab.metrics.ood import Bools, Ints
 from ood_lab.metrics.yes_no import yes_no_metrics
+from ood_lab.schema.arrays import Bools, Ints
 
 Counts = Ints
 #: Image and category.

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-from ood_lab.metrics.ood import Floats
+from ood_lab.schema.arrays import Floats
 
 #: Draws by what they are of, ``[B]`` each.
 Draws = Mapping[str, Floats]

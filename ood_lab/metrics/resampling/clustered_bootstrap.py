@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ood_lab.metrics.ood import Floats, Ints
 from ood_lab.metrics.resampling.intervals import Estimate, percentile_interval
 from ood_lab.metrics.resampling.significance import bootstrap_p_values, holm
+from ood_lab.schema.arrays import Floats, Ints
 
 #: Counts ``[..., C]`` of any shape → metrics ``[...]`` by name.
 Metrics = Callable[[NDArray[Any]], Mapping[str, Floats]]

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.metrics.best_set import JointEstimate, drawn_means, mean_aurocs, turned
-from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.record import FPR95, metric_of
 from ood_lab.metrics.resampling.significance import (
     best_group,
@@ -20,6 +19,7 @@ from ood_lab.metrics.resampling.significance import (
 )
 from ood_lab.metrics.score_evaluation import Evaluation
 from ood_lab.metrics.verdict import CHANCE
+from ood_lab.schema.arrays import Floats
 
 #: By dataset, or None for a mean over several, and metric.
 Joint = dict[tuple[str | None, str], JointEstimate]

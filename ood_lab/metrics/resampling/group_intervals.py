@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ood_lab.metrics.ood import Bools, Floats
 from ood_lab.metrics.record import Rule
 from ood_lab.metrics.resampling.intervals import (
     FEWEST,
@@ -16,6 +15,7 @@ from ood_lab.metrics.resampling.intervals import (
     is_rare,
     percentile_interval,
 )
+from ood_lab.schema.arrays import Bools, Floats
 
 Ends = tuple[Floats, Floats]
 # Of means over groups: in so small a group the draws spread too little, whatever the metric.

@@ -14,7 +14,7 @@ import numpy as np
 import scipy  # loads scipy.special when it is used
 from numpy.typing import ArrayLike
 
-from ood_lab.metrics.ood import Bools, Floats, Ints
+from ood_lab.schema.arrays import Bools, Floats, Ints
 
 #: From so many images in each group on, the bootstrap covers FPR95, AUPR, AURC and DAD.
 FEWEST = 100

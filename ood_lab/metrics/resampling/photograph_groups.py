@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ood_lab.metrics.ood import Ints
 from ood_lab.metrics.resampling.weighted_counts import Counts, Groups
+from ood_lab.schema.arrays import Ints
 
 #: Column of a table of scores: the path of the photograph that an image is made of, if of one.
 MADE_OF = "made_of"

@@ -7,8 +7,8 @@ import pandas as pd
 import scipy  # loads scipy.special when it is used
 from numpy.typing import ArrayLike
 
-from ood_lab.metrics.ood import Bools, Floats
 from ood_lab.metrics.resampling.stratified_bootstrap import score_matrix
+from ood_lab.schema.arrays import Bools, Floats
 
 
 def delong(

@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ood_lab.common.cpu_cores import can_fork, on_all_cores, usable_cores
-from ood_lab.metrics.ood import AuprMethod, Floats
+from ood_lab.metrics.ood import AuprMethod
 from ood_lab.metrics.record import Metric
 from ood_lab.metrics.resampling.photograph_groups import PhotographGroups
 from ood_lab.metrics.resampling.weighted_counts import Groups, RankedScores
+from ood_lab.schema.arrays import Floats
 
 # Samples of the draws that are computed in one numpy call: enough to hide the cost of the call, so
 # few that an array of them is memory used before, not fresh pages (from 128 KiB on, with glibc).

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ood_lab.metrics.ood import AuprMethod, Floats, Ints, SortedScores, precision_area
+from ood_lab.metrics.ood import AuprMethod, SortedScores, precision_area
+from ood_lab.schema.arrays import Floats, Ints
 
 TPR = 0.95
 Counts = NDArray[np.int32]

@@ -17,7 +17,6 @@ from matplotlib.figure import Figure
 from ood_lab.common.english import counted, listed
 from ood_lab.common.grouping import grouped
 from ood_lab.metrics import wilson_interval
-from ood_lab.metrics.ood import Floats
 from ood_lab.report.detection.unusual_images import (
     EXTREMES,
     IDImages,
@@ -44,6 +43,7 @@ from ood_lab.report.rendering.table import Cell, Head, Table, count_cell, name_c
 from ood_lab.report.rendering.thumbnails import LoadImage
 from ood_lab.report.rendering.thumbnails import Pictures as Images
 from ood_lab.report.shift.cause_sentences import cause_sentence
+from ood_lab.schema.arrays import Floats
 
 #: Rows of the table of images.
 FIRST = 20

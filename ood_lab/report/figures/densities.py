@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from ood_lab.metrics.ood import Floats
 from ood_lab.report.figures.style import Style, style
+from ood_lab.schema.arrays import Floats
 from ood_lab.schema.results import Names
 
 _BINS = 256

@@ -16,10 +16,10 @@ from matplotlib.colors import Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from ood_lab.metrics.ood import Floats
 from ood_lab.report.figures.panel_sheet import Words, new_sheet, write_words
 from ood_lab.report.figures.style import INK, text_on
 from ood_lab.report.rendering.metric_definitions import MISSING
+from ood_lab.schema.arrays import Floats
 from ood_lab.schema.results import Names, Tables
 from ood_lab.schema.shift_axes import LEVELS
 

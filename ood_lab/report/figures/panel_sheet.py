@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.path import Path
 from matplotlib.textpath import TextPath
 
-from ood_lab.metrics.ood import Floats
 from ood_lab.report.figures.layout import new_figure, wrapped
 from ood_lab.report.figures.style import WIDTH
+from ood_lab.schema.arrays import Floats
 
 _GAP = 0.1  # inches, between two panels
 

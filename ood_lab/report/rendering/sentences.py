@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.common.english import counted, listed
-from ood_lab.metrics.ood import Ints
 from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.shift.shift_tables import ID_TEST, rows_of
+from ood_lab.schema.arrays import Ints
 from ood_lab.schema.results import Names, why_missing
 from ood_lab.schema.shift_axes import AXES
 

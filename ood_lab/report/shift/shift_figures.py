@@ -12,7 +12,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ood_lab.metrics.ood import Bools, Floats, Ints
 from ood_lab.report.figures.bars import Bar, draw_marks, name_rows
 from ood_lab.report.figures.densities import draw_densities, limits_of
 from ood_lab.report.figures.heatmap import draw_cells, shades
@@ -34,6 +33,7 @@ from ood_lab.report.shift.shift_tables import (
     rows_of,
     same_as_next,
 )
+from ood_lab.schema.arrays import Bools, Floats, Ints
 from ood_lab.schema.shift_axes import AXES, Axis
 
 _NAMES = {axis: name.replace("D_", "$D_{") + "}$" for axis, name in DEGREE.items()}

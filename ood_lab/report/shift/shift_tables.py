@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ood_lab.metrics.ood import Ints
 from ood_lab.report.rendering.metric_definitions import MISSING, percent
 from ood_lab.report.rendering.table import (
     Cell,
@@ -21,6 +20,7 @@ from ood_lab.report.rendering.table import (
     number_cell,
     table_of,
 )
+from ood_lab.schema.arrays import Ints
 from ood_lab.schema.results import Tables
 from ood_lab.schema.shift_axes import AXES, Axis
 

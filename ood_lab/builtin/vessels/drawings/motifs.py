@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ood_lab.builtin.vessels.drawings.signed_distances import Array
-from ood_lab.metrics.ood import Bools
+from ood_lab.schema.arrays import Bools
 
 Marks = Bools
 Motif = Callable[[Array, Array], Marks]

@@ -22,8 +22,8 @@ from ood_lab.lvlm.captions.question_kinds import GROUPS
 from ood_lab.lvlm.parsers import NO
 from ood_lab.lvlm.scoring.scored_results import POOLED, estimate_rows
 from ood_lab.metrics.hallucination import COUNTS, EXISTENCE_EPSILON, caption_metrics
-from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered
+from ood_lab.schema.arrays import Floats
 
 KIND = caption_kind("amber")
 #: ``AMBER Score = (1 - CHAIR + F1) / 2``, F1 of all yes/no questions with no as positive class.

@@ -24,7 +24,6 @@ from ood_lab.lvlm.parsers import NO
 from ood_lab.lvlm.scoring.scored_results import POOLED
 from ood_lab.lvlm.scoring.yes_no_scores import class_counts
 from ood_lab.metrics.hallucination import CAPTION_METRICS, COUNTS, caption_metrics
-from ood_lab.metrics.ood import Ints
 from ood_lab.metrics.resampling.clustered_bootstrap import (
     Metrics,
     cluster_sums,
@@ -32,6 +31,7 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
 )
 from ood_lab.metrics.resampling.intervals import percentile_interval
 from ood_lab.metrics.yes_no import yes_no_metrics
+from ood_lab.schema.arrays import Ints
 
 #: Groups of yes/no questions whose change is reported.
 _GROUPS = ("existence", "attribute", "all")

@@ -30,7 +30,7 @@ from scipy.special import expit, logsumexp
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations import Annotations
-from ood_lab.metrics.ood import Bools, Floats, Ints
+from ood_lab.schema.arrays import Bools, Floats, Ints
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION, ID
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET
 from ood_lab.lvlm.benchmarks.oodbench.split_contents import without_rest
 from ood_lab.lvlm.scoring.yes_no_scores import COUNTS, Unparsed, pair_table
-from ood_lab.metrics.ood import Bools, Ints
+from ood_lab.schema.arrays import Bools, Ints
 from ood_lab.schema.results import read_results
 
 

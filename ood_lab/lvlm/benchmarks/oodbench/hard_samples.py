@@ -26,7 +26,7 @@ from ood_lab.common.progress import Pace
 from ood_lab.lvlm.benchmarks.oodbench.division import Labels
 from ood_lab.lvlm.image_text.base import open_images
 from ood_lab.lvlm.image_text.transformers import load_pretrained
-from ood_lab.metrics.ood import Floats
+from ood_lab.schema.arrays import Floats
 
 #: ``split`` of the questions about them.
 HARD = "hard"

@@ -31,13 +31,13 @@ from ood_lab.lvlm.scoring import uncertainty
 from ood_lab.lvlm.scoring.uncertainty import doubt_table
 from ood_lab.lvlm.scoring.yes_no_scores import METRICS, YES_NO, yes_no_tables
 from ood_lab.metrics import risk_coverage
-from ood_lab.metrics.ood import Floats
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.lines import curve, curves
 from ood_lab.report.figures.style import style
 from ood_lab.report.rendering.blocks import Block, Folded, PlannedFigure, Text
 from ood_lab.report.rendering.misclassified_images import Thumbnails
 from ood_lab.report.rendering.table import Table
+from ood_lab.schema.arrays import Floats
 from ood_lab.schema.results import PART, whole
 
 DISTRIBUTION = "distribution"

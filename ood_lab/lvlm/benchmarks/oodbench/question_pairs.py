@@ -10,7 +10,7 @@ import pandas as pd
 
 from ood_lab.common.arguments import Count
 from ood_lab.lvlm.benchmarks.oodbench.division import ID, UNCUT, Labels
-from ood_lab.metrics.ood import Bools, Ints
+from ood_lab.schema.arrays import Bools, Ints
 
 IdPairing = Literal["any", "present", "balanced"]
 #: A cell with more than 6,000 questions is cut to 6,000: two a pair.

@@ -33,9 +33,9 @@ from ood_lab.lvlm.scoring.scored_results import (
 )
 from ood_lab.lvlm.scoring.uncertainty import uncertainty_rows
 from ood_lab.lvlm.scoring.yes_no_scores import YES_NO, Unparsed, model_contrasts, yes_no_rows
-from ood_lab.metrics.ood import Ints
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
 from ood_lab.metrics.resampling.intervals import Estimate
+from ood_lab.schema.arrays import Ints
 from ood_lab.schema.shift_axes import LEVELS
 
 KIND = question_kind("oodbench", "question pair", "unparsed", "p_holm")

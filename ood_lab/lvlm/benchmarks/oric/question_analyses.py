@@ -16,9 +16,9 @@ from ood_lab.lvlm.benchmarks.oric.run_questions import SUBSET
 from ood_lab.lvlm.benchmarks.oric.scoring import scored
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.scoring.scored_results import columns_of
-from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
 from ood_lab.metrics.resampling.intervals import Estimate, wilson_interval
+from ood_lab.schema.arrays import Floats
 
 #: ``analysis`` of the rows of :func:`analyses_of`.
 CLIP_SCORE, MIN_DISTANCE, P_CONTEXT = "clip_score", "min_distance", "p_context"

@@ -14,7 +14,7 @@ from ood_lab.lvlm.benchmarks.oric.construction.clip_space import Space
 from ood_lab.lvlm.benchmarks.oric.construction.cooccurrence import Cooccurrence
 from ood_lab.lvlm.benchmarks.oric.construction.image_contents import Contents
 from ood_lab.lvlm.parsers import YES
-from ood_lab.metrics.ood import Floats
+from ood_lab.schema.arrays import Floats
 from ood_lab.schema.shift_axes import LEVELS
 
 #: Which area a category with several objects has: of the union of its boxes, or its largest object.

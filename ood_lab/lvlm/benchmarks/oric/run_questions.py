@@ -14,7 +14,7 @@ from ood_lab.lvlm.benchmarks.oric.construction.question_sets import worded
 from ood_lab.lvlm.benchmarks.oric.construction.released_code import Article
 from ood_lab.lvlm.benchmarks.oric.published_files import Item, items_of
 from ood_lab.lvlm.parsers import NO, YES
-from ood_lab.metrics.ood import Ints
+from ood_lab.schema.arrays import Ints
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,6 @@ from ood_lab.lvlm.scoring.scored_results import (
     places,
     question_kind,
 )
-from ood_lab.metrics.ood import Ints
 from ood_lab.metrics.resampling.clustered_bootstrap import (
     Clustered,
     cluster_sums,
@@ -27,6 +26,7 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
     contrast,
 )
 from ood_lab.metrics.two_class import TWO_CLASS_METRICS, mean_over_prompts, two_class_counts
+from ood_lab.schema.arrays import Ints
 from ood_lab.schema.results import PART
 
 KIND = question_kind("oric", "image", "n_items", "p_holm")

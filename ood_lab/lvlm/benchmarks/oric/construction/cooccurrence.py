@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ood_lab.metrics.ood import Bools, Floats, Ints
+from ood_lab.schema.arrays import Bools, Floats, Ints
 
 
 class Cooccurrence:

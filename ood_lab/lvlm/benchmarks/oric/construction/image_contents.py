@@ -10,7 +10,7 @@ import pandas as pd
 
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.annotations.annotation_table import BOX
-from ood_lab.metrics.ood import Bools, Floats, Ints
+from ood_lab.schema.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)

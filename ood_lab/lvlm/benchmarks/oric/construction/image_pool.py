@@ -15,7 +15,7 @@ from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.annotations.annotation_files import frame_of
 from ood_lab.lvlm.benchmarks.oric.published_files import ITEM, Item
 from ood_lab.lvlm.parsers import YES
-from ood_lab.metrics.ood import Ints
+from ood_lab.schema.arrays import Ints
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from ood_lab.lvlm.benchmarks.oric.construction.cooccurrence import Cooccurrence
 from ood_lab.lvlm.benchmarks.oric.construction.image_contents import Contents
-from ood_lab.metrics.ood import Bools, Floats, Ints
+from ood_lab.schema.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)

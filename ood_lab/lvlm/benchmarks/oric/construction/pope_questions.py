@@ -16,7 +16,7 @@ from ood_lab.lvlm.benchmarks.oric.construction.image_contents import Contents
 from ood_lab.lvlm.benchmarks.oric.published_files import Item, problem_of
 from ood_lab.lvlm.benchmarks.pope import pope_records, split_of
 from ood_lab.lvlm.parsers import NO, YES
-from ood_lab.metrics.ood import Ints
+from ood_lab.schema.arrays import Ints
 
 Sampling = Literal["random", "popular", "adversarial"]
 SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)

@@ -20,7 +20,7 @@ from ood_lab.lvlm.benchmarks.oric.construction.image_contents import Contents
 from ood_lab.lvlm.benchmarks.oric.construction.image_regions import Regions, regions_of
 from ood_lab.lvlm.benchmarks.oric.construction.judges import Expectation, Judge, says_no
 from ood_lab.lvlm.parsers import NO, YES
-from ood_lab.metrics.ood import Floats, Ints
+from ood_lab.schema.arrays import Floats, Ints
 
 log = logging.getLogger(__name__)
 

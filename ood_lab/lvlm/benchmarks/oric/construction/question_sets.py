@@ -19,7 +19,7 @@ from ood_lab.lvlm.benchmarks.oric.construction.question_drawing import Construct
 from ood_lab.lvlm.benchmarks.oric.construction.released_code import Article
 from ood_lab.lvlm.benchmarks.oric.published_files import problem_of
 from ood_lab.lvlm.questions import question_files
-from ood_lab.metrics.ood import Ints
+from ood_lab.schema.arrays import Ints
 from ood_lab.schema.shift_axes import LEVELS
 
 #: ``split`` of ORIC's questions.

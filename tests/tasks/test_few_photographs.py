@@ -142,7 +142,6 @@ def test_fine_tuning_begins_there_and_is_held_against_it(line, tmp_path, capsys)
     assert len(run_folders(tmp_path / "o")) == 2
 
 
-@pytest.mark.slow
 def test_a_name_reaches_the_networks_that_are_chosen_by_it(line):
     register_resolvers()
     sweep = ["model=resnet10s,timm", "model.name=resnet18", *line[:2]]

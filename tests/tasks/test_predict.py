@@ -440,7 +440,6 @@ def test_images_of_another_split_of_the_network_do_not_calibrate(own, predict, p
     assert "They are excluded from the calibration" in (folder / "predictions.html").read_text()
 
 
-@pytest.mark.slow
 def test_copies_of_training_images_do_not_calibrate(own, predict, pictures, tmp_path, capsys):
     source, run = own
     val = tmp_path / "val"
@@ -463,7 +462,6 @@ def test_copies_of_training_images_do_not_calibrate(own, predict, pictures, tmp_
     assert "validation images are also training images" in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.slow
 def test_thresholds_that_clash_are_one_line(predict, pictures, capsys):
     images = f"task.images={pictures}/first"
     cases = {

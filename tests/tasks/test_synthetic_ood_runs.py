@@ -88,7 +88,6 @@ def test_held_out_classes_are_taken_over_with_the_network(outputs):
     assert scores["dataset"].value_counts().to_dict() == {"test": 54, "held_out": 12}
 
 
-@pytest.mark.slow
 def test_classes_that_a_run_has_learnt_are_not_ood(noisy, tmp_path, capsys):
     """Neither by the names of its classes, nor by the size of a head that has no names."""
     held = (

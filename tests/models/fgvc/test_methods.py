@@ -136,7 +136,6 @@ def test_every_parameter_learns_from_finite_losses(name, settings, precision):
     assert sum(len(group["params"]) for group in groups) == len(list(module.parameters()))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_checkpoints_rebuild_the_network(tmp_path, name):
     module = built(name)

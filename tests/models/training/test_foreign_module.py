@@ -51,7 +51,6 @@ def test_its_own_steps_train_it_and_detectors_score_it(line, tmp_path, capsys, m
     pd.testing.assert_frame_equal(results[columns], theirs[columns])
 
 
-@pytest.mark.slow
 def test_half_of_a_training_is_ours(line, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "500")
     half = (*line, "model.net._target_=foreign_lightning.Half", "trainer.max_epochs=1")

@@ -117,7 +117,6 @@ def test_of_held_out_classes_it_trains_on_all(line, photos):
     )
 
 
-@pytest.mark.slow
 def test_words_about_a_missing_ood_dataset_have_a_command_that_composes(trained):
     (command,) = re.findall(r"python .* data\.ood\.NAME=DIR", later(trained))
     assert composes(command).data.ood.NAME == "DIR"

@@ -18,6 +18,7 @@ from omegaconf import DictConfig
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config, read_json
+from ood_lab.common.grouping import grouped
 from ood_lab.metrics import metric_of
 from ood_lab.report.results_lookup import RunView
 from ood_lab.report.verdict import Verdict
@@ -72,23 +73,22 @@ def _groups(
     for (metric, axis), table in levels.items():
         place, found = f"level/{axis.removesuffix('_level')}", table.get(detector, {})
         yield {f"{place}/{k:g}/{detector}/{metric}": v for k, v in found.items()}
-    order = [*view.headlines, *rows["metric"].unique()]
-    for metric in dict.fromkeys(order):
-        of_metric = rows[rows["metric"] == metric]
+    numbers = grouped(
+        (metric, (dataset, None if math.isnan(value) else value))
+        for metric, dataset, value in zip(
+            rows["metric"], rows["dataset"], rows["value"].tolist(), strict=True
+        )
+    )
+    for metric in dict.fromkeys([*view.headlines, *numbers]):
         if metric.removeprefix("mean_") in view.headlines and metric not in view.headlines:
             continue  # the same number as mean/<detector>/<metric>
-        if metric.startswith("fpr95_") and _same(rows, "fpr95", metric):
+        if metric.startswith("fpr95_") and numbers[metric] == numbers.get("fpr95"):
             continue  # the headline FPR95 counts the same class as positive
         yield {
-            _key(detector, dataset, metric): float(value)
-            for dataset, value in zip(of_metric["dataset"], of_metric["value"], strict=True)
+            _key(detector, dataset, metric): value
+            for dataset, value in numbers.get(metric, [])
+            if value is not None
         }
-
-
-def _same(rows: pd.DataFrame, one: str, other: str) -> bool:
-    """Whether two metrics have the same value on every set."""
-    values = [rows[rows["metric"] == name].set_index("dataset")["value"] for name in (one, other)]
-    return values[0].equals(values[1])
 
 
 def _key(detector: str, dataset: Any, metric: str) -> str:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from lightning.pytorch import Trainer, seed_everything
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Subset
 
 from ood_lab.models import Classifier, module_backbone
 
@@ -31,7 +31,7 @@ class Noise(Dataset):
         return {"image": self.images[index], "label": index % 3}
 
 
-def train(processes: int) -> dict[str, float]:
+def train(processes: int, validated: Dataset) -> dict[str, float]:
     seed_everything(0, verbose=False)
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.ReLU(), nn.Linear(16, 3))
     backbone = module_backbone(net, "3", input_size=4, mean=0.5, std=0.5)
@@ -41,16 +41,18 @@ def train(processes: int) -> dict[str, float]:
         max_epochs=3, logger=False, enable_checkpointing=False, enable_progress_bar=False,
         enable_model_summary=False, num_sanity_val_steps=0,
     )  # fmt: skip
-    loader = DataLoader(Noise(), batch_size=16 // processes)
-    trainer.fit(model, loader, loader)
+    loader, val = (DataLoader(data, batch_size=16 // processes) for data in (Noise(), validated))
+    trainer.fit(model, loader, val)
     weights = torch.cat([p.detach().flatten() for p in model.parameters()])
     return {k: float(v) for k, v in trainer.callback_metrics.items()} | {
         "weights": float(weights.double().square().sum())
     }
 
 
-def test_two_processes_equal_one():
-    one, two = train(1), train(2)
+@pytest.mark.parametrize("n", [16, 15, 17])  # 17: a device has one batch of repeated images
+def test_two_processes_equal_one(n):
+    validated = Subset(Noise(), [*range(16), 0][:n])
+    one, two = train(1, validated), train(2, validated)
     assert one.keys() == two.keys()
     for key, value in one.items():
         assert math.isclose(value, two[key], rel_tol=1e-5), key
@@ -61,4 +63,4 @@ def test_a_loss_that_is_nan_in_one_process_ends_both(monkeypatch):
     images[0] = float("nan")  # seen by one process only
     monkeypatch.setattr(Noise, "images", images)
     with pytest.raises(Exception, match="training loss is"):
-        train(2)
+        train(2, Noise())

@@ -83,7 +83,8 @@ class VlmTuning(L.LightningModule):
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Logs ``val/loss`` and, of yes/no questions, ``val/acc``."""
         loss, right = self.language_loss(batch)
-        size = len(right)
+        devices = self.trainer.world_size  # by which Lightning divides sizes without a remainder
+        size = len(right) * devices
         self.log("val/loss", loss, batch_size=size, sync_dist=True)
         if not batch["kinds"]:
             return
@@ -91,7 +92,7 @@ class VlmTuning(L.LightningModule):
         for kind in dict.fromkeys(batch["kinds"]):
             mine = torch.tensor([each == kind for each in batch["kinds"]], device=right.device)
             share = right[mine].float().mean()
-            self.log(f"val/acc_{kind}", share, batch_size=int(mine.sum()), sync_dist=True)
+            self.log(f"val/acc_{kind}", share, batch_size=int(mine.sum()) * devices, sync_dist=True)
 
     def language_loss(self, batch: dict[str, Any], **given: Any) -> tuple[Tensor, Tensor]:
         """The loss, and of each conversation, whether its first answer token is right.

@@ -11,6 +11,7 @@ from annotated_types import Interval
 from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.utils.data.distributed import DistributedSampler
 from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy
 
@@ -139,8 +140,10 @@ class Classifier(LightningModule):
         return total
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
-        """Logs ``val/loss`` and ``val/acc``."""
-        self._step(batch, "val", self.val_acc)
+        """Logs ``val/loss`` and ``val/acc`` of every image once, on any number of devices."""
+        n = self._unrepeated(len(batch["label"]), batch_idx)
+        # Each device passes as many batches: one that is only repeated counts nothing.
+        self._step({key: rows[: max(n, 1)] for key, rows in batch.items()}, "val", self.val_acc, n)
 
     def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Logs ``test/loss`` and ``test/acc``; under DDP exact numbers come from the bank."""
@@ -177,16 +180,30 @@ class Classifier(LightningModule):
         """Adds the transform settings, so that the weights never travel without them."""
         checkpoint["data_config"] = dict(self.backbone.data_config)
 
-    def _step(self, batch: dict[str, Any], stage: str, accuracy: Metric) -> Tensor:
+    def _unrepeated(self, n: int, batch_idx: int) -> int:
+        """Of the ``n`` images of a batch, how many are not repeated to fill up the devices."""
+        loader: Any = self.trainer.val_dataloaders
+        share = getattr(loader, "sampler", None)
+        if not isinstance(share, DistributedSampler):
+            return n
+        own = len(range(share.rank, len(share.dataset), share.num_replicas))  # type: ignore[arg-type]
+        return max(0, min(n, own - batch_idx * loader.batch_size))
+
+    def _step(
+        self, batch: dict[str, Any], stage: str, accuracy: Metric, n: int | None = None
+    ) -> Tensor:
         outputs, labels = self.outputs(batch), batch["label"]
         terms = self.losses(outputs, batch)
         total = torch.stack(list(terms.values())).sum()
-        accuracy.update(outputs.logits, labels)
+        n = len(labels) if n is None else n
+        if n:
+            accuracy.update(outputs.logits, labels)
         logged = {f"{stage}/loss": total}
         if len(terms) > 1:
             logged |= {f"{stage}/loss_{name}": term for name, term in terms.items()}
-        n = len(labels)
-        self.log_dict(logged, on_step=False, on_epoch=True, sync_dist=True, batch_size=n)
+        # Lightning divides the sum of these over all devices by their number, without a remainder.
+        images = n * self.trainer.world_size
+        self.log_dict(logged, on_step=False, on_epoch=True, sync_dist=True, batch_size=images)
         self.log(f"{stage}/acc", accuracy, on_step=False, on_epoch=True, prog_bar=True)
         return total
 

@@ -89,6 +89,7 @@ def test_class_names_of_tables_are_what_they_are(names, ending):
         assert found["label"].nunique() == len(set(names))
 
 
+@pytest.mark.slow
 @few
 @given(
     names=st.lists(NAME.filter(is_folder_name), min_size=1, max_size=4, unique_by=str.casefold),

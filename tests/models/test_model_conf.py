@@ -29,6 +29,7 @@ def group(file, *overrides):
         return next(iter(compose(file, [*overrides]).values()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "overrides", "size"),
     [

@@ -144,6 +144,7 @@ def test_two_processes_give_the_same_rows(run, detectors):
     same(one, two)
 
 
+@pytest.mark.slow
 def test_distances_need_features(run, capsys):
     with pytest.raises(AssertionError):
         run("far", "task=shift_report", "task.keep_features=false")
@@ -214,6 +215,7 @@ def test_predictions_in_parts_are_those_of_the_table(predict):
     pd.testing.assert_frame_equal(predicted(two), found)
 
 
+@pytest.mark.slow
 def test_a_killed_prediction_goes_on_and_a_changed_list_is_noticed(
     predict, pictures, tmp_path, monkeypatch
 ):

@@ -19,6 +19,7 @@ from ood_lab.run.building import checkpoints, network_training
 from ood_lab.run.building.workspace import Workspace
 from ood_lab.run.commandline.composition import composed, jobs_of
 from ood_lab.run.commandline.terminal_output import JobRow, print_jobs
+from ood_lab.run.job.job_steps import Job
 from ood_lab.run.job.preparation import prepare
 from ood_lab.scripts import CONF
 
@@ -79,7 +80,7 @@ def _dry_build(config_name: str, overrides: list[str], built: dict[str, Any]) ->
     return JobRow({"state": state, "run folder": str(job.folder)}, problems)
 
 
-def _obstacles(config_name: str, job: Workspace, built: dict[str, Any]) -> list[str]:
+def _obstacles(config_name: str, job: Job, built: dict[str, Any]) -> list[str]:
     """Problems that would stop a job that has work to do."""
     found = _problem(partial(_clip_files, job))
     if job.trains or "data" in job.uses:

@@ -28,6 +28,7 @@ from ood_lab.run.building.task_groups import ignored_groups
 from ood_lab.run.building.workspace import Workspace
 from ood_lab.run.commandline.composition import composed_again, plain, trains
 from ood_lab.run.commandline.override_values import key_of
+from ood_lab.run.job.job_steps import Job
 from ood_lab.run.job.run_directory import RunFolder
 from ood_lab.run.job.run_identity import config_hash, leaves
 from ood_lab.scripts import CONF
@@ -43,7 +44,7 @@ _SOURCES = ("id", "ood", "ood_val", "csid")
 _SHARDS = re.compile(r".*[{*?\[].*\.tar")
 
 
-def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
+def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
     """The job of a configuration, with its run folder ``<outputs>/<name>/<hash>/seed=<s>``.
 
     The overrides of the command line win over what is taken over from ``ckpt``.
@@ -86,7 +87,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
     unused = ignored - _referred_to(cfg, ignored)
     if ignored:
         cfg = OmegaConf.create({k: v for k, v in _resolved(cfg).items() if k not in ignored})
-    return Workspace(cfg, RunFolder(path), recipe, unused)
+    return Job(cfg, RunFolder(path), recipe, unused)
 
 
 def _referred_to(cfg: DictConfig, groups: Collection[str]) -> set[str]:

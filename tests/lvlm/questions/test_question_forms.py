@@ -51,6 +51,7 @@ def test_one_command_asks_both_forms_of_the_same_pairs(both):
     assert (both / "exports" / "lmms_eval_cot").is_dir()
 
 
+@pytest.mark.slow
 def test_differences_are_paired_and_corrected(both):
     plain, cot = yes_no(both), yes_no(both, "judged_cot")
     table = read_table(both / "forms.csv").query("metric == 'accuracy'").set_index("split")

@@ -87,6 +87,7 @@ def text(small, tmp_path_factory):
     return path.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_settings_that_a_rule_has_chosen_are_there(text):
     assert "knn: k = 2, for 18 images per class" in text
 

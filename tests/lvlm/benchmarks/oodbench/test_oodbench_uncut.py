@@ -87,6 +87,7 @@ def test_the_uncut_splits_have_every_pair_once(runs):
     assert (samples["categories"].map(len) == 2).all()
 
 
+@pytest.mark.slow
 def test_numbers_of_the_uncut_splits_are_counted_from_all_of_their_answers(runs):
     rows, judged = whole(results(runs["both"])), read_table(runs["both"] / "judged.parquet")
     rows = rows[rows["unparsed"].isna() | (rows["unparsed"] == "wrong")]
@@ -141,6 +142,7 @@ def test_the_distribution_and_the_page_have_both(runs):
     assert {*forms["split"]} == {"id", "ood_s", "ood_h", *UNCUT, "id_and_ood"}
 
 
+@pytest.mark.slow
 def test_another_model_and_the_table_of_models_have_both(runs, capsys):
     outputs = runs["both"].parents[2]
     questions = f"task.questions='{runs['both'] / 'questions.jsonl'}'"

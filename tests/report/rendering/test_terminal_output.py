@@ -9,6 +9,7 @@ from rich.console import Console
 from ood_lab.common.errors import UserError
 from ood_lab.metrics import Evaluation, results_of
 from ood_lab.report.detection.detection_page import detection_blocks
+from ood_lab.report.rendering.table import Cell, Head, Table
 from ood_lab.report.rendering.terminal import Printed
 from ood_lab.report.results_lookup import RunView
 
@@ -52,6 +53,15 @@ def test_best_of_each_column_is_starred_and_rows_are_sorted_by_mean_auroc(run):
     first = rows[(rows.metric == "auroc") & (rows.shift_level == 1)].set_index("detector").value
     assert f"{100 * first.max():.1f}*" in line_of(text, first.idxmax())
     assert f"{100 * first.min():.1f}*" not in text
+
+
+def test_a_note_is_below_its_head():
+    heads = [Head("detector"), Head("AUROC %", note="n = 30")]
+    console = Console(width=80, record=True, file=open("/dev/null", "w"), no_color=True)  # noqa: SIM115
+    console.print(Printed([Table("", heads, [[Cell("msp"), Cell("51.2")]])]))
+    lines = console.export_text().splitlines()
+    (head,) = (number for number, line in enumerate(lines) if "AUROC %" in line)
+    assert lines[head + 1].split() == ["detector", "n", "=", "30"]
 
 
 def test_digits_stand_below_each_other_whether_starred_or_not(run):

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
+from ood_lab.metrics import BASELINE
 from ood_lab.report.figures.lines import Line, curve
 from ood_lab.report.figures.style import style
 from ood_lab.report.results_lookup import RunView
@@ -16,6 +17,8 @@ from ood_lab.report.shift.shift_tables import ID_TEST
 
 #: Lines above this number are not told apart: the best ones stand out, the rest is grey.
 _MAX_HIGHLIGHTED = 6
+#: Panels that one figure shows: those of a paper's 13 detectors and one more.
+_MAX_PANELS = 14
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,17 @@ class FigureInputs:
         """The detectors drawn in colour where lines would be too many."""
         detectors = self.view.detectors
         return detectors if len(detectors) <= _MAX_HIGHLIGHTED + 1 else detectors[:_MAX_HIGHLIGHTED]
+
+    @property
+    def panels(self) -> list[str]:
+        """The detectors with a panel each: all, or those with the highest mean AUROC and msp."""
+        detectors = self.view.detectors
+        if len(detectors) <= _MAX_PANELS:
+            return detectors
+        best = detectors[: _MAX_PANELS - 1]
+        if BASELINE in detectors and BASELINE not in best:
+            return [*best, BASELINE]
+        return detectors[:_MAX_PANELS]
 
     def lines(self, points: Callable[[str], tuple[np.ndarray, np.ndarray]]) -> list[Line]:
         """A curve per detector, grey where it is not highlighted."""

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ood_lab.common.english import listed
-from ood_lab.metrics import metric_of
+from ood_lab.metrics import BASELINE, metric_of
 from ood_lab.metrics.record import FPR95
 from ood_lab.report.detection.class_figures import confusion, recall_by_category
 from ood_lab.report.detection.figure_inputs import FigureInputs
@@ -79,6 +79,9 @@ def planned_figures(inputs: FigureInputs) -> Iterator[PlannedFigure]:
             partial(risk_curves, inputs),
         )
     titles = [metric_of(name).title for name in inputs.view.level_metrics]
+    left_out = ""
+    if len(inputs.panels) < (every := len(inputs.view.detectors)):
+        left_out = f" Of {every} detectors, these have the highest mean AUROC, or are {BASELINE}."
     for ood in inputs.view.level_sets:
         yield PlannedFigure(
             f"levels_{ood}",
@@ -90,7 +93,7 @@ def planned_figures(inputs: FigureInputs) -> Iterator[PlannedFigure]:
             yield PlannedFigure(
                 map_name(ood, metric),
                 f"{title} by semantic × covariate level: {ood}",
-                f"{title} of every cell, one panel per detector.",
+                f"{title} of every cell, one panel per detector.{left_out}",
                 partial(heatmap, inputs, ood, metric),
             )
     yield PlannedFigure(
@@ -173,12 +176,12 @@ def levels(inputs: FigureInputs, ood: str) -> Figure | None:
 
 
 def heatmap(inputs: FigureInputs, ood: str, metric: str = "auroc") -> Figure | None:
-    """One panel per detector and one of the number of images; None without a grid, or values."""
+    """A panel per detector and one of the number of images; None without a grid, or values."""
     rows = inputs.view.table
     rows = rows[(rows["dataset"] == ood) & (rows["metric"] == metric)]
     rows = rows[rows[list(LEVELS)].notna().all(axis=1)]
     few = f"{MISSING} where the OOD images are too few." if rows["value"].isna().any() else ""
-    maps = {name: rows[rows["detector"] == name] for name in inputs.view.detectors}
+    maps = {name: rows[rows["detector"] == name] for name in inputs.panels}
     record = metric_of(metric)
     # Light is good, whichever direction that is.
     name = "cividis_r" if record.better == "lower" else "cividis"

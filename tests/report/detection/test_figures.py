@@ -13,6 +13,7 @@ from matplotlib.transforms import Affine2D
 from report_run import make_run, without_levels
 
 from ood_lab.metrics import risk_coverage, roc_curve
+from ood_lab.report.detection import figure_inputs
 from ood_lab.report.detection.class_figures import confusion, confusion_counts
 from ood_lab.report.detection.figure_inputs import FigureInputs
 from ood_lab.report.detection.run_figures import heatmap, planned_figures, write_figures
@@ -142,6 +143,19 @@ def test_panels_stand_in_the_order_of_the_table(run):
     detectors = RunView(run.results).detectors
     assert [title.split(" (DAD")[0] for title in titles[0]] == detectors
     assert titles[1] == [*detectors, "number of OOD images"]
+
+
+def test_a_heat_map_of_many_detectors_shows_the_best_and_the_baseline(monkeypatch):
+    run = make_run(15, 3)
+    worst = RunView(run.results).detectors[-1]
+    monkeypatch.setattr(figure_inputs, "BASELINE", worst)
+    inputs = inputs_of(run)
+    with rc():
+        figure = heatmap(inputs, "grid")
+    titles = [text.get_text() for text in figure.axes[0].texts if text.get_fontsize() == 7]
+    assert titles == [*inputs.view.detectors[:13], worst, "number of OOD images"]
+    captions = {planned.name: planned.caption for planned in planned_figures(inputs)}
+    assert "Of 15 detectors, these have" in captions["heatmap_grid"]
 
 
 @pytest.mark.parametrize(("detectors", "sets"), [(15, 3), (15, 8)])

@@ -29,16 +29,19 @@ def write(figure: PlannedFigure, folder: Path) -> str | None:
     """
     with rc():
         drawn = figure.draw()
-    if drawn is not None and (fonts := fonts_with(_missing(drawn))):
+    if drawn is None:
+        return None
+    if (missing := _missing(drawn)) and (fonts := fonts_with(missing)):
         add_fonts(fonts)
         with rc():
             drawn = figure.draw()
-    if drawn is None:
-        return None
+        if drawn is None:
+            return None
+        missing = _missing(drawn)
     for text in drawn.findobj(Text):  # of a figure that was drawn with other settings
         text.set_fontfamily(RC["font.family"])
     with rc():
-        legend = _number_names(drawn)
+        legend = _number_names(drawn, missing)
         save(drawn, *figure.file(folder)[:2])
     return legend
 
@@ -47,9 +50,9 @@ def _missing(figure: Figure) -> set[str]:
     return missing_characters(figure, RC["font.family"])
 
 
-def _number_names(figure: Figure) -> str:
+def _number_names(figure: Figure, missing: set[str]) -> str:
     """Puts numbers in the place of names that cannot be drawn; returns their legend."""
-    if not (missing := _missing(figure)):
+    if not missing:
         return ""
     names = NumberedNames(missing)
     names.put(figure)

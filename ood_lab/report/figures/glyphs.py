@@ -42,9 +42,9 @@ def _of_family(name: str, bold: bool) -> frozenset[str]:
 
 def missing_characters(figure: Figure, families: Iterable[str]) -> set[str]:
     """The characters written in a figure that no font of these families has."""
-    missing = set()
+    missing, written = set(), list(_written(figure))
     for bold in (False, True):
-        words = "".join(text for text, heavy in _written(figure) if heavy == bold)
+        words = "".join(text for text, heavy in written if heavy == bold)
         if not words.isascii():
             left = {c for c in words if c.isprintable() and not c.isascii()}
             missing |= left.difference(*(_of_family(name, bold) for name in families))

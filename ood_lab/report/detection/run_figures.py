@@ -79,9 +79,6 @@ def planned_figures(inputs: FigureInputs) -> Iterator[PlannedFigure]:
             partial(risk_curves, inputs),
         )
     titles = [metric_of(name).title for name in inputs.view.level_metrics]
-    left_out = ""
-    if len(inputs.panels) < (every := len(inputs.view.detectors)):
-        left_out = f" Of {every} detectors, these have the highest mean AUROC, or are {BASELINE}."
     for ood in inputs.view.level_sets:
         yield PlannedFigure(
             f"levels_{ood}",
@@ -93,7 +90,7 @@ def planned_figures(inputs: FigureInputs) -> Iterator[PlannedFigure]:
             yield PlannedFigure(
                 map_name(ood, metric),
                 f"{title} by semantic × covariate level: {ood}",
-                f"{title} of every cell, one panel per detector.{left_out}",
+                f"{title} of every cell, one panel per detector.",
                 partial(heatmap, inputs, ood, metric),
             )
     yield PlannedFigure(
@@ -187,7 +184,10 @@ def heatmap(inputs: FigureInputs, ood: str, metric: str = "auroc") -> Figure | N
     name = "cividis_r" if record.better == "lower" else "cividis"
     colours, scale = shades(100 * lowest(metric), 100, name), f"{record.title} in % ({ood})"
     counted = "number of OOD images"
-    footer = inputs.footer(few, fpr95=metric == FPR95.name)
+    best = ""
+    if len(maps) < (every := len(inputs.view.detectors)):
+        best = f"Of {every} detectors: those with the highest mean AUROC, and {BASELINE}."
+    footer = inputs.footer(best, few, fpr95=metric == FPR95.name)
     return cell_panels(maps, "n_ood", footer, colours, scale, counted)
 
 

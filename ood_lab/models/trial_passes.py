@@ -99,7 +99,8 @@ def kept_state(module: nn.Module) -> Iterator[None]:
         for part, training in modes.items():
             part.training = training
         for parameter, device in devices:
-            parameter.data = parameter.data.to(device)
+            if parameter.device != device:
+                parameter.data = parameter.data.to(device)
         with torch.no_grad():
             for part, name, buffer, value in buffers:
                 if not torch.equal(buffer, value):

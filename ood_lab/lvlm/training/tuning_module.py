@@ -83,8 +83,7 @@ class VlmTuning(L.LightningModule):
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Logs ``val/loss`` and, of yes/no questions, ``val/acc``."""
         loss, right = self.language_loss(batch)
-        devices = self.trainer.world_size  # by which Lightning divides sizes without a remainder
-        size = len(right) * devices
+        size = len(right)
         self.log("val/loss", loss, batch_size=size, sync_dist=True)
         if not batch["kinds"]:
             return
@@ -92,7 +91,9 @@ class VlmTuning(L.LightningModule):
         for kind in dict.fromkeys(batch["kinds"]):
             mine = torch.tensor([each == kind for each in batch["kinds"]], device=right.device)
             share = right[mine].float().mean()
-            self.log(f"val/acc_{kind}", share, batch_size=int(mine.sum()) * devices, sync_dist=True)
+            # Lightning divides their sum by the number of devices, without a remainder.
+            weight = int(mine.sum()) * self.trainer.world_size
+            self.log(f"val/acc_{kind}", share, batch_size=weight, sync_dist=True)
 
     def language_loss(self, batch: dict[str, Any], **given: Any) -> tuple[Tensor, Tensor]:
         """The loss, and of each conversation, whether its first answer token is right.

@@ -143,7 +143,9 @@ class Classifier(LightningModule):
         """Logs ``val/loss`` and ``val/acc`` of every image once, on any number of devices."""
         n = self._unrepeated(len(batch["label"]), batch_idx)
         # Each device passes as many batches: one that is only repeated counts nothing.
-        self._step({key: rows[: max(n, 1)] for key, rows in batch.items()}, "val", self.val_acc, n)
+        shown = {key: rows[: max(n, 1)] for key, rows in batch.items()}
+        # Lightning divides their sum over all devices by the number of devices, without a remainder.
+        self._step(shown, "val", self.val_acc, n * self.trainer.world_size)
 
     def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Logs ``test/loss`` and ``test/acc``; under DDP exact numbers come from the bank."""
@@ -190,20 +192,18 @@ class Classifier(LightningModule):
         return max(0, min(n, own - batch_idx * loader.batch_size))
 
     def _step(
-        self, batch: dict[str, Any], stage: str, accuracy: Metric, n: int | None = None
+        self, batch: dict[str, Any], stage: str, accuracy: Metric, weight: int | None = None
     ) -> Tensor:
         outputs, labels = self.outputs(batch), batch["label"]
         terms = self.losses(outputs, batch)
         total = torch.stack(list(terms.values())).sum()
-        n = len(labels) if n is None else n
-        if n:
+        weight = len(labels) if weight is None else weight
+        if weight:
             accuracy.update(outputs.logits, labels)
         logged = {f"{stage}/loss": total}
         if len(terms) > 1:
             logged |= {f"{stage}/loss_{name}": term for name, term in terms.items()}
-        # Lightning divides the sum of these over all devices by their number, without a remainder.
-        images = n * self.trainer.world_size
-        self.log_dict(logged, on_step=False, on_epoch=True, sync_dist=True, batch_size=images)
+        self.log_dict(logged, on_step=False, on_epoch=True, sync_dist=True, batch_size=weight)
         self.log(f"{stage}/acc", accuracy, on_step=False, on_epoch=True, prog_bar=True)
         return total
 

@@ -55,12 +55,9 @@ class FigureInputs:
     def panels(self) -> list[str]:
         """The detectors with a panel each: all, or those with the highest mean AUROC and msp."""
         detectors = self.view.detectors
-        if len(detectors) <= _MAX_PANELS:
-            return detectors
-        best = detectors[: _MAX_PANELS - 1]
-        if BASELINE in detectors and BASELINE not in best:
-            return [*best, BASELINE]
-        return detectors[:_MAX_PANELS]
+        last = _MAX_PANELS - 1
+        baseline = BASELINE in detectors[_MAX_PANELS:]
+        return [*detectors[:last], BASELINE] if baseline else detectors[:_MAX_PANELS]
 
     def lines(self, points: Callable[[str], tuple[np.ndarray, np.ndarray]]) -> list[Line]:
         """A curve per detector, grey where it is not highlighted."""

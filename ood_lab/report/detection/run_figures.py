@@ -186,7 +186,8 @@ def heatmap(inputs: FigureInputs, ood: str, metric: str = "auroc") -> Figure | N
     counted = "number of OOD images"
     best = ""
     if len(maps) < (every := len(inputs.view.detectors)):
-        best = f"Of {every} detectors: those with the highest mean AUROC, and {BASELINE}."
+        also = f", and {BASELINE}" if BASELINE in maps else ""
+        best = f"Of {every} detectors: those with the highest mean AUROC{also}."
     footer = inputs.footer(best, few, fpr95=metric == FPR95.name)
     return cell_panels(maps, "n_ood", footer, colours, scale, counted)
 

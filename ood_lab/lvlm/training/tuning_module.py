@@ -91,7 +91,7 @@ class VlmTuning(L.LightningModule):
         for kind in dict.fromkeys(batch["kinds"]):
             mine = torch.tensor([each == kind for each in batch["kinds"]], device=right.device)
             share = right[mine].float().mean()
-            # Lightning divides their sum by the number of devices, without a remainder.
+            # Lightning divides the sum of weights by the number of devices, with no remainder.
             weight = int(mine.sum()) * self.trainer.world_size
             self.log(f"val/acc_{kind}", share, batch_size=weight, sync_dist=True)
 

@@ -144,7 +144,7 @@ class Classifier(LightningModule):
         n = self._unrepeated(len(batch["label"]), batch_idx)
         # Each device passes as many batches: one that is only repeated counts nothing.
         shown = {key: rows[: max(n, 1)] for key, rows in batch.items()}
-        # Lightning divides their sum by the number of devices, without a remainder.
+        # Lightning divides the sum of weights by the number of devices, without a remainder.
         self._step(shown, "val", self.val_acc, n * self.trainer.world_size)
 
     def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 
 import numpy as np
@@ -20,3 +21,13 @@ def stream(seed: int, name: str, *numbers: int) -> np.random.Generator:
     """
     key = (zlib.crc32(name.encode()), *numbers)
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
+
+
+def text_stream(seed: int, *texts: str) -> np.random.Generator:
+    """The random numbers of one use of a seed, which texts of any length tell apart.
+
+    Its state is the start of the SHA-256 of ``seed/text/...``: older than :func:`stream`, and kept
+    so that what was drawn is drawn again.
+    """
+    digest = hashlib.sha256("/".join([str(seed), *texts]).encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest[:8], "big"))

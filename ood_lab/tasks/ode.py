@@ -14,17 +14,37 @@ import pandas as pd
 from ood_lab.common.arguments import BatchSize
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_json, write_csv, write_table
-from ood_lab.lvlm.benchmarks.ode.construction.composition_plan import OdeConstruction, pair_table
-from ood_lab.lvlm.benchmarks.ode.construction.compositions import Composition
-from ood_lab.lvlm.benchmarks.ode.construction.concept_graph import (
+from ood_lab.lvlm.benchmarks.ode.composition_plan import OdeConstruction, pair_table
+from ood_lab.lvlm.benchmarks.ode.page import RECORD
+from ood_lab.lvlm.benchmarks.ode.published_files import read_pictures, write_published
+from ood_lab.lvlm.benchmarks.ode.queries import questions_of
+from ood_lab.lvlm.benchmarks.ode.released_code import ReleasedCandidates, released_graphs
+from ood_lab.lvlm.benchmarks.ode.rounds import PAIRS, Round, lineage, read_round
+from ood_lab.lvlm.benchmarks.ode.scoring import results_of
+from ood_lab.lvlm.captions.caption_rules import Words
+from ood_lab.lvlm.captions.caption_scoring import amber_table
+from ood_lab.lvlm.captions.comparison import changes, contrasts
+from ood_lab.lvlm.captions.hallucination_tendencies import Clustering
+from ood_lab.lvlm.concepts.annotated_concepts import concepts_of
+from ood_lab.lvlm.concepts.concept_graph import (
     graphs_of,
     statistics,
     statistics_table,
     write_graphml,
 )
-from ood_lab.lvlm.benchmarks.ode.construction.concepts import Concepts, concepts_of
-from ood_lab.lvlm.benchmarks.ode.construction.hallucination_candidates import Candidates
-from ood_lab.lvlm.benchmarks.ode.construction.image_origins import (
+from ood_lab.lvlm.concepts.concepts import Concepts
+from ood_lab.lvlm.concepts.hallucination_candidates import Candidates
+from ood_lab.lvlm.image_generation.compositions import Composition
+from ood_lab.lvlm.image_generation.image_filter import (
+    Filter,
+    audited,
+    confidences_of,
+)
+from ood_lab.lvlm.image_generation.image_filter import summary as filter_summary
+from ood_lab.lvlm.image_generation.image_making import IMAGES, file_of, make
+from ood_lab.lvlm.image_generation.natural_images import NATURAL, distances_to_natural
+from ood_lab.lvlm.image_generation.orders import Generator, Order
+from ood_lab.lvlm.image_generation.photographs import (
     ANNOTATIONS,
     SYNTHETIC,
     WithPhotographs,
@@ -32,41 +52,18 @@ from ood_lab.lvlm.benchmarks.ode.construction.image_origins import (
     listed_photographs,
     paired,
 )
-from ood_lab.lvlm.benchmarks.ode.generators.base import Generator, Order
-from ood_lab.lvlm.benchmarks.ode.image_effectiveness import NATURAL, effectiveness
-from ood_lab.lvlm.benchmarks.ode.images.annotated_images import (
+from ood_lab.lvlm.image_generation.pictures import (
     Picture,
-    read_pictures,
+    balanced,
+    pictures_of,
     write_pictures,
 )
-from ood_lab.lvlm.benchmarks.ode.images.image_filter import (
-    Filter,
-    audited,
-    confidences_of,
-)
-from ood_lab.lvlm.benchmarks.ode.images.image_filter import summary as filter_summary
-from ood_lab.lvlm.benchmarks.ode.images.image_generation import (
-    IMAGES,
-    balanced,
-    file_of,
-    make,
-    pictures_of,
-)
-from ood_lab.lvlm.benchmarks.ode.page import RECORD
-from ood_lab.lvlm.benchmarks.ode.published_files import write_published
-from ood_lab.lvlm.benchmarks.ode.queries import questions_of
-from ood_lab.lvlm.benchmarks.ode.rounds import PAIRS, Round, change, lineage, read_round
-from ood_lab.lvlm.benchmarks.ode.scoring import results_of
-from ood_lab.lvlm.benchmarks.ode.tendencies import Clustering
-from ood_lab.lvlm.benchmarks.ode.tuning_data import Tuning, sizes, write_tuning
-from ood_lab.lvlm.captions.caption_rules import Words
-from ood_lab.lvlm.captions.caption_scoring import amber_table
-from ood_lab.lvlm.captions.comparison import contrasts
 from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.image_text.image_encoder import image_features
 from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
 from ood_lab.lvlm.questions.question_files import Question, Questions, read_questions
+from ood_lab.lvlm.training.tuning_data import Tuning, sizes, write_tuning
 from ood_lab.run.building.benchmark_task import results_options
 from ood_lab.run.building.caption_task import CaptionBenchmark
 from ood_lab.run.building.workspace import Workspace
@@ -99,11 +96,11 @@ class Ode(CaptionBenchmark):
         audit: ``audit.csv`` of an earlier run with verdicts, which have the last word.
         origins: name of a set → ``annotations``, or a table of photographs with the columns ``file,
             first, second``: questions are about the pairs that all of them show, in every origin,
-            made images included, see :mod:`ood_lab.lvlm.benchmarks.ode.construction.image_origins`.
+            made images included, see :mod:`ood_lab.lvlm.image_generation.photographs`.
         balance: as many images of every criterion.
         batch_size: images that are made at a time.
         released: graphs, candidates and questions as ODE's code makes them, see
-            :mod:`ood_lab.lvlm.benchmarks.ode.construction.released_code`.
+            :mod:`ood_lab.lvlm.benchmarks.ode.released_code`.
         clustering: of the concepts with which something is hallucinated.
         tuning: which questions become data for fine-tuning.
 
@@ -209,7 +206,7 @@ class Ode(CaptionBenchmark):
 
     def _made(self, ws: Workspace) -> list[Picture]:
         before, concepts = self._before, _concepts(ws)
-        graphs = graphs_of(concepts, self.released)
+        graphs = (released_graphs if self.released else graphs_of)(concepts)
         if before is not None:
             known_concepts = read_json(before.folder / "manifest.json")["ode"]["concepts"]
             graphs = before.merged_with(graphs, known_concepts["identity"] == concepts.identity)
@@ -234,7 +231,8 @@ class Ode(CaptionBenchmark):
         if self.filter is not None:
             orders, detected = self._filtered(ws, orders, list(graphs["T"]), self.filter)
         self._compare(ws, made)
-        pictures = pictures_of(orders, Candidates(graphs["T"], self.released), detected)
+        candidates = ReleasedCandidates if self.released else Candidates
+        pictures = pictures_of(orders, candidates(graphs["T"]), detected)
         pictures = paired(pictures) if self.origins else pictures
         pictures = balanced(pictures, ws.seed) if self.balance else pictures
         shown = {(each.criterion, each.truth[:2]) for each in pictures}
@@ -296,7 +294,7 @@ class Ode(CaptionBenchmark):
         sets = dict.fromkeys(names.tolist())
         features |= {name: made[names == name] for name in sets}
         together = {name: pairs[names == name] for name in sets}
-        found = effectiveness(features, together, **ws.resampling)
+        found = distances_to_natural(features, together, **ws.resampling)
         write_csv(found, ws.folder / "effectiveness.csv")
         tables = [pd.DataFrame(rows).assign(dataset=name) for name, rows in features.items()]
         write_table(pd.concat(tables).rename(columns=str), ws.folder / "features.parquet")
@@ -332,7 +330,8 @@ class Ode(CaptionBenchmark):
                 "silhouette": tendencies.silhouette,
             }
         if self._before is not None:
-            yield "change", change(self._before, captions, answers, splits, **ws.resampling)
+            now = captions, answers
+            yield "change", changes(self._before.answers, now, splits, **ws.resampling)
         for by, name in (("split", "differences"), (LEVELS[1], "styles")):
             if by in captions and captions[by].nunique() > 1:
                 first = captions[by].iloc[0] if by == "split" else captions[by].min()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, cast
 
@@ -14,61 +15,64 @@ from annotated_types import Ge, Interval, MultipleOf
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv, write_table
+from ood_lab.lvlm.annotations.image_contents import Contents, contents_of
 from ood_lab.lvlm.answers.answer_files import Answer, Answers
 from ood_lab.lvlm.answers.answer_locations import store_of
 from ood_lab.lvlm.answers.judgements import SIZES
-from ood_lab.lvlm.answers.open_answer_reader import READER
+from ood_lab.lvlm.answers.open_answer_reader import READER, second_step
 from ood_lab.lvlm.answers.text_model import TextModel
-from ood_lab.lvlm.benchmarks.oric.answer_matching import second_step
 from ood_lab.lvlm.benchmarks.oric.audit import CONTENT, Verdicts
-from ood_lab.lvlm.benchmarks.oric.construction.clip_space import Space, space_of, template_of
 from ood_lab.lvlm.benchmarks.oric.construction.construction_files import Writer
 from ood_lab.lvlm.benchmarks.oric.construction.construction_settings import OricConstruction
-from ood_lab.lvlm.benchmarks.oric.construction.image_contents import Contents, contents_of
-from ood_lab.lvlm.benchmarks.oric.construction.image_pool import Pool
 from ood_lab.lvlm.benchmarks.oric.construction.judges import ChatJudge, CooccurrenceJudge, Judge
-from ood_lab.lvlm.benchmarks.oric.construction.pope_questions import (
-    SAMPLINGS,
-    read_pope,
-    sampling_of,
-)
 from ood_lab.lvlm.benchmarks.oric.construction.question_sets import (
     ORIC,
     Ablation,
     Builder,
     meta_of,
-    pope_of,
 )
 from ood_lab.lvlm.benchmarks.oric.construction.released_code import PAPER, RELEASED, Rules
-from ood_lab.lvlm.benchmarks.oric.page import (
-    RECORD,
-    analyses_in,
+from ood_lab.lvlm.benchmarks.oric.page import RECORD
+from ood_lab.lvlm.benchmarks.oric.pope_questions import (
+    pope_of,
+    read_pope,
+    sampling_of,
 )
 from ood_lab.lvlm.benchmarks.oric.prediction_files import read_predictions, write_predictions
-from ood_lab.lvlm.benchmarks.oric.published_files import Item, read_train
-from ood_lab.lvlm.benchmarks.oric.published_questions import PublishedQuestions
-from ood_lab.lvlm.benchmarks.oric.question_analyses import (
-    analyses_of,
-    annotated_shares,
-    by_tier,
-    curve_of,
-    result_rows,
+from ood_lab.lvlm.benchmarks.oric.published_files import (
+    Item,
+    items_of,
+    problem_of,
+    read_train,
+    table_of,
 )
-from ood_lab.lvlm.benchmarks.oric.question_facts import (
+from ood_lab.lvlm.benchmarks.oric.published_questions import PublishedQuestions
+from ood_lab.lvlm.benchmarks.oric.scoring import drops, results_of
+from ood_lab.lvlm.benchmarks.oric.wording import QuestionWording
+from ood_lab.lvlm.benchmarks.pope.question_drawing import SAMPLINGS
+from ood_lab.lvlm.chat.base import ChatModel
+from ood_lab.lvlm.image_text.clip import ClipScores
+from ood_lab.lvlm.image_text.clip_space import Space, space_of, template_of
+from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
+from ood_lab.lvlm.object_questions.analysis_page import analyses_in
+from ood_lab.lvlm.object_questions.context_scores import by_tier, curve_of
+from ood_lab.lvlm.object_questions.image_pool import Pool
+from ood_lab.lvlm.object_questions.object_facts import (
     AreaOf,
     annotated_areas,
     with_cosines,
     with_facts,
 )
-from ood_lab.lvlm.benchmarks.oric.run_questions import RunQuestions
-from ood_lab.lvlm.benchmarks.oric.scoring import contrasts, drops, form_contrasts, results_of
-from ood_lab.lvlm.benchmarks.oric.wording import QuestionWording
-from ood_lab.lvlm.chat.base import ChatModel
-from ood_lab.lvlm.image_text.clip import ClipScores
-from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
+from ood_lab.lvlm.object_questions.question_sets import SUBSET, QuestionSets, Wording
+from ood_lab.lvlm.object_questions.set_analyses import (
+    analyses_of,
+    annotated_shares,
+    result_rows,
+)
 from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
 from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.lvlm.questions.question_forms import Form, Forms, apart, in_forms
+from ood_lab.lvlm.scoring.wording_scores import contrasts, form_contrasts
 from ood_lab.lvlm.training.oric_questions import write_dataset
 from ood_lab.run.building.benchmark_task import Benchmark, results_options
 from ood_lab.run.building.workspace import Workspace
@@ -230,7 +234,7 @@ class Oric(Benchmark):
 
         return in_forms(self.form, asked)
 
-    def _given(self, ws: Workspace) -> tuple[RunQuestions, list[Item], pd.DataFrame]:
+    def _given(self, ws: Workspace) -> tuple[QuestionSets, list[Item], pd.DataFrame]:
         """The published questions, with what annotations and a CLIP say of them, if any."""
         given, verdicts, settings = self._published, Verdicts.read(self.audit), ws.settings
         annotations = ws.annotations if given.is_annotated(settings) else None
@@ -249,7 +253,7 @@ class Oric(Benchmark):
             how = replace(self.construct, rules=self._rules)
             among = np.unique(sets.sets[ORIC]["row"])
             for name in self.ablations:
-                sets.make(name, builder.ablation(how, name, among), self._rules.article)
+                sets.make(name, builder.ablation(how, name, among), self._wording)
         unknown = given.unknown(settings, sets)
         for each in unknown:
             log.warning("not known of %s: %s", self.bench, each)
@@ -257,22 +261,22 @@ class Oric(Benchmark):
         ws.manifest["oric"] = {"bench": self.bench, "unknown": unknown, "rejected": rejected}
         return sets, *self._known(ws, sets, contents, spaces)
 
-    def _constructed(self, ws: Workspace) -> tuple[RunQuestions, list[Item], pd.DataFrame]:
+    def _constructed(self, ws: Workspace) -> tuple[QuestionSets, list[Item], pd.DataFrame]:
         annotations = ws.annotations
         how = replace(self.construct, rules=self._rules)
-        sets = RunQuestions(Pool.of(annotations, None))
+        sets = QuestionSets(Pool.of(annotations, None))
         spaces = self._spaces(ws, sets)
         contents = contents_of(annotations, self.crowd)
         builder = Builder(contents, spaces[ws.clip.name], self._judge(ws), ws.seed)
         bench, train = builder.oric(how, self.train_pairs)
-        writer = Writer(annotations, Verdicts.read(self.audit), self._rules.article)
+        writer = Writer(annotations, Verdicts.read(self.audit), self._wording)
         writer.write(bench, train, ws.folder)
         if train is not None and self.hf_dataset:
             items = read_train(ws.folder / "oric_train.json")
             write_dataset(items, annotations.root, ws.folder / "oric_train")
-        sets.make(ORIC, writer.kept(bench), self._rules.article)
+        sets.make(ORIC, writer.kept(bench), self._wording)
         for name in self.ablations:
-            sets.make(name, builder.ablation(how, name), self._rules.article)
+            sets.make(name, builder.ablation(how, name), self._wording)
         self._add_pope(ws, sets, contents, len(bench.questions))
         ws.manifest |= {
             "annotations": {
@@ -290,16 +294,16 @@ class Oric(Benchmark):
         }
         return sets, *self._known(ws, sets, contents, spaces)
 
-    def _add_pope(self, ws: Workspace, sets: RunQuestions, contents: Contents, count: int) -> None:
+    def _add_pope(self, ws: Workspace, sets: QuestionSets, contents: Contents, count: int) -> None:
         """POPE's questions, in the order of ``task.pope``; those of files are there already."""
         files = self._pope_files
         for sampling in map(sampling_of, self.pope):
             split = f"pope_{sampling}"
             if split not in files:
                 rows = pope_of(contents, sampling, count, ws.seed)
-                sets.make(split, rows, self._rules.article)
+                sets.make(split, rows, self._wording)
             elif split not in sets.sets:
-                sets.publish(split, read_pope(files[split]), str(files[split]))
+                sets.publish(split, table_of(read_pope(files[split])), str(files[split]))
             if self.pope_subset is not None:
                 sets.draw(split, self.pope_subset, ws.seed)
 
@@ -311,7 +315,7 @@ class Oric(Benchmark):
     def _known(
         self,
         ws: Workspace,
-        sets: RunQuestions,
+        sets: QuestionSets,
         contents: Contents | None,
         spaces: Mapping[str, Space],
     ) -> tuple[list[Item], pd.DataFrame]:
@@ -323,7 +327,8 @@ class Oric(Benchmark):
                 rows = with_facts(rows, annotations, contents, self.area_of, self._edges)
             return rows if name is None else with_cosines(rows, spaces[name], sets.objects)
 
-        items, table = sets.table(known)
+        table = sets.table(known)
+        items, table = items_of(table), table.drop(columns="problem")
         found = analyses_of(table, spaces, name, **ws.resampling)
         if contents is not None:
             areas = annotated_areas(contents, self.area_of)
@@ -332,7 +337,7 @@ class Oric(Benchmark):
         return items, table
 
     def _spaces(
-        self, ws: Workspace, sets: RunQuestions, rows: Ints | None = None
+        self, ws: Workspace, sets: QuestionSets, rows: Ints | None = None
     ) -> dict[str, Space]:
         """The space of the CLIP, then those of ``image_text``, by name."""
         clips = {ws.clip.name: ws.clip}
@@ -353,6 +358,10 @@ class Oric(Benchmark):
     @property
     def _rules(self) -> Rules:
         return RELEASED if self.released else PAPER
+
+    @property
+    def _wording(self) -> Wording:
+        return partial(problem_of, article=self._rules.article)
 
     @property
     def _clip_text(self) -> str | None:
@@ -426,7 +435,8 @@ class Oric(Benchmark):
         if len(found := drops(table, **ws.resampling)):
             yield "drops", found
         if "p_context" in table:
-            yield "context", curve_of(table, self.bins, **ws.resampling)
+            whole = table[~table["split"].str.endswith(SUBSET)]  # has their questions, too
+            yield "context", curve_of(whole, self.bins, **ws.resampling)
         if "tier" in table:
             yield "tiers", by_tier(table, **ws.resampling)
 

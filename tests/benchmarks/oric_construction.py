@@ -19,13 +19,14 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.lvlm.annotations.annotation_table import Annotations, objects_table
-from ood_lab.lvlm.benchmarks.oric.construction.clip_space import Space
+from ood_lab.lvlm.annotations.image_contents import contents_of
 from ood_lab.lvlm.benchmarks.oric.construction.construction_settings import OricConstruction
-from ood_lab.lvlm.benchmarks.oric.construction.image_contents import contents_of
 from ood_lab.lvlm.benchmarks.oric.construction.judges import CooccurrenceJudge
-from ood_lab.lvlm.benchmarks.oric.construction.pope_questions import Sampling
-from ood_lab.lvlm.benchmarks.oric.construction.question_sets import Builder, pope_of
-from ood_lab.lvlm.benchmarks.oric.question_facts import with_facts
+from ood_lab.lvlm.benchmarks.oric.construction.question_sets import Builder
+from ood_lab.lvlm.benchmarks.oric.pope_questions import pope_of
+from ood_lab.lvlm.benchmarks.pope.question_drawing import Sampling
+from ood_lab.lvlm.image_text.clip_space import Space
+from ood_lab.lvlm.object_questions.object_facts import with_facts
 
 IMAGES, OBJECTS, CATEGORIES, WIDTH = 40_504, 291_875, 80, 512
 _CONTEXTS = 30

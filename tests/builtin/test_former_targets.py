@@ -17,6 +17,12 @@ CLASSES = {
     "ood_lab.data.bronzes_module.": "BronzesDataModule",
     "ood_lab.data.folder_module.": "FolderDataModule",
     "ood_lab.data.segmenters.": "Rembg",
+    "ood_lab.lvlm.benchmarks.ode.generators.": "endpoint.EndpointGenerator",
+    "ood_lab.lvlm.benchmarks.ode.images.image_filter.": "Filter",
+    "ood_lab.lvlm.benchmarks.ode.construction.amber_concepts.": "AmberConcepts",
+    "ood_lab.lvlm.benchmarks.ode.construction.": "criteria.LongTail",
+    "ood_lab.lvlm.benchmarks.ode.tendencies.": "Clustering",
+    "ood_lab.lvlm.benchmarks.ode.tuning_data.": "Tuning",
 }
 
 

@@ -19,8 +19,8 @@ CHOICES = {
     ("ood_lab.builtin.vlm.conversation_files.FileOrSceneChats", "questions"),
     ("ood_lab.lvlm.training.oric_questions.OricTraining", "problem"),
     ("ood_lab.lvlm.image_text.object_detector.DetectorScores", "name"),
-    ("ood_lab.lvlm.benchmarks.ode.images.image_filter.Filter", "min_conf"),
-    ("ood_lab.lvlm.benchmarks.ode.tuning_data.Tuning", "choose"),
+    ("ood_lab.lvlm.image_generation.image_filter.Filter", "min_conf"),
+    ("ood_lab.lvlm.training.tuning_data.Tuning", "choose"),
 }
 #: Of networks: how images are prepared, and what a recipe sets, belongs to the YAML of each model.
 OF_MODELS = {

@@ -24,10 +24,10 @@ from ood_lab.builtin.scenes.scene import RENDERER
 from ood_lab.builtin.scenes.scene_requests import check_size
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
-from ood_lab.lvlm.benchmarks.ode.construction.compositions import Composition, Concept
-from ood_lab.lvlm.benchmarks.ode.construction.concepts import ENTITY, ENVIRONMENT, Attribute
-from ood_lab.lvlm.benchmarks.ode.construction.criteria import generator
-from ood_lab.lvlm.benchmarks.ode.generators.base import Attributes, Order
+from ood_lab.common.random_streams import text_stream
+from ood_lab.lvlm.concepts.concepts import ENTITY, ENVIRONMENT, Attribute
+from ood_lab.lvlm.image_generation.compositions import Composition, Concept
+from ood_lab.lvlm.image_generation.orders import Attributes, Order
 
 #: Draws of a scene before its objects are said to find no room.
 _TRIES = 20
@@ -92,7 +92,7 @@ class SceneRenderer:
         return part
 
     def plan(self, compositions: Sequence[Composition], seed: int) -> list[Order]:
-        """See :class:`~ood_lab.lvlm.benchmarks.ode.generators.base.Generator`."""
+        """See :class:`~ood_lab.lvlm.image_generation.orders.Generator`."""
         return [
             self._order(composition, number, style, seed)
             for composition in compositions
@@ -101,12 +101,12 @@ class SceneRenderer:
         ]
 
     def images(self, orders: Sequence[Order]) -> list[Image.Image | None]:
-        """See :class:`~ood_lab.lvlm.benchmarks.ode.generators.base.Generator`."""
+        """See :class:`~ood_lab.lvlm.image_generation.orders.Generator`."""
         return [self._image(order) for order in orders]
 
     def _order(self, composition: Composition, number: int, style: str, seed: int) -> Order:
         prompt = composition.prompt()
-        first = int(generator(seed, prompt, str(number)).integers(2**31))
+        first = int(text_stream(seed, prompt, str(number)).integers(2**31))
         place = self._place(composition, first)
         for number_of_try in range(_TRIES):
             try:
@@ -139,10 +139,10 @@ class SceneRenderer:
         names = {composition.first.name, composition.second.name}
         expected = {place: len(names & set(about.prior)) for place, about in PLACES.items()}
         best = [p for p, count in expected.items() if count == max(expected.values())]
-        return best[int(generator(seed, "place").integers(len(best)))]
+        return best[int(text_stream(seed, "place").integers(len(best)))]
 
     def _scene(self, composition: Composition, place: str, style: str, seed: int) -> Scene:
-        rng = generator(seed, "scene")
+        rng = text_stream(seed, "scene")
         concepts = [composition.first]
         concepts += [composition.second] if composition.kind == "ee" else []
         wanted = [self._wish(concept, rng) for concept in concepts]
@@ -164,7 +164,7 @@ class SceneRenderer:
     def _image(self, order: Order) -> Image.Image:
         place = str(order.settings["place"])
         scene = self._scene(order.composition, place, order.style, order.seed)
-        return Image.fromarray(render(scene, generator(order.seed, "texture")))
+        return Image.fromarray(render(scene, text_stream(order.seed, "texture")))
 
 
 def _shows(name: str, word: str) -> bool:

@@ -19,6 +19,13 @@ _TEXT = (
     "Question: {question}\nAnswer: {reply}\n"
     "Does this answer mean yes or no? Reply with one word: yes, no or unclear."
 )
+#: MMBench's second step (arXiv 2307.06281).
+_MATCHING = (
+    "Match an answer to one of the options of a question, whichever means the same. If it means "
+    "neither of them, reply with C.\n"
+    "Question: {question}\nOptions: A. yes B. no\nAnswer: {reply}\n"
+    "Reply with one letter, A, B or C."
+)
 #: Behind an answer that reached its longest length.
 _CUT = " [the answer breaks off here]"
 
@@ -48,6 +55,25 @@ def read_by_reader(questions: Questions, answers: Answers, model: TextModel) -> 
     ends = rows["cut"].map({True: _CUT, False: ""})
     rows = rows.assign(reply=rows["reply"].str.strip() + ends)
     return matched(judged, rows, _TEXT, model, PARSERS["default"], READER)
+
+
+def second_step(judged: pd.DataFrame, model: TextModel) -> pd.DataFrame:
+    """MMBench's second step: a language model reads the replies that the parser could not.
+
+    What it cannot match either stays unparsed.
+
+    Args:
+        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
+        model: reads texts only.
+
+    Returns:
+        ``parsed``, ``correct`` and ``status`` filled in, and ``matched_by`` (``judge``, or ``""``).
+
+    Raises:
+        UserError: see :meth:`~ood_lab.lvlm.answers.text_model.TextModel.replies`.
+    """
+    open_rows = judged[judged["status"] == UNPARSED]
+    return matched(judged, open_rows, _MATCHING, model, PARSERS["mmbench"], "judge", "match")
 
 
 def matched(

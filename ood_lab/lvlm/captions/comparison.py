@@ -1,27 +1,35 @@
-"""How sets, levels of covariate shift, and models differ in hallucination."""
+"""How sets, levels of covariate shift, models and runs differ in hallucination."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ood_lab.lvlm.answers.judgements import FAILED
-from ood_lab.lvlm.captions.caption_scoring import clusters_of
+from ood_lab.lvlm.answers.judgements import FAILED, PARSED
+from ood_lab.lvlm.captions.caption_scoring import OF_NO, clusters_of
 from ood_lab.lvlm.captions.question_kinds import GROUPS
 from ood_lab.lvlm.parsers import NO
-from ood_lab.lvlm.scoring.scored_results import paired_contrasts
+from ood_lab.lvlm.scoring.scored_results import POOLED, paired_contrasts
 from ood_lab.lvlm.scoring.yes_no_scores import class_counts
-from ood_lab.metrics.hallucination import COUNTS, caption_metrics
-from ood_lab.metrics.resampling.clustered_bootstrap import Metrics, shares
+from ood_lab.metrics.hallucination import CAPTION_METRICS, COUNTS, caption_metrics
+from ood_lab.metrics.resampling.clustered_bootstrap import (
+    Metrics,
+    cluster_sums,
+    resampled_sums,
+    shares,
+)
+from ood_lab.metrics.resampling.intervals import percentile_interval
 from ood_lab.metrics.yes_no import yes_no_metrics
 from ood_lab.schema.arrays import Floats, Ints
 
 #: Groups of yes/no questions whose metrics are compared.
 COMPARED = ("existence", "attribute", "relation", "all")
+#: Those whose change since another run is reported.
+_CHANGED = ("existence", "attribute", "all")
 
 
 def contrasts(
@@ -71,3 +79,75 @@ def contrasts(
 def _of_no(group: str, counts: Ints) -> Mapping[str, Floats]:
     found = yes_no_metrics(counts)
     return {f"{group}_{metric}": found[metric] for metric in ("recall", "f1")}
+
+
+def changes(
+    before: tuple[pd.DataFrame, pd.DataFrame],
+    after: tuple[pd.DataFrame, pd.DataFrame],
+    splits: Sequence[str],
+    *,
+    draws: int = 1000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """A run minus one before it, with 95% intervals.
+
+    The images are other ones, so that both are resampled on their own.
+
+    Args:
+        before: captions, see :func:`ood_lab.lvlm.captions.caption_scoring.caption_table`, and
+            answers to yes/no questions, see :func:`ood_lab.lvlm.answers.judgements.judge`.
+        after: the same of the later run.
+        splits: sets, in order.
+        draws: bootstrap resamples.
+        seed: of the draws.
+
+    Returns:
+        ``split, metric, before, after, change, ci_low, ci_high``; sets that both have, and all of
+        them pooled.
+    """
+    (old_captions, old_judged), (captions, judged) = before, after
+    rng = np.random.default_rng(seed)
+    both = [name for name in splits if name in set(old_captions["split"])]
+    rows: list[dict[str, Any]] = []
+    for split in [*both, POOLED]:
+        parts = [_part(table, split, both) for table in (old_captions, captions)]
+        sides = [("", CAPTION_METRICS, caption_metrics, [_caption_counts(part) for part in parts])]
+        parts = [_part(table, split, both) for table in (old_judged, judged)]
+        sides += [
+            (f"{group}_", OF_NO, yes_no_metrics, [_answer_counts(part, group) for part in parts])
+            for group in _CHANGED
+        ]
+        for group, names, metrics, counts in sides:
+            if all(map(len, counts)):
+                found = _change(counts, metrics, draws, rng)
+                rows += [{"split": split, "metric": f"{group}{m}", **found[m]} for m in names]
+    return pd.DataFrame(rows)
+
+
+def _part(table: pd.DataFrame, split: str, both: Sequence[str]) -> pd.DataFrame:
+    return table[table["split"].isin(both) if split == POOLED else table["split"] == split]
+
+
+def _caption_counts(rows: pd.DataFrame) -> Ints:
+    kept = rows[rows["status"] == PARSED]
+    return cluster_sums(kept[list(COUNTS)].to_numpy(np.int64), clusters_of(kept))
+
+
+def _answer_counts(rows: pd.DataFrame, group: str) -> Ints:
+    kept = rows[rows["task"].isin(GROUPS[group]) & (rows["status"] != FAILED)]
+    return cluster_sums(class_counts(kept, NO), clusters_of(kept))
+
+
+def _change(
+    counts: Sequence[Ints], metrics: Metrics, draws: int, rng: np.random.Generator
+) -> dict[str, dict[str, float]]:
+    """``before, after, change`` and its interval, by metric."""
+    before, after = (metrics(each.sum(axis=0)) for each in counts)
+    first, second = (metrics(resampled_sums(each, draws, rng)) for each in counts)
+    found = {}
+    for metric in before:
+        ends = percentile_interval(second[metric] - first[metric], min(map(len, counts)))
+        old, new, low, high = map(float, (before[metric], after[metric], *ends))
+        found[metric] = {"before": old, "after": new, "change": new - old}
+        found[metric] |= {"ci_low": low, "ci_high": high}
+    return found

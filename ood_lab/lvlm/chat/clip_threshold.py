@@ -13,9 +13,9 @@ from PIL import Image
 
 from ood_lab.clip import ClipModel
 from ood_lab.common.compute_device import chosen_device
-from ood_lab.lvlm.benchmarks.oric.construction.clip_space import label_features, template_of
 from ood_lab.lvlm.chat.base import Reply, Requests
 from ood_lab.lvlm.chat.object_detectors import Found, by_image
+from ood_lab.lvlm.image_text.clip_space import label_features, template_of
 
 
 @dataclass(eq=False)
@@ -26,7 +26,7 @@ class ClipThreshold:
         clip: the model.
         threshold: of the cosine.
         template: text with ``{}`` for the object; None = see
-            :func:`ood_lab.lvlm.benchmarks.oric.construction.clip_space.template_of`.
+            :func:`ood_lab.lvlm.image_text.clip_space.template_of`.
         device: None = the first GPU, else the CPU.
     """
 

@@ -12,6 +12,7 @@ from PIL import Image
 from scripted_answers import answer_of
 
 from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.amber.concepts import AmberConcepts, attribute_pairs
 from ood_lab.lvlm.benchmarks.amber.published_files import AmberFiles
 from ood_lab.schema.results import read_results, whole
 
@@ -257,3 +258,24 @@ def test_files_that_lack_something_are_one_line(tmp_path):
     (place / "relation.json").unlink()
     with pytest.raises(UserError, match=r"relation\.json"):
         _ = AmberFiles(str(place), str(place)).vocabulary
+
+
+def test_attribute_pairs_are_distinct_and_of_one_word():
+    queries = [
+        "Is the sky sunny in this image?",
+        "Is the sky gloomy in this image?",
+        "Is the sky sunny in this image?",
+        "Is the sky gloomy in this image?",
+        "Does the dog run in this image?",
+        "Does the dog sit in this image?",
+        "Are there two dogs in this image?",
+        "Are there three dogs in this image?",
+    ]
+    states, actions = attribute_pairs(queries)
+    assert states == {"sky": [("sunny", "gloomy")]}
+    assert actions == {"dog": [("run", "sit")]}
+
+
+def test_a_folder_without_amber_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"annotations\.json"):
+        AmberConcepts(str(tmp_path)).read()

@@ -10,7 +10,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ood_lab.common.files import read_table
-from ood_lab.lvlm.benchmarks.ode.figures import feature_clouds, tendency_matrix
 from ood_lab.lvlm.benchmarks.ode.scoring import DISTANCE, KIND, PAIR_KIND
 from ood_lab.lvlm.captions.caption_page import (
     CAPTIONS,
@@ -21,7 +20,9 @@ from ood_lab.lvlm.captions.caption_page import (
     scoring_note,
 )
 from ood_lab.lvlm.captions.caption_scoring import PAIR
+from ood_lab.lvlm.captions.hallucination_tendencies import tendency_matrix
 from ood_lab.lvlm.captions.question_kinds import ACTION, EXISTENCE, GENERATIVE, NUMBER, STATE
+from ood_lab.lvlm.image_generation.natural_images import feature_clouds
 from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
     Scored,

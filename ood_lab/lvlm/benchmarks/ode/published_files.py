@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ood_lab.common.files import write_text
-from ood_lab.lvlm.benchmarks.ode.images.annotated_images import Picture
+from ood_lab.lvlm.annotations.annotation_files import read_json, read_json_lines
 from ood_lab.lvlm.benchmarks.ode.queries import RELEASED_CAPTION, queries_of
 from ood_lab.lvlm.captions.question_kinds import ACTION, EXISTENCE, NUMBER, STATE
+from ood_lab.lvlm.concepts.concept_pairs import Kind
+from ood_lab.lvlm.concepts.concepts import Attribute
+from ood_lab.lvlm.image_generation.pictures import Picture
 
 #: First ids of the published lists; the ranges overlap.
 FIRST_IDS = {"generative": 1, "existence": 536, "attribute": 2912}
@@ -79,3 +82,36 @@ def published_queries(pictures: Sequence[Picture]) -> dict[str, Rows]:
 
 def _about(picture: Picture) -> dict[str, str]:
     return {"type": picture.criterion, "image": picture.file}
+
+
+def read_pictures(path: Path) -> list[Picture]:
+    """Reads ODE's own annotations, a JSON list, or the pictures of another run, one a line.
+
+    Raises:
+        UserError: the file is missing or neither of the two.
+    """
+    name = "a list of pictures"
+    if path.is_file() and path.read_bytes().lstrip().startswith(b"["):
+        return [each.picture for each in read_json(path, list[_Published], name)]
+    return read_json_lines(path, Picture, name)
+
+
+@dataclass(frozen=True)
+class _Published:
+    """A row of ODE's own annotations; its attributes are the states of both, then the actions."""
+
+    image: str
+    type: str
+    info_type: Kind
+    truth: tuple[str, ...]
+    truth_attr: tuple[str, str, str, str]
+    hallu_attr: tuple[str, str, str, str]
+    hallu: tuple[str, ...]
+
+    @property
+    def picture(self) -> Picture:
+        pairs = zip(self.truth_attr, self.hallu_attr, strict=True)
+        first, second, *actions = [Attribute(*pair) if pair[0] else None for pair in pairs]
+        states = (first, second)
+        about = (self.image, self.type, self.info_type, self.truth)
+        return Picture(*about, states, (actions[0], actions[1]), self.hallu)

@@ -1,7 +1,7 @@
 """The questions about the pictures: captions, existence, states, actions, numbers.
 
 They ask about both concepts of the pair, with the right article and plural; ``released`` ones
-are ODE's shipped queries, see :mod:`ood_lab.lvlm.benchmarks.ode.construction.released_code`.
+are ODE's shipped queries, see :mod:`ood_lab.lvlm.benchmarks.ode.released_code`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.benchmarks.ode.images.annotated_images import Picture
 from ood_lab.lvlm.captions.question_kinds import (
     ACTION,
     EXISTENCE,
@@ -21,6 +20,7 @@ from ood_lab.lvlm.captions.question_kinds import (
     STATE,
     true_caption,
 )
+from ood_lab.lvlm.image_generation.pictures import Picture
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions.grammar import english
 from ood_lab.lvlm.questions.question_files import Question

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
-from functools import partial
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
-import pandas as pd
-
-from ood_lab.common.files import read_table
-from ood_lab.lvlm.benchmarks.oric.construction.pope_questions import SAMPLINGS
-from ood_lab.lvlm.benchmarks.oric.figures import context_curves, measure_bars, tier_bars
-from ood_lab.lvlm.benchmarks.oric.question_analyses import ANNOTATED, TIER_SHARES
-from ood_lab.lvlm.benchmarks.oric.run_questions import SUBSET
-from ood_lab.lvlm.benchmarks.oric.scoring import KIND, WORDING
+from ood_lab.lvlm.benchmarks.oric.scoring import KIND
 from ood_lab.lvlm.benchmarks.oric.wording import TASK
+from ood_lab.lvlm.benchmarks.pope.question_drawing import SAMPLINGS
+from ood_lab.lvlm.object_questions.analysis_page import (
+    analyses_in,
+    analysis_figures,
+    analysis_tables,
+    context_figure,
+)
+from ood_lab.lvlm.object_questions.question_sets import SUBSET
 from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
     Scored,
@@ -27,19 +24,12 @@ from ood_lab.lvlm.pages.benchmark_page import (
 )
 from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
 from ood_lab.lvlm.pages.definitions import defined
-from ood_lab.lvlm.pages.figure_captions import captioned, title_of
 from ood_lab.lvlm.pages.result_sentences import MetricSentence
+from ood_lab.lvlm.scoring.wording_scores import WORDING
 from ood_lab.report.rendering.blocks import PlannedFigure, Text
-from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.rendering.misclassified_images import Thumbnails
 from ood_lab.report.rendering.table import (
-    Column,
-    Group,
-    Head,
     Table,
-    name_cell,
-    number_cell,
-    table_of,
 )
 from ood_lab.schema.results import PART
 
@@ -85,19 +75,6 @@ LINES = {
     for name, words in SETS.items()
     if name.startswith(("oric", "pope")) and not name.endswith(SUBSET)
 }
-#: Sets whose objects have sizes.
-_SIZED = SETS | {ANNOTATED: "all annotated objects"}
-_LABELS = {"yes": "present", "no": "absent"}
-#: Of each analysis: its group of columns, what its columns are, factor and digits of a value.
-_GROUPS = {
-    "tier_share": ("edges as chosen", "key", 100, 1),
-    "coco_tier_share": ("COCO's edges", "key", 100, 1),
-    "clip_score": ("CLIPScore", "label", 1, 1),
-    "p_context": ("P(object | context)", "label", 1, 3),
-    "min_distance": ("least distance", "clip", 1, 3),
-}
-#: Analyses that have a figure, and what their bars are divided by.
-_FIGURES = {"clip_score": "label", "p_context": "label", "min_distance": "clip"}
 _COUNTS = {"n_unparsed": "unmatched", "n_items": "items"}
 
 
@@ -115,7 +92,11 @@ def summary(run: Scored) -> Iterator[Table | Text]:
     if found is not None:
         caption = "Random samplers minus ORIC's: the drop, points"
         yield difference_table(caption, found, SETS, COMPARED)
-    yield from _of_sets(run)
+    found = analyses_in(run.source)
+    if found is not None:
+        yield from analysis_tables(found, SETS)
+    for each in run.manifest.get("oric", {}).get("unknown", []):
+        yield Text(f"Not known: {each}.")
 
 
 def _details(run: Scored, _: Thumbnails) -> Iterator[Table]:
@@ -133,110 +114,9 @@ def _figures(run: Scored) -> Iterator[PlannedFigure]:
     footer = f"{run.title}. 95% intervals that resample images."
     context = run.tables.get("context")
     if context is not None:
-        sets = {n: words for n, words in LINES.items() if (context["split"] == n).any()}
-        draw = partial(context_curves, context, sets, footer)
-        yield captioned("context", draw, said=context_words(context))
+        yield context_figure(context, LINES, footer)
     if analyses is not None:
-        yield from _of_questions(analyses, run.tables.get("tiers"), footer)
-
-
-def context_words(curve: pd.DataFrame) -> str:
-    """What the answers of all sets say of expected and unexpected objects, and how surely.
-
-    Args:
-        curve: see :func:`ood_lab.lvlm.benchmarks.oric.question_analyses.curve_of`.
-    """
-    sentences = ["Bins have equally many questions."]
-    for truth, words in (("yes", "Of objects that are there"), ("no", "Of absent objects")):
-        rows = curve[(curve["split"] == "all") & (curve["truth"] == truth)].sort_values("p_context")
-        if len(rows) < 2:
-            continue
-        # An absent object that is seen is a wrong answer.
-        low, high = (_seen(row, truth) for row in rows.iloc[[0, -1]].to_dict("records"))
-        if math.isnan(low[1]) or math.isnan(high[1]):
-            verdict = "there are no intervals to tell them apart"
-        elif low[2] < high[1]:
-            verdict = "expected ones are seen more often"
-        elif high[2] < low[1]:
-            verdict = "expected ones are seen less often"
-        else:
-            verdict = "the intervals overlap"
-        least, most = (
-            percent(value) + ("" if math.isnan(a) else f" [{percent(a)}, {percent(b)}]")
-            for value, a, b in (low, high)
-        )
-        sentences.append(
-            f"{words}, {least}% are seen where they are least expected and {most}% where they are "
-            f"most expected: {verdict}."
-        )
-    return " ".join(sentences)
-
-
-def _seen(row: Mapping[Any, Any], truth: str) -> tuple[float, float, float]:
-    """Share of "yes", and its interval."""
-    value, low, high = (float(row[name]) for name in ("accuracy", "ci_low", "ci_high"))
-    return (value, low, high) if truth == "yes" else (1 - value, 1 - high, 1 - low)
-
-
-def _of_questions(
-    found: pd.DataFrame, tiers: pd.DataFrame | None, footer: str
-) -> Iterator[PlannedFigure]:
-    for analysis, column in TIER_SHARES.items():
-        shares = found[found["analysis"] == analysis]
-        if not len(shares):
-            continue
-        recall = shares.iloc[:0].assign(tier="", edges="") if tiers is None else tiers
-        of_edges = recall[recall["edges"] == column]
-        yield captioned(f"{column}s", partial(tier_bars, shares, of_edges, _SIZED, footer))
-    for name, series in _FIGURES.items():
-        rows = found[(found["analysis"] == name) & _of_whole_sets(found)]
-        if len(rows):
-            rows = rows.assign(series=rows[series].replace(_LABELS))
-            draw = partial(measure_bars, rows, SETS, title_of(name), footer)
-            yield captioned(name, draw)
-
-
-def _of_whole_sets(found: pd.DataFrame) -> pd.Series:
-    """Rows of :func:`analyses_in` that are not of a single class."""
-    return (found["analysis"] != "min_distance") | (found["key"] == "mean")
-
-
-def analyses_in(folder: Path) -> pd.DataFrame | None:
-    """What the run that built the questions has found out about them, if anything."""
-    file = folder / "analyses.csv"
-    found = read_table(file) if file.is_file() else None
-    return found if found is not None and len(found) else None
-
-
-def _of_sets(run: Scored) -> Iterator[Table | Text]:
-    """What is known of the sets without an answer, and what is not."""
-    found = analyses_in(run.source)
-    if found is not None:
-        sizes = found["analysis"].isin(TIER_SHARES)
-        means = ~sizes & _of_whole_sets(found)
-        if sizes.any():
-            caption = "Sizes of the objects that are there, % of each set"
-            yield _analysis_table(caption, found[sizes])
-        if means.any():
-            yield _analysis_table("Images and objects, before anyone answers", found[means])
-    for each in run.manifest.get("oric", {}).get("unknown", []):
-        yield Text(f"Not known: {each}.")
-
-
-def _analysis_table(caption: str, rows: pd.DataFrame) -> Table:
-    """One row per set, and a group of columns for each analysis."""
-    splits = [split for split in _SIZED if (rows["split"] == split).any()]
-    names = [name_cell(_SIZED[split], place) for place, split in enumerate(splits)]
-    columns = [Column(Head("questions", "ascending"), names)]
-    for analysis, part in rows.groupby("analysis", sort=False):
-        title, by, factor, digits = _GROUPS[str(analysis)]
-        group, show = Group(title), f"{{:.{digits}f}}".format
-        for key, cells in part.groupby(by, sort=False):
-            found = cells.set_index("split")[["value", "ci_low", "ci_high"]] * factor
-            each = found.reindex(splits).to_numpy()
-            shown = [number_cell(value, low, high, show) for value, low, high in each]
-            columns.append(Column(Head(_LABELS.get(str(key), str(key))), shown, group))
-    return table_of(caption, columns, spreads=True, split="groups")
+        yield from analysis_figures(analyses, run.tables.get("tiers"), SETS, footer)
 
 
 RECORD = BenchmarkRecord(

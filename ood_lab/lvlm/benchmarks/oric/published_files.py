@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +12,7 @@ import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_text
-from ood_lab.lvlm.annotations.annotation_files import read_json
+from ood_lab.lvlm.annotations.annotation_files import frame_of, read_json
 from ood_lab.lvlm.benchmarks.oric.construction.released_code import Article
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions.grammar import english
@@ -57,6 +57,11 @@ ITEM = ("item", "image", "object", "problem", "label")
 def items_of(table: pd.DataFrame) -> list[Item]:
     """The rows of a table of questions, see :data:`ITEM`."""
     return [Item(*each) for each in table[list(ITEM)].itertuples(index=False, name=None)]
+
+
+def table_of(items: Sequence[Item]) -> pd.DataFrame:
+    """The same as a table, see :data:`ITEM`."""
+    return frame_of(items, *(each.name for each in fields(Item))).set_axis([*ITEM], axis=1)
 
 
 def with_article(name: str, article: Article = "right") -> str:

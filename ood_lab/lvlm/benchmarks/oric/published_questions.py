@@ -12,12 +12,12 @@ import pandas as pd
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.benchmarks.oric.audit import Verdicts, audit_of
-from ood_lab.lvlm.benchmarks.oric.construction.image_pool import Pool
-from ood_lab.lvlm.benchmarks.oric.construction.pope_questions import read_pope
 from ood_lab.lvlm.benchmarks.oric.construction.question_sets import ORIC
-from ood_lab.lvlm.benchmarks.oric.published_files import read_bench
-from ood_lab.lvlm.benchmarks.oric.run_questions import RunQuestions
+from ood_lab.lvlm.benchmarks.oric.pope_questions import read_pope
+from ood_lab.lvlm.benchmarks.oric.published_files import read_bench, table_of
 from ood_lab.lvlm.image_text.foreign_images import is_builtin, refuse_shipped, shipped_clips
+from ood_lab.lvlm.object_questions.image_pool import Pool
+from ood_lab.lvlm.object_questions.question_sets import QuestionSets
 
 _SPACES = "CLIPScores and least distances"
 _FACTS = "sizes and P(object | context): there are no annotations (annotations=coco ...)"
@@ -83,7 +83,7 @@ class PublishedQuestions:
 
     def read(
         self, annotations: Annotations | None, verdicts: Verdicts
-    ) -> tuple[RunQuestions, pd.DataFrame]:
+    ) -> tuple[QuestionSets, pd.DataFrame]:
         """The sets without the questions that people reject.
 
         Returns:
@@ -97,8 +97,8 @@ class PublishedQuestions:
         files = {split: (read_pope(file), str(file)) for split, file in self.pope.items()}
         every = read_bench(self.bench)
         names = [item.image for items in (every, *(f[0] for f in files.values())) for item in items]
-        sets = RunQuestions(Pool.of(annotations, self.folder, names))
-        sets.publish(ORIC, every, str(self.bench))
+        sets = QuestionSets(Pool.of(annotations, self.folder, names))
+        sets.publish(ORIC, table_of(every), str(self.bench))
         audit = audit_of(sets.sets[ORIC], verdicts)
         verdicts.check_questions(audit)
         kept = ~verdicts.rejects(audit)
@@ -106,21 +106,21 @@ class PublishedQuestions:
             raise UserError(f"{verdicts.path} rejects every question of {self.bench}")
         sets.sets[ORIC] = sets.sets[ORIC][kept].reset_index(drop=True)
         for split, (others, source) in files.items():
-            sets.publish(split, others, source)
+            sets.publish(split, table_of(others), source)
         lost = self._lost(sets)
         if lost and not self.recorded:
             name = sets.pool.missing(sets.rows)[0].name
             raise UserError(f"{lost}, '{name}' for one: give their folder, task.images=DIR")
         return sets, audit
 
-    def _lost(self, sets: RunQuestions) -> str | None:
+    def _lost(self, sets: QuestionSets) -> str | None:
         lost = sets.pool.missing(sets.rows)
         if not lost:
             return None
         folder = f"in '{self.folder}'" if self.folder is not None else "here"
         return f"{len(lost):,} of the {len(sets.rows):,} images of {self.bench} are not {folder}"
 
-    def without_space(self, settings: Mapping[str, Any], sets: RunQuestions) -> str | None:
+    def without_space(self, settings: Mapping[str, Any], sets: QuestionSets) -> str | None:
         """Why no CLIP can look at the images, in a sentence; None where one can."""
         if lost := self._lost(sets):
             return f"{_SPACES}: {lost}"
@@ -130,7 +130,7 @@ class PublishedQuestions:
             return f"{_SPACES}: {label} knows only {knows}; choose a real CLIP (clip=vit_b32)"
         return None
 
-    def unknown(self, settings: Mapping[str, Any], sets: RunQuestions) -> list[str]:
+    def unknown(self, settings: Mapping[str, Any], sets: QuestionSets) -> list[str]:
         """What cannot be known of the questions, a sentence each."""
         facts = None if self.is_annotated(settings) else _FACTS
         return [each for each in (self.without_space(settings, sets), facts) if each]

@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from ood_lab.lvlm.answers.judgements import FAILED, PARSED
-from ood_lab.lvlm.parsers import NO, YES
-from ood_lab.lvlm.scoring.answer_differences import contrasts_by
-from ood_lab.lvlm.scoring.scored_results import (
-    Place,
-    any_read,
-    estimate_rows,
-    places,
-    question_kind,
-)
-from ood_lab.metrics.resampling.clustered_bootstrap import (
-    Clustered,
-    cluster_sums,
-    clustered,
-    contrast,
-)
-from ood_lab.metrics.two_class import TWO_CLASS_METRICS, mean_over_prompts, two_class_counts
-from ood_lab.schema.arrays import Ints
-from ood_lab.schema.results import PART
+from ood_lab.lvlm.scoring.scored_results import question_kind
+from ood_lab.lvlm.scoring.wording_scores import contrasts, wording_rows
 
 KIND = question_kind("oric", "image", "n_items", "p_holm")
-#: ``part`` of the rows of one wording: this and its number. Rows without are the mean of all.
-WORDING = "wording"
 #: Sets of ORIC's construction with random samplers in place of both, one or none of its own.
 CONSTRUCTIONS = ("uniform", "pos_only", "neg_only", "oric")
 
@@ -41,107 +19,22 @@ def results_of(
 ) -> pd.DataFrame:
     """Everything that is reported, a table of :data:`KIND`.
 
-    The metrics of :mod:`ood_lab.metrics.two_class`, for every set (``split``): their mean over the
-    wordings (``part`` is missing), those of each wording, and the mean at every known level of
-    shift and every cell of the two. Intervals resample images. Answers that could not be matched
-    are wrong, but neither yes nor no; failed requests are skipped, and counted. Values are
-    missing where no answer could be read.
-
     Args:
-        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`; with ``split, item, prompt``.
+        judged: see :func:`ood_lab.lvlm.scoring.wording_scores.wording_rows`.
         model: its name.
         min_count: levels and cells with fewer images are missing.
         resampling: ``draws`` and ``seed``, see
             :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
-    rows: list[dict[str, Any]] = []
-    splits = list(dict.fromkeys(judged["split"]))
-    for place in [*places(judged, splits, "pair_id", min_count), *_wordings(judged)]:
-        answers = place.rows if any_read(place.rows) else place.rows.iloc[:0]
-        found = scored(answers, **resampling).estimates()
-        images, items = (int(place.rows[name].nunique()) for name in ("pair_id", "item"))
-        rows += estimate_rows({**place.keys, "n_items": items}, found, images, place.rows)
+    rows = wording_rows(judged, min_count, **resampling)
     return KIND.table(rows, model=model, seed=resampling.get("seed", 0))
-
-
-def _wordings(judged: pd.DataFrame) -> Iterator[Place]:
-    """Every wording of every set."""
-    for (split, prompt), part in judged.groupby(["split", "prompt"], sort=True):
-        yield Place({"split": split, PART: f"{WORDING} {prompt}"}, part)
-
-
-def scored(judged: pd.DataFrame, by: str | None = None, **resampling: Any) -> Clustered:
-    """Means over the wordings, and their draws, which resample images.
-
-    Args:
-        judged: answers; failed ones are skipped.
-        by: column that tells groups apart, which share the draws, in their order of appearance;
-            None = one group.
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
-    """
-    rows = judged[judged["status"] != FAILED]
-    prompt, prompts = pd.factorize(rows["prompt"], sort=True)
-    group, groups = (np.zeros(len(rows), int), [0]) if by is None else pd.factorize(rows[by])
-    wordings = max(len(prompts), 1)
-    number = group * wordings + prompt
-    sums = cluster_sums(_outcomes(rows), rows["pair_id"], number, len(groups) * wordings)
-    shape = (len(groups), wordings) if by else (wordings,)
-    cube = sums.reshape(len(sums), *shape, sums.shape[-1])
-    return clustered(cube, mean_over_prompts, **resampling)
-
-
-def _outcomes(rows: pd.DataFrame) -> Ints:
-    parsed = rows["status"] == PARSED
-    return two_class_counts(
-        rows["truth"] == YES, parsed & (rows["parsed"] == YES), parsed & (rows["parsed"] == NO)
-    )
-
-
-def form_contrasts(judged: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
-    """How two forms of the same questions differ: of every set the mean, and every wording.
-
-    Args:
-        judged: the answers in both forms, which ``model`` tells apart; failed ones are skipped.
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
-    """
-    # A question that has no answer in one form is left out of both.
-    lost = (judged["status"] == FAILED).groupby([judged[k] for k in ("split", "item", "prompt")])
-    judged = judged[~lost.transform("any")]
-    splits = list(dict.fromkeys(judged["split"]))
-    sets = [Place({"split": split}, judged[judged["split"] == split]) for split in splits]
-    test = partial(contrasts, by="model", **resampling)
-    return contrasts_by([*sets, *_wordings(judged)], test)
-
-
-def contrasts(
-    judged: pd.DataFrame, by: str, first: str | None = None, **resampling: Any
-) -> pd.DataFrame:
-    """How groups of answers differ, with images resampled together.
-
-    Sets of one model share images, models share questions: both are drawn together, so the test
-    is paired as far as the data are. See
-    :func:`~ood_lab.metrics.resampling.clustered_bootstrap.contrast`.
-
-    Args:
-        judged: the answers of all groups.
-        by: ``split`` or ``model``.
-        first: compare this group with each other one only; None = all pairs.
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
-    """
-    names = list(dict.fromkeys(judged.loc[judged["status"] != FAILED, by]))
-    found = scored(judged, by, **resampling)
-    ordered = {metric: found.values[metric] for metric in TWO_CLASS_METRICS}
-    return contrast(names, Clustered(ordered, found.drawn, found.n), first)
 
 
 def drops(judged: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
     """What ORIC's samplers cost against random ones: ``uniform`` minus each other construction.
 
     Returns:
-        See :func:`contrasts`; empty unless both have answers.
+        See :func:`ood_lab.lvlm.scoring.wording_scores.contrasts`; empty unless both have answers.
     """
     order = [name for name in CONSTRUCTIONS if (judged["split"] == name).any()]
     if order[:1] != ["uniform"] or len(order) == 1:

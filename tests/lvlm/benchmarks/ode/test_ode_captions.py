@@ -3,7 +3,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from ode_data import SMALL, needs_data
+from small_concepts import SMALL, needs_data
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.captions import nouns

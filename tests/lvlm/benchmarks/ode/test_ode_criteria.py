@@ -1,21 +1,14 @@
 import json
 
 import pytest
-from ode_data import SHARED, SMALL, needs_data
+from small_concepts import SHARED, SMALL, needs_data
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.benchmarks.ode.construction import criteria, released_code
-from ood_lab.lvlm.benchmarks.ode.construction.amber_concepts import AmberConcepts
-from ood_lab.lvlm.benchmarks.ode.construction.concept_graph import read_graphml, truth_graph
-from ood_lab.lvlm.benchmarks.ode.construction.criteria import (
-    Fictional,
-    LongTail,
-    Pair,
-    Random,
-    Standard,
-    distance,
-    frequency,
-)
+from ood_lab.lvlm.benchmarks.amber.concepts import AmberConcepts
+from ood_lab.lvlm.benchmarks.ode import criteria, released_code
+from ood_lab.lvlm.benchmarks.ode.criteria import Fictional, LongTail, Random, Standard
+from ood_lab.lvlm.concepts.concept_graph import read_graphml, truth_graph
+from ood_lab.lvlm.concepts.concept_pairs import Pair, distance, frequency
 
 GRAPH = truth_graph(SMALL)
 ALL = [Standard(), LongTail(0, 3), Random(), Fictional()]
@@ -128,8 +121,8 @@ def test_every_published_pair_is_reproduced(name):
 @needs_data
 def test_a_criterion_looks_at_every_pair_once(monkeypatch):
     graph = truth_graph(AmberConcepts(str(SHARED)).read())
-    looks, known = [], criteria._frequency
-    monkeypatch.setattr(criteria, "_frequency", lambda *of: looks.append(of) or known(*of))
+    looks, known = [], criteria.frequency
+    monkeypatch.setattr(criteria, "frequency", lambda *of: looks.append(of) or known(*of))
     for criterion in (Standard(), LongTail(), Random(), Fictional()):
         looks.clear()
         assert len(criterion.select(graph, 100, seed=0)) == 200

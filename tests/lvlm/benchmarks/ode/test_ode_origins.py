@@ -10,8 +10,9 @@ from cli import call, run_folders
 from sklearn.metrics import f1_score
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.benchmarks.ode.construction.image_origins import listed_photographs, paired
-from ood_lab.lvlm.benchmarks.ode.images.annotated_images import Picture, read_pictures
+from ood_lab.lvlm.benchmarks.ode.published_files import read_pictures
+from ood_lab.lvlm.image_generation.photographs import listed_photographs, paired
+from ood_lab.lvlm.image_generation.pictures import Picture
 from ood_lab.schema.results import read_results, whole
 
 SMALL = (

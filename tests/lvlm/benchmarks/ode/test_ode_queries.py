@@ -2,21 +2,16 @@ import json
 from pathlib import Path
 
 import pytest
-from ode_data import SHARED, SMALL, needs_data
+from small_concepts import SHARED, SMALL, needs_data
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.benchmarks.ode.construction.compositions import Composition, Concept, compose
-from ood_lab.lvlm.benchmarks.ode.construction.concept_graph import read_graphml, truth_graph
-from ood_lab.lvlm.benchmarks.ode.construction.concepts import Attribute
-from ood_lab.lvlm.benchmarks.ode.construction.criteria import Pair, Random, Standard
-from ood_lab.lvlm.benchmarks.ode.construction.hallucination_candidates import Candidates
-from ood_lab.lvlm.benchmarks.ode.images.annotated_images import (
-    Picture,
-    read_pictures,
-    write_pictures,
-)
-from ood_lab.lvlm.benchmarks.ode.published_files import write_published
+from ood_lab.lvlm.benchmarks.ode.published_files import read_pictures, write_published
 from ood_lab.lvlm.benchmarks.ode.queries import questions_of
+from ood_lab.lvlm.concepts.concept_graph import truth_graph
+from ood_lab.lvlm.concepts.concept_pairs import Pair
+from ood_lab.lvlm.concepts.concepts import Attribute
+from ood_lab.lvlm.image_generation.compositions import Composition, Concept, compose
+from ood_lab.lvlm.image_generation.pictures import Picture, write_pictures
 
 PICTURE = Picture(
     "a.png",
@@ -85,40 +80,19 @@ def test_published_files_are_reproduced_to_the_letter(tmp_path):
     assert len(set(ids)) == len(ids) == 8786
 
 
-@needs_data
-def test_published_candidates_are_one_sided_rankings():
-    graph = read_graphml(SHARED / "objects_cooccurrence_graph_T.graphml")
-    pictures = read_pictures(SHARED / "annotations_updated.json")
-    candidates = Candidates(graph, released=True)
-    ranked = [candidates.of(each.truth) for each in pictures]
-    exact = sum(
-        each.hallu == ranking[: len(each.hallu)]
-        for each, ranking in zip(pictures, ranked, strict=True)
-    )
-    assert exact == 778
-    assert sum(len(set(each.hallu)) < len(each.hallu) for each in pictures) == 37
-
-
-def test_candidates_come_from_both_ends_once_and_without_what_is_detected():
-    candidates = Candidates(truth_graph(SMALL))
-    assert candidates.of(("dog", "ship")) == ("person", "sky")
-    assert candidates.of(("dog", "ship"), detected=("person",)) == ("sky",)
-    assert candidates.of(("nowhere",)) == ()
-
-
 def test_attributes_are_drawn_with_the_pair_and_swapped_only_by_chance_criteria():
     graph, pairs = truth_graph(SMALL), [Pair("dog", "person", "ee")]
-    (standard,) = compose(pairs, graph, "standard", Standard(), seed=0)
+    (standard,) = compose(pairs, graph, "standard", False, seed=0)
     assert standard.first == Concept("dog", Attribute("wet", "dry"), Attribute("run", "sit"))
     assert standard.second.state is None
     assert (standard.frequency, standard.distance) == (2, 1)
     shown = {
         each.first.state
         for seed in range(20)
-        for each in compose(pairs, graph, "random", Random(), seed)
+        for each in compose(pairs, graph, "random", True, seed)
     }
     assert shown == {Attribute("wet", "dry"), Attribute("dry", "wet")}
-    assert len(compose(pairs, graph, "standard", Standard(), seed=0, draws=5)) == 1
+    assert len(compose(pairs, graph, "standard", False, seed=0, draws=5)) == 1
 
 
 def test_prompts_of_paper_and_code():

@@ -1,25 +1,20 @@
 import json
 
-import numpy as np
-import pandas as pd
 import pytest
-from ode_data import SMALL
+from small_concepts import SMALL
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.answers.answer_files import Answer
 from ood_lab.lvlm.answers.judgements import judge
-from ood_lab.lvlm.benchmarks.ode.figures import feature_clouds
-from ood_lab.lvlm.benchmarks.ode.image_effectiveness import effectiveness
-from ood_lab.lvlm.benchmarks.ode.images.annotated_images import Picture
 from ood_lab.lvlm.benchmarks.ode.queries import questions_of
 from ood_lab.lvlm.benchmarks.ode.scoring import results_of
-from ood_lab.lvlm.benchmarks.ode.tendencies import Clustering
-from ood_lab.lvlm.benchmarks.ode.tuning_data import LLAVA, TRL, Tuning, write_tuning
 from ood_lab.lvlm.captions.caption_rules import Rules
 from ood_lab.lvlm.captions.caption_scoring import amber_table, caption_table
 from ood_lab.lvlm.captions.nouns import Lexicon
 from ood_lab.lvlm.captions.question_kinds import GENERATIVE
+from ood_lab.lvlm.image_generation.pictures import Picture
 from ood_lab.lvlm.training.conversation_files import ChatFile
+from ood_lab.lvlm.training.tuning_data import LLAVA, TRL, Tuning, write_tuning
 from ood_lab.schema.results import whole
 
 PICTURES = [
@@ -155,26 +150,6 @@ def test_rounded_metrics_are_those_of_the_published_scripts():
     assert table.loc["fictional", "existence_f1"] == 0.0
 
 
-def test_tendencies_group_concepts_by_what_is_made_up_beside_them():
-    rows = [("a", "x")] * 3 + [("b", "x")] * 3 + [("c", "y")] * 3 + [("d", "")] * 2
-    captions = pd.DataFrame(
-        {
-            "truth_words": [[true] for true, _ in rows],
-            "flagged_nouns": [[false] if false else [] for _, false in rows],
-        }
-    )
-    for method in ("kmeans", "agglomerative"):
-        found = Clustering(method, groups=2).tendencies(captions)
-        assert found.matrix.loc["a", "x"] == 3
-        assert "d" not in found.matrix.index
-        groups = found.groups.set_index("concept")["group"]
-        assert groups["a"] == groups["b"] == 0  # the larger group comes first
-        assert groups["c"] == 1
-        assert found.silhouette == pytest.approx(1.0) or found.silhouette > 0.6
-        assert found.summary["top_hallucinations"].tolist() == ["x", "y"]
-    assert Clustering().tendencies(captions[captions["flagged_nouns"].str.len() == 0]) is None
-
-
 def test_errors_are_exported_with_their_right_answers(tmp_path):
     captions, judged = tables(fictional_cats)
     chosen = Tuning().questions(QUESTIONS, captions, judged, seed=0)
@@ -190,38 +165,6 @@ def test_errors_are_exported_with_their_right_answers(tmp_path):
     first = json.loads((tmp_path / LLAVA).read_text())[0]
     assert first["conversations"][0] == {"from": "human", "value": f"<image>\n{chosen[0].text}"}
     assert len(ChatFile(tmp_path / LLAVA)) == len(ChatFile(tmp_path / TRL)) == len(chosen)
-
-
-def test_effectiveness_is_one_for_images_as_near_as_natural_ones():
-    rng = np.random.default_rng(0)
-    features = rng.normal(size=(200, 8))
-    features /= np.linalg.norm(features, axis=1, keepdims=True)
-    table = effectiveness({"natural": features[:100], "made": features[100:], "far": -features[:2]})
-    ratio = table.set_index("dataset")["ratio"]
-    assert ratio["natural"] == 1
-    assert ratio["made"] == pytest.approx(1, abs=0.2)
-
-
-def test_the_distance_of_made_images_has_an_interval_and_is_in_the_legend():
-    rng = np.random.default_rng(0)
-    natural, made = rng.normal(size=(50, 8)), rng.normal(size=(60, 8)) + 0.5
-    natural, made = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in (natural, made))
-    pairs = np.repeat([f"pair {n}" for n in range(20)], 3)
-    sets = {"natural": natural, "long_tail": made}
-    table = effectiveness(sets, {"long_tail": pairs}, draws=4000, seed=0)
-    row = table.set_index("dataset").loc["long_tail"]
-    nearest = [min(1 - float(a @ b) for b in natural) for a in made]
-    of_pairs = np.reshape(nearest, (20, 3)).mean(axis=1)
-    means = of_pairs[np.random.default_rng(5).integers(20, size=(4000, 20))].mean(axis=1)
-    assert row["distance"] == pytest.approx(np.mean(nearest))
-    ends = np.quantile(means, [0.025, 0.975])
-    assert [row["ci_low"], row["ci_high"]] == pytest.approx(ends, abs=0.006)
-    figure = feature_clouds(sets, table, "")
-    words = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
-    shown = f"long-tail (n=60), distance {row['distance']:.3f} "
-    assert words[1] == f"{shown}[{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
-    earlier = feature_clouds(sets, table.drop(columns=["ci_low", "ci_high"]), "")
-    assert earlier.legends[0].get_texts()[1].get_text() == shown.strip()
 
 
 def test_fine_tuning_data_of_one_criterion():

@@ -3,21 +3,17 @@
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
-from oric_toys import CATEGORIES, Says, annotations, space
+from toy_annotations import CATEGORIES, Says, annotations, space
 
 from ood_lab.common.errors import UserError
+from ood_lab.lvlm.annotations.image_contents import contents_of
 from ood_lab.lvlm.benchmarks.oric.construction.construction_settings import OricConstruction
-from ood_lab.lvlm.benchmarks.oric.construction.cooccurrence import Cooccurrence
-from ood_lab.lvlm.benchmarks.oric.construction.image_contents import contents_of, union_areas
 from ood_lab.lvlm.benchmarks.oric.construction.image_regions import regions_of
 from ood_lab.lvlm.benchmarks.oric.construction.judges import CooccurrenceJudge, Expectation, says_no
-from ood_lab.lvlm.benchmarks.oric.construction.pope_questions import Pope
 from ood_lab.lvlm.benchmarks.oric.construction.question_drawing import construct
 from ood_lab.lvlm.benchmarks.oric.construction.released_code import PAPER
 from ood_lab.lvlm.benchmarks.oric.published_files import with_article
-from ood_lab.lvlm.benchmarks.oric.question_facts import annotated_areas, with_facts
 
 UNEXPECTED = {"cup": "No.", "kite": "No, not there.", "dog": "no"}
 
@@ -38,40 +34,6 @@ def asked(built):
     return [("abcd"[r["row"]], r["object"], r["label"]) for r in built.questions.to_dict("records")]
 
 
-def test_areas_are_those_of_the_unions_in_the_order_of_the_annotations(contents):
-    where = contents.entries(0)
-    found = dict(zip(contents.names(contents.codes[where]), contents.areas[where], strict=True))
-    assert list(found) == ["cup", "dog", "person", "car", "kite"]
-    assert found == {"cup": 20, "dog": 150, "person": 1000, "car": 900, "kite": 30}
-    assert contents.counts[where].tolist() == [1, 2, 1, 1, 1]
-    assert contents.largest[where].tolist() == [20, 100, 1000, 900, 30]
-
-
-@pytest.mark.parametrize("area_of", ["union", "largest"])
-def test_annotated_objects_have_the_area_that_questions_about_them_have(contents, area_of):
-    rows, names = contents.rows, np.array(CATEGORIES)[contents.codes]
-    asked_about = pd.DataFrame({"row": rows, "object": names, "label": "yes"})
-    found = with_facts(asked_about, annotations(), contents, area_of)
-    assert annotated_areas(contents, area_of).tolist() == found["area"].tolist()
-
-
-def test_union_of_many_boxes_counts_every_pixel_once():
-    rng = np.random.default_rng(0)
-    counts = np.array([1, 2, 5, 20])
-    boxes = rng.integers(0, 30, (28, 4)).astype(float)
-    page = np.zeros((4, 64, 64), bool)
-    for group, (x, y, w, h) in zip(np.repeat(range(4), counts), boxes.astype(int), strict=True):
-        page[group, y : y + h, x : x + w] = True
-    assert union_areas(boxes, counts).tolist() == page.sum(axis=(1, 2)).tolist()
-
-
-def test_crowds_count_only_where_wanted():
-    data = annotations()
-    data.objects["crowd"] = data.objects["category"] == "person"
-    assert not contents_of(data, crowd=False).present[:, CATEGORIES.index("person")].any()
-    assert contents_of(data).present[:, CATEGORIES.index("person")].sum() == 3
-
-
 def test_objects_of_interest_are_smaller_than_the_median(contents):
     regions = regions_of(contents, np.arange(3))
     # a: 20 30 150 900 1000; b: 5 10 600 800 (median 305); c: 200 300 400.
@@ -85,23 +47,6 @@ def test_objects_of_interest_are_smaller_than_the_median(contents):
         ["boat", "person"],
         ["car", "person"],
     ]
-
-
-def test_expectation_leaves_the_image_itself_out(contents):
-    """Cup in a, background dog, person, car: the others are b (with a cup) and c (without).
-
-    P(cup | dog) = 1/2, P(cup | person) = 1/2, P(cup | car) = 0/1. Kite in b, where it is absent:
-    P(kite | boat): no other boat, so the share of the other images with a kite, 2/3;
-    P(kite | person) = 1/2.
-    """
-    wanted = np.zeros((2, 6), bool)
-    wanted[0, [CATEGORIES.index(n) for n in ("dog", "person", "car")]] = True
-    wanted[1, [CATEGORIES.index(n) for n in ("boat", "person")]] = True
-    found = Cooccurrence(contents.present).expected(np.array([0, 1]), wanted)
-    assert found[0, CATEGORIES.index("cup")] == pytest.approx(1 / 3)
-    assert found[1, CATEGORIES.index("kite")] == pytest.approx((2 / 3 + 1 / 2) / 2)
-    # An object is no context of itself: of dog, person and car, only the last two tell of the dog.
-    assert found[0, CATEGORIES.index("dog")] == pytest.approx(1.0)
 
 
 def test_a_pair_asks_what_is_unexpected_and_what_is_missed(contents):
@@ -152,15 +97,6 @@ def test_repeated_pairs_are_out_before_images_are_sampled(contents):
         built = build(contents, everything, seed, **options)
         assert built.skipped["asked about already"] >= 1
         assert set(built.audit.loc[built.audit["label"] == "yes", "row"]) == {0, 1}
-
-
-def test_popularity_is_counted_in_the_drawn_images(contents):
-    for seed in range(20):
-        drawn = Pope(images=2, per_image=1).build(contents, "popular", seed)
-        counts = contents.present[drawn["row"].unique()].sum(axis=0)
-        for row, name in drawn.loc[drawn["label"] == "no", ["row", "object"]].to_numpy():
-            absent = counts[~contents.present[row]]
-            assert counts[CATEGORIES.index(name)] == absent.max()
 
 
 def test_pick_first_follows_the_annotations_and_random_does_not_always(contents):

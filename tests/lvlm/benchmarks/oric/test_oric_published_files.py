@@ -18,9 +18,10 @@ from ood_lab.lvlm.benchmarks.oric.published_files import (
     write_bench,
     write_train,
 )
-from ood_lab.lvlm.benchmarks.oric.scoring import contrasts, results_of
+from ood_lab.lvlm.benchmarks.oric.scoring import results_of
 from ood_lab.lvlm.benchmarks.oric.wording import QuestionWording
 from ood_lab.lvlm.scoring.answer_differences import same_questions
+from ood_lab.lvlm.scoring.wording_scores import contrasts
 
 DATA = Path(__file__).parents[4].parent / "shared" / "data" / "oric"
 BENCH, TRAIN = DATA / "oric_bench.json", DATA / "oric_train.json"

@@ -15,8 +15,8 @@ from test_oric_published_files import published as where_published
 from ood_lab.clip.loading import load_clip
 from ood_lab.common.files import read_table
 from ood_lab.lvlm.benchmarks.oric.published_files import problem_of, read_bench, write_bench
-from ood_lab.lvlm.benchmarks.oric.scoring import contrasts, scored
 from ood_lab.lvlm.questions.question_files import read_questions
+from ood_lab.lvlm.scoring.wording_scores import contrasts, scored
 from ood_lab.schema.results import read_results
 
 COMMON = ("judge.quantile=0.6", "metrics.n_bootstrap=50", "metrics.min_count=2", "logger=none")

@@ -12,9 +12,8 @@ from ood_lab.common.files import write_csv
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.benchmarks.oric.audit import Verdicts
 from ood_lab.lvlm.benchmarks.oric.construction.question_drawing import Constructed
-from ood_lab.lvlm.benchmarks.oric.construction.question_sets import worded
-from ood_lab.lvlm.benchmarks.oric.construction.released_code import Article
 from ood_lab.lvlm.benchmarks.oric.published_files import items_of, write_bench, write_train
+from ood_lab.lvlm.object_questions.question_sets import Wording, worded
 
 
 @dataclass(frozen=True)
@@ -24,12 +23,12 @@ class Writer:
     Attributes:
         annotations: of the images.
         verdicts: on the questions.
-        article: of the objects in them.
+        wording: of them.
     """
 
     annotations: Annotations
     verdicts: Verdicts
-    article: Article
+    wording: Wording
 
     def kept(self, made: Constructed) -> pd.DataFrame:
         """The questions that nobody has rejected."""
@@ -54,5 +53,5 @@ class Writer:
         said = self.verdicts.of(audit).where(chosen, "")
         write_csv(audit.assign(verdict=said), folder / "audit.csv")
         for file, made in parts.items():
-            items = items_of(worded(self.kept(made), self.annotations, self.article))
+            items = items_of(worded(self.kept(made), self.annotations, self.wording))
             (write_bench if file == "bench" else write_train)(items, folder / f"oric_{file}.json")

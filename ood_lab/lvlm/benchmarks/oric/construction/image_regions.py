@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ood_lab.lvlm.benchmarks.oric.construction.cooccurrence import Cooccurrence
-from ood_lab.lvlm.benchmarks.oric.construction.image_contents import Contents
+from ood_lab.lvlm.annotations.cooccurrence import Cooccurrence
+from ood_lab.lvlm.annotations.image_contents import Contents
 from ood_lab.schema.arrays import Bools, Floats, Ints
 
 
@@ -23,7 +23,7 @@ class Regions:
         contents: of all images.
         interest: ``[E] bool``.
         expected: ``P(i | nonROI)`` of every entry, ``[E]``; see
-            :mod:`ood_lab.lvlm.benchmarks.oric.construction.cooccurrence`.
+            :mod:`ood_lab.lvlm.annotations.cooccurrence`.
         rank: of ``expected`` among the objects of interest of all eligible images: the share of
             them that is less expected, ``[E]``.
     """

@@ -59,7 +59,7 @@ class CooccurrenceJudge:
     """Needs no language model: unexpected is what other images rarely have together.
 
     No, where ``P(target | background)``
-    (:mod:`ood_lab.lvlm.benchmarks.oric.construction.cooccurrence`) is among the lowest ``quantile``
+    (:mod:`ood_lab.lvlm.annotations.cooccurrence`) is among the lowest ``quantile``
     of all objects of interest.
 
     Args:

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.benchmarks.oric.construction.clip_space import Space
+from ood_lab.lvlm.annotations.image_contents import Contents
 from ood_lab.lvlm.benchmarks.oric.construction.construction_settings import OricConstruction
-from ood_lab.lvlm.benchmarks.oric.construction.image_contents import Contents
 from ood_lab.lvlm.benchmarks.oric.construction.image_regions import Regions, regions_of
 from ood_lab.lvlm.benchmarks.oric.construction.judges import Expectation, Judge, says_no
+from ood_lab.lvlm.image_text.clip_space import Space
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.schema.arrays import Floats, Ints
 

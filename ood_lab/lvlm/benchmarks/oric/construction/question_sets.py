@@ -1,4 +1,4 @@
-"""Sets of questions that are made: ORIC's, its ablations, and POPE's from the same annotations."""
+"""Sets of questions that are made: ORIC's, and its ablations."""
 
 from __future__ import annotations
 
@@ -9,15 +9,11 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from ood_lab.lvlm.annotations import Annotations
-from ood_lab.lvlm.benchmarks.oric.construction.clip_space import Space
+from ood_lab.lvlm.annotations.image_contents import Contents
 from ood_lab.lvlm.benchmarks.oric.construction.construction_settings import OricConstruction
-from ood_lab.lvlm.benchmarks.oric.construction.image_contents import Contents
 from ood_lab.lvlm.benchmarks.oric.construction.judges import Judge
-from ood_lab.lvlm.benchmarks.oric.construction.pope_questions import Pope, Sampling
 from ood_lab.lvlm.benchmarks.oric.construction.question_drawing import Constructed, construct
-from ood_lab.lvlm.benchmarks.oric.construction.released_code import Article
-from ood_lab.lvlm.benchmarks.oric.published_files import problem_of
+from ood_lab.lvlm.image_text.clip_space import Space
 from ood_lab.lvlm.questions import question_files
 from ood_lab.schema.arrays import Ints
 from ood_lab.schema.shift_axes import LEVELS
@@ -31,7 +27,6 @@ _SAMPLERS: Mapping[Ablation, dict[str, Any]] = {
     "pos_only": {"negatives": "uniform"},
     "neg_only": {"positives": "uniform"},
 }
-_PER_IMAGE = 3
 _SEEN_BY_MODELS = (
     *("p_context", "area_share", "tier", "coco_tier", "cosine", "pair"),
     *LEVELS,
@@ -94,30 +89,6 @@ class Builder:
         swapped = replace(how, **_SAMPLERS[name])
         found = construct(swapped, self.contents, self.space, self.judge, self.seed, among)
         return found.questions
-
-
-def pope_of(contents: Contents, sampling: Sampling, questions: int, seed: int) -> pd.DataFrame:
-    """POPE's questions from the same annotations, as many as ORIC has."""
-    images = max(1, -(-questions // (2 * _PER_IMAGE)))
-    return Pope(images=images).build(contents, sampling, seed)
-
-
-def worded(
-    questions: pd.DataFrame, annotations: Annotations, article: Article = "right"
-) -> pd.DataFrame:
-    """Questions with the fields of ``oric_bench.json``, numbered from 1.
-
-    Args:
-        questions: ``row, object, label``.
-        annotations: the images.
-        article: of the object.
-    """
-    files = annotations.images["file"].to_numpy(object)
-    return questions.assign(
-        item=range(1, len(questions) + 1),
-        image=files[questions["row"].to_numpy(np.int64)],
-        problem=questions["object"].map(lambda name: problem_of(str(name), article)),
-    )
 
 
 def meta_of(table: pd.DataFrame) -> list[dict[str, Any]]:

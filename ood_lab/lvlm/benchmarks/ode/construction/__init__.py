@@ -1,1 +1,0 @@
-"""From concepts to the compositions that images are to show."""

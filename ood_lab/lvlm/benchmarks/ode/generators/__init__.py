@@ -1,1 +1,0 @@
-"""Where the images come from: the builtin renderer, or any text-to-image pipeline."""

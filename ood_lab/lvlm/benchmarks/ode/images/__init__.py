@@ -1,1 +1,0 @@
-"""ODE's images: how they are made, filtered and annotated."""

@@ -1,0 +1,123 @@
+"""What an image is to show: a pair of concepts with attributes, and the prompt for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import networkx as nx
+import numpy as np
+
+from ood_lab.common.random_streams import text_stream
+from ood_lab.lvlm.concepts.concept_pairs import Kind, Pair, distance, frequency
+from ood_lab.lvlm.concepts.concepts import Attribute
+
+#: ``paper``: "a picture of ..."; ``code``: as the published images were asked for.
+PromptForm = Literal["paper", "code"]
+#: What no image should show.
+NEGATIVE = "bad anatomy, incomplete body, mutated"
+
+
+@dataclass(frozen=True)
+class Concept:
+    """A concept as an image shows it; an attribute's true word is what the image shows."""
+
+    name: str
+    state: Attribute | None = None
+    action: Attribute | None = None
+
+    @property
+    def words(self) -> str:
+        """``wet run dog``: what is shown of it, then its name."""
+        shown = [each.true for each in (self.state, self.action) if each]
+        return " ".join([*shown, self.name])
+
+
+@dataclass(frozen=True)
+class Composition:
+    """What one image, or several, are to show.
+
+    Attributes:
+        criterion: name of the criterion that chose the pair.
+        kind: two entities, or an entity in an environment.
+        first: an entity.
+        second: an entity or an environment.
+        frequency: how often the two meet in the graph.
+        distance: edges between them in the graph; None = they are not connected.
+        draw: number of the draw of attributes.
+    """
+
+    criterion: str
+    kind: Kind
+    first: Concept
+    second: Concept
+    frequency: int = 0
+    distance: int | None = None
+    draw: int = 0
+
+    @property
+    def pair(self) -> Pair:
+        """The two concepts."""
+        return Pair(self.first.name, self.second.name, self.kind)
+
+    def prompt(self, form: PromptForm = "paper") -> str:
+        """The text that a text-to-image model is given."""
+        first, second = self.first.words, self.second.words
+        if form == "paper":
+            return f"a picture of {first} and {second}"
+        joint = "and a" if self.kind == "ee" else "in"
+        return f"a {first} {joint} {second}"
+
+
+def compose(
+    pairs: Sequence[Pair],
+    graph: nx.Graph,
+    name: str,
+    swaps: bool,
+    seed: int,
+    draws: int = 1,
+) -> list[Composition]:
+    """Draws attributes for pairs: at most one state and one action of each concept.
+
+    A concept with attributes gets one of each sort that it has.
+
+    Args:
+        pairs: of the criterion.
+        graph: has the attributes.
+        name: of the criterion.
+        swaps: either word of an attribute is shown, and the other one is the wrong one; else the
+            right word is.
+        seed: of the draws.
+        draws: compositions of every pair; equal ones are made once.
+    """
+    found: dict[Composition, None] = {}
+    for pair in pairs:
+        rng = text_stream(seed, name, pair.first, pair.second)
+        seen: set[tuple[Concept, Concept]] = set()
+        for draw in range(draws):
+            both = (
+                _concept(pair.first, graph, swaps, rng),
+                _concept(pair.second, graph, swaps, rng),
+            )
+            if both in seen:
+                continue
+            seen.add(both)
+            facts = frequency(graph, pair), distance(graph, pair)
+            found[Composition(name, pair.kind, *both, *facts, draw)] = None
+    return list(found)
+
+
+def _concept(name: str, graph: nx.Graph, swaps: bool, rng: np.random.Generator) -> Concept:
+    about = graph.nodes[name] if name in graph else {"state": [], "action": []}
+    return Concept(name, _one(about["state"], swaps, rng), _one(about["action"], swaps, rng))
+
+
+def _one(
+    attributes: Sequence[Attribute], swaps: bool, rng: np.random.Generator
+) -> Attribute | None:
+    place, swap = rng.random(2)  # two numbers each, whatever there is to choose from
+    if not attributes:
+        return None
+    true, false = attributes[int(place * len(attributes))]
+    return Attribute(false, true) if swaps and swap < 0.5 else Attribute(true, false)

@@ -1,0 +1,101 @@
+"""Any text-to-image pipeline of diffusers as a generator."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.image_generation.orders import Order
+from ood_lab.lvlm.image_generation.prompt_generator import PromptGenerator
+
+
+@dataclass(eq=False)
+class DiffusionGenerator(PromptGenerator):
+    """Images of prompts, each from a seed of its own.
+
+    Args:
+        path: folder of a pipeline, or the id of one on this machine.
+        form, per_composition, seeds, variants: see
+            :class:`~ood_lab.lvlm.image_generation.prompt_generator.PromptGenerator`.
+        arguments: of every call of the pipeline, such as ``height``.
+        device: where to run; None = the first GPU, else the CPU.
+        dtype: of the weights.
+        variant: of the weights, such as ``fp16``.
+        download: fetch what is missing.
+    """
+
+    path: str | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    device: str | None = None
+    dtype: str = "float32"
+    variant: str | None = None
+    download: bool = False
+
+    @property
+    def made_with(self) -> Mapping[str, Any]:
+        """The pipeline's own description, the settings and the versions."""
+        from ood_lab.synthesis import package_versions
+
+        index = Path(str(self.path)).expanduser() / "model_index.json"
+        digest = hashlib.sha256(index.read_bytes()).hexdigest() if index.exists() else None
+        return {
+            "generator": "diffusers",
+            "path": str(self.path),
+            "model_index": digest,
+            "form": self.form,
+            "dtype": self.dtype,
+            "arguments": dict(self.arguments),
+            "versions": package_versions(("diffusers", "transformers", "torch")),
+        }
+
+    def check(self) -> None:
+        """Raises a UserError where the pipeline is not there or not complete."""
+        self._source  # noqa: B018
+
+    def images(self, orders: Sequence[Order]) -> list[Image.Image | None]:
+        """See :class:`~ood_lab.lvlm.image_generation.orders.Generator`."""
+        found: dict[int, Image.Image | None] = {}
+        groups: dict[str, list[int]] = {}
+        for place, order in enumerate(orders):
+            groups.setdefault(json.dumps(order.settings, sort_keys=True), []).append(place)
+        for settings, places in groups.items():
+            self._pipeline.arguments = {**self.arguments, **json.loads(settings)}
+            made = self._pipeline(
+                [orders[place].prompt for place in places],
+                [orders[place].seed for place in places],
+                [orders[place].negative_prompt for place in places],
+            )
+            found |= dict(zip(places, made, strict=True))
+        return [found[place] for place in range(len(orders))]
+
+    @cached_property
+    def _source(self) -> str:
+        from ood_lab.synthesis.text_to_image import check_pipeline
+
+        if self.path is None:
+            raise UserError("no pipeline: give generator.path=DIR, a text-to-image pipeline")
+        return check_pipeline(self.path, self.variant, self.download, "generator.path")
+
+    @cached_property
+    def _pipeline(self) -> Any:
+        from ood_lab.common.compute_device import chosen_device
+        from ood_lab.synthesis.model_loading import chosen_dtype
+        from ood_lab.synthesis.text_to_image import TextToImage
+
+        device = chosen_device(self.device)
+        return TextToImage(
+            self._source,
+            self.arguments,
+            device,
+            chosen_dtype(self.dtype, device),
+            self.variant,
+            self.download,
+        )

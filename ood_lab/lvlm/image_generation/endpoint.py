@@ -1,0 +1,122 @@
+"""Any image endpoint of OpenAI's protocol as a generator."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Any, ClassVar
+
+from annotated_types import Gt
+from PIL import Image, UnidentifiedImageError
+
+from ood_lab.common.arguments import Count
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.chat.server_connection import OpenAIServer
+from ood_lab.lvlm.image_generation.orders import Order
+from ood_lab.lvlm.image_generation.prompt_generator import PromptGenerator
+
+#: What a server calls the refusal of a prompt for its content.
+_WITHHELD = ("content_policy_violation", "moderation_blocked", "content_filter")
+
+
+@dataclass(eq=False)
+class EndpointGenerator(OpenAIServer, PromptGenerator):
+    """Images of prompts from ``<base_url>/images/generations``.
+
+    An image is skipped if the server rejects its prompt for its content. Where a request fails
+    for good, the other images of its batch are kept, and the run ends.
+
+    Args:
+        model, base_url, api_key_env, concurrency, retries, timeout_s, http_client: see
+            :class:`~ood_lab.lvlm.chat.server_connection.OpenAIServer`.
+        form, per_composition, seeds, variants: see
+            :class:`~ood_lab.lvlm.image_generation.prompt_generator.PromptGenerator`.
+        arguments: further fields of every request, such as ``size``.
+        seed_field: of the request, for the seed; None = not sent, so that no image can be made
+            again.
+        negative_field: of the request, for the negative prompt; None = not sent.
+
+    Raises:
+        UserError: see :class:`~ood_lab.lvlm.chat.server_connection.OpenAIServer`.
+    """
+
+    concurrency: Count = 4
+    timeout_s: Annotated[float, Gt(0.0)] = 300.0
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    seed_field: str | None = None
+    negative_field: str | None = None
+    node: ClassVar[str] = "generator"
+
+    @property
+    def made_with(self) -> Mapping[str, Any]:
+        """Server, model and what is sent with every request; not the key."""
+        return {
+            "generator": "openai",
+            "base_url": self.base_url,
+            "model": self.model,
+            "form": self.form,
+            "arguments": dict(self.arguments),
+            "seed_field": self.seed_field,
+            "negative_field": self.negative_field,
+        }
+
+    def images(self, orders: Sequence[Order]) -> Iterator[Image.Image | None]:
+        """See :class:`~ood_lab.lvlm.image_generation.orders.Generator`.
+
+        Raises:
+            UserError: the key is rejected, or, once the other images are out, a request failed.
+        """
+        failed = []
+        for found in self._pool.map(self._one, orders):
+            if isinstance(found, str):
+                failed.append(found)
+                yield None
+            else:
+                yield found
+        if failed:
+            raise UserError(
+                f"{len(failed)} of {len(orders)} images could not be made ({failed[0]}): those "
+                "that were made are kept; repeat the command once the server responds again"
+            )
+
+    def _one(self, order: Order) -> Image.Image | str | None:
+        """The image, None where it is withheld, or why there is none."""
+        import openai
+
+        body = {"model": self.model, "prompt": order.prompt, "n": 1}
+        body |= {**self.arguments, **order.settings}
+        fields = {self.seed_field: order.seed, self.negative_field: order.negative_prompt}
+        body |= {name: value for name, value in fields.items() if name}
+        try:
+            answer = self.client.post("/images/generations", body=body, cast_to=object)
+        except openai.APIStatusError as error:
+            if any(word in str(error.body) for word in _WITHHELD):
+                return None
+            self.stop_at(error, {"model": self.model})
+            return self.cause(error)
+        except (openai.OpenAIError, OSError, ValueError) as error:
+            return self.cause(error)
+        return self._image(answer)
+
+    def _image(self, answer: Any) -> Image.Image | str:
+        try:
+            data = answer["data"][0]
+        except (KeyError, IndexError, TypeError):
+            return self.lacking("image", answer)
+        if not data.get("b64_json"):
+            raise UserError(
+                f"{self.base_url} sends the address of an image, not the image: add "
+                "+generator.arguments.response_format=b64_json"
+            )
+        try:
+            return Image.open(io.BytesIO(base64.b64decode(data["b64_json"]))).convert("RGB")
+        except (UnidentifiedImageError, OSError, ValueError) as error:
+            return self.safe(f"the reply holds no image: {error}")
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self.concurrency, thread_name_prefix="image")

@@ -1,0 +1,155 @@
+"""Which images show what they should, by a detector's or an image-text model's confidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Protocol, runtime_checkable
+
+import numpy as np
+import pandas as pd
+from annotated_types import Ge, Interval
+from numpy.typing import NDArray
+
+from ood_lab.lvlm.image_generation.orders import Order
+from ood_lab.lvlm.image_text.base import ImageTextModel, Scores
+from ood_lab.lvlm.scoring.human_verdicts import ACCEPT, REJECT, AuditVerdicts, read_audit
+
+Share = Annotated[float, Interval(ge=0.0, le=1.0)]
+
+
+@runtime_checkable
+class Detector(Protocol):
+    """A model whose scores are confidences by themselves."""
+
+    def confidences(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
+        """Confidence that an image shows a label, ``[N, n]``, from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Drops the images that do not show what their prompt names.
+
+    Args:
+        min_conf: least confidence of an expected entity. The paper has .65, its code .2.
+        check_env: environments are expected, too.
+        keep_top: of the images of one prompt, the most confident ones; None = all.
+        detected_conf: what is seen with more than that is not a hallucination candidate.
+        by_scene: a scene that is drawn in several styles is kept or dropped by the first of them,
+            so that every style has the same scenes.
+    """
+
+    min_conf: Share = 0.65
+    check_env: bool = False
+    keep_top: Annotated[int, Ge(1)] | None = None
+    detected_conf: Share = 0.6
+    by_scene: bool = False
+
+    def table(
+        self, orders: Sequence[Order], confidences: NDArray[np.float32], labels: Sequence[str]
+    ) -> pd.DataFrame:
+        """What the model sees, and what follows from it.
+
+        Args:
+            orders: of N images.
+            confidences: ``[N, n]``, see :func:`confidences_of`.
+            labels: n names.
+
+        Returns:
+            One row per image: ``file, criterion, kind, first, second, conf_first, conf_second,
+            detected`` (names, comma-separated), ``kept, reason, verdict`` (empty).
+        """
+        column = {name: place for place, name in enumerate(labels)}
+        rows = []
+        for order, seen in zip(orders, confidences, strict=True):
+            pair = order.composition.pair
+            both = [float(seen[column[name]]) for name in (pair.first, pair.second)]
+            expected = both if pair.kind == "ee" or self.check_env else both[:1]
+            shows = order.annotated or min(expected) >= self.min_conf
+            others = [n for n in labels if seen[column[n]] > self.detected_conf and n not in pair]
+            rows.append(
+                {
+                    "file": order.file,
+                    "criterion": order.composition.criterion,
+                    "kind": pair.kind,
+                    "first": pair.first,
+                    "second": pair.second,
+                    "conf_first": both[0],
+                    "conf_second": both[1],
+                    "detected": ",".join(others),
+                    "kept": shows,
+                    "reason": "" if shows else "low confidence",
+                    "prompt": order.prompt,
+                    "style": (order.style, order.meta.get("split")),
+                }
+            )
+        table = self._top(pd.DataFrame(rows))
+        if self.by_scene:
+            scenes = [_scene(order) for order in orders]
+            first = table.groupby(scenes, sort=False)[["kept", "reason"]].transform("first")
+            table = table.assign(kept=first["kept"], reason=first["reason"])
+        return table.drop(columns=["prompt", "style"]).assign(verdict="")
+
+    def _top(self, table: pd.DataFrame) -> pd.DataFrame:
+        if self.keep_top is None or not len(table):
+            return table
+        total = (table["conf_first"] + table["conf_second"]).where(table["kept"], -1.0)
+        groups = total.groupby([table["prompt"], table["style"]])
+        beyond = table["kept"] & (groups.rank(ascending=False, method="first") > self.keep_top)
+        return table.assign(
+            kept=table["kept"] & ~beyond, reason=table["reason"].mask(beyond, "others are surer")
+        )
+
+
+def confidences_of(
+    model: ImageTextModel, images: Sequence[Path], orders: Sequence[Order], labels: Sequence[str]
+) -> NDArray[np.float32]:
+    """Confidence that every image shows every label, ``[N, n]``.
+
+    A detector's own, or, of an image-text model, the purified probability
+    ``p_c = e^{s_c} / (e^{s_c} + sum e^{s_y})`` of an expected label c over the labels y that the
+    image was not asked to show; of any other label the softmax over all of them.
+
+    Args:
+        model: finds the concepts.
+        images: N files.
+        orders: of these images.
+        labels: n names.
+    """
+    if isinstance(model, Detector):
+        return model.confidences(images, labels)
+    scores = model.scores(images, labels).astype(np.float64)
+    scores -= scores.max(axis=1, keepdims=True)
+    odds = np.exp(scores)
+    shown = [{*order.composition.pair[:2], *order.also} for order in orders]
+    asked = np.array([[name in there for name in labels] for there in shown], bool)
+    rest = np.where(asked, 0.0, odds).sum(axis=1, keepdims=True)
+    whole = odds.sum(axis=1, keepdims=True)
+    return np.where(asked, odds / (odds + rest), odds / whole).astype(np.float32)
+
+
+def audited(table: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """The table with a person's verdicts, which have the last word.
+
+    Args:
+        table: see :meth:`Filter.table`.
+        path: ``audit.csv`` of an earlier run, its column ``verdict`` filled in.
+
+    Raises:
+        UserError: the file is missing or no such CSV, or has another verdict.
+    """
+    said = AuditVerdicts(["file"], read_audit(path, ["file"]), path).of(table)
+    kept = table["kept"].mask(said == ACCEPT, True).mask(said == REJECT, False)
+    return table.assign(kept=kept.astype(bool), verdict=said)
+
+
+def summary(table: pd.DataFrame) -> dict[Any, Any]:
+    """Images made and kept, by criterion."""
+    groups = table.groupby("criterion", sort=False)
+    return groups.agg(made=("kept", "size"), kept=("kept", "sum")).to_dict("index")
+
+
+def _scene(order: Order) -> str:
+    origin = order.meta.get("split", "")
+    return f"{order.composition.criterion}/{order.prompt}/{order.number}/{origin}"

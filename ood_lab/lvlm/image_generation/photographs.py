@@ -1,0 +1,219 @@
+"""One distribution in several origins: the same pairs, photographed and made."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+from PIL import Image, ImageOps
+
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_texts
+from ood_lab.common.random_streams import text_stream
+from ood_lab.lvlm.annotations import Annotations
+from ood_lab.lvlm.captions.caption_scoring import PAIR
+from ood_lab.lvlm.concepts.annotated_concepts import concepts_of
+from ood_lab.lvlm.image_generation.compositions import Composition
+from ood_lab.lvlm.image_generation.orders import Generator, Order
+from ood_lab.lvlm.image_generation.pictures import Picture
+
+log = logging.getLogger(__name__)
+
+#: The set of made images; and what stands in place of a table for the images of ``annotations=``.
+SYNTHETIC, ANNOTATIONS = "synthetic", "annotations"
+_COLUMNS = ("file", "first", "second")
+_PHOTOGRAPH = "photograph"
+
+
+@dataclass(frozen=True)
+class Photograph:
+    """An image that is there already.
+
+    Attributes:
+        file: absolute.
+        also: what it is known to show in addition to the pair.
+        annotated: that it shows the pair is known, and no model has to confirm it.
+    """
+
+    file: Path
+    also: tuple[str, ...] = ()
+    annotated: bool = False
+
+
+#: Photographs by the two concepts that they show, whichever comes first.
+Photographs = Mapping[frozenset[str], Sequence[Photograph]]
+
+
+def annotated_photographs(annotations: Annotations, pairs: Iterable[frozenset[str]]) -> Photographs:
+    """Annotated images that show both concepts of a pair."""
+    truth = concepts_of(annotations).truth
+    files = [(annotations.root / file).absolute() for file in annotations.images["file"]]
+    return {
+        pair: [
+            Photograph(file, tuple(name for name in names if name not in pair), annotated=True)
+            for file, names in zip(files, truth, strict=True)
+            if pair <= set(names)
+        ]
+        for pair in pairs
+    }
+
+
+def listed_photographs(table: Path) -> Photographs:
+    """Images of a table: ``file`` (from its folder), ``first``, ``second``, and ``also``.
+
+    ``also``, which may be left out, has further concepts that the image shows, separated by ``;``.
+
+    Raises:
+        UserError: the table, a column or an image is missing.
+    """
+    rows = read_texts(table, _COLUMNS, hint=f": give {', '.join(_COLUMNS)}")
+    found: dict[frozenset[str], list[Photograph]] = {}
+    for number, row in enumerate(rows.to_dict("records"), 2):
+        file = (table.absolute().parent / row["file"]).absolute()
+        if not file.is_file():
+            raise UserError(f"{table}, line {number}: there is no image '{file}'")
+        also = tuple(name.strip() for name in row.get("also", "").split(";") if name.strip())
+        found.setdefault(frozenset((row["first"], row["second"])), []).append(
+            Photograph(file, also)
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class WithPhotographs:
+    """A generator whose plan also has photographs of the same pairs, as sets of their own.
+
+    Only pairs that every origin has are planned, with as many photographs of each origin as images
+    are made, or as there are.
+
+    Args:
+        generator: makes images.
+        origins: photographs by the name of their set.
+    """
+
+    generator: Generator
+    origins: Mapping[str, Photographs]
+
+    @property
+    def made_with(self) -> Mapping[str, Any]:
+        """What the generator says, and a digest of all photographs' names."""
+        listed = {name: sorted(map(repr, found.items())) for name, found in self.origins.items()}
+        digest = hashlib.sha256(repr(sorted(listed.items())).encode()).hexdigest()
+        return {**self.generator.made_with, "photographs": digest}
+
+    def check(self) -> None:
+        """See :class:`~ood_lab.lvlm.image_generation.orders.Generator`."""
+        self.generator.check()
+
+    def drawable(self, graph: nx.Graph) -> nx.Graph:
+        """See :class:`~ood_lab.lvlm.image_generation.orders.Generator`."""
+        return self.generator.drawable(graph)
+
+    def plan(self, compositions: Sequence[Composition], seed: int) -> list[Order]:
+        """The images of all origins.
+
+        Raises:
+            UserError: no pair is in all of them.
+        """
+        keys = {c.pair.key for c in compositions}
+        shown = {name: {k for k in keys if found.get(k)} for name, found in self.origins.items()}
+        common = keys.intersection(*shown.values())
+        counts = ", ".join(f"{name} {len(pairs)}" for name, pairs in shown.items())
+        if not common:
+            raise UserError(
+                f"none of the {len(keys)} pairs is photographed in every origin ({counts}): add "
+                "photographs of the pairs in pairs.csv, or choose more pairs, "
+                "task.construction.limit"
+            )
+        log.info("%d of %d pairs are in every origin (%s)", len(common), len(keys), counts)
+        made = self.generator.plan([c for c in compositions if c.pair.key in common], seed)
+        orders = [
+            replace(each, meta={**each.meta, **_about(each.composition, SYNTHETIC)})
+            for each in made
+        ]
+        most = Counter((o.composition.criterion, o.composition.pair) for o in made)
+        first = {(o.composition.criterion, o.composition.pair): o.composition for o in made}
+        for name, found in self.origins.items():
+            for (criterion, pair), composition in first.items():
+                photographs = found[pair.key]
+                rng = text_stream(seed, "origin", name, criterion, *sorted(pair.key))
+                drawn = rng.permutation(len(photographs))[: most[criterion, pair]]
+                orders += [
+                    _order(composition, number, name, photographs[int(place)])
+                    for number, place in enumerate(drawn)
+                ]
+        return orders
+
+    def images(self, orders: Sequence[Order]) -> Iterable[Image.Image | None]:
+        """Photographs unchanged, and what the generator makes."""
+        made = iter(self.generator.images([o for o in orders if _PHOTOGRAPH not in o.settings]))
+        for order in orders:
+            file = order.settings.get(_PHOTOGRAPH)
+            yield next(made) if file is None else _opened(Path(file))
+
+
+def _order(composition: Composition, number: int, name: str, photograph: Photograph) -> Order:
+    return Order(
+        composition=composition,
+        seed=0,
+        number=number,
+        prompt=composition.prompt(),
+        settings={_PHOTOGRAPH: str(photograph.file)},
+        also=photograph.also,
+        meta=_about(composition, name),
+        annotated=photograph.annotated,
+    )
+
+
+def _about(composition: Composition, origin: str) -> dict[str, str]:
+    pair = f"{composition.criterion}/{composition.first.name}/{composition.second.name}"
+    return {"split": origin, "criterion": composition.criterion, PAIR: pair}
+
+
+def _opened(file: Path) -> Image.Image:
+    try:
+        with Image.open(file) as image:
+            return ImageOps.exif_transpose(image).convert("RGB")
+    except OSError as error:
+        raise UserError(f"the image '{file}' cannot be read: {error}") from error
+
+
+def paired(pictures: Sequence[Picture]) -> list[Picture]:
+    """The pictures of pairs that every origin still has, as many of a pair in each of them.
+
+    All have the same questions: about the two concepts, and the candidates that no picture of the
+    pair shows. Attributes and numbers, which nobody knows of a photograph, have none.
+
+    Raises:
+        UserError: no pair is left in all origins.
+    """
+    origins = {str(each.meta["split"]) for each in pictures}
+    pairs: dict[str, dict[str, list[Picture]]] = {}
+    for each in pictures:
+        of_pair = pairs.setdefault(str(each.meta[PAIR]), {})
+        of_pair.setdefault(str(each.meta["split"]), []).append(each)
+    kept: dict[str, tuple[str, ...]] = {}
+    for found in pairs.values():
+        if set(found) != origins:
+            continue
+        chosen = [p for part in found.values() for p in part[: min(map(len, found.values()))]]
+        absent = set.intersection(*(set(each.hallu) for each in chosen))
+        common = tuple(name for name in chosen[0].hallu if name in absent)
+        kept |= {each.file: common for each in chosen}
+    if not kept:
+        raise UserError(
+            f"no pair has a picture left in each of {', '.join(sorted(origins))}: lower "
+            "task.filter.min_conf, or give more photographs"
+        )
+    nothing = (None, None)
+    return [
+        replace(each, states=nothing, actions=nothing, numbers=False, hallu=kept[each.file])
+        for each in pictures
+        if each.file in kept
+    ]

@@ -1,0 +1,161 @@
+"""What sets the questions of one set apart from those of another, before anyone answers them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ood_lab.lvlm.image_text.clip_space import Space
+from ood_lab.lvlm.object_questions.object_facts import COCO_EDGES, TIERS, tiers
+from ood_lab.lvlm.parsers import NO, YES
+from ood_lab.lvlm.scoring.scored_results import columns_of
+from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
+from ood_lab.metrics.resampling.intervals import Estimate, wilson_interval
+from ood_lab.schema.arrays import Floats
+
+#: ``analysis`` of the rows of :func:`analyses_of`.
+CLIP_SCORE, MIN_DISTANCE, P_CONTEXT = "clip_score", "min_distance", "p_context"
+#: Of the shares of sizes, and the column of the tiers that each counts.
+TIER_SHARES = {"tier_share": "tier", "coco_tier_share": "coco_tier"}
+#: ``split`` of all annotated objects, which is no set of questions.
+ANNOTATED = "annotated"
+_COLUMNS = ["split", "analysis", "clip", "label", "key", "n", "value", "ci_low", "ci_high"]
+
+
+def analyses_of(
+    questions: pd.DataFrame,
+    spaces: Mapping[str, Space],
+    first: str | None,
+    **resampling: Any,
+) -> pd.DataFrame:
+    """Everything that is known of the sets without an answer, in long form.
+
+    - ``tier_share``: share of the objects that are there, by tier of size (``key``); Wilson's
+      interval; ``coco_tier_share`` by COCO's own edges, where these are others;
+    - ``clip_score``: mean of ``100 cos(f_x, g_o)`` of image and text (no factor 2.5, no clamp);
+    - ``p_context``: mean of ``P(object | other objects of the image)``;
+    - ``min_distance``: of every class with questions of both answers, the least
+      ``1 - cos`` of an image with and one without it (``key``); ``key`` "mean" is their mean.
+
+    Means have bootstrap intervals that resample images, or classes for the last.
+
+    Args:
+        questions: ``split, row, object, label``, one row an item, and where known
+            ``tier, coco_tier, cosine, p_context``.
+        spaces: image features by the name of the CLIP.
+        first: the CLIP whose texts gave ``cosine``, if any.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+
+    Returns:
+        ``split, analysis, clip, label, key, n, value, ci_low, ci_high``.
+    """
+    rows: list[dict[str, Any]] = []
+    for split, part in questions.groupby("split", sort=False):
+        found = [*_tier_shares(part), *_means(part, first, resampling)]
+        for name, space in spaces.items():
+            found += _distances(part, name, space, resampling)
+        rows += [{"split": split, **row} for row in found]
+    return pd.DataFrame(rows).reindex(columns=_COLUMNS)
+
+
+def annotated_shares(area: Floats, edges: tuple[float, float]) -> pd.DataFrame:
+    """Rows of :func:`analyses_of` for the sizes of all annotated objects, to compare sets with.
+
+    Args:
+        area: of every annotated category of an image, as that of the questions, pixels.
+        edges: of the tiers; COCO's own are counted too.
+    """
+    found = pd.DataFrame({"label": YES, "tier": tiers(area, edges)})
+    if tuple(edges) != COCO_EDGES:
+        found["coco_tier"] = tiers(area, COCO_EDGES)
+    rows = [{"split": ANNOTATED, **row} for row in _tier_shares(found)]
+    return pd.DataFrame(rows).reindex(columns=_COLUMNS)
+
+
+def _tier_shares(part: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    for analysis, column in TIER_SHARES.items():
+        if column not in part:
+            continue
+        there = part.loc[part["label"] == YES, column].dropna()
+        for tier in TIERS if len(there) else ():
+            share = float((there == tier).mean())
+            found = Estimate(share, *wilson_interval(share, len(there)))
+            about = {"analysis": analysis, "label": YES, "key": tier, "n": len(there)}
+            yield about | columns_of(found)
+
+
+def _means(
+    part: pd.DataFrame, clip: str | None, resampling: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    means = ((CLIP_SCORE, "cosine", 100.0, clip), (P_CONTEXT, "p_context", 1.0, None))
+    for label, rows in part.groupby("label", sort=False):
+        for analysis, column, factor, of in means:
+            values = rows.dropna(subset=column) if column in rows else rows.iloc[:0]
+            if len(values):
+                sums = values.groupby("row")[column].agg(["sum", "size"]).to_numpy(np.float64)
+                found = Estimate(*(factor * value for value in _mean(sums, resampling)))
+                about = {"analysis": analysis, "clip": of, "label": label, "n": len(values)}
+                yield about | columns_of(found)
+
+
+def _distances(
+    part: pd.DataFrame, name: str, space: Space, resampling: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    distances = min_distances(part, space)
+    found = {category: (1, Estimate(value)) for category, value in distances.items()}
+    if found:
+        sums = np.column_stack([list(distances.values()), np.ones(len(distances))])
+        found["mean"] = len(sums), _mean(sums, resampling)
+    for key, (n, estimate) in found.items():
+        about = {"analysis": MIN_DISTANCE, "clip": name, "key": key, "n": n}
+        yield about | columns_of(estimate)
+
+
+def min_distances(questions: pd.DataFrame, space: Space) -> dict[str, float]:
+    """``min 1 - cos(f_x, f_x')`` over images ``x`` with and ``x'`` without a class, by class.
+
+    A class without questions of both answers is skipped.
+
+    Args:
+        questions: ``row, object, label`` of one set.
+        space: features of the images.
+    """
+    found = {}
+    for category, rows in questions.groupby("object", sort=True):
+        there, absent = (rows.loc[rows["label"] == each, "row"].to_numpy() for each in (YES, NO))
+        if len(there) and len(absent):
+            cosines = space.images[there] @ space.images[absent].T
+            found[str(category)] = float(1 - cosines.max())
+    return found
+
+
+def result_rows(analyses: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """The same as rows of a results table: ``part`` says of what of the set.
+
+    Least distances of single classes are skipped, their mean is not.
+
+    Args:
+        analyses: see :func:`analyses_of`.
+    """
+    units = dict.fromkeys(TIER_SHARES, "object") | {MIN_DISTANCE: "class"}
+    of_sets = analyses[(analyses["analysis"] != MIN_DISTANCE) | (analyses["key"] == "mean")]
+    for row in of_sets.to_dict("records"):
+        label = {YES: "present", NO: "absent"}.get(row["label"])
+        what = row["key"] if row["analysis"] in TIER_SHARES else label
+        yield {
+            "split": row["split"],
+            "part": ", ".join(str(w) for w in (what, row["clip"]) if pd.notna(w)),
+            "metric": row["analysis"],
+            **{name: row[name] for name in ("value", "ci_low", "ci_high", "n")},
+            "unit": units.get(row["analysis"], "image"),
+        }
+
+
+def _mean(sums: Floats, resampling: Mapping[str, Any]) -> Estimate:
+    """``sum / count`` of ``[K, 2]`` with an interval that resamples the K rows."""
+    return clustered(sums, partial(shares, ["mean"]), **resampling).estimates()["mean"]

@@ -1,0 +1,128 @@
+"""Answers as data for fine-tuning: LLaVA's JSON, and the messages of TRL and transformers."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pandas as pd
+from annotated_types import Ge
+
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_text
+from ood_lab.common.hints import suggestion
+from ood_lab.common.line_files import write_records
+from ood_lab.common.random_streams import text_stream
+from ood_lab.lvlm.captions.question_kinds import GENERATIVE
+from ood_lab.lvlm.parsers import YES
+from ood_lab.lvlm.questions.question_files import Question, Questions
+from ood_lab.lvlm.training.examples import conversation
+
+LLAVA, TRL = "tuning_llava.json", "tuning_trl.jsonl"
+_IMAGE = "<image>\n"
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Which questions become training data; each is answered rightly.
+
+    Args:
+        choose: ``errors``, yes/no questions that were answered wrongly and captions that make
+            something up, or ``all`` questions; None = none, and no file is written.
+        per_criterion: of a criterion, drawn at random; None = all.
+        criteria: names of the criteria whose questions are taken; None = all.
+    """
+
+    choose: Literal["errors", "all"] | None = "errors"
+    per_criterion: Annotated[int, Ge(1)] | None = 800
+    criteria: Sequence[str] | None = None
+
+    def check(self, questions: Questions) -> None:
+        """Raises a UserError where no question is of one of the criteria."""
+        known = list(dict.fromkeys(map(_criterion, questions)))
+        for name in self.criteria or ():
+            if name not in known:
+                raise UserError(
+                    f"task.tuning.criteria: no question is of '{name}': {suggestion(name, known)}"
+                )
+
+    def questions(
+        self,
+        questions: Questions,
+        captions: pd.DataFrame,
+        judged: pd.DataFrame,
+        seed: int,
+    ) -> list[Question]:
+        """The chosen questions, in their order.
+
+        Args:
+            questions: those with answers.
+            captions: see :func:`ood_lab.lvlm.captions.caption_scoring.caption_table`.
+            judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
+            seed: of the draws.
+        """
+        wrong = set(judged.loc[~judged["correct"].astype(bool), "question_id"])
+        wrong |= set(captions.loc[captions["flagged"] > 0, "question_id"])
+        found: dict[str, list[int]] = {}
+        for place, question in enumerate(questions):
+            name = _criterion(question)
+            if self.criteria is not None and name not in self.criteria:
+                continue
+            if question.answer and (self.choose == "all" or question.question_id in wrong):
+                found.setdefault(name, []).append(place)
+        kept = [
+            int(place)
+            for name, places in found.items()
+            for place in text_stream(seed, "export", name).permutation(places)[: self.per_criterion]
+        ]
+        return [questions[place] for place in sorted(kept)]
+
+
+def sizes(questions: Questions) -> dict[str, int]:
+    """How many questions there are of every criterion."""
+    return dict(Counter(map(_criterion, questions)))
+
+
+def _criterion(question: Question) -> str:
+    return str(question.meta.get("criterion", question.meta["split"]))
+
+
+def write_tuning(questions: Questions, images: Path, folder: Path) -> None:
+    """Writes ``tuning_llava.json`` and ``tuning_trl.jsonl``.
+
+    Args:
+        questions: with their right answers.
+        images: folder that their images start from.
+        folder: to write to.
+    """
+    rows = [
+        {
+            "id": question.question_id,
+            "image": str(images / str(question.image)),
+            "conversations": [
+                {"from": "human", "value": f"{_IMAGE}{question.text}"},
+                {"from": "gpt", "value": spoken(question)},
+            ],
+        }
+        for question in questions
+    ]
+    write_text(json.dumps(rows, indent=1) + "\n", folder / LLAVA)
+    records = [
+        {
+            "messages": conversation(question.text, spoken(question)),
+            "images": [str(images / str(question.image))],
+        }
+        for question in questions
+    ]
+    write_records(records, folder / TRL)
+
+
+def spoken(question: Question) -> str:
+    """The right answer in words."""
+    if question.task == GENERATIVE:
+        return question.answer
+    return "Yes" if question.answer == YES else "No"

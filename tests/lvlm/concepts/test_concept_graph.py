@@ -1,0 +1,99 @@
+import networkx as nx
+import pytest
+from small_concepts import SMALL, needs_data
+
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.concepts.concept_graph import (
+    hallucination_graph,
+    merged,
+    read_graphml,
+    statistics,
+    statistics_table,
+    truth_graph,
+    write_graphml,
+)
+from ood_lab.lvlm.concepts.hallucination_candidates import Candidates, company
+
+
+def test_frequency_is_the_number_of_images_in_the_clean_rule():
+    graph = truth_graph(SMALL)
+    assert graph["dog"]["person"]["frequency"] == 2
+    assert graph["person"]["ship"]["frequency"] == 1  # named twice in one image
+    assert not nx.number_of_selfloops(graph)
+
+
+def test_hallucination_graph_joins_what_is_there_with_what_is_not():
+    graph = hallucination_graph(SMALL)
+    assert graph["person"]["cat"]["frequency"] == 2
+    assert graph["sky"]["bird"]["frequency"] == 1
+
+
+def test_nodes_know_their_type_and_attributes():
+    graph = truth_graph(SMALL)
+    assert graph.nodes["dog"] == {
+        "type": "entity",
+        "state": [("wet", "dry")],
+        "action": [("run", "sit")],
+    }
+
+
+def test_graphml_comes_back_as_it_was(tmp_path):
+    graph = truth_graph(SMALL)
+    write_graphml(graph, tmp_path / "graph.graphml")
+    again = read_graphml(tmp_path / "graph.graphml")
+    assert dict(again.nodes(data=True)) == dict(graph.nodes(data=True))
+    assert list(again.edges(data=True)) == list(graph.edges(data=True))
+
+
+def test_a_file_that_is_no_graph_is_named(tmp_path):
+    file = tmp_path / "graph.graphml"
+    with pytest.raises(UserError, match="no graph"):
+        read_graphml(file)
+    file.write_text("not xml")
+    with pytest.raises(UserError, match=r"graph\.graphml"):
+        read_graphml(file)
+
+
+def test_merging_adds_frequencies_and_joins_attributes():
+    graph = truth_graph(SMALL)
+    both = merged(graph, graph)
+    assert both["dog"]["person"]["frequency"] == 4
+    assert both.nodes["dog"]["state"] == [("wet", "dry")]
+
+
+def test_candidates_are_the_most_frequent_company_that_is_absent():
+    truth = [["a", "b"], ["a", "b", "c"], ["a", "d"], ["e"]]
+    assert company(truth) == [["c", "d"], ["d"], ["b", "c"], []]
+
+
+@needs_data
+def test_statistics_of_amber_in_the_clean_rule(amber):
+    found = statistics(truth_graph(amber))
+    assert (found["nodes"], found["edges"], found["self_loops"]) == (315, 4353, 0)
+    assert (found["max_frequency"], found["total_frequency"]) == (224, 15225)
+    assert found["types"] == {"entity": 259, "environment": 53, "virtual": 3}
+    assert found["edges_by_types"] == {
+        "entity-entity": 2128,
+        "entity-environment": 1807,
+        "environment-environment": 405,
+        "entity-virtual": 10,
+        "environment-virtual": 3,
+    }
+    apart = found["non_edges_by_types"]
+    assert (apart["entity-entity"], apart["entity-environment"]) == (31283, 11920)
+    assert (apart["environment-environment"], sum(apart.values())) == (973, 45102)
+    first = [found["frequencies"][c] for c in range(1, 7)]
+    assert first == [2526, 670, 305, 180, 144, 75]
+
+
+def test_statistics_table_has_a_row_for_every_graph():
+    table = statistics_table({"T": truth_graph(SMALL), "H": hallucination_graph(SMALL)})
+    assert table["graph"].tolist() == ["T", "H"]
+    assert {"nodes", "edges", "total_frequency"} <= set(table)
+
+
+def test_candidates_come_from_both_ends_once_and_without_what_is_detected():
+    candidates = Candidates(truth_graph(SMALL))
+    assert candidates.of(("dog", "ship")) == ("person", "sky")
+    assert candidates.of(("dog", "ship"), detected=("person",)) == ("sky",)
+    assert candidates.of(("nowhere",)) == ()

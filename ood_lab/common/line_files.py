@@ -56,6 +56,12 @@ def append_lines(path: Path, lines: Iterable[str]) -> None:
         os.fsync(file.fileno())
 
 
+def append_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Appends a JSON object as a line of a file, which is made if missing."""
+    create_with(path, "")
+    append_lines(path, [json.dumps(record)])
+
+
 def write_records(records: Iterable[Mapping[str, Any]], path: Path) -> None:
     """Writes JSON objects, one per line, whole or not at all."""
     write_text("".join(f"{json.dumps(record)}\n" for record in records), path)

@@ -18,7 +18,7 @@ from ood_lab.lvlm.benchmarks.ode.composition_plan import OdeConstruction, pair_t
 from ood_lab.lvlm.benchmarks.ode.page import RECORD
 from ood_lab.lvlm.benchmarks.ode.published_files import read_pictures, write_published
 from ood_lab.lvlm.benchmarks.ode.queries import questions_of
-from ood_lab.lvlm.benchmarks.ode.released_code import ReleasedCandidates, released_graphs
+from ood_lab.lvlm.benchmarks.ode.released_code import first_ends, released_graphs
 from ood_lab.lvlm.benchmarks.ode.rounds import PAIRS, Round, lineage, read_round
 from ood_lab.lvlm.benchmarks.ode.scoring import results_of
 from ood_lab.lvlm.captions.caption_rules import Words
@@ -33,7 +33,7 @@ from ood_lab.lvlm.concepts.concept_graph import (
     write_graphml,
 )
 from ood_lab.lvlm.concepts.concepts import Concepts
-from ood_lab.lvlm.concepts.hallucination_candidates import Candidates
+from ood_lab.lvlm.concepts.hallucination_candidates import neighbours
 from ood_lab.lvlm.image_generation.compositions import Composition
 from ood_lab.lvlm.image_generation.image_filter import (
     Filter,
@@ -231,8 +231,8 @@ class Ode(CaptionBenchmark):
         if self.filter is not None:
             orders, detected = self._filtered(ws, orders, list(graphs["T"]), self.filter)
         self._compare(ws, made)
-        candidates = ReleasedCandidates if self.released else Candidates
-        pictures = pictures_of(orders, candidates(graphs["T"]), detected)
+        ranking = first_ends if self.released else neighbours
+        pictures = pictures_of(orders, graphs["T"], ranking, detected)
         pictures = paired(pictures) if self.origins else pictures
         pictures = balanced(pictures, ws.seed) if self.balance else pictures
         shown = {(each.criterion, each.truth[:2]) for each in pictures}

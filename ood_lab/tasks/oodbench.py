@@ -14,6 +14,7 @@ from annotated_types import Ge, Interval
 from ood_lab.common.arguments import Count
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_table
+from ood_lab.lvlm.annotations.image_labels import labels_of
 from ood_lab.lvlm.answers.answer_files import Answers
 from ood_lab.lvlm.benchmarks.oodbench.audit import audited, without_rejected, write_audit
 from ood_lab.lvlm.benchmarks.oodbench.division import (
@@ -22,7 +23,6 @@ from ood_lab.lvlm.benchmarks.oodbench.division import (
     Combine,
     Rule,
     divide,
-    labels_of,
 )
 from ood_lab.lvlm.benchmarks.oodbench.page import (
     DISTRIBUTION,

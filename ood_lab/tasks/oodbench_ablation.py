@@ -14,9 +14,10 @@ from matplotlib.figure import Figure
 from ood_lab.common.english import counted, listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config, read_json, read_table, write_csv
+from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS as DIVIDED
 from ood_lab.lvlm.benchmarks.oodbench.page import METRICS, RECORD, SPLITS
-from ood_lab.lvlm.benchmarks.oodbench.setting_differences import setting_differences
 from ood_lab.lvlm.pages.benchmark_page import difference_table
+from ood_lab.lvlm.scoring.setting_differences import setting_differences
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.layout import add_legend, panels, wrapped
 from ood_lab.report.figures.lines import draw_lines, lines_of
@@ -38,7 +39,7 @@ class OODBenchAblation(Task):
     A row names what differs between the runs: ``T``, the image-text models, the VLM, ...
     The number of pairs of each split before any cut is there too. ``differences.csv`` has the first
     run minus each other one, see
-    :func:`~ood_lab.lvlm.benchmarks.oodbench.setting_differences.setting_differences`.
+    :func:`~ood_lab.lvlm.scoring.setting_differences.setting_differences`.
 
     Args:
         runs: run folders of ``task=oodbench``.
@@ -67,6 +68,7 @@ class OODBenchAblation(Task):
         if len(runs) > 1:
             differences = setting_differences(
                 {label: _answers(run) for label, run in zip(labels, runs, strict=True)},
+                DIVIDED,
                 table["unparsed"].iloc[0],
                 **ws.resampling,
             )

@@ -10,9 +10,10 @@ from annotated_types import Ge, Interval
 
 from ood_lab.common.arguments import BatchSize, Count, Share
 from ood_lab.common.files import write_table
-from ood_lab.lvlm.benchmarks.oodbench.division import labels_of
-from ood_lab.lvlm.benchmarks.oodbench.hard_samples import HardSamples, ObjectDetector
+from ood_lab.lvlm.annotations.image_labels import labels_of
+from ood_lab.lvlm.benchmarks.oodbench.hard_samples import HardSamples
 from ood_lab.lvlm.benchmarks.oodbench.question_building import QuestionSettings
+from ood_lab.lvlm.image_text.object_proposals import ObjectDetector
 from ood_lab.lvlm.questions.question_files import write_questions
 from ood_lab.lvlm.questions.question_forms import Form
 from ood_lab.run.building.workspace import Task, Workspace

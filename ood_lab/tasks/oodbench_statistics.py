@@ -16,11 +16,9 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config, write_csv, write_table
 from ood_lab.common.hints import suggestion
 from ood_lab.lvlm.benchmarks.oodbench.finished_runs import (
-    ModelRun,
     annotated_categories,
     audited_pairs,
     built_in,
-    common_pairs,
     division_flags,
     read_runs,
 )
@@ -28,6 +26,7 @@ from ood_lab.lvlm.benchmarks.oodbench.page import SPLITS
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.image_text.image_encoder import image_features, timm_features
+from ood_lab.lvlm.scoring.model_runs import ModelRun, common_pairs
 from ood_lab.lvlm.scoring.yes_no_scores import COUNTS, YES_NO, Unparsed
 from ood_lab.lvlm.statistics.degradation import Eta
 from ood_lab.lvlm.statistics.figures import statistics_figures

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from ood_lab.lvlm.annotations.image_labels import Labels
 from ood_lab.lvlm.answers.answer_files import Answer
 from ood_lab.lvlm.answers.judgements import judge
-from ood_lab.lvlm.benchmarks.oodbench.division import Labels, Rule, divide
+from ood_lab.lvlm.benchmarks.oodbench.division import Rule, divide
 from ood_lab.lvlm.benchmarks.oodbench.question_pairs import Pairing
 from ood_lab.lvlm.benchmarks.oodbench.scoring import results_of
 from ood_lab.lvlm.questions.question_files import Question

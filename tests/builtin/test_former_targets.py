@@ -1,9 +1,13 @@
 """Runs that were made before the builtin images had a package of their own."""
 
+import hashlib
+import json
+
 import pytest
 from hydra.utils import get_object
 
 from ood_lab.common.files import _MOVED, read_config
+from ood_lab.run.job.run_identity import FORMER, config_hash
 
 CLASSES = {
     "ood_lab.data.vessels_module.": "VesselsDataModule",
@@ -31,3 +35,10 @@ def test_their_configurations_name_what_is_there_now(old, tmp_path):
     name = f"{old}{CLASSES.get(old, '')}"
     (tmp_path / "config.yaml").write_text(f"data:\n  _target_: {name}\npaths: {{}}\n")
     assert callable(get_object(read_config(tmp_path)["data"]["_target_"]))
+
+
+@pytest.mark.parametrize("now", FORMER)
+def test_a_move_changes_no_hash(now):
+    former = json.dumps({"a": {"_target_": f"{FORMER[now]}x"}}).encode()
+    assert config_hash({"a": {"_target_": f"{now}x"}}) == hashlib.sha256(former).hexdigest()[:10]
+    assert _MOVED.get(FORMER[now], now) == now or now.startswith(_MOVED[FORMER[now]])

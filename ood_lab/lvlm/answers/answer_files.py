@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ood_lab.common.file_locks import lock
-from ood_lab.common.line_files import append_lines, create_with, read_records
+from ood_lab.common.line_files import append_record, read_records
 from ood_lab.lvlm.answers.reply_text import is_cut
 
 #: What chat models call the longest length of a reply, among their ``gen_kwargs``.
@@ -167,9 +167,8 @@ class AnswerStore:
 
     def add(self, answers: Iterable[Answer]) -> Iterator[Answer]:
         """Keeps each answer, on disk, before it is passed on; failures, too."""
-        create_with(self.path, "")
         for answer in answers:
-            append_lines(self.path, [json.dumps(asdict(answer))])
+            append_record(self.path, asdict(answer))
             self._keep(answer)
             self.added += 1
             yield answer

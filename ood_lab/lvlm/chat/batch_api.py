@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ood_lab.common.errors import Stopped, UserError
-from ood_lab.common.line_files import append_lines, create_with, read_records
+from ood_lab.common.line_files import append_record, read_records
 from ood_lab.lvlm.chat.server_connection import OpenAIServer
 
 log = logging.getLogger(__name__)
@@ -179,8 +179,7 @@ class Batches:
 
     def _note(self, record: Mapping[str, Any]) -> None:
         record = {"server": self._server.base_url, **record}
-        create_with(self._path, "")
-        append_lines(self._path, [json.dumps(record)])
+        append_record(self._path, record)
         self._learn(record)
 
     def _learn(self, record: Mapping[str, Any]) -> None:

@@ -23,6 +23,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.hints import suggestion
 from ood_lab.lvlm.chat.base import Reply, Request, Requests
 from ood_lab.lvlm.image_text.base import open_images
+from ood_lab.lvlm.image_text.object_proposals import detected
 from ood_lab.lvlm.image_text.transformers import load_pretrained
 from ood_lab.models.weights import weights_sha256
 
@@ -160,13 +161,9 @@ class ClosedVocabulary(_Detector):
 
     auto, backend, reads = "AutoModelForObjectDetection", "detector", "AutoImageProcessor"
 
-    @cached_property
-    def _names(self) -> dict[int, str]:
-        labels = self._loaded[1].config.id2label
-        return {int(code): str(name).lower() for code, name in labels.items()}
-
     def _checked(self, objects: Sequence[str]) -> None:
-        known = sorted(set(self._names.values()))
+        labels = self._loaded[1].config.id2label.values()
+        known = sorted({str(label).lower() for label in labels})
         for name in objects:
             if name.lower() not in known:
                 raise UserError(
@@ -176,13 +173,9 @@ class ClosedVocabulary(_Detector):
 
     @torch.inference_mode()
     def _found(self, image: Image.Image, objects: Sequence[str]) -> Found:
-        processor, model = self._loaded
-        inputs = processor(images=image, return_tensors="pt").to(model.device)
-        result = processor.post_process_object_detection(model(**inputs), threshold=0.0)[0]
         best: dict[str, float] = {}
-        for code, score in zip(result["labels"].tolist(), result["scores"].tolist(), strict=True):
-            name = self._names.get(code, "")
-            best[name] = max(best.get(name, 0.0), score)
+        for name, score in next(detected(*self._loaded, [image], threshold=0.0)):
+            best[name.lower()] = max(best.get(name.lower(), 0.0), score)
         return {name: best.get(name.lower(), 0.0) for name in objects}
 
 

@@ -1,4 +1,4 @@
-"""Pairs of concepts in a concept graph: which there are, how often they meet, how far apart."""
+"""Pairs of concepts in a concept graph: which there are, how often they meet, their distance."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import networkx as nx
 
@@ -11,6 +11,8 @@ from ood_lab.lvlm.concepts.cooccurrences import cooccurrences
 
 #: Hallucination candidates of an image at most.
 CANDIDATES = 5
+#: From a graph and the concepts of an image to others, the most tempting first.
+Ranking = Callable[[nx.Graph, Collection[str]], Iterable[str]]
 
 
 def company(truth: Sequence[Sequence[str]], most: int = CANDIDATES) -> list[list[str]]:
@@ -28,35 +30,13 @@ def company(truth: Sequence[Sequence[str]], most: int = CANDIDATES) -> list[list
     return found
 
 
-class Candidates:
-    """The candidates that a graph of concepts has for an image, the most frequent first.
+def neighbours(graph: nx.Graph, truth: Collection[str]) -> list[str]:
+    """Concepts that meet those of an image in the graph T, the most frequent first.
 
-    Every neighbour of what the image shows comes once, by the frequency of its heaviest edge to it;
-    ties by name.
-
-    Args:
-        graph: T, see :mod:`ood_lab.lvlm.concepts.concept_graph`.
+    Every one comes once, by the frequency of its heaviest edge to them; ties by name.
     """
-
-    def __init__(self, graph: nx.Graph) -> None:
-        self.graph = graph
-
-    def of(
-        self, truth: Collection[str], detected: Collection[str] = (), most: int = CANDIDATES
-    ) -> tuple[str, ...]:
-        """Absent concepts.
-
-        Args:
-            truth: what the image shows.
-            detected: what else a detector sees in it.
-            most: how many at most.
-        """
-        shown = {*truth, *detected}
-        return tuple(name for name in self._neighbours(truth) if name not in shown)[:most]
-
-    def _neighbours(self, truth: Collection[str]) -> Iterable[str]:
-        strength: dict[str, int] = {}
-        for name in truth:
-            for other, about in self.graph.adj[name].items() if name in self.graph else ():
-                strength[other] = max(strength.get(other, 0), about["frequency"])
-        return sorted(strength, key=lambda name: (-strength[name], name))
+    strength: dict[str, int] = {}
+    for name in truth:
+        for other, about in graph.adj[name].items() if name in graph else ():
+            strength[other] = max(strength.get(other, 0), about["frequency"])
+    return sorted(strength, key=lambda name: (-strength[name], name))

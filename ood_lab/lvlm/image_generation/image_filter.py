@@ -11,11 +11,17 @@ import numpy as np
 import pandas as pd
 from annotated_types import Ge, Interval
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from ood_lab.lvlm.image_generation.orders import Order
 from ood_lab.lvlm.image_text.base import ImageTextModel, Scores
+from ood_lab.lvlm.image_text.purified_probabilities import purified
 from ood_lab.lvlm.scoring.human_verdicts import ACCEPT, REJECT, AuditVerdicts, read_audit
 
+_COLUMNS = [
+    *("file", "criterion", "kind", "first", "second", "conf_first", "conf_second"),
+    *("detected", "kept", "reason", "prompt", "style"),
+]
 Share = Annotated[float, Interval(ge=0.0, le=1.0)]
 
 
@@ -68,23 +74,10 @@ class Filter:
             expected = both if pair.kind == "ee" or self.check_env else both[:1]
             shows = order.annotated or min(expected) >= self.min_conf
             others = [n for n in labels if seen[column[n]] > self.detected_conf and n not in pair]
-            rows.append(
-                {
-                    "file": order.file,
-                    "criterion": order.composition.criterion,
-                    "kind": pair.kind,
-                    "first": pair.first,
-                    "second": pair.second,
-                    "conf_first": both[0],
-                    "conf_second": both[1],
-                    "detected": ",".join(others),
-                    "kept": shows,
-                    "reason": "" if shows else "low confidence",
-                    "prompt": order.prompt,
-                    "style": (order.style, order.meta.get("split")),
-                }
-            )
-        table = self._top(pd.DataFrame(rows))
+            about = (order.file, order.composition.criterion, pair.kind, pair.first, pair.second)
+            found = (*both, ",".join(others), shows, "" if shows else "low confidence")
+            rows.append((*about, *found, order.prompt, (order.style, order.meta.get("split"))))
+        table = self._top(pd.DataFrame(rows, columns=_COLUMNS))
         if self.by_scene:
             scenes = [_scene(order) for order in orders]
             first = table.groupby(scenes, sort=False)[["kept", "reason"]].transform("first")
@@ -108,8 +101,8 @@ def confidences_of(
     """Confidence that every image shows every label, ``[N, n]``.
 
     A detector's own, or, of an image-text model, the purified probability
-    ``p_c = e^{s_c} / (e^{s_c} + sum e^{s_y})`` of an expected label c over the labels y that the
-    image was not asked to show; of any other label the softmax over all of them.
+    (:func:`~ood_lab.lvlm.image_text.purified_probabilities.purified`) of an expected label over the
+    labels that the image was not asked to show; of any other label the softmax over all of them.
 
     Args:
         model: finds the concepts.
@@ -120,13 +113,10 @@ def confidences_of(
     if isinstance(model, Detector):
         return model.confidences(images, labels)
     scores = model.scores(images, labels).astype(np.float64)
-    scores -= scores.max(axis=1, keepdims=True)
-    odds = np.exp(scores)
     shown = [{*order.composition.pair[:2], *order.also} for order in orders]
     asked = np.array([[name in there for name in labels] for there in shown], bool)
-    rest = np.where(asked, 0.0, odds).sum(axis=1, keepdims=True)
-    whole = odds.sum(axis=1, keepdims=True)
-    return np.where(asked, odds / (odds + rest), odds / whole).astype(np.float32)
+    found = np.where(asked, purified(scores, asked, ~asked), softmax(scores, axis=1))
+    return found.astype(np.float32)
 
 
 def audited(table: pd.DataFrame, path: Path) -> pd.DataFrame:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
+
+import networkx as nx
 
 from ood_lab.common.grouping import grouped
 from ood_lab.common.line_files import write_records
@@ -13,7 +16,7 @@ from ood_lab.common.random_streams import text_stream
 from ood_lab.lvlm.captions.caption_scoring import PAIR
 from ood_lab.lvlm.concepts.concept_pairs import Kind
 from ood_lab.lvlm.concepts.concepts import Attribute
-from ood_lab.lvlm.concepts.hallucination_candidates import Candidates
+from ood_lab.lvlm.concepts.hallucination_candidates import CANDIDATES, Ranking, neighbours
 from ood_lab.lvlm.image_generation.image_making import IMAGES, SUFFIX
 from ood_lab.lvlm.image_generation.orders import Order
 
@@ -53,22 +56,25 @@ def write_pictures(pictures: Iterable[Picture], path: Path) -> None:
 
 def pictures_of(
     orders: Sequence[Order],
-    candidates: Candidates,
+    graph: nx.Graph,
+    ranking: Ranking = neighbours,
     detected: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Picture]:
     """What is known of the images that are there.
 
     Args:
         orders: of the images.
-        candidates: that a graph has for hallucinations.
+        graph: T, see :mod:`ood_lab.lvlm.concepts.concept_graph`.
+        ranking: of the candidates for hallucinations; what is seen is none.
         detected: by :attr:`Order.file`, what a detector sees in addition to the pair.
     """
-    found, graph = [], candidates.graph
+    found = []
     for order in orders:
         composition = order.composition
         also = [name for name in order.also if name in graph]
         truth = (composition.first.name, composition.second.name, *also)
-        seen = (detected or {}).get(order.file, ())
+        seen = {*truth, *(detected or {}).get(order.file, ())}
+        absent = (name for name in ranking(graph, truth) if name not in seen)
         pair = f"{composition.first.words}/{composition.second.words}"
         facts = {
             "scene": f"{composition.criterion}/{pair}/{order.number}",  # one in several styles
@@ -83,7 +89,7 @@ def pictures_of(
                 truth=truth,
                 states=order.states,
                 actions=order.actions,
-                hallu=candidates.of(truth, seen),
+                hallu=tuple(islice(absent, CANDIDATES)),
                 meta={**facts, "prompt": order.prompt, **order.meta},
             )
         )

@@ -17,6 +17,9 @@ LATER: dict[str, Any] = _TABLE["later"]
 #: The same of ``model`` and ``model.backbone`` by what builds the network; null changes nothing.
 LATER_OF: dict[str, list[str]] = _TABLE["later_of"]
 
+#: Classes that were moved, and where they were: a move changes no hash.
+FORMER: dict[str, str] = _TABLE["former"]
+
 
 def telling(
     config: Mapping[str, Any], prefix: str = "", later: Mapping[str, Any] | None = None
@@ -44,6 +47,8 @@ def _later_of(config: Mapping[str, Any]) -> list[str]:
 def config_hash(config: Mapping[str, Any]) -> str:
     """First 10 hex digits of the SHA-256 of everything in ``config`` that can change a number."""
     text = json.dumps(telling(config), sort_keys=True, default=str)
+    for now, before in FORMER.items():
+        text = text.replace(f'"_target_": "{now}', f'"_target_": "{before}')
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 

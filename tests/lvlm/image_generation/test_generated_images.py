@@ -11,7 +11,6 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.lvlm.concepts.concept_graph import truth_graph
 from ood_lab.lvlm.concepts.concepts import Attribute
-from ood_lab.lvlm.concepts.hallucination_candidates import Candidates
 from ood_lab.lvlm.image_generation.compositions import Composition, Concept
 from ood_lab.lvlm.image_generation.diffusion import DiffusionGenerator
 from ood_lab.lvlm.image_generation.image_filter import (
@@ -214,10 +213,10 @@ def test_pictures_leave_out_what_is_detected():
     order = SceneRenderer(size=64).plan(
         [Composition("standard", "ee", Concept("dog"), Concept("boat"))], seed=0
     )[0]
-    (picture,) = pictures_of([order], Candidates(graph), {order.file: ["person"]})
+    (picture,) = pictures_of([order], graph, detected={order.file: ["person"]})
     assert picture.truth == ("dog", "boat")  # no place of the renderer is a concept of this graph
     assert picture.hallu == ("sea", "sky")
-    (picture,) = pictures_of([order], Candidates(graph))
+    (picture,) = pictures_of([order], graph)
     assert "person" in picture.hallu
 
 

@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.benchmarks.oodbench.division import Labels, Rule
+from ood_lab.lvlm.annotations.image_labels import Labels
+from ood_lab.lvlm.benchmarks.oodbench.division import Rule
 from ood_lab.lvlm.chat.base import Reply
 from ood_lab.lvlm.image_text.chat_model import ChatScores
 

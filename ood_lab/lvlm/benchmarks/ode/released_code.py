@@ -20,7 +20,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from typing import ClassVar
@@ -31,7 +31,6 @@ from ood_lab.lvlm.concepts.concept_graph import described
 from ood_lab.lvlm.concepts.concept_pairs import Pair, Pairs, kind_of
 from ood_lab.lvlm.concepts.concepts import ENTITY, ENVIRONMENT, Concepts
 from ood_lab.lvlm.concepts.cooccurrences import counted, ordered
-from ood_lab.lvlm.concepts.hallucination_candidates import Candidates
 
 #: Fictional pairs with an environment at most.
 FICTIONAL_EV = 20
@@ -48,12 +47,10 @@ def released_graphs(concepts: Concepts) -> dict[str, nx.Graph]:
     }
 
 
-class ReleasedCandidates(Candidates):
-    """As the published lists were made."""
-
-    def _neighbours(self, truth: Collection[str]) -> Iterable[str]:
-        edges = sorted(self.graph.edges(data="frequency"), key=lambda edge: -edge[2])
-        return (second for first, second, _ in edges if first in truth)
+def first_ends(graph: nx.Graph, truth: Collection[str]) -> Iterator[str]:
+    """Hallucination candidates of an image as the published lists were made."""
+    edges = sorted(graph.edges(data="frequency"), key=lambda edge: -edge[2])
+    return (second for first, second, _ in edges if first in truth)
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,11 @@ import numpy as np
 import pandas as pd
 from annotated_types import Interval
 from numpy.typing import NDArray
-from scipy.special import expit, logsumexp
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.annotations import Annotations
-from ood_lab.schema.arrays import Bools, Floats, Ints
+from ood_lab.lvlm.annotations.image_labels import Labels
+from ood_lab.lvlm.image_text.purified_probabilities import purified
+from ood_lab.schema.arrays import Bools, Floats
 
 log = logging.getLogger(__name__)
 
@@ -47,29 +47,6 @@ UNCUT = {"ood_s_uncut": (OOD_S, "ood_s_rest"), "ood_h_uncut": (OOD_H, "ood_h_res
 DIVISION = "division.parquet"
 #: ``split`` of results of all splits together, which the paper never reports.
 TOGETHER = "id_and_ood"
-
-
-@dataclass(frozen=True)
-class Labels:
-    """What is annotated in N images over a label space of n names.
-
-    Attributes:
-        images: ids of the images, ``N``.
-        categories: the label space, ``n``.
-        present: ``[N, n] bool``, annotated labels.
-        absent: ``[N, n] bool``, labels known to be absent.
-    """
-
-    images: tuple[int | str, ...]
-    categories: tuple[str, ...]
-    present: Bools
-    absent: Bools
-
-    def places(self, pairs: pd.DataFrame) -> tuple[Ints, Ints]:
-        """Rows and columns of pairs, ``image, category``; -1 where there is none."""
-        known = ((self.images, pairs["image"]), (self.categories, pairs["category"]))
-        rows, columns = (pd.Index(every).get_indexer(pd.Index(own)) for every, own in known)
-        return rows, columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,52 +75,10 @@ class Rule:
         rival = values
         if self.case1 == "all_labels":
             rival = np.where(labels.present, values, -np.inf).max(axis=1, keepdims=True)
-        first, second = best_absent > rival, purified(values, labels) < self.threshold
+        chances = purified(values, labels.present, labels.absent)
+        first, second = best_absent > rival, chances < self.threshold
         both = first | second if self.combine == "or" else first & second
         return both & labels.present
-
-
-def labels_of(annotations: Annotations, verified_only: bool = False) -> Labels:
-    """What the annotations say of each image.
-
-    Args:
-        annotations: of N images.
-        verified_only: of federated data (LVIS), take only labels that were verified to be absent
-            as absent; else every label that is not annotated.
-
-    Raises:
-        UserError: ``verified_only`` of data that does not say what was verified.
-    """
-    images, categories = list(annotations.images["image"]), annotations.categories
-    present = np.zeros((len(images), len(categories)), bool)
-    rows = pd.Index(images).get_indexer(pd.Index(annotations.objects["image"]))
-    codes = annotations.objects["category"].cat.codes.to_numpy()
-    present[rows, codes] = True
-    absent = ~present
-    if verified_only:
-        if "absent" not in annotations.images:
-            raise UserError(
-                f"{annotations.name} does not say which labels were verified to be absent: leave "
-                "task.verified_only at false"
-            )
-        place = {name: column for column, name in enumerate(categories)}
-        absent = np.zeros_like(present)
-        for row, names in enumerate(annotations.images["absent"]):
-            absent[row, [place[name] for name in names]] = True
-        absent &= ~present
-    return Labels(tuple(images), categories, present, absent)
-
-
-def purified(scores: NDArray[np.floating], labels: Labels) -> Floats:
-    """``p_c`` of every annotated label, ``[N, n]``; NaN elsewhere, 1 where no label is absent.
-
-    Args:
-        scores: ``[N, n]``, temperature included.
-        labels: what is annotated.
-    """
-    values = _checked(scores, labels)
-    rest = logsumexp(np.where(labels.absent, values, -np.inf), axis=1, keepdims=True)
-    return np.where(labels.present, expit(values - rest), np.nan)
 
 
 def divide(scores: Mapping[str, NDArray[np.floating]], labels: Labels, rule: Rule) -> pd.DataFrame:
@@ -170,7 +105,8 @@ def divide(scores: Mapping[str, NDArray[np.floating]], labels: Labels, rule: Rul
     }
     flagged = np.zeros((len(scores), len(rows)), bool)
     for number, (name, values) in enumerate(scores.items()):
-        chances = purified(values, labels)[rows, columns]
+        flagged[number] = rule.flags(values, labels)[rows, columns]
+        chances = purified(values, labels.present, labels.absent)[rows, columns]
         if len(chances) and chances.max() < rule.threshold:
             log.warning(
                 "%s gives no annotated label a probability of at least %g, so it flags every "
@@ -178,7 +114,6 @@ def divide(scores: Mapping[str, NDArray[np.floating]], labels: Labels, rule: Rul
                 name,
                 rule.threshold,
             )
-        flagged[number] = rule.flags(values, labels)[rows, columns]
         table |= {f"p_{name}": chances, f"flagged_{name}": flagged[number]}
     table["split"] = np.select([flagged.all(axis=0), flagged.any(axis=0)], [OOD_H, OOD_S], ID)
     return pd.DataFrame(table)

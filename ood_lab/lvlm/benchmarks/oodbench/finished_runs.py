@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from ood_lab.common.errors import UserError
@@ -17,24 +16,9 @@ from ood_lab.lvlm.benchmarks.oodbench.audit import read_ood_pairs
 from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION, ID
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET
 from ood_lab.lvlm.benchmarks.oodbench.split_contents import without_rest
-from ood_lab.lvlm.scoring.yes_no_scores import COUNTS, Unparsed, pair_table
-from ood_lab.schema.arrays import Bools, Ints
+from ood_lab.lvlm.scoring.model_runs import ModelRun
+from ood_lab.schema.arrays import Bools
 from ood_lab.schema.results import read_results
-
-
-@dataclass(frozen=True)
-class ModelRun:
-    """The judged answers of one model.
-
-    Attributes:
-        name: of the model.
-        path: run folder.
-        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`; of the cut splits.
-    """
-
-    name: str
-    path: Path
-    judged: pd.DataFrame
 
 
 def read_runs(folders: Sequence[str]) -> list[ModelRun]:
@@ -72,7 +56,8 @@ def division_flags(folders: Sequence[str], pairs: pd.DataFrame) -> dict[str, Boo
     Args:
         folders: of ``task=oodbench``, with ``image_text=[chat]`` for example; one for each model
             and data set.
-        pairs: see :func:`common_pairs`. One that is not annotated, as of ID, is never flagged.
+        pairs: see :func:`ood_lab.lvlm.scoring.model_runs.common_pairs`. One that is not annotated,
+            as of ID, is never flagged.
 
     Raises:
         UserError: a run divided nothing, or by another rule, or lacks an OOD pair.
@@ -103,36 +88,6 @@ def division_flags(folders: Sequence[str], pairs: pd.DataFrame) -> dict[str, Boo
             )
         found[name] = own.eq(True).to_numpy(bool)
     return found
-
-
-def common_pairs(
-    runs: Sequence[ModelRun], unparsed: Unparsed = "wrong"
-) -> tuple[pd.DataFrame, Ints]:
-    """The question pairs that count for every model, and their counts.
-
-    Args:
-        runs: of M models.
-        unparsed: see :func:`~ood_lab.lvlm.scoring.yes_no_scores.pair_table`.
-
-    Returns:
-        One row per pair (``pair_id, split, category, image, ...``), and ``[M, P, 4]``.
-
-    Raises:
-        UserError: the models were not asked the same questions, or share no pair.
-    """
-    tables = [pair_table(run.judged, unparsed).set_index("pair_id") for run in runs]
-    for run, table in zip(runs, tables, strict=True):
-        if set(table.index) != set(tables[0].index):
-            raise UserError(
-                f"{run.path} and {runs[0].path} asked other questions: give every run the same "
-                "task.questions=FILE"
-            )
-    tables = [table.loc[tables[0].index] for table in tables]
-    kept = np.logical_and.reduce([table["kept"].to_numpy(bool) for table in tables])
-    if not kept.any():
-        raise UserError("no question pair was answered by all models")
-    counts = np.stack([table.loc[kept, COUNTS].to_numpy(np.int64) for table in tables])
-    return tables[0][kept].drop(columns=COUNTS).reset_index(), counts
 
 
 def built_in(run: Path) -> Path | None:

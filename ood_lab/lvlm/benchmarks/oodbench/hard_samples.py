@@ -8,24 +8,17 @@ pair.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import pandas as pd
-import torch
 from annotated_types import Interval
 from numpy.typing import ArrayLike
 
-from ood_lab.common.arguments import BatchSize, Count, Share
-from ood_lab.common.compute_device import chosen_device
+from ood_lab.common.arguments import Count, Share
 from ood_lab.common.errors import UserError
-from ood_lab.common.progress import Pace
-from ood_lab.lvlm.benchmarks.oodbench.division import Labels
-from ood_lab.lvlm.image_text.base import open_images
-from ood_lab.lvlm.image_text.transformers import load_pretrained
+from ood_lab.lvlm.annotations.image_labels import Labels
 from ood_lab.schema.arrays import Floats
 
 #: ``split`` of the questions about them.
@@ -83,51 +76,3 @@ class HardSamples:
         return found.sort_values(["category", "hardness"], ascending=[True, False]).reset_index(
             drop=True
         )[["image", "category", "split", "present", "p", "hardness"]]
-
-
-@dataclass(eq=False)
-class ObjectDetector:
-    """Any object detector of transformers.
-
-    DETR and YOLOS give a softmax with a class for "no object", whose share is no part of the
-    classes' ``p``; RT-DETR and others give a sigmoid a class. The library's own post-processing
-    says which, and ``p`` is the score of the best class of each proposal.
-
-    Args:
-        path: folder of the model; nothing is downloaded.
-        threshold: proposals below are skipped.
-        batch_size: images at a time.
-        device: None = the first GPU, else the CPU.
-
-    Raises:
-        UserError: transformers is missing, or there is no such model.
-    """
-
-    path: str
-    threshold: Share = 0.05
-    batch_size: BatchSize = 8
-    device: str | None = None
-
-    def __post_init__(self) -> None:
-        kinds = ("AutoImageProcessor", "AutoModelForObjectDetection")
-        self.processor, self.model = load_pretrained("task.path", self.path, *kinds)
-
-    def proposals(self, images: Sequence[Path], ids: Sequence[int | str]) -> pd.DataFrame:
-        """``image, category, p`` of every proposal above the threshold."""
-        device = chosen_device(self.device)
-        model = self.model.to(device).eval()
-        names = model.config.id2label
-        rows: list[tuple[int | str, str, float]] = []
-        pace = Pace(len(images), every=10.0)
-        for start in range(0, len(images), self.batch_size):
-            batch = open_images(images[start : start + self.batch_size])
-            inputs = self.processor(images=batch, return_tensors="pt").to(device)
-            with torch.inference_mode():
-                outputs = model(**inputs)
-            found = self.processor.post_process_object_detection(outputs, threshold=self.threshold)
-            for image, each in zip(ids[start:], found, strict=False):
-                pairs = zip(each["labels"].tolist(), each["scores"].tolist(), strict=True)
-                rows += [(image, str(names[label]), score) for label, score in pairs]
-            if pace.due:
-                pace.line(f"object detector: {start + len(batch)} of {len(images)} images")
-        return pd.DataFrame(rows, columns=["image", "category", "p"])

@@ -11,10 +11,11 @@ import pandas as pd
 
 from ood_lab.common.files import read_table
 from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION, TOGETHER, UNCUT
-from ood_lab.lvlm.benchmarks.oodbench.figures import distribution_figures, purified_figures
+from ood_lab.lvlm.benchmarks.oodbench.figures import purified_figures
 from ood_lab.lvlm.benchmarks.oodbench.question_building import BAP_TASKS
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET, KIND
 from ood_lab.lvlm.benchmarks.oodbench.split_contents import without_rest
+from ood_lab.lvlm.object_questions.pair_distribution import distribution_figures
 from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
     Scored,
@@ -126,7 +127,8 @@ def _figures(run: Scored) -> Iterator[PlannedFigure | Folded]:
     if len(bap):
         draw = partial(bar_panels, bap, BAP, SPLITS, f"{run.title}. 95% intervals.")
         yield captioned("bap", draw)
-    yield from distribution_figures(run.tables[DISTRIBUTION], SPLITS, run.title)
+    kinds = dict.fromkeys(UNCUT, "uncut")
+    yield from distribution_figures(run.tables[DISTRIBUTION], SPLITS, run.title, kinds)
     file = run.source / DIVISION
     if file.exists() and "division" in run.manifest:
         threshold = float(run.manifest["division"]["threshold"])

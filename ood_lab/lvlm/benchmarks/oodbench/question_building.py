@@ -13,13 +13,13 @@ from annotated_types import Ge
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations import Annotations
+from ood_lab.lvlm.annotations.annotation_lookup import AnnotationLookup
 from ood_lab.lvlm.benchmarks.oodbench.division import UNCUT
 from ood_lab.lvlm.benchmarks.oodbench.wording import COUNTING, EXISTENCE, LOGIC, wording
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions.question_files import Question, meta_of
 from ood_lab.lvlm.questions.question_forms import Form
 from ood_lab.lvlm.scoring.yes_no_scores import YES_NO
-from ood_lab.schema.shift_axes import LEVELS
 
 #: ``Question.task`` of the three questions of a BAP sample.
 BAP_EXISTENCE, BAP_COUNTING, BAP_LOGIC = "bap_existence", "bap_counting", "bap_logic"
@@ -58,13 +58,13 @@ class QuestionSettings:
                 f"{annotations.name} has no pair to ask about: no object is annotated in its "
                 f"{len(annotations.images):,} images"
             )
-        facts = _Facts(annotations)
+        facts = AnnotationLookup(annotations)
         found = [q for pair in pairs.to_dict("records") for q in self._pair(pair, facts)]
         if self.bap_per_image:
             found += self._bap(pairs, facts, np.random.default_rng(seed))
         return found
 
-    def _pair(self, pair: Mapping[Any, Any], facts: _Facts) -> Iterator[Question]:
+    def _pair(self, pair: Mapping[Any, Any], facts: AnnotationLookup) -> Iterator[Question]:
         image, category = pair["image"], str(pair["category"])
         texts = wording(category, self.form, self.cot_article)
         meta = {**meta_of(pair), **facts.of_pair(image, category)}
@@ -84,7 +84,7 @@ class QuestionSettings:
             )
 
     def _bap(
-        self, pairs: pd.DataFrame, facts: _Facts, rng: np.random.Generator
+        self, pairs: pd.DataFrame, facts: AnnotationLookup, rng: np.random.Generator
     ) -> Iterator[Question]:
         groups = pairs.groupby(["split", "image"], sort=False)
         whole = {rest: split for split, rest in UNCUT.values()}
@@ -103,7 +103,7 @@ class QuestionSettings:
                     yield from self._sample(str(split), image, names[first], names[second], facts)
 
     def _sample(
-        self, split: str, image: int | str, first: str, second: str, facts: _Facts
+        self, split: str, image: int | str, first: str, second: str, facts: AnnotationLookup
     ) -> Iterator[Question]:
         """Existence of the first, count of the second, and whether there are more of the first."""
         counts = facts.of(image, first)["count"], facts.of(image, second)["count"]
@@ -125,39 +125,3 @@ class QuestionSettings:
                 pair_id=name,
                 meta={**meta, "counts": list(counts), **facts.levels(image)},
             )
-
-
-class _Facts:
-    """Look-ups in annotations."""
-
-    def __init__(self, annotations: Annotations) -> None:
-        images, objects = annotations.images.set_index("image"), annotations.objects
-        paths = (str(annotations.root / file) for file in images["file"])
-        self.files: dict[int | str, str] = dict(zip(images.index, paths, strict=True))
-        self._pixels = (images["width"].astype(float) * images["height"]).to_dict()
-        self._levels = images[[name for name in LEVELS if name in images]].to_dict("index")
-        self._places = images["place"].to_dict() if "place" in images else annotations.scenes
-        known = {"count": ("area", "size"), "area": ("area", "max"), "crowd": ("crowd", "any")}
-        if "semantic_level" in objects:
-            known["object_semantic_level"] = ("semantic_level", "max")
-        groups = objects.groupby(["image", "category"], observed=True, sort=False)
-        self._objects: Mapping[Any, Mapping[Any, Any]] = groups.agg(**known).to_dict("index")
-
-    def of(self, image: int | str, category: str) -> Mapping[Any, Any]:
-        """What is annotated of a category in an image: ``count, area`` (of the largest), ``crowd``.
-
-        With ``object_semantic_level``, where the source has levels of objects.
-        """
-        return self._objects.get((image, category), {"count": 0, "area": 0.0, "crowd": False})
-
-    def levels(self, image: int | str) -> dict[str, int]:
-        """Known levels of shift of an image."""
-        return {str(name): int(value) for name, value in self._levels[image].items()}
-
-    def of_pair(self, image: int | str, category: str) -> dict[str, Any]:
-        """Columns of ``meta``: how many there are, how large the largest is, and where it is."""
-        found = {k: v for k, v in self.of(image, category).items() if k != "crowd"}
-        share = found["area"] / max(self._pixels[image], 1.0)
-        facts = {"count": found.pop("count"), "area": found.pop("area")}
-        place = {"place": str(self._places[image])} if image in self._places else {}
-        return {**facts, "area_share": round(share, 6), **found, **place, **self.levels(image)}

@@ -42,7 +42,6 @@ KIND = question_kind("oodbench", "question pair", "unparsed", "p_holm")
 #: In ``meta``, the data set of a question that is asked together with those of others. Results of
 #: one of them have it in their ``part``.
 DATASET = "dataset"
-BAP_METRICS = ("bap_existence", "bap_counting", "bap_logic")
 
 
 @with_uncut
@@ -116,12 +115,12 @@ def _bap_contrasts(rows: pd.DataFrame, *, gate_c_on_e: bool, **resampling: Any) 
     }
     samples = together(tables)
     samples = samples[samples.groupby("sample")["kept"].transform("all")]
-    of_models = (samples["file"], samples["model"], partial(shares, BAP_METRICS), [*tables])
+    of_models = (samples["file"], samples["model"], partial(shares, BAP_TASKS), [*tables])
     return paired_contrasts(_bap_counts(samples), *of_models, **resampling)
 
 
 def _bap_counts(samples: pd.DataFrame) -> Ints:
-    return samples[list(BAP_METRICS)].assign(n=1).to_numpy(np.int64)
+    return samples[list(BAP_TASKS)].assign(n=1).to_numpy(np.int64)
 
 
 def bap_needs(gate_c_on_e: bool = False) -> dict[str, tuple[str, ...]]:
@@ -147,7 +146,7 @@ def bap_table(judged: pd.DataFrame, gate_c_on_e: bool = False) -> pd.DataFrame:
     """
     rows = judged[judged["task"].isin(BAP_TASKS)]
     if not len(rows):
-        return pd.DataFrame(columns=["sample", "split", "image", "file", *BAP_METRICS, "kept"])
+        return pd.DataFrame(columns=["sample", "split", "image", "file", *BAP_TASKS, "kept"])
     right = rows.pivot(index="pair_id", columns="task", values="correct").astype(bool)
     table = rows.groupby("pair_id")[["split", "image", "file"]].first()
     for metric, needs in bap_needs(gate_c_on_e).items():
@@ -173,8 +172,8 @@ def _bap_rows(
         if not len(kept):
             continue
         # Data sets share photographs: one that lies at the same path is drawn once.
-        metrics = partial(shares, BAP_METRICS)
+        metrics = partial(shares, BAP_TASKS)
         found = clustered(_bap_counts(kept), metrics, kept["file"], **resampling)
         read = any_read(rows[rows["pair_id"].isin(kept["sample"])])
-        values = found.estimates() if read else dict.fromkeys(BAP_METRICS, Estimate(float("nan")))
+        values = found.estimates() if read else dict.fromkeys(BAP_TASKS, Estimate(float("nan")))
         yield from estimate_rows({**keys, "unit": "image"}, values, found.n, rows)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
 
 import pandas as pd
 
 from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS, TOGETHER, UNCUT
+from ood_lab.lvlm.object_questions.pair_distribution import distribution
 from ood_lab.lvlm.scoring.yes_no_scores import YES_NO
-
-#: Column of the answers, and what it is called.
-BY = {"dataset": "data set"} | {each: each for each in ("domain", "place", "field", "category")}
-COLUMNS = ("dataset", "split", "by", "value", "field", "pairs", "share")
 
 _Options = ParamSpec("_Options")
 _TableOf = Callable[Concatenate[pd.DataFrame, _Options], pd.DataFrame]
@@ -71,40 +68,9 @@ def with_fields(judged: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFra
 
 @with_uncut
 def distribution_of(judged: pd.DataFrame) -> pd.DataFrame:
-    """How many pairs of every split are of which category, field, place, domain and data set.
+    """See :func:`ood_lab.lvlm.object_questions.pair_distribution.distribution`.
 
     Args:
-        judged: see :func:`with_fields`; ``place`` and ``dataset`` where known.
-
-    Returns:
-        ``dataset`` ("" where there is but one, and of rows by data set), ``split``, ``by`` (a key
-        of :data:`BY`), ``value``, ``field`` of a category, if known, ``pairs``, and
-        ``share`` of the pairs of that split and data set; most frequent first.
+        judged: see :func:`with_fields`.
     """
-    rows = judged[judged["task"] == YES_NO]
-    keys = [name for name in ("dataset", "split", "image", "category") if name in rows]
-    pairs = rows.drop_duplicates(keys)
-    found = list(_counts(pairs, ""))
-    if "dataset" in pairs:
-        parts = pairs.groupby("dataset", sort=False)
-        found = [f for f in found if f["by"].isin(["dataset", "domain"]).all()]
-        own = pairs.columns.difference(["dataset", "domain"])
-        found += [f for name, part in parts for f in _counts(part[own], str(name))]
-    table = pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=list(COLUMNS))
-    return table.reindex(columns=list(COLUMNS))
-
-
-def _counts(pairs: pd.DataFrame, dataset: str) -> Iterator[pd.DataFrame]:
-    for by in BY:
-        if by not in pairs or pairs[by].isna().all():
-            continue
-        for split in SPLITS:
-            values = pairs.loc[pairs["split"] == split, by].dropna().astype(str)
-            counts = values.value_counts()
-            table = counts.rename_axis("value").reset_index(name="pairs")
-            if by == "category" and "field" in pairs:
-                fields = pairs.drop_duplicates("category").set_index("category")["field"]
-                table["field"] = table["value"].map(fields)
-            yield table.assign(
-                dataset=dataset, split=split, by=by, share=table["pairs"] / max(len(values), 1)
-            )
+    return distribution(judged[judged["task"] == YES_NO], SPLITS)

@@ -15,7 +15,8 @@ from lmms_eval.tasks import TaskManager
 from ood_lab.lvlm.answers.answer_files import AnswerStore
 from ood_lab.lvlm.answers.answer_requests import answers_to
 from ood_lab.lvlm.answers.judgements import judge
-from ood_lab.lvlm.benchmarks.oodbench.scoring import BAP_METRICS, bap_needs, bap_table
+from ood_lab.lvlm.benchmarks.oodbench.question_building import BAP_TASKS
+from ood_lab.lvlm.benchmarks.oodbench.scoring import bap_needs, bap_table
 from ood_lab.lvlm.chat.model_folder import ModelFolder
 from ood_lab.lvlm.chat.transformers import TransformersChat
 from ood_lab.lvlm.questions.package_exports import GroupMetric, export
@@ -97,11 +98,11 @@ def test_their_accuracies_are_ours(scene_images, tmp_path):
     single = ours[ours["task"] == "yes_no"]
     samples = bap_table(ours)
     wanted = {"accuracy_yes_no,none": single["correct"].mean()}
-    wanted |= {f"{metric},none": samples[metric].mean() for metric in BAP_METRICS}
+    wanted |= {f"{metric},none": samples[metric].mean() for metric in BAP_TASKS}
     for split, part in single.groupby("split"):
         wanted[f"accuracy_yes_no_{split},none"] = part["correct"].mean()
     for split, part in samples.groupby("split"):
-        wanted |= {f"{metric}_{split},none": part[metric].mean() for metric in BAP_METRICS}
+        wanted |= {f"{metric}_{split},none": part[metric].mean() for metric in BAP_TASKS}
     found = {k: v for k, v in theirs.items() if k.startswith(("accuracy", "bap"))}
     assert found == pytest.approx(wanted)
     assert 0 < wanted["accuracy_yes_no,none"] < 1

@@ -7,14 +7,16 @@ import pandas as pd
 import pytest
 
 from ood_lab.common.errors import UserError
+from ood_lab.lvlm.annotations.image_labels import Labels
 from ood_lab.lvlm.benchmarks.oodbench.audit import (
     audited,
     read_ood_pairs,
     without_rejected,
     write_audit,
 )
-from ood_lab.lvlm.benchmarks.oodbench.division import Labels, Rule, divide, purified
+from ood_lab.lvlm.benchmarks.oodbench.division import Rule, divide
 from ood_lab.lvlm.benchmarks.oodbench.question_pairs import Pairing
+from ood_lab.lvlm.image_text.purified_probabilities import purified
 
 
 def labels(present):
@@ -31,7 +33,7 @@ def random_case():
 
 def test_purified_is_a_softmax_over_the_label_and_what_is_absent(random_case):
     scores, known = random_case
-    found = purified(scores, known)
+    found = purified(scores, known.present, known.absent)
     assert np.isnan(found[~known.present]).all()
     for row, column in zip(*np.nonzero(known.present[:20]), strict=True):
         absent = np.exp(scores[row][known.absent[row]]).sum()
@@ -42,7 +44,7 @@ def test_purified_is_a_softmax_over_the_label_and_what_is_absent(random_case):
 def test_the_two_cases_and_how_they_go_together():
     # One image with a main object (4), a minor one (0), and absent labels of 1 and 2.
     scores, known = np.array([[4.0, 0.0, 1.0, 2.0]]), labels([[1, 1, 0, 0]])
-    chances = purified(scores, known)[0]
+    chances = purified(scores, known.present, known.absent)[0]
     assert chances[:2] == pytest.approx([0.844, 0.0900], abs=1e-3)
 
     def flags(case1, combine, threshold):

@@ -6,8 +6,9 @@ import pytest
 from PIL import Image
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.benchmarks.oodbench.division import Labels
-from ood_lab.lvlm.benchmarks.oodbench.hard_samples import HardSamples, ObjectDetector, hardness
+from ood_lab.lvlm.annotations.image_labels import Labels
+from ood_lab.lvlm.benchmarks.oodbench.hard_samples import HardSamples, hardness
+from ood_lab.lvlm.image_text.object_proposals import ObjectDetector
 
 transformers = pytest.importorskip("transformers")
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS
 from ood_lab.lvlm.scoring.scored_results import paired_contrasts
 from ood_lab.lvlm.scoring.yes_no_scores import COUNTS, Unparsed, pair_table
 from ood_lab.metrics.yes_no import yes_no_metrics
@@ -16,6 +16,7 @@ from ood_lab.schema.results import Tables
 
 def setting_differences(
     answers: Tables,
+    splits: Sequence[str],
     unparsed: Unparsed = "wrong",
     **resampling: Any,
 ) -> pd.DataFrame:
@@ -23,12 +24,12 @@ def setting_differences(
 
     Settings that divide the same images ask about pairs of which some are the same. Resampled are
     pairs of image and category, the same for all settings; one that a setting does not ask about
-    counts nothing there. Table 9 of arXiv 2602.18094 has the differences of the kinds of
-    image-text models.
+    counts nothing there. Table 9 of arXiv 2602.18094 has such differences.
 
     Args:
         answers: setting → its answers, see :func:`ood_lab.lvlm.answers.judgements.judge`; ``image``
             is the same in two of them only where it is the same image.
+        splits: in order.
         unparsed: see :func:`~ood_lab.lvlm.scoring.yes_no_scores.pair_table`.
         resampling: ``draws`` and ``seed``, see
             :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
@@ -44,7 +45,7 @@ def setting_differences(
         for pairs in [pair_table(judged, unparsed)]
     ]
     every, names, found = pd.concat(tables, ignore_index=True), list(answers), []
-    for split in SPLITS:
+    for split in splits:
         rows = every[every["split"] == split]
         if rows["setting"].nunique() == len(names):
             pairs = rows["image"].astype(str) + "/" + rows["category"].astype(str)

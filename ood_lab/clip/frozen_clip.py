@@ -8,11 +8,11 @@ from typing import Any, Self
 import torch
 import torch.nn.functional as F
 from PIL import Image
-from timm.data import create_transform
 from torch import Tensor, nn
 
 from ood_lab.clip import local_features, text_features
 from ood_lab.common.errors import UserError
+from ood_lab.models.image_transforms import evaluation_transform
 from ood_lab.models.weights import weights_sha256
 
 #: open_clip's way to fit an image into the input, in timm's words. ("longest", which no published
@@ -64,9 +64,7 @@ class ClipModel(nn.Module):
         self.input_dtype = input_dtype
         self.knows = knows
         self.data_config = _data_config(model, name)
-        self.preprocess: Callable[[Image.Image], Tensor] = create_transform(
-            **self.data_config, is_training=False
-        )
+        self.preprocess: Callable[[Image.Image], Tensor] = evaluation_transform(self.data_config)
         self.frozen = True
         self.requires_grad_(False)
         self.eval()

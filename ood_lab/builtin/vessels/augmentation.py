@@ -39,13 +39,14 @@ class LightAugment:
         """Returns a changed copy of an RGB image of any size."""
         rng = np.random.default_rng(int(torch.randint(2**62, ())))
         pixels = np.asarray(image)
-        if rng.random() < self.flip:
-            pixels = pixels[:, ::-1]
-        for axis in (0, 1):
-            step = int(rng.integers(-self.shift, self.shift + 1))
-            size = pixels.shape[axis]
-            rows = np.clip(np.arange(size) - step, 0, size - 1)
-            pixels = pixels.take(rows, axis)
+        mirrored = rng.random() < self.flip
+        rows, columns = (
+            (np.arange(size) - rng.integers(-self.shift, self.shift + 1)).clip(0, size - 1)
+            for size in pixels.shape[:2]
+        )
+        if mirrored:
+            columns = pixels.shape[1] - 1 - columns
+        pixels = pixels.take(columns, 1).take(rows, 0)
         gain = 1.0 + rng.uniform(-self.contrast, self.contrast)
         offset = 255.0 * (
             rng.uniform(-self.brightness, self.brightness) + rng.uniform(-self.tint, self.tint, 3)

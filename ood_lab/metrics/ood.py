@@ -76,13 +76,15 @@ def precision_area(
     """
     # Keeps 0 / 0 at 0 and, at the start of the curve, at 1; too small to change another value.
     tiny = np.float32(1e-30)
-    height = tp / (tp + (fp + tiny))
+    false = fp + tiny
+    height = tp / (tp + false)
     if method == "average_precision":
         return height
     if method != "trapezoid":
         raise ValueError(f"method: expected 'average_precision' or 'trapezoid', got {method!r}")
-    height += (tp_before + tiny) / (tp_before + (fp_before + tiny))
-    height /= 2
+    false = false if fp_before is fp else fp_before + tiny
+    height += (tp_before + tiny) / (tp_before + false)
+    height *= np.float32(0.5)
     return height
 
 

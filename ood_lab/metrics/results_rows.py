@@ -91,6 +91,7 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
 
 def levels_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
     """The rows of :func:`results_of` that are about levels of shift."""
+    evaluation.draw_all(failures=False)
     rows = [row for of_set in evaluation.levels for row in _level_rows(evaluation, of_set)]
     return _table(rows, model, evaluation.seed, evaluation.n_id, {})
 

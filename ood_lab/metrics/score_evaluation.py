@@ -146,12 +146,12 @@ class Evaluation:
         """ID errors, then ID errors and each OOD set; none where predictions mean nothing."""
         return self._drawn("failures")
 
-    def draw_all(self) -> None:
-        """Draws the levels, the sets and the failures in the same processes.
+    def draw_all(self, failures: bool = True) -> None:
+        """Draws the levels, the sets and, if asked to, the failures in the same processes.
 
         Otherwise each begins processes of its own when it is first asked for.
         """
-        self._draw("levels", "sets", "failures")
+        self._draw("levels", "sets", *(["failures"] if failures else []))
 
     def _drawn(self, kind: str) -> list[Any]:
         if kind not in self._found:

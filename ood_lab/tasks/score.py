@@ -30,7 +30,14 @@ from ood_lab.evaluation.verdict_remarks import remarks_of
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.lvlm.answers.membership_detector import MembershipScores, said_results
-from ood_lab.metrics import Evaluation, accuracy_of, follow_all, follow_results, levels_of
+from ood_lab.metrics import (
+    OF_SETS,
+    Evaluation,
+    accuracy_of,
+    follow_all,
+    follow_results,
+    levels_of,
+)
 from ood_lab.report.rendering.output_failures import optional
 from ood_lab.report.rendering.run_summary import show, show_warnings
 from ood_lab.report.rendering.sentences import asked_sentence
@@ -278,7 +285,14 @@ class Score(Task):
         parts = [found.results] if of_head is None else [of_head, found.results]
         if distances is not None and len(distances.levels):
             pool = pooled(evaluation.scores, ws.data.ood_names, distances.levels)
-            of_pool = Evaluation(pool, methods, seed=ws.seed, csid=ws.data.csid_names, **ws.metrics)
+            of_pool = Evaluation(
+                pool,
+                methods,
+                seed=ws.seed,
+                csid=ws.data.csid_names,
+                metrics=[metric for metric in OF_SETS if metric.of_levels],
+                **ws.metrics,
+            )
             parts.append(levels_of(of_pool, model))
         results = pd.concat(parts, ignore_index=True).assign(seed=ws.model_seed)
         if asked is not None:

@@ -149,6 +149,11 @@ def _mixture_quantile(share: float, weight: Floats, a: Ints, total: int) -> Floa
     With a = 0 all of a part is at 0, with a = total at 1.
     """
     at_zero, at_one = ((weight * (a == end)).sum(axis=1) for end in (0, total))
+    # Compared with a slack, as the weights sum to 1 but for rounding.
+    found = np.where(at_zero >= share, 0.0, np.where(1 - at_one <= share + 1e-9, 1.0, np.nan))
+    if not (sought := np.isnan(found)).any():
+        return found
+    a, at_zero = a[sought], at_zero[sought]
     # Many of a detector's parts have the same a.
     keys = np.arange(len(a))[:, None] * (total + 1) + a
     distinct, place = np.unique(keys, return_inverse=True)
@@ -162,8 +167,8 @@ def _mixture_quantile(share: float, weight: Floats, a: Ints, total: int) -> Floa
         parts[inner] = scipy.special.betainc(first, total - first, middle[detector])
         under = at_zero + (weight * parts[place]).sum(axis=1) < share
         low, high = np.where(under, middle, low), np.where(under, high, middle)
-    # Compared with a slack, as the weights sum to 1 but for rounding.
-    return np.where(at_zero >= share, 0.0, np.where(1 - at_one <= share + 1e-9, 1.0, high))
+    found[sought] = high
+    return found
 
 
 def bootstrap_interval(draws: ArrayLike, n: int) -> tuple[Floats, Floats]:

@@ -172,7 +172,8 @@ def drawing(
         else:
             both = np.stack([copies.resample(draw_generator(seed, draw, 0)) for draw in numbers])
             id_counts, ood_counts = both[:, : len(id_matrix)], both[:, len(id_matrix) + of_kept]
-        of_each = [(r, r.draws(id_counts, ood_counts)) for r in ranked]
+        # One detector after the other: the counts of one are in the cache, those of all are not.
+        of_each = ((r, r.draws(id_counts, ood_counts)) for r in ranked)
         return np.stack([[m.draws(r, d, aupr_method) for m in metrics] for r, d in of_each])
 
     return Job(draw, draws, len(id_matrix) + len(ood_matrix), detectors, finish)

@@ -176,13 +176,11 @@ class RankedScores:
         """AUPR with OOD positive, ``[B, G]``."""
         draws = draws.real
         own_start, own_end = self._ood_among_ood
-        area = precision_area(
-            self.groups.end - _at(draws.ood_run, own_start),
-            self.n - draws.below,
-            self.groups.end - _at(draws.ood_run, own_end),
-            self.n - draws.up_to,
-            method,
+        false, false_before = _each(lambda below: self.n - below, (draws.below, draws.up_to))
+        found, found_before = (
+            self.groups.end - _at(draws.ood_run, place) for place in (own_start, own_end)
         )
+        area = precision_area(found, false, found_before, false_before, method)
         found = np.add.reduceat(draws.ood * area, self.groups.start, axis=1, dtype=np.float64)
         return found / self.groups.size
 

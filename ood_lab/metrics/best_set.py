@@ -55,7 +55,7 @@ class JointEstimate:
 
     @cached_property
     def _errors(self) -> Floats:
-        """Simulated errors, ``[draws, D]``: multivariate t, for the covariance is estimated, too.
+        """Simulated errors, ``[D, draws]``: multivariate t, for the covariance is estimated, too.
 
         The stream is always the same: no verdict depends on the seed of a run.
         """
@@ -63,7 +63,8 @@ class JointEstimate:
         scale, axes = np.linalg.eigh((self.covariance + self.covariance.T) / 2)
         root = axes * np.sqrt(np.maximum(scale, 0))
         normal = rng.standard_normal((_DRAWS, len(self.values))) @ root.T
-        return normal * np.sqrt(self.freedom / rng.chisquare(self.freedom, (_DRAWS, 1)))
+        errors = normal * np.sqrt(self.freedom / rng.chisquare(self.freedom, (_DRAWS, 1)))
+        return np.ascontiguousarray(errors.T)
 
     def _largest(self, place: int, two_sided: bool, alpha: float) -> float:
         """Critical value of all comparisons with one detector (Dunnett 1955).
@@ -73,11 +74,13 @@ class JointEstimate:
         if alpha * _DRAWS < _IN_TAIL:
             tail = alpha / (1 + two_sided) / max(len(self.values) - 1, 1)
             return float(scipy.special.stdtrit(self.freedom, 1 - tail))
-        errors = self._errors - self._errors[:, [place]]
-        spread = self.spread[place]
-        ratios = np.divide(errors, spread, out=np.zeros_like(errors), where=spread > 0)
-        found = np.abs(ratios) if two_sided else ratios
-        return float(np.quantile(found.max(axis=1), 1 - alpha))
+        largest = np.zeros(_DRAWS)
+        # One after the other: those of all detectors are too many for the cache.
+        for errors, spread in zip(self._errors, self.spread[place], strict=True):
+            if spread > 0:
+                ratios = (errors - self._errors[place]) / spread
+                np.maximum(largest, np.abs(ratios) if two_sided else ratios, out=largest)
+        return float(np.quantile(largest, 1 - alpha))
 
     def best(self, alpha: float = ALPHA) -> Bools:
         """The set of the best, ``[D]``: it holds the true best with probability 1 - alpha.
@@ -106,7 +109,7 @@ class JointEstimate:
             return nothing, nothing
         error = np.sqrt(np.maximum(np.diag(self.covariance), 0))
         ratios = np.divide(
-            np.abs(self._errors), error, out=np.zeros_like(self._errors), where=error > 1e-9
+            np.abs(self._errors.T), error, out=np.zeros_like(self._errors.T), where=error > 1e-9
         )
         inside = np.clip(self.values, 1e-12, 1 - 1e-12)
         reach = np.quantile(ratios.max(axis=1), 1 - alpha) * error / (inside * (1 - inside))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,25 +72,33 @@ class Kind:
 ACCURACY = Kind("accuracy", "image", (PART,))
 
 
-def write_results(results: pd.DataFrame, folder: Path) -> None:
+def write_results(results: pd.DataFrame | Sequence[pd.DataFrame], folder: Path) -> None:
     """Writes the results of a run as ``results.parquet`` and ``results.csv``.
 
     Rows of other kinds that the run has written before stay.
 
+    Args:
+        results: a table, or several of other kinds each: the files are written once.
+        folder: of the run.
+
     Raises:
         ValueError: a core column is missing.
     """
-    if missing := [name for name in CORE if name not in results]:
+    tables = [results] if isinstance(results, pd.DataFrame) else list(results)
+    if missing := [name for name in CORE if any(name not in table for table in tables)]:
         raise ValueError(f"results lack the columns {', '.join(missing)}")
     if (folder / RESULTS).exists():
         before = read_results(folder)
-        others = before[~before["kind"].isin(results["kind"])]
-        if len(others):
-            results = pd.concat([others, results], ignore_index=True)
-            counts = [str(name) for name in results if str(name).startswith("n_")]
-            results = results.astype(dict.fromkeys(counts, "Int64"))  # rows of one kind lack some
-    write_table(results, folder / RESULTS)
-    write_csv(results, folder / "results.csv")
+        kinds = {kind for table in tables for kind in table["kind"]}
+        others = before[~before["kind"].isin(kinds)]
+        tables = [others, *tables] if len(others) else tables
+    together = tables[0]
+    if len(tables) > 1:
+        together = pd.concat(tables, ignore_index=True)
+        counts = [str(name) for name in together if str(name).startswith("n_")]
+        together = together.astype(dict.fromkeys(counts, "Int64"))  # rows of one kind lack some
+    write_table(together, folder / RESULTS)
+    write_csv(together, folder / "results.csv")
 
 
 def read_results(folder: Path) -> pd.DataFrame:

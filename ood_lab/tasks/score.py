@@ -378,20 +378,19 @@ class Score(Task):
         if manifest["id_accuracy"] is not None:
             model = manifest["model"]
             hierarchy = hierarchy_results(ws.data, banks["test"], ws.backbone, model, ws.model_seed)
+        tables = [results]
         if distances is not None:
             by = str(distances.facts["by"])
-            write_results(
-                shift_results(distances.summary, by, ws.seed, distances.rulers), ws.folder
-            )
-        write_results(results, ws.folder)
+            tables.insert(0, shift_results(distances.summary, by, ws.seed, distances.rulers))
         if asked is not None:
-            write_results(said_results(asked, ws.seed), ws.folder)
+            tables.append(said_results(asked, ws.seed))
         if hierarchy is not None:
-            write_results(hierarchy, ws.folder)
+            tables.append(hierarchy)
         if distances is not None:
             n = int((distances.degrees["dataset"] != "test").sum())
             model = manifest["model"]
-            write_results(follow_results(distances.found, n, model, ws.model_seed), ws.folder)
+            tables.append(follow_results(distances.found, n, model, ws.model_seed))
+        write_results(tables, ws.folder)
         verdict = Verdict.of(read_results(ws.folder), manifest)
         view = RunView(results, best, manifest, verdict)
         show(view, ws.folder, ws.settings["detector_table"] == "all")

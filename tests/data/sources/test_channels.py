@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from timm.data import create_transform
 from torch import nn
 from torchvision.transforms import CenterCrop, ColorJitter, RandomHorizontalFlip
 
@@ -14,7 +15,7 @@ from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.data.sources.pixel_decoding import Decoding
 from ood_lab.data.transforms.synthetic_ood import SyntheticOOD
 from ood_lab.models import module_backbone
-from ood_lab.models.image_transforms import train_transform
+from ood_lab.models.image_transforms import evaluation_transform, train_transform
 
 RNG = np.random.default_rng(0)
 BYTES = RNG.integers(0, 255, (20, 24, 6)).astype(np.uint8)
@@ -155,3 +156,11 @@ def test_pages_and_grey_images_are_said(tmp_path):
     data.setup()
     assert "100% of 4 training images have several pages" in " ".join(data.report.warnings)
     assert "all ID images are grey" in " ".join(data.report.notes)
+
+
+def test_the_two_last_steps_of_timm_are_one_with_the_same_numbers():
+    settings = {"input_size": (3, 18, 16), "mean": (0.1, 0.4, 0.7), "std": (0.2, 0.3, 0.9)}
+    image = Image.fromarray(BYTES[..., :3].copy())
+    steps, own = create_transform(**settings), evaluation_transform(settings)
+    assert repr(own) == repr(steps)
+    assert torch.equal(own(image), steps(image))

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,7 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
+@cache  # every rule asks for every file
 def imported(path: Path) -> set[str]:
     """Dotted names that a file imports anywhere, under ``TYPE_CHECKING`` too."""
     found = set()

@@ -76,7 +76,9 @@ def _choices(top: str) -> list[str]:
 
 
 def _group(top: str) -> str:
-    chosen = yaml.safe_load((CONF / "base.yaml").read_text(encoding="utf-8"))["defaults"]
+    chosen = yaml.load((CONF / "base.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)[
+        "defaults"
+    ]
     default = next((entry[top] for entry in chosen if isinstance(entry, dict) and top in entry), "")
     text = f"# `{top}`\n\n"
     text += f"By default `{top}={default or 'null'}`.\n" if default != "" else ""
@@ -111,7 +113,7 @@ def read(source: str, package: str) -> tuple[list[str], list[Option], str, list[
     head = _attach(source, every, root.start_mark.line)
     target = next((o.default for o in every if o.name in ("_target_", f"{package}._target_")), "")
     shown = [o for o in every if not _INTERNAL.search(o.name) and (o.comments or o.default)]
-    entries = yaml.safe_load(source).get("defaults", [])
+    entries = yaml.load(source, yaml.CSafeLoader).get("defaults", [])
     bases = [entry for entry in entries if isinstance(entry, str) and entry != "_self_"]
     return head, shown, target, bases
 
@@ -140,7 +142,9 @@ def _choice(entry: MappingNode, source: str) -> Option:
 
 def _shown(value: Node, source: str) -> str:
     if isinstance(value, SequenceNode) and not value.flow_style:
-        content = yaml.safe_load(source[_line_start(value, source) : value.end_mark.index])
+        content = yaml.load(
+            source[_line_start(value, source) : value.end_mark.index], yaml.CSafeLoader
+        )
         return " ".join(yaml.safe_dump(content, default_flow_style=True, width=10**6).split())
     return " ".join(source[value.start_mark.index : value.end_mark.index].split())
 

@@ -59,7 +59,7 @@ def detector_files() -> Iterator[DetectorFile]:
     """All of ``conf/detector``, by name."""
     for file in sorted((configuration.CONF / "detector").glob("*.yaml")):
         source = file.read_text(encoding="utf-8")
-        content = yaml.safe_load(source)
+        content = yaml.load(source, yaml.CSafeLoader)
         target = content["detector"][file.stem]["_target_"]
         yield DetectorFile(file.stem, source, content, cast("type[Detector]", locate(target)))
 

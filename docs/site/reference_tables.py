@@ -66,7 +66,11 @@ def pages(made: dict[str, str]) -> dict[str, str]:
 
 def paper_items() -> list[dict[str, str]]:
     """Tables and figures of the papers: ``paper, item, what, command, where``."""
-    return list(yaml.safe_load((Path(__file__).parent / "papers.yaml").read_text(encoding="utf-8")))
+    return list(
+        yaml.load(
+            (Path(__file__).parent / "papers.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
+        )
+    )
 
 
 def _paper_page() -> str:
@@ -201,7 +205,7 @@ def _datasets(group: str) -> str:
     rows = []
     for file in sorted((configuration.CONF / group).glob("*.yaml")):
         text = file.read_text(encoding="utf-8")
-        info = (yaml.safe_load(text).get("data") or {}).get("info") or {}
+        info = (yaml.load(text, yaml.CSafeLoader).get("data") or {}).get("info") or {}
         said = dict(re.findall(r"^# (Licence|Source): (.*)\.$", text, re.M))
         link = f"../configuration/{configuration.anchor(group, file)}"
         licence = info.get("licence", said.get("Licence", ""))

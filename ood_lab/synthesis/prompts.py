@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import StrPath
+from ood_lab.common.files import YAML_LOADER, StrPath
 
 #: What a style has in place of the label.
 PLACE = "{label}"
@@ -74,7 +74,7 @@ def read_styles(path: StrPath | None = None) -> list[Style]:
     """
     source = files("ood_lab.synthesis").joinpath("styles.yaml") if path is None else Path(path)
     try:
-        entries = yaml.safe_load(source.read_text(encoding="utf-8"))
+        entries = yaml.load(source.read_text(encoding="utf-8"), YAML_LOADER)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"style file '{path}' cannot be read: {reason}") from error

@@ -37,8 +37,8 @@ QUICK = [case for case in CASES if case not in SLOW]
 #: Groups that know nothing of each other: the first files of all of them are composed at once, then
 #: the second ones, and so on.
 APART = {
-    "annotations", "callbacks", "clip", "generator", "synthetic_ood", "image_text", "judge",
-    "logger", "lvlm", "reader", "report_by", "trainer", "tuning",
+    "annotations", "callbacks", "clip", "concepts", "data", "generator", "image_text", "judge",
+    "logger", "loss", "lvlm", "model", "reader", "report_by", "synthetic_ood", "trainer", "tuning",
 }  # fmt: skip
 BY_GROUP = [[f for _, f in QUICK if str(f.parent) == group] for group in sorted(APART)]
 TOGETHER = [("train", [f for f in files if f]) for files in zip_longest(*BY_GROUP)]

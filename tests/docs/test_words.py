@@ -6,7 +6,8 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache, lru_cache
 from itertools import chain
 from pathlib import Path
 
@@ -58,26 +59,34 @@ def comments() -> Iterator[Text]:
                 yield file, number, found[1]
 
 
-def docstrings(package: Path) -> Iterator[Text]:
-    for file, tree in _trees(package):
-        for node in _docstring_nodes(tree):
-            yield file, node.lineno, str(node.value)
+@cache  # several tests read them
+def docstrings(package: Path) -> list[Text]:
+    return [
+        (file, node.lineno, str(node.value))
+        for file, nodes in _nodes(package)
+        for node in _docstring_nodes(nodes)
+    ]
 
 
-def messages(package: Path) -> Iterator[Text]:
+@cache
+def messages(package: Path) -> list[Text]:
     """Strings of at least three words that are no docstrings; a value in them is one word.
 
     Those of the package's tables in YAML are among them, but for data: pictures, what a tiny model
     says, and numbers of papers.
     """
+    return list(_messages(package))
+
+
+def _messages(package: Path) -> Iterator[Text]:
     data = package.name in ("builtin", "references")
     for file in [] if data else sorted(package.rglob("*.yaml")):
         for node in _scalars(yaml.compose(file.read_text(), yaml.CSafeLoader)):
             if len(re.findall(r"[a-z]{2,}", node.value)) >= 3:
                 yield file, node.start_mark.line + 1, node.value
-    for file, tree in _trees(package):
-        skipped = {id(node) for node in _docstring_nodes(tree)}
-        for node in ast.walk(tree):
+    for file, nodes in _nodes(package):
+        skipped = {id(node) for node in _docstring_nodes(nodes)}
+        for node in nodes:
             if isinstance(node, ast.JoinedStr):
                 skipped |= {id(each) for each in node.values}
                 parts = [
@@ -103,14 +112,16 @@ def _scalars(node: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
         yield from chain.from_iterable(map(_scalars, node.value))
 
 
-def _trees(package: Path) -> Iterator[tuple[Path, ast.Module]]:
-    for file in [package] if package.suffix == ".py" else sorted(package.rglob("*.py")):
-        yield file, ast.parse(file.read_text())
+@lru_cache(maxsize=1)
+def _nodes(package: Path) -> list[tuple[Path, list[ast.AST]]]:
+    """Every node of the syntax of every file."""
+    files = [package] if package.suffix == ".py" else sorted(package.rglob("*.py"))
+    return [(file, list(ast.walk(ast.parse(file.read_text())))) for file in files]
 
 
-def _docstring_nodes(tree: ast.Module) -> Iterator[ast.Constant]:
+def _docstring_nodes(nodes: list[ast.AST]) -> Iterator[ast.Constant]:
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in ast.walk(tree):
+    for node in nodes:
         body = node.body if isinstance(node, kinds) else []
         for first, after in zip([None, *body], body, strict=False):
             # Under a class or a function, and under an attribute.
@@ -123,7 +134,7 @@ def _docstring_nodes(tree: ast.Module) -> Iterator[ast.Constant]:
                 yield value
 
 
-def found_in(area: str, texts: Iterator[Text]) -> list[str]:
+def found_in(area: str, texts: Iterable[Text]) -> list[str]:
     """Lines with a word that is not written there, with what is written instead."""
     found = []
     for file, number, text in texts:
@@ -132,9 +143,10 @@ def found_in(area: str, texts: Iterator[Text]) -> list[str]:
         for pattern, term in _TERMS:
             if area not in term.get("areas", _WORDS["areas"]):
                 continue
-            if any(allowed in f"{name}: {text}" for allowed in term.get("allowed", ())):
+            matches = list(pattern.finditer(plain))
+            if not matches or any(each in f"{name}: {text}" for each in term.get("allowed", ())):
                 continue
-            for match in pattern.finditer(plain):
+            for match in matches:
                 line = number + plain[: match.start()].count("\n")
                 found.append(f"{name}:{line}: '{match[0]}': write {term['write']}")
     return found
@@ -155,7 +167,7 @@ def test_docstrings_and_messages_use_the_terms(package):
     assert not found, "\n".join(found)
 
 
-def too_long(texts: Iterator[Text]) -> list[str]:
+def too_long(texts: Iterable[Text]) -> list[str]:
     found = []
     for file, number, text in texts:
         plain = _CODE.sub("CODE", text)

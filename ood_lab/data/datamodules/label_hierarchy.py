@@ -11,7 +11,7 @@ import pandas as pd
 import yaml
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import StrPath
+from ood_lab.common.files import YAML_LOADER, StrPath
 from ood_lab.common.hints import check_known, missing_path
 from ood_lab.common.unicode_names import composed
 from ood_lab.data.dataset import UNKNOWN
@@ -59,7 +59,7 @@ def _read(file: Path) -> pd.DataFrame:
         if file.suffix.lower() == ".csv":
             table = _same_lengths(csv.reader(file.read_text("utf-8-sig").splitlines()))
         elif file.suffix.lower() in (".yaml", ".yml"):
-            rows = yaml.safe_load(file.read_text("utf-8-sig"))
+            rows = yaml.load(file.read_text("utf-8-sig"), YAML_LOADER)
             if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
                 raise ValueError(
                     "it is not a list of rows such as {class: late Shang, dynasty: Shang}"

@@ -8,6 +8,7 @@ from typing import cast
 
 import yaml
 
+from ood_lab.common.files import YAML_LOADER
 from ood_lab.detectors.base import Detector
 from ood_lab.scripts import conf_files
 
@@ -15,7 +16,7 @@ from ood_lab.scripts import conf_files
 def sources() -> Iterator[tuple[str, str, str]]:
     """Key, input type and source of every detector, those of the user's own folder too."""
     for file in conf_files("detector"):
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = yaml.load(file.read_text(encoding="utf-8"), YAML_LOADER)
         node = (content.get("detector") or {}).get(file.stem)
         if node:
             found = cast("type[Detector]", locate(node["_target_"]))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_texts
+from ood_lab.common.files import YAML_LOADER, read_texts
 from ood_lab.common.hints import suggestion
 from ood_lab.lvlm.statistics.training_coverage import naming
 
@@ -65,7 +65,7 @@ def _rows(path: Path) -> list[tuple[str, str]]:
         "synonym"
     )
     try:
-        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content: Any = yaml.load(path.read_text(encoding="utf-8"), YAML_LOADER)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise layout from error
     if isinstance(content, dict) and all(isinstance(each, list) for each in content.values()):

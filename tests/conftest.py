@@ -11,6 +11,7 @@ from unittest import mock
 import omegaconf
 import pytest
 from hydra._internal import defaults_list
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.plugins import Plugins
 
@@ -24,6 +25,8 @@ os.environ.setdefault("WANDB_MODE", "offline")
 #: Makes what the defaults list of a file may refer to: a third of the time of a composition.
 MAP = "_create_interpolation_map"
 MAKE_MAP = getattr(defaults_list, MAP)
+#: Merges the files of a defaults list: half of what is left.
+MERGE = "_compose_config_from_defaults_list"
 
 
 def pytest_collection_modifyitems(items):
@@ -64,6 +67,8 @@ def composing_is_fast():
             load = remembered(source.load_config)
             patches.enter_context(mock.patch.object(source, "load_config", load))
         patches.enter_context(mock.patch.object(defaults_list, MAP, interpolation_map))
+        merge = remembered_merge(getattr(ConfigLoaderImpl, MERGE))
+        patches.enter_context(mock.patch.object(ConfigLoaderImpl, MERGE, merge))
         parse = functools.cache(omegaconf.base.parse)  # a tree of ${...} is only ever read
         for module in (omegaconf.base, omegaconf._utils):
             patches.enter_context(mock.patch.object(module, "parse", parse))
@@ -81,6 +86,31 @@ def one_core():
     """The other has tests of its own: figures and resamples wait for no process to be forked."""
     with mock.patch.object(cpu_cores, "usable_cores", return_value=1):
         yield
+
+
+def remembered_merge(merge):
+    """``merge`` of a configuration, which merges the same files once while they are the same."""
+    known = {}
+
+    def merged(self, defaults, repo):
+        key = [(d.config_path, d.package, *content_of(repo, d.config_path)) for d in defaults]
+        key = tuple(key)
+        if key not in known:
+            known[key] = pickle.dumps(merge(self, defaults=defaults, repo=repo))
+        return pickle.loads(known[key])
+
+    return merged
+
+
+def content_of(repo, config_path):
+    """What tells the content of a file of the configuration, or of an entry of the store."""
+    found = repo.load_config(config_path)
+    scheme, _, place = found.path.partition("://")
+    file = Path(place, f"{config_path.removesuffix('.yaml')}.yaml")
+    if scheme != "file":
+        return found.path, scheme == "structured" and str(found.config)
+    facts = file.stat()
+    return str(file), facts.st_mtime_ns, facts.st_size, facts.st_ino
 
 
 def remembered(load):

@@ -112,6 +112,7 @@ def test_class_folders_are_classes_and_nothing_else_is(names, junk, depth, data)
         assert all(path.endswith("a.png") for path in found["path"])
 
 
+@pytest.mark.slow
 @few
 @given(names=st.lists(st.sampled_from(SPLITS), min_size=2, max_size=4, unique_by=str.casefold))
 def test_splits_are_never_classes(names):

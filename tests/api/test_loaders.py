@@ -205,6 +205,7 @@ SOUND = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOUND)
 def test_a_loader_that_does_is_left_alone(name, caplog):
     bank = ood_lab.extract_features(Net(), SOUND[name]())

@@ -45,6 +45,7 @@ def test_both_towers_learn_and_what_has_no_direction_does_not_decay(module):
     assert ids == {id(p) for p in module.backbone.clip.parameters()}
 
 
+@pytest.mark.slow
 def test_a_few_steps_lower_the_loss(module):
     data = VesselsWorld("few", 32, seed=0)
     clip = module.backbone.clip

@@ -128,6 +128,7 @@ def test_boxes_areas_and_counts_are_those_of_the_pixels(many, seen):
         assert together.max() <= 1  # a pixel shows one object
 
 
+@pytest.mark.slow
 def test_nothing_is_hidden_by_more_than_the_bound(seen):
     shares = np.array([found.share for objects in seen for found in objects])
     assert shares.min() >= 1 - MAX_HIDDEN

@@ -42,6 +42,7 @@ def learned(model, batch):
     return logits[:, :-1][mask], labels[:, 1:][mask]
 
 
+@pytest.mark.slow
 def test_packed_conversations_see_what_they_see_alone(vlm, scenes):
     model, processor = vlm
     examples = [scenes[(row, 7)] for row in range(3)]

@@ -13,6 +13,7 @@ from ood_lab.models import check_contract
 CLASSES = ["cat", "dog", "great white shark"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["t-vit", "t-resnet", "t-timm"])
 def test_features_are_normalised_and_the_head_is_text(name):
     model = clip(name)

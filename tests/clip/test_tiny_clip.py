@@ -50,6 +50,7 @@ def test_it_tells_categories_and_periods(tiny):
     assert ((features @ periods.T).argmax(1) == data.labels).float().mean() > 0.4
 
 
+@pytest.mark.slow
 def test_it_tells_styles(tiny):
     data = VesselsWorld("fresh", 300, seed=SEED)
     texts = [tiny.encode_text(style_captions(s, "thing")).mean(0) for s in STYLES]

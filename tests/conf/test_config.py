@@ -197,6 +197,7 @@ def test_detector_files_have_one_shape(file):
     assert grids["grids"].get(file.stem, {}).keys() <= content.detector[file.stem].keys()
 
 
+@pytest.mark.slow
 def test_all_detectors_are_every_file_and_the_default_those_that_say_so():
     files = {p.stem: p.read_text() for p in (CONF / "detector").glob("*.yaml")}
     default = {name for name, text in files.items() if "# @default true\n" in text}
@@ -218,6 +219,7 @@ def test_sets_by_cost_are_what_the_detectors_declare():
     assert set(declared) - wanted == {"odin", "iodin", "rankfeat", "adascale_a", "adascale_l"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["auto", "openood", "paper"])
 def test_presets_resolve(preset):
     cfg = composed("eval", [f"detector_preset={preset}"])

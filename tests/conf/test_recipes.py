@@ -43,6 +43,7 @@ def test_every_value_of_a_recipe(method, preset):
     assert plain == {row["key"]: json.loads(row[preset]) for row in METHODS[method]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("clip", "pixels"),
     [("tiny", 64), ("scenes", 96), ("vit_b32", 224), ("open_clip clip.name=ViT-L-14-336", 336)],
@@ -59,6 +60,7 @@ def test_a_recipe_is_named_by_a_method_and_a_preset():
         assert (CONF / path.parent.name / f"{method}.yaml").exists(), path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", sorted(p.stem for p in (CONF / "data").glob("*.yaml")))
 def test_the_data_choose_the_preset_where_the_user_does_not(data):
     line = [f"data={data}", "detector=[]"]

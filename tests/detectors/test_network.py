@@ -52,6 +52,7 @@ def test_odin_without_epsilon_moves_nothing(tiny):
     assert (moved.score(bank) < still.score(bank)).all()
 
 
+@pytest.mark.slow
 def test_odin_ranks_like_pytorch_ood_given_the_same_std(resnet):
     image, detector = noise(10, 64), ODIN(epsilon=0.02)
     score = detector.score(extract(resnet, image, detector))
@@ -412,7 +413,15 @@ def test_rankfeat_refuses_by_name(tiny):
 # All three
 
 
-@pytest.mark.parametrize("make", [ODIN, IODIN, AdaSCALEA, AdaSCALEL, Gram, RankFeat])
+@pytest.mark.parametrize(
+    "make",
+    [
+        IODIN,  # ODIN's gradient, and one of its own
+        AdaSCALEA,
+        Gram,
+        *(pytest.param(each, marks=pytest.mark.slow) for each in (ODIN, AdaSCALEL, RankFeat)),
+    ],
+)
 def test_scores_do_not_depend_on_the_batch(resnet, make):
     image, detector = noise(12, 64), make()
     banks = [extract(resnet, image, detector, batch_size=b) for b in (12, 5, 1)]

@@ -155,6 +155,7 @@ def test_large_images_are_timed(trainer, backbone, tmp_path, monkeypatch):
     assert bank.manifest["chunk"] == 4  # nothing else was tried
 
 
+@pytest.mark.slow
 def test_waiting_for_other_programs_is_not_timed(trainer, backbone, tmp_path, monkeypatch):
     begin_with(4, monkeypatch)
     real, timed = backbone.conv.forward, []

@@ -53,6 +53,7 @@ def test_a_second_pass_from_several_processes(backbone, tmp_path):
     assert (scores[0] < still).all()
 
 
+@pytest.mark.slow
 def test_several_sets_with_one_trainer_and_a_column_later(backbone, tmp_path):
     trainer = several(2)
     for name, n in {"train": 7, "far": 3}.items():

@@ -35,7 +35,7 @@ def test_the_strongest_cause_is_first_with_its_rank_test():
     assert list(named_causes(found)["statistic"]) == ["s1", "s2"]
 
 
-@pytest.mark.parametrize("n", [20, 60])
+@pytest.mark.parametrize("n", [20, pytest.param(60, marks=pytest.mark.slow)])
 def test_halves_of_id_have_no_cause_in_19_of_20_draws(n):
     rng = np.random.default_rng(n)
     mixing = rng.normal(size=(11, 11))

@@ -35,6 +35,7 @@ def test_the_falling_curve_is_that_of_scikit_learn():
     assert n.tolist() == [60] * 10
 
 
+@pytest.mark.slow
 def test_a_strong_relation_is_told_and_none_is_not():
     strong = follow(*drawn(3, n=2000))
     assert strong.nearer.low > 0.8

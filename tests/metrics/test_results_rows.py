@@ -265,6 +265,7 @@ def test_tables_of_one_evaluation_equal_the_single_calls(table):
     pd.testing.assert_frame_equal(results_of(evaluation, "net"), table)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fork", [True, False])
 def test_processes_and_threads_give_the_table_of_one(table, monkeypatch, fork):
     monkeypatch.setattr(stratified_bootstrap, "_LITTLE", 0)
@@ -361,6 +362,7 @@ def test_the_mean_is_over_the_sets_without_the_grid_and_has_an_interval(table):
     assert not alone["metric"].str.startswith("mean_").any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("positive", ["ood", "id"])
 def test_dad_of_groups_by_mean_and_by_pooled_fpr95(positive):
     groups = {"little": ["near"], "much": ["far", "other", "mid"]}
@@ -386,6 +388,7 @@ def test_dad_of_groups_by_mean_and_by_pooled_fpr95(positive):
 LARGER = {None: (1, 2), 2: (2,), 1: (1, 2)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", LARGER)
 @pytest.mark.parametrize("metric", ["auroc", "fpr95"])
 def test_all_cells_and_larger_semantic_shift_as_means_and_as_one_set(metric, start):

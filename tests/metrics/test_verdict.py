@@ -67,6 +67,7 @@ def test_covariance_of_means_is_that_of_a_bootstrap():
     np.testing.assert_allclose(joint.values, drawn.mean(axis=0), atol=0.003)
 
 
+@pytest.mark.slow
 def test_set_of_the_best_is_that_of_a_bootstrap():
     """Detector i is in it where no other is ahead by more than the drawn maximum allows."""
     lifts = {"a": 1.0, "b": 1.05, "c": 1.25, "d": 1.3}

@@ -124,6 +124,7 @@ def test_quantised_and_compiled_networks_pass():
     assert check_determinism(backbone_of(net)) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["resnet18", "mobilenetv3_small_050", "convnext_atto", "vit_tiny_patch16_224",

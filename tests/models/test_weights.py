@@ -49,6 +49,7 @@ def prefixed(net, prefix):
     return {prefix + k: v for k, v in net.state_dict().items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "prefix",
     ["", "module.", "model.", "_orig_mod.", "net.", "backbone.", "backbone.net.", "module.model.",

@@ -114,6 +114,7 @@ def test_wrappers_anywhere_in_a_name(tmp_path, seed):
     assert taken(content, tmp_path / "w.pt") == "raw"
 
 
+@pytest.mark.slow
 def test_a_part_of_the_network_may_be_compiled(tmp_path):
     torch.save(RAW, tmp_path / "w.pt")
     net = Net()

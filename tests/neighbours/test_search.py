@@ -137,6 +137,7 @@ def test_self_matches_do_not_count(rows):
     assert kth(queries, bank, 1, in_bank=True)[3] > 1 - 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_result_does_not_depend_on_the_other_queries(dtype):
     bank, queries = unit(ROWS), unit(3000, seed=1)

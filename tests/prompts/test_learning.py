@@ -127,6 +127,7 @@ def test_checkpoints_hold_prompts_alone(fitted):
     assert weights_sha256(fresh) == weights_sha256(module.backbone)
 
 
+@pytest.mark.slow
 def test_a_training_goes_on(fitted, tmp_path):
     module, file, make = fitted
     views = next(v for m, v in METHODS.values() if m is make)

@@ -74,6 +74,7 @@ def test_two_processes_equal_one(name, cached, tmp_path):
     torch.testing.assert_close(same, loss, rtol=1e-5, atol=0)
 
 
+@pytest.mark.slow
 def test_two_processes_of_locoop_are_close_to_one(tmp_path):
     """The mean over regions is one of each process: docs/how-to/clip-prompts.md says so."""
     (one, loss), (two, same) = (learned("locoop", n, tmp_path) for n in (1, 2))

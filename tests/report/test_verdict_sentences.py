@@ -156,6 +156,7 @@ def test_many_detectors_are_counted_not_listed():
     assert re.search(r"\d+ detectors may be the best: (\w+, ){5}\w+ and \d+ others;", words)
 
 
+@pytest.mark.slow
 def test_hundreds_of_datasets_fit_a_screen():
     names = [f"a_dataset_with_a_long_name_{place}" for place in range(300)]
     rows = rows_of({"knn": dict.fromkeys(names, 2.0)}, n=12, n_id=50)

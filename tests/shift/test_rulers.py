@@ -94,6 +94,7 @@ def test_severity_by_interpolation_and_resampling():
     assert (row["ci_low"], row["ci_high"]) == pytest.approx((low, high), abs=0.08)
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_true_value():
     """Of 95% intervals, simulated: both samples and the ruler vary."""
     held = {CLASS_UNITS: [], SEVERITY: []}

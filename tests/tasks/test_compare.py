@@ -38,6 +38,7 @@ def without_detectors(outputs):
     return other
 
 
+@pytest.mark.slow
 def test_one_leaderboard_of_a_glob(outputs, capsys):
     other = without_detectors(outputs)
     # No data, no backbone: the model's weights do not even exist.
@@ -202,6 +203,7 @@ DAMAGES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("file", "damage", "named"), DAMAGES)
 def test_a_damaged_run_is_one_line_that_names_the_file(file, damage, named, outputs, capsys):
     run = outputs / "one" / "aaaa" / "seed=1"

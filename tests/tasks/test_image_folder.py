@@ -97,6 +97,7 @@ def test_without_an_ood_dataset_id_test_is_corrupted(photos, capsys):
     assert set(own.dataset) == {"test", "noise"}
 
 
+@pytest.mark.slow
 def test_levels_of_shift_need_an_ood_set_before_training(photos, capsys):
     data = (*FOLDER, f"data.id.train={photos}/id", "report_by=semantic", *SMALL)
     data += (f"paths.outputs={photos}/outputs",)

@@ -110,6 +110,7 @@ def test_every_place_has_the_same_mean_set_and_order(run, means):
     assert "without small (†)" in " ".join(BoardVerdict(board).table().notes)
 
 
+@pytest.mark.slow
 def test_detectors_with_the_same_ranking_are_one_of_the_best(run):
     """ReAct and VRA cut nothing of these features, so both are the energy score."""
     scores = pd.read_parquet(run / "scores.parquet")

@@ -143,6 +143,7 @@ def test_verify_takes_the_mean_of_the_seeds(runs, tmp_path):
     assert set(table.differs) == {"n.test"}  # noise: not judged
 
 
+@pytest.mark.slow
 def test_data_check_names_what_is_missing(place, capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("COLUMNS", "300")
     data = cifar10_tree(tmp_path / "data")

@@ -39,7 +39,7 @@ def outputs(tmp_path_factory):
 def trained(outputs):
     detectors = (f"detector=[{','.join(NAMES)}]", STEP)
     arguments = ("logger=none", "task.report=false", "report_by=sets", f"paths.outputs={outputs}")
-    assert call("train.py", "experiment=smoke", *SMALL, *detectors, *arguments) == 0
+    assert call("train.py", "task=score", "experiment=smoke", *SMALL, *detectors, *arguments) == 0
     return run_folders(outputs)[-1]
 
 
@@ -202,6 +202,7 @@ def test_images_that_are_not_there_are_one_line(pictures, tmp_path):
             read_images(source)
 
 
+@pytest.mark.slow
 def test_saved_detectors_need_no_id_images(fitted, predict, pictures):
     saved = f"task.detector_file={fitted}/detectors"  # all of the folder
     again = predict(f"task.images={pictures}", saved, *NO_DATA)
@@ -212,6 +213,7 @@ def test_saved_detectors_need_no_id_images(fitted, predict, pictures):
     assert not (again / "detectors").exists()
 
 
+@pytest.mark.slow
 def test_a_saved_detector_keeps_the_range_of_deep_images(fitted, predict, tmp_path):
     """A 12-bit image scores as its 8-bit version does where the training had 12 bits."""
     pixels = np.random.default_rng(0).integers(0, 4096, size=(32, 32)).astype(np.uint16)
@@ -233,6 +235,7 @@ def test_a_saved_detector_keeps_the_range_of_deep_images(fitted, predict, tmp_pa
         )
 
 
+@pytest.mark.slow
 def test_an_exported_detector_gives_the_scores_of_the_table(fitted, predict, pictures, trained):
     session = pytest.importorskip("onnxruntime").InferenceSession
     pytest.importorskip("onnx")
@@ -266,6 +269,7 @@ def test_an_export_that_cannot_be_is_said_before_any_pass(predict, pictures, cap
     assert "task.onnx=true: odin reads gradients or inner layers" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_list_of_images_at_another_rate(fitted, predict, pictures, tmp_path):
     paths = [f"second/deeper/{i:03}.png" for i in range(79, 39, -1)]
     pd.DataFrame({"path": paths}).to_csv(tmp_path / "list.csv", index=False)
@@ -383,6 +387,7 @@ def test_a_threshold_that_detects_given_ood_images(predict, pictures, trained, f
     assert words_of(parts)[1]["detectors"]["odin"]["tpr"] == 0.9
 
 
+@pytest.mark.slow
 def test_the_smallest_numbers_are_sentences(predict, pictures):
     """One image and one held-out image; all flagged, and none."""
     one = (f"task.images={pictures}/first/000.png", "data.val=1", "detector=[knn]")
@@ -440,6 +445,7 @@ def test_images_of_another_split_of_the_network_do_not_calibrate(own, predict, p
     assert "They are excluded from the calibration" in (folder / "predictions.html").read_text()
 
 
+@pytest.mark.slow
 def test_copies_of_training_images_do_not_calibrate(own, predict, pictures, tmp_path, capsys):
     source, run = own
     val = tmp_path / "val"

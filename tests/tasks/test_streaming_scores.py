@@ -101,6 +101,7 @@ def test_what_needs_rows_keeps_what_it_is_fitted_on(run, capsys):
         assert manifests[0][key] == manifests[1][key]
 
 
+@pytest.mark.slow
 def test_a_pass_that_keeps_nothing_does_not_speak_of_features(run, monkeypatch):
     monkeypatch.setattr(Pace, "due", True)  # a line for every batch, not one a minute
     for line, told in (

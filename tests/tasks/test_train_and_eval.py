@@ -159,6 +159,7 @@ def test_a_finished_run_in_a_folder_that_cannot_be_written_is_shown(
     assert "cannot write the run folder" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_eval_of_the_run_repeats_it_from_the_bank(trained, outputs, capsys):
     line = (f"ckpt={trained}", f"paths.outputs={outputs}", "task.report=false", *SMOKE)
     line += ("logger=none",)
@@ -237,6 +238,7 @@ def test_a_run_folder_without_its_configuration(trained, tmp_path, capsys, damag
     assert not run_folders(tmp_path / "outputs")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", ["semantic", pytest.param("covariate", marks=pytest.mark.slow)])
 def test_one_axis_of_shift(trained, outputs, axis):
     arguments = (f"report_by={axis}", "detector=[msp]", "logger=none", f"name={axis}")
@@ -294,6 +296,7 @@ def test_the_detector_that_the_docs_add(trained, tmp_path, monkeypatch):
     assert set(read(folder).detector.dropna()) == {"nearest", "knn"}
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_architecture(trained, tmp_path, capsys):
     channels = "model.backbone.kwargs.channels=[16,32,64,128]"
     arguments = (f"ckpt={trained}", channels, f"paths.outputs={tmp_path}", "logger=none")
@@ -301,6 +304,7 @@ def test_a_checkpoint_of_another_architecture(trained, tmp_path, capsys):
     assert "another architecture" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_failing_job_is_a_failed_wandb_run(trained, tmp_path, outputs, capsys):
     arguments = (f"ckpt={trained}", "model.expected_id_acc=99.9", f"paths.outputs={tmp_path}")
     assert call("eval.py", *arguments, f"paths.features={outputs}/features") != 0

@@ -296,6 +296,7 @@ def test_tuned_and_default_stand_side_by_side(run, mode, capsys):
     assert "edge of its grid" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 def test_val_ood_asks_for_its_sets(run, capsys):
     arguments = (f"ckpt={run.folder}", f"paths.outputs={run.outputs}", "logger=none")
     assert call("eval.py", *arguments, "tuning=val_ood") != 0

@@ -144,6 +144,7 @@ def test_only_files_of_equal_size_are_hashed(sets, monkeypatch):
     assert len(asked) < 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -182,6 +183,7 @@ def test_training_images_of_another_size_than_those_of_test_are_one_finding(sets
     assert finding.text.startswith(f"train can be told from test by {sizes}")
 
 
+@pytest.mark.slow
 def test_large_sets_are_sampled_and_it_is_said(sets, monkeypatch):
     root, read = sets
     monkeypatch.setattr(dataset_checks, "FULL_UP_TO", 60)

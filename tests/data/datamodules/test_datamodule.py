@@ -64,6 +64,7 @@ def test_sets_in_order(root):
     assert data.splits is before
 
 
+@pytest.mark.slow
 def test_identity_is_the_same_for_every_process(root):
     first, second = module(root), module(root, cache_dir=str(root / "cache"))
     first.setup()
@@ -130,6 +131,7 @@ def test_balanced_sampler(root):
     assert torch.allclose(counts / counts.sum(), torch.full((3,), 1 / 3).double(), atol=0.04)
 
 
+@pytest.mark.slow
 def test_order_and_augmentation_follow_from_seed_and_epoch_alone(root, monkeypatch):
     def epoch(number, seed=0, workers=0):
         monkeypatch.setenv("PL_GLOBAL_SEED", str(seed))

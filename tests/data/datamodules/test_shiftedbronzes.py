@@ -101,6 +101,7 @@ def test_split_is_4_1_5_in_every_category_and_period_and_seeded(source):
     assert images[0] != set(module(source, split_seed=1).splits["train"].table["image"])
 
 
+@pytest.mark.slow
 def test_ood_sets_are_in_the_order_of_the_paper(source):
     data = module(source)
     assert data.ood_names == data.shift_order == list(OOD)
@@ -161,6 +162,7 @@ def test_a_period_that_is_none(root):
         module(root)
 
 
+@pytest.mark.slow
 def test_data_check_describes_what_is_absent_and_reports_what_is_there(root, tmp_path, capsys):
     def check(place):
         arguments = (f"data.root={place}", f"paths.outputs={tmp_path / 'outputs'}")

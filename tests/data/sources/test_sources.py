@@ -83,6 +83,7 @@ def test_every_kind_has_the_images_and_labels_of_the_folder(root, folder, kind, 
         assert again.splits[split].identity == data.splits[split].identity
 
 
+@pytest.mark.slow
 def test_a_remembered_set_is_not_read_again_until_it_changes(root, tmp_path, monkeypatch):
     place = shutil.copytree(root / "test", tmp_path / "test")
     read = []

@@ -122,6 +122,7 @@ def test_masks_in_a_table_and_of_zeros_and_ones(photos):
     check_left_halves(photos, module(photos, train=photos / "list.csv"))
 
 
+@pytest.mark.slow
 def test_masks_and_places_are_part_of_the_identity(photos):
     def identity():
         data = module(photos, masks=photos / "masks")

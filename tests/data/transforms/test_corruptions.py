@@ -42,6 +42,7 @@ def test_an_image_takes_the_nearest_published_size():
     assert [c.published_size(side) for side in sides] == [32] * 3 + [64] * 4 + [224] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CORRUPTIONS)
 @pytest.mark.parametrize("size", [(33, 40), (90, 64), (150, 130)])
 def test_every_one_keeps_the_size_and_repeats_itself(name, size):
@@ -53,6 +54,7 @@ def test_every_one_keeps_the_size_and_repeats_itself(name, size):
         assert one.tobytes() != image.tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(CORRUPTIONS) - {"elastic_transform"}))
 def test_the_strongest_changes_most(name):
     # The published strengths of the elastic transform are not in order.

@@ -110,6 +110,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_identity_covers_whatever_changes_the_images(change):
     source = {"seed": 1} if change == "source" else {}
@@ -148,6 +149,7 @@ def test_nothing_is_made_without_being_asked():
     assert any("synthetic_ood=corruptions" in note for note in data.report.notes)
 
 
+@pytest.mark.slow
 def test_held_out_classes_are_nowhere_in_id(tmp_path):
     synthetic_ood = SyntheticOOD(kind="held_out_classes", held_out=["oak", "dog"])
     data = photos(tmp_path, synthetic_ood, shots=4)
@@ -178,6 +180,7 @@ def test_held_out_classes_are_nowhere_in_id(tmp_path):
     assert any("dog, oak" in note for note in data.report.notes)
 
 
+@pytest.mark.slow
 def test_distance_is_how_far_up_the_hierarchy_relatives_are(tmp_path):
     (tmp_path / "tree.csv").write_text(TREE)
     synthetic_ood = SyntheticOOD(kind="held_out_classes", held_out=["dog", "oak"])
@@ -193,6 +196,7 @@ def test_distance_is_how_far_up_the_hierarchy_relatives_are(tmp_path):
     assert data.shift_order == data.ood_names == ["held_out_1", "held_out_3"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_a_share_by_chance_is_near_and_far(seed):
     data = vessels(SyntheticOOD(kind="held_out_classes", seed=seed))

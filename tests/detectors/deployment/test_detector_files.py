@@ -116,6 +116,7 @@ def test_p_values_verdicts_and_thresholds_by_counting(alpha, n):
     assert torch.equal(it.is_ood(new), new > it.threshold)
 
 
+@pytest.mark.slow
 def test_false_alarms_and_p_values_are_valid_on_exchangeable_scores():
     runs, n, m = 2000, 59, 20
     generator = torch.Generator().manual_seed(0)

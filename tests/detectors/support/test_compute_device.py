@@ -61,6 +61,7 @@ def sent(monkeypatch):
     return sizes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(CACHED) - SEARCHED))
 def test_a_second_device_gets_blocks_and_gives_the_same_scores(name, blobs, sent, monkeypatch):
     monkeypatch.setattr(chunked_arithmetic, "CHUNK_BYTES", 8 * 32 * 7)

@@ -235,6 +235,7 @@ def test_models_are_compared_on_captions_and_answers(tmp_path):
     assert np.allclose(both, right)
 
 
+@pytest.mark.slow
 def test_the_answer_compares_models_that_were_asked_yes_no_questions_alone(tmp_path):
     annotations, source = small(tmp_path / "amber")
     source = [*source, "task.source.query=query_discriminative"]

@@ -173,6 +173,7 @@ GROUPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", SOURCES)
 def test_other_packages_get_the_same_questions_and_count_the_same(task, tmp_path):
     formats = "task.export=[lmms_eval,vlmevalkit,pope]"

@@ -71,6 +71,7 @@ def asked(server):
     return [line["body"]["messages"][0]["content"][1]["text"] for line in lines]
 
 
+@pytest.mark.slow
 def test_a_batch_gives_the_answers_of_single_requests(folder, server):
     answers = ask(folder, server)
     assert [a.response for a in answers] == [f"Yes, Is it {i}?" for i in range(4)]
@@ -86,6 +87,7 @@ def test_a_batch_gives_the_answers_of_single_requests(folder, server):
     assert KEY not in written
 
 
+@pytest.mark.slow
 def test_what_is_sent_is_picked_up_by_a_later_call(folder, server):
     server.done = False
     for _ in range(2):
@@ -149,6 +151,7 @@ def test_a_refused_batch_is_one_line_and_sent_anew(folder, server):
     assert len(server.batches) == 2
 
 
+@pytest.mark.slow
 def test_large_batches_are_several(folder, server, monkeypatch):
     monkeypatch.setattr(batch_api, "MOST_REQUESTS", 3)
     assert [a.error for a in ask(folder, server, 7)] == [None] * 7
@@ -199,6 +202,7 @@ def test_a_process_killed_while_it_waits_submits_nothing_twice(folder, server):
     assert len(server.batches) == 1
 
 
+@pytest.mark.slow
 def test_from_the_command_line(folder, server):
     write_questions(questions(4), folder / "questions.jsonl")
     line = ("task=questions", f"task.questions={folder}/questions.jsonl", "metrics.n_bootstrap=20")

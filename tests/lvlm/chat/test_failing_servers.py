@@ -105,6 +105,7 @@ def test_replies_under_way_are_kept_at_a_stop(folder):
     }
 
 
+@pytest.mark.slow
 def test_the_first_interruption_keeps_what_is_under_way(folder):
     begun = threading.Event()
 

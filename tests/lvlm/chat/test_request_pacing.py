@@ -89,6 +89,7 @@ def test_a_pause_is_a_number_of_seconds_or_a_date():
     assert [pause_before(n, {"retry-after": "soon"}) for n in (0, 1, 9)] == [0.5, 1.0, 8.0]
 
 
+@pytest.mark.slow
 def test_a_real_server_is_obeyed(tmp_path):
     times: dict[str, list[float]] = {}
 

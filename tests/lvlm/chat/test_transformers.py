@@ -86,6 +86,7 @@ def test_the_first_token_says_what_the_reply_says(answers, folder, tmp_path):
             assert first.finish_reason == "stop"
 
 
+@pytest.mark.slow
 def test_dtype_and_max_pixels_change_what_is_computed_and_its_key(answers, folder, tmp_path):
     rough = TransformersChat("shipped:tiny", dtype="bfloat16", batch_size=4, max_new_tokens=8)
     rough.check()

@@ -84,6 +84,7 @@ def test_a_prompt_that_is_refused_leaves_its_image_out(server, tmp_path):
     assert make(orders, generator, tmp_path, 8) == orders[:1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reply", "words"),
     [

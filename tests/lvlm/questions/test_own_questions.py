@@ -266,6 +266,7 @@ def test_runs_of_one_model_have_their_names_and_differences_on_the_board(tmp_pat
     )
 
 
+@pytest.mark.slow
 def test_intervals_at_both_ends_are_exact(tmp_path):
     truth = ["yes"] * 5 + ["no"] * 15
     _, results = replayed(tmp_path, truth, [*(["Yes"] * 5), *(["No"] * 15)])
@@ -311,6 +312,7 @@ def test_probabilities_have_the_tables_of_oodbench_and_their_lack_is_said(tmp_pa
         assert {"auroc_errors", "aurc", "accuracy_at_coverage_80"} <= set(fresh["metric"])
 
 
+@pytest.mark.slow
 def test_what_asking_took_and_every_kind_of_failure_are_told(tmp_path, capsys):
     own(tmp_path, ["yes", "no"] * 6)
 

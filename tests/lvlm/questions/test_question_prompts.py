@@ -57,6 +57,7 @@ def number_of(body):
     return int(json.dumps(body["messages"]).split("picture ")[1].split("?")[0])
 
 
+@pytest.mark.slow
 def test_words_stand_around_every_question(place):
     words = ("task.system=You are terse.", "task.prompt_prefix=Look well.")
     suffix = "'task.prompt_suffix=Answer yes or no.'"
@@ -71,6 +72,7 @@ def test_words_stand_around_every_question(place):
     assert len({str(run) for run in (*run_folders(place / "out"), plain)}) == 2  # another run each
 
 
+@pytest.mark.slow
 def test_there_is_room_for_replies_to_questions_that_ask_for_no_word(place):
     with LocalServer(lambda *_: said("Yes")) as server:
         ask(place, server)
@@ -95,6 +97,7 @@ def test_which_questions_ask_for_a_word(text, reply, form):
     assert with_prompt(question, None, None, None).reply == form
 
 
+@pytest.mark.slow
 def test_a_reply_that_was_cut_under_a_smaller_limit_is_asked_for_again(place):
     """Those that ended by themselves are what a larger limit gives, too."""
 

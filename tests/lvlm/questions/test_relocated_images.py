@@ -39,6 +39,7 @@ def test_a_moved_run_is_scored_and_asked_again(new, tmp_path):
         assert files.str.startswith(str(new)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", ["images", "manifest"])
 def test_images_that_did_not_come_along_are_one_line(lost, new, tmp_path, capsys):
     (run,) = run_folders(new)

@@ -99,6 +99,7 @@ def trainer(*callbacks, **options):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_head_and_determinism_in_eval(name):
     net = network(name).eval()
@@ -196,6 +197,7 @@ def fitted(name, processes):
     return logged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["p2p", *(pytest.param(n, marks=pytest.mark.slow) for n in METHODS if n != "p2p")]
 )
@@ -214,6 +216,7 @@ OFFICIAL = {  # epochs, batch size, learning rates of trunk and new layers, crop
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OFFICIAL)
 def test_official_settings(name):
     cfg = composed(name, "preset=official")

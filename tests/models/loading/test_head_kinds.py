@@ -51,6 +51,7 @@ class After(nn.Module):
 SMALL_VIT = {"img_size": 32, "depth": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "size", "kwargs", "heads"),
     [

@@ -33,6 +33,7 @@ def test_the_resnet18_of_openood_has_its_tensors_and_computes_what_it_should():
         torch.testing.assert_close(net(image), other(image))
 
 
+@pytest.mark.slow
 def test_a_torchvision_network_has_the_transform_of_its_weights(tmp_path):
     torch.manual_seed(0)
     net = zoo.resnet18(num_classes=1000).eval()
@@ -49,6 +50,7 @@ def test_a_torchvision_network_has_the_transform_of_its_weights(tmp_path):
     assert backbone.head_name == "fc"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "head"), [("swin_t", "head"), ("regnet_y_400mf", "fc")])
 def test_the_head_is_found(name, head):
     assert torchvision_backbone(name).head_name == head

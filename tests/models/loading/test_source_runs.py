@@ -199,6 +199,7 @@ def test_a_program_gives_logits_only(photos, run, capsys, tmp_path):
 BARE = (*MODULE, "model.net._target_=tiny_net.bare", "model.head=none")
 
 
+@pytest.mark.slow
 def test_features_alone_are_scored_without_labels(run, flat, capsys):
     folder = run(*BARE, flat, "detector.knn.k=5", detectors="knn,mds,gmm,msp,rmds")
     words = " ".join(capsys.readouterr().out.split())
@@ -221,6 +222,7 @@ def test_new_images_are_compared_with_unlabelled_ones(photos, run, flat):
     assert [output.name for output in session.get_outputs()] == ["score"]
 
 
+@pytest.mark.slow
 def test_features_alone_are_not_trained(photos, flat, capsys):
     assert call("train.py", *photos[1], *SMALL, *BARE, f"paths.outputs={photos[0]}/no") == 1
     assert "gives features only, which train.py cannot train" in capsys.readouterr().err

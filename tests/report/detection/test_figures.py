@@ -68,6 +68,7 @@ def overlaps(a, b, slack):
 WITH_FPR95 = ("fpr95_bars", "dad_fpr95", "roc", "levels_grid", "heatmap_grid_fpr95")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("detectors", "sets"), [(1, 1), (5, 2), pytest.param(15, 8, marks=pytest.mark.slow)]
 )
@@ -145,6 +146,7 @@ def test_panels_stand_in_the_order_of_the_table(run):
     assert titles[1] == [*detectors, "number of OOD images"]
 
 
+@pytest.mark.slow
 def test_a_heat_map_of_many_detectors_shows_the_best_and_the_baseline(monkeypatch):
     run = make_run(15, 3)
     worst = RunView(run.results).detectors[-1]
@@ -243,6 +245,7 @@ def distance(points, line):
     return np.linalg.norm(points[:, None] - nearest, axis=-1).min(1).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "few"), [(1, 4), (20, 41), (150, 301), (5003, 300)], ids="{}".format)
 @pytest.mark.parametrize("kind", ["smooth", "roc", "risk"])
 def test_a_thinned_curve_is_less_than_a_pixel_from_the_curve(kind, n, few):

@@ -66,6 +66,7 @@ def test_section_shows_every_number_and_what_it_is(tmp_path):
     assert "<h2>Hierarchical classification" not in plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [1, 3, 60])
 def test_figure_of_few_and_many_classes(tmp_path, classes):
     names = [f"period of a long name {i}" for i in range(classes)]

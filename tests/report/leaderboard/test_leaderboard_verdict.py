@@ -147,6 +147,7 @@ def verdict_shift(blocks):
     return [dict(zip(heads, (cell.text for cell in row), strict=True)) for row in table.rows]
 
 
+@pytest.mark.slow
 def test_the_numbers_are_a_file(tmp_path, seeds):
     verdict = verdict_of(*seeds)
     write_leaderboard(verdict.board, tmp_path)

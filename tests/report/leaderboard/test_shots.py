@@ -39,6 +39,7 @@ def board(tmp_path):
     return board_of(paths)
 
 
+@pytest.mark.slow
 def test_rows_are_means_over_seeds_in_the_order_of_shots(board):
     rows = shots_rows(board)
     assert set(rows.model) == {"coop"}  # of the other model there is one number alone

@@ -323,6 +323,7 @@ def test_lines_share_what_was_composed_and_nothing_else(script):
     assert os.environ.get("HYDRA_FULL_ERROR", "1") == "1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", ["all", "default", "[all]", "[default,rmds]"])
 def test_sets_of_detectors_are_choices(choice):
     check_overrides("eval", [f"detector={choice}"])

@@ -64,6 +64,7 @@ def test_eval_has_a_line_for_every_task(page):
     assert (tasks <= described) == (script == "eval")
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_early_causes_no_traceback():
     line = [sys.executable, str(CONF.parent / "eval.py"), "--help"]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as job:

@@ -117,6 +117,7 @@ def test_of_held_out_classes_it_trains_on_all(line, photos):
     )
 
 
+@pytest.mark.slow
 def test_words_about_a_missing_ood_dataset_have_a_command_that_composes(trained):
     (command,) = re.findall(r"python .* data\.ood\.NAME=DIR", later(trained))
     assert composes(command).data.ood.NAME == "DIR"
@@ -135,6 +136,7 @@ def typed(monkeypatch):
     return command
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(file.stem for file in (CONF / "experiment").glob("*.yaml")))
 def test_no_experiment_leaves_options_of_its_task_behind(name, typed, tmp_path):
     # Of a run, the data are the run's own; these experiments score nothing themselves.
@@ -162,6 +164,7 @@ LINES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LINES)
 def test_an_evaluation_keeps_what_a_prediction_reads(name, typed):
     cfg = composes(typed(*LINES[name]))

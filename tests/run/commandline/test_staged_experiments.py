@@ -198,6 +198,7 @@ def test_a_failing_stage_is_noted_and_others_go_on(sources, capsys):
     assert "sweep finished" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -117,6 +117,7 @@ class OneNumber(L.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
+@pytest.mark.slow
 def test_a_short_training_is_called_short_when_it_ends_and_with_the_results(talk):
     _, out, _ = talk
     warning = "warning: the network has seen few images: 21 optimiser steps in all"
@@ -125,6 +126,7 @@ def test_a_short_training_is_called_short_when_it_ends_and_with_the_results(talk
     assert warning in results
 
 
+@pytest.mark.slow
 def test_the_log_has_the_same_lines(talk):
     _, out, log = talk
     said = [line for line in lines_of(out) if line in lines_of(log)]
@@ -132,6 +134,7 @@ def test_the_log_has_the_same_lines(talk):
     assert len(said) > 12
 
 
+@pytest.mark.slow
 def test_paths_are_not_broken(talk):
     folder, out, _ = talk
     assert f"run folder: {folder}\n" in out

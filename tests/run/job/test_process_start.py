@@ -26,6 +26,7 @@ with quick_exit():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "status"),
     [
@@ -45,6 +46,7 @@ def test_the_process_ends_at_once_with_its_status_and_all_it_said(end, status):
     assert ("ZeroDivisionError" in done.stderr) == (end == "1 / 0")
 
 
+@pytest.mark.slow
 def test_a_pool_of_processes_leaves_no_semaphores():
     """As a sweep by joblib does that Ctrl-C stops."""
     pytest.importorskip("joblib")
@@ -61,6 +63,7 @@ with quick_exit():
     assert (done.returncode, done.stderr) == (130, "")
 
 
+@pytest.mark.slow
 def test_nobody_reads_the_end():
     short = SCRIPT.format(end="pass").replace("2000", "2")  # all of it waits for the end
     process = subprocess.Popen(

@@ -81,6 +81,7 @@ def test_a_model_that_knows_everything_hallucinates_nothing():
         assert value(results, "pooled", metric) == right
 
 
+@pytest.mark.slow
 def test_hallucinations_are_counted_by_criterion():
     captions, judged = tables(fictional_cats)
     results = results_of(captions, judged, "test", ["standard", "fictional"], draws=50, min_count=1)

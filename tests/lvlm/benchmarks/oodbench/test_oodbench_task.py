@@ -116,6 +116,7 @@ def test_what_both_shipped_models_overlook_is_small(finished):
     assert mine.loc[mine["split"] == "ood_h", "p_scenes_96"].median() < 0.05
 
 
+@pytest.mark.slow
 def test_measured_levels_take_the_place_of_known_ones(finished, tmp_path, capsys):
     asked = read_questions(finished / "questions.jsonl")
     images = sorted({q.image for q in asked})

@@ -115,6 +115,7 @@ def test_numbers_of_the_uncut_splits_are_counted_from_all_of_their_answers(runs)
     assert list(dict.fromkeys(rows["split"]))[-1] == "id_and_ood"
 
 
+@pytest.mark.slow
 def test_the_distribution_and_the_page_have_both(runs):
     table = pd.read_csv(runs["both"] / "distribution.csv").query("by == 'category'")
     counts = table.groupby("split")["pairs"].sum()

@@ -57,6 +57,7 @@ def written(tmp_path):
     return "".join(file.read_bytes().decode("utf-8", "replace") for file in files)
 
 
+@pytest.mark.slow
 def test_a_run_with_failed_answers_is_not_done_and_repeating_it_asks_them(
     ask, server, tmp_path, capsys
 ):
@@ -109,6 +110,7 @@ def test_cut_and_unread_replies_are_shown_and_no_number_is_made_of_them(
     assert server.text in (folder / "answers.jsonl").read_text()
 
 
+@pytest.mark.slow
 def test_a_dry_run_ends_well_and_takes_further_fields_without_a_sign(ask, server, capsys):
     extra = "lvlm.extra_body={reasoning_effort: low}"
     assert ask("lvlm.dry_run=true", extra, "lvlm.max_tokens=null") == 0
@@ -138,6 +140,7 @@ def test_secrets_are_refused_before_anything_is_written(ask, tmp_path, capsys, s
     assert KEY not in found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("price", ["{in: 2}", "{input: 2}", "{input: 2, output: 3, image: 4}"])
 def test_prices_are_checked(ask, server, capsys, price):
     assert ask(f"lvlm.price={price}") == 1

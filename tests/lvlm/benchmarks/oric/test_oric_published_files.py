@@ -50,6 +50,7 @@ def questions(items):
     return list(QuestionWording().questions(items, files, [{"split": "oric"}] * len(items)))
 
 
+@pytest.mark.slow
 @published
 def test_statistics_of_the_published_files():
     items = read_bench(BENCH)

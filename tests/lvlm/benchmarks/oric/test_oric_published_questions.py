@@ -244,6 +244,7 @@ def test_sets_of_different_images_are_independent():
     assert both == pytest.approx(np.hypot(*(e.high - e.low for e in single)), rel=0.06)
 
 
+@pytest.mark.slow
 def test_without_annotations_what_needs_none_is_known_and_the_rest_is_said(made, tmp_path, capsys):
     words = (*coco(made)[:2], "task.pope=[]", *coco(made)[-2:])
     assert run(tmp_path, *words, "task.prompts=1") == 0

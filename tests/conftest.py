@@ -93,8 +93,8 @@ def remembered_merge(merge):
     known = {}
 
     def merged(self, defaults, repo):
-        key = [(d.config_path, d.package, *content_of(repo, d.config_path)) for d in defaults]
-        key = tuple(key)
+        files = [(d.config_path, d.package, *content_of(repo, d.config_path)) for d in defaults]
+        key = tuple(files)
         if key not in known:
             known[key] = pickle.dumps(merge(self, defaults=defaults, repo=repo))
         return pickle.loads(known[key])

@@ -135,6 +135,7 @@ def test_the_log_has_the_same_lines(talk):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_paths_are_not_broken(talk):
     folder, out, _ = talk
     assert f"run folder: {folder}\n" in out

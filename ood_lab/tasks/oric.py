@@ -40,7 +40,6 @@ from ood_lab.lvlm.benchmarks.oric.pope_questions import (
 )
 from ood_lab.lvlm.benchmarks.oric.prediction_files import read_predictions, write_predictions
 from ood_lab.lvlm.benchmarks.oric.published_files import (
-    Item,
     items_of,
     problem_of,
     read_train,
@@ -224,17 +223,17 @@ class Oric(Benchmark):
 
     def build(self, ws: Workspace) -> list[Question]:
         """The published questions, or new ones."""
-        sets, items, table = self._given(ws) if self.bench else self._constructed(ws)
-        write_table(table, ws.folder / "sets.parquet")
+        sets, table = self._given(ws) if self.bench else self._constructed(ws)
+        write_table(table.drop(columns="problem"), ws.folder / "sets.parquet")
         files, meta = sets.pool.files, meta_of(table)
 
         def asked(form: Form) -> Iterator[Question]:
             how = QuestionWording(form=form, parser=self.parser_of_questions, prompts=self.prompts)
-            return how.questions(items, files, meta)
+            return how.questions(items_of(table), files, meta)
 
         return in_forms(self.form, asked)
 
-    def _given(self, ws: Workspace) -> tuple[QuestionSets, list[Item], pd.DataFrame]:
+    def _given(self, ws: Workspace) -> tuple[QuestionSets, pd.DataFrame]:
         """The published questions, with what annotations and a CLIP say of them, if any."""
         given, verdicts, settings = self._published, Verdicts.read(self.audit), ws.settings
         annotations = ws.annotations if given.is_annotated(settings) else None
@@ -259,9 +258,9 @@ class Oric(Benchmark):
             log.warning("not known of %s: %s", self.bench, each)
         rejected = audit.loc[verdicts.rejects(audit), "question_id"].astype(str).tolist()
         ws.manifest["oric"] = {"bench": self.bench, "unknown": unknown, "rejected": rejected}
-        return sets, *self._known(ws, sets, contents, spaces)
+        return sets, self._known(ws, sets, contents, spaces)
 
-    def _constructed(self, ws: Workspace) -> tuple[QuestionSets, list[Item], pd.DataFrame]:
+    def _constructed(self, ws: Workspace) -> tuple[QuestionSets, pd.DataFrame]:
         annotations = ws.annotations
         how = replace(self.construct, rules=self._rules)
         sets = QuestionSets(Pool.of(annotations, None))
@@ -292,7 +291,7 @@ class Oric(Benchmark):
                 "skipped": dict(bench.skipped),
             },
         }
-        return sets, *self._known(ws, sets, contents, spaces)
+        return sets, self._known(ws, sets, contents, spaces)
 
     def _add_pope(self, ws: Workspace, sets: QuestionSets, contents: Contents, count: int) -> None:
         """POPE's questions, in the order of ``task.pope``; those of files are there already."""
@@ -318,8 +317,8 @@ class Oric(Benchmark):
         sets: QuestionSets,
         contents: Contents | None,
         spaces: Mapping[str, Space],
-    ) -> tuple[list[Item], pd.DataFrame]:
-        """All items, with what is known of each; ``analyses.csv`` says it of whole sets."""
+    ) -> pd.DataFrame:
+        """All questions, with what is known of each; ``analyses.csv`` says it of whole sets."""
         annotations, name = sets.pool.annotations, next(iter(spaces), None)
 
         def known(rows: pd.DataFrame) -> pd.DataFrame:
@@ -328,13 +327,12 @@ class Oric(Benchmark):
             return rows if name is None else with_cosines(rows, spaces[name], sets.objects)
 
         table = sets.table(known)
-        items, table = items_of(table), table.drop(columns="problem")
         found = analyses_of(table, spaces, name, **ws.resampling)
         if contents is not None:
             areas = annotated_areas(contents, self.area_of)
             found = pd.concat([found, annotated_shares(areas, self._edges)], ignore_index=True)
         write_csv(found, ws.folder / "analyses.csv")
-        return items, table
+        return table
 
     def _spaces(
         self, ws: Workspace, sets: QuestionSets, rows: Ints | None = None

@@ -48,9 +48,8 @@ def distances_to_natural(
         nearest = 1 - cosines.max(axis=1)
         counts, units = np.column_stack([nearest, np.ones(len(nearest))]), (by or {}).get(name)
         found = clustered(counts, partial(shares, [""]), units, **resampling).estimates()[""]
-        own = {"dataset": name, "n": len(values), "distance": float(nearest.mean())}
-        rows.append({**own, "ci_low": found.low, "ci_high": found.high})
-    table = pd.DataFrame(rows)
+        rows.append((name, len(values), float(nearest.mean()), found.low, found.high))
+    table = pd.DataFrame(rows, columns=["dataset", "n", "distance", "ci_low", "ci_high"])
     own = table.loc[table["dataset"] == NATURAL, "distance"].iloc[0]
     return table.assign(ratio=table["distance"] / own if own else np.nan)
 

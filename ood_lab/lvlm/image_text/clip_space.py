@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
 
 from ood_lab.clip import ClipModel
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_table, write_table
 from ood_lab.lvlm.image_text.base import texts_of
 from ood_lab.lvlm.image_text.image_encoder import image_features
-from ood_lab.lvlm.image_text.score_cache import key_of
+from ood_lab.lvlm.image_text.score_cache import computed_once
 from ood_lab.neighbours import nearest_rows
 
 Floats = NDArray[np.float32]
@@ -111,13 +109,7 @@ def space_of(
     """
     seen = list(paths) if rows is None else [paths[row] for row in rows]
     known = json.dumps(clip.identity, sort_keys=True, default=str)
-    file = folder / f"{key_of(known, seen, folder)}.parquet"
-    if file.exists():
-        images = read_table(file).to_numpy(np.float32)
-    else:
-        images = image_features(clip, seen)
-        columns = [str(number) for number in range(images.shape[1])]
-        write_table(pd.DataFrame(images, columns=columns), file)
+    images = computed_once(known, seen, folder, lambda: image_features(clip, seen))
     if rows is not None:
         every = np.full((len(paths), images.shape[1]), np.nan, np.float32)
         every[np.asarray(rows)] = images

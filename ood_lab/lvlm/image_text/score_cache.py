@@ -1,12 +1,14 @@
-"""Scores of image-text models, computed once for the same model, images and labels."""
+"""Scores and features of images, computed once for the same model, images and labels."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from ood_lab.common.files import read_table, write_table
@@ -26,25 +28,29 @@ def cached_scores(model: ImageTextModel, annotations: Annotations, folder: Path)
     """
     images = [annotations.root / file for file in annotations.images["file"]]
     known = json.dumps([dict(model.made_with), list(annotations.categories)])
-    path = folder / f"{key_of(known, images, folder)}.parquet"
-    columns = [str(number) for number in range(len(annotations.categories))]
-    if path.exists():
-        return read_table(path)[columns].to_numpy("float32")
-    found = model.scores(images, annotations.categories)
-    write_table(pd.DataFrame(found, columns=columns), path)
-    return found
+    scores = partial(model.scores, images, annotations.categories)
+    return computed_once(known, images, folder, scores)
 
 
-def key_of(model: str, images: Sequence[Path], folder: Path) -> str:
-    """A hash of what stands for a model, and of the images in order.
+def computed_once(
+    known: str, images: Sequence[Path], folder: Path, compute: Callable[[], Scores]
+) -> Scores:
+    """Numbers of images, ``[N, D]``, from ``folder`` where they are known.
 
     Args:
-        model: whatever a number depends on, as a text.
-        images: files, which are hashed once as long as they stay the same.
-        folder: remembers their hashes.
+        known: whatever a number depends on but for the images, as a text.
+        images: N files.
+        folder: of all such files; one is named by a hash of the text and of the content of the
+            images in order.
+        compute: the numbers.
     """
-    digest = hashlib.sha256(model.encode())
-    paths = [str(image.absolute()) for image in images]
+    digest, paths = hashlib.sha256(known.encode()), [str(image.absolute()) for image in images]
     for path, content in zip(paths, content_hashes(paths, folder), strict=True):
         digest.update(f"{content or path}\n".encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()[:32]
+    file = folder / f"{digest.hexdigest()[:32]}.parquet"
+    if file.exists():
+        return read_table(file).to_numpy(np.float32)
+    found = compute()
+    columns = [str(number) for number in range(found.shape[1])]
+    write_table(pd.DataFrame(found, columns=columns), file)
+    return found

@@ -47,7 +47,8 @@ def regions_of(contents: Contents, eligible: Ints) -> Regions:
         eligible: images among whose objects of interest ``rank`` is taken.
     """
     sizes, rows = np.diff(contents.starts), contents.rows
-    interest = contents.areas < medians(contents)[rows]
+    areas = pd.Series(contents.areas)
+    interest = np.asarray(areas < areas.groupby(rows).transform("median"))
     background = np.zeros_like(contents.present)
     background[rows[~interest], contents.codes[~interest]] = True
     every = Cooccurrence(contents.present).expected(np.arange(len(contents)), background)
@@ -57,9 +58,3 @@ def regions_of(contents: Contents, eligible: Ints) -> Regions:
     pool = np.sort(expected[interest & among[rows]])
     rank = np.searchsorted(pool, expected, side="left") / max(len(pool), 1)
     return Regions(contents, interest, expected, rank)
-
-
-def medians(contents: Contents) -> Floats:
-    """Median of the areas of every image's categories, ``[N]``; NaN where there is none."""
-    found = pd.Series(contents.areas).groupby(contents.rows).median()
-    return np.asarray(found.reindex(range(len(contents))), np.float64)

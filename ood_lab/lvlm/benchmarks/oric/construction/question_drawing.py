@@ -112,7 +112,7 @@ class Drawing:
     judge: Judge
     seed: int
     pool: Ints
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[tuple[Any, ...]] = field(default_factory=list)
     audit: list[dict[str, Any]] = field(default_factory=list)
     used: set[frozenset[int]] = field(default_factory=set)
     asked: set[tuple[int, int, str]] = field(default_factory=set)
@@ -204,14 +204,12 @@ class Drawing:
         k = self.settings.k
         if len(entries) <= k or self.settings.rules.pick == "first":
             return list(entries[:k])
-        return sorted(self._rng(row, 0).choice(entries, k, replace=False).tolist())
+        return self._drawn(row, 0, entries)
 
     def _uniform(self, row: int) -> tuple[list[_Positive], list[int]]:
         where = self.contents.entries(row)
         every = list(range(where.start, where.stop))
-        count = min(self.settings.k, len(every))
-        drawn = self._rng(row, 0).choice(every, count, replace=False)
-        return [_Positive(entry, None, None) for entry in every], sorted(drawn.tolist())
+        return [_Positive(entry, None, None) for entry in every], self._drawn(row, 0, every)
 
     def _pair(self, row: int, other: int, entries: Sequence[int]) -> str | None:
         """Adds a pair; the reason why not, or None."""
@@ -235,9 +233,7 @@ class Drawing:
         if settings.absent == "of_interest":
             free = np.intersect1d(free, self.contents.codes[self._of_interest(row)])
         if settings.negatives == "uniform":
-            count = min(settings.k, len(free))
-            drawn = self._rng(row, 1).choice(free, count, replace=False)
-            return sorted(drawn.tolist()), cosines
+            return self._drawn(row, 1, free), cosines
         scores = self._scores(cosines[free])
         order = np.argsort(-scores, kind="stable")[: settings.k]
         return free[order].tolist(), cosines
@@ -267,9 +263,8 @@ class Drawing:
         asked = [(row, code, YES, background, own, -1) for code in codes]
         asked += [(other, code, NO, there, cosines, row) for code in absent]
         for image, code, label, words, of_texts, nearest_to in asked:
-            known = {"pair": self.made, "background": ", ".join(words)}
-            known |= {"cosine": float(of_texts[code]), "nearest_to": nearest_to}
-            self.rows.append(self._object(image, code, label) | known)
+            known = (self.made, *self._object(image, code, label).values(), ", ".join(words))
+            self.rows.append((*known, float(of_texts[code]), nearest_to))
         free = np.flatnonzero(~self.contents.present[other])
         order = free[np.argsort(-cosines[free], kind="stable")]
         for code in dict.fromkeys([*absent, *order[: 2 * self.settings.k].tolist()]):
@@ -297,8 +292,10 @@ class Drawing:
             }
             self.audit.append(self._object(row, self.contents.codes[entry], YES) | noted)
 
-    def _rng(self, row: int, stream: int) -> np.random.Generator:
-        return np.random.default_rng([self.seed, row, stream])
+    def _drawn(self, row: int, stream: int, values: Sequence[int] | Ints) -> list[int]:
+        """Up to k of some numbers, in ascending order."""
+        rng, count = np.random.default_rng([self.seed, row, stream]), len(values)
+        return sorted(rng.choice(values, min(self.settings.k, count), replace=False).tolist())
 
     def result(self) -> Constructed:
         """Tables of what was made."""

@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import logging
-import math
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from string import ascii_uppercase
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from annotated_types import Ge, Interval
-from pydantic import ConfigDict
-from typing_extensions import TypedDict
+from annotated_types import Interval
 
 from ood_lab.common.arguments import Count, Remedy
 from ood_lab.common.errors import Stopped, UserError
-from ood_lab.common.progress import duration
 from ood_lab.lvlm.answers.answer_files import is_text
-from ood_lab.lvlm.answers.reply_text import without_reasoning
 from ood_lab.lvlm.chat.base import Reply, Request, Requests, longest_reply
-from ood_lab.lvlm.chat.batch_api import Batches
-from ood_lab.lvlm.chat.request_images import images_of, sendable, texts_of
-from ood_lab.lvlm.chat.request_pacing import Attempt, Pacing, interruption, pause_before
-from ood_lab.lvlm.chat.server_connection import LONGEST_PAUSE_S, OpenAIServer
-from ood_lab.lvlm.parsers import PARSERS, YES
-from ood_lab.lvlm.parsers.answer_words import plain, said_at_start
+from ood_lab.lvlm.chat.request_images import sendable
+from ood_lab.lvlm.chat.server.answer_probabilities import p_options_of, p_yes_of
+from ood_lab.lvlm.chat.server.batch_api import Batches
+from ood_lab.lvlm.chat.server.request_costs import PRICE, Price, bill, cost_of, estimate
+from ood_lab.lvlm.chat.server.request_pacing import Attempt, Pacing, interruption, pause_before
+from ood_lab.lvlm.chat.server.request_pool import Outcome, RequestPool
+from ood_lab.lvlm.chat.server.server_connection import LONGEST_PAUSE_S, OpenAIServer
 from ood_lab.lvlm.questions.question_files import ONE_WORD, SAMPLE, Question
 
 if TYPE_CHECKING:
@@ -37,27 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Seconds between looks at an interruption, and without a reply until that is said.
-_LOOK_S, _SILENT_S = 0.5, 15.0
-
-#: What a text says; None = nothing.
-Reading = Callable[[str], str | None]
-#: Characters of a token, for estimates; most tokens that frame the messages of a request.
-_CHARACTERS, _FRAME = 4, 32
 _USAGE = ("prompt_tokens", "completion_tokens", "total_tokens")
-
-
-class Price(TypedDict):
-    """Of a million tokens."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
-
-    input: Annotated[float, Ge(0.0)]
-    output: Annotated[float, Ge(0.0)]
-
-
-#: What to give as a price.
-_PRICE = "both prices of a million tokens, as {input: 2.5, output: 10}"
 
 
 @dataclass(eq=False)
@@ -65,11 +38,12 @@ class OpenAIChat(OpenAIServer):
     """Asks a model behind ``base_url``, several requests at a time.
 
     Requests that fail for good, after the retries of
-    :class:`~ood_lab.lvlm.chat.server_connection.OpenAIServer`, come back as replies with ``error``.
+    :class:`~ood_lab.lvlm.chat.server.server_connection.OpenAIServer`, come back as replies with
+    ``error``.
 
     Args:
         model, base_url, api_key_env, concurrency, retries, timeout_s, http_client: see
-            :class:`~ood_lab.lvlm.chat.server_connection.OpenAIServer`.
+            :class:`~ood_lab.lvlm.chat.server.server_connection.OpenAIServer`.
         max_tokens: longest reply, in tokens; ``auto`` = what suits the question, see
             :data:`~ood_lab.lvlm.chat.base.LONGEST`; None = not sent.
         max_completion_tokens: the same as reasoning models call it, reasoning included; it takes
@@ -87,14 +61,14 @@ class OpenAIChat(OpenAIServer):
             None = none. Not every server gives them; the reply is the same.
         give_up_after: so many failures in a row end the asking.
         batch: send all requests through OpenAI's Batch API, see
-            :mod:`ood_lab.lvlm.chat.batch_api`: ``wait`` until they are answered, or ``stop`` once
-            they are sent; repeating the call picks the replies up. None = one by one.
+            :mod:`ood_lab.lvlm.chat.server.batch_api`: ``wait`` until they are answered, or ``stop``
+            once they are sent; repeating the call picks the replies up. None = one by one.
         samples: number of requests per question; the temperature must not be 0 then. A ``seed``
             grows by one each time.
 
     Raises:
         UserError: two settings exclude each other; see
-            :class:`~ood_lab.lvlm.chat.server_connection.OpenAIServer`.
+            :class:`~ood_lab.lvlm.chat.server.server_connection.OpenAIServer`.
     """
 
     max_tokens: Count | Literal["auto"] | None = "auto"
@@ -104,7 +78,7 @@ class OpenAIChat(OpenAIServer):
     max_pixels: Count | None = None
     extra_body: Mapping[str, Any] | None = None
     by_server: bool = False
-    price: Annotated[Price | None, Remedy(_PRICE)] = None
+    price: Annotated[Price | None, Remedy(PRICE)] = None
     image_tokens: Count | None = None
     dry_run: bool = False
     logprobs: Annotated[int, Interval(ge=1, le=20)] | None = None
@@ -127,9 +101,8 @@ class OpenAIChat(OpenAIServer):
                 f"{self.max_completion_tokens} exclude each other: set one of them to null"
             )
         if self.price is not None and set(self.price) != set(Price.__annotations__):
-            raise UserError(f"lvlm.price={dict(self.price)}: give {_PRICE}")
+            raise UserError(f"lvlm.price={dict(self.price)}: give {PRICE}")
         super().__post_init__()
-        self._deadline = math.inf
         self._beside: Path | None = None
 
     @property
@@ -169,8 +142,8 @@ class OpenAIChat(OpenAIServer):
         """Cost of the tokens of a reply; None where no price is given."""
         if not self.price:
             return None
-        used = {kind: usage.get(f"{kind}_tokens", 0) for kind in ("prompt", "completion")}
-        return self._cost(used["prompt"], used["completion"])
+        sent, received = (usage.get(f"{kind}_tokens", 0) for kind in ("prompt", "completion"))
+        return cost_of(self.price, sent, received)
 
     def check(self) -> None:
         """Asks the server for its models; see :meth:`OpenAIServer.check`."""
@@ -189,112 +162,33 @@ class OpenAIChat(OpenAIServer):
                 such server, or ``give_up_after`` requests in a row failed.
             Stopped: with ``dry_run``; says what would be sent.
         """
-        estimate = self._estimate(requests)
+        size = self._estimate(requests)
         if self.dry_run:
-            raise Stopped(f"lvlm.dry_run=true: nothing was sent. It would be {estimate}")
+            raise Stopped(f"lvlm.dry_run=true: nothing was sent. It would be {size}")
         if self.batch is not None:
             yield from self._batched(requests)
             return
-        log.info("asking %s at %s: %s", self.model, self.server, estimate)
+        log.info("asking %s at %s: %s", self.model, self.server, size)
         used: Counter[str] = Counter()
         with interruption() as interrupted:
-            for reply in self._replies(requests, interrupted):
+            limits = (self.concurrency, self.retries, self.timeout_s, self.give_up_after)
+            pool = RequestPool(self._send, self.server, *limits)
+            for reply in pool.replies(requests, interrupted):
                 used.update({k: v for k, v in reply.usage.items() if v})
                 yield reply
         if used:
-            log.info("%s", self._bill(used))
+            log.info("%s", bill(used, self.price))
 
-    def _replies(self, requests: Requests, interrupted: threading.Event) -> Iterator[Reply]:
-        """Requests over a pool of threads, in the order of :class:`Pacing`.
-
-        At an error or an interruption nothing more is sent, and what is under way is kept for up to
-        ``timeout_s`` seconds.
-        """
-        pacing = Pacing(requests, self.concurrency, self.retries)
-        pool = ThreadPoolExecutor(self.concurrency, thread_name_prefix="ask")
-        running: dict[Future[_Outcome], Attempt] = {}
-        ended: list[Reply] = []
-        stop: BaseException | None = None
-        heard, in_a_row = time.monotonic(), 0
-        try:
-            while True:
-                if stop is None and interrupted.is_set():
-                    stop = self._stop(KeyboardInterrupt(), running)
-                now = time.monotonic()
-                while stop is None and (attempt := pacing.next(now)):
-                    running[pool.submit(self._send, attempt, pacing)] = attempt
-                yield from ended  # while others are under way
-                ended.clear()
-                pause = pacing.pause(time.monotonic())
-                if stop and (not running or time.monotonic() > self._deadline):
-                    raise stop
-                if not running:
-                    if pause == math.inf:
-                        return
-                    interrupted.wait(min(pause, _LOOK_S))
-                    continue
-                done, _ = wait(running, min(pause, _LOOK_S), return_when=FIRST_COMPLETED)
-                heard = self._say_if_silent(heard, done, len(running))
-                for future in done:
-                    try:
-                        reply = _end(future, running.pop(future), pacing, stop is None)
-                    except CancelledError:
-                        continue
-                    except UserError as error:
-                        stop = stop or self._stop(error, running)
-                        continue
-                    if reply is None:
-                        continue
-                    ended.append(reply)
-                    in_a_row = in_a_row + 1 if reply.error else 0
-                    if in_a_row >= self.give_up_after:
-                        stop = stop or self._stop(self._given_up(in_a_row, reply), running)
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-    def _stop(self, reason: BaseException, running: Iterable[Future[_Outcome]]) -> BaseException:
-        """Says what is waited for before nothing more is sent."""
-        self._deadline = time.monotonic() + self.timeout_s
-        under_way = sum(not future.cancel() for future in running)
-        if under_way:
-            log.warning(
-                "stopping: %d requests are under way, and their replies are kept for up to %s%s",
-                under_way,
-                duration(self.timeout_s),
-                "; Ctrl-C again ends at once" if isinstance(reason, KeyboardInterrupt) else "",
-            )
-        return reason
-
-    @staticmethod
-    def _given_up(in_a_row: int, reply: Reply) -> UserError:
-        return UserError(
-            f"{in_a_row} requests in a row failed, the last with: {reply.error}. Answers "
-            "that came before are kept; repeat the command once the server responds again"
-        )
-
-    def _say_if_silent(self, heard: float, done: object, under_way: int) -> float:
-        """When the server was last heard of, or last said to be silent."""
-        now = time.monotonic()
-        if done:
-            return now
-        if heard > 0 and now - heard > _SILENT_S:
-            log.warning(
-                "no reply from %s for %s, %d requests are under way: each ends after "
-                "lvlm.timeout_s=%g seconds",
-                self.server,
-                duration(now - heard),
-                under_way,
-                self.timeout_s,
-            )
-            return 0.0  # said once, until it is heard again
-        return heard
+    def _estimate(self, requests: Requests) -> str:
+        fields = (self._fields(longest_reply(self.max_tokens, r.question)) for r in requests)
+        return estimate(requests, fields, self.image_tokens, self.price)
 
     def _batched(self, requests: Requests) -> Iterator[Reply]:
         """Sends what is in no batch yet, and yields what the batches say.
 
         Raises:
             UserError: it is not known where to remember the batches; see
-                :meth:`~ood_lab.lvlm.chat.batch_api.Batches.replies`.
+                :meth:`~ood_lab.lvlm.chat.server.batch_api.Batches.replies`.
             Stopped: see there.
         """
         if self._beside is None:
@@ -330,7 +224,7 @@ class OpenAIChat(OpenAIServer):
             body |= {"logprobs": True, "top_logprobs": self.logprobs}
         return body | {"messages": [sendable(m, self.max_pixels) for m in request.messages]}
 
-    def _send(self, attempt: Attempt, pacing: Pacing) -> _Outcome:
+    def _send(self, attempt: Attempt, pacing: Pacing) -> Outcome:
         """What comes of one attempt.
 
         Raises:
@@ -342,7 +236,7 @@ class OpenAIChat(OpenAIServer):
         try:
             body = self._body(request)
         except (OSError, ValueError, UserError) as error:
-            return _Outcome(Reply(request.key, "", error=self.cause(error)))
+            return Outcome(Reply(request.key, "", error=self.cause(error)))
         start = time.monotonic()
         try:
             # Not ``chat.completions.create``: that walks through request and reply by their
@@ -352,15 +246,15 @@ class OpenAIChat(OpenAIServer):
             seconds, options = time.monotonic() - start, len(request.question.options)
             reply = self._reply(request.key, answer, seconds, options)
             good = isinstance(answer, Mapping) and "choices" in answer
-            return _Outcome(reply, answered=good, again=not good)
+            return Outcome(reply, answered=good, again=not good)
         except openai.APIStatusError as error:
             self._stop_at(error, body, attempt.retries, pacing.answered > 0)
             reply = Reply(request.key, "", error=self.cause(error))
             rejected, again = error.status_code == 429, _heals(error.status_code)
-            return _Outcome(reply, again=again, rejected=rejected, headers=error.response.headers)
+            return Outcome(reply, again=again, rejected=rejected, headers=error.response.headers)
         except (openai.OpenAIError, ValueError) as error:  # no connection, time-outs, broken JSON
             reply = Reply(request.key, "", error=self.cause(error))
-            return _Outcome(reply, again=True)
+            return Outcome(reply, again=True)
 
     def _stop_at(
         self, error: openai.APIStatusError, body: Mapping[str, Any], retries: int, answered: bool
@@ -410,83 +304,6 @@ class OpenAIChat(OpenAIServer):
                 return said
         return None
 
-    def _estimate(self, requests: Requests) -> str:
-        """What the requests come to: about, and, of tokens and cost, at most."""
-        texts = [text for each in requests for text in texts_of(each.messages)]
-        images = sum(len(images_of(each.messages)) for each in requests)
-        seen = images * (self.image_tokens or 0)
-        about = sum(map(len, texts)) // _CHARACTERS + seen
-        # No tokeniser makes more tokens than a text has bytes.
-        most = sum(len(text.encode()) for text in texts) + len(requests) * _FRAME + seen
-        replies = self._most_of_replies(requests)
-        parts = [f"{len(requests):,} requests", f"about {about:,} tokens"]
-        if images:
-            parts.append(f"{images:,} images{'' if self.image_tokens else ' (not in the tokens)'}")
-        parts.append(
-            "replies of any length" if replies is None else f"replies of up to {replies:,} tokens"
-        )
-        if self.price:
-            cost = f"a cost of at most {_money(self._cost(most, replies or 0))}"
-            left_out = [
-                "the images: lvlm.image_tokens is not given" if images and not seen else "",
-                "the replies: lvlm.max_tokens is null" if replies is None else "",
-            ]
-            without = " and ".join(filter(None, left_out))
-            parts.append(f"{cost}, without {without}" if without else cost)
-        return ", ".join(parts)
-
-    def _most_of_replies(self, requests: Requests) -> int | None:
-        """Tokens of all replies at their longest; None where nothing bounds them."""
-        total = 0
-        for request in requests:
-            fields = self._fields(longest_reply(self.max_tokens, request.question))
-            limits = [fields[k] for k in ("max_tokens", "max_completion_tokens") if k in fields]
-            if not limits or not all(isinstance(limit, int) for limit in limits):
-                return None
-            several = fields.get("n", 1)
-            total += max(limits) * (several if isinstance(several, int) else 1)
-        return total
-
-    def _bill(self, used: Mapping[str, int]) -> str:
-        sent, received = used.get("prompt_tokens", 0), used.get("completion_tokens", 0)
-        text = f"used {sent:,} tokens of input and {received:,} of output"
-        cost = f", a cost of {_money(self._cost(sent, received))}" if self.price else ""
-        return text + cost
-
-    def _cost(self, sent: int, received: int) -> float:
-        assert self.price is not None
-        return (sent * self.price["input"] + received * self.price["output"]) / 1e6
-
-
-class _Outcome(NamedTuple):
-    """What comes of one attempt.
-
-    Attributes:
-        reply: the answer, or why there is none.
-        answered: whether the server gave one.
-        again: whether a repetition may help.
-        rejected: whether the server has too many requests.
-        headers: of an error.
-    """
-
-    reply: Reply
-    answered: bool = False
-    again: bool = False
-    rejected: bool = False
-    headers: Mapping[str, str] | None = None
-
-
-def _end(future: Future[_Outcome], attempt: Attempt, pacing: Pacing, repeats: bool) -> Reply | None:
-    """The reply of an attempt that ended, with its retries; None where it is repeated."""
-    said, repeated = future.result(), attempt.repeated
-    if said.answered:
-        pacing.succeeded()
-    else:
-        pause = pause_before(repeated, said.headers)
-        if pacing.failed(attempt, time.monotonic(), pause, said.rejected, said.again and repeats):
-            return None
-    return replace(said.reply, retries=repeated)
-
 
 def _heals(status: int) -> bool:
     """Whether a request with this status may be answered when it is repeated."""
@@ -497,77 +314,6 @@ def _long_pause(error: openai.APIStatusError) -> bool:
     """Whether a rejection will not heal within the pauses between retries."""
     quota = "insufficient_quota" in str(error.body)
     return quota or pause_before(0, error.response.headers) > LONGEST_PAUSE_S
-
-
-def p_yes_of(logprobs: Any) -> float | None:
-    """P(yes) of the token that holds a reply's answer, renormalised over yes and no.
-
-    ``sum of p over alternatives that say yes / that say yes or no``, in all their spellings. The
-    token is the first one, reasoning aside, that says what the reply says; ``**`` before it and
-    "no" before a noun are none.
-
-    Args:
-        logprobs: of a choice, as OpenAI's servers give them; anything else has no P(yes), nor has
-            a token of whose alternatives all say the same.
-    """
-    said = _chances(logprobs, _word, lambda reply: PARSERS["default"](without_reasoning(reply)))
-    return said[YES] if len(said) == 2 else None
-
-
-def p_options_of(logprobs: Any, options: int) -> dict[str, float]:
-    """P(letter) of the token that holds a reply's option, renormalised over the letters.
-
-    The token is the first that is a letter of an option, reasoning aside.
-
-    Args:
-        logprobs: as of :func:`p_yes_of`.
-        options: how many there are; of 0, nothing is known.
-
-    Returns:
-        By letter; empty where no token is a letter.
-    """
-    letters = [*ascii_uppercase[:options]]
-
-    def letter(token: str) -> str | None:
-        said = token.strip(" \n\t.,:;()[]*'\"")
-        return said if said in letters else None
-
-    return _chances(logprobs, letter)
-
-
-def _chances(logprobs: Any, says: Reading, whole: Reading | None = None) -> dict[str, float]:
-    """Probabilities of what the alternatives of one token say, which sum to 1; empty: unknown.
-
-    Args:
-        logprobs: of a choice.
-        says: what a token says; None = nothing.
-        whole: what the reply says; None = the first token that says anything counts. Else the
-            first one that says the same.
-    """
-    found: dict[str, float] = {}
-    try:
-        tokens = [(str(token["token"]), token["top_logprobs"]) for token in logprobs["content"]]
-        thought = [n for n, (text, _) in enumerate(tokens) if "</think" in text]
-        own = [(says(text), others) for text, others in tokens[(thought or [-1])[-1] + 1 :]]
-        read = whole("".join(text for text, _ in tokens)) if whole else None
-        held = (others for said, others in own if said and (whole is None or said == read))
-        for other in next(held, ()):
-            if said := says(str(other["token"])):
-                found[said] = found.get(said, 0.0) + math.exp(float(other["logprob"]))
-        return {said: p / sum(found.values()) for said, p in found.items() if p > 0}
-    except (KeyError, TypeError, ValueError):
-        return {}
-
-
-def _word(token: str) -> str | None:
-    """What a token says by itself."""
-    return None if token.strip().isdigit() else said_at_start(plain(token))
-
-
-def _money(cost: float) -> str:
-    """Two digits after the point, or, of small sums, two that say something; never rounded down."""
-    digits = 2 if cost >= 1 or cost == 0 else 1 - math.floor(math.log10(cost))
-    return f"{math.ceil(cost * 10**digits - 1e-9) / 10**digits:.{digits}f}"
 
 
 def _text_of(content: Any) -> str | None:

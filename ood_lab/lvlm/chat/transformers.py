@@ -21,8 +21,10 @@ from ood_lab.common.errors import UserError
 from ood_lab.lvlm.chat.base import Batch, Reply, Request, Requests, longest_reply
 from ood_lab.lvlm.chat.image_features import PIXELS, ImagePart, features_of, joined
 from ood_lab.lvlm.chat.inference_modes import BatchKind, InferenceMode, same_scores
-from ood_lab.lvlm.chat.model_folder import LoadedModel, LocalChat, described
-from ood_lab.lvlm.chat.request_images import images_of, open_image
+from ood_lab.lvlm.chat.loaded_model import LoadedModel, described
+from ood_lab.lvlm.chat.local_chat import LocalChat
+from ood_lab.lvlm.chat.model_requests import ModelRequest
+from ood_lab.lvlm.chat.request_images import images_of
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +52,11 @@ class TransformersChat(LocalChat):
 
     Args:
         path, max_new_tokens, max_pixels, trust_remote_code, download: see
-            :class:`~ood_lab.lvlm.chat.model_folder.LocalChat`.
+            :class:`~ood_lab.lvlm.chat.local_chat.LocalChat`.
         answer: ``generate``, or ``first_token``: yes/no questions are answered by the more
             probable of the two first tokens, in one forward pass; others are generated.
         batch_size: requests at a time.
-        dtype: see :class:`~ood_lab.lvlm.chat.model_folder.LocalChat`; None = float32 on a CPU.
+        dtype: see :class:`~ood_lab.lvlm.chat.local_chat.LocalChat`; None = float32 on a CPU.
         device: ``auto`` = a GPU if there is one.
         devices: how many of them; more than one = as many processes, each with a copy of the model
             (:mod:`ood_lab.lvlm.chat.worker_processes`).
@@ -159,7 +161,7 @@ class TransformersChat(LocalChat):
     def replies(self, batch: Batch) -> list[Reply]:
         """Replies to requests that go through the model together, in their order."""
         start, (requests, tokens, shared) = time.monotonic(), batch
-        said = self._said(_ModelRequest.of(requests, self._vlm, self.max_pixels), tokens, shared)
+        said = self._said(ModelRequest.of(requests, self._vlm, self.max_pixels), tokens, shared)
         seconds = round((time.monotonic() - start) / len(requests), 4)
         replies = []
         for request, each in zip(requests, said, strict=True):
@@ -177,7 +179,7 @@ class TransformersChat(LocalChat):
             replies.append(Reply(request.key, text, chance, reason, usage, seconds))
         return replies
 
-    def _said(self, asked: _ModelRequest, tokens: int, shared: bool) -> Sequence[_ModelReply | str]:
+    def _said(self, asked: ModelRequest, tokens: int, shared: bool) -> Sequence[_ModelReply | str]:
         """What the model says in the quickest way that it is trusted with, or why it does not."""
         ways = [InferenceMode.TOGETHER] if len(asked.texts) > 1 else []
         if shared and asked.images_each == 1 and self._vlm.image_inputs:
@@ -203,13 +205,13 @@ class TransformersChat(LocalChat):
             self._distrust(failed)
         return alone
 
-    def _alone(self, asked: _ModelRequest, tokens: int) -> _ModelReply | str:
+    def _alone(self, asked: ModelRequest, tokens: int) -> _ModelReply | str:
         try:
             return self._generated(self._inputs(asked, InferenceMode.ALONE), tokens)[0]
         except Exception as error:  # some need an image, or cannot take two
             return f"the model fails with {_reason(error)}"
 
-    def _is_as_alone(self, asked: _ModelRequest, said: Sequence[_ModelReply]) -> bool:
+    def _is_as_alone(self, asked: ModelRequest, said: Sequence[_ModelReply]) -> bool:
         """Whether some rows say what they say one by one: shortest, longest, second and last."""
         lengths = [each.prompt for each in said]
         rows = {lengths.index(min(lengths)), lengths.index(max(lengths)), len(said) - 1}
@@ -253,7 +255,7 @@ class TransformersChat(LocalChat):
             for ids, mine, prompt in zip(new.tolist(), scores, prompts, strict=True)
         ]
 
-    def _inputs(self, asked: _ModelRequest, way: InferenceMode) -> dict[str, Any]:
+    def _inputs(self, asked: ModelRequest, way: InferenceMode) -> dict[str, Any]:
         vlm = self._vlm
         inputs = dict(asked.encoded)
         if way is InferenceMode.FEATURES:
@@ -269,7 +271,7 @@ class TransformersChat(LocalChat):
         return inputs
 
     def _remember(
-        self, asked: _ModelRequest, paths: Sequence[str], own: Mapping[str, Tensor]
+        self, asked: ModelRequest, paths: Sequence[str], own: Mapping[str, Tensor]
     ) -> None:
         """Computes the features of images that are not remembered, all at once where that can be.
 
@@ -358,50 +360,6 @@ class _ModelReply(NamedTuple):
     ids: list[int]
     scores: Tensor
     prompt: int
-
-
-@dataclass
-class _ModelRequest:
-    """Requests with as many images each, made ready for a model."""
-
-    vlm: LoadedModel
-    texts: list[str]
-    paths: list[list[str]]
-    images: list[list[Any]]
-
-    @classmethod
-    def of(cls, batch: Requests, vlm: LoadedModel, max_pixels: int | None) -> _ModelRequest:
-        """Opens the images, each once."""
-        texts = [vlm.rendered(request.messages) for request in batch]
-        paths = [images_of(request.messages) for request in batch]
-        opened = {path: open_image(path, max_pixels) for own in paths for path in own}
-        return cls(vlm, texts, paths, [[opened[path] for path in own] for own in paths])
-
-    def only(self, *rows: int) -> _ModelRequest:
-        """Some of them."""
-        chosen = [[every[row] for row in rows] for every in (self.texts, self.paths, self.images)]
-        return _ModelRequest(self.vlm, *chosen)  # type: ignore[arg-type]
-
-    @cached_property
-    def encoded(self) -> Mapping[str, Any]:
-        """Inputs of the model."""
-        inputs: Mapping[str, Any] = self.vlm.encode(self.texts, self.images)
-        return inputs
-
-    @property
-    def images_each(self) -> int:
-        """Images of every request."""
-        return len(self.paths[0])
-
-    @property
-    def is_mixed(self) -> bool:
-        """Whether the images are of different sizes."""
-        return len({image.size for own in self.images for image in own}) > 1
-
-    @property
-    def is_padded(self) -> bool:
-        """Whether the prompts are of different lengths."""
-        return bool((self.encoded["attention_mask"] == 0).any())
 
 
 def _reason(error: Exception) -> str:

@@ -15,7 +15,7 @@ from PIL import Image, UnidentifiedImageError
 
 from ood_lab.common.arguments import Count
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.chat.server_connection import OpenAIServer
+from ood_lab.lvlm.chat.server.server_connection import OpenAIServer
 from ood_lab.lvlm.image_generation.orders import Order
 from ood_lab.lvlm.image_generation.prompt_generator import PromptGenerator
 
@@ -32,7 +32,7 @@ class EndpointGenerator(OpenAIServer, PromptGenerator):
 
     Args:
         model, base_url, api_key_env, concurrency, retries, timeout_s, http_client: see
-            :class:`~ood_lab.lvlm.chat.server_connection.OpenAIServer`.
+            :class:`~ood_lab.lvlm.chat.server.server_connection.OpenAIServer`.
         form, per_composition, seeds, variants: see
             :class:`~ood_lab.lvlm.image_generation.prompt_generator.PromptGenerator`.
         arguments: further fields of every request, such as ``size``.
@@ -41,7 +41,7 @@ class EndpointGenerator(OpenAIServer, PromptGenerator):
         negative_field: of the request, for the negative prompt; None = not sent.
 
     Raises:
-        UserError: see :class:`~ood_lab.lvlm.chat.server_connection.OpenAIServer`.
+        UserError: see :class:`~ood_lab.lvlm.chat.server.server_connection.OpenAIServer`.
     """
 
     concurrency: Count = 4

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from ood_lab.common.tensor_file import Tensors
-from ood_lab.lvlm.chat.model_folder import encoded, rendered
+from ood_lab.lvlm.chat.loaded_model import encoded, rendered
 
 #: Label of a token that is not learned.
 IGNORED = -100

@@ -20,7 +20,7 @@ from ood_lab.common.arguments import Count
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.lvlm.chat.image_features import PIXELS, features_of, joined
 from ood_lab.lvlm.chat.inference_modes import same_scores
-from ood_lab.lvlm.chat.model_folder import encoded, image_inputs, rendered
+from ood_lab.lvlm.chat.loaded_model import encoded, image_inputs, rendered
 from ood_lab.lvlm.training.examples import conversation
 from ood_lab.lvlm.training.grpo_loss import Ratio, advantages, grpo_loss, token_log_probs
 from ood_lab.lvlm.training.oric_questions import Prompt

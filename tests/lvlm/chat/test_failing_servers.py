@@ -13,7 +13,8 @@ from PIL import Image
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.answers.answer_files import AnswerStore
 from ood_lab.lvlm.answers.answer_requests import answers_to
-from ood_lab.lvlm.chat import openai
+from ood_lab.lvlm.chat.openai import OpenAIChat
+from ood_lab.lvlm.chat.server import request_pool
 from ood_lab.lvlm.questions.question_files import Question
 
 YES = (200, {"choices": [{"message": {"content": "Yes"}, "finish_reason": "stop"}]})
@@ -32,7 +33,7 @@ def folder(tmp_path):
 
 def ask(folder, server, count, **settings):
     asked = [Question(f"q{i}", "yes_no", "red.png", f"Is it {i}?", "yes") for i in range(count)]
-    model = openai.OpenAIChat("m", server.url, **settings)
+    model = OpenAIChat("m", server.url, **settings)
     return answers_to(asked, folder, model, AnswerStore(folder / "answers.jsonl"))
 
 
@@ -172,8 +173,8 @@ def test_an_error_with_status_200_is_repeated(folder, bad):
 
 
 def test_a_server_that_hangs_is_said(folder, monkeypatch, caplog):
-    monkeypatch.setattr(openai, "_SILENT_S", 0.3)
-    monkeypatch.setattr(openai, "_LOOK_S", 0.1)
+    monkeypatch.setattr(request_pool, "_SILENT_S", 0.3)
+    monkeypatch.setattr(request_pool, "_LOOK_S", 0.1)
 
     def reply(*_):
         time.sleep(1)

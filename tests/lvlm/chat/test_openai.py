@@ -17,7 +17,8 @@ from ood_lab.lvlm.answers.answer_files import AnswerStore, answer_key
 from ood_lab.lvlm.answers.answer_locations import store_of
 from ood_lab.lvlm.answers.answer_requests import answers_to
 from ood_lab.lvlm.answers.judgements import judge
-from ood_lab.lvlm.chat.openai import OpenAIChat, p_yes_of
+from ood_lab.lvlm.chat.openai import OpenAIChat
+from ood_lab.lvlm.chat.server.answer_probabilities import p_yes_of
 from ood_lab.lvlm.questions.question_files import Question
 
 KEY = "sk-a-secret-of-the-test"

@@ -15,11 +15,11 @@ from PIL import Image
 from ood_lab.common.errors import Stopped, UserError
 from ood_lab.lvlm.answers.answer_files import AnswerStore
 from ood_lab.lvlm.answers.answer_requests import answers_to
-from ood_lab.lvlm.chat import batch_api
 from ood_lab.lvlm.chat.openai import OpenAIChat
+from ood_lab.lvlm.chat.server import batch_api
 from ood_lab.lvlm.questions.question_files import Question, write_questions
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 KEY = "sk-a-secret-of-the-test"
 
 

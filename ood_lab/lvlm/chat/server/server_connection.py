@@ -18,7 +18,7 @@ from ood_lab.common.credentials import check_secret
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import suggestion
 from ood_lab.common.progress import duration
-from ood_lab.lvlm.chat.request_pacing import pause_before
+from ood_lab.lvlm.chat.server.request_pacing import pause_before
 
 if TYPE_CHECKING:
     import openai

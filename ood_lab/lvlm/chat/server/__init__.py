@@ -1,0 +1,1 @@
+"""What it takes to ask a server: connection, pace, costs, batches, probabilities of tokens."""

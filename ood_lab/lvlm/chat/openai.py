@@ -171,8 +171,7 @@ class OpenAIChat(OpenAIServer):
         log.info("asking %s at %s: %s", self.model, self.server, size)
         used: Counter[str] = Counter()
         with interruption() as interrupted:
-            limits = (self.concurrency, self.retries, self.timeout_s, self.give_up_after)
-            pool = RequestPool(self._send, self.server, *limits)
+            pool = RequestPool(self, self._send, self.give_up_after)
             for reply in pool.replies(requests, interrupted):
                 used.update({k: v for k, v in reply.usage.items() if v})
                 yield reply

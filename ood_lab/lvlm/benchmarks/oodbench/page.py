@@ -11,10 +11,10 @@ import pandas as pd
 
 from ood_lab.common.files import read_table
 from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION, TOGETHER, UNCUT
-from ood_lab.lvlm.benchmarks.oodbench.figures import purified_figures
 from ood_lab.lvlm.benchmarks.oodbench.question_building import BAP_TASKS
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET, KIND
 from ood_lab.lvlm.benchmarks.oodbench.split_contents import without_rest
+from ood_lab.lvlm.image_text.purified_figures import purified_figures
 from ood_lab.lvlm.object_questions.pair_distribution import distribution_figures
 from ood_lab.lvlm.pages.benchmark_page import (
     Headline,

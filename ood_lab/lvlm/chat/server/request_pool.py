@@ -15,6 +15,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.progress import duration
 from ood_lab.lvlm.chat.base import Reply, Requests
 from ood_lab.lvlm.chat.server.request_pacing import Attempt, Pacing, pause_before
+from ood_lab.lvlm.chat.server.server_connection import OpenAIServer
 
 log = logging.getLogger(__name__)
 
@@ -48,19 +49,13 @@ class RequestPool:
     ``timeout_s`` seconds.
 
     Args:
+        server: its ``concurrency``, ``retries`` and ``timeout_s`` count.
         send: makes one attempt; a UserError of it ends all.
-        server: address, for messages.
-        concurrency: most requests under way.
-        retries: of a request.
-        timeout_s: seconds until one that is under way ends.
         give_up_after: so many failures in a row end the asking.
     """
 
+    server: OpenAIServer
     send: Callable[[Attempt, Pacing], Outcome]
-    server: str
-    concurrency: int
-    retries: int
-    timeout_s: float
     give_up_after: int
     _deadline: float = math.inf
 
@@ -74,8 +69,8 @@ class RequestPool:
         Raises:
             UserError: of ``send``, or ``give_up_after`` requests in a row failed.
         """
-        pacing = Pacing(requests, self.concurrency, self.retries)
-        pool = ThreadPoolExecutor(self.concurrency, thread_name_prefix="ask")
+        pacing = Pacing(requests, self.server.concurrency, self.server.retries)
+        pool = ThreadPoolExecutor(self.server.concurrency, thread_name_prefix="ask")
         running: dict[Future[Outcome], Attempt] = {}
         ended: list[Reply] = []
         stop: BaseException | None = None
@@ -118,13 +113,13 @@ class RequestPool:
 
     def _stop(self, reason: BaseException, running: Iterable[Future[Outcome]]) -> BaseException:
         """Says what is waited for before nothing more is sent."""
-        self._deadline = time.monotonic() + self.timeout_s
+        self._deadline = time.monotonic() + self.server.timeout_s
         under_way = sum(not future.cancel() for future in running)
         if under_way:
             log.warning(
                 "stopping: %d requests are under way, and their replies are kept for up to %s%s",
                 under_way,
-                duration(self.timeout_s),
+                duration(self.server.timeout_s),
                 "; Ctrl-C again ends at once" if isinstance(reason, KeyboardInterrupt) else "",
             )
         return reason
@@ -145,10 +140,10 @@ class RequestPool:
             log.warning(
                 "no reply from %s for %s, %d requests are under way: each ends after "
                 "lvlm.timeout_s=%g seconds",
-                self.server,
+                self.server.base_url,
                 duration(now - heard),
                 under_way,
-                self.timeout_s,
+                self.server.timeout_s,
             )
             return 0.0  # said once, until it is heard again
         return heard

@@ -1,4 +1,4 @@
-"""Figures of OODBench's page: what its splits are made of, how sure models are of it."""
+"""Figures of purified probabilities, category by category."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def purified_figures(division: pd.DataFrame, threshold: float) -> Iterator[Plann
 
 
 def purified_histograms(division: pd.DataFrame, threshold: float, number: int = 0) -> Figure:
-    """Histograms of ``p_c`` (appendix H): all categories together, then those with the most pairs.
+    """Histograms of ``p_c``: all categories together, then those with the most pairs.
+
+    As in appendix H of arXiv 2602.18094.
 
     Args:
         division: ``category`` and ``p_<model>`` of every annotated pair.

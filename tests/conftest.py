@@ -1,6 +1,7 @@
 """Two cores are shared by everything: one thread and one core a process keep its time flat."""
 
 import contextlib
+import copy
 import functools
 import gc
 import os
@@ -12,6 +13,7 @@ import omegaconf
 import pytest
 from hydra._internal import defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import CachingConfigRepository
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.plugins import Plugins
 
@@ -67,6 +69,7 @@ def composing_is_fast():
             load = remembered(source.load_config)
             patches.enter_context(mock.patch.object(source, "load_config", load))
         patches.enter_context(mock.patch.object(defaults_list, MAP, interpolation_map))
+        patches.enter_context(mock.patch.object(CachingConfigRepository, "__init__", shallow))
         merge = remembered_merge(getattr(ConfigLoaderImpl, MERGE))
         patches.enter_context(mock.patch.object(ConfigLoaderImpl, MERGE, merge))
         parse = functools.cache(omegaconf.base.parse)  # a tree of ${...} is only ever read
@@ -86,6 +89,11 @@ def one_core():
     """The other has tests of its own: figures and resamples wait for no process to be forked."""
     with mock.patch.object(cpu_cores, "usable_cores", return_value=1):
         yield
+
+
+def shallow(self, delegate):
+    """In the place of Hydra's, which copies every entry of the store to leave its sources alone."""
+    self.delegate, self.cache = copy.copy(delegate), {}
 
 
 def remembered_merge(merge):

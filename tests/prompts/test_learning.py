@@ -114,6 +114,7 @@ def test_checkpoints_hold_prompts_alone(fitted):
         f"backbone.{n}" for n in module.backbone.learned.state_dict()
     }
     assert file.stat().st_size < 50_000
+    assert content["data_config"] == module.backbone.data_config
     saved = content["prompts"]
     assert saved["classnames"] == CLASSES
     assert saved["template"] == "[4] {}."

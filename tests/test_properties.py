@@ -137,6 +137,7 @@ class Net(nn.Module):
         self.fc = nn.Linear(4, 2)
 
 
+@pytest.mark.slow
 @few
 @given(outer=OUTER, inner=INNER, average=AVERAGES, kind=st.sampled_from(["pt", "safetensors"]))
 def test_weights_under_any_prefix(outer, inner, average, kind):

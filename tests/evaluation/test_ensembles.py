@@ -162,6 +162,7 @@ def test_samples_by_dropout_beside_the_network(outputs, tmp_path):
     assert len(list((tmp_path / "features").glob("*/manifest.json"))) == 4 * 7
 
 
+@pytest.mark.slow
 def test_an_ensemble_on_photographs_of_ones_own(tmp_path, capsys):
     """Their runs have another preset than the default, so the line is composed again."""
     data = write_photos(tmp_path, (36, 34), "png")

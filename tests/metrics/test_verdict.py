@@ -89,6 +89,7 @@ def test_set_of_the_best_is_that_of_a_bootstrap():
         assert not wrong.any(), (seed, joint.values, joint.best(), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [30, pytest.param(200, marks=pytest.mark.slow)])
 def test_without_shift_no_detector_is_called_better_than_chance_more_often_than_5_percent(n):
     rng, lifts, rounds = np.random.default_rng(0), dict.fromkeys("abcdef", 0.0), 120

@@ -86,6 +86,7 @@ def outputs_of(root, scores):
         return Colours()((image - 0.5) / 0.5).double()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigmoid", [False, True])
 def test_a_multi_label_network_is_scored(data, tmp_path, capsys, sigmoid):
     multi = ("model.multilabel=true", f"task.report={str(not sigmoid).lower()}")
@@ -139,6 +140,7 @@ def test_images_are_predicted(data, tmp_path):
     assert len(pd.read_csv(folder / "predictions.csv")) == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "more", "says"),
     [

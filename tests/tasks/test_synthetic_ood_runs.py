@@ -88,6 +88,7 @@ def test_held_out_classes_are_taken_over_with_the_network(outputs):
     assert scores["dataset"].value_counts().to_dict() == {"test": 54, "held_out": 12}
 
 
+@pytest.mark.slow
 def test_classes_that_a_run_has_learnt_are_not_ood(noisy, tmp_path, capsys):
     """Neither by the names of its classes, nor by the size of a head that has no names."""
     held = (
@@ -137,6 +138,7 @@ def test_a_run_is_evaluated_without_the_sets_that_it_made(noisy, outputs, capsys
     assert not read_config(run_folders(outputs)[-1])["synthetic_ood"]
 
 
+@pytest.mark.slow
 def test_lists_of_a_division_leave_out_what_is_made_and_the_table_says_of_what(tmp_path):
     small = ("data.train=55", "data.test=33", "data.per_shift_set=10", "data.per_cell=0")
     made = (

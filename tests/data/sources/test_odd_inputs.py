@@ -42,6 +42,7 @@ def wrong_with(source) -> str | None:
     return None if told else f"nothing said of {source.said}: {said}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 40))]
 )

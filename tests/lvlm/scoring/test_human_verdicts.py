@@ -91,6 +91,7 @@ def test_mistakes_are_one_line(people, tmp_path, capsys, more, words):
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_objects_that_were_not_chosen_are_no_questions(tmp_path):
     """ORIC lists them, and questions for training, in the same file."""
     rows = [

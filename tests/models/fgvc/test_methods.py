@@ -159,6 +159,7 @@ def test_checkpoints_rebuild_the_network(tmp_path, name):
         torch.testing.assert_close(again.eval()(image).logits, expected, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_eight_images_are_learnt_by_heart(name):
     module, data = built(name, dropout=False), batch()

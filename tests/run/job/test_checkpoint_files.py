@@ -84,6 +84,7 @@ def test_killed_at_the_copy_from_another_file_system(tmp_path):
     assert_resumes(tmp_path / "killed")
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_one_before_and_a_damaged_one_the_best(
     tmp_path, monkeypatch, capsys
 ):

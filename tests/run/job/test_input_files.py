@@ -110,6 +110,7 @@ def test_photos_that_are_gone_leave_the_results(run, photos):
     assert f"cannotbecompared:{photos}/noise" in said
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_does_not_go_on_with_other_photos(run, photos):
     train = ("train.py", "task=score", "trainer.max_epochs=1", "data.batch_size=8")
     assert run(*train)[0] == 0

@@ -308,6 +308,7 @@ def test_rejected_published_questions_are_not_asked_and_stay_in_the_audit(made, 
     assert len(pd.read_csv(drawn / "to_check.csv")) == 4
 
 
+@pytest.mark.slow
 def test_rejected_constructed_questions_are_in_no_file_but_the_audit(made, tmp_path):
     file = tmp_path / "said.csv"
     table = audited(made[0], file, [1, 4])

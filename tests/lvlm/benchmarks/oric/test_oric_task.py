@@ -139,6 +139,7 @@ def test_models_are_compared_with_an_earlier_run(finished, tmp_path):
     assert table.loc["yes_rate", "value_a"] == 1
 
 
+@pytest.mark.slow
 def test_replies_that_are_not_matched_are_read_by_the_judge(finished, tmp_path, capsys):
     questions = (f"task.questions={finished}/questions.jsonl", "task.pope=[]", "task.report=false")
     vague = ("lvlm=constant", "lvlm.text=It does look like it.")

@@ -28,9 +28,7 @@ from ood_lab.lvlm.pages.result_sentences import MetricSentence
 from ood_lab.lvlm.scoring.wording_scores import WORDING
 from ood_lab.report.rendering.blocks import PlannedFigure, Text
 from ood_lab.report.rendering.misclassified_images import Thumbnails
-from ood_lab.report.rendering.table import (
-    Table,
-)
+from ood_lab.report.rendering.table import Table
 from ood_lab.schema.results import PART
 
 #: Metric, and what it is called in tables; in this order.

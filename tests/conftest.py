@@ -11,6 +11,7 @@ from unittest import mock
 
 import omegaconf
 import pytest
+from hydra import version
 from hydra._internal import defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import CachingConfigRepository
@@ -19,6 +20,7 @@ from hydra.core.plugins import Plugins
 
 from ood_lab.common import cpu_cores
 
+gc.disable()  # half of the time of the collection would be this: all of it stays, see below
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("WANDB_SILENT", "true")
 os.environ.setdefault("WANDB_MODE", "offline")
@@ -56,6 +58,7 @@ def pytest_collection_modifyitems(items):
 def pytest_collection_finish():
     """All that was imported stays: the search for garbage need not look at it again and again."""
     gc.freeze()
+    gc.enable()
     gc.set_threshold(50_000)
 
 
@@ -72,6 +75,8 @@ def composing_is_fast():
         patches.enter_context(mock.patch.object(CachingConfigRepository, "__init__", shallow))
         merge = remembered_merge(getattr(ConfigLoaderImpl, MERGE))
         patches.enter_context(mock.patch.object(ConfigLoaderImpl, MERGE, merge))
+        newer = functools.cache(version.base_at_least)  # asked 700 times a composition
+        patches.enter_context(mock.patch.object(version, "base_at_least", newer))
         parse = functools.cache(omegaconf.base.parse)  # a tree of ${...} is only ever read
         for module in (omegaconf.base, omegaconf._utils):
             patches.enter_context(mock.patch.object(module, "parse", parse))

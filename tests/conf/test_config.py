@@ -1,9 +1,9 @@
 """Every YAML under conf/ composes, and every target accepts the keys it is given."""
 
 import inspect
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -34,15 +34,6 @@ CASES = [(s, f) for s, f in CASES if f.parent != Path("data/ood") or f.stem == O
 OTHER = {"task": "train", "experiment": "eval"}
 SLOW = [(script, f) for script, f in CASES if OTHER.get(f.parts[0]) == script]
 QUICK = [case for case in CASES if case not in SLOW]
-#: Groups that know nothing of each other: the first files of all of them are composed at once, then
-#: the second ones, and so on.
-APART = {
-    "annotations", "callbacks", "clip", "concepts", "data", "generator", "image_text", "judge",
-    "logger", "loss", "lvlm", "model", "reader", "report_by", "synthetic_ood", "trainer", "tuning",
-}  # fmt: skip
-BY_GROUP = [[f for _, f in QUICK if str(f.parent) == group] for group in sorted(APART)]
-TOGETHER = [("train", [f for f in files if f]) for files in zip_longest(*BY_GROUP)]
-LINES = [*TOGETHER, *((s, [f]) for s, f in QUICK if str(f.parent) not in APART)]
 REQUIRED = {  # what the user has to fill in
     "annotations/cityscapes.yaml": ["annotations.root=DIR"],
     "annotations/coco.yaml": ["annotations.file=FILE", "annotations.images=DIR"],
@@ -119,6 +110,45 @@ REQUIRED |= {
 }
 
 
+def line_of(file: Path) -> list[str]:
+    """What chooses it."""
+    group = str(file.parent)
+    few = [] if group in ("detector", "experiment") else ["detector=[msp]"]  # most of the time
+    if file.parts[0] == "recipe":  # taken where its method and its preset are chosen
+        method, _, preset = file.stem.rpartition("_")
+        return [f"{file.parent.name}={method}", f"preset={preset}", *few]
+    choice = f"[{file.stem}]" if group == "detector" else file.stem
+    if group == "data/ood":
+        choice = f"[{','.join(each.stem for each in OOD_SETS)}]"
+    return [f"{group}={choice}", *few, *REQUIRED.get(str(file), [])]
+
+
+def choices_of(file: Path) -> dict[str, str]:
+    """What it chooses, by group and key; a prompt is a model."""
+    choices = dict(choice.split("=", 1) for choice in line_of(file))
+    return {"model" if key == "prompt" else key: value for key, value in choices.items()}
+
+
+def lines() -> Iterator[tuple[str, list[Path]]]:
+    """Files that choose nothing twice are composed together; a task or an experiment is alone."""
+    alone = [(script, [file]) for script, file in QUICK if file.parts[0] in OTHER]
+    yield from alone
+    left = [case for case in QUICK if (case[0], [case[1]]) not in alone]
+    while left:
+        (script, first), *_ = left
+        files, chosen = [], choices_of(first)
+        for other, file in left:
+            more = choices_of(file)
+            if other == script and all(chosen.get(key, v) == v for key, v in more.items()):
+                files.append(file)
+                chosen |= more
+        yield script, files
+        left = [(other, file) for other, file in left if other != script or file not in files]
+
+
+LINES = list(lines())
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _hydra():
     register_resolvers()
@@ -138,19 +168,6 @@ def composed_files(primary: str, *files: Path) -> DictConfig:
     """With one file of a group chosen, or of several groups."""
     lines = [line_of(file) for file in files]
     return composed(primary, list(dict.fromkeys(override for line in lines for override in line)))
-
-
-def line_of(file: Path) -> list[str]:
-    """What chooses it."""
-    group = str(file.parent)
-    few = [] if group in ("detector", "experiment") else ["detector=[msp]"]  # most of the time
-    if file.parts[0] == "recipe":  # taken where its method and its preset are chosen
-        method, _, preset = file.stem.rpartition("_")
-        return [f"{file.parent.name}={method}", f"preset={preset}", *few]
-    choice = f"[{file.stem}]" if group == "detector" else file.stem
-    if group == "data/ood":
-        choice = f"[{','.join(each.stem for each in OOD_SETS)}]"
-    return [f"{group}={choice}", *few, *REQUIRED.get(str(file), [])]
 
 
 def nodes_with_targets(node, path):
@@ -255,11 +272,9 @@ def test_a_run_hash_leaves_out_what_is_listed_and_nothing_else():
     """Every key of every file of every group, with another value."""
     seen = set()
     for script, files in LINES:
-        if files[0].parts[0] == "hydra":  # how jobs are launched is not a part of a job
-            continue
         cfg = composed_files(script, *files).copy()
         with open_dict(cfg):
-            del cfg["hydra"]
+            del cfg["hydra"]  # how jobs are launched is not a part of a job
         config = OmegaConf.to_container(cfg, resolve=True)
         before = config_hash(config)
         for key in {key for key, _ in leaves(config)} - seen:

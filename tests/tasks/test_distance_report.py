@@ -19,12 +19,12 @@ from ood_lab.schema.shift_axes import AXES
 
 FAST = ("trainer.max_epochs=1", "metrics.n_bootstrap=30", "logger=none", "detector=[msp,knn,mds]")
 VESSELS = (
-    *("data.train=264", "data.val=55", "data.test=110", "data.per_shift_set=80", "data.per_cell=2"),
+    *("data.train=198", "data.val=44", "data.test=66", "data.per_shift_set=40", "data.per_cell=1"),
     *("task.levels=3", "detector.knn.k=5"),
 )
 
 
-LINE = (*VESSELS, *FAST[1:], "trainer.max_epochs=6", "data.batch_size=32")
+LINE = (*VESSELS, *FAST[1:], "trainer.max_epochs=8", "data.batch_size=32")
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_one_command_leaves_distances_levels_and_scores(run):
     results = read_results(run)
     assert {"shift", "detection"} <= set(results["kind"])
     levels = pd.read_parquet(run / "levels.parquet")
-    assert len(levels) == 5 * 80 + 35 * 2
+    assert len(levels) == 5 * 40 + 35
     manifest = json.loads((run / "manifest.json").read_text())
     assert manifest["distance"]["by"] == "tiny"
     page = (run / "report.html").read_text()
@@ -58,7 +58,7 @@ def test_one_command_leaves_distances_levels_and_scores(run):
     assert page.index("<h2>Verdict") < page.index("<h3>Semantic against covariate shift")
     assert "task=predict" in page
     assert "<h2>Unusual ones among your ID images" in page
-    assert len(pd.read_csv(run / "id_images.csv")) == 264
+    assert len(pd.read_csv(run / "id_images.csv")) == 198
 
 
 def test_the_numbers_of_a_level_are_those_of_its_images(run):
@@ -218,7 +218,7 @@ SCENES = (
         "clip=scenes",
         "task.distance=features",
     ),
-    *("data.train=90", "data.val=15", "data.test=60", "data.per_shift_set=30", "data.per_cell=0"),
+    *("data.train=45", "data.val=15", "data.test=30", "data.per_shift_set=20", "data.per_cell=0"),
     *("metrics.n_bootstrap=30", "logger=none", "detector=[msp,knn]", "detector.knn.k=5"),
     *("task.k=5", "task.report=false"),
 )

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +168,7 @@ class AnswerStore:
     def add(self, answers: Iterable[Answer]) -> Iterator[Answer]:
         """Keeps each answer, on disk, before it is passed on; failures, too."""
         for answer in answers:
-            append_record(self.path, asdict(answer))
+            append_record(self.path, vars(answer))
             self._keep(answer)
             self.added += 1
             yield answer

@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -39,4 +38,4 @@ def store_of(made_with: Mapping[str, Any], folder: Path) -> AnswerStore:
 
 def write_answers(answers: Iterable[Answer], path: Path) -> None:
     """Writes one answer per line, whole or not at all."""
-    write_records(map(asdict, answers), path)
+    write_records(map(vars, answers), path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ class Picture:
 
 def write_pictures(pictures: Iterable[Picture], path: Path) -> None:
     """Writes one picture a line, whole or not at all."""
-    write_records(map(asdict, pictures), path)
+    write_records(map(vars, pictures), path)
 
 
 def pictures_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from math import isnan
 from pathlib import Path
 from string import ascii_uppercase
@@ -99,7 +99,7 @@ def write_questions(questions: Iterable[Question], path: Path) -> None:
     """Writes one question per line, whole or not at all."""
     few = ("more_images", "options")  # most questions have none
     records = (
-        {k: v for k, v in asdict(question).items() if v or k not in few} for question in questions
+        {k: v for k, v in vars(question).items() if v or k not in few} for question in questions
     )
     write_records(records, path)
 

@@ -15,7 +15,7 @@ import yaml
 from detector_pages import detector_map, detector_tables, head_kinds, table
 
 from ood_lab.data.transforms.corruptions import CORRUPTIONS, SIZES
-from ood_lab.evaluation.published_numbers import read_references
+from ood_lab.evaluation.published.numbers import read_references
 from ood_lab.lvlm.scoring.scored_results import question_kind
 from ood_lab.metrics.record import known_metrics
 from ood_lab.schema.results import CORE, Kind

@@ -8,7 +8,7 @@ import pandas as pd
 
 from ood_lab.common.files import read_table, write_csv
 from ood_lab.data.datamodules.base import OODDataModule
-from ood_lab.evaluation.published_block import published_blocks
+from ood_lab.evaluation.published.report_block import published_blocks
 from ood_lab.evaluation.shift.image_distances import Distances
 from ood_lab.evaluation.unusual_images import unusual_training_images
 from ood_lab.features.bank import Banks

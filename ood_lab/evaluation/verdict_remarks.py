@@ -11,6 +11,8 @@ from ood_lab.schema.shift_axes import CLASS_UNITS
 
 #: What a ruler is made of, where there is none.
 _NO_RULER = {CLASS_UNITS: "held-out classes", "": "corruption severity"}
+#: Of a network that does not know the classes.
+LOST = "No detector is recommended: the ID accuracy is no better than chance."
 #: Of a multi-label head.
 _MULTILABEL = "The head is multi-label: detectors that assume one class per image are skipped."
 

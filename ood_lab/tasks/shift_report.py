@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from ood_lab.common.arguments import Count, Levels
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_json, read_table, write_table
+from ood_lab.evaluation.network_passes import Passed
 from ood_lab.evaluation.run_page import STATISTICS
 from ood_lab.evaluation.shift.image_distances import (
     SPLIT,
@@ -67,7 +68,7 @@ from ood_lab.run.building.workspace import Workspace
 from ood_lab.schema.results import Names
 from ood_lab.shift import LEVELS as MOST
 from ood_lab.shift import StatisticsDistance, pool_edges, undecomposed
-from ood_lab.tasks.score import Passed, Score
+from ood_lab.tasks.score import Score
 from ood_lab.tasks.shift_levels import write_division
 
 log = logging.getLogger(__name__)

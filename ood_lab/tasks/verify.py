@@ -15,8 +15,8 @@ from rich.text import Text
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
-from ood_lab.evaluation.published_numbers import PublishedRow, matching_rows, read_references
-from ood_lab.evaluation.verification import (
+from ood_lab.evaluation.published.numbers import PublishedRow, matching_rows, read_references
+from ood_lab.evaluation.published.verification import (
     ABSENT,
     OTHER,
     OUTSIDE,

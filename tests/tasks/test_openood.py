@@ -10,7 +10,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from openood_tree import FAR, checkpoints, cifar10_tree
 
-from ood_lab.evaluation.verification import read_runs
+from ood_lab.evaluation.published.verification import read_runs
 from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.scripts import CONF
 from ood_lab.tasks.verify import Verify

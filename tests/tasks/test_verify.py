@@ -12,7 +12,7 @@ import yaml
 from cli import ROOT, call, run_folders
 
 from ood_lab.common.errors import UserError
-from ood_lab.evaluation.published_numbers import matching_rows, read_references
+from ood_lab.evaluation.published.numbers import matching_rows, read_references
 from ood_lab.metrics import Evaluation, results_of
 from ood_lab.metrics.results_rows import KIND
 from ood_lab.schema.results import write_results

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -14,12 +14,19 @@ from rich.progress import Progress
 from torch import Tensor
 
 from ood_lab.data.datamodules.base import OODDataModule
-from ood_lab.metrics import Evaluation, MissDistances
+from ood_lab.metrics import (
+    OF_SETS,
+    Evaluation,
+    MissDistances,
+    follow_all,
+    follow_results,
+    levels_of,
+)
 from ood_lab.metrics.record import AUROC, FPR95_ID_POSITIVE
 from ood_lab.metrics.resampling.photograph_groups import MADE_OF, photographs
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.shift_axes import AXES, LEVELS
-from ood_lab.shift import Decomposition, ShiftMeter, summarise_degrees, undecomposed
+from ood_lab.shift import Decomposition, ShiftMeter, shift_results, summarise_degrees, undecomposed
 
 #: What a degree says, by its column.
 SPLIT = {"semantic": "in semantic shift", "covariate": "in covariate shift"}
@@ -49,6 +56,38 @@ class Distances:
     rulers: pd.DataFrame
     levels: pd.DataFrame = field(default_factory=pd.DataFrame)
     found: Mapping[tuple[str, str], MissDistances | None] = field(default_factory=dict)
+
+    def with_misses(self, scores: pd.DataFrame, methods: Sequence[str]) -> Distances:
+        """The same with how well they predict what these columns of the scores miss."""
+        return replace(self, found=follow_all(self.degrees, scores, methods, list(self.axes)))
+
+    def results(self, seed: int) -> pd.DataFrame:
+        """The shift of every set as results; ``seed`` is that of the bootstrap."""
+        return shift_results(self.summary, str(self.facts["by"]), seed, self.rulers)
+
+    def miss_results(self, model: str, seed: int) -> pd.DataFrame:
+        """What they predict of the misses, as results; ``seed`` is that of the model."""
+        n = int((self.degrees["dataset"] != "test").sum())
+        return follow_results(self.found, n, model, seed)
+
+    def level_results(
+        self, evaluation: Evaluation, ood_names: Sequence[str], model: str, **metrics: Any
+    ) -> pd.DataFrame | None:
+        """The results of all OOD images together by level; None where nothing was divided.
+
+        ``metrics`` are the settings of the evaluation.
+        """
+        if not len(self.levels):
+            return None
+        of_pool = Evaluation(
+            pooled(evaluation.scores, ood_names, self.levels),
+            evaluation.detectors,
+            seed=evaluation.seed,
+            csid=evaluation.csid,
+            metrics=[metric for metric in OF_SETS if metric.of_levels],
+            **metrics,
+        )
+        return levels_of(of_pool, model)
 
 
 def own_distances(

@@ -8,8 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.evaluation.published_numbers import PublishedRow, read_references
-from ood_lab.evaluation.verification import ABSENT, compare, numbers_of, protocol_differences
+from ood_lab.evaluation.published.numbers import PublishedRow, read_references
+from ood_lab.evaluation.published.verification import (
+    ABSENT,
+    compare,
+    numbers_of,
+    protocol_differences,
+)
 from ood_lab.report.rendering.blocks import Block, Folded, Text
 from ood_lab.report.rendering.table import Cell, Head, Table, name_cell
 

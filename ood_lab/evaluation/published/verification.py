@@ -17,7 +17,7 @@ from ood_lab.common.files import read_config, read_json, read_table
 from ood_lab.common.hints import missing_path
 from ood_lab.data.datamodules.splits import ID_SPLITS
 from ood_lab.evaluation.hierarchy_tables import KIND as HIERARCHY
-from ood_lab.evaluation.published_numbers import Field, PublishedRow
+from ood_lab.evaluation.published.numbers import Field, PublishedRow
 from ood_lab.metrics.hierarchy_accuracy import ALL
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.results import ACCURACY, RESULTS, of_kind, read_results

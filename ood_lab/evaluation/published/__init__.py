@@ -1,0 +1,1 @@
+"""Published numbers: read, compared with those of a run, and shown next to them."""

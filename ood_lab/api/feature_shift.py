@@ -15,12 +15,7 @@ from ood_lab.shift import Ruler, Sample, ShiftMeter, read_ruler, undecomposed
 
 
 def shift_of(
-    train: FeatureBank,
-    test: FeatureBank,
-    ood: Banks,
-    *,
-    draws: int,
-    seed: int,
+    train: FeatureBank, test: FeatureBank, ood: Banks, *, draws: int, seed: int
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Shift of datasets from ID, 1 = a class held out of ``train``.
 

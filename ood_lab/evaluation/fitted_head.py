@@ -23,11 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def fit_head(
-    backbone: Backbone,
-    trainer: Trainer,
-    data: OODDataModule,
-    root: Path,
-    validated: bool = False,
+    backbone: Backbone, trainer: Trainer, data: OODDataModule, root: Path, validated: bool = False
 ) -> dict[str, Any]:
     """Fits the head of a backbone, ``fitted_head`` or linear; all processes must call it.
 

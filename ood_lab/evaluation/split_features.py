@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -69,16 +69,15 @@ def split_by_columns(
     refused: dict[str, str] = {}
     for name, detector in detectors.items():
         try:
-            columns = [detector.extraction_hook, detector.second_pass_hook]
+            columns = hooks_of([detector])
             needed: list[Part] = [*detector.reads]
-            if any(column is not None and column.needs_input_grad for column in columns):
+            if any(column.needs_input_grad for column in columns):
                 needed.append("gradients")
             reason = unserved(name, needed, backbone.gives, backbone.name)
             if reason := reason or unsuited(name, detector, backbone.multilabel):
                 raise UserError(reason)
             for column in columns:
-                if column is not None:
-                    column.layers(backbone)
+                column.layers(backbone)
             usable[name] = detector
         except UserError as error:
             refused[name] = str(error)
@@ -114,6 +113,12 @@ def columns_for(detectors: Detectors, split: str, evaluated: bool) -> list[BankC
         if (column := d.extraction_hook) is not None
         and (evaluated or (column.needed_for_fit and d.fit_split == split))
     ]
+
+
+def hooks_of(detectors: Iterable[Detector]) -> list[BankColumn]:
+    """What fitted detectors need of the only pass over some images, to score them."""
+    hooks = [hook for d in detectors for hook in (d.extraction_hook, d.second_pass_hook)]
+    return [hook for hook in hooks if hook is not None]
 
 
 def moments_for(detectors: Detectors, split: str) -> set[str]:
@@ -244,31 +249,21 @@ class Extraction:
         by = identity_of(detectors, {name: self.data.splits[name].identity for name in fitted_on})
         parts = DatasetParts(len(images), self.data.loading.evaluated, PART)
         files = PartFiles(folder / split, parts, lambda rows: f"{manifest['key']} {by}")
-        own = [
-            c
-            for d in detectors.values()
-            for c in (d.extraction_hook, d.second_pass_hook)
-            if c is not None
-        ]
         with self.stages("extract") as stage:
             missing = files_to_make(self.trainer, files)
             stage.found = not missing
             if missing:
+                columns = [*hooks_of(detectors.values()), *kept]
                 pass_through(
-                    self.trainer,
-                    self.backbone,
-                    images,
-                    [*own, *kept],
-                    parts,
-                    missing,
+                    *(self.trainer, self.backbone, images, columns, parts, missing),
                     partial(ScoreSink, files, detectors, kept),
                     self.root,
                     num_workers=self.data.loading.num_workers,
                 )
         if self.trainer.global_rank != 0:
             return None
-        facts: dict[str, Any] = {"manifest": manifest | {"n": len(images)}}
-        facts["num_classes"] = self.backbone.num_classes
+        manifest |= {"n": len(images)}
+        facts = {"manifest": manifest, "num_classes": self.backbone.num_classes}
         return read_scored(files, facts, images.labels, kept)
 
     def _sums(self, split: str, moments: Collection[str]) -> FeatureBank | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.detectors import DEFAULT_ALPHA, KNN, CalibratedDetector
 from ood_lab.detectors.deployment.cross_fitting import cross_fitted_scores
-from ood_lab.evaluation.prediction.detector_summaries import id_image_table
+from ood_lab.evaluation.prediction.detector_summaries import id_images
 from ood_lab.features.bank import FeatureBank
 from ood_lab.report.detection.unusual_images import UNUSUAL_BY, IDImages
 
@@ -27,9 +27,8 @@ def unusual_training_images(data: OODDataModule, bank: FeatureBank | None) -> ID
     """
     if bank is None or "features" not in bank.gives or not 1 < len(bank) <= MOST:
         return None
-    images = data.splits["train"]
     knn = KNN().fit(bank)
     scores = cross_fitted_scores(knn, bank)
     ranked = CalibratedDetector.of(knn, scores, DEFAULT_ALPHA, weights_sha256="", transform="")
-    ready = {UNUSUAL_BY: ranked}
-    return IDImages(id_image_table(images, {UNUSUAL_BY: (bank, scores)}, ready), images.load_image)
+    known = {UNUSUAL_BY: (bank, scores)}
+    return id_images(data.splits["train"], known, {UNUSUAL_BY: ranked})

@@ -1,4 +1,4 @@
-"""What each detector says of the new images, for the manifest and the page."""
+"""What is found of new images and of the ID images, for the manifest and the page."""
 
 from __future__ import annotations
 
@@ -12,9 +12,55 @@ from torch import Tensor
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.detectors import CalibratedDetector
 from ood_lab.detectors.deployment.calibration import CalibratedDetectors
+from ood_lab.evaluation.id_accuracy import held_out_accuracy
+from ood_lab.evaluation.prediction.detector_source import DetectorSource
+from ood_lab.evaluation.prediction.image_differences import group_causes
+from ood_lab.evaluation.prediction.judged_images import JudgedImages
+from ood_lab.evaluation.prediction.prediction_features import PredictionFeatures
 from ood_lab.features.bank import FeatureBank
 from ood_lab.metrics import flagged_p_value, group_comparison, wilson_interval
-from ood_lab.report.detection.prediction_page import Judged
+from ood_lab.report.detection.prediction_summary import Judged
+from ood_lab.report.detection.unusual_images import IDImages
+
+
+def prediction_facts(
+    found: JudgedImages,
+    features: PredictionFeatures,
+    source: DetectorSource,
+    ready: CalibratedDetectors,
+    images: str,
+    seed: int,
+) -> dict[str, Any]:
+    """What the manifest says of a prediction.
+
+    Args:
+        found: verdicts on the new images.
+        features: that they were made from.
+        source: of the detectors.
+        ready: the detectors.
+        images: where the new ones come from, as the user wrote it.
+        seed: of the bootstrap.
+    """
+    of_id, tpr, reached = features.of_id, source.thresholds.tpr, source.thresholds.reached
+    accuracy = None if of_id is None else held_out_accuracy(of_id, source.classes)
+    right, n = accuracy or (None, None)
+    causes = None
+    if of_id is not None and "images" in features.banks:
+        causes = group_causes(of_id, features.banks["images"], seed=seed).to_dict("records")
+    made_of = {name: len(dataset) for name, dataset in features.ood.items()}
+    given = {"source": images, "identity": found.identity, "passed_over": list(found.passed)}
+    return ({} if causes is None else {"causes": causes}) | {
+        "images": given,
+        "classes": source.classes,
+        "backbone": found.made_of,
+        "id_accuracy": right,
+        "id_accuracy_n": n,
+        "threshold_from": {"tpr": tpr, "ood": made_of} if made_of else None,
+        "detectors": {
+            name: detector_summary(found.judged, name, each, reached.get(name))
+            for name, each in ready.items()
+        },
+    }
 
 
 def detector_summary(
@@ -45,12 +91,12 @@ def detector_summary(
     return calibrated.detector.settings() | facts
 
 
-def id_image_table(
+def id_images(
     images: ImageDataset,
     known: Mapping[str, tuple[FeatureBank, Tensor]],
     ready: CalibratedDetectors,
-) -> pd.DataFrame:
-    """A row an ID image that some detector was calibrated on; index = its row in ``images``.
+) -> IDImages:
+    """The ID images that some detector was calibrated on; index of the table = row in ``images``.
 
     Columns ``path``, and of every detector ``<name>_score`` and ``<name>_p_value``, the share of ID
     images that score as high, itself counted: at least 1 / n.
@@ -65,4 +111,4 @@ def id_image_table(
         columns[f"{name}_p_value"] = pd.Series(p.numpy(), rows)
     found = pd.DataFrame(columns)
     found.insert(0, "path", images.table["path"].iloc[found.index].to_numpy())
-    return found
+    return IDImages(found, images.load_image)

@@ -21,7 +21,8 @@ from ood_lab.evaluation.prediction.unlabelled_images import Images
 from ood_lab.evaluation.streaming_scores import identity_of
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.moments import digest_of
-from ood_lab.report.detection.prediction_page import EXTREMES, FIRST, Judged
+from ood_lab.report.detection.prediction_summary import FIRST, Judged
+from ood_lab.report.detection.unusual_images import EXTREMES
 from ood_lab.shift import STATISTICS_VERSION
 
 #: Images whose scores are drawn, where there are more.
@@ -58,10 +59,7 @@ def verdicts(bank: FeatureBank, ready: CalibratedDetectors, own: IDRange | None)
 
 
 def predictions(
-    images: Images,
-    bank: FeatureBank,
-    ready: CalibratedDetectors,
-    own: IDRange | None,
+    images: Images, bank: FeatureBank, ready: CalibratedDetectors, own: IDRange | None
 ) -> pd.DataFrame:
     """A row an image; unreadable ones have no values but an ``error``."""
     found = verdicts(bank, ready, own).set_index(pd.Index(images.rows))

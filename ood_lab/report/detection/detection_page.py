@@ -20,11 +20,7 @@ from ood_lab.report.detection.hierarchy_tables import hierarchy_notes, hierarchy
 from ood_lab.report.detection.level_curves import HIERARCHY, level_blocks, of_section
 from ood_lab.report.detection.unusual_images import UNUSUAL_BY, IDImages, unusual_id_images
 from ood_lab.report.rendering.blocks import Block, FigureFile, Folded, Menu, Text
-from ood_lab.report.rendering.metric_definitions import (
-    definitions_of,
-    percent,
-    star_sentence,
-)
+from ood_lab.report.rendering.metric_definitions import definitions_of, percent, star_sentence
 from ood_lab.report.rendering.misclassified_images import (
     Thumbnails,
     marginal_blocks,

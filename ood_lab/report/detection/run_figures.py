@@ -26,15 +26,9 @@ from ood_lab.report.detection.score_figures import (
 )
 from ood_lab.report.figures.drawing import write_all
 from ood_lab.report.figures.heatmap import cell_panels, shades
-from ood_lab.report.figures.layout import (
-    panels,
-)
+from ood_lab.report.figures.layout import panels
 from ood_lab.report.figures.lines import level_lines
-from ood_lab.report.figures.scatter import (
-    component_labels,
-    components_of,
-    draw_clouds,
-)
+from ood_lab.report.figures.scatter import component_labels, components_of, draw_clouds
 from ood_lab.report.figures.style import COLOURS, ID_COLOUR, Style
 from ood_lab.report.rendering.blocks import FigureFile, PlannedFigure
 from ood_lab.report.rendering.metric_definitions import MISSING, star_sentence
@@ -100,10 +94,7 @@ def planned_figures(inputs: FigureInputs) -> Iterator[PlannedFigure]:
         partial(feature_scatter, inputs),
     )
     yield PlannedFigure(
-        "confusion",
-        "ID classes",
-        "Classification of the ID test set.",
-        partial(confusion, inputs),
+        "confusion", "ID classes", "Classification of the ID test set.", partial(confusion, inputs)
     )
 
 

@@ -18,17 +18,10 @@ from ood_lab.metrics import risk_coverage, roc_curve
 from ood_lab.report.detection.figure_inputs import FigureInputs
 from ood_lab.report.figures.bars import Bar, bar_columns
 from ood_lab.report.figures.densities import density, limits_of
-from ood_lab.report.figures.layout import (
-    add_legend,
-    label_ends,
-    panels,
-    wrapped,
-)
+from ood_lab.report.figures.layout import add_legend, label_ends, panels, wrapped
 from ood_lab.report.figures.lines import curve, draw_lines
 from ood_lab.report.figures.panel_sheet import Words, joined, new_sheet, write_words
-from ood_lab.report.figures.scatter import (
-    styles_of,
-)
+from ood_lab.report.figures.scatter import styles_of
 from ood_lab.report.figures.style import COLOURS, INK, SOFT, WIDTH, style
 from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.results_lookup import RunView

@@ -87,10 +87,7 @@ def mistake_blocks(
 
 
 def marginal_blocks(
-    scores: pd.DataFrame,
-    shift: pd.Series,
-    classes: Sequence[str],
-    thumbnails: Thumbnails,
+    scores: pd.DataFrame, shift: pd.Series, classes: Sequence[str], thumbnails: Thumbnails
 ) -> list[Block]:
     """The OOD images of the smallest semantic shift, with prediction and MSP (IS-OOD, figure 20).
 

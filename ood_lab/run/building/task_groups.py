@@ -17,9 +17,7 @@ GROUPS: dict[str, tuple[str, ...]] = {}
 OF_TRAINING = ("preset", "detector_preset", "auto_length")
 
 
-def made_of(
-    *groups: str,
-) -> Callable[[Callable[[Any], Built]], cached_property[Built]]:
+def made_of(*groups: str) -> Callable[[Callable[[Any], Built]], cached_property[Built]]:
     """Declares a member of the workspace that a task may use, built when first asked for.
 
     The workspace is handed on untyped, as its file imports this one.

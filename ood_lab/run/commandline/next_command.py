@@ -28,11 +28,7 @@ _NOT_OF_RUN = re.compile(r"(paths\.\w+|debug)=")
 
 
 def next_command(
-    settings: Mapping[str, Any],
-    run: Path | None,
-    detector: str | None,
-    trains: bool,
-    held_out: int,
+    settings: Mapping[str, Any], run: Path | None, detector: str | None, trains: bool, held_out: int
 ) -> tuple[str, str] | None:
     """The purpose of the command, and the command, which runs as printed.
 

@@ -1,0 +1,144 @@
+"""Verdicts on new images that are written, at once or in parts, and the images they are of."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from ood_lab.common.english import counted
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_csv
+from ood_lab.data.sources.image_files import FileDataset, load_rgb
+from ood_lab.data.sources.image_lists import Listing
+from ood_lab.detectors.deployment.calibration import CalibratedDetectors
+from ood_lab.evaluation.prediction.image_differences import IDRange
+from ood_lab.evaluation.prediction.prediction_features import PredictionFeatures, PredictionPasses
+from ood_lab.evaluation.prediction.prediction_tables import (
+    PredictionSink,
+    judged_at_once,
+    judged_in_parts,
+    predictions,
+)
+from ood_lab.evaluation.prediction.table_parts import PartFiles, files_to_make
+from ood_lab.evaluation.prediction.unlabelled_images import Images
+from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
+from ood_lab.evaluation.split_features import hooks_of
+from ood_lab.features.cached_extraction import made_from
+from ood_lab.features.streaming import DatasetParts, pass_through
+from ood_lab.report.detection.prediction_summary import Judged
+from ood_lab.report.rendering.thumbnails import LoadImage
+
+log = logging.getLogger(__name__)
+#: In the run folder: the table, or the folder of its parts.
+CSV, PARTS = "predictions.csv", "predictions"
+
+
+@dataclass(frozen=True)
+class JudgedImages:
+    """What a run found, and of which images.
+
+    Attributes:
+        judged: the verdicts.
+        images: the dataset, with its transform; of one table, those that can be read.
+        picture: ``(set, number of the image)`` → the image.
+        identity: of the images; of parts, of their addresses.
+        passed: what was passed over, in sentences.
+        made_of: what the features are made from.
+    """
+
+    judged: Judged
+    images: FileDataset | Listing
+    picture: LoadImage
+    identity: str
+    passed: Sequence[str]
+    made_of: dict[str, Any]
+
+    @classmethod
+    def at_once(
+        cls, new: Images, features: PredictionFeatures, ready: CalibratedDetectors, folder: Path
+    ) -> JudgedImages | None:
+        """Writes the table of images with features; None on all but the main process."""
+        if (bank := features.banks.get("images")) is None:
+            return None
+        table = predictions(new, bank, ready, features.inside)
+        shutil.rmtree(folder / PARTS, ignore_errors=True)  # of a longer list that was not finished
+        write_csv(table, folder / CSV)
+        readable = new.readable
+
+        def picture(_: str, row: int) -> Image.Image:
+            return load_rgb(table["path"].iloc[row], readable.store, readable.decoding)
+
+        judged, made_of = judged_at_once(table, list(ready)), dict(bank.manifest)
+        return cls(judged, readable, picture, readable.identity, new.passed, made_of)
+
+    @classmethod
+    def in_parts(
+        cls,
+        passes: PredictionPasses,
+        images: Listing,
+        passed: Sequence[str],
+        ready: CalibratedDetectors,
+        inside: IDRange | None,
+        verdicts_by: str,
+        folder: Path,
+        shard_size: int,
+    ) -> JudgedImages | None:
+        """Images that pass without being kept, on all processes; None on all but the main one.
+
+        Args:
+            passes: through the network.
+            images: the new ones.
+            passed: what was passed over, in sentences.
+            ready: fitted.
+            inside: range of the ID images; None = not available.
+            verdicts_by: see :func:`~ood_lab.evaluation.prediction.prediction_tables.made_by`.
+            folder: of the run.
+            shard_size: images of a part, about.
+
+        Raises:
+            UserError: no image can be read.
+        """
+        trainer, backbone = passes.trainer, passes.backbone
+        images.transform = backbone.transform
+        made_of = made_from(trainer, backbone, images, weights=passes.weights)
+        by = f"{made_of['key']} {verdicts_by}"
+        parts = DatasetParts(len(images), passes.batch_size, shard_size)
+        files = PartFiles(folder / PARTS, parts, lambda rows: f"{by} {images.digest(rows)}")
+        missing = files_to_make(trainer, files)
+        is_main = trainer.global_rank == 0
+        if is_main and len(missing) < len(parts.numbers):
+            made = len(parts.numbers) - len(missing)
+            log.info("%s of %d are there already", counted(made, "part"), len(parts.numbers))
+        if missing:
+            columns = hooks_of(each.detector for each in ready.values())
+            columns += [StatisticsColumn()] if inside else []
+            pass_through(
+                *(trainer, backbone, images, columns, parts, missing),
+                partial(PredictionSink, files, images, ready, inside),
+                passes.root,
+                num_workers=passes.num_workers,
+                lenient=True,
+            )
+        if not is_main:
+            return None
+        files.remove_others()
+        (folder / CSV).unlink(missing_ok=True)
+        judged = judged_in_parts(files, list(ready))
+        if judged.read == 0:
+            raise UserError(
+                f"task.images: none of {judged.images:,} images can be read; first: "
+                f"'{images.address(0)}' ({judged.table['error'].iloc[0]})"
+            )
+
+        def picture(_: str, row: int) -> Image.Image:
+            return load_rgb(images.address(row), images.store(row), images.decoding)
+
+        identity = images.digest(range(len(images)))
+        return cls(judged, images, picture, identity, passed, made_of)

@@ -1,0 +1,135 @@
+"""Features of a prediction: of ID images, of OOD images for a threshold, and of new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+
+from lightning import Trainer
+
+from ood_lab.data.datamodules.base import OODDataModule
+from ood_lab.data.dataset import ImageDataset, Splits
+from ood_lab.detectors.base import Detectors
+from ood_lab.evaluation.prediction.calibration import fit_and_held_out
+from ood_lab.evaluation.prediction.image_differences import IDRange
+from ood_lab.evaluation.prediction.unlabelled_images import Images
+from ood_lab.evaluation.second_pass import SecondPass
+from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
+from ood_lab.evaluation.split_features import columns_for, moments_for
+from ood_lab.features.bank import FeatureBank
+from ood_lab.features.cached_extraction import extract
+from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.models import Backbone, weights_sha256
+
+
+@dataclass(frozen=True)
+class PredictionFeatures:
+    """The banks of a prediction, on the main process.
+
+    Attributes:
+        banks: ``train``, ``val``, ``ood/<name>`` and ``images``, as far as they are needed.
+        ood: the OOD images that a threshold is made of.
+        pooled: of ID there is only ``train``, on which all detectors are cross-fitted.
+        second: the second pass over these sets.
+    """
+
+    banks: dict[str, FeatureBank]
+    ood: Splits
+    pooled: bool
+    second: SecondPass
+
+    @property
+    def id_split(self) -> str:
+        """The ID images that new ones are compared with."""
+        return "train" if self.pooled else "val"
+
+    @property
+    def of_id(self) -> FeatureBank | None:
+        """Their bank; None without ID images."""
+        return self.banks.get(self.id_split)
+
+    @property
+    def inside(self) -> IDRange | None:
+        """The range of their statistics; None without ID images."""
+        return None if self.of_id is None else IDRange.of(self.of_id)
+
+
+@dataclass(frozen=True)
+class PredictionPasses:
+    """Passes images through one network; call its methods on all processes.
+
+    Attributes:
+        trainer: of the passes.
+        backbone: the network.
+        root: folder of all feature banks.
+        batch_size: images a forward.
+        num_workers: loader processes.
+    """
+
+    trainer: Trainer
+    backbone: Backbone
+    root: Path
+    batch_size: int
+    num_workers: int
+
+    @cached_property
+    def weights(self) -> str:
+        """Identity of the network's weights."""
+        return weights_sha256(self.backbone)
+
+    def _bank(
+        self, images: ImageDataset, columns: Sequence[BankColumn], moments: Collection[str] = ()
+    ) -> FeatureBank | None:
+        return extract(
+            *(self.trainer, self.backbone, images, self.root, columns),
+            batch_size=self.batch_size,
+            num_workers=self.num_workers,
+            weights=self.weights,
+            moments=moments,
+        )
+
+    def features(
+        self,
+        detectors: Detectors,
+        data: OODDataModule | None,
+        ood: Splits,
+        pictures: Images | None,
+        pooled: bool,
+        limit: int,
+        seed: int,
+    ) -> PredictionFeatures:
+        """Extracts what fits, thresholds and verdicts need, with the second pass where one is due.
+
+        Args:
+            detectors: that the network supports.
+            data: the ID images: val, and train where a detector is fitted on it; None = none.
+            ood: the OOD images that a threshold is made of.
+            pictures: the new images; None = they pass later.
+            pooled: of ID only train is read, and is scored.
+            limit: bytes that a fit may take.
+            seed: of the halves of val.
+        """
+        sets: dict[str, ImageDataset] = {}
+        id_split = "train" if pooled else "val"
+        if data:
+            on_train = pooled or any(d.fit_split == "train" for d in detectors.values())
+            splits = dict.fromkeys([*(["train"] if on_train else []), id_split])
+            sets = {split: data.predict_dataset(split) for split in splits}
+        sets |= {f"ood/{name}": found for name, found in ood.items()}
+        if pictures is not None:
+            pictures.readable.transform = self.backbone.transform
+            sets["images"] = pictures.readable
+        banks: dict[str, FeatureBank] = {}
+        for name, found in sets.items():
+            columns = columns_for(detectors, name, pooled or name != "train")
+            columns += [StatisticsColumn()] if data and name in (id_split, "images") else []
+            bank = self._bank(found, columns, moments_for(detectors, name))
+            banks |= {} if bank is None else {name: bank}
+        second = SecondPass.fit(
+            self.trainer, detectors, lambda d: fit_and_held_out(d, banks, seed)[0], limit
+        )
+        scored = ["images", "val", *(f"ood/{name}" for name in ood)]
+        second.over(banks, {n: partial(self._bank, sets[n]) for n in scored if n in sets})
+        return PredictionFeatures(banks, ood, pooled, second)

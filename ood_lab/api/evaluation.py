@@ -31,7 +31,8 @@ from ood_lab.evaluation.verdict_remarks import kind_remarks, shift_remarks
 from ood_lab.features.bank import Banks, FeatureBank, other_network
 from ood_lab.metrics import CAUSE, VERDICT, Evaluation, PositiveClass, cause_results, map_of
 from ood_lab.models.head_kind import OF_NETWORKS
-from ood_lab.report.detection.detection_page import detection_blocks, main_table, write_report
+from ood_lab.report.detection.detection_page import detection_blocks, write_report
+from ood_lab.report.detection.detection_tables import main_table
 from ood_lab.report.detection.run_figures import write_figures
 from ood_lab.report.rendering.page import page_template
 from ood_lab.report.rendering.terminal import print_blocks

@@ -1,0 +1,231 @@
+"""Tables of a run that scored detectors: detectors × OOD sets, by level, and all metrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ood_lab.metrics import BASELINE, FEWEST, metric_of
+from ood_lab.metrics.selective import ACCURACIES, AREAS
+from ood_lab.report.rendering.blocks import Folded, Menu
+from ood_lab.report.rendering.metric_definitions import percent, star_sentence
+from ood_lab.report.rendering.table import (
+    Cell,
+    Column,
+    Group,
+    Head,
+    Table,
+    count_cell,
+    metric_head,
+    name_cell,
+    number_cell,
+    table_of,
+)
+from ood_lab.report.results_lookup import Estimate, RunView
+from ood_lab.schema.shift_axes import AXES, Axis
+
+#: Detectors of each kind that a short table has.
+_OF_EACH = 2
+
+
+def main_table(view: RunView) -> Table:
+    """Detectors × OOD sets: AUROC and FPR95 of each, their means, DAD."""
+    shown, first = view.headlines, view.detectors[0]
+    columns = [Column(Head("detector", "ascending"), [*map(name_cell, view.detectors)])]
+    if any(map(view.reads, view.detectors)):
+        reads = [name_cell(view.reads(d)) for d in view.detectors]
+        columns.append(Column(Head("reads", "ascending", page_only=True), reads))
+    names = len(columns)
+    for ood in view.sets:
+        n = f"n {view.get('auroc', first, ood).n_ood:,}"
+        columns += _columns(view, Group(view.marked(ood), n), shown, ood)
+    for of in view.groups:
+        columns += _columns(view, Group(f"{of} mean"), [f"mean_{of}_{m}" for m in shown])
+    if len(view.sets) > 1:
+        columns += _columns(view, Group("mean"), [f"mean_{m}" for m in shown])
+    for kind, words in view.dads.items():
+        dads = [_cell(view.get(kind, d), "{:.0f}".format) for d in view.detectors]
+        columns.append(Column(Head("DAD", note=words), dads, Group()))
+    titles = " and ".join(metric_of(m).title for m in shown)
+    order = f", OOD sets {view.order}" if view.order else ""
+    parts = {t: [view.detectors.index(d) for d in names] for t, names in view.sections}
+    return table_of(
+        f"{titles} in %{order}",
+        columns,
+        names=names,
+        notes=_notes(view),
+        sections=parts if len(parts) > 1 else {},
+        each=f"{{}} in %{order}",
+    )
+
+
+def brief_table(table: Table, view: RunView) -> Table:
+    """The rows that matter: the best two of each kind, those of the verdict, the baseline."""
+    names = {BASELINE, *(name for _, of in view.sections for name in of[:_OF_EACH])}
+    names |= {*view.verdict.best, view.verdict.named or ""} if view.verdict else set()
+    kept = [place for place, row in enumerate(table.rows) if row[0].text in names]
+    sections = {t: [kept.index(p) for p in of if p in kept] for t, of in table.sections.items()}
+    note = (
+        f"{len(kept)} of {len(table.rows)} detectors: the set of the best, the first {_OF_EACH} of "
+        f"each kind, and {BASELINE}; detector_table=all prints all of them."
+    )
+    # Tables by level stand below the first, which has it.
+    notes = [note, *table.notes] if table.groups else table.notes
+    rows = [table.rows[place] for place in kept]
+    return replace(table, rows=rows, sections=sections, notes=notes)
+
+
+def _columns(
+    view: RunView, group: Group, metrics: Sequence[str], ood: str | None = None, mark: bool = True
+) -> list[Column]:
+    """Columns of metrics, with the marks of their best."""
+    columns = []
+    for metric in metrics:
+        found = {d: view.get(metric, d, ood) for d in view.detectors}
+        values = {d: estimate.value for d, estimate in found.items()}
+        best = view.best(metric, ood, values) if mark else ()
+        cells = [_cell(estimate, best=d in best) for d, estimate in found.items()]
+        columns.append(Column(metric_head(metric), cells, group))
+    return columns
+
+
+def _cell(estimate: Estimate, show: Callable[[float], str] = percent, best: bool = False) -> Cell:
+    return number_cell(estimate.value, estimate.low, estimate.high, show, best)
+
+
+def _notes(view: RunView) -> list[str]:
+    notes = [f"{view.fpr95}."]
+    if view.has_marks:
+        notes.append(f"Sorted by mean AUROC. {star_sentence(view.has_significance)}")
+    elif len(view.detectors) > 1:
+        notes.append("Sorted by mean AUROC. None is marked as best: see the warning.")
+    if view.most_dad:
+        notes.append("DAD = pairs of sets in which the larger shift has the lower FPR95.")
+    halves = [
+        f"{metric_of(m).title} ±{100 * h:.1f}" for m in view.headlines if (h := _half(view, m))
+    ]
+    if halves:
+        notes.append(f"95% intervals of one number each: {', '.join(halves)} points (median).")
+    return [*notes, *view.interval_notes]
+
+
+def _half(view: RunView, metric: str) -> float:
+    cells = [view.get(metric, d, s).half_width for d in view.detectors for s in view.sets]
+    known = [h for h in cells if not math.isnan(h)]
+    return float(np.median(known)) if known else 0.0
+
+
+def level_tables(view: RunView) -> dict[str, list[Table]]:
+    """Title of a set and axis → every metric by level, with its correlation and sensitivity."""
+    return {
+        f"By {axis} level ({view.marked(ood)})": [
+            _level_table(view, ood, axis, levels, metric) for metric in view.level_metrics
+        ]
+        for ood in view.level_sets
+        for axis in AXES
+        if (levels := view.levels(ood, axis))
+    }
+
+
+def level_menu(
+    title: str, tables: Sequence[Table], shown: Callable[[Table], Table] | None = None
+) -> Folded:
+    """The tables of a set and axis, of which a page shows one metric; a terminal has the first."""
+    options = []
+    for table in tables:
+        blocks = [shown(table) if shown else table]
+        name = table.caption.partition(" in %")[0]
+        options.append(Folded(name, blocks, page_only=table is not tables[0]))
+    return Folded(title, [Menu("Metric", options)])
+
+
+def _level_table(
+    view: RunView, ood: str, axis: Axis, levels: Sequence[float], metric: str
+) -> Table:
+    n = [view.at_level(metric, view.detectors[0], ood, axis, x).n_ood for x in levels]
+    heads = [Head("detector", "ascending")]
+    heads += [Head(f"{x:g}", note=f"n {k:,}") for x, k in zip(levels, n, strict=True)]
+    heads += [Head("corr."), Head("points", note="per level")]
+    rows, found = [], []
+    for d in view.detectors:
+        found += (known := [view.at_level(metric, d, ood, axis, level) for level in levels])
+        cells = [*map(_cell, known)]
+        correlation = view.get(f"correlation_{axis}_{metric}", d, ood)
+        sensitivity = view.get(f"sensitivity_{axis}_{metric}", d, ood)
+        cells.append(_cell(correlation, "{:+.2f}".format))
+        cells.append(_cell(sensitivity, lambda v: f"{100 * v:.1f}"))
+        rows.append([name_cell(d), *cells])
+    caption = f"{metric_of(metric).title} in % by {axis} level ({view.marked(ood)})"
+    return Table(caption, heads, rows, notes=_few(metric, found))
+
+
+def _few(metric: str, means: Sequence[Estimate]) -> list[str]:
+    """Why means of AUPR over small cells have no interval, where they have none."""
+    record = metric_of(metric)
+    bare = any(not (mean.has_interval or math.isnan(mean.value)) for mean in means)
+    said = f"means over cells of fewer than {FEWEST} images have no interval: the bootstrap fails"
+    aupr = record.rule == "percentile" and metric != "fpr95"
+    return [f"{record.title}: {said} there."] if bare and aupr else []
+
+
+def larger_table(view: RunView, ood: str) -> Table | None:
+    """All of a set and its larger semantic shift, as one set and as means over cells (table 8)."""
+    parts = {
+        "all_images": "all images",
+        "larger_semantic_images": "images of the larger shift",
+        "all_cells": "mean over all cells",
+        "larger_semantic": "mean over cells of the larger shift",
+    }
+    first = {part: view.get(f"{part}_auroc", view.detectors[0], ood) for part in parts}
+    shown, metrics = [part for part in parts if first[part].n_id], view.level_metrics
+    if not shown:
+        return None
+    columns = [Column(Head("detector", "ascending"), [*map(name_cell, view.detectors)])]
+    for part in shown:
+        group = Group(parts[part], f"n {first[part].n_ood:,}")
+        columns += _columns(view, group, [f"{part}_{m}" for m in metrics], ood, mark=False)
+    notes = ["Larger: from level metrics.larger_semantic_from, else the upper half of the levels."]
+    for metric in metrics:
+        notes += _few(metric, [view.get(f"all_cells_{metric}", view.detectors[0], ood)])
+    title = f"All against larger semantic shift in % ({view.marked(ood)})"
+    return table_of(title, columns, notes=notes)
+
+
+def all_metrics(view: RunView) -> Table:
+    """One row per detector and OOD set with every metric the results hold, both FPR95."""
+    named = {"fpr95_ood_positive", "fpr95_id_positive"} <= set(view.set_metrics)
+    metrics = [m for m in view.set_metrics if m != "fpr95" or not named]
+    heads = [Head("detector", "ascending"), Head("OOD set", "ascending"), Head("n")]
+    rows = []
+    for detector in view.detectors:
+        for place, ood in enumerate(view.sets):
+            cells = [view.get(metric, detector, ood) for metric in metrics]
+            # Sets are sorted by their place in the shift order, not by name.
+            start = [name_cell(detector), name_cell(view.marked(ood), place)]
+            rows.append([*start, count_cell(cells[0].n_ood), *map(_cell, cells)])
+    return Table("All metrics in %", [*heads, *map(metric_head, metrics)], rows, names=2)
+
+
+def failure_tables(view: RunView) -> list[Table]:
+    """Of ID errors, and of them with each OOD set; none where there is nothing."""
+    places = [p for p in (None, *view.sets) if view.get("aurc", view.detectors[0], p).n_id]
+    titles = {
+        "Selective classification: areas under risk-coverage curves in %": AREAS,
+        "Selective classification: accuracy in % of the images that are kept": ACCURACIES,
+    }
+    return [_failure_table(view, *each, places) for each in titles.items() if places]
+
+
+def _failure_table(
+    view: RunView, title: str, metrics: Sequence[str], places: Sequence[str | None]
+) -> Table:
+    columns = [Column(Head("detector", "ascending"), [*map(name_cell, view.detectors)])]
+    for place in places:
+        first = view.get("aurc", view.detectors[0], place)
+        name = "ID errors" if place is None else f"ID + {view.marked(place)}"
+        group = Group(name, f"n {first.n_id + first.n_ood:,}")
+        columns += _columns(view, group, metrics, place)
+    return table_of(title, columns)

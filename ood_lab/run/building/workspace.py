@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config
-from ood_lab.common.stage_times import Stages
 from ood_lab.run.building import checkpoints, nodes, synthetic_datasets
-from ood_lab.run.building.task_groups import made_of, uses_of
-from ood_lab.run.commandline.composition import plain, running_overrides, trains
-from ood_lab.run.commandline.override_values import key_of
+from ood_lab.run.building.job_settings import JobSettings
+from ood_lab.run.building.task_groups import made_of
 from ood_lab.run.job import input_files
-from ood_lab.run.job.process_start import is_main
-from ood_lab.run.job.run_directory import RunFolder, environment
 from ood_lab.run.job.trained_weights import TrainedWeights, training_key
 
 if TYPE_CHECKING:
@@ -45,124 +39,11 @@ log = logging.getLogger(__name__)
 LEFT_OUT = "left_out_to_save_time"
 
 
-class Workspace:
-    """Everything a task works with; each object is built, and its packages loaded, on first use.
+class Workspace(JobSettings):
+    """Everything a task works with; each object is built, and its packages loaded, on first use."""
 
-    Args:
-        cfg: the composed configuration.
-        run_folder: open and locked on the main process.
-        recipe: the file that gave a method its settings, in words; None if none did.
-        unused: groups of the configuration that neither the task nor another group reads.
-
-    Attributes:
-        manifest: facts about how the numbers were made, added by whatever code knows them.
-    """
-
-    def __init__(
-        self,
-        cfg: DictConfig,
-        run_folder: RunFolder,
-        recipe: str | None = None,
-        unused: frozenset[str] = frozenset(),
-    ) -> None:
-        self.cfg = cfg
-        self.unused = unused
-        self.run_folder = run_folder
-        self.manifest: dict[str, Any] = {"config_hash": run_folder.path.parent.name}
-        #: How long each stage took.
-        self.stages = Stages()
-        #: Why the run is not finished though its task has ended; the same command goes on.
-        self.unfinished: str | None = None
-        self.manifest |= environment() | ({"recipe": recipe} if recipe else {})
-
-    #: True where a training is repeated though its weights are there.
-    anew = False
     #: The extra parts of a LightningModule that trains itself; shared by everything that builds it.
     own_training: OwnTraining | None = None
-
-    # Known before anything is built.
-
-    @property
-    def code(self) -> str:
-        """Version and commit of this package."""
-        return f"{self.manifest['versions']['ood_lab']} {self.manifest['git']}"
-
-    @property
-    def is_main(self) -> bool:
-        """True on the process that writes (rank 0)."""
-        return is_main()
-
-    @property
-    def seed(self) -> int:
-        """Seed of the bootstrap and of every random choice."""
-        return int(self.cfg.seed)
-
-    @cached_property
-    def model_seed(self) -> int:
-        """The seed with which the evaluated weights were trained; the run's own if unknown."""
-        run = self._run_of_weights
-        return int(read_config(run)["seed"]) if run else self.seed
-
-    @cached_property
-    def trained_on(self) -> tuple[str, list[str]] | None:
-        """Identity and addresses of the images that ``ckpt`` was trained on; None if unknown."""
-        run = self._run_of_weights
-        return input_files.training_images(run) if run else None
-
-    @property
-    def _run_of_weights(self) -> Path | None:
-        """The run that ``ckpt`` is of."""
-        ckpt = self.cfg.get("ckpt")
-        return checkpoints.run_of(Path(ckpt)) if ckpt else None
-
-    @property
-    def folder(self) -> Path:
-        """The run folder's path."""
-        return self.run_folder.path
-
-    @property
-    def features_root(self) -> Path:
-        """Folder of all feature banks."""
-        return Path(self.cfg.paths.features)
-
-    @cached_property
-    def _resolved(self) -> dict[str, Any]:
-        return plain(self.cfg)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The resolved configuration as plain Python; a copy, which its reader may change."""
-        return copy.deepcopy(self._resolved)
-
-    @made_of("model", "ckpt")
-    def model(self) -> dict[str, Any]:
-        """The resolved ``model`` node."""
-        return dict(self.settings["model"])
-
-    @made_of("metrics")
-    def metrics(self) -> dict[str, Any]:
-        """``fpr95_positive``, ``n_bootstrap`` and ``min_count``."""
-        return dict(self.settings["metrics"])
-
-    @property
-    def resampling(self) -> dict[str, Any]:
-        """``draws`` and ``seed`` of the bootstrap."""
-        return {"draws": int(self.metrics["n_bootstrap"]), "seed": self.seed}
-
-    @made_of("report_by")
-    def report_by(self) -> dict[str, Any]:
-        """The resolved ``report_by`` node."""
-        return dict(self.settings["report_by"])
-
-    @cached_property
-    def trains(self) -> bool:
-        """True if train.py fits the model on the data; otherwise the task does its own training."""
-        return trains(self.cfg)
-
-    @cached_property
-    def uses(self) -> frozenset[str]:
-        """The members of this workspace that the task uses."""
-        return uses_of(self.settings["task"])
 
     def build(self, key: str, **arguments: Any) -> Any:
         """Instantiates the configuration node ``key``; errors name the node."""
@@ -368,11 +249,6 @@ class Workspace:
         """Who says, for ``reader=...``, what an open answer means."""
         return self.build("reader")
 
-    @property
-    def answers_root(self) -> Path:
-        """Folder of the answers of all vision-language models."""
-        return Path(self.cfg.paths.answers)
-
     @made_of("detector", "detector_device")
     def detectors(self) -> dict[str, Detector]:
         """The chosen detectors, by the key of their YAML."""
@@ -384,12 +260,6 @@ class Workspace:
         """The same once more, not fitted."""
         names = map(str, self.cfg.get("detector") or {})
         return {name: self._detector(name) for name in names}
-
-    @property
-    def detectors_chosen(self) -> bool:
-        """True if the command line or an experiment chooses the detectors, the default too."""
-        typed = any(key_of(o) == "detector" for o in running_overrides())
-        return typed or HydraConfig.get().runtime.choices.get("detector") != "default"
 
     def _detector(self, name: str, **settings: Any) -> Detector:
         """The detector of that YAML; ``settings`` override the YAML's."""
@@ -471,9 +341,6 @@ class Workspace:
         return TrainedWeights(
             place / training_key(settings, self.data, files) / f"seed={self.seed}"
         )
-
-    def _note_inputs(self, identities: Mapping[str, str]) -> None:
-        input_files.note(self.folder, self.settings, self.code, identities)
 
     def share(self, **objects: Any) -> None:
         """Makes members of this workspace out of objects that were built elsewhere."""

@@ -23,8 +23,8 @@ from ood_lab.lvlm.annotations.image_contents import contents_of
 from ood_lab.lvlm.benchmarks.oric.construction.construction_settings import OricConstruction
 from ood_lab.lvlm.benchmarks.oric.construction.judges import CooccurrenceJudge
 from ood_lab.lvlm.benchmarks.oric.construction.question_sets import Builder
-from ood_lab.lvlm.benchmarks.oric.pope_questions import pope_of
 from ood_lab.lvlm.benchmarks.pope.question_drawing import Sampling
+from ood_lab.lvlm.benchmarks.pope.question_sets import pope_of
 from ood_lab.lvlm.image_text.clip_space import Space
 from ood_lab.lvlm.object_questions.object_facts import with_facts
 

@@ -15,7 +15,8 @@ from torch import Tensor
 from ood_lab.clip import ClipModel
 from ood_lab.common.arguments import BatchSize
 from ood_lab.common.compute_device import chosen_device
-from ood_lab.lvlm.image_text.base import Scores, in_batches, texts_of
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.image_text.base import ImageTextModel, Scores, in_batches, texts_of
 
 
 @dataclass(eq=False)
@@ -61,3 +62,24 @@ class ClipScores:
             return clip.encode_image(pixels.to(device)) @ texts.T
 
         return in_batches(images, self.batch_size, len(labels), self.name, score)
+
+
+def clips_of(first: ClipModel, models: Mapping[str, ImageTextModel]) -> dict[str, ClipModel]:
+    """The CLIPs in whose spaces distances of images are measured, by name.
+
+    Args:
+        first: the one of ``clip=...``.
+        models: of ``image_text=[...]``, by their key.
+
+    Raises:
+        UserError: one of these is no CLIP.
+    """
+    found = {first.name: first}
+    for name, model in models.items():
+        if not isinstance(model, ClipScores):
+            raise UserError(
+                f"image_text={name} is not a CLIP of open_clip, in whose space distances of "
+                "images could be measured: remove it"
+            )
+        found[name] = model.clip
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +58,10 @@ class Space:
         queries = torch.from_numpy(self.images[rows])
         excluded = torch.from_numpy(np.where(inside, own, -1))
         return pool[nearest_rows(queries, bank, excluded).numpy()]
+
+
+#: By the name of the CLIP.
+Spaces = Mapping[str, Space]
 
 
 def template_of(clip: ClipModel, template: str | None) -> str:

@@ -10,10 +10,28 @@ import pandas as pd
 
 from ood_lab.lvlm.answers.judgements import FAILED
 from ood_lab.lvlm.object_questions.object_facts import TIERS
+from ood_lab.lvlm.object_questions.question_sets import SUBSET
 from ood_lab.lvlm.object_questions.set_analyses import TIER_SHARES
 from ood_lab.lvlm.parsers import YES
 from ood_lab.lvlm.scoring.scored_results import columns_of
 from ood_lab.lvlm.scoring.wording_scores import scored
+from ood_lab.schema.results import NamedTables
+
+
+def context_tables(judged: pd.DataFrame, bins: int, **resampling: Any) -> NamedTables:
+    """``context`` and ``tiers``, of what is known of the questions.
+
+    Args:
+        judged: answers of all sets.
+        bins: see :func:`curve_of`, which skips the sets that are drawn from others.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+    """
+    if "p_context" in judged:
+        whole = judged[~judged["split"].str.endswith(SUBSET)]
+        yield "context", curve_of(whole, bins, **resampling)
+    if "tier" in judged:
+        yield "tiers", by_tier(judged, **resampling)
 
 
 def curve_of(judged: pd.DataFrame, bins: int = 6, **resampling: Any) -> pd.DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,9 @@ import pandas as pd
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.object_questions.image_pool import Pool
 from ood_lab.lvlm.parsers import NO, YES
+from ood_lab.lvlm.questions import question_files
 from ood_lab.schema.arrays import Ints
+from ood_lab.schema.shift_axes import LEVELS
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +23,10 @@ log = logging.getLogger(__name__)
 Wording = Callable[[str], list[str]]
 #: Ends the name of a set that is drawn from another one.
 SUBSET = "_subset"
+#: Columns of a set: its questions by number, with their texts and the right answer.
+ITEM = ("item", "image", "object", "problem", "label")
+#: What is known of a question and goes into its ``meta``, where it is known.
+_KNOWN = ("split", "p_context", "area_share", "tier", "coco_tier", "cosine", "pair", *LEVELS)
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,7 @@ class QuestionSets:
 
     Attributes:
         pool: the images.
-        sets: by name: ``row, item, image, object, problem, label``.
+        sets: by name: ``row`` of the image and :data:`ITEM`.
     """
 
     pool: Pool
@@ -93,3 +100,9 @@ def worded(questions: pd.DataFrame, annotations: Annotations, wording: Wording) 
         image=files[questions["row"].to_numpy(np.int64)],
         problem=questions["object"].map(lambda name: wording(str(name))),
     )
+
+
+def meta_of(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """What goes into ``meta`` of each question: its set and what is known of it."""
+    rows = map(question_files.meta_of, table[[n for n in _KNOWN if n in table]].to_dict("records"))
+    return [{k: round(v, 6) if isinstance(v, float) else v for k, v in row.items()} for row in rows]

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ood_lab.lvlm.image_text.clip_space import Space
+from ood_lab.lvlm.answers.judgements import SIZES
+from ood_lab.lvlm.image_text.clip_space import Space, Spaces
 from ood_lab.lvlm.object_questions.object_facts import COCO_EDGES, TIERS, tiers
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.scoring.scored_results import columns_of
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
 from ood_lab.metrics.resampling.intervals import Estimate, wilson_interval
 from ood_lab.schema.arrays import Floats
+from ood_lab.schema.results import Kind
 
 #: ``analysis`` of the rows of :func:`analyses_of`.
 CLIP_SCORE, MIN_DISTANCE, P_CONTEXT = "clip_score", "min_distance", "p_context"
@@ -28,7 +30,7 @@ _COLUMNS = ["split", "analysis", "clip", "label", "key", "n", "value", "ci_low",
 
 def analyses_of(
     questions: pd.DataFrame,
-    spaces: Mapping[str, Space],
+    spaces: Spaces,
     first: str | None,
     **resampling: Any,
 ) -> pd.DataFrame:
@@ -134,14 +136,23 @@ def min_distances(questions: pd.DataFrame, space: Space) -> dict[str, float]:
     return found
 
 
-def result_rows(analyses: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """The same as rows of a results table: ``part`` says of what of the set.
+def with_analyses(results: pd.DataFrame, analyses: pd.DataFrame, kind: Kind) -> pd.DataFrame:
+    """A results table with rows of the analyses: ``part`` says of what of the set.
 
     Least distances of single classes are skipped, their mean is not.
 
     Args:
+        results: of a model's answers.
         analyses: see :func:`analyses_of`.
+        kind: of the results.
     """
+    one = results.iloc[0]
+    rows = kind.table(_result_rows(analyses), model=one["model"], seed=one["seed"])
+    table = pd.concat([results, rows], ignore_index=True)
+    return table.astype(dict.fromkeys(SIZES, "Int64"))
+
+
+def _result_rows(analyses: pd.DataFrame) -> Iterator[dict[str, Any]]:
     units = dict.fromkeys(TIER_SHARES, "object") | {MIN_DISTANCE: "class"}
     of_sets = analyses[(analyses["analysis"] != MIN_DISTANCE) | (analyses["key"] == "mean")]
     for row in of_sets.to_dict("records"):

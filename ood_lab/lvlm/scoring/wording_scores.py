@@ -27,6 +27,20 @@ from ood_lab.metrics.two_class import TWO_CLASS_METRICS, mean_over_prompts, two_
 from ood_lab.schema.arrays import Ints
 from ood_lab.schema.results import PART
 
+#: Metric, and what it is called in tables; in this order.
+METRICS = {
+    "macro_f1": "F1",
+    "macro_precision": "P",
+    "macro_recall": "R",
+    "yes_rate": "yes-rate",
+    "recall_yes": "R yes",
+    "recall_no": "R no",
+    "f1_yes": "F1 yes",
+    "f1_no": "F1 no",
+    "precision_yes": "P yes",
+    "precision_no": "P no",
+    "accuracy": "Acc",
+}
 #: ``part`` of the rows of one wording: this and its number. Rows without are the mean of all.
 WORDING = "wording"
 

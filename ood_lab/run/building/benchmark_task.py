@@ -29,6 +29,7 @@ from ood_lab.lvlm.answers.open_answer_reader import READER, read_by_reader
 from ood_lab.lvlm.answers.recorded_answers import recorded_answers
 from ood_lab.lvlm.answers.reply_text import hides_a_key, is_cut
 from ood_lab.lvlm.answers.text_model import TextModel
+from ood_lab.lvlm.chat.base import ChatModel
 from ood_lab.lvlm.pages.answers_page import write_answers_page
 from ood_lab.lvlm.pages.benchmark_page import (
     ANSWERS_PAGE,
@@ -426,10 +427,13 @@ class Benchmark(Task):
 
     def reading_model(self, ws: Workspace) -> TextModel:
         """The language model of ``reader=...``."""
-        made_with = ws.reader.made_with
-        store = store_of(made_with, ws.answers_root)
-        ws.manifest["reader"] = dict(made_with)
-        return TextModel(ws.reader, store, self.accept_failed, READER)
+        ws.manifest["reader"] = dict(ws.reader.made_with)
+        return self.text_model(ws, ws.reader, READER)
+
+    def text_model(self, ws: Workspace, model: ChatModel, name: str = "judge") -> TextModel:
+        """A language model for texts, whose replies are kept; messages call it ``name``."""
+        store = store_of(model.made_with, ws.answers_root)
+        return TextModel(model, store, self.accept_failed, name)
 
     def _unread(self, judged: Sequence[pd.DataFrame]) -> Iterator[str]:
         """What to do where many replies could not be read."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ood_lab.lvlm.benchmarks.oric.scoring import KIND
 from ood_lab.lvlm.benchmarks.oric.wording import TASK
 from ood_lab.lvlm.benchmarks.pope.question_drawing import SAMPLINGS
+from ood_lab.lvlm.benchmarks.pope.question_sets import POPE_SETS
 from ood_lab.lvlm.object_questions.analysis_page import (
     analyses_in,
     analysis_figures,
@@ -25,48 +26,24 @@ from ood_lab.lvlm.pages.benchmark_page import (
 from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
 from ood_lab.lvlm.pages.definitions import defined
 from ood_lab.lvlm.pages.result_sentences import MetricSentence
-from ood_lab.lvlm.scoring.wording_scores import WORDING
+from ood_lab.lvlm.scoring.wording_scores import METRICS, WORDING
 from ood_lab.report.rendering.blocks import PlannedFigure, Text
 from ood_lab.report.rendering.misclassified_images import Thumbnails
 from ood_lab.report.rendering.table import Table
 from ood_lab.schema.results import PART
 
-#: Metric, and what it is called in tables; in this order.
-METRICS = {
-    "macro_f1": "F1",
-    "macro_precision": "P",
-    "macro_recall": "R",
-    "yes_rate": "yes-rate",
-    "recall_yes": "R yes",
-    "recall_no": "R no",
-    "f1_yes": "F1 yes",
-    "f1_no": "F1 no",
-    "precision_yes": "P yes",
-    "precision_no": "P no",
-    "accuracy": "Acc",
-}
 #: Set of questions, and what it is called.
 SETS = {
     "oric": "ORIC",
     "uniform": "uniform",
     "pos_only": "positives only",
     "neg_only": "negatives only",
-    **{
-        f"pope_{name}{end}": f"POPE {name}{words}"
-        for name in SAMPLINGS
-        for end, words in (("", ""), (SUBSET, " (subset)"))
-    },
+    **POPE_SETS,
 }
 #: What is compared between sets, and between models.
 COMPARED = {key: METRICS[key] for key in ("macro_f1", "recall_yes", "recall_no", "yes_rate")}
-_FIGURE_METRICS = {
-    key: METRICS[key]
-    for key in (
-        *("macro_f1", "recall_yes", "recall_no"),
-        *("yes_rate", "precision_yes", "precision_no"),
-    )
-}
-_LEVEL_METRICS = {"macro_f1": "F1", "recall_yes": "R yes", "recall_no": "R no"}
+_FIGURE_METRICS = COMPARED | {key: METRICS[key] for key in ("precision_yes", "precision_no")}
+_LEVEL_METRICS = {key: METRICS[key] for key in ("macro_f1", "recall_yes", "recall_no")}
 #: Sets that sentences and figures of lines show: without the ablations and subsets.
 LINES = {
     name: words

@@ -14,6 +14,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_text
 from ood_lab.lvlm.annotations.annotation_files import frame_of, read_json
 from ood_lab.lvlm.benchmarks.oric.construction.released_code import Article
+from ood_lab.lvlm.object_questions.question_sets import ITEM
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions.grammar import english
 
@@ -48,10 +49,6 @@ class Item:
     target_object: str
     problem: list[str]
     solution: str
-
-
-#: Columns of a table of questions that have the fields of an :class:`Item`.
-ITEM = ("item", "image", "object", "problem", "label")
 
 
 def items_of(table: pd.DataFrame) -> list[Item]:

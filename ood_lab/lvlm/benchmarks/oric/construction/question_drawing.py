@@ -55,6 +55,11 @@ class Constructed:
     audit: pd.DataFrame
     skipped: Mapping[str, int]
 
+    @property
+    def counts(self) -> dict[str, Any]:
+        """What a manifest says of it: pairs that were found, and images that gave none."""
+        return {"found": int(self.questions["pair"].nunique()), "skipped": dict(self.skipped)}
+
 
 def construct(
     how: OricConstruction,
@@ -193,18 +198,14 @@ class Drawing:
             self.read[verdict is not None] += 1
             found[int(of_image[entry])][0].append(_Positive(entry, reply, verdict))
         for row, (considered, chosen) in found.items():
-            chosen += self._picked(row, [p.entry for p in considered if p.unexpected])
+            entries = [p.entry for p in considered if p.unexpected]
+            first = self.settings.rules.pick == "first"
+            chosen += entries[: self.settings.k] if first else self._drawn(row, 0, entries)
         return found
 
     def _of_interest(self, row: int) -> list[int]:
         where = self.contents.entries(row)
         return (where.start + np.flatnonzero(self.regions.interest[where])).tolist()
-
-    def _picked(self, row: int, entries: Sequence[int]) -> list[int]:
-        k = self.settings.k
-        if len(entries) <= k or self.settings.rules.pick == "first":
-            return list(entries[:k])
-        return self._drawn(row, 0, entries)
 
     def _uniform(self, row: int) -> tuple[list[_Positive], list[int]]:
         where = self.contents.entries(row)

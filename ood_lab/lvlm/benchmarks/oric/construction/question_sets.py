@@ -14,9 +14,7 @@ from ood_lab.lvlm.benchmarks.oric.construction.construction_settings import Oric
 from ood_lab.lvlm.benchmarks.oric.construction.judges import Judge
 from ood_lab.lvlm.benchmarks.oric.construction.question_drawing import Constructed, construct
 from ood_lab.lvlm.image_text.clip_space import Space
-from ood_lab.lvlm.questions import question_files
 from ood_lab.schema.arrays import Ints
-from ood_lab.schema.shift_axes import LEVELS
 
 #: ``split`` of ORIC's questions.
 ORIC = "oric"
@@ -27,10 +25,6 @@ _SAMPLERS: Mapping[Ablation, dict[str, Any]] = {
     "pos_only": {"negatives": "uniform"},
     "neg_only": {"positives": "uniform"},
 }
-_SEEN_BY_MODELS = (
-    *("p_context", "area_share", "tier", "coco_tier", "cosine", "pair"),
-    *LEVELS,
-)
 
 
 @dataclass(frozen=True)
@@ -65,16 +59,14 @@ class Builder:
                 :func:`~ood_lab.lvlm.benchmarks.oric.construction.question_drawing.construct`.
         """
         if not train_pairs:
-            return construct(how, self.contents, self.space, self.judge, self.seed), None
+            return self._construct(how), None
         order = np.random.default_rng([self.seed, 3]).permutation(len(self.contents))
         cut = round(len(order) * train_pairs / (train_pairs + how.pairs))
         train = replace(how, pairs=train_pairs)
-        parts = ((how, order[cut:]), (train, order[:cut]))
-        bench, other = (
-            construct(each, self.contents, self.space, self.judge, self.seed, among)
-            for each, among in parts
-        )
-        return bench, other
+        return self._construct(how, order[cut:]), self._construct(train, order[:cut])
+
+    def _construct(self, how: OricConstruction, among: Ints | None = None) -> Constructed:
+        return construct(how, self.contents, self.space, self.judge, self.seed, among)
 
     def ablation(
         self, how: OricConstruction, name: Ablation, among: Ints | None = None
@@ -86,13 +78,4 @@ class Builder:
             name: which samplers stay.
             among: rows of the images that may be asked about; None = all.
         """
-        swapped = replace(how, **_SAMPLERS[name])
-        found = construct(swapped, self.contents, self.space, self.judge, self.seed, among)
-        return found.questions
-
-
-def meta_of(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """What goes into ``meta`` of each question: its set and what is known of it."""
-    known = [name for name in ("split", *_SEEN_BY_MODELS) if name in table]
-    rows = map(question_files.meta_of, table[known].to_dict("records"))
-    return [{k: round(v, 6) if isinstance(v, float) else v for k, v in row.items()} for row in rows]
+        return self._construct(replace(how, **_SAMPLERS[name]), among).questions

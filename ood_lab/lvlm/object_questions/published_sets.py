@@ -1,8 +1,9 @@
-"""Published questions, and what is known of their images."""
+"""Sets of questions from published files, and what is known of their images."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,65 +12,65 @@ import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations import Annotations
-from ood_lab.lvlm.benchmarks.oric.audit import Verdicts, audit_of
-from ood_lab.lvlm.benchmarks.oric.construction.question_sets import ORIC
-from ood_lab.lvlm.benchmarks.oric.pope_questions import read_pope
-from ood_lab.lvlm.benchmarks.oric.published_files import read_bench, table_of
 from ood_lab.lvlm.image_text.foreign_images import is_builtin, refuse_shipped, shipped_clips
 from ood_lab.lvlm.object_questions.image_pool import Pool
 from ood_lab.lvlm.object_questions.question_sets import QuestionSets
+from ood_lab.lvlm.object_questions.question_verdicts import Verdicts, audit_of
+
+log = logging.getLogger(__name__)
 
 _SPACES = "CLIPScores and least distances"
 _FACTS = "sizes and P(object | context): there are no annotations (annotations=coco ...)"
 
 
-@dataclass(frozen=True, kw_only=True)
-class PublishedQuestions:
-    """ORIC's published questions, and POPE's.
+@dataclass(frozen=True)
+class PublishedSets:
+    """A benchmark's published questions, and those of other files that are asked next to them.
 
     Attributes:
-        bench: ``oric_bench.json``.
-        pope: files of POPE, by the name of their set.
+        sets: by name, the questions (``item, image, object, problem, label``) and their file; the
+            benchmark's own come first.
         folder: of the images; None = that of the annotations.
         recorded: the answers are given, so that no model looks at an image.
         foreign_clip: a shipped CLIP may judge images that it knows nothing of.
     """
 
-    bench: Path
-    pope: Mapping[str, Path]
+    sets: Mapping[str, tuple[pd.DataFrame, str]]
     folder: Path | None
     recorded: bool
     foreign_clip: bool
 
-    def check(self, settings: Mapping[str, Any], drawn: Sequence[str]) -> None:
-        """Rejects what cannot be asked.
+    @property
+    def _bench(self) -> str:
+        """The file of the benchmark."""
+        return next(iter(self.sets.values()))[1]
+
+    def check_images(self, settings: Mapping[str, Any]) -> None:
+        """Rejects questions about images that are nowhere.
 
         Args:
             settings: the configuration.
-            drawn: sets that are to be drawn from the annotations.
 
         Raises:
-            UserError: a file or folder is missing or of another layout; there are no annotations
-                to draw from; a shipped CLIP is to judge images that it knows nothing of.
+            UserError: the folder is missing, or neither it nor annotations are given.
         """
-        read_bench(self.bench)
-        for file in self.pope.values():
-            read_pope(file)
         if self.folder is not None and not self.folder.is_dir():
             raise UserError(f"task.images={self.folder} is not a directory")
-        annotated = self.is_annotated(settings)
-        if self.folder is None and not annotated and not self.recorded:
+        if self.folder is None and not self.is_annotated(settings) and not self.recorded:
             raise UserError("task.bench: where are its images? Give task.images=DIR")
-        if drawn and not annotated:
-            raise UserError(
-                f"{', '.join(drawn)}: annotations are missing to draw these questions from. Give "
-                "annotations=coco ..., files of POPE (task.pope=[coco_pope_random.json]), or leave "
-                "task.pope and task.ablations empty"
-            )
+
+    def check_clips(self, settings: Mapping[str, Any], groups: tuple[str, ...]) -> None:
+        """Rejects a shipped CLIP that is to judge images that it knows nothing of.
+
+        Args:
+            settings: the configuration.
+            groups: of the CLIPs, ``clip`` or ``image_text``.
+
+        Raises:
+            UserError: there is one.
+        """
         if self._is_foreign(settings):
-            draws = any(not name.startswith("pope") for name in drawn)
-            groups = ("clip", "image_text") if draws else ("image_text",)
-            refuse_shipped(settings, str(self.bench), groups)
+            refuse_shipped(settings, self._bench, groups)
 
     def is_annotated(self, settings: Mapping[str, Any]) -> bool:
         """Whether the annotations are of these images; builtin ones are not of a given folder."""
@@ -84,29 +85,28 @@ class PublishedQuestions:
     def read(
         self, annotations: Annotations | None, verdicts: Verdicts
     ) -> tuple[QuestionSets, pd.DataFrame]:
-        """The sets without the questions that people reject.
+        """The sets without the benchmark's questions that people reject.
 
         Returns:
-            The sets, and all of ORIC's questions for people to look at, see
-            :func:`~ood_lab.lvlm.benchmarks.oric.audit.audit_of`.
+            The sets, and all of the benchmark's questions for people to look at, see
+            :func:`~ood_lab.lvlm.object_questions.question_verdicts.audit_of`.
 
         Raises:
             UserError: the annotations say otherwise, an image is missing and no answers are
                 given, the verdicts are on other questions, or none is left.
         """
-        files = {split: (read_pope(file), str(file)) for split, file in self.pope.items()}
-        every = read_bench(self.bench)
-        names = [item.image for items in (every, *(f[0] for f in files.values())) for item in items]
+        names = [name for questions, _ in self.sets.values() for name in questions["image"]]
         sets = QuestionSets(Pool.of(annotations, self.folder, names))
-        sets.publish(ORIC, table_of(every), str(self.bench))
-        audit = audit_of(sets.sets[ORIC], verdicts)
+        own, *others = self.sets
+        sets.publish(own, *self.sets[own])
+        audit = audit_of(sets.sets[own], verdicts)
         verdicts.check_questions(audit)
         kept = ~verdicts.rejects(audit)
         if not kept.any():
-            raise UserError(f"{verdicts.path} rejects every question of {self.bench}")
-        sets.sets[ORIC] = sets.sets[ORIC][kept].reset_index(drop=True)
-        for split, (others, source) in files.items():
-            sets.publish(split, table_of(others), source)
+            raise UserError(f"{verdicts.path} rejects every question of {self._bench}")
+        sets.sets[own] = sets.sets[own][kept].reset_index(drop=True)
+        for name in others:
+            sets.publish(name, *self.sets[name])
         lost = self._lost(sets)
         if lost and not self.recorded:
             name = sets.pool.missing(sets.rows)[0].name
@@ -118,7 +118,7 @@ class PublishedQuestions:
         if not lost:
             return None
         folder = f"in '{self.folder}'" if self.folder is not None else "here"
-        return f"{len(lost):,} of the {len(sets.rows):,} images of {self.bench} are not {folder}"
+        return f"{len(lost):,} of the {len(sets.rows):,} images of {self._bench} are not {folder}"
 
     def without_space(self, settings: Mapping[str, Any], sets: QuestionSets) -> str | None:
         """Why no CLIP can look at the images, in a sentence; None where one can."""
@@ -131,6 +131,9 @@ class PublishedQuestions:
         return None
 
     def unknown(self, settings: Mapping[str, Any], sets: QuestionSets) -> list[str]:
-        """What cannot be known of the questions, a sentence each."""
+        """What cannot be known of the questions, a sentence each, which is reported."""
         facts = None if self.is_annotated(settings) else _FACTS
-        return [each for each in (self.without_space(settings, sets), facts) if each]
+        unknown = [each for each in (self.without_space(settings, sets), facts) if each]
+        for each in unknown:
+            log.warning("not known of %s: %s", self._bench, each)
+        return unknown

@@ -1,4 +1,4 @@
-"""What people say of ORIC's questions: ``audit.csv`` out, and the verdicts in again."""
+"""What people say of questions about objects: ``audit.csv`` out, and the verdicts in again."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from ood_lab.common.errors import UserError
+from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.lvlm.scoring.human_verdicts import VERDICT, AuditVerdicts, read_audit
 
 #: What is asked: the content of a question, whatever its number.
@@ -61,9 +62,35 @@ class Verdicts(AuditVerdicts):
             [_ID] if numbered else (),
         )
 
+    def without_rejected(self, questions: Questions, split: str) -> tuple[list[Question], set[str]]:
+        """Questions but for those of a set that people reject, and the items of these.
+
+        Args:
+            questions: of all sets, with ``split, category, item`` in ``meta``. An item is asked in
+                several wordings and forms, about the image that its questions are paired by.
+            split: the set that the verdicts are on.
+
+        Raises:
+            UserError: see :meth:`check_questions`.
+        """
+        own = [q for q in questions if q.meta["split"] == split]
+        if self.audit is None or not own:
+            return list(questions), set()
+        rows = [(q.pair_id, q.meta["category"], q.answer, str(q.meta["item"])) for q in own]
+        content = pd.DataFrame(rows, columns=[*CONTENT, "item"])
+        self.check_questions(content)
+        items = set(content.loc[self.rejects(content), "item"])
+        gone = {q.question_id for q in own if str(q.meta["item"]) in items}
+        return [q for q in questions if q.question_id not in gone], items
+
 
 def audit_of(questions: pd.DataFrame, verdicts: Verdicts) -> pd.DataFrame:
-    """Published questions for people to look at: ``question_id``, content, wording, ``verdict``."""
+    """Questions for people to look at: ``question_id``, content, wording, ``verdict``.
+
+    Args:
+        questions: ``item, image, object, problem, label``.
+        verdicts: those that were given.
+    """
     table = questions.rename(columns={"item": _ID})[[_ID, *CONTENT]]
     table = table.assign(question=[problem[0] for problem in questions["problem"]])
     return table.assign(**{VERDICT: verdicts.of(table)})

@@ -15,7 +15,7 @@ from ood_lab.lvlm.benchmarks.amber.scoring import WAYS, results_of, rounded
 from ood_lab.lvlm.captions.caption_rules import Words
 from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
 from ood_lab.lvlm.questions.question_files import Questions
-from ood_lab.run.building.benchmark_task import results_options
+from ood_lab.run.building.benchmark_rules import results_options
 from ood_lab.run.building.caption_task import CaptionBenchmark
 from ood_lab.run.building.workspace import Workspace
 from ood_lab.schema.results import NamedTables, Tables

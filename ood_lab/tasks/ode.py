@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
 import pandas as pd
 
 from ood_lab.common.arguments import BatchSize
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_json, write_csv, write_table
+from ood_lab.common.files import read_json, write_csv
 from ood_lab.lvlm.benchmarks.ode.composition_plan import OdeConstruction, pair_table
 from ood_lab.lvlm.benchmarks.ode.page import RECORD
-from ood_lab.lvlm.benchmarks.ode.published_files import read_pictures, write_published
+from ood_lab.lvlm.benchmarks.ode.published_files import located_pictures, write_published
 from ood_lab.lvlm.benchmarks.ode.queries import questions_of
 from ood_lab.lvlm.benchmarks.ode.released_code import first_ends, released_graphs
 from ood_lab.lvlm.benchmarks.ode.rounds import PAIRS, Round, lineage, read_round
@@ -42,7 +41,7 @@ from ood_lab.lvlm.image_generation.image_filter import (
 )
 from ood_lab.lvlm.image_generation.image_filter import summary as filter_summary
 from ood_lab.lvlm.image_generation.image_making import IMAGES, file_of, make
-from ood_lab.lvlm.image_generation.natural_images import NATURAL, distances_to_natural
+from ood_lab.lvlm.image_generation.natural_images import write_comparison
 from ood_lab.lvlm.image_generation.orders import Generator, Order
 from ood_lab.lvlm.image_generation.photographs import (
     ANNOTATIONS,
@@ -60,20 +59,16 @@ from ood_lab.lvlm.image_generation.pictures import (
 )
 from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
-from ood_lab.lvlm.image_text.image_encoder import image_features
 from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
 from ood_lab.lvlm.questions.question_files import Question, Questions, read_questions
 from ood_lab.lvlm.training.tuning_data import Tuning, sizes, write_tuning
-from ood_lab.run.building.benchmark_task import results_options
+from ood_lab.run.building.benchmark_rules import results_options
 from ood_lab.run.building.caption_task import CaptionBenchmark
 from ood_lab.run.building.workspace import Workspace
 from ood_lab.schema.results import NamedTables, Tables
 from ood_lab.schema.shift_axes import LEVELS
 
 log = logging.getLogger(__name__)
-
-#: Natural images that the made ones are compared with.
-_MOST_NATURAL = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,29 +175,18 @@ class Ode(CaptionBenchmark):
 
     def build(self, ws: Workspace) -> list[Question]:
         """Questions about images that are given or made here."""
-        pictures = self._given() if self.pictures else self._made(ws)
+        file, images = Path(str(self.pictures)).absolute(), self._given_images
+        pictures = located_pictures(file, images) if self.pictures else self._made(ws)
         write_pictures(pictures, ws.folder / "pictures.jsonl")
         if self.released:
-            images = self._given_images if self.pictures else Path(IMAGES)
             folder = ws.folder / "published"
-            write_published(pictures, images, folder)
+            write_published(pictures, images if self.pictures else Path(IMAGES), folder)
             log.info("ODE's own annotations and queries: %s", folder)
         return questions_of(pictures, self.released, self.parser_of_questions)
 
     @property
     def _given_images(self) -> Path:
         return Path(self.images or Path(str(self.pictures)).parent).absolute()
-
-    def _given(self) -> list[Picture]:
-        file, root = Path(str(self.pictures)).absolute(), self._given_images
-        found = read_pictures(file)
-        for each in found:
-            if not (root / each.file).is_file():
-                raise UserError(
-                    f"{file} names '{each.file}', which is not in '{root}': give the folder of "
-                    "the images, task.images=DIR"
-                )
-        return [replace(each, file=str(root / each.file)) for each in found]
 
     def _made(self, ws: Workspace) -> list[Picture]:
         before, concepts = self._before, _concepts(ws)
@@ -230,7 +214,9 @@ class Ode(CaptionBenchmark):
         made = orders
         if self.filter is not None:
             orders, detected = self._filtered(ws, orders, list(graphs["T"]), self.filter)
-        self._compare(ws, made)
+        clips = [m.clip for m in ws.image_text.values() if isinstance(m, ClipScores)]
+        if clips and ws.settings.get("annotations"):
+            write_comparison(clips[0], ws.annotations, made, ws.folder, **ws.resampling)
         ranking = first_ends if self.released else neighbours
         pictures = pictures_of(orders, graphs["T"], ranking, detected)
         pictures = paired(pictures) if self.origins else pictures
@@ -280,25 +266,6 @@ class Ode(CaptionBenchmark):
         detected = {file: [n for n in seen.split(",") if n] for file, seen in rows}
         return [o for o, kept in zip(orders, table["kept"], strict=True) if kept], detected
 
-    def _compare(self, ws: Workspace, orders: Sequence[Order]) -> None:
-        """Features of made and natural images, where there is a CLIP and annotated images."""
-        clips = [m.clip for m in ws.image_text.values() if isinstance(m, ClipScores)]
-        if not clips or not ws.settings.get("annotations"):
-            return
-        annotations = ws.annotations
-        natural = [annotations.root / file for file in annotations.images["file"]][:_MOST_NATURAL]
-        features = {NATURAL: image_features(clips[0], natural)}
-        made = image_features(clips[0], [file_of(order, ws.folder) for order in orders])
-        names = np.array([o.meta.get("split", o.composition.criterion) for o in orders])
-        pairs = np.array([str(order.composition.pair.key) for order in orders])
-        sets = dict.fromkeys(names.tolist())
-        features |= {name: made[names == name] for name in sets}
-        together = {name: pairs[names == name] for name in sets}
-        found = distances_to_natural(features, together, **ws.resampling)
-        write_csv(found, ws.folder / "effectiveness.csv")
-        tables = [pd.DataFrame(rows).assign(dataset=name) for name, rows in features.items()]
-        write_table(pd.concat(tables).rename(columns=str), ws.folder / "features.parquet")
-
     # Third stage.
 
     def about(self, ws: Workspace) -> str:
@@ -311,10 +278,8 @@ class Ode(CaptionBenchmark):
 
     def results(self, ws: Workspace, judged: Tables, model: str) -> pd.DataFrame:
         """See the base class."""
-        options = results_options(ws)
-        captions, answers = judged["captions"], judged["judged"]
-        splits = _splits(judged)
-        return results_of(captions, answers, model, splits, unparsed=self.unparsed, **options)
+        tables, options = (judged["captions"], judged["judged"]), results_options(ws)
+        return results_of(*tables, model, _splits(judged), unparsed=self.unparsed, **options)
 
     def further(self, ws: Workspace, judged: Tables, source: Path) -> NamedTables:
         """What AMBER's script would print, differences, tendencies, and data for fine-tuning."""

@@ -40,7 +40,8 @@ from ood_lab.lvlm.questions.package_exports import GroupMetric
 from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.lvlm.questions.question_forms import Form, Forms, in_forms
 from ood_lab.lvlm.scoring.yes_no_scores import Unparsed
-from ood_lab.run.building.benchmark_task import Benchmark, results_options
+from ood_lab.run.building.benchmark_rules import results_options
+from ood_lab.run.building.benchmark_task import Benchmark
 from ood_lab.run.building.workspace import Workspace
 from ood_lab.schema.results import NamedTables, Tables
 
@@ -104,8 +105,6 @@ class OODBench(Benchmark):
             built_datasets(self.datasets)
         elif self.questions is None and not self.foreign_clip:
             refuse_foreign(ws.settings, ("annotations",), ("image_text",))
-        if self.until != "build" and self.answers is None:
-            _ = ws.lvlm.made_with  # a missing folder shows before the division
 
     @property
     def forms(self) -> Forms:
@@ -184,10 +183,6 @@ class OODBench(Benchmark):
     def wholes(self) -> Mapping[str, GroupMetric]:
         """What BAP counts."""
         return {name: GroupMetric(needs) for name, needs in bap_needs(self.gate_c_on_e).items()}
-
-    def about(self, ws: Workspace) -> str:
-        """The annotations, or the file of the questions."""
-        return str(ws.manifest.get("annotations", {}).get("name") or self.questions)
 
     def judged(self, ws: Workspace, questions: Questions, answers: Answers) -> Tables:
         """See the base class."""

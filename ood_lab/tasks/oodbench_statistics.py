@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pandas as pd
 from annotated_types import Ge
@@ -26,19 +26,17 @@ from ood_lab.lvlm.benchmarks.oodbench.page import SPLITS
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.image_text.image_encoder import image_features, timm_features
-from ood_lab.lvlm.scoring.model_runs import ModelRun, common_pairs
-from ood_lab.lvlm.scoring.yes_no_scores import COUNTS, YES_NO, Unparsed
+from ood_lab.lvlm.scoring.model_runs import ModelRun, common_pairs, wrong_answers
+from ood_lab.lvlm.scoring.yes_no_scores import YES_NO, Unparsed
 from ood_lab.lvlm.statistics.degradation import Eta
 from ood_lab.lvlm.statistics.figures import statistics_figures
 from ood_lab.lvlm.statistics.mmd import equivalence
 from ood_lab.lvlm.statistics.model_tables import add_comparison, add_degradations, add_hard
 from ood_lab.lvlm.statistics.ood_flags import (
-    DIVISION,
-    Flags,
     flag_figures,
-    flag_results,
     flag_sentences,
     flag_tables,
+    flags_of_models,
 )
 from ood_lab.lvlm.statistics.statistic_tables import Findings
 from ood_lab.lvlm.statistics.statistics_page import (
@@ -53,7 +51,6 @@ from ood_lab.report.rendering.output_failures import optional
 from ood_lab.report.rendering.page import write_summary
 from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.run.building.workspace import Task, Workspace
-from ood_lab.schema.arrays import Bools, Ints
 from ood_lab.schema.results import write_results
 
 log = logging.getLogger(__name__)
@@ -148,30 +145,19 @@ class OODBenchStatistics(Task):
         if not inside.any() or not ood.any():
             raise UserError(f"the questions have no pairs of id and {self.split}")
         found, drawn = Findings(), {"draws": self.draws, "seed": ws.seed}
+        names = [run.name for run in runs]
+        losses = {name: (c[inside], c[ood]) for name, c in zip(names, counts, strict=True)}
         add_degradations(
-            found,
-            {run.name: (c[inside], c[ood]) for run, c in zip(runs, counts, strict=True)},
-            self.open,
-            eta=self.eta,
-            eta_resample=self.eta_resample,
-            **drawn,
+            found, losses, self.open, eta=self.eta, eta_resample=self.eta_resample, **drawn
         )
-        wrong, asked = self._wrong(runs, pairs)
+        wrong, asked = wrong_answers(runs, pairs)
         of_ood, numbers = (asked["split"] == self.split).to_numpy(), pd.factorize(asked["pair_id"])
         add_comparison(found, wrong, of_ood, numbers[0], **drawn)
         if hard:
             sides = (counts[:, inside], counts[:, ood], common_pairs(hard, self.unparsed)[1])
             both = self._both_kinds(runs[0], pairs[ood], hard[0])
-            names = [run.name for run in runs]
-            add_hard(
-                found,
-                sides,
-                both,
-                models=names,
-                ood_split=self.split,
-                subset=self.hard_pairs,
-                **drawn,
-            )
+            size, split = self.hard_pairs, self.split
+            add_hard(found, sides, both, models=names, ood_split=split, subset=size, **drawn)
         if corpora is not None:
             ws.manifest["overlap"] = corpora.told
             corpora.overlap(found, self.epsilon)
@@ -179,7 +165,7 @@ class OODBenchStatistics(Task):
                 corpora.suggest(found, ws.clip, self.suggestions)
         if self.train is not None:
             found.tables["mmd"] = self._mmd(found, ws, runs[0].path)
-        flags = self._flags(runs, pairs, counts, divided, drawn)
+        flags = flags_of_models(dict(zip(names, counts, strict=True)), divided, pairs, **drawn)
         if flags is not None:
             found.tables |= flag_tables(flags)
             write_results(flags, ws.folder)
@@ -187,25 +173,6 @@ class OODBenchStatistics(Task):
             write_csv(table, ws.folder / f"{name}.csv")
         write_table(found.draws, ws.folder / DRAWS)
         self._show(ws, found, runs, pairs["split"], flags)
-
-    def _flags(
-        self,
-        runs: Sequence[ModelRun],
-        pairs: pd.DataFrame,
-        counts: Ints,
-        divided: Mapping[str, Flags],
-        drawn: Mapping[str, Any],
-    ) -> pd.DataFrame | None:
-        """What each model flags as OOD: pairs of which it gets a question wrong, or by division."""
-        if len(runs) < 2 and not divided:
-            return None
-        wrong = counts[..., [COUNTS.index("fp"), COUNTS.index("fn")]].sum(axis=-1) > 0
-        flags = {run.name: each for run, each in zip(runs, wrong, strict=True)}
-        samples = list(pairs["split"]), list(pairs["image"])
-        found = [flag_results(flags, *samples, **drawn)]
-        if divided:
-            found.append(flag_results(divided, *samples, by=DIVISION, **drawn))
-        return pd.concat(found, ignore_index=True)
 
     def _show(
         self,
@@ -265,18 +232,6 @@ class OODBenchStatistics(Task):
             raise UserError(f"task.{given} needs task.corpora: the texts that it is about")
         if (self.encoder is None) != (self.encoder_weights is None):
             raise UserError("give task.encoder and task.encoder_weights together")
-
-    def _wrong(
-        self, runs: Sequence[ModelRun], pairs: pd.DataFrame
-    ) -> tuple[dict[str, Bools], pd.DataFrame]:
-        """Which answers of each model are wrong, and the questions, of all splits."""
-        answers = [run.judged[run.judged["task"] == YES_NO] for run in runs]
-        asked = [a[a["pair_id"].isin(pairs["pair_id"])].set_index("question_id") for a in answers]
-        wrong = {
-            run.name: ~a.loc[asked[0].index, "correct"].to_numpy(bool)
-            for run, a in zip(runs, asked, strict=True)
-        }
-        return wrong, asked[0]
 
     def _both_kinds(
         self, run: ModelRun, asked: pd.DataFrame, hard: ModelRun

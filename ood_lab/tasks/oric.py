@@ -52,7 +52,8 @@ from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.lvlm.questions.question_forms import Forms, apart, in_forms
 from ood_lab.lvlm.scoring.wording_scores import contrasts, form_contrasts
 from ood_lab.lvlm.training.oric_questions import write_dataset
-from ood_lab.run.building.benchmark_task import Benchmark, results_options
+from ood_lab.run.building.benchmark_rules import results_options
+from ood_lab.run.building.benchmark_task import Benchmark
 from ood_lab.run.building.workspace import Workspace
 from ood_lab.schema.arrays import Ints
 from ood_lab.schema.results import NamedTables, Tables

@@ -56,7 +56,8 @@ from ood_lab.lvlm.scoring.yes_no_scores import (
 )
 from ood_lab.report.rendering.blocks import PlannedFigure, Text
 from ood_lab.report.rendering.table import Table
-from ood_lab.run.building.benchmark_task import Benchmark, results_options
+from ood_lab.run.building.benchmark_rules import results_options
+from ood_lab.run.building.benchmark_task import Benchmark
 from ood_lab.run.building.workspace import Workspace
 from ood_lab.schema.results import Tables
 

@@ -8,7 +8,7 @@ import pandas as pd
 from ood_lab.lvlm.answers.answer_files import Answers
 from ood_lab.lvlm.answers.judgements import PARSED, UNPARSED, judge
 from ood_lab.lvlm.answers.text_model import TextModel
-from ood_lab.lvlm.parsers import NO, PARSERS, YES, YES_NO_PARSERS, Parser
+from ood_lab.lvlm.parsers import NO, OURS, PARSERS, YES, YES_NO_PARSERS, Parser, parser_of
 from ood_lab.lvlm.questions.question_files import Questions
 
 #: ``task.parser`` that has ``reader=...`` read the answers.
@@ -28,6 +28,18 @@ _MATCHING = (
 )
 #: Behind an answer that reached its longest length.
 _CUT = " [the answer breaks off here]"
+
+
+def parsers_of(questions: Questions, given: str | None) -> dict[str, str]:
+    """By parser that reads any reply, whose rule it is; captions have none.
+
+    Args:
+        questions: that were asked.
+        given: parser of yes/no answers in place of their own; :data:`READER` is one.
+    """
+    names = dict.fromkeys(parser_of(question.parser, given) for question in questions)
+    known = {name: parser.source for name, parser in PARSERS.items()} | {READER: OURS}
+    return {name: known[name] for name in names if name in known}
 
 
 def read_by_reader(questions: Questions, answers: Answers, model: TextModel) -> pd.DataFrame:

@@ -33,11 +33,7 @@ _CHANGED = ("existence", "attribute", "all")
 
 
 def contrasts(
-    captions: pd.DataFrame,
-    judged: pd.DataFrame,
-    by: str,
-    first: Any = None,
-    **resampling: Any,
+    captions: pd.DataFrame, judged: pd.DataFrame, by: str, first: Any = None, **resampling: Any
 ) -> pd.DataFrame:
     """CHAIR, Cover, Hal, Cog and, of groups, accuracy, recall and F1 of no, compared in pairs.
 

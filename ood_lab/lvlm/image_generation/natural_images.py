@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,50 @@ import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
+from ood_lab.clip import ClipModel
+from ood_lab.common.files import write_csv, write_table
+from ood_lab.lvlm.annotations import Annotations
+from ood_lab.lvlm.image_generation.image_making import file_of
+from ood_lab.lvlm.image_generation.orders import Order
+from ood_lab.lvlm.image_text.image_encoder import image_features
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
 from ood_lab.report.figures.layout import add_legend, panels
 from ood_lab.report.figures.scatter import component_labels, components_of, draw_clouds, styles_of
 
 #: Name of the natural images among the sets.
 NATURAL = "natural"
+#: Natural images that the made ones are compared with.
+_MOST_NATURAL = 500
+
+
+def write_comparison(
+    clip: ClipModel,
+    annotations: Annotations,
+    orders: Sequence[Order],
+    folder: Path,
+    **resampling: Any,
+) -> None:
+    """Writes ``effectiveness.csv``, distances of made to natural images, and ``features.parquet``.
+
+    Args:
+        clip: gives the features.
+        annotations: of the natural images, of which the first 500 are taken.
+        orders: of the made ones, whose sets are their criteria, or what ``split`` says.
+        folder: of the made images and of the files.
+        resampling: see :func:`distances_to_natural`; images of one pair are resampled together.
+    """
+    natural = [annotations.root / file for file in annotations.images["file"]][:_MOST_NATURAL]
+    features = {NATURAL: image_features(clip, natural)}
+    made = image_features(clip, [file_of(order, folder) for order in orders])
+    names = np.array([o.meta.get("split", o.composition.criterion) for o in orders])
+    pairs = np.array([str(order.composition.pair.key) for order in orders])
+    sets = dict.fromkeys(names.tolist())
+    features |= {name: made[names == name] for name in sets}
+    together = {name: pairs[names == name] for name in sets}
+    found = distances_to_natural(features, together, **resampling)
+    write_csv(found, folder / "effectiveness.csv")
+    tables = [pd.DataFrame(rows).assign(dataset=name) for name, rows in features.items()]
+    write_table(pd.concat(tables).rename(columns=str), folder / "features.parquet")
 
 
 def distances_to_natural(

@@ -29,10 +29,7 @@ _COLUMNS = ["split", "analysis", "clip", "label", "key", "n", "value", "ci_low",
 
 
 def analyses_of(
-    questions: pd.DataFrame,
-    spaces: Spaces,
-    first: str | None,
-    **resampling: Any,
+    questions: pd.DataFrame, spaces: Spaces, first: str | None, **resampling: Any
 ) -> pd.DataFrame:
     """Everything that is known of the sets without an answer, in long form.
 

@@ -29,10 +29,7 @@ _STATES = (RIGHT, WRONG, UNPARSED, FAILED)
 
 
 def write_answers_page(
-    run: Scored,
-    questions: Questions,
-    answers: Answers,
-    judged: Sequence[pd.DataFrame],
+    run: Scored, questions: Questions, answers: Answers, judged: Sequence[pd.DataFrame]
 ) -> Path:
     """Writes ``answers/index.html`` of a run, and its rows in files of 1,000.
 

@@ -22,6 +22,7 @@ from ood_lab.common.line_files import write_records
 from ood_lab.lvlm.chat.base import LONGEST
 from ood_lab.lvlm.parsers import NO, PARSERS, YES
 from ood_lab.lvlm.questions.question_files import Question, Questions
+from ood_lab.lvlm.questions.question_forms import COT, apart
 
 log = logging.getLogger(__name__)
 
@@ -112,6 +113,34 @@ def export(
         write([q for q in kept if q.task == kind], source, folder / f"{name}_{kind}.{ending}")
         for kind in dict.fromkeys(question.task for question in kept)
     ]
+
+
+def export_forms(
+    questions: Questions,
+    source: Path,
+    folder: Path,
+    name: str,
+    forms: Sequence[Format],
+    wholes: Mapping[str, GroupMetric],
+) -> None:
+    """Writes questions in several formats, those with a chain of thought beside the others.
+
+    Args:
+        questions: to be written, in one form or in both.
+        source: folder from which the paths of their images start.
+        folder: of a folder for each format.
+        name: of the task.
+        forms: see :func:`export`.
+        wholes: see :func:`export`.
+    """
+    first, beside = apart(questions)
+    for form in forms:
+        export(first, source, folder / form, name, form, wholes)
+        log.info("questions for %s: %s", form, folder / form)
+        if beside:
+            place = folder / f"{form}_{COT}"
+            export(beside, source, place, f"{name}_{COT}", form, wholes)
+            log.info("the same with a chain of thought: %s", place)
 
 
 #: Which questions a format can hold.

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.scoring.yes_no_scores import COUNTS, Unparsed, pair_table
-from ood_lab.schema.arrays import Ints
+from ood_lab.lvlm.scoring.yes_no_scores import COUNTS, YES_NO, Unparsed, pair_table
+from ood_lab.schema.arrays import Bools, Ints
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,24 @@ class ModelRun:
     name: str
     path: Path
     judged: pd.DataFrame
+
+
+def wrong_answers(
+    runs: Sequence[ModelRun], pairs: pd.DataFrame
+) -> tuple[dict[str, Bools], pd.DataFrame]:
+    """Which answers of each model are wrong, and the questions, of all splits.
+
+    Args:
+        runs: of the models.
+        pairs: that count, see :func:`common_pairs`.
+    """
+    answers = [run.judged[run.judged["task"] == YES_NO] for run in runs]
+    asked = [a[a["pair_id"].isin(pairs["pair_id"])].set_index("question_id") for a in answers]
+    wrong = {
+        run.name: ~a.loc[asked[0].index, "correct"].to_numpy(bool)
+        for run, a in zip(runs, asked, strict=True)
+    }
+    return wrong, asked[0]
 
 
 def common_pairs(

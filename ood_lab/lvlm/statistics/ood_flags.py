@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ood_lab.common.english import listed
 from ood_lab.lvlm.pages.figure_captions import captioned
 from ood_lab.lvlm.scoring.scored_results import columns_of, exact_at_ends
+from ood_lab.lvlm.scoring.yes_no_scores import COUNTS
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.layout import add_legend, panels, short_names
@@ -29,6 +30,7 @@ from ood_lab.report.figures.lines import draw_lines, lines_of
 from ood_lab.report.rendering.blocks import PlannedFigure
 from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.rendering.sentences import spread_of
+from ood_lab.schema.arrays import Ints
 from ood_lab.schema.results import PART, Kind
 
 Flags = NDArray[np.bool_]
@@ -41,6 +43,31 @@ _WORDS = {ANSWERS: "what it gets wrong", DIVISION: "its own division"}
 OOD = "ood"
 #: Orders in which models are added: as they were named; each next one adds the most; any.
 GIVEN, BEST, ANY = "given order", "best order", "mean of all orders"
+
+
+def flags_of_models(
+    counts: Mapping[str, Ints], divided: Mapping[str, Flags], pairs: pd.DataFrame, **resampling: Any
+) -> pd.DataFrame | None:
+    """What each model flags by wrong answers, and by its own division: see :func:`flag_results`.
+
+    Args:
+        counts: model → ``[P, 4]`` of its answers to the questions of a pair.
+        divided: model → ``[P]``, which pairs its own division flags, if there is one.
+        pairs: see :func:`ood_lab.lvlm.scoring.model_runs.common_pairs`.
+        resampling: ``draws`` and their ``seed``.
+
+    Returns:
+        None of a single model without a division.
+    """
+    if len(counts) < 2 and not divided:
+        return None
+    missed = [COUNTS.index("fp"), COUNTS.index("fn")]
+    flags = {name: each[:, missed].sum(axis=-1) > 0 for name, each in counts.items()}
+    samples = list(pairs["split"]), list(pairs["image"])
+    found = [flag_results(flags, *samples, **resampling)]
+    if divided:
+        found.append(flag_results(divided, *samples, by=DIVISION, **resampling))
+    return pd.concat(found, ignore_index=True)
 
 
 def flag_results(

@@ -68,13 +68,7 @@ _PLAIN = {
     "change": "Change since the round before",
     "amber": "As AMBER's and ODE's scripts round them, %",
 }
-_HEADS = {
-    "chair": "CHAIR",
-    "cover": "Cover",
-    "hal": "Hal",
-    "cog": "Cog",
-    "rate": "rate, %",
-}
+_HEADS = {"chair": "CHAIR", "cover": "Cover", "hal": "Hal", "cog": "Cog", "rate": "rate, %"}
 _LEVEL_METRICS = {"chair": "CHAIR", "hal": "Hal", "all_accuracy": "Acc"}
 _MADE = (
     "pictures.jsonl",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_text
 from ood_lab.lvlm.annotations.annotation_files import read_json, read_json_lines
 from ood_lab.lvlm.benchmarks.ode.queries import RELEASED_CAPTION, queries_of
@@ -94,6 +95,25 @@ def read_pictures(path: Path) -> list[Picture]:
     if path.is_file() and path.read_bytes().lstrip().startswith(b"["):
         return [each.picture for each in read_json(path, list[_Published], name)]
     return read_json_lines(path, Picture, name)
+
+
+def located_pictures(path: Path, images: Path) -> list[Picture]:
+    """The pictures of :func:`read_pictures` with the absolute paths of their images.
+
+    Args:
+        path: of the list.
+        images: folder that it names them in.
+
+    Raises:
+        UserError: see there; or an image is missing.
+    """
+    found = read_pictures(path)
+    if missing := [each.file for each in found if not (images / each.file).is_file()]:
+        raise UserError(
+            f"{path} names '{missing[0]}', which is not in '{images}': give the folder of "
+            "the images, task.images=DIR"
+        )
+    return [replace(each, file=str(images / each.file)) for each in found]
 
 
 @dataclass(frozen=True)

@@ -47,9 +47,8 @@ def built_datasets(files: Sequence[str]) -> dict[str, dict[str, Any]]:
                 "of them with another annotations.name=..."
             )
         task = read_config(file.parent)["task"]
-        settings = {f"task.{key}": task.get(key, False) for key in _SAME} | {
-            "image_text": about["image_text"],
-        }
+        settings = {f"task.{key}": task.get(key, False) for key in _SAME}
+        settings |= {"image_text": about["image_text"]}
         if first is None:
             first = file, settings
         for key, value in settings.items():

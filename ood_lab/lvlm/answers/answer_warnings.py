@@ -1,0 +1,52 @@
+"""What to know of the answers of a run before a number is believed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pandas as pd
+
+from ood_lab.lvlm.answers.answer_files import Answer
+from ood_lab.lvlm.answers.asking_facts import failures
+from ood_lab.lvlm.answers.judgements import FAILED, UNPARSED
+from ood_lab.lvlm.answers.reply_text import hides_a_key, is_cut
+
+#: Above this share of unparsed replies a run recommends ``reader=...``.
+_MANY_UNREAD = 0.05
+
+
+def answer_warnings(found: Sequence[Answer]) -> Iterator[str]:
+    """Failed requests, cut replies, and keys of servers that earlier versions hid."""
+    if failed := sum(answer.error is not None for answer in found):
+        yield (
+            f"{failed:,} of {len(found):,} questions have no answer, and the numbers skip "
+            f"them: {failures(found)}"
+        )
+    if cut := sum(answer.error is None and is_cut(answer.finish_reason) for answer in found):
+        yield (
+            f"{cut:,} of {len(found):,} replies were cut at their longest length: an answer that "
+            "is missing there is unparsed, and a caption read as far as it goes; give more room "
+            "(lvlm.max_tokens of a server, lvlm.max_new_tokens of a local model)"
+        )
+    if hidden := sum(hides_a_key(answer.response) for answer in found):
+        yield (
+            f"{hidden:,} of {len(found):,} replies hold *** where an earlier version hid the key "
+            "of the server, and may be unread for it: paths.answers=DIR, another folder, asks all "
+            "questions again"
+        )
+
+
+def unread_warnings(judged: Iterable[pd.DataFrame]) -> Iterator[str]:
+    """What to do where many replies could not be read by a parser.
+
+    Args:
+        judged: tables of single answers, see :func:`~ood_lab.lvlm.answers.judgements.judge`.
+    """
+    status = pd.concat([table["status"] for table in judged if "status" in table])
+    lost, said = int((status == UNPARSED).sum()), int((status != FAILED).sum())
+    if lost > _MANY_UNREAD * said:
+        yield (
+            f"{lost:,} of {said:,} replies ({lost / said:.0%}) say nothing that the parser can "
+            "read: have a language model read them with task.parser=reader reader=openai "
+            "reader.model=NAME"
+        )

@@ -14,9 +14,9 @@ import pytest
 from hydra import version
 from hydra._internal import defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.config_repository import CachingConfigRepository
-from hydra._internal.sources_registry import SourcesRegistry
+from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository
 from hydra.core.plugins import Plugins
+from omegaconf.base import Box
 
 from ood_lab.common import cpu_cores
 
@@ -67,10 +67,8 @@ def composing_is_fast():
     """Hydra parses every file of ``conf``, its own, and each ``${...}`` in hundreds of calls."""
     Plugins.instance()  # it runs their modules again: the classes are others than one imports
     with contextlib.ExitStack() as patches:
-        for scheme in ("file", "pkg"):
-            source = SourcesRegistry.instance().resolve(scheme)
-            load = remembered(source.load_config)
-            patches.enter_context(mock.patch.object(source, "load_config", load))
+        load = remembered(ConfigRepository.load_config)
+        patches.enter_context(mock.patch.object(ConfigRepository, "load_config", load))
         patches.enter_context(mock.patch.object(defaults_list, MAP, interpolation_map))
         patches.enter_context(mock.patch.object(CachingConfigRepository, "__init__", shallow))
         merge = remembered_merge(getattr(ConfigLoaderImpl, MERGE))
@@ -109,7 +107,11 @@ def remembered_merge(merge):
         files = [(d.config_path, d.package, *content_of(repo, d.config_path)) for d in defaults]
         key = tuple(files)
         if key not in known:
-            known[key] = pickle.dumps(merge(self, defaults=defaults, repo=repo))
+            # OmegaConf would do this to all of it after every node.
+            with mock.patch.object(Box, "_re_parent", return_value=None):
+                config = merge(self, defaults=defaults, repo=repo)
+            config._re_parent()
+            known[key] = pickle.dumps(config)
         return pickle.loads(known[key])
 
     return merged
@@ -119,27 +121,29 @@ def content_of(repo, config_path):
     """What tells the content of a file of the configuration, or of an entry of the store."""
     found = repo.load_config(config_path)
     scheme, _, place = found.path.partition("://")
-    file = Path(place, f"{config_path.removesuffix('.yaml')}.yaml")
     if scheme != "file":
         return found.path, scheme == "structured" and str(found.config)
-    facts = file.stat()
-    return str(file), facts.st_mtime_ns, facts.st_size, facts.st_ino
+    return facts_of(Path(place, f"{config_path.removesuffix('.yaml')}.yaml"))
 
 
 def remembered(load):
-    """``load_config`` of a source, which reads a file again only where it has changed."""
+    """``load_config`` of all sources, which reads a file again only where it has changed."""
     known = {}
 
     def load_config(self, config_path):
-        file = Path(self.path, self._normalize_file_name(config_path))
-        # Hydra's own, pkg://hydra.conf, are no files that tests write.
-        facts = file.stat() if file.is_file() else None
-        identity = facts and (facts.st_mtime_ns, facts.st_size, facts.st_ino)
-        key = self.provider, file, identity
-        if facts is None and self.scheme() == "file":
-            return load(self, config_path)
+        places = [Path(s.path, f"{config_path}.yaml") for s in self.sources if s.scheme() == "file"]
+        key = config_path, *map(facts_of, places)  # Hydra's own are no files that tests write
         if key not in known:
             known[key] = pickle.dumps(load(self, config_path))
         return pickle.loads(known[key])
 
     return load_config
+
+
+def facts_of(file):
+    """What changes with the content of a file."""
+    try:
+        facts = file.stat()
+    except OSError:
+        return None
+    return str(file), facts.st_mtime_ns, facts.st_size, facts.st_ino

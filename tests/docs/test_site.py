@@ -5,6 +5,7 @@ import importlib
 import re
 import sys
 import unicodedata
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -43,12 +44,16 @@ def without_code(text):
     return re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)
 
 
+@cache
 def anchors(text):
     """Headings as the site, and a code host, name them; and names that are given."""
-    for heading in re.findall(r"^#+ (.*)$", without_code(text), re.M):
-        given = re.search(r"\{#([^}]+)\}", heading)
-        plain = unicodedata.normalize("NFKD", heading).encode("ascii", "ignore").decode().lower()
-        yield given[1] if given else re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip())
+    return {anchor(heading) for heading in re.findall(r"^#+ (.*)$", without_code(text), re.M)}
+
+
+def anchor(heading):
+    given = re.search(r"\{#([^}]+)\}", heading)
+    plain = unicodedata.normalize("NFKD", heading).encode("ascii", "ignore").decode().lower()
+    return given[1] if given else re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip())
 
 
 def broken_links(page, text, generated):

@@ -35,6 +35,7 @@ def test_released_graphs_are_the_published_ones(amber, name):
     assert list(ours.edges(data=True)) == list(published.edges(data=True))
 
 
+@pytest.mark.slow
 @needs_data
 def test_published_candidates_are_one_sided_rankings():
     graph = read_graphml(SHARED / "objects_cooccurrence_graph_T.graphml")

@@ -1,4 +1,4 @@
-"""Scores of every method of a run: detectors, an ensemble, and a model that was asked."""
+"""Scores of every method of a run: detectors, an ensemble, and a vision-language model."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class PredictionFeatures:
     """The banks of a prediction, on the main process.
 
     Attributes:
-        banks: ``train``, ``val``, ``ood/<name>`` and ``images``, as far as they are needed.
+        banks: ``train``, ``val``, ``ood/<name>`` and ``images``; only those that are needed.
         ood: the OOD images that a threshold is made of.
         pooled: of ID there is only ``train``, on which all detectors are cross-fitted.
         second: the second pass over these sets.

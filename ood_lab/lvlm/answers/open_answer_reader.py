@@ -34,7 +34,7 @@ def parsers_of(questions: Questions, given: str | None) -> dict[str, str]:
     """By parser that reads any reply, whose rule it is; captions have none.
 
     Args:
-        questions: that were asked.
+        questions: those that were sent.
         given: parser of yes/no answers in place of their own; :data:`READER` is one.
     """
     names = dict.fromkeys(parser_of(question.parser, given) for question in questions)

@@ -25,7 +25,7 @@ _FACTS = "sizes and P(object | context): there are no annotations (annotations=c
 
 @dataclass(frozen=True)
 class PublishedSets:
-    """A benchmark's published questions, and those of other files that are asked next to them.
+    """A benchmark's published questions, and those of other files next to them.
 
     Attributes:
         sets: by name, the questions (``item, image, object, problem, label``) and their file; the

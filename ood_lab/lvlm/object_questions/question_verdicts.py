@@ -66,7 +66,7 @@ class Verdicts(AuditVerdicts):
         """Questions but for those of a set that people reject, and the items of these.
 
         Args:
-            questions: of all sets, with ``split, category, item`` in ``meta``. An item is asked in
+            questions: of all sets, with ``split, category, item`` in ``meta``. An item has
                 several wordings and forms, about the image that its questions are paired by.
             split: the set that the verdicts are on.
 

@@ -123,7 +123,7 @@ def export_forms(
     forms: Sequence[Format],
     wholes: Mapping[str, GroupMetric],
 ) -> None:
-    """Writes questions in several formats, those with a chain of thought beside the others.
+    """Writes questions in several formats, those with a chain of thought in folders of their own.
 
     Args:
         questions: to be written, in one form or in both.

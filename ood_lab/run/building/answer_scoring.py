@@ -71,7 +71,7 @@ class AnswerScoring:
         ws: of the run.
         source: folder of the questions.
         twin: the run in the other form, if any.
-        model: that was asked.
+        model: name of the model that gave them.
     """
 
     task: BenchmarkRules
@@ -84,7 +84,7 @@ class AnswerScoring:
         """Goes through all of it, and returns the results table.
 
         Args:
-            samples: the questions, as often as each was asked.
+            samples: the questions, as often as each was sent.
             found: the answers of all samples.
         """
         ws, record = self.ws, self.task.record
@@ -119,7 +119,7 @@ class AnswerScoring:
     def _judged(
         self, samples: Sequence[Questions], found: Sequence[Answer], answers: Answers
     ) -> Judged:
-        """What every answer says; the manifest is told what asking took, and what to know."""
+        """What every answer says; the manifest gets costs and warnings."""
         task, ws = self.task, self.ws
         first, others = apart(samples[0])
         beside = [q for q in others if q.question_id in answers]
@@ -179,7 +179,7 @@ class AnswerScoring:
         return self.twin.sides(asked, judged.first["judged"], self.ws.manifest["lvlm"])
 
     def _spread(self, judged: Judged, own: pd.DataFrame) -> pd.DataFrame:
-        """How far the samples differ."""
+        """The spread of the numbers over the samples."""
         ws, record = self.ws, self.task.record
         drawn = [own, *(self.task.results(ws, each, self.model) for each in judged.repeated)]
         of_sets = [Scored(ws.folder, self.source, each, {}, {}, {}).whole for each in drawn]

@@ -88,6 +88,13 @@ def interpolation_map(overrides, defaults, self_added):
 
 
 @pytest.fixture(autouse=True, scope="session")
+def nothing_waits_for_the_disk():
+    """Each answer is on the disk before the next is asked: no test cuts the power."""
+    with mock.patch.object(os, "fsync", os.fstat):
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def one_core():
     """The other has tests of its own: figures and resamples wait for no process to be forked."""
     with mock.patch.object(cpu_cores, "usable_cores", return_value=1):

@@ -28,6 +28,8 @@ def check_whole(questions: Questions, source: Path, cache_dir: StrPath | None = 
         UserError: images are missing, truncated or none, with the first of them and why.
     """
     images = sorted({image for question in questions for image in question.images})
+    if not images:
+        return
     facts = file_facts(
         [os.path.abspath(source / image) for image in images], _damage, "decoding images", cache_dir
     )

@@ -33,6 +33,7 @@ def asking(n):
 
 def test_whole_images_pass_and_damaged_ones_are_named(photos, tmp_path):
     check_whole([*asking(3), Question("text", "yes_no", None, "?", "no")], photos, tmp_path)
+    check_whole([Question("text", "yes_no", None, "?", "no")], photos, tmp_path)
     cut(photos / "1.jpg")
     with pytest.raises(UserError, match=r"1 of the 3 images .*1\.jpg' for one \(.*truncated"):
         check_whole(asking(3), photos, tmp_path)

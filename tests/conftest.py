@@ -1,5 +1,6 @@
 """Two cores are shared by everything: one thread and one core a process keep its time flat."""
 
+import atexit
 import contextlib
 import copy
 import functools
@@ -20,6 +21,8 @@ from omegaconf.base import Box
 
 from ood_lab.common import cpu_cores
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # all packages would be torn down, for ten seconds
+    atexit.register(os._exit, 0)
 gc.disable()  # half of the time of the collection would be this: all of it stays, see below
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("WANDB_SILENT", "true")
@@ -58,6 +61,7 @@ def pytest_collection_modifyitems(items):
 def pytest_collection_finish():
     """All that was imported stays: the search for garbage need not look at it again and again."""
     gc.freeze()
+    atexit.register(gc.unfreeze)  # some packages look at the end whether anything is left
     gc.enable()
     gc.set_threshold(50_000)
 

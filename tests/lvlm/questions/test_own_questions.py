@@ -68,7 +68,7 @@ def runs(place):
         return run_folders(place / "out")[-1]
 
     first = run("lvlm=random")
-    return first, run("lvlm=constant", f"task.against=[{first}]")
+    return first, run("lvlm=constant", f"task.against=[{first}]", "logger=none")
 
 
 @pytest.mark.slow
@@ -162,7 +162,11 @@ def test_no_benchmark_is_named_outside_its_own_folder():
 
 def test_a_file_without_questions_is_refused(tmp_path, capsys):
     (tmp_path / "questions.jsonl").touch()
-    given = (f"task.questions={tmp_path}/questions.jsonl", f"paths.outputs={tmp_path}/out")
+    given = (
+        f"task.questions={tmp_path}/questions.jsonl",
+        f"paths.outputs={tmp_path}/out",
+        "logger=none",
+    )
     assert call("eval.py", "task=questions", "lvlm=random", *given) == 1
     assert "questions.jsonl holds no question" in capsys.readouterr().err.replace("\n", " ")
 
@@ -189,7 +193,11 @@ def replayed(folder, answers, replies, *arguments):
     own(folder, answers)
     lines = [{"question_id": str(n), "response": reply} for n, reply in enumerate(replies)]
     (folder / "replies.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    given = (f"task.questions={folder}/questions.jsonl", f"paths.outputs={folder}/out")
+    given = (
+        f"task.questions={folder}/questions.jsonl",
+        f"paths.outputs={folder}/out",
+        "logger=none",
+    )
     model = ("lvlm=replay", f"lvlm.path={folder}/replies.jsonl", "metrics.n_bootstrap=50")
     assert call("eval.py", "task=questions", *model, *given, *arguments) == 0
     run = run_folders(folder / "out")[-1]
@@ -198,7 +206,11 @@ def replayed(folder, answers, replies, *arguments):
 
 def test_right_answers_are_read_however_they_are_written(tmp_path):
     own(tmp_path, ["Yes", "TRUE", 1, True, "y", "No.", "false", 0, False, "n"])
-    given = (f"task.questions={tmp_path}/questions.jsonl", f"paths.outputs={tmp_path}/out")
+    given = (
+        f"task.questions={tmp_path}/questions.jsonl",
+        f"paths.outputs={tmp_path}/out",
+        "logger=none",
+    )
     assert call("eval.py", "task=questions", "lvlm=oracle", "metrics.n_bootstrap=20", *given) == 0
     judged = pd.read_parquet(run_folders(tmp_path / "out")[-1] / "judged.parquet")
     assert judged["truth"].tolist() == ["yes"] * 5 + ["no"] * 5
@@ -209,7 +221,11 @@ def test_right_answers_are_read_however_they_are_written(tmp_path):
 @pytest.mark.parametrize("answer", ["A", "", "maybe", None, 2])
 def test_a_right_answer_that_is_none_is_one_line(answer, tmp_path, capsys):
     own(tmp_path, ["yes", answer])
-    given = (f"task.questions={tmp_path}/questions.jsonl", f"paths.outputs={tmp_path}/out")
+    given = (
+        f"task.questions={tmp_path}/questions.jsonl",
+        f"paths.outputs={tmp_path}/out",
+        "logger=none",
+    )
     assert call("eval.py", "task=questions", "lvlm=oracle", *given) == 1
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert f"questions.jsonl, line 2: the answer {answer!r} is neither yes nor no" in line

@@ -289,17 +289,19 @@ class Oric(Benchmark):
 
     def find_answers(self, ws: Workspace, questions: Questions, folder: Path) -> list[Answer]:
         """Predictions of ORIC's code where they are given, else the answers of a model."""
-        kept, rejected = self._without_rejected(questions)
+        verdicts = self._verdicts
+        verdicts.check_asked(questions, ORIC)
+        kept, rejected = verdicts.without_rejected(questions, ORIC)
         if not self.predictions:
             return super().find_answers(ws, kept, folder)
         own = [q for q in apart(kept)[0] if q.meta["split"] == ORIC]
         rejected |= set(ws.manifest.get("oric", {}).get("rejected", []))
         return list(read_predictions(own, list(map(Path, self.predictions)), rejected).values())
 
-    def _without_rejected(self, questions: Questions) -> tuple[list[Question], set[str]]:
-        """Those that people do not reject, and rejected items; what was built here has none."""
-        verdicts = Verdicts.read(None if self.questions is None else self.audit)
-        return verdicts.without_rejected(questions, ORIC)
+    @property
+    def _verdicts(self) -> Verdicts:
+        """On given questions; what was built here is without rejected ones."""
+        return Verdicts.read(None if self.questions is None else self.audit)
 
     # Third stage.
 
@@ -309,7 +311,7 @@ class Oric(Benchmark):
 
     def judged(self, ws: Workspace, questions: Questions, answers: Answers) -> Tables:
         """See the base class; replies that do not match may be read by the judge."""
-        kept, _ = self._without_rejected(questions)
+        kept, _ = self._verdicts.without_rejected(questions, ORIC)
         asked = [q for q in kept if q.question_id in answers or not self.predictions]
         judged = self.read(ws, asked, answers)
         if self.second_step == "judge":

@@ -330,6 +330,12 @@ def test_rejected_constructed_questions_are_in_no_file_but_the_audit(made, tmp_p
     assert run(tmp_path / "b", *asked, f"task.audit={file}", "annotations.n=60") == 0
     judged = read_table(newest(tmp_path / "b") / "judged.parquet").query("split == 'oric'")
     assert len(judged) == 4 * len(after)
+    assert run(tmp_path / "c", *more, "task.form=both") == 0
+    both = (f"task.questions={newest(tmp_path / 'c')}/questions.jsonl", *asked[1:])
+    assert run(tmp_path / "d", *both, f"task.audit={file}", "annotations.n=60") == 0
+    for name in ("judged", "judged_cot"):
+        rows = read_table(newest(tmp_path / "d") / f"{name}.parquet")
+        assert len(rows) == 4 * len(after), name
 
 
 @pytest.mark.slow

@@ -142,8 +142,11 @@ def remembered(load):
     known = {}
 
     def load_config(self, config_path):
-        places = [Path(s.path, f"{config_path}.yaml") for s in self.sources if s.scheme() == "file"]
-        key = config_path, *map(facts_of, places)  # Hydra's own are no files that tests write
+        name = f"{config_path.removesuffix('.yaml')}.yaml"
+        places = [(s.scheme(), s.path) for s in self.sources]
+        # Hydra's own, pkg://hydra.conf, are no files that tests write.
+        files = [facts_of(Path(place, name)) for scheme, place in places if scheme == "file"]
+        key = config_path, *places, *files
         if key not in known:
             known[key] = pickle.dumps(load(self, config_path))
         return pickle.loads(known[key])

@@ -17,7 +17,7 @@ from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.models import Backbone
 
 #: What passes: the sets that are evaluated in addition to ID test, those of the selection, and
-#: what is computed of ID test besides.
+#: what else is computed of ID test.
 PassedSets = tuple[Sequence[str], Sequence[str], Sequence[BankColumn]]
 
 

@@ -123,9 +123,7 @@ class Oric(Benchmark):
     thresholds: Sequence[float]
     bins: Annotated[int, Ge(1)]
     record: ClassVar[BenchmarkRecord] = RECORD
-    files: ClassVar[Sequence[str]] = (
-        *("questions", "bench", "answers", "levels", "predictions", "audit"),
-    )
+    files: ClassVar[Sequence[str]] = (*Benchmark.files, "bench", "predictions", "audit")
 
     def check(self, ws: Workspace) -> None:
         """Raises a UserError where a stage lacks what it needs, before any of them runs."""

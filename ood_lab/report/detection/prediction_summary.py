@@ -26,7 +26,7 @@ from ood_lab.schema.arrays import Floats
 log = logging.getLogger(__name__)
 #: Rows of the table of images.
 FIRST = 20
-#: Detectors that have a column of their own, or are named; more do not fit beside each other.
+#: Detectors that have a column of their own, or are named; more do not fit next to each other.
 DETECTORS = 6
 _SIGNIFICANT = 0.05
 _SHARE = "{:.1%}".format

@@ -147,7 +147,7 @@ class AnswerScoring:
         tables: dict[str, pd.DataFrame] = {}
         results = own = task.results(ws, judged.first, self.model)
         thinking = task.results(ws, judged.second, self.model) if judged.second else None
-        if thinking is not None:  # what is known of the questions without an answer stands once
+        if thinking is not None:  # what is known of the questions without an answer is given once
             thinking = thinking[thinking["n_asked"].notna()]
         if forms := self._forms(judged, asked):
             both = {**judged.first, "judged": together(forms)}

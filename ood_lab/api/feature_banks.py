@@ -25,6 +25,7 @@ from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
 from ood_lab.evaluation.split_features import split_by_columns
 from ood_lab.features.bank import NETWORK, FeatureBank, weight_and_bias
 from ood_lab.features.bank_identity import architecture_sha256
+from ood_lab.features.image_groups import groups_of
 from ood_lab.features.lightning_extractor import Extractor, frozen
 from ood_lab.models import (
     FITTED,
@@ -54,6 +55,7 @@ def features_from_arrays(
     logits: ArrayLike | None = None,
     label_classes: int | None = None,
     network: str | None = None,
+    groups: ArrayLike | None = None,
 ) -> FeatureBank:
     """A feature bank of what you have extracted yourself: features, logits, or both.
 
@@ -70,6 +72,8 @@ def features_from_arrays(
         label_classes: number of classes of the labels, where these are not classes of the head.
         network: any text that names the network and its weights; features of two networks are an
             error of :func:`evaluate` and of fitted detectors.
+        groups: ``[N]``, a number or name that images of one thing share: frames of a scene, slices
+            of a patient. Groups then count, not images. None = each image is its own.
 
     Raises:
         UserError: neither features nor logits, shapes that do not fit, values that are not finite,
@@ -78,7 +82,7 @@ def features_from_arrays(
     made_by = {} if network is None else {NETWORK: str(network)}
     if head is None:
         bank = _without_head(features, labels, logits, label_classes)
-        return replace(bank, manifest=made_by)
+        return replace(bank, manifest=made_by, groups=groups_of(groups, len(bank)))
     if features is None:
         raise UserError("a head is given without features: give features [N, D] too")
     x = matrix_of(features, "features")
@@ -102,7 +106,8 @@ def features_from_arrays(
         own = given
     y, columns = _labels(labels, len(x), label_classes or len(weight))
     bank = FeatureBank(x, own, y, torch.arange(len(x)), weight, bias, columns, made_by)
-    return replace(bank, label_classes=label_classes)
+    together = groups_of(groups, len(x))
+    return replace(bank, label_classes=label_classes, groups=together)
 
 
 def _labels(labels: ArrayLike | None, n: int, classes: int | None) -> tuple[Tensor, Tensors]:
@@ -210,8 +215,9 @@ def extract_features(
         module: any torch module or LightningModule that maps ``[B, 3, H, W]`` to logits, features,
             or both; left as it was, on its own device.
         images: a DataLoader, a dataset, or any iterable of batches or single images: tensors or
-            arrays, ``(images, labels)``, or dicts with ``image`` and ``label``; or one tensor
-            ``[N, 3, H, W]``. Each image comes once, and is the same at every read.
+            arrays, ``(images, labels)``, or dicts with ``image``, ``label`` and, where images
+            belong together, ``group``; or one tensor ``[N, 3, H, W]``. Each image comes once, and
+            is the same at every read.
             Normalised as the network expects, in any floating-point type.
         labels: of a tensor; None = those of the batches, else unknown.
         head: name of the last linear layer; None = found, if any; ``none`` = it gives features.
@@ -255,12 +261,14 @@ def extract_features(
         columns[StatisticsColumn.key] = StatisticsColumn()
     extractor = Extractor(backbone, list(columns.values()))
     parts = []
+    groups: list[Any] = []
     with frozen(backbone), torch.no_grad():
         extractor.on_predict_start()
         try:
             for number, batch in enumerate(chain([first], batches)):
                 labels_of(batch["label"], len(batch["label"]), classes)
                 once.take(batch["image"])
+                groups += batch["group"]
                 moved = batch | {"image": like_weights(backbone, batch["image"])}
                 rows = extractor.predict_step(moved, number)
                 # A network may return its input, or memory that it fills again.
@@ -271,7 +279,9 @@ def extract_features(
     plain = getattr(module, "_orig_mod", module)  # of a compiled one
     read = [weights_sha256(plain), architecture_sha256(plain), head, features, output]
     network = hashlib.sha256(json.dumps(read).encode()).hexdigest()
-    return _joined(parts, backbone, network)
+    bank = _joined(parts, backbone, network)
+    known = None if all(group is None for group in groups) else groups
+    return replace(bank, groups=groups_of(known, len(bank)))
 
 
 def _copied(rows: dict[str, Any]) -> dict[str, Any]:

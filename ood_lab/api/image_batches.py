@@ -22,7 +22,7 @@ _LABEL = ("label", "labels", "y", "target", "targets")
 
 
 def batches_of(images: Images, labels: Any) -> Iterator[dict[str, Any]]:
-    """Batches as the extraction has them, ``{image, label, index}``.
+    """Batches as the extraction has them, ``{image, label, index}``, and ``group``, a list.
 
     Args:
         images: a tensor or an array ``[N, 3, H, W]``, or an iterable of batches or of images, each
@@ -42,16 +42,18 @@ def batches_of(images: Images, labels: Any) -> Iterator[dict[str, Any]]:
     if isinstance(images, Tensor):
         _check(images)
         known = labels_of(labels, len(images))
-        pairs: Iterator[Any] = zip(images.split(SIZE), known.split(SIZE), strict=True)
+        parts = zip(images.split(SIZE), known.split(SIZE), strict=True)
+        pairs: Iterator[Any] = ((image, label, None) for image, label in parts)
     else:
         pairs = _grouped(split_item(item) for item in _items(images))
     start = 0
-    for image, label in pairs:
+    for image, label, group in pairs:
         image = image if isinstance(image, Tensor | str) else tensor_of(image, "images")
         _check(image)
         n = len(image)
         index = torch.arange(start, start + n)
-        yield {"image": image, "label": labels_of(label, n), "index": index}
+        groups = [None] * n if group is None else list(group)
+        yield {"image": image, "label": labels_of(label, n), "index": index, "group": groups}
         start += n
 
 
@@ -67,8 +69,8 @@ def _items(images: Any) -> Iterable[Any]:
     return images
 
 
-def split_item(item: Any) -> tuple[Any, Any]:
-    """Images and labels (None: there are none) of a batch, or of a single image."""
+def split_item(item: Any) -> tuple[Any, Any, Any]:
+    """Images, labels and groups (None: there are none) of a batch, or of a single image."""
     if isinstance(item, Mapping):
         image, label = (next((k for k in keys if k in item), None) for keys in (_IMAGE, _LABEL))
         if image is None:
@@ -76,32 +78,37 @@ def split_item(item: Any) -> tuple[Any, Any]:
                 f"a batch has the entries {', '.join(map(str, item))}: call the images 'image' and "
                 "the labels 'label'"
             )
-        return item[image], None if label is None else item[label]
+        return item[image], None if label is None else item[label], item.get("group")
     if isinstance(item, tuple | list) and item and not isinstance(item[0], str):
-        return (item[0], None) if len(item) == 1 else (item[0], item[1])
-    return item, None
+        return item[0], None if len(item) == 1 else item[1], None
+    return item, None, None
 
 
-def _grouped(pairs: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+def _grouped(items: Iterable[tuple[Any, Any, Any]]) -> Iterator[tuple[Any, Any, Any]]:
     """Single images ``[3, H, W]`` put together; batches unchanged."""
-    waiting: list[tuple[Any, Any]] = []
-    for image, label in pairs:
+    waiting: list[tuple[Any, Any, Any]] = []
+    for image, label, group in items:
         single = getattr(image, "ndim", None) == 3
         alike = single and (not waiting or image.shape == waiting[0][0].shape)
         if waiting and (not alike or len(waiting) == SIZE):
             yield _joined(waiting)
             waiting = []
         if single:  # the next one may come in the same memory
-            value = label.item() if isinstance(label, Tensor | np.ndarray | np.generic) else label
-            waiting.append((tensor_of(image, "images"), value))
+            waiting.append((tensor_of(image, "images"), _plain(label), _plain(group)))
         else:
-            yield image, label
+            groups = group.tolist() if isinstance(group, Tensor | np.ndarray) else group
+            yield image, label, groups
     if waiting:
         yield _joined(waiting)
 
 
-def _joined(waiting: list[tuple[Any, Any]]) -> tuple[Tensor, list[Any]]:
-    return torch.stack([image for image, _ in waiting]), [label for _, label in waiting]
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, Tensor | np.ndarray | np.generic) else value
+
+
+def _joined(waiting: list[tuple[Any, Any, Any]]) -> tuple[Tensor, list[Any], list[Any]]:
+    images, labels, groups = zip(*waiting, strict=True)
+    return torch.stack(images), list(labels), list(groups)
 
 
 def _check(images: Any) -> None:

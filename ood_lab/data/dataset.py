@@ -19,6 +19,8 @@ Transform = Callable[[Image.Image], Tensor]
 
 #: Columns that hold integers and travel with every sample when the table has them.
 INTEGER_COLUMNS = (*LEVELS, "category", "shape")
+#: Column of the group of images that show one thing; its values have names where it is read.
+GROUP = "group"
 #: Label of an image that belongs to no ID class, or whose class is unknown.
 UNKNOWN = -1
 
@@ -30,7 +32,8 @@ class ImageDataset(Dataset[dict[str, Any]], ABC):
     ``label int`` (-1 = OOD or unknown) and, where the table has them, ``semantic_level``,
     ``covariate_level``, ``category``, ``shape`` (int), ``levels [L] int64`` (labels coarse to
     fine, from columns ``level_0, level_1, ...``) and ``attributes [A] float32`` (0/1, from
-    columns ``attribute_<name>``). Paths stay in the table: rows are joined by ``index``.
+    columns ``attribute_<name>``), and ``group`` (int, where images belong together). Paths stay in
+    the table: rows are joined by ``index``.
 
     Args:
         name: ``train``, ``val``, ``test`` or the name of an OOD set.
@@ -62,7 +65,8 @@ class ImageDataset(Dataset[dict[str, Any]], ABC):
         table = self.table
         names = [str(column) for column in table.columns]
         extras: dict[str, np.ndarray] = {}
-        for column in INTEGER_COLUMNS:
+        grouped = (GROUP,) if GROUP in self.names else ()
+        for column in (*INTEGER_COLUMNS, *grouped):
             if column in names:
                 extras[column] = table[column].to_numpy(np.int64)
         levels = sorted(name for name in names if name.startswith("level_"))
@@ -105,6 +109,12 @@ class ImageDataset(Dataset[dict[str, Any]], ABC):
     def labels(self) -> Tensor:
         """``[N] int64``, -1 = OOD or unknown."""
         return torch.from_numpy(self._labels.copy())
+
+    @property
+    def groups(self) -> Tensor | None:
+        """``[N] int64``, equal where images belong together; None where each is its own."""
+        codes = self._extras.get(GROUP)
+        return None if codes is None else torch.from_numpy(codes.copy())
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         if self.transform is None:

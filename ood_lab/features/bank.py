@@ -33,6 +33,8 @@ class FeatureBank:
         columns: what detectors computed in the extraction pass, ``{column key: [N, ...]}``.
         label_classes: number of classes that ``labels`` name, where the head has others; None where
             they are those of the logits.
+        groups: ``[N] int64``, equal where images belong together, in all banks alike; None = each
+            image is its own (:mod:`ood_lab.features.image_groups`).
         manifest: n, dtype, weights sha256, transform, dataset identity, versions.
         derived: what follows from the rows, worked out once; made again for other rows.
     """
@@ -46,6 +48,7 @@ class FeatureBank:
     columns: Tensors = field(default_factory=dict)
     manifest: dict[str, Any] = field(default_factory=dict)
     label_classes: int | None = None
+    groups: Tensor | None = None
     derived: Derived = field(default=None, repr=False, compare=False)  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
@@ -112,6 +115,7 @@ class FeatureBank:
             labels=self.labels[picked],
             index=self.index[picked],
             columns={key: value[picked] for key, value in self.columns.items()},
+            groups=None if self.groups is None else self.groups[picked],
         )
 
 

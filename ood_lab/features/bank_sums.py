@@ -93,5 +93,6 @@ def sums_bank(
     rows = features, logits, dataset.labels
     derived = Derived(*rows, moments=gathered)
     facts: dict[str, Any] = {"label_classes": backbone.label_classes, "derived": derived}
+    facts["groups"] = dataset.groups
     head = torch.arange(n), weight, bias
     return FeatureBank(*rows, *head, manifest=manifest | {"n": n}, **facts)

@@ -117,7 +117,7 @@ def extract(
     if not main:
         return None
     found = store.load(list(wanted)) if bank is None else bank
-    return replace(found, label_classes=backbone.label_classes)
+    return replace(found, label_classes=backbone.label_classes, groups=dataset.groups)
 
 
 def _whole(store: BankStore, columns: list[str]) -> FeatureBank | None:

@@ -34,6 +34,10 @@ class Images(Protocol):
     identity: str
     transform: Any
 
+    @property
+    def groups(self) -> Tensor | None:
+        """See :class:`~ood_lab.data.dataset.ImageDataset`."""
+
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> dict[str, Any]: ...

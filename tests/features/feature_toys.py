@@ -51,6 +51,7 @@ class TinyImages(Dataset):
             {"path": [f"image_{i}.png" for i in range(n)], "label": [i % 4 for i in range(n)]}
         )
         self.fatal: int | None = None
+        self.groups = None
 
     def __len__(self) -> int:
         return len(self.images)

@@ -91,6 +91,8 @@ class OODDataModule(L.LightningDataModule):
         report: what the check found; print it with rich.
     """
 
+    #: Which images belong together, see :func:`~ood_lab.data.datamodules.image_groups.add_groups`.
+    group: str | None = None
     #: Images that this package renders, by the words in which a shipped model says what it knows.
     rendered: ClassVar[str | None] = None
     #: What ``**options`` are taken from.

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from lightning.pytorch.utilities import rank_zero_only
 
@@ -23,6 +24,7 @@ from ood_lab.data.checks.label_checks import (
     missing_labels,
 )
 from ood_lab.data.datamodules.base import OODDataModule
+from ood_lab.data.datamodules.image_groups import add_groups
 from ood_lab.data.datamodules.label_hierarchy import add_levels, complete_levels, read_hierarchy
 from ood_lab.data.datamodules.label_lists import with_lists
 from ood_lab.data.datamodules.splits import (
@@ -31,7 +33,7 @@ from ood_lab.data.datamodules.splits import (
     default_shares,
     stratified_split,
 )
-from ood_lab.data.dataset import UNKNOWN, Splits
+from ood_lab.data.dataset import GROUP, UNKNOWN, Splits
 from ood_lab.data.sources.image_files import PixelRange
 from ood_lab.data.sources.label_names import align_attributes, encode_names
 from ood_lab.data.sources.source_settings import Given, Listed, Reading, Source, source_of
@@ -71,6 +73,8 @@ class FolderDataModule(OODDataModule):
         multilabel: labels are lists of classes, see
             :func:`~ood_lab.data.datamodules.label_lists.with_lists`.
         max_megapixels: larger images are read reduced where their format can be, else rejected.
+        group: which images belong together, see
+            :func:`~ood_lab.data.datamodules.image_groups.add_groups`.
         options: see :class:`OODDataModule`.
     """
 
@@ -89,6 +93,7 @@ class FolderDataModule(OODDataModule):
         pixel_range: PixelRange = "auto",
         max_megapixels: float = 250,
         multilabel: bool = False,
+        group: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(name, **options)
@@ -106,6 +111,7 @@ class FolderDataModule(OODDataModule):
         self.split_seed = split_seed
         self.pixels = pixel_range, max_megapixels
         self.multilabel = multilabel
+        self.group = group
 
     @property
     def sources(self) -> dict[str, Path]:
@@ -141,7 +147,8 @@ class FolderDataModule(OODDataModule):
         stores = {name: listed.store for name, listed in (read | beyond).items()}
         names = encode_names(tables, outside)
         names = self._add_levels(tables, classes, names)
-        tables = self._complete(align_attributes(tables))
+        names |= add_groups(tables, outside, classes, self.group, self.remark)
+        tables = self._complete(align_attributes(tables), GROUP in names)
         if self.left_out:
             sets = ", ".join(self.left_out)
             self._note(f"csID sets left out: {sets}; data.full_spectrum=true takes them in")
@@ -208,7 +215,7 @@ class FolderDataModule(OODDataModule):
 
     def _read(self, source: Source, classes: Sequence[str] | None) -> Listed:
         skip = self.checking.on_broken == "skip"
-        return source.read(classes, Reading(self.remark, self.checking.cache_dir, skip))
+        return source.read(classes, Reading(self.remark, self.checking.cache_dir, skip, self.group))
 
     def _sources(self, kind: str, given: Mapping[str, Given | None] | None) -> dict[str, Source]:
         """The sources of sets by name, less those that are skipped."""
@@ -218,17 +225,19 @@ class FolderDataModule(OODDataModule):
             if not (each is None or (isinstance(each, (str, Mapping)) and not each))
         }
 
-    def _complete(self, tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    def _complete(self, tables: dict[str, pd.DataFrame], grouped: bool) -> dict[str, pd.DataFrame]:
         """Takes the missing of val and test off train."""
         missing = [split for split in ID_SPLITS if split not in tables]
         if not missing:
             return tables
         whole = tables["train"]
-        every = default_shares(len(whole)) if self.split is None else self.split
+        groups = whole[GROUP].to_numpy() if grouped else None
+        units = len(whole) if groups is None else len(np.unique(groups))
+        every = default_shares(units) if self.split is None else self.split
         check_shares(every)
         shares = [every[ID_SPLITS.index(split)] for split in missing]
         strata = whole["label"].clip(lower=UNKNOWN).to_numpy()
-        parts = stratified_split(strata, shares, self.split_seed)
+        parts = stratified_split(strata, shares, self.split_seed, groups)
         for split, rows in zip(["train", *missing], parts, strict=True):
             tables[split] = whole.iloc[rows].reset_index(drop=True)
         given = ", ".join(f"{len(tables[s]):,} {s}" for s in ["train", *missing])

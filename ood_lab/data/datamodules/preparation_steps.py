@@ -13,6 +13,7 @@ import torch
 from annotated_types import Ge
 
 from ood_lab.common.arguments import BatchSize, Seed, Workers, check_values
+from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.data.checks.content_overlap import shared_content
@@ -120,8 +121,9 @@ class FewShots:
             return []
         train = splits["train"]
         splits["train"] = few_shot(train, self.shots, self.shot_seed)
+        shots = self.shots if train.groups is None else counted(self.shots, "group")
         return [
-            f"train: {len(splits['train']):,} of {len(train):,} images, {self.shots} a class; "
+            f"train: {len(splits['train']):,} of {len(train):,} images, {shots} a class; "
             "detectors that are fitted on train see only these"
         ]
 

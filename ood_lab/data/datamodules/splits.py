@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 
-from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 
 #: Names of the ID sets; every other name is an OOD set.
@@ -26,10 +26,13 @@ def check_shares(shares: Sequence[float]) -> None:
         raise UserError(f"data.split={shares}: give the shares of train, val, test, sum 1")
 
 
-def stratified_split(labels: np.ndarray, fractions: Sequence[float], seed: int) -> list[np.ndarray]:
+def stratified_split(
+    labels: np.ndarray, fractions: Sequence[float], seed: int, groups: np.ndarray | None = None
+) -> list[np.ndarray]:
     """Divides rows into parts with the same share of every label.
 
-    Each label's rows are shuffled by ``default_rng([seed, label])`` and cut at the rounded
+    Where images belong together, groups are divided, and each goes into one part as a whole. Each
+    label's rows are shuffled by ``default_rng([seed, label])`` and cut at the rounded
     fractions, so the parts of one class do not depend on the other classes. A part never takes
     the last row of a class from the first part.
 
@@ -37,6 +40,7 @@ def stratified_split(labels: np.ndarray, fractions: Sequence[float], seed: int) 
         labels: ``[N] int64``; -1 (unknown) is treated as one more class.
         fractions: share of the second, third, ... part; the first part keeps the rest.
         seed: the same seed gives the same parts on every machine.
+        groups: ``[N]``, equal for rows of one group; None = each row is its own.
 
     Returns:
         Sorted row numbers of the first part and of one part a fraction.
@@ -46,6 +50,12 @@ def stratified_split(labels: np.ndarray, fractions: Sequence[float], seed: int) 
     """
     if any(f <= 0 for f in fractions) or sum(fractions) >= 1:
         raise UserError(f"data.split: shares {list(fractions)} of train must be > 0 with sum < 1")
+    if groups is not None:
+        codes, names = pd.factorize(groups)
+        of_groups = np.full(len(names), labels.min())
+        np.maximum.at(of_groups, codes, labels)
+        divided = stratified_split(of_groups, fractions, seed)
+        return [np.flatnonzero(np.isin(codes, part)) for part in divided]
     parts: list[list[np.ndarray]] = [[] for _ in range(len(fractions) + 1)]
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)
@@ -59,7 +69,7 @@ def stratified_split(labels: np.ndarray, fractions: Sequence[float], seed: int) 
     chosen = [np.sort(np.concatenate(rows)) for rows in parts]
     if any(len(rows) == 0 for rows in chosen):
         raise UserError(
-            f"{counted(len(labels), 'image')} cannot be split: give val and test their own folders "
-            "(data.id.val=DIR data.id.test=DIR)"
+            f"{len(labels):,} images or groups cannot be split: give val and test their own "
+            "folders (data.id.val=DIR data.id.test=DIR)"
         )
     return chosen

@@ -16,7 +16,7 @@ from PIL import ExifTags, Image
 from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
-from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.dataset import GROUP, ImageDataset
 from ood_lab.data.sources.file_facts import Facts, content_hashes, file_facts, stand_ins
 from ood_lab.data.sources.image_formats import ArrayFile, register_formats
 from ood_lab.data.sources.image_stores import FILES, Store
@@ -121,8 +121,8 @@ class FileDataset(ImageDataset):
     """Images in files, or in another store, as a source lists them.
 
     The identity is a sha256 over ``label, path relative to the common folder, content`` of every
-    row, and its levels, category, shape and attributes where there are any: a copy of the data in
-    another place has the same identity, a changed file or label another.
+    row, and its levels, category, shape, attributes and group where there are any: a copy of the
+    data in another place has the same identity, a changed file or label another.
 
     Args:
         name: ``train``, ``val``, ``test`` or the name of an OOD set.
@@ -151,7 +151,7 @@ class FileDataset(ImageDataset):
         self.identify = identify
         self.cache_dir = cache_dir
         self.store = store
-        identity = _identity(table, identify, cache_dir, store)
+        identity = _identity(table, identify, cache_dir, store, (names or {}).get(GROUP))
         if decoding.pixel_range is not None:
             ranged = f"{identity} {decoding.pixel_range}"
             identity = hashlib.sha256(ranged.encode()).hexdigest()
@@ -302,6 +302,7 @@ def _identity(
     identify: Identify,
     cache_dir: StrPath | None,
     store: Store,
+    groups: Sequence[str] | None,
 ) -> str:
     paths = list(table["path"])
     if identify == "content" or not store.changeless:
@@ -311,10 +312,16 @@ def _identity(
     # Addresses of rows in a data set are no paths, and stay as they are.
     folders = [os.path.dirname(path) for path in paths if os.path.isabs(path)]
     common = os.path.commonpath(folders) if folders else ""
+
+    def place(path: str) -> str:
+        return Path(os.path.relpath(path, common)).as_posix() if os.path.isabs(path) else path
+
     digest = hashlib.sha256()
     for path, label, content in zip(paths, table["label"], contents, strict=True):
-        place = Path(os.path.relpath(path, common)).as_posix() if os.path.isabs(path) else path
-        digest.update(f"{label}\0{place}\0{content}\n".encode("utf-8", "surrogateescape"))
+        digest.update(f"{label}\0{place(path)}\0{content}\n".encode("utf-8", "surrogateescape"))
+    if groups is not None:
+        named = "\0".join(place(groups[code]) for code in table[GROUP])
+        digest.update(named.encode("utf-8", "surrogateescape"))
     if others := label_columns(table):
         digest.update(table[others].to_csv(index=False).encode())
     return digest.hexdigest()

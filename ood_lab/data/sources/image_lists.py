@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
+from torch import Tensor
 
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import StrPath
@@ -71,6 +72,7 @@ class Listing:
     name = "images"
     #: What is made of them has a digest of the addresses in its own key.
     identity = ""
+    groups: Tensor | None = None
 
     def __init__(self, sources: Sequence[Addresses], decoding: Decoding = DECODING) -> None:
         self.sources = list(sources)

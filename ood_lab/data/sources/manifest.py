@@ -33,6 +33,7 @@ def read_manifest(
     tell: Tell = to_log,
     skip: bool = False,
     columns: Mapping[str, str | None] | None = None,
+    group: str | None = None,
 ) -> tuple[pd.DataFrame, list[str]]:
     """Reads the list of images and the class of each.
 
@@ -66,6 +67,7 @@ def read_manifest(
         tell: receives the files that were skipped and the columns that nothing reads.
         skip: leave rows of a table out that have no path, or whose file is missing.
         columns: of a table, to be read as ``path`` and ``label``; None = those of these names.
+        group: column that is read later, see :mod:`ood_lab.data.datamodules.image_groups`.
 
     Returns:
         A table with ``path`` (absolute), ``label`` (int64, -1 = unknown) and the other columns,
@@ -90,7 +92,7 @@ def read_manifest(
     else:
         table = _read_file(place, labelled, chosen)
         names = [str(c) for c in table if c != "label" or (table[c] != NO_LABEL).any()]
-        for remark in unread(names, place, labelled):
+        for remark in unread([name for name in names if name != group], place, labelled):
             tell(remark)
         table = _present(table, place, root, tell) if skip else table
         table["path"] = _absolute(table["path"], place, root)
@@ -180,7 +182,7 @@ def _read_file(
 ) -> pd.DataFrame:
     table = _chosen(_table(file, labelled), chosen or {}, file)
     check_known(["path"], table, f"'{file}' has no column '{{name}}'")
-    table["label"] = _label_text(table["label"]) if "label" in table else NO_LABEL
+    table["label"] = label_text(table["label"]) if "label" in table else NO_LABEL
     return table.reset_index(drop=True)
 
 
@@ -334,7 +336,8 @@ def _text(name: object) -> str:
     return os.fsdecode(name) if isinstance(name, bytes) else str(name)
 
 
-def _label_text(label: pd.Series) -> pd.Series:
+def label_text(label: pd.Series) -> pd.Series:
+    """Names in a column as text; those that are missing or empty are :data:`NO_LABEL`."""
     text = label.astype(object).where(label.notna(), NO_LABEL).map(_text)
     # A column of integers with gaps is read, or written, as floats.
     if text[text != NO_LABEL].str.fullmatch(r"\s*(|-?[0-9]+\.0+)\s*").all():
@@ -346,7 +349,7 @@ def check_columns(table: pd.DataFrame, source: Path) -> pd.DataFrame:
     """Makes the columns that travel with a sample numbers, or texts where they hold names."""
     for column in map(str, table.columns):
         if is_named(column):
-            table[column] = _label_text(table[column])
+            table[column] = label_text(table[column])
         elif column in INTEGER_COLUMNS:
             table[column] = _numbers(table[column], source).fillna(UNKNOWN).astype("int64")
         elif column.startswith("attribute_"):

@@ -51,6 +51,7 @@ class Reading(NamedTuple):
     tell: Tell
     cache_dir: StrPath | None = None
     skip: bool = False
+    group: str | None = None
 
 
 class Source(Protocol):
@@ -117,7 +118,8 @@ class Manifest:
     def read(self, classes: Sequence[str] | None, reading: Reading) -> Listed:
         """See :class:`Source`."""
         columns = {"path": self.image, "label": self.label}
-        read = read_manifest(self.place, self.root, classes, reading.tell, reading.skip, columns)
+        tell, _, skip, group = reading
+        read = read_manifest(self.place, self.root, classes, tell, skip, columns, group)
         return Listed(*read, FILES)
 
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 from PIL import Image
 
 from ood_lab.common.errors import UserError
@@ -45,7 +46,8 @@ def few_shot(data: ImageDataset, shots: int, seed: int | None = None) -> ImageDa
 
     The images of a class, sorted by path, are shuffled by ``default_rng([seed, label])`` and the
     first are taken: the order of a list does not matter, a class does not depend on the others,
-    and with one seed fewer shots are a part of more.
+    and with one seed fewer shots are a part of more. Where images belong together, so many groups
+    are taken, with all their images.
 
     Args:
         data: labelled images.
@@ -66,8 +68,9 @@ def few_shot(data: ImageDataset, shots: int, seed: int | None = None) -> ImageDa
         raise UserError(f"data.shots={shots} needs class labels, and no training image has one")
     if seed is None:
         seed = int(os.environ.get("PL_GLOBAL_SEED", 0))  # as seed_everything leaves it
+    groups = np.arange(len(data)) if data.groups is None else data.groups.numpy()
     rows = [
-        _draw(np.flatnonzero(labels == label), paths, shots, [seed, int(label)])
+        _draw(np.flatnonzero(labels == label), paths, groups, shots, [seed, int(label)])
         for label in np.unique(labels[labels != UNKNOWN])
     ]
     return only_rows(data, np.sort(np.concatenate(rows)))
@@ -89,6 +92,10 @@ def only_rows(data: ImageDataset, rows: np.ndarray) -> ImageDataset:
     return SomeRows(data, rows.tolist())
 
 
-def _draw(rows: np.ndarray, paths: np.ndarray, shots: int, seed: list[int]) -> np.ndarray:
+def _draw(
+    rows: np.ndarray, paths: np.ndarray, groups: np.ndarray, shots: int, seed: list[int]
+) -> np.ndarray:
     by_path = rows[np.argsort(paths[rows], kind="stable")]
-    return np.random.default_rng(seed).permutation(by_path)[:shots]
+    names = pd.unique(groups[by_path])
+    drawn = np.random.default_rng(seed).permutation(names)[:shots]
+    return rows[np.isin(groups[rows], drawn)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import pandas as pd
 import torch
@@ -12,18 +12,20 @@ from torch import Tensor
 
 from ood_lab.common.tensor_file import Tensors
 
+#: Whose features the principal components are of.
+Axes = Literal["id", "all"]
 #: Share of the mean variance added to every variance, so that a flat set keeps a volume.
 _RIDGE = 1e-3
 
 
 @dataclass(frozen=True)
 class Projection:
-    """Principal components of ID features.
+    """Principal components of features.
 
     Attributes:
         mean: ``[D] float64``.
         components: orthonormal columns, the largest variance first, ``[D, m] float64``.
-        variance_share: of each component in the ID features' variance, ``[m]``.
+        variance_share: of each component in the features' variance, ``[m]``.
     """
 
     mean: Tensor
@@ -102,9 +104,12 @@ def bhattacharyya(a: Tensor, b: Tensor, ridge: float = _RIDGE) -> tuple[float, f
 
 
 def separability(
-    id_features: Tensor, sets: Mapping[str, Tensor], components: int = 32
+    id_features: Tensor,
+    sets: Mapping[str, Tensor],
+    components: int = 32,
+    axes: Axes = "id",
 ) -> Separability:
-    """Bhattacharyya distance of every set to ID on the principal components of the ID features.
+    """Bhattacharyya distance of every set to ID on principal components of the features.
 
     The view of ShiftedBronzes on two backbones' spaces. The number of components is the same for
     all sets, since the distance grows with it: at most a fifth of the smallest set, so that
@@ -114,14 +119,17 @@ def separability(
         id_features: ``[N, D]``.
         sets: name -> ``[n, D]``; at least 2 images each.
         components: principal components at most.
+        axes: features that the components are of: those of ID, or of ID and all sets together.
 
     Raises:
         ValueError: a set with fewer than two images, or ID features that do not vary.
     """
     smallest = min(len(features) for features in (id_features, *sets.values()))
     kept = max(2, min(components, smallest // 5))
-    projection = fit_projection(id_features, kept)
-    points = {name: projection(features) for name, features in {"id": id_features, **sets}.items()}
+    features = {"id": id_features, **sets}
+    fitted = id_features if axes == "id" else torch.cat(list(features.values()))
+    projection = fit_projection(fitted, kept)
+    points = {name: projection(rows) for name, rows in features.items()}
     rows = []
     for name in sets:
         mean_term, covariance_term = bhattacharyya(points["id"], points[name])

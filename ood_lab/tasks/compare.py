@@ -20,6 +20,7 @@ from ood_lab.report.leaderboard.finished_runs import (
 )
 from ood_lab.report.leaderboard.long_table import Leaderboard, make_leaderboard
 from ood_lab.report.leaderboard.run_locations import finished_runs
+from ood_lab.report.leaderboard.shots_page import best_shots
 from ood_lab.report.rendering.page import write_summary
 from ood_lab.report.rendering.terminal import Printed
 from ood_lab.run.building.workspace import Task, Workspace
@@ -39,18 +40,24 @@ class Compare(Task):
 
     Args:
         runs: run folders, folders of them, or globs of either.
+        best_shots: of runs of a model that differ in ``data.shots``, take only the best, see
+            :func:`~ood_lab.report.leaderboard.shots_page.best_shots`.
 
     Raises:
         UserError: no finished run is found, or one of them is damaged.
     """
 
     runs: str | Sequence[str]
+    best_shots: bool
 
     def run(self, ws: Workspace) -> None:
         """See the class."""
         if not ws.is_main:
             return
-        main, *others = comparable_groups(_with_detectors(finished_runs(self.runs)))
+        runs, choices = _with_detectors(finished_runs(self.runs)), list[str]()
+        if self.best_shots:
+            runs, choices = best_shots(runs)
+        main, *others = comparable_groups(runs)
         groups = {"leaderboard": main}
         groups |= {f"leaderboard-{n}": group for n, group in enumerate(others, 2)}
         apart = {name: f"{name}: {why_apart(groups[name], main)}" for name in [*groups][1:]}
@@ -58,13 +65,13 @@ class Compare(Task):
         every = ws.settings["detector_table"] == "all"
         for name, group in reversed(groups.items()):  # the verdict over most runs is the last
             board = make_leaderboard(group)
-            notes = [apart[name]] if name in apart else list(apart.values())
+            notes = [*choices, *([apart[name]] if name in apart else apart.values())]
             write_leaderboard(board, ws.folder, name, notes)
             title = f"{name} of {_counted(board, group)}"
             blocks = terminal(board, title, every)
             write_summary(blocks, ws.folder, name)
             console.print(Printed(blocks))
-        for line in apart.values():
+        for line in (*choices, *apart.values()):
             log.warning("%s", line)
         ws.manifest["runs"] = {n: [str(run.path) for run in group] for n, group in groups.items()}
 

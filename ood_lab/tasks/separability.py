@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from ood_lab.clip import clip_backbone
@@ -13,7 +14,9 @@ from ood_lab.common.arguments import Count
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.common.hints import check_known
+from ood_lab.common.random_streams import stream
 from ood_lab.data.datamodules.base import OODDataModule
+from ood_lab.data.transforms.few_shot import only_rows
 from ood_lab.evaluation.split_features import Extraction
 from ood_lab.report.figures.drawing import write_all
 from ood_lab.report.rendering.page import write_summary
@@ -23,6 +26,7 @@ from ood_lab.report.shift.shift_tables import separability_table
 from ood_lab.run.building.workspace import Task, Workspace
 from ood_lab.shift import Separability as Separated
 from ood_lab.shift import separability as separate
+from ood_lab.shift.separability import Axes
 
 _SPLITS = ("train", "val", "test")
 
@@ -31,15 +35,18 @@ _SPLITS = ("train", "val", "test")
 class Separability(Task):
     """Writes ``separability.csv`` and ``figures/separability``: ShiftedBronzes' view of spaces.
 
-    Principal components of the ID features of each backbone, and the Bhattacharyya distance of
-    every set to ID on them (:func:`ood_lab.shift.separability`). ID test is a set like the OOD
-    sets where distances are measured to another split: it says what no shift looks like.
+    Principal components of the features of each backbone, and the Bhattacharyya distance of every
+    set to ID on them (:func:`ood_lab.shift.separability`). ID test is a set like the OOD sets where
+    distances are measured to another split: it says what no shift looks like. Backbones are those
+    of finished runs, and of ``networks``.
 
     Args:
         runs: run folders, one a backbone.
         clip: add the image features of the CLIP.
         id_split: the ID set that distances are measured to: train, val or test.
         components: principal components at most.
+        axes: see :func:`ood_lab.shift.separability`.
+        most_images: of each set, drawn at random; None = all.
 
     Raises:
         UserError: no backbone, one run twice, an unknown split, a set of fewer than two images.
@@ -49,11 +56,14 @@ class Separability(Task):
     clip: bool
     id_split: str
     components: Count
+    axes: Axes
+    most_images: Count | None
 
     def run(self, ws: Workspace) -> None:
         """See the class."""
         names = names_of(self.runs)
-        if not names and not self.clip:
+        networks = ws.cfg.networks
+        if not (names or networks or self.clip):
             raise UserError(
                 "no backbone: give run folders as task.runs=['RUN_A','RUN_B'], or task.clip=true"
             )
@@ -61,8 +71,14 @@ class Separability(Task):
         data = ws.data
         sets = [name for name in ("test", *data.ood_names) if name != self.id_split]
         _check_sizes(data, [self.id_split, *sets])
+        for name in [self.id_split, *sets]:
+            if self.most_images is not None and self.most_images < len(data.splits[name]):
+                draw = stream(ws.seed, f"images of {name}")
+                rows = draw.choice(len(data.splits[name]), self.most_images, replace=False)
+                data.splits[name] = only_rows(data.splits[name], np.sort(rows))
         # All of them first, so that a run that is none shows before the first pass over the images.
         backbones = {name: ws.backbone_of(run) for name, run in zip(names, self.runs, strict=True)}
+        backbones |= {str(name): ws.network(networks[name], None) for name in networks}
         if self.clip:
             model = ws.build("clip")
             backbones[f"CLIP {model.name}"] = clip_backbone(model, data.classes or ["object"])
@@ -71,7 +87,8 @@ class Separability(Task):
             extraction = Extraction(data, backbone, ws.extractor, ws.features_root)
             features = extraction.features([self.id_split, *sets])
             if ws.is_main:
-                found[name] = separate(features.pop(self.id_split), features, self.components)
+                of_id = features.pop(self.id_split)
+                found[name] = separate(of_id, features, self.components, self.axes)
         if not ws.is_main:
             return
         drawn = {name: _space(each) for name, each in found.items()}
@@ -84,7 +101,7 @@ class Separability(Task):
             "id_split": self.id_split,
             "data": {name: split.identity for name, split in data.splits.items()},
         }
-        blocks = [separability_table(spaces, self.id_split)]
+        blocks = [separability_table(spaces, self.id_split, self.axes)]
         write_summary(blocks, ws.folder, "separability")
         print_blocks(blocks)
 

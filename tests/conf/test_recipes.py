@@ -115,7 +115,7 @@ SAID = {
     ("train", "model=nts"): "conf/recipe/model/nts_builtin.yaml (preset=builtin)",
     ("train", "model=nts", "data=folder"): "conf/model/nts.yaml unchanged (preset=official)",
     ("train", "model=sps", "preset=shiftedbronzes"): (
-        "conf/model/sps.yaml unchanged (preset=shiftedbronzes)"
+        "conf/recipe/model/sps_shiftedbronzes.yaml (preset=shiftedbronzes)"
     ),
     ("train",): "conf/model/resnet10s.yaml unchanged (preset=builtin)",
     ("eval", "prompt=gl_mcm"): "conf/recipe/prompt/gl_mcm_builtin.yaml (preset=builtin)",
@@ -163,3 +163,17 @@ def test_an_evaluation_takes_the_preset_of_its_run_over(run, more):
 def test_but_not_where_the_line_chooses_data_or_preset(run):
     assert evaluation(f"ckpt={run}", "data=vessels").preset == "builtin"
     assert evaluation(f"ckpt={run}", "preset=shiftedbronzes").preset == "shiftedbronzes"
+
+
+@pytest.mark.parametrize("more", [(), ("data.batch_size=9",)])
+def test_an_evaluation_stands_for_the_network_that_it_evaluated(tmp_path, more):
+    weights = tmp_path / "own.pt"
+    line = ["model=timm", "model.name=resnet18", f"model.weights={weights}", "data=folder"]
+    cfg = composed("eval", [*line, "detector=[]", "seed=3"])
+    OmegaConf.save(cfg, tmp_path / "config.yaml", resolve=True)
+    found = evaluation(f"ckpt={tmp_path}", "detector=[knn]", *more)
+    assert found.ckpt is None
+    assert (found.model.name, found.model.weights) == ("resnet18", str(weights))
+    assert (found.data.name, found.data.batch_size, found.seed) == ("folder", 9 if more else 64, 3)
+    again = evaluation(f"ckpt={tmp_path}", "model=module", "model.net._target_=tiny_net.TinyNet")
+    assert (again.model.name, again.model.weights) == ("TinyNet", None)

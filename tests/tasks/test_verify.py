@@ -58,6 +58,7 @@ def names_of_a_run():
     found = results_of(Evaluation(scores, ["knn"], **options), "net")
     assert set(found["metric"]) > {"dad_pooled", "correlation_covariate_fpr95"}
     others = {"accuracy", "recall", "images"}  # of labels with levels, and of counts
+    others |= {"dad_of_means"}  # of groups
     return {*found["metric"], *others, *(f"zero_shot_acc{top}" for top in TOP)}
 
 
@@ -214,7 +215,7 @@ def test_dad_is_judged_only_under_the_same_fpr(tmp_path, positive, same):
     (reference / "mine.yaml").write_text(text)
     run = make_run(tmp_path / "run", positive)
     results = pd.read_parquet(run / "results.parquet")
-    dad = results.iloc[[0]].assign(detector="msp", dataset=None, metric="dad", value=7.0)
+    dad = results.iloc[[0]].assign(detector="msp", dataset=None, metric="dad_of_means", value=7.0)
     pd.concat([results, dad]).to_parquet(run / "results.parquet")
     Verify(run_folder=str(run), row="mine/msp", references=str(reference)).run(
         SimpleNamespace(folder=tmp_path)

@@ -49,7 +49,8 @@ class BronzesDataModule(OODDataModule):
         splits: folder with ``train.csv``, ``val.csv`` and ``test.csv`` of an earlier run
             (``<run>/splits``), which is then the split; None = a split is made.
         name: of the data, for folders and tables.
-        shift_order: of the OOD sets, for DAD; None = the order of ``ood``.
+        shift_order: of the OOD sets, for DAD; None = that of ``ood_groups``, or of ``ood``.
+        ood_groups: see :class:`OODDataModule`; a set that is left out is in none.
         pixel_range: values that become black and white in images of more than 8 bits, see
             :func:`~ood_lab.data.sources.pixel_decoding.range_of`; one pair for all sets.
         max_megapixels: larger images are read reduced where their format can be, else rejected.
@@ -66,6 +67,7 @@ class BronzesDataModule(OODDataModule):
         splits: StrPath | None = None,
         name: str = "shiftedbronzes",
         shift_order: Sequence[str] | None = None,
+        ood_groups: Mapping[str, Sequence[str]] | None = None,
         pixel_range: PixelRange = "auto",
         max_megapixels: float = 250,
         **options: Any,
@@ -76,8 +78,12 @@ class BronzesDataModule(OODDataModule):
             for key, value in ood.items()
             if value
         }
-        order = list(self.folders) if shift_order is None else shift_order
-        super().__init__(name, shift_order=order, **options)
+        groups = {
+            group: [one for one in sets if ood.get(one, True)]
+            for group, sets in (ood_groups or {}).items()
+        }
+        order = list(self.folders) if shift_order is None and not groups else shift_order
+        super().__init__(name, shift_order=order, ood_groups=groups, **options)
         self.periods = periods
         self.split = list(split)
         self.split_seed = split_seed

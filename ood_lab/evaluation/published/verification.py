@@ -123,7 +123,7 @@ def numbers_of(
         "transform": manifest.get("backbone", {}).get("transform"),
         "dataset": data,
         "id_accuracy": None if accuracy is None else 100 * accuracy,
-        "shift_order": manifest.get("shift_order", []),
+        "shift_order": manifest.get("shift_order") or list(manifest.get("ood_groups") or {}),
         "n": {"test": None if pd.isna(most) else int(most), **counts},
         "detectors": dict.fromkeys(results["detector"].dropna()) | manifest.get("detectors", {}),
     }

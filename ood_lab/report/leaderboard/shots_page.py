@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from statistics import fmean
 
 import pandas as pd
 
+from ood_lab.common.english import listed
+from ood_lab.common.grouping import grouped
+from ood_lab.report.leaderboard.finished_runs import ALL_SHOTS, FinishedRun
 from ood_lab.report.leaderboard.long_table import MEAN, Leaderboard
 
 log = logging.getLogger(__name__)
@@ -52,6 +57,34 @@ def _place(rows: pd.DataFrame) -> dict[str, int]:
     """Place of every detector in the table, which has the best AUROC first."""
     best = rows.groupby("detector", sort=False)["value"].max()
     return {str(name): k for k, name in enumerate(best.sort_values(ascending=False).index)}
+
+
+def best_shots(runs: Sequence[FinishedRun]) -> tuple[list[FinishedRun], list[str]]:
+    """Of the runs of a model that differ in shots, those of its best number (section 4.4).
+
+    The best has the largest mean AUROC over the OOD sets, of its best detector and the mean over
+    its seeds: it is chosen on the sets that it is compared on, as in the paper.
+
+    Returns:
+        The runs, and a sentence for each model with a choice.
+    """
+    models = grouped(((str(run.view.table["model"].iloc[0]), run.background), run) for run in runs)
+    chosen, notes = [], []
+    for (model, _), of_model in models.items():
+        by_shots = grouped((run.shots, run) for run in of_model)
+        best = max(by_shots, key=lambda shots: fmean(map(_best_auroc, by_shots[shots])))
+        chosen += by_shots[best]
+        if len(by_shots) > 1:
+            words = {n: "all images" if n == ALL_SHOTS else f"{n} shots" for n in by_shots}
+            notes.append(
+                f"{model} is shown with {words[best]}, the best of {listed(list(words.values()))} "
+                "by mean AUROC on these OOD datasets: its numbers are optimistic."
+            )
+    return chosen, notes
+
+
+def _best_auroc(run: FinishedRun) -> float:
+    return max(run.view.mean("auroc", detector).value for detector in run.view.detectors)
 
 
 def best_of_all(board: Leaderboard) -> dict[str, tuple[str, float]]:

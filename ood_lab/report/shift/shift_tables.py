@@ -118,12 +118,13 @@ def cells_table(counts: Ints, min_count: int) -> Table:
     return Table(caption, [*heads, Head("sum")], rows, notes=[note])
 
 
-def separability_table(found: Tables, id_split: str) -> Table:
+def separability_table(found: Tables, id_split: str, axes: str = "id") -> Table:
     """Bhattacharyya distance of every set to ID, backbones side by side.
 
     Args:
         found: backbone -> table of :func:`ood_lab.shift.separability`.
         id_split: the ID set that distances are measured to.
+        axes: of :func:`ood_lab.shift.separability`.
     """
     distances = distances_of(found)
     columns = [Column(Head("dataset", "ascending"), _set_cells(distances.index))]
@@ -131,8 +132,9 @@ def separability_table(found: Tables, id_split: str) -> Table:
         group = Group(backbone, f"{int(table['components'].iloc[0])} components")
         cells = [number_cell(float(d), show="{:.3f}".format) for d in distances[backbone]]
         columns.append(Column(Head("distance"), cells, group))
+    of = "its features" if axes == "id" else "the features of all datasets"
     note = (
-        f"Bhattacharyya distance to ID {id_split} on the principal components of its features; "
+        f"Bhattacharyya distance to ID {id_split} on the principal components of {of}; "
         "0 = not separable. It grows with the number of components."
     )
     caption = "Separability of each set from ID"

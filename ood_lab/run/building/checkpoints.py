@@ -170,6 +170,18 @@ def run_of(ckpt: Path) -> Path | None:
     return run if inside else None
 
 
+def trained_weights(ckpt: str, saved: DictConfig) -> str | None:
+    """What ``ckpt`` stands for: itself, or where its run trained nothing, the weights of that run.
+
+    Args:
+        ckpt: a run folder, or a weights file.
+        saved: the configuration of its run; None where ``model`` names the weights.
+    """
+    path = Path(ckpt)
+    evaluation = path.is_dir() and not folder(path).exists()
+    return saved.get("ckpt") if evaluation else ckpt
+
+
 def is_run(path: str) -> bool:
     """True if ``path`` is a run, or a checkpoint of one, whose data can be taken over."""
     if not os.path.exists(path):
@@ -232,7 +244,8 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
     An override inside a group (``data.batch_size=8``) is applied on top of the run's own group;
     choosing the group (``data=folder``) replaces it. The seed, with which the weights were
     trained, is taken over too; nothing is known of a weights file outside any run folder. The
-    preset comes with the data, so that a method chosen here gets the recipe for these data.
+    preset comes with the data, so that a method chosen here gets the recipe for these data. An
+    evaluation stands for the network that it evaluated: ``model.weights`` or its own ``ckpt``.
 
     Raises:
         UserError: ``ckpt`` is a folder without weights or without a whole ``config.yaml``, or a
@@ -247,8 +260,10 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
     if run is None:
         return cfg
     ckpt = str(Path(cfg.ckpt))  # that of an ensemble is in no override
-    weights_file(Path(ckpt))
     saved = OmegaConf.create(read_config(run))
+    weights = trained_weights(ckpt, saved) if "model" in saved else ckpt
+    if weights:
+        weights_file(Path(weights))
     if saved.get("debug") and not cfg.debug:
         raise UserError(
             f"ckpt={run} is a debug run, trained on two batches: train it without debug=true, or "
@@ -265,7 +280,7 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
                 _change(cfg, [o for o in overrides if o.lstrip("+").startswith(f"{group}.")])
         if "seed" not in keys:
             cfg.seed = saved.seed
-        cfg.ckpt = ckpt
+        cfg.ckpt = weights
     return cfg
 
 

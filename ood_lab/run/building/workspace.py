@@ -161,13 +161,18 @@ class Workspace(JobSettings):
         Raises:
             UserError: there is no such run, it has no weights, or it was trained on other classes.
         """
-        path = Path(run)
-        saved = OmegaConf.create(read_config(path))
+        saved = OmegaConf.create(read_config(Path(run)))
+        return self.network(saved.model, checkpoints.trained_weights(run, saved))
+
+    def network(self, model: DictConfig, ckpt: str | None) -> Backbone:
+        """The backbone of a node like ``model``, for the classes of this job's data.
+
+        Raises:
+            UserError: it has no weights, or was trained on other classes.
+        """
         cfg = self.cfg.copy()
         with open_dict(cfg):
-            cfg.model = saved.model
-            # Its own checkpoint, or the one that it evaluated.
-            cfg.ckpt = str(path) if checkpoints.folder(path).exists() else saved.ckpt
+            cfg.model, cfg.ckpt = model, ckpt
         return self._load_backbone(cfg, self.data.classes)
 
     def other_networks(self) -> list[tuple[str | None, Callable[[], Backbone]]]:

@@ -37,6 +37,7 @@ def register_resolvers() -> None:
         "preset": _preset,
         "clip_pixels": _clip_pixels,
         "coop_epochs": _coop_epochs,
+        "class_name": lambda target: str(target).rpartition(".")[2],
         "last_part": _last_part,
         "stem": _stem,
         "wandb_offline": _wandb_offline,

@@ -112,6 +112,10 @@ def test_ood_sets_are_in_the_order_of_the_paper(source):
     assert len(data.splits["general"]) == 2  # one of them deeper
     fewer = module(source, ood=OOD | {"general": None})
     assert fewer.shift_order == list(OOD)[:-1]
+    groups = {"near": list(OOD)[:2], "far": ["container", "general"]}
+    grouped = module(source, ood=OOD | {"general": None}, ood_groups=groups)
+    assert grouped.shift_order == []
+    assert grouped.ood_groups == groups | {"far": ["container"]}
 
 
 def test_the_split_of_a_run_is_read_back_where_the_data_has_moved(source, root, tmp_path):

@@ -12,7 +12,7 @@ from ood_lab.report.leaderboard.file_formats import write_leaderboard
 from ood_lab.report.leaderboard.finished_runs import read_run
 from ood_lab.report.leaderboard.long_table import make_leaderboard
 from ood_lab.report.leaderboard.shots_figure import shots_figure
-from ood_lab.report.leaderboard.shots_page import best_of_all, shots_rows
+from ood_lab.report.leaderboard.shots_page import best_of_all, best_shots, shots_rows
 from ood_lab.report.leaderboard.wide_table import wide_table
 
 
@@ -58,6 +58,18 @@ def test_rows_are_means_over_seeds_in_the_order_of_shots(board):
     accuracy = rows[rows.metric == "id_accuracy"]
     assert (accuracy.detector == "").all()
     np.testing.assert_allclose(accuracy.value, 0.9)
+
+
+def test_the_best_number_of_shots_is_that_of_the_mean_over_seeds_and_sets(tmp_path):
+    values = {1: (0.5, 0.94), 4: (0.7, 0.8), -1: (0.6, 0.7)}  # one seed of 1 shot is the best run
+    paths = [run(tmp_path, n, s, v) for n, vs in values.items() for s, v in enumerate(vs)]
+    paths.append(run(tmp_path, -1, 0, 0.5, name="akg", model="akg"))
+    paths.append(run(tmp_path, 1, 0, 0.4, "replaced"))
+    runs, notes = best_shots([read_run(path) for path in paths])
+    expected = [("coop", 4)] * 2 + [("akg", -1), ("coop", 1)]
+    assert [(one.path.parts[-3], one.shots) for one in runs] == expected
+    assert len(notes) == 1
+    assert notes[0].startswith("coop is shown with 4 shots, the best of 1 shots, 4 shots and all")
 
 
 def test_the_figure_shows_lines_and_bands(board):

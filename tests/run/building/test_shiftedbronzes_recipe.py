@@ -7,7 +7,9 @@ from cli import call
 from ood_lab.builtin.vessels import ShiftedVessels, VesselsDataset
 
 pytestmark = pytest.mark.slow
-OOD = ("transferred_bronze", "transferred_container", "sketch_rubbing", "container", "general")
+GENERAL = ("species", "imagenet_o", "inaturalist", "texture", "openimage_o")
+SHIFTED = ("transferred_bronze", "transferred_container", "sketch_rubbing", "container")
+OOD = (*SHIFTED, *GENERAL)
 
 
 @pytest.fixture
@@ -23,11 +25,13 @@ def root(tmp_path):
         rows.append({"path": path, "category": ("Ding", "Gui")[row.category], **known})
         there = [c for c in data.table if c.startswith("attribute_") and row[c] == 1]
         boxes += [(path, name.removeprefix("attribute_"), 0, 0, 9, 9) for name in there]
-    for kind in OOD:
-        shifted = ShiftedVessels(kind, kind, 20, seed=0)
+    for seed, name in enumerate(OOD):
+        kind = "general" if name in GENERAL else name
+        shifted = ShiftedVessels(kind, kind, 20, seed=seed)
         for i in range(len(shifted)):
-            place = root / (("sketch", "rubbing")[i % 2] if kind == "sketch_rubbing" else kind)
-            place.mkdir(exist_ok=True)
+            folder = f"general/{name}" if name in GENERAL else name
+            place = root / (("sketch", "rubbing")[i % 2] if name == "sketch_rubbing" else folder)
+            place.mkdir(exist_ok=True, parents=True)
             shifted.load_image(i).save(place / f"{i}.png")
     pd.DataFrame(rows).to_csv(root / "annotations.csv", index=False)
     columns = ["path", "characteristic", "x", "y", "width", "height"]

@@ -6,7 +6,9 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from functools import cache
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -184,6 +186,17 @@ def test_a_file_of_detectors_is_a_detector_or_the_contract():
     )
     files = {p.stem for p in (ROOT / "detectors").glob("*.py")} - {"__init__", "base"}
     assert files == {getattr(detectors, name).__module__.rpartition(".")[2] for name in used}
+
+
+def test_every_package_that_is_imported_is_declared():
+    project = tomllib.loads((ROOT.parent / "pyproject.toml").read_text())["project"]
+    lists = [project["dependencies"], *project["optional-dependencies"].values()]
+    lines = [line for lines in lists for line in lines]
+    declared = {re.split(r"[^\w-]", line)[0].replace("_", "-").lower() for line in lines}
+    used = {name.partition(".")[0] for file in MODULES.values() for name in imported(file)}
+    providers = packages_distributions()  # of what is installed
+    for package in used & providers.keys() - {"ood_lab"}:
+        assert declared & {name.replace("_", "-").lower() for name in providers[package]}, package
 
 
 def test_few_files_stand_beside_the_packages():

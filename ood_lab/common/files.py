@@ -30,10 +30,6 @@ def packaged_table(package: str, name: str) -> Any:
     return yaml.load(files(package).joinpath(name).read_text(encoding="utf-8"), YAML_LOADER)
 
 
-#: Where classes are now that the configurations of runs before version 0.2 name elsewhere.
-_MOVED: dict[str, str] = packaged_table("ood_lab.common", "moved_classes.yaml")
-
-
 @contextmanager
 def replaced(path: Path | str) -> Iterator[Path]:
     """A path to write to, which becomes ``path`` once it is complete.
@@ -139,10 +135,7 @@ def read_config(run: Path) -> dict[str, Any]:
         )
 
     def whole() -> dict[str, Any]:
-        text = path.read_text(encoding="utf-8")
-        for old, new in _MOVED.items():
-            text = text.replace(f"_target_: {old}", f"_target_: {new}")
-        config = _mapping(yaml.load(text, YAML_LOADER))
+        config = _mapping(yaml.load(path.read_text(encoding="utf-8"), YAML_LOADER))
         if "paths" not in config:
             raise ValueError("it is cut short")
         return config

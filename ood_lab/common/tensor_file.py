@@ -35,7 +35,6 @@ class TensorFile:
         kind: what such a file is called in messages.
         key: entry of the metadata that holds the JSON text, and tells these files from others.
         format: raised when the content changes; other formats are rejected.
-        reads: earlier formats that are read, too.
         source: who writes such files, in words.
         remedy: what makes a new one, in words.
     """
@@ -45,7 +44,6 @@ class TensorFile:
     format: int
     source: str
     remedy: str
-    reads: tuple[int, ...] = ()
 
     def write(
         self, path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]
@@ -81,7 +79,7 @@ class TensorFile:
                 f"'{path}' is not a {self.kind}, or it is damaged: give one that {self.source} "
                 "has written"
             ) from error
-        if description.get("format") not in (self.format, *self.reads):
+        if description.get("format") != self.format:
             raise UserError(
                 f"{self.kind} '{path}' has format {description.get('format')}, this version reads "
                 f"{self.format}: {self.remedy}"

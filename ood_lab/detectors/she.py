@@ -117,7 +117,7 @@ class SHE(Detector):
 
     @property
     def _metric(self) -> str:
-        """The metric in use; files of earlier versions have only what was given."""
+        """The metric in use, before the fit as set."""
         return [*AGREEMENT][int(self.fitted["metric"])] if "metric" in self.fitted else self.metric
 
     def describe(self) -> dict[str, Any]:

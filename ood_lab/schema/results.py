@@ -25,10 +25,6 @@ CORE = (
     *("kind", "model", "metric", "value", "ci_low", "ci_high", "n", "unit", "seed"),
     *LEVELS,
 )
-#: Names of metrics in the results of earlier versions: each now says which class is positive.
-FORMER_METRICS = frozenset({"fpr95_ood", "fpr95_id"})
-#: Columns of earlier versions for what is ``dataset`` now.
-FORMER_COLUMNS = ("ood", "set")
 
 #: A key that only rows of a part of a set fill, in words: ``wording 2``, ``distance 3``.
 PART = "part"
@@ -105,19 +101,13 @@ def read_results(folder: Path) -> pd.DataFrame:
     """The results of a finished run.
 
     Raises:
-        UserError: the file is missing or damaged, or of a version that had other columns or names
-            of metrics.
+        UserError: the file is missing or damaged, or lacks a core column.
     """
     results = read_table(folder / RESULTS)
-    missing = [f"has no column {name}" for name in CORE if name not in results]
-    former = [f"has a column {name}" for name in FORMER_COLUMNS if name in results]
-    former_names = sorted(FORMER_METRICS.intersection(results["metric"].dropna()))
-    metrics = [f"calls a metric {name}" for name in former_names]
-    if reasons := [*missing, *former, *metrics]:
+    if missing := [name for name in CORE if name not in results]:
         raise UserError(
-            f"{folder / RESULTS} was written by an earlier version of ood_lab (it {reasons[0]}): "
-            "repeat the command of that run with force=true; features that were extracted and "
-            "answers that were paid for are read again"
+            f"{folder / RESULTS} has no column {missing[0]}: repeat the command of that run with "
+            "force=true; features that were extracted and answers that were paid for are read again"
         )
     return results
 

@@ -15,7 +15,6 @@ from ood_lab.run.commandline.composition import composed
 from ood_lab.run.commandline.line_checks import check_overrides
 from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.run.job.preparation import recipe_of
-from ood_lab.run.job.run_identity import config_hash
 from ood_lab.scripts import CONF
 
 PRESETS = ("builtin", "official", "shiftedbronzes")
@@ -98,17 +97,6 @@ def test_coop_trains_as_long_as_its_authors_by_shots():
     line = ["prompt=coop", "data=folder", "detector=[]"]
     lines = [[*line, f"data.shots={n}"] for n in (1, 4, 16)]
     assert [composed("train", line).trainer.max_epochs for line in lines] == [50, 100, 200]
-
-
-def test_the_quickstart_is_hashed_as_ever():
-    """All but its task, so that the presets cannot lose the runs that were made before them.
-
-    With the detectors that ran by default then; more of them are another run.
-    """
-    first = "msp,mls,ebo,klm,openmax,gradnorm,knn,mds,vim,dice,react,odin,gram,rankfeat,ash"
-    settings = OmegaConf.to_container(composed("train", [f"detector=[{first}]"]), resolve=True)
-    del settings["task"]
-    assert config_hash(settings) == "b1626f3c22"
 
 
 SAID = {

@@ -77,10 +77,10 @@ def test_the_verdict_comes_last_in_the_terminal_and_first_on_the_page(outputs, c
     assert 0 < out.index("In %, ID test") < out.index("Verdict by configuration")
 
 
-def test_runs_of_before_are_shown_with_one_line_more(outputs, capsys):
+def test_runs_without_a_verdict_are_shown_with_one_line_more(outputs, capsys):
     compare(outputs, f"runs={outputs}/**")
     out = " ".join(capsys.readouterr().out.split())
-    assert "3 runs have no verdict, from an earlier version: repeat with force=true." in out
+    assert "3 runs have no verdict: a run without ID accuracy above chance has none." in out
     assert "In %, ID test" in out
     assert "Verdict by configuration" not in out
 
@@ -210,15 +210,3 @@ def test_a_damaged_run_is_one_line_that_names_the_file(file, damage, named, outp
     damage(run / file)
     gap = " " if named.startswith("has") else "/"
     assert_one_line(outputs, f"runs={outputs}", f"{run}{gap}{named}", capsys)
-
-
-def test_a_run_of_an_earlier_version_is_one_line(outputs, capsys):
-    """With its names of the metrics and of what picks the headline."""
-    run = outputs / "one" / "aaaa" / "seed=1"
-    table, manifest = pd.read_parquet(run / "results.parquet"), run / "manifest.json"
-    table.replace({"metric": {"fpr95": "fpr95_ood"}}).to_parquet(run / "results.parquet")
-    older = json.loads(manifest.read_text()) | {"protocol": "openood"}
-    del older["fpr95_positive"]
-    manifest.write_text(json.dumps(older))
-    named = f"{run}/results.parquet was written by an earlier version of ood_lab"
-    assert_one_line(outputs, f"runs={outputs}", named, capsys)

@@ -128,8 +128,7 @@ def _load(memory: Path | None) -> pd.DataFrame | None:
     if memory is None or not memory.exists():
         return None
     try:
-        found = pd.read_parquet(memory)
-        return found if {*_KEY} <= {*found} else None  # an older version's
+        return pd.read_parquet(memory)
     except (OSError, ValueError):  # cut short by a full disk: as good as absent
         return None
 

@@ -21,7 +21,6 @@ FILE = TensorFile(
     kind="detector file",
     key="ood_lab_detector",
     format=3,
-    reads=(2,),
     source="task=predict",
     remedy="fit and save the detector again",
 )
@@ -81,10 +80,10 @@ def load_detector(path: StrPath) -> CalibratedDetector:
             for name, value in tensors.items()
             if name.startswith(_FITTED)
         }
-        detector.network = description.get("network")
+        detector.network = description["network"]
         detector.chosen = description["describe"].get("chosen", "")
-        alpha, given = description["alpha"], description.get("given_threshold")
-        ends = description.get("pixel_range")
+        alpha, given = description["alpha"], description["given_threshold"]
+        ends = description["pixel_range"]
         return CalibratedDetector(
             detector,
             tensors["id_scores"],
@@ -94,7 +93,7 @@ def load_detector(path: StrPath) -> CalibratedDetector:
             str(description["transform"]),
             None if given is None else float(given),
             None if ends is None else (float(ends[0]), float(ends[1])),
-            description.get("calibration", "held-out"),  # format 2 had no other
+            description["calibration"],
         )
 
 

@@ -83,8 +83,7 @@ def answer_key(messages_hash: str, made_with: Mapping[str, Any]) -> str:
 def read_answers(path: Path) -> Iterator[Answer]:
     """The answers in a file, failures included.
 
-    What is none is passed over: half a line, what a later version wrote, a reply that is no text
-    (older versions kept lists and halves of surrogate pairs, which nothing can read or write).
+    What is none is passed over: half a line, a record of something else, a reply that is no text.
     """
     known = {each.name for each in fields(Answer)}
     for record in read_records(path):
@@ -185,14 +184,13 @@ class AnswerStore:
 
 
 def server_of(answer: Answer) -> str | None:
-    """Address that replied, in one form: earlier versions had it among the settings."""
-    address = answer.server or answer.made_with.get("base_url")
-    return str(address).rstrip("/") if address else None
+    """Address that replied, in one form."""
+    return answer.server.rstrip("/") if answer.server else None
 
 
 def model_of(made_with: Mapping[str, Any]) -> str:
     """What made an answer, as text: all of it but the address and the longest length."""
-    core = {k: v for k, v in made_with.items() if k not in ("base_url", "server")}
+    core = {k: v for k, v in made_with.items() if k != "server"}
     given = dict(core.get("gen_kwargs") or {})
     core["gen_kwargs"] = {k: v for k, v in given.items() if k not in _LIMITS}
     return json.dumps(_one_kind_of_number(core), sort_keys=True)

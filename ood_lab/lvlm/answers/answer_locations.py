@@ -22,7 +22,7 @@ def store_of(made_with: Mapping[str, Any], folder: Path) -> AnswerStore:
     """The file of a model's answers: its name, and a hash of what tells it from others.
 
     Answers in other files of models of that name are found, too, where they are of the same model:
-    earlier versions called the file differently, as do other settings that change no reply.
+    settings that change no reply, too, change the name of the file.
 
     Args:
         made_with: of the model.

@@ -9,14 +9,14 @@ import pandas as pd
 from ood_lab.lvlm.answers.answer_files import Answer
 from ood_lab.lvlm.answers.asking_facts import failures
 from ood_lab.lvlm.answers.judgements import FAILED, UNPARSED
-from ood_lab.lvlm.answers.reply_text import hides_a_key, is_cut
+from ood_lab.lvlm.answers.reply_text import is_cut
 
 #: Above this share of unparsed replies a run recommends ``reader=...``.
 _MANY_UNREAD = 0.05
 
 
 def answer_warnings(found: Sequence[Answer]) -> Iterator[str]:
-    """Failed requests, cut replies, and keys of servers that earlier versions hid."""
+    """Failed requests and cut replies."""
     if failed := sum(answer.error is not None for answer in found):
         yield (
             f"{failed:,} of {len(found):,} questions have no answer, and the numbers skip "
@@ -27,12 +27,6 @@ def answer_warnings(found: Sequence[Answer]) -> Iterator[str]:
             f"{cut:,} of {len(found):,} replies were cut at their longest length: an answer that "
             "is missing there is unparsed, and a caption read as far as it goes; give more room "
             "(lvlm.max_tokens of a server, lvlm.max_new_tokens of a local model)"
-        )
-    if hidden := sum(hides_a_key(answer.response) for answer in found):
-        yield (
-            f"{hidden:,} of {len(found):,} replies hold *** where an earlier version hid the key "
-            "of the server, and may be unread for it: paths.answers=DIR, another folder, asks all "
-            "questions again"
         )
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ood_lab.lvlm.answers.answer_files import Answer, Answers
 from ood_lab.lvlm.answers.reply_text import is_cut, read, without_reasoning
 from ood_lab.lvlm.parsers import parser_named, parser_of
 from ood_lab.lvlm.questions.question_files import Question, Questions
-from ood_lab.schema.arrays import Bools
 
 #: ``status`` of an answer: read, not readable, or never given.
 PARSED, UNPARSED, FAILED = "parsed", "unparsed", "failed"
@@ -65,7 +63,7 @@ def with_unsure(judged: pd.DataFrame) -> pd.DataFrame:
     if UNSURE not in judged:
         return judged
     asked = judged[UNSURE].fillna(False).astype(bool) & (judged["status"] == UNPARSED)
-    said = asked & ~was_cut(judged) & (judged["reply"].str.strip() != "")
+    said = asked & ~judged["cut"].astype(bool) & (judged["reply"].str.strip() != "")
     return judged.assign(
         parsed=judged["parsed"].mask(said, UNSURE),
         correct=judged["correct"].astype(bool) | said,
@@ -78,15 +76,10 @@ def sizes_of(rows: pd.DataFrame) -> dict[str, int]:
     counts = (
         len(rows),
         (rows["status"] == UNPARSED).sum(),
-        was_cut(rows).sum(),
+        rows["cut"].sum(),
         (rows["status"] == FAILED).sum(),
     )
     return dict(zip(SIZES, map(int, counts), strict=True))
-
-
-def was_cut(rows: pd.DataFrame) -> Bools:
-    """Which replies were cut, ``[N]``; tables of earlier versions do not say, and count as none."""
-    return rows["cut"].to_numpy(bool) if "cut" in rows else np.zeros(len(rows), bool)
 
 
 def _row(question: Question, answer: Answer | None, parser: str | None) -> dict[str, Any]:

@@ -19,23 +19,11 @@ _OPENED_BEFORE = re.compile(rf"\A.*</{_TAG}>", re.DOTALL | re.IGNORECASE)
 #: How a cut reply may have gone on; whichever it is must make no difference.
 _WAYS_ON = (" yes", " no", ". Yes", ". No", " A.", " B.", " 7", " seven")
 _WORDS = re.compile(r"\w+")
-#: Three stars that are Markdown: around a text, or a line by themselves.
-_EMPHASIS = re.compile(
-    r"(?<![\w*])\*{3}(?=[^\s*])[^*]*?(?<=[^\s*])\*{3}(?![\w*])|^\s*\*{3,}\s*$", re.MULTILINE
-)
 
 
 def is_cut(finish_reason: str | None) -> bool:
     """Whether a reply ended because it had reached its longest length."""
     return finish_reason in _CUT
-
-
-def hides_a_key(reply: str) -> bool:
-    r"""Whether a reply holds the stars that earlier versions put in place of the server's key.
-
-    A key such as ``x`` was hidden in every word that has it: ``\bo***ed{No}``.
-    """
-    return "***" in reply and "***" in _EMPHASIS.sub("", reply)
 
 
 def without_reasoning(reply: str) -> str:

@@ -109,7 +109,7 @@ def feature_clouds(
     clouds, shares = components_of(features)
     labels = {name: f"{name.replace('_', '-')} (n={len(clouds[name])})" for name in clouds}
     for row in distances.to_dict("records"):
-        known = pd.notna(row.get("ci_low"))  # runs of earlier versions have no interval
+        known = pd.notna(row["ci_low"])
         ends = f" [{row['ci_low']:.3f}, {row['ci_high']:.3f}]" if known else ""
         labels[row["dataset"]] += f", distance {row['distance']:.3f}{ends}"
     words = component_labels(shares)

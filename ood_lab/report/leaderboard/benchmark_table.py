@@ -73,7 +73,7 @@ def read_benchmarks(folders: Sequence[Path]) -> list[BenchmarkRun]:
     """The runs among these folders that prompted a vision-language model.
 
     Raises:
-        UserError: there is none, or one of an earlier version.
+        UserError: there is none.
     """
     found = []
     for folder in folders:

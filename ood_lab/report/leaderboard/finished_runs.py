@@ -35,7 +35,7 @@ class FinishedRun:
         best: its ``dataset, metric, detector, best``; None where the run tested nothing.
         manifest: what made its numbers.
         config: its configuration.
-        verdict: what it found, in short; without rows where an earlier version wrote the run.
+        verdict: what it found, in short; without rows where ID accuracy is at chance.
         hierarchy: its hierarchy table; None where its data has neither levels nor a category.
     """
 
@@ -146,7 +146,7 @@ def read_run(path: Path) -> FinishedRun:
     """Reads a finished run folder.
 
     Raises:
-        UserError: a file is missing, damaged or of an earlier version, or the manifest lacks what
+        UserError: a file is missing or damaged, or the manifest lacks what
             a comparison needs.
     """
     results, manifest = read_results(path), read_json(path / "manifest.json")

@@ -132,7 +132,7 @@ class BoardVerdict:
     def _without(self) -> Iterator[str]:
         if left := len(self.board.runs) - len(self.runs):
             has = "run has" if left == 1 else "runs have"
-            yield f"{left} {has} no verdict, from an earlier version: repeat with force=true."
+            yield f"{left} {has} no verdict: a run without ID accuracy above chance has none."
 
     def _found(self) -> Iterator[str]:
         rows = self.rows

@@ -78,11 +78,11 @@ def show_run(folder: Path) -> None:
     """Prints the tables of a finished run.
 
     Raises:
-        UserError: its results are damaged, or of an earlier version.
+        UserError: its results are damaged.
     """
     manifest = read_json(folder / "manifest.json")
     if (folder / RESULTS).exists():
-        read_results(folder)  # whole, and of this version
+        read_results(folder)  # whole
     if (folder / SUMMARY).exists():
         show_warnings(manifest)
         print_blocks(read_summary(folder))

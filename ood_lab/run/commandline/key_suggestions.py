@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ood_lab.common.hints import nearest as nearest_names
-from ood_lab.run.commandline.other_names import RENAMED_KEYS, SYNONYMS
+from ood_lab.run.commandline.other_names import SYNONYMS
 from ood_lab.scripts import conf_files
 
 #: Below these, users invent the names: those of sets (`data.ood.mine=DIR`) ...
@@ -25,8 +25,6 @@ _SHOWN = 60
 
 def advice(key: str, cfg: DictConfig) -> str:
     """Suggests what a key that is not in the chosen configuration may have meant."""
-    if key in RENAMED_KEYS:
-        return f"Its name is now {RENAMED_KEYS[key]}."
     if elsewhere := _choices_with(key):
         general = [e for e in elsewhere if e.endswith("=folder")]  # the one for the user's own data
         named = " and ".join((general or elsewhere)[:3])

@@ -21,7 +21,6 @@ from ood_lab.common.hints import missing_path
 from ood_lab.run.commandline import key_suggestions
 from ood_lab.run.commandline.composition import chosen, is_choice, parsed
 from ood_lab.run.commandline.hydra_internals import apply, flag_parser
-from ood_lab.run.commandline.other_names import RENAMED_KEYS, check_present_name
 from ood_lab.run.commandline.override_values import values_of
 from ood_lab.run.job.run_identity import leaves
 from ood_lab.scripts import CONF, OWN_CONF, conf_files, is_group
@@ -57,7 +56,6 @@ def read_arguments(arguments: Sequence[str]) -> Namespace:
     for override in found.overrides:
         key, equals, _ = override.partition("=")
         check_set_name(key.lstrip("+~"))
-        check_present_name(override)
         if not equals and key[0] != "~":
             refuse(f"'{override}' has no value")
         if len(key) > _LONGEST:
@@ -181,9 +179,6 @@ def _check_line(script: str, overrides: Sequence[str]) -> None:
     for override in given:
         if override not in choices:
             _check_value(override, cfg)
-    for key in RENAMED_KEYS:
-        if key_suggestions.has(cfg, key):  # from a file of the user's own, or added with a plus
-            raise UserError(f"unknown key '{key}'. {key_suggestions.advice(key, cfg)}")
 
 
 def _check_choice(override: Override) -> None:

@@ -68,7 +68,6 @@ def changes_of(
         return ["nothing says what it was made from"] * run.done
     named = _named_paths(settings, run.path)
     noted = read_table(run.path / FILE)
-    noted = noted.assign(**dict.fromkeys({*_ENTRY} - {*noted}, 0))  # an older version's
     now = _look(named, _listed_images(run.path))
     suspects, others = _compare(noted, now, named, code)
     sets = _changed_sets(noted, suspects, run.path, data) if suspects else []

@@ -9,46 +9,22 @@ from typing import Any
 
 from ood_lab.common.files import packaged_table
 
-_TABLE = packaged_table("ood_lab.run.job", "hashed_settings.yaml")
 #: Keys that change no number; everything else is hashed.
-NEUTRAL = frozenset(_TABLE["neutral"])
-#: Keys that came later, and the values that change nothing: earlier runs keep their hash.
-LATER: dict[str, Any] = _TABLE["later"]
-#: The same of ``model`` and ``model.backbone`` by what builds the network; null changes nothing.
-LATER_OF: dict[str, list[str]] = _TABLE["later_of"]
-
-#: Classes that were moved, and where they were: a move changes no hash.
-FORMER: dict[str, str] = _TABLE["former"]
+NEUTRAL = frozenset(packaged_table("ood_lab.run.job", "neutral_settings.yaml"))
 
 
-def telling(
-    config: Mapping[str, Any], prefix: str = "", later: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """The configuration without what :data:`NEUTRAL` names and :data:`LATER` has."""
-    if later is None:
-        later = LATER | dict.fromkeys(_later_of(config))
+def telling(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The configuration without what :data:`NEUTRAL` names."""
     return {
-        str(key): telling(value, f"{prefix}{key}.", later) if isinstance(value, Mapping) else value
+        str(key): telling(value, f"{prefix}{key}.") if isinstance(value, Mapping) else value
         for key, value in config.items()
-        if f"{prefix}{key}" not in NEUTRAL
-        and later.get(f"{prefix}{key}", telling) != value
-        and not (key == "download" and prefix[:5] == "data.")
+        if f"{prefix}{key}" not in NEUTRAL and not (key == "download" and prefix[:5] == "data.")
     }
-
-
-def _later_of(config: Mapping[str, Any]) -> list[str]:
-    model = config.get("model")
-    backbone = model.get("backbone") if isinstance(model, Mapping) else None
-    target = backbone.get("_target_") if isinstance(backbone, Mapping) else None
-    keys = LATER_OF.get(str(target), ())
-    return [f"{place}.{key}" for place in ("model", "model.backbone") for key in keys]
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
     """First 10 hex digits of the SHA-256 of everything in ``config`` that can change a number."""
     text = json.dumps(telling(config), sort_keys=True, default=str)
-    for now, before in FORMER.items():
-        text = text.replace(f'"_target_": "{now}', f'"_target_": "{before}')
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 

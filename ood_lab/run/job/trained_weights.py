@@ -89,7 +89,7 @@ class TrainedWeights:
         """Makes the run's ``checkpoints`` lead here, and removes what is damaged.
 
         Args:
-            run: the run folder. A training that an earlier version began there resumes here.
+            run: the run folder.
             anew: keep nothing of an earlier training.
         """
         if anew:
@@ -98,8 +98,6 @@ class TrainedWeights:
             log.warning("%s: the weights are trained again from the start", found)
             self._empty()
         here, there = checkpoints.folder(run), checkpoints.folder(self.path)
-        if here.is_dir() and not (here.is_symlink() or there.exists()):
-            os.replace(here, there)
         there.mkdir(exist_ok=True)
         _remove(here)
         here.symlink_to(os.path.relpath(there.absolute(), run.absolute()))

@@ -201,13 +201,6 @@ def test_a_wrong_description_is_one_message(changes, message, blobs, tmp_path):
         load_detector(tmp_path / "bad")
 
 
-def test_a_file_of_an_earlier_version_is_read(blobs, tmp_path):
-    save_detector(tmp_path / "new", calibrated(FirstFeature(), blobs))
-    rewritten(tmp_path / "new", tmp_path / "old", format=2, calibration=None)
-    old, new = load_detector(tmp_path / "old"), load_detector(tmp_path / "new")
-    assert (old.calibration, old.threshold) == ("held-out", new.threshold)
-
-
 def test_names_of_classes_are_not_needed():
     of = {"weights_sha256": "", "transform": ""}
     assert CalibratedDetector.of(FirstFeature(), torch.arange(30), 0.05, **of).classes == []

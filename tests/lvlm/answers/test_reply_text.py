@@ -4,7 +4,7 @@ import pytest
 
 from ood_lab.lvlm.answers.answer_files import Answer
 from ood_lab.lvlm.answers.judgements import PARSED, UNPARSED, judge, sizes_of
-from ood_lab.lvlm.answers.reply_text import hides_a_key, read, without_reasoning
+from ood_lab.lvlm.answers.reply_text import read, without_reasoning
 from ood_lab.lvlm.parsers import PARSERS
 from ood_lab.lvlm.questions.question_files import Question
 
@@ -25,20 +25,6 @@ THOUGHT = "<think>Is there no dog? I see none, no.</think>"
 )
 def test_reasoning_is_left_out(reply, rest):
     assert without_reasoning(reply) == rest
-
-
-@pytest.mark.parametrize(
-    ("reply", "hidden"),
-    [
-        (r"\bo***ed{No}", True),
-        ("Your key *** is right.", True),
-        ("***Yes***, on the left.", False),  # Markdown
-        ("Yes.\n\n***\n\nIt is red.", False),
-        ("**Yes**", False),
-    ],
-)
-def test_a_key_that_was_hidden_in_a_reply_is_told_from_markdown(reply, hidden):
-    assert hides_a_key(reply) == hidden
 
 
 @pytest.mark.parametrize("parser", PARSERS)
@@ -79,4 +65,3 @@ def test_cut_replies_are_counted_and_without_an_answer_unparsed():
     assert judged["status"].tolist() == [PARSED, UNPARSED, PARSED]
     assert judged["reply"].tolist() == ["No", "", "No, there is"]
     assert sizes_of(judged) == {"n_asked": 3, "n_unparsed": 1, "n_cut": 2, "n_failed": 0}
-    assert sizes_of(judged.drop(columns="cut"))["n_cut"] == 0  # of an earlier version

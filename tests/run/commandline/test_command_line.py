@@ -32,12 +32,6 @@ CASES = {
     "its long name": (["learning_rate=1"], "Did you mean model.classifier.optimizer.lr?"),
     "added": (["+lr=1e-4"], "'lr'. Did you mean model.classifier.optimizer.lr?"),
     "epochs": (["epochs=10"], "'epochs'. Did you mean trainer.max_epochs?"),
-    "renamed": (["metrics.protocol=hendrycks"], "is now metrics.fpr95_positive=ood (before: open"),
-    "renamed too": (["metrics.draws=50"], "is now metrics.n_bootstrap"),
-    "renamed, added": (
-        ["+metrics.protocol=openood"],
-        "'metrics.protocol'. Its name is now metrics",
-    ),
     "seed": (["sed=1"], "'sed'. Did you mean seed?"),
     "gpus": (["gpus=2"], "Did you mean trainer.devices?"),
     "another choice's": (["data.id.train=DIR"], "It belongs to data=folder, which this line does"),

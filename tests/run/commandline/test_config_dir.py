@@ -16,7 +16,6 @@ def Net():
 MSP = "detector: {mine: {_target_: ood_lab.detectors.MSP}}"
 FILES = {
     "experiment/mine.yaml": "# @package _global_\nname: mine\nmetrics: {n_bootstrap: 20}\n",
-    "experiment/older.yaml": "# @package _global_\nmetrics: {protocol: hendrycks}\n",
     "detector/mine.yaml": f"# @package _global_\n{MSP}\n",
     "model/mine.yaml": 'defaults: [module]\nnet: {_target_: own_network.Net}\nhead: "4"\n',
 }
@@ -76,10 +75,6 @@ def test_a_network_from_the_current_folder(own, capsys):
         (
             ["--config-dir", "conf", "detector=[mnie]"],
             "detector=mnie is unknown. Did you mean mine",
-        ),
-        (
-            ["--config-dir", "conf", "experiment=older"],
-            "'metrics.protocol'. Its name is now metrics.fpr95_positive",
         ),
         (["--config-dir", "cnf"], "'cnf' does not exist; nearest: "),
         (["--config-dir", "conf", "detector=mine", "seeed=1"], "'seeed'. Did you mean seed?"),

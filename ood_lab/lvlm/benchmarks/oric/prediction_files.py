@@ -15,7 +15,6 @@ from ood_lab.common.files import write_text
 from ood_lab.lvlm.annotations.annotation_files import read_json
 from ood_lab.lvlm.answers.answer_files import Answer
 from ood_lab.lvlm.answers.answer_requests import answer_of
-from ood_lab.lvlm.answers.judgements import was_cut
 from ood_lab.lvlm.chat.base import Reply
 from ood_lab.lvlm.questions.question_files import Questions
 
@@ -37,7 +36,7 @@ def write_predictions(judged: pd.DataFrame, folder: Path) -> list[Path]:
         folder: where to.
     """
     paths = []
-    for number, rows in judged.assign(cut=was_cut(judged)).groupby("prompt", sort=True):
+    for number, rows in judged.groupby("prompt", sort=True):
         table = [
             # Of a cut reply without an answer, another parser would take some word for one.
             {

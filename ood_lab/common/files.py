@@ -6,8 +6,10 @@ what has lost some of its bytes, is one error that names the file, never other n
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
@@ -21,6 +23,8 @@ from ood_lab.common.errors import UserError
 
 StrPath = str | os.PathLike[str]
 _Content = TypeVar("_Content")
+#: ``errno`` of a disk, or a quota, that is full.
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 #: The parser in C where PyYAML has it: the configuration of a run has hundreds of lines.
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -28,6 +32,21 @@ YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def packaged_table(package: str, name: str) -> Any:
     """What a YAML file of a package holds, see ``__package__``."""
     return yaml.load(files(package).joinpath(name).read_text(encoding="utf-8"), YAML_LOADER)
+
+
+def require_space(folder: Path, needed: int, what: str) -> None:
+    """Raises before work whose files the disk cannot hold.
+
+    Raises:
+        UserError: fewer than ``needed`` bytes are free on the disk of ``folder``.
+    """
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    if needed > free:
+        raise UserError(
+            f"{what} needs {needed:,} bytes under '{folder}' but {free:,} are free: make "
+            "room, and the same command resumes; or choose another folder"
+        )
 
 
 @contextmanager
@@ -42,6 +61,9 @@ def replaced(path: Path | str) -> Iterator[Path]:
     try:
         yield temporary
         os.replace(temporary, target)
+    except OSError as error:
+        error.filename = error.filename or str(target)  # a failed write names no file
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

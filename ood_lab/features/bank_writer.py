@@ -12,9 +12,10 @@ from lightning.pytorch.callbacks import BasePredictionWriter
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import require_space
 from ood_lab.common.tensor_file import Tensors, save_tensors
 from ood_lab.features.bank_store import COLUMNS, PARTIAL, column_folder
-from ood_lab.features.disk_space import require_space, writing
+from ood_lab.features.disk_space import writing
 from ood_lab.features.moments import FILE, Moments
 from ood_lab.features.row_shards import shard_name
 

@@ -13,6 +13,7 @@ import torch
 from lightning.pytorch import Trainer
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import require_space
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.bank_identity import (
     architecture_sha256,
@@ -21,7 +22,7 @@ from ood_lab.features.bank_identity import (
     versions,
 )
 from ood_lab.features.bank_store import BankStore, Missing
-from ood_lab.features.disk_space import base_bytes, require_space
+from ood_lab.features.disk_space import base_bytes
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.extraction_pass import Images, build_loader, check_takes_all, run_extraction
 from ood_lab.features.lightning_extractor import Extractor

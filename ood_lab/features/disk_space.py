@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import math
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,27 +15,12 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import DISK_FULL
 
 log = logging.getLogger(__name__)
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 #: Bytes from which a tensor of a bank is a mapped file.
 MAPPED = 2**30
-
-
-def require_space(folder: Path, needed: int, what: str) -> None:
-    """Raises before work whose files the disk cannot hold.
-
-    Raises:
-        UserError: fewer than ``needed`` bytes are free on the disk of ``folder``.
-    """
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    free = shutil.disk_usage(existing).free
-    if needed > free:
-        raise UserError(
-            f"{what} needs {needed:,} bytes under '{folder}' but {free:,} are free: make "
-            "room, and the same command resumes; or choose another folder"
-        )
 
 
 def base_bytes(n: int, features: int, classes: int, dtype: torch.dtype) -> int:
@@ -77,7 +60,7 @@ def writing(root: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError) as error:
-        full = getattr(error, "errno", None) in _FULL or "os error 28" in str(error)
+        full = getattr(error, "errno", None) in DISK_FULL or "os error 28" in str(error)
         remedy = "make room, and the same command resumes; or " if full else ""
         raise UserError(
             f"cached features cannot be written under '{root}' ({error}): {remedy}choose another "

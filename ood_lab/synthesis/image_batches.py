@@ -12,8 +12,7 @@ import pandas as pd
 from PIL import Image
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import replaced, write_csv
-from ood_lab.features.disk_space import require_space
+from ood_lab.common.files import replaced, require_space, write_csv
 from ood_lab.synthesis.step_progress import progress_bar
 
 log = logging.getLogger(__name__)

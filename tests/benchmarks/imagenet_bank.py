@@ -40,10 +40,10 @@ import torch
 from torch import Tensor
 
 from ood_lab.api.detector_settings import chosen_detectors
+from ood_lab.common.files import require_space
 from ood_lab.detectors import Detector, checked_score
 from ood_lab.detectors.support.compute_device import compute_device, computing_on
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.disk_space import require_space
 
 GIB = 2**30
 SIZES = {"train": 1_281_167, "test": 50_000, "ood": 50_000}

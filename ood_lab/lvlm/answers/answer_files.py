@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.file_locks import lock
+from ood_lab.common.files import require_space
 from ood_lab.common.line_files import append_record, read_records
 from ood_lab.lvlm.answers.reply_text import is_cut
 
 #: What chat models call the longest length of a reply, among their ``gen_kwargs``.
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_new_tokens")
+#: Hosts of an address that are this machine, and ports that an address need not name.
+_HERE, _PORTS = ("127.0.0.1", "::1", "0.0.0.0"), {"http": 80, "https": 443}
+#: Bytes that are held back for each request that may be under way when the disk gets full, and for
+#: how many requests.
+_HELD_BACK, _UNDER_WAY = 2**13, 32
 
 
 @dataclass(frozen=True)
@@ -111,29 +120,43 @@ class AnswerStore:
 
     Args:
         path: the file; made with its folders when the first answer comes.
-        others: files that may hold answers of the same model too; they are only read.
+        others: lists files that may hold answers of the same model too; they are only read.
+        shared: name of the lock, which processes with any of these files share; "" = that of the
+            file itself.
 
     Attributes:
         answers: those without error in the file itself, by key.
         added: how many answers have come since it was opened.
+        full: why no further answer can be written; None = it can.
     """
 
-    def __init__(self, path: Path, others: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, path: Path, others: Callable[[], Iterable[Path]] = tuple, shared: str = ""
+    ) -> None:
         self.path = path
         self.answers: dict[str, Answer] = {}
         self.added = 0
+        self.full: UserError | None = None
+        self._others = others
+        self._lock = path.with_name(f".{shared or path.name}.lock")
+        self._reserve = path.with_name(f".{path.name}.reserve")
+        self._sizes: dict[Path, int] = {}
         #: The same and those of the other files, by messages and :func:`model_of` of the model.
         self._by_model: dict[tuple[str, str], dict[str, Answer]] = {}
-        for other in others:
-            for answer in read_answers(other):
-                self._index(answer)
         self.read()
 
     def read(self) -> None:
-        """Reads what is in the file, also what other processes wrote meanwhile."""
-        if self.path.is_file():
-            for answer in read_answers(self.path):
-                self._keep(answer)
+        """Reads what is in the files, also what other processes wrote meanwhile."""
+        for file in (*self._others(), self.path):
+            size = file.stat().st_size if file.is_file() else 0
+            if size == self._sizes.get(file, 0):
+                continue
+            self._sizes[file] = size
+            for answer in read_answers(file):
+                if file == self.path:
+                    self._keep(answer)
+                else:
+                    self._index(answer)
 
     def find(
         self, messages_hash: str, made_with: Mapping[str, Any], server: str | None = None
@@ -157,20 +180,68 @@ class AnswerStore:
         """Keeps other processes from asking for the same answers at the same time.
 
         They wait until this one has ended, however it ends, and then know its result.
+
+        Raises:
+            UserError: the folder cannot be written.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.with_name(f".{self.path.name}.lock").open("w") as file:
-            lock(file, f"another process writes {self.path}: waiting until it is done")
+        with reported_as(self._unwritable("{reason}"), OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            file = self._lock.open("w")
+        with file:
+            lock(file, f"another process asks the model of {self.path}: waiting until it is done")
             self.read()
             yield
 
+    @contextmanager
+    def reserved(self, count: int, needed: int) -> Iterator[None]:
+        """Holds room back, so that what is under way when the disk gets full is still kept.
+
+        Args:
+            count: answers to come.
+            needed: bytes of all of them, about.
+
+        Raises:
+            UserError: the folder cannot be written, or has less room.
+        """
+        held_back = min(count, _UNDER_WAY) * _HELD_BACK
+        require_space(self.path.parent, needed + held_back, f"asking {count:,} questions")
+        try:
+            with (
+                reported_as(self._unwritable("{reason}"), OSError),
+                self._reserve.open("wb") as file,
+            ):
+                file.write(os.urandom(held_back))  # zeros may take no room
+                file.flush()
+                os.fsync(file.fileno())
+            yield
+        finally:
+            self._reserve.unlink(missing_ok=True)
+
     def add(self, answers: Iterable[Answer]) -> Iterator[Answer]:
-        """Keeps each answer, on disk, before it is passed on; failures, too."""
+        """Keeps each answer, on disk, before it is passed on; failures, too.
+
+        Once the disk is full, ``full`` says so, and answers take the room of :meth:`reserved`.
+
+        Raises:
+            UserError: that room is full, too.
+        """
         for answer in answers:
-            append_record(self.path, vars(answer))
+            try:
+                append_record(self.path, vars(answer))
+            except OSError as error:
+                self.full = self.full or UserError(self._unwritable(str(error)))
+                self._reserve.unlink(missing_ok=True)
+                with reported_as(str(self.full), OSError):
+                    append_record(self.path, vars(answer))
             self._keep(answer)
             self.added += 1
             yield answer
+
+    def _unwritable(self, reason: str) -> str:
+        return (
+            f"answers cannot be written under '{self.path.parent}' ({reason}): make room there, "
+            "and the same command resumes; or choose another folder, paths.answers=DIR"
+        )
 
     def _keep(self, answer: Answer) -> None:
         if answer.error is None:
@@ -185,7 +256,15 @@ class AnswerStore:
 
 def server_of(answer: Answer) -> str | None:
     """Address that replied, in one form."""
-    return answer.server.rstrip("/") if answer.server else None
+    return one_address(answer.server) if answer.server else None
+
+
+def one_address(url: str) -> str:
+    """The address of a server in one form: all names of this machine are ``localhost``."""
+    parts = urlsplit(url.rstrip("/"))
+    host = "localhost" if parts.hostname in _HERE else parts.hostname or ""
+    port = "" if parts.port in (None, _PORTS.get(parts.scheme)) else f":{parts.port}"
+    return parts._replace(netloc=host + port).geturl()
 
 
 def model_of(made_with: Mapping[str, Any]) -> str:
@@ -207,7 +286,7 @@ def _one_kind_of_number(node: Any) -> Any:
 
 def _serves(answer: Answer, made_with: Mapping[str, Any]) -> bool:
     """Whether an answer of the same :func:`model_of` is what this model would reply."""
-    if "server" in made_with and server_of(answer) != made_with["server"]:
+    if "server" in made_with and server_of(answer) != one_address(made_with["server"]):
         return False
     (name, limit), (old_name, old_limit) = map(_limit, (made_with, answer.made_with))
     if limit == old_limit and (name == old_name or limit is None):
@@ -215,8 +294,10 @@ def _serves(answer: Answer, made_with: Mapping[str, Any]) -> bool:
     given = made_with.get("gen_kwargs") or {}
     greedy = given.get("temperature") == 0 or given.get("do_sample") is False
     ended = answer.finish_reason is not None and not is_cut(answer.finish_reason)
+    tokens = answer.usage.get("completion_tokens", old_limit)
+    fits = limit is None or (old_limit is not None and old_limit <= limit)
     # Of sampled replies the short ones alone would be kept, which are not like the others.
-    return greedy and ended and old_limit is not None and (limit is None or old_limit <= limit)
+    return greedy and ended and (fits or (tokens is not None and tokens < (limit or 0)))
 
 
 def _limit(made_with: Mapping[str, Any]) -> tuple[str | None, int | None]:

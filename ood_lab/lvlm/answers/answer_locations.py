@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ood_lab.common.line_files import write_records
-from ood_lab.lvlm.answers.answer_files import Answer, AnswerStore
+from ood_lab.lvlm.answers.answer_files import Answer, AnswerStore, model_of
 
 
 def model_name(made_with: Mapping[str, Any]) -> str:
@@ -28,12 +28,20 @@ def store_of(made_with: Mapping[str, Any], folder: Path) -> AnswerStore:
         made_with: of the model.
         folder: of all such files.
     """
-    digest = hashlib.sha256(json.dumps(dict(made_with), sort_keys=True).encode()).hexdigest()
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", model_name(made_with))
-    path = folder / f"{name}-{digest[:10]}.jsonl"
+    path = folder / f"{name}-{_digest(dict(made_with))}.jsonl"
     named = re.compile(rf"{re.escape(name)}-[0-9a-f]{{10}}\.jsonl")
-    files = sorted(folder.iterdir()) if folder.is_dir() else []
-    return AnswerStore(path, [f for f in files if named.fullmatch(f.name) and f != path])
+
+    def others() -> list[Path]:
+        files = sorted(folder.iterdir()) if folder.is_dir() else []
+        return [file for file in files if named.fullmatch(file.name) and file != path]
+
+    # Models that may use each other's answers wait for each other.
+    return AnswerStore(path, others, f"{name}-{_digest(model_of(made_with))}")
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
 
 
 def write_answers(answers: Iterable[Answer], path: Path) -> None:

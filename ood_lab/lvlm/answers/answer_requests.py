@@ -21,7 +21,7 @@ from ood_lab.common.errors import reported_as
 from ood_lab.lvlm.answers.answer_files import Answer, AnswerStore, answer_key, server_of
 from ood_lab.lvlm.answers.asking_facts import failures
 from ood_lab.lvlm.answers.request_progress import asking_progress
-from ood_lab.lvlm.chat.base import ChatModel, Message, Reply, Request, Requests, made_for
+from ood_lab.lvlm.chat.base import LONGEST, ChatModel, Message, Reply, Request, Requests, made_for
 from ood_lab.lvlm.questions.question_files import ONE_WORD, SAMPLE, Question, Questions
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,8 @@ def answers_to(
 
     Raises:
         UserError: an image is missing, or the model cannot answer (its endpoint is down or
-            rejects the key, its folder is not a model, ...). Answers that came before are kept.
+            rejects the key, its folder is not a model, ...), or answers cannot be written. Answers
+            that came before are kept.
     """
     wanted = _wanted(questions, folder, model)
     with store.taken():
@@ -59,8 +60,13 @@ def answers_to(
                 model.expect(wanted)
             if hasattr(model, "keep_beside"):
                 model.keep_beside(store.path)
-            for answer in store.add(_asked(todo, model)):
-                (found if answer.error is None else failed)[answer.key] = answer
+            with store.reserved(len(todo), sum(map(_bytes, todo.values()))):
+                for answer in store.add(_asked(todo, model)):
+                    (found if answer.error is None else failed)[answer.key] = answer
+                    if store.full is not None and hasattr(model, "stop"):
+                        model.stop(store.full)
+                    elif store.full is not None:
+                        raise store.full
     if failed:
         kinds = failures([*failed.values()])
         log.warning("%d of %d questions have no answer: %s", len(failed), len(todo), kinds)
@@ -103,6 +109,12 @@ def _wanted(questions: Questions, folder: Path, model: ChatModel) -> list[Reques
         key, messages = answer_key(messages_hash, made_with), messages_of(question, folder)
         wanted.append(Request(key, messages, question, messages_hash, made_with))
     return wanted
+
+
+def _bytes(request: Request) -> int:
+    """About what an answer takes on disk, at two bytes a token of its longest usual reply."""
+    about = len(json.dumps([request.question.text, dict(request.made_with)]))
+    return 1024 + about + 2 * LONGEST[request.question.reply]
 
 
 def _form(question: Question) -> tuple[str, int]:

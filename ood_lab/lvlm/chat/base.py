@@ -94,7 +94,8 @@ class ChatModel(Protocol):
     One that treats questions differently says so in ``made_for(question)``, which then stands for
     ``made_with`` (see :func:`made_for`); one that costs money says how much in ``cost_of(usage)``,
     and one behind a server its address in ``server``. ``expect(requests)`` gives all requests,
-    answered before or not; ``keep_beside(path)`` gives the file of the answers.
+    answered before or not; ``keep_beside(path)`` gives the file of the answers. One with several
+    requests under way stops at ``stop(reason)``: ``ask`` yields what still comes, then raises it.
     """
 
     @property

@@ -14,7 +14,8 @@ from annotated_types import Interval
 
 from ood_lab.common.arguments import Count, Remedy
 from ood_lab.common.errors import Stopped, UserError
-from ood_lab.lvlm.answers.answer_files import is_text
+from ood_lab.lvlm.answers.answer_files import is_text, one_address
+from ood_lab.lvlm.answers.reply_text import is_cut
 from ood_lab.lvlm.chat.base import Reply, Request, Requests, longest_reply
 from ood_lab.lvlm.chat.request_images import sendable
 from ood_lab.lvlm.chat.server.answer_probabilities import p_options_of, p_yes_of
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _USAGE = ("prompt_tokens", "completion_tokens", "total_tokens")
+#: Status of a request whose reply may be under way yet, and ``finish_reason`` of one that failed.
+_TIME_OUTS, _FAILED = (408, 504, 524), "error"
 
 
 @dataclass(eq=False)
@@ -104,11 +107,13 @@ class OpenAIChat(OpenAIServer):
             raise UserError(f"lvlm.price={dict(self.price)}: give {PRICE}")
         super().__post_init__()
         self._beside: Path | None = None
+        self._pool: RequestPool | None = None
+        self._warned = False
 
     @property
     def server(self) -> str:
-        """Address of the server."""
-        return self.base_url
+        """Address of the server, in one form."""
+        return one_address(self.base_url)
 
     @property
     def made_with(self) -> Mapping[str, Any]:
@@ -154,12 +159,18 @@ class OpenAIChat(OpenAIServer):
         """Receives the file of the answers: its folder has the batches."""
         self._beside = answers.with_suffix(".batches.jsonl")
 
+    def stop(self, reason: UserError) -> None:
+        """Sends nothing more: :meth:`ask` yields what is under way, then raises ``reason``."""
+        if self._pool is not None:
+            self._pool.reason = reason
+
     def ask(self, requests: Requests) -> Iterator[Reply]:
         """Yields replies as they come, up to ``concurrency`` requests under way.
 
         Raises:
             UserError: the key or what all requests have in common is rejected, what answers is no
-                such server, or ``give_up_after`` requests in a row failed.
+                such server, ``give_up_after`` requests in a row failed, or a batch that was sent
+                before has some of the requests.
             Stopped: with ``dry_run``; says what would be sent.
         """
         size = self._estimate(requests)
@@ -168,11 +179,12 @@ class OpenAIChat(OpenAIServer):
         if self.batch is not None:
             yield from self._batched(requests)
             return
+        self._check_batches(requests)
         log.info("asking %s at %s: %s", self.model, self.server, size)
         used: Counter[str] = Counter()
         with interruption() as interrupted:
-            pool = RequestPool(self, self._send, self.give_up_after)
-            for reply in pool.replies(requests, interrupted):
+            self._pool = RequestPool(self, self._send, self.give_up_after)
+            for reply in self._pool.replies(requests, interrupted):
                 used.update({k: v for k, v in reply.usage.items() if v})
                 yield reply
         if used:
@@ -181,6 +193,18 @@ class OpenAIChat(OpenAIServer):
     def _estimate(self, requests: Requests) -> str:
         fields = (self._fields(longest_reply(self.max_tokens, r.question)) for r in requests)
         return estimate(requests, fields, self.image_tokens, self.price)
+
+    def _check_batches(self, requests: Requests) -> None:
+        """Raises where a batch has some of the requests: to send them again would cost twice."""
+        if self._beside is None or not self._beside.is_file():
+            return
+        sent = Batches(self, self._beside).sent()
+        if count := sum(request.key in sent for request in requests):
+            raise UserError(
+                f"{count:,} of {len(requests):,} questions are in a batch that was sent before: "
+                "give lvlm.batch=wait, or stop, to pick up its replies; or remove its lines from "
+                f"{self._beside} to send them again"
+            )
 
     def _batched(self, requests: Requests) -> Iterator[Reply]:
         """Sends what is in no batch yet, and yields what the batches say.
@@ -211,7 +235,10 @@ class OpenAIChat(OpenAIServer):
             if said.error:
                 yield Reply(said.key, "", error=said.error)
             else:
-                yield self._reply(said.key, said.body, options=options[said.key])
+                reply = self._reply(said.key, said.body, options=options[said.key])
+                if reply.error:
+                    batches.reopen(said.key)
+                yield reply
 
     def _body(self, request: Request) -> dict[str, Any]:
         question = request.question
@@ -245,15 +272,38 @@ class OpenAIChat(OpenAIServer):
             seconds, options = time.monotonic() - start, len(request.question.options)
             reply = self._reply(request.key, answer, seconds, options)
             good = isinstance(answer, Mapping) and "choices" in answer
+            good = good and reply.finish_reason != _FAILED
             return Outcome(reply, answered=good, again=not good)
         except openai.APIStatusError as error:
             self._stop_at(error, body, attempt.retries, pacing.answered > 0)
+            if error.status_code in _TIME_OUTS:
+                return self._timed_out(attempt, error)
             reply = Reply(request.key, "", error=self.cause(error))
             rejected, again = error.status_code == 429, _heals(error.status_code)
             return Outcome(reply, again=again, rejected=rejected, headers=error.response.headers)
         except (openai.OpenAIError, ValueError) as error:  # no connection, time-outs, broken JSON
+            connected = type(error.__cause__).__name__ != "ConnectTimeout"
+            if isinstance(error, openai.APITimeoutError) and connected:
+                return self._timed_out(attempt, error)
             reply = Reply(request.key, "", error=self.cause(error))
             return Outcome(reply, again=True)
+
+    def _timed_out(self, attempt: Attempt, error: Exception) -> Outcome:
+        """Sends once more what got no reply in time: the server may charge for each time."""
+        attempt.timeouts += 1
+        again, request = attempt.timeouts == 1 and self.retries > 0, attempt.request
+        late = f"no reply in time (lvlm.timeout_s={self.timeout_s:g}; {self.cause(error)})"
+        if again and not self._warned:
+            self._warned = True
+            log.warning(
+                "%s: the request is sent once more, as are others without a reply in time; the "
+                "server may charge twice (each time for %s)",
+                late,
+                self._estimate([request]),
+            )
+        several = " twice" if attempt.timeouts > 1 else ""
+        late += f": sent{several}, and the server may charge for it{several}"
+        return Outcome(Reply(request.key, "", error=late), again=again)
 
     def _stop_at(
         self, error: openai.APIStatusError, body: Mapping[str, Any], retries: int, answered: bool
@@ -272,17 +322,21 @@ class OpenAIChat(OpenAIServer):
     ) -> Reply:
         try:  # a text where the server sent HTML, any JSON where it sent something else
             choice = answer["choices"][0]
-            content, thought = choice["message"]["content"], self._reasoning(choice["message"])
-        except (KeyError, IndexError, TypeError):
+            message, reason = choice["message"], choice.get("finish_reason")
+            content, thought = message.get("content"), self._reasoning(message)
+        except (AttributeError, KeyError, IndexError, TypeError):
             return Reply(key, "", error=self.lacking("choices", answer))
-        text = _text_of(content)
-        # A model that only thought, or refused, has replied: to ask again would cost the same.
-        error = "the reply has no text" if content is None and thought is None else None
+        text, error = _text_of(content), None
         if content is not None and not is_text(text):
-            error = self.safe(f"the content of the reply is not a text: {content!r}")
+            error = f"the content of the reply is not a text: {content!r}"
+        elif reason == _FAILED:
+            error = f"finish_reason=error: {choice.get('error') or content}"
+        # A model that only thought, was cut, or refused has replied: again it would do the same.
+        elif not (text or "").strip() and thought is None and not is_cut(reason):
+            error = "the reply is blank"
+        error = error and self.safe(error)
         usage = answer.get("usage")
         usage = usage if isinstance(usage, Mapping) else {}
-        reason = choice.get("finish_reason")
         return Reply(
             key,
             "" if error or text is None else text,

@@ -20,6 +20,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from ood_lab.common.errors import Stopped, UserError
+from ood_lab.common.files import DISK_FULL
 from ood_lab.run.building.synthetic_datasets import MADE, chosen_unasked
 from ood_lab.run.building.task_groups import OF_TRAINING
 from ood_lab.run.building.workspace import Workspace
@@ -149,7 +150,7 @@ def _explained(error: Exception) -> Exception:
     """Turns a full disk or an impossible file name into a user error, wherever it occurred."""
     if not isinstance(error, OSError):
         return error
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in DISK_FULL:
         place = f" for {error.filename2 or error.filename}" if error.filename else ""
         plain = UserError(
             f"the disk is full{place}: make room, and the same command resumes; or set "

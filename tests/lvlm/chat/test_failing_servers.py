@@ -1,23 +1,35 @@
 """The client of OpenAI's protocol against real servers on this machine that fail every day."""
 
+import errno
 import json
 import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 from local_server import LocalServer
 from PIL import Image
 
+from ood_lab.common import files
 from ood_lab.common.errors import UserError
+from ood_lab.lvlm.answers import answer_files
 from ood_lab.lvlm.answers.answer_files import AnswerStore
+from ood_lab.lvlm.answers.answer_locations import store_of
 from ood_lab.lvlm.answers.answer_requests import answers_to
 from ood_lab.lvlm.chat.openai import OpenAIChat
 from ood_lab.lvlm.chat.server import request_pool
 from ood_lab.lvlm.questions.question_files import Question
 
-YES = (200, {"choices": [{"message": {"content": "Yes"}, "finish_reason": "stop"}]})
+YES = (
+    200,
+    {
+        "choices": [{"message": {"content": "Yes"}, "finish_reason": "stop"}],
+        "usage": {"completion_tokens": 1},
+    },
+)
 
 
 @pytest.fixture(autouse=True)
@@ -170,6 +182,54 @@ def test_an_error_with_status_200_is_repeated(folder, bad):
         answers = ask(folder, server, 3)
     assert [answer.error for answer in answers] == [None] * 3
     assert [answer.retries for answer in answers] == [0, 1, 0]
+
+
+def test_a_full_disk_ends_the_asking_and_costs_nothing(folder, monkeypatch):
+    """What is under way when the disk gets full is kept; nothing is asked until there is room."""
+    write, reserve = answer_files.append_record, folder / ".answers.jsonl.reserve"
+
+    def append(path, record):
+        if path.read_text().count("\n") >= 9 and reserve.exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(path, record)
+
+    (folder / "answers.jsonl").touch()
+    with monkeypatch.context() as patch, LocalServer(lambda *_: YES) as server:
+        patch.setattr(answer_files, "append_record", append)
+        with pytest.raises(UserError, match=f"cannot be written under '{folder}' .*No space left"):
+            ask(folder, server, 60, concurrency=8)
+        paid = len(server.asked)
+        assert 9 < paid == len(kept(folder)) < 60
+        patch.setattr(files.shutil, "disk_usage", lambda _: SimpleNamespace(free=10_000))
+        with pytest.raises(UserError, match=f"bytes under '{folder}' but 10,000 are free"):
+            ask(folder, server, 60)
+        assert len(server.asked) == paid
+    with LocalServer(lambda *_: YES) as server:
+        ask(folder, server, 60)
+        assert len(server.asked) == 60 - paid
+    assert not reserve.exists()
+
+
+@pytest.mark.parametrize("addresses", [{"127.0.0.1"}, {"127.0.0.1", "localhost"}])
+def test_two_processes_that_differ_in_the_longest_reply_ask_once(folder, addresses):
+    def reply(*_):
+        time.sleep(0.02)
+        return YES
+
+    def process(server, limit, address):
+        url = server.url.replace("127.0.0.1", address)
+        model = OpenAIChat("m", url, max_tokens=limit, by_server=True)
+        asked = [Question(f"q{i}", "yes_no", "red.png", f"Is it {i}?", "yes") for i in range(9)]
+        return answers_to(asked, folder, model, store_of(model.made_with, folder / "answers"))
+
+    with LocalServer(reply) as server, ThreadPoolExecutor() as pool:
+        started = [
+            pool.submit(process, server, limit, address)
+            for limit in (32, 64, 16)
+            for address in addresses
+        ]
+        assert all(answer.error is None for each in started for answer in each.result())
+        assert len(server.asked) == 9
 
 
 def test_a_server_that_hangs_is_said(folder, monkeypatch, caplog):

@@ -104,12 +104,15 @@ def test_429_and_5xx_are_repeated(folder):
     assert len(calls) == 3
 
 
-def test_a_time_out_is_a_failure_that_is_asked_again(folder):
+def test_a_time_out_is_repeated_once_and_a_failure_that_is_asked_again(folder, caplog):
     def slow(request):
         raise httpx.ReadTimeout("too slow", request=request)
 
-    [answer] = ask(folder, server(slow), count=1)
-    assert answer.error
+    calls = []
+    [answer] = ask(folder, server(lambda r: (calls.append(r), slow(r))), count=1, retries=5)
+    assert len(calls) == 2
+    assert "sent twice, and the server may charge for it twice" in answer.error
+    assert "the server may charge twice (each time for 1 requests" in caplog.text
     assert answer.response == ""
     [answer] = ask(folder, server(lambda r: said()), count=1)
     assert answer.error is None
@@ -175,12 +178,19 @@ def test_a_reply_is_kept_as_it_came_whatever_the_key(folder, monkeypatch, key):
     assert answer.response == reply
 
 
-@pytest.mark.parametrize("key", ["x", "password"])
-def test_errors_hide_whole_words_and_only_long_keys(folder, monkeypatch, key):
+@pytest.mark.parametrize(
+    ("key", "hidden"),
+    [
+        ("x", "*** is no extra_password, passwords are_***"),
+        ("password", "x is no extra_***, ***s are_x"),
+        ("EMPTY", "x is no extra_password, passwords are_x"),
+    ],
+)
+def test_errors_hide_keys_of_any_length(folder, monkeypatch, key, hidden):
     monkeypatch.setenv("OPENAI_API_KEY", key)
-    error = {"error": {"message": "x is no password, passwords are"}}
+    error = {"error": {"message": "x is no extra_password, passwords are_x"}}
     [answer] = ask(folder, server(lambda _: httpx.Response(400, json=error)), count=1)
-    assert f"x is no {'password' if key == 'x' else '***'}, passwords are" in answer.error
+    assert hidden in answer.error
 
 
 @pytest.mark.parametrize("url", ["http://me:pass@server/v1", "http://server/v1?key=abc"])
@@ -497,6 +507,32 @@ def test_what_says_neither_yes_nor_no_has_no_p_yes(folder, logprobs):
         folder, server(lambda _: reply_of({"content": "Well"}, logprobs)), count=1, logprobs=5
     )
     assert (answer.p_yes, answer.error) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("message", "reason", "error"),
+    [
+        ({"content": ""}, "stop", "the reply is blank"),
+        ({"content": " \n"}, "stop", "the reply is blank"),
+        ({}, "stop", "the reply is blank"),
+        ({"content": "Yes"}, "error", "finish_reason=error"),
+        ({}, "length", None),
+        ({"content": ""}, "length", None),
+    ],
+)
+def test_blank_and_failed_replies_are_asked_again_and_cut_ones_kept(folder, message, reason, error):
+    calls, choice = [], {"message": message, "finish_reason": reason}
+
+    def chat(_):
+        calls.append(1)
+        return httpx.Response(200, json={"choices": [choice]})
+
+    for _ in range(2):
+        [answer] = ask(folder, server(chat), count=1)
+        assert (answer.error or "").startswith(error or "")
+    assert (len(calls), answer.response) == (2 if error else 1, "")
+    question = Question("q0", "yes_no", None, "Is it?", "yes", parser="pope")
+    assert judge([question], {"q0": answer})["parsed"].tolist() == [None]
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from ood_lab.common.errors import Stopped, UserError
 from ood_lab.common.line_files import append_record, read_records
+from ood_lab.lvlm.answers.answer_files import one_address
 from ood_lab.lvlm.chat.server.server_connection import OpenAIServer
 
 log = logging.getLogger(__name__)
@@ -57,12 +58,17 @@ class Batches:
         self._batch: dict[str, str] = {}
         self._failed: dict[str, set[str]] = {}
         for record in read_records(path) if path.is_file() else ():
-            if record.get("server") == server.base_url:
+            if record.get("server") == one_address(server.base_url):
                 self._learn(record)
 
     def sent(self) -> set[str]:
         """Keys of all requests that are in a batch, and have not failed there."""
         return {key for file in self._keys for key in self._open(file)}
+
+    def reopen(self, key: str) -> None:
+        """Notes that the reply to a request is a failure: the next call sends it again."""
+        for file in [file for file in self._keys if key in self._open(file)]:
+            self._note({"file": file, "failed": [key]})
 
     def send(self, bodies: Mapping[str, Mapping[str, Any]]) -> None:
         """Submits requests, by key, in as many batches as they need.
@@ -178,7 +184,7 @@ class Batches:
         return set(self._keys[file]) - self._failed.get(file, set())
 
     def _note(self, record: Mapping[str, Any]) -> None:
-        record = {"server": self._server.base_url, **record}
+        record = {"server": one_address(self._server.base_url), **record}
         append_record(self._path, record)
         self._learn(record)
 

@@ -31,12 +31,14 @@ class Attempt:
         repeated: how often it was sent before.
         retries: how many of these count as retries.
         answered: how many other requests had an answer when it was sent.
+        timeouts: how often its time ran out.
     """
 
     request: Request
     repeated: int = 0
     retries: int = 0
     answered: int = 0
+    timeouts: int = 0
 
 
 class Pacing:

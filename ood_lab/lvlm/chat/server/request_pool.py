@@ -52,11 +52,15 @@ class RequestPool:
         server: its ``concurrency``, ``retries`` and ``timeout_s`` count.
         send: makes one attempt; a UserError of it ends all.
         give_up_after: so many failures in a row end the asking.
+
+    Attributes:
+        reason: ends the asking as soon as it is set.
     """
 
     server: OpenAIServer
     send: Callable[[Attempt, Pacing], Outcome]
     give_up_after: int
+    reason: UserError | None = None
     _deadline: float = math.inf
 
     def replies(self, requests: Requests, interrupted: threading.Event) -> Iterator[Reply]:
@@ -67,7 +71,7 @@ class RequestPool:
             interrupted: is set when the user interrupts.
 
         Raises:
-            UserError: of ``send``, or ``give_up_after`` requests in a row failed.
+            UserError: of ``send``, ``give_up_after`` requests in a row failed, or ``reason``.
         """
         pacing = Pacing(requests, self.server.concurrency, self.server.retries)
         pool = ThreadPoolExecutor(self.server.concurrency, thread_name_prefix="ask")
@@ -77,8 +81,9 @@ class RequestPool:
         heard, in_a_row = time.monotonic(), 0
         try:
             while True:
-                if stop is None and interrupted.is_set():
-                    stop = self._stop(KeyboardInterrupt(), running)
+                reason = KeyboardInterrupt() if interrupted.is_set() else self.reason
+                if stop is None and reason is not None:
+                    stop = self._stop(reason, running)
                 now = time.monotonic()
                 while stop is None and (attempt := pacing.next(now)):
                     running[pool.submit(self.send, attempt, pacing)] = attempt

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 #: Sent where no key is set: servers of one's own ask for none, the client for any.
 _NO_KEY = "none"
-#: Characters from which on a key is hidden in errors, and what is there in its place.
-_SHORTEST_KEY, _HIDDEN = 8, "***"
+#: Characters from which on a key is hidden inside words, too, and what is there in its place.
+_LONG_KEY, _HIDDEN = 8, "***"
 #: Seconds that a server may take to say whether it is there.
 _CHECK_S = 15.0
 #: Longest pause that a server may ask for before a request is repeated; the client's own bound.
@@ -46,8 +46,9 @@ _OWN_FAULT = re.compile(
 class OpenAIServer:
     """A client with retries, whose errors name the setting to correct and never the key.
 
-    Requests that fail with 408, 409, 429, 5xx, a lost connection or a time-out are repeated with
-    growing pauses (and those that the server asks for). The key is read from the environment, and
+    Requests that fail with 409, 429, 5xx or a lost connection are repeated with
+    growing pauses (and those that the server asks for); what got no reply in time, once: the server
+    may charge for both. The key is read from the environment, and
     appears nowhere else.
 
     Args:
@@ -56,7 +57,7 @@ class OpenAIServer:
         api_key_env: name of the environment variable with the key.
         concurrency: requests under way at a time.
         retries: repetitions of a request.
-        timeout_s: seconds that a request may take.
+        timeout_s: seconds that a request may take; a model that reasons takes minutes.
         http_client: for tests; None = the client's own.
 
     Raises:
@@ -68,7 +69,7 @@ class OpenAIServer:
     api_key_env: str = "OPENAI_API_KEY"
     concurrency: Count = 8
     retries: Annotated[int, Ge(0)] = 5
-    timeout_s: Annotated[float, Gt(0.0)] = 120.0
+    timeout_s: Annotated[float, Gt(0.0)] = 600.0
     http_client: Any = field(default=None, kw_only=True)
     #: Node of the configuration that messages name.
     node: ClassVar[str]
@@ -102,7 +103,7 @@ class OpenAIServer:
         return openai.OpenAI(
             api_key=self._key or _NO_KEY,
             base_url=self.base_url,
-            timeout=self.timeout_s,
+            timeout=openai.Timeout(self.timeout_s, connect=min(self.timeout_s, _CHECK_S)),
             max_retries=self.retries,
             http_client=self.http_client or _http_client(self.concurrency),
         )
@@ -223,11 +224,12 @@ class OpenAIServer:
     def safe(self, text: str) -> str:
         """The beginning of an error, without the key: some servers repeat it when they reject it.
 
-        A short key, as ``EMPTY`` for a server of one's own, is no secret; it may be any word.
+        A short key may be part of any word, and is hidden as a word of its own.
         """
         text = text.encode("utf-8", "replace").decode()
-        if self._key and len(self._key) >= _SHORTEST_KEY:
-            text = re.sub(rf"(?<!\w){re.escape(self._key)}(?!\w)", _HIDDEN, text)
+        if key := self._key:
+            borders = ("", "") if len(key) >= _LONG_KEY else (r"(?<![^\W_])", r"(?![^\W_])")
+            text = re.sub(re.escape(key).join(borders), _HIDDEN, text)
         return text[:300]
 
     @staticmethod

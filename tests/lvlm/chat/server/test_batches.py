@@ -112,6 +112,18 @@ def test_replies_that_nobody_asked_for_are_kept_for_who_does(folder, server):
     assert len(server.batches) == 1
 
 
+def test_a_batch_under_way_is_not_asked_beside(folder, server):
+    server.done = False
+    with pytest.raises(Stopped):
+        ask(folder, server, 4, batch="stop")
+    server.url = server.url.replace("127.0.0.1", "localhost")
+    with pytest.raises(UserError, match="4 of 6 questions are in a batch that was sent before"):
+        ask(folder, server, 6, batch=None)
+    server.done = True
+    assert [a.error for a in ask(folder, server, 4, batch="wait")] == [None] * 4
+    assert len(server.batches) == 1
+
+
 def test_failed_requests_are_asked_again(folder, server):
     server.fails = {1, 3}
     first = ask(folder, server)

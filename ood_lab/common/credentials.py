@@ -39,9 +39,9 @@ def _reason(key: str, value: object) -> str | None:
     if name == "api_key_env":
         if _looks_like_a_key(value):
             return (
-                "holds what is no name of an environment variable, perhaps the key itself, which "
-                "would be written into files: put the key into a variable (export NAME=...), and "
-                f"give its name, {key}=NAME"
+                "holds no name of an environment variable that is set, perhaps the key itself, "
+                "which would be written into files: put the key into a variable (export NAME=...), "
+                f"and give its name, {key}=NAME"
             )
         return None
     if name == "base_url" and _has_more_than_an_address(value):
@@ -66,8 +66,8 @@ def _has_more_than_an_address(url: str) -> bool:
 
 
 def _looks_like_a_key(name: str) -> bool:
-    """No name of a variable, or long, of letters and digits, and none of this environment."""
+    """No name of a variable; or none that is set, and not written as ``MY_KEY_2``."""
     if not _VARIABLE.fullmatch(name) or _KEY.search(name):
         return True
-    mixed = re.search(r"\d", name) and (re.search(r"[a-z]", name) or "_" not in name)
-    return name not in os.environ and len(name) >= 16 and bool(mixed)
+    usual = name.isupper() and ("_" in name or name.isalpha())
+    return name not in os.environ and not usual

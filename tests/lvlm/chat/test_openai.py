@@ -420,7 +420,8 @@ def test_the_estimate_says_what_it_leaves_out(folder):
 
 
 @pytest.mark.parametrize(
-    "name", [KEY + "1", "a1b2c3d4e5f6a7b8c9d0", "MY KEY", "sk-proj-0123456789abcdefghij"]
+    "name",
+    [KEY + "1", "a1b2c3d4e5f6a7b8c9d0", "MY KEY", "abc", "A1B2", "sk-proj-0123456789abcdefghij"],
 )
 def test_a_key_in_place_of_the_name_of_its_variable_is_refused(name):
     with pytest.raises(UserError, match="no name of an environment variable") as caught:

@@ -54,7 +54,7 @@ class RequestPool:
         give_up_after: so many failures in a row end the asking.
 
     Attributes:
-        reason: ends the asking as soon as it is set.
+        reason: once set, it ends the asking.
     """
 
     server: OpenAIServer

@@ -37,7 +37,6 @@ class Metric:
         drawn: the values of B resamples of all groups, ``[B, G]``; None = ``point`` of each.
         rule: which interval it has.
         headline: it is in the first table of a run.
-        of_levels: it compares cells of a grid, whose sizes differ.
         by_level: its course along levels is computed, as that of a headline.
         tested: detectors are tested against each other by it.
         of_detector: a number of a detector: the best of a column is marked.
@@ -52,7 +51,6 @@ class Metric:
     drawn: Drawn | None = None
     rule: Rule = "percentile"
     headline: bool = False
-    of_levels: bool = True
     by_level: bool = False
     tested: bool = False
     of_detector: bool = True

@@ -50,7 +50,7 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
     - Two or more sets, ordered by increasing shift, or of two or more groups: ``dad`` over
       ``fpr95``.
       Of two or more groups, one of several sets: ``dad_of_means`` and ``dad_pooled``, too.
-    - Set with levels: AUROC, FPR95 and ``aupr_out`` of every cell (both levels given) and of every
+    - Set with levels: AUROC, FPR95 and AUPR of every cell (both levels given) and of every
       level (the other level NaN), which is the mean over the level's cells that are not NaN, so
       that uneven cells do not mix one shift into the other; ``correlation_<axis>_<metric>`` and
       ``sensitivity_<axis>_<metric>`` of these means. ``all_cells_<metric>``: the mean over all
@@ -132,9 +132,9 @@ def _table(
     return table
 
 
-def _names(evaluation: Evaluation, of_levels: bool = False) -> list[str]:
+def _names(evaluation: Evaluation) -> list[str]:
     """The metrics of a set, or of a level, with the headline FPR95 in its place."""
-    names = [m.name for m in evaluation.metrics if m.of_levels or not of_levels]
+    names = [metric.name for metric in evaluation.metrics]
     return [*names[:1], FPR95.name, *names[1:]]
 
 
@@ -227,12 +227,12 @@ def _level_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
                 evaluation,
                 of_set.measured,
                 cell,
-                _names(evaluation, True),
+                _names(evaluation),
                 dataset=of_set.dataset,
                 **levels,
             )
     for axis in of_set.axes:
-        for metric in _names(evaluation, True):
+        for metric in _names(evaluation):
             yield from _axis_rows(evaluation, of_set, axis, metric)
     if "semantic" in of_set.axes:
         yield from _larger_rows(evaluation, of_set)
@@ -245,12 +245,11 @@ def _larger_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
     start = levels[len(levels) // 2] if start is None else start
     upper = pd.to_numeric(evaluation.scores["semantic_level"]) >= start
     upper &= evaluation.scores["dataset"] == of_set.dataset
-    records = [metric for metric in evaluation.metrics if metric.of_levels]
     images = {
         "all": (evaluation.sets, evaluation.places([of_set.dataset])[0]),
-        "larger_semantic": (evaluation.as_sets([upper], records), 0),
+        "larger_semantic": (evaluation.as_sets([upper], evaluation.metrics), 0),
     }
-    metrics = [m for m in _names(evaluation, True) if metric_of(m).has_course]
+    metrics = [m for m in _names(evaluation) if metric_of(m).has_course]
     common: Row = {"dataset": of_set.dataset}
     for name, group in images.items():
         for row in _group_rows(evaluation, *group, metrics, **common):

@@ -277,9 +277,8 @@ class Evaluation:
         if not spans:
             return []
         parts = [part for _, rows in split.values() for part in rows]
-        metrics = [metric for metric in self.metrics if metric.of_levels]
         wanted = [g for span in spans.values() for g in span]
-        job = self._measuring(parts, metrics, self.min_count, wanted)
+        job = self._measuring(parts, self.metrics, self.min_count, wanted)
 
         def of_sets(together: Measured) -> list[LevelCells]:
             return [

@@ -168,16 +168,16 @@ def test_cells_and_the_ones_with_too_few_samples(table):
             assert row["ci_low"] < value < row["ci_high"]
     assert not len(pick(table, semantic_level=2, covariate_level=2))
     assert set(pick(table, semantic_level=0, covariate_level=0)["metric"]) == {
-        *("auroc", "fpr95", "fpr95_id_positive", "fpr95_ood_positive", "aupr_out")
+        *("auroc", "fpr95", "fpr95_id_positive", "fpr95_ood_positive", "aupr_in", "aupr_out")
     }
 
 
-@pytest.mark.parametrize("metric", ["auroc", "fpr95", "aupr_out"])
+@pytest.mark.parametrize("metric", ["auroc", "fpr95", "aupr_in", "aupr_out"])
 def test_levels_average_their_present_cells_and_trends_follow(table, metric):
     def cell_value(s, c):
         i, o = of("test", "strong"), of(None, "strong", cell(s, c))
-        if metric == "aupr_out":
-            return aupr(i, o, "out", "trapezoid")
+        if metric.startswith("aupr"):
+            return aupr(i, o, metric.removeprefix("aupr_"), "trapezoid")
         return auroc(i, o) if metric == "auroc" else fpr_at_tpr(i, o)
 
     enough = [key for key, n in CELLS.items() if n >= 10]
@@ -426,6 +426,6 @@ def test_no_level_is_large_enough():
     options = OPTIONS | {"larger_semantic_from": 9, "n_bootstrap": 5}
     table = results_table(SCORES, DETECTORS, model="net", **options)
     rows = table[table["metric"].str.startswith("larger_semantic")]
-    assert len(rows) == 6 * 2
+    assert len(rows) == 8 * 2
     assert rows["value"].isna().all()
     assert (rows["n_ood"] == 0).all()

@@ -10,7 +10,7 @@ from cli import call, run_folders
 from PIL import Image
 
 LEVELS = 4
-HEATMAPS = ("heatmap_is_ood", "heatmap_is_ood_fpr95", "heatmap_is_ood_aupr_out")
+HEATMAPS = ("heatmap_is_ood", "heatmap_is_ood_fpr95", "heatmap_is_ood_aupr_in")
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_published_lists_run_as_they_are(place, capsys):
     assert small.value.isna().all()  # N/A, not 0
     assert auroc[auroc.n_ood >= 10].value.notna().all()
     metrics = set(results.metric)
-    for metric in ("auroc", "fpr95", "aupr_out"):
+    for metric in ("auroc", "fpr95", "aupr_in", "aupr_out"):
         assert {f"correlation_semantic_{metric}", f"sensitivity_covariate_{metric}"} <= metrics
     for name in HEATMAPS:
         assert (folder / "figures" / f"{name}.png").exists()

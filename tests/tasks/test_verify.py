@@ -256,7 +256,7 @@ OF_LEVELS = [
     f"{number}_{axis}_{metric}"
     for number in ("correlation", "sensitivity")
     for axis in ("semantic", "covariate")
-    for metric in ("auroc", "fpr95", "aupr_out")
+    for metric in ("auroc", "fpr95", "aupr_in")
 ]
 OF_ALL = ("all_images_auroc", "all_cells_auroc", "larger_semantic_images_auroc")
 

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.metrics import (
-    OF_SETS,
     Evaluation,
     MissDistances,
     follow_all,
@@ -84,7 +83,6 @@ class Distances:
             evaluation.detectors,
             seed=evaluation.seed,
             csid=evaluation.csid,
-            metrics=[metric for metric in OF_SETS if metric.of_levels],
             **metrics,
         )
         return levels_of(of_pool, model)

@@ -1,0 +1,123 @@
+"""Images of one thing among others: groups far tighter than what separates them."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy  # loads its parts when they are used
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+#: Of more images near copies are not looked for: all pairs are compared.
+MOST_IMAGES = 5_000
+#: The share of groups that are none; where there is none, the probability of any.
+_ALPHA = 0.01
+#: A larger share of the images, or so many times the mean group, is a kind of image, no scene.
+_SHARE, _TIMES_MEAN = 0.125, 16
+#: Neighbours whose distances show the dimension, and its lower bound.
+_NEIGHBOURS, _BOUND = 8, 0.05
+#: Above all distances between vectors of length 1, and below all others than 0.
+_APART, _TINY = 4.0, 1e-12
+_TURNS = 6
+
+
+def near_copies(features: Tensor, labels: Tensor | None = None) -> Tensor:
+    r"""Groups of images whose distances are far below those to all other images.
+
+    A candidate is a node of the single-linkage tree of the features of length 1. Its last merge is
+    at distance h, its merge with others at H. Where images lie at random in m dimensions, the
+    ratio of the distances to successive neighbours has ``P(h / H <= r) = r^m`` (TwoNN, Facco et al.
+    2017, arXiv 1803.06992), whatever the density. So :math:`p = (h / H)^m` is the p-value of a node
+    among N - 1, and a group is a node
+
+    - with p ≤ 0.01 / N, the outermost of nested ones;
+    - or one that Benjamini and Hochberg's rule takes at 0.01, without such a node inside.
+
+    m is the lower 95% bound of the maximum-likelihood estimate
+    :math:`S / \sum_i k \log(d_{i,k+1} / d_{i,k})` from one image of each of S groups, in turns with
+    the groups; the largest of k = 1 to 8. A node of more than an eighth of the images, or of 16
+    times the mean group, is a kind of image, and nothing in it is grouped. Measured:
+    docs/results/few-photographs.md.
+
+    Args:
+        features: ``[N, D]``.
+        labels: ``[N]``, classes that no group crosses; None = one class.
+
+    Returns:
+        ``[N] int64``, the first row of the group of each row. Each row is its own group of fewer
+        than 4 or more than :data:`MOST_IMAGES` images, and where a feature is not finite.
+    """
+    n = len(features)
+    groups = np.arange(n)
+    if not 4 <= n <= MOST_IMAGES or not features.numel() or not bool(features.isfinite().all()):
+        return torch.from_numpy(groups)
+    distances = _distances(features, labels)
+    pairs = scipy.spatial.distance.squareform(distances, checks=False)
+    tree = scipy.cluster.hierarchy.linkage(pairs, "single")
+    outside = np.full(2 * n - 1, _APART)
+    outside[tree[:, :2].astype(int)] = tree[:, 2:3]
+    # A whole class has no other image to be compared with.
+    near = outside[n:] < _APART
+    ratios = np.where(near, tree[:, 2] / np.maximum(outside[n:], _TINY), 1.0)
+    for _ in range(_TURNS):
+        p = ratios ** _dimension(distances, np.unique(groups))
+        likely = scipy.stats.false_discovery_control(p) <= _ALPHA
+        previous, groups = groups, _joined(tree, likely.astype(int))
+        if (groups == previous).all():
+            break
+    certain = p <= _ALPHA / n
+    chosen = certain | (likely & ~_above(tree, certain))
+    mean = n / len(np.unique(_joined(tree, chosen.astype(int))))
+    largest = min(max(2.0, _SHARE * n), _TIMES_MEAN * mean)
+    marks = np.where(tree[:, 3] > largest, 2, 1) * chosen
+    return torch.from_numpy(_joined(tree, marks))
+
+
+def _distances(features: Tensor, labels: Tensor | None) -> NDArray[np.float64]:
+    """Of vectors of length 1, ``[N, N]``; :data:`_APART` of two classes."""
+    unit = torch.nn.functional.normalize(features.double().cpu(), dim=1)
+    squares = unit.square().sum(dim=1)
+    distances = (squares[:, None] + squares - 2 * unit @ unit.T).clamp_(min=0).sqrt_()
+    if labels is not None:
+        distances[labels[:, None] != labels] = _APART
+    return distances.fill_diagonal_(0).numpy()
+
+
+def _dimension(distances: NDArray[np.float64], rows: NDArray[np.int64]) -> float:
+    """The dimension m that some rows show."""
+    between = distances[np.ix_(rows, rows)]
+    np.fill_diagonal(between, _APART)
+    orders = min(_NEIGHBOURS, len(rows) // 3)
+    nearest = np.sort(np.partition(between, orders, 1)[:, : orders + 1], 1)
+    steps = np.diff(np.log(np.maximum(nearest, _TINY)), axis=1)
+    found = [0.0]
+    for k in range(orders):
+        step = steps[nearest[:, k + 1] < _APART, k]
+        bound = scipy.stats.chi2.ppf(_BOUND, 2 * len(step)) / 2
+        found.append(bound / max((k + 1) * step.sum(), _TINY))
+    return float(np.nanmax(found))
+
+
+def _above(tree: NDArray[np.float64], chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Nodes with a chosen one inside."""
+    n = len(tree) + 1
+    above = np.zeros(2 * n - 1, bool)
+    for node, children in enumerate(tree[:, :2].astype(int), n):
+        above[node] = any(above[child] or (child >= n and chosen[child - n]) for child in children)
+    return above[n:]
+
+
+def _joined(tree: NDArray[np.float64], marks: NDArray[np.integer]) -> NDArray[np.int64]:
+    """First row of the outermost node of each row with mark 1 that no mark 2 contains."""
+    n = len(tree) + 1
+    first = np.arange(2 * n - 1)
+    for node, children in enumerate(tree[:, :2].astype(int), n):
+        first[node] = first[children].min()
+    below = np.concatenate([np.zeros(n, int), marks])
+    for node in range(2 * n - 2, n - 1, -1):
+        children = tree[node - n, :2].astype(int)
+        if below[node]:
+            below[children] = below[node]
+        if below[node] == 1:
+            first[children] = first[node]
+    return first[:n]

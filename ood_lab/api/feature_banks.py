@@ -24,16 +24,15 @@ from ood_lab.common.tensor_file import Tensors
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
 from ood_lab.evaluation.split_features import split_by_columns
 from ood_lab.features.bank import NETWORK, FeatureBank, weight_and_bias
-from ood_lab.features.bank_identity import architecture_sha256
 from ood_lab.features.image_groups import groups_of
 from ood_lab.features.lightning_extractor import Extractor, frozen
+from ood_lab.features.network_identity import NetworkIdentity
 from ood_lab.models import (
     FITTED,
     Backbone,
     WrappedBackbone,
     check_contract,
     check_determinism,
-    weights_sha256,
 )
 from ood_lab.models.loading.head_search import reading_of
 from ood_lab.models.output import as_logits, probabilities
@@ -276,10 +275,9 @@ def extract_features(
         finally:
             extractor.close()
     once.close()
-    plain = getattr(module, "_orig_mod", module)  # of a compiled one
-    read = [weights_sha256(plain), architecture_sha256(plain), head, features, output]
-    network = hashlib.sha256(json.dumps(read).encode()).hexdigest()
-    bank = _joined(parts, backbone, network)
+    network = NetworkIdentity.of(backbone)
+    read = network.weights_sha256, network.parts_sha256
+    bank = _joined(parts, backbone, hashlib.sha256(json.dumps(read).encode()).hexdigest())
     known = None if all(group is None for group in groups) else groups
     return replace(bank, groups=groups_of(known, len(bank)))
 

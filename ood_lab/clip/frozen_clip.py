@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ood_lab.clip import local_features, text_features
 from ood_lab.common.errors import UserError
+from ood_lab.models.backbone import KeyedModule
 from ood_lab.models.image_transforms import evaluation_transform
 from ood_lab.models.weights import weights_sha256
 
@@ -23,7 +24,7 @@ _TEXTS_A_BATCH = 512
 PLAIN_TEMPLATES = ("a photo of a {}.",)
 
 
-class ClipModel(nn.Module):
+class ClipModel(KeyedModule):
     """Image and text features of an open_clip model, ``f / ||f||`` in float32 whatever the towers.
 
     All parameters are frozen and the towers stay in eval mode, also when the module that holds
@@ -46,6 +47,10 @@ class ClipModel(nn.Module):
         data_config: keyword arguments of ``timm.data.create_transform`` that describe its images.
         preprocess: evaluation transform, RGB image -> ``[3, H, W] float32``.
     """
+
+    neutral = frozenset(
+        {"tokenizer", "name", "templates", "knows", "data_config", "preprocess", "frozen"}
+    )
 
     def __init__(
         self,

@@ -62,13 +62,13 @@ class Passed:
         """
         members: list[Member] = []
         banks = self.extraction.banks(self.usable, *sets)
-        known, same = {self.extraction.weights}, []
+        known, same = {self.extraction.network}, []
         for name, load in networks:
             made = replace(self.extraction, backbone=load(), always=())
-            if name and made.weights in known:
+            if name and made.network in known:
                 same.append(name)
                 continue
-            known.add(made.weights)
+            known.add(made.network)
             own = {key: d for key, d in new_detectors().items() if key in self.usable}
             members.append(Member.passed(name, made, own, sets[:2], self.limit))
         self.extraction.data.use_transform(eval=self.extraction.backbone.transform)

@@ -26,8 +26,9 @@ from ood_lab.features.bank_store import BankStore
 from ood_lab.features.bank_sums import sums_bank
 from ood_lab.features.cached_extraction import extract, made_from
 from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.features.network_identity import NetworkIdentity
 from ood_lab.features.streaming import DatasetParts, pass_through
-from ood_lab.models import Backbone, weights_sha256
+from ood_lab.models import Backbone
 from ood_lab.models.head_kind import Part
 
 log = logging.getLogger(__name__)
@@ -192,7 +193,7 @@ class Extraction:
         for split, own in _columns(detectors, *sets).items():
             columns = [*own, *self.always]
             images = self.data.predict_dataset(split)
-            key = made_from(self.trainer, self.backbone, images, weights=self.weights)["key"]
+            key = made_from(self.trainer, self.backbone, images, network=self.network)["key"]
             missing = BankStore(self.root, key).missing([column.key for column in columns])
             if missing:
                 left[split] = len(images), [c for c in columns if c.key in missing.columns]
@@ -244,7 +245,7 @@ class Extraction:
         Parts that are in ``folder`` from an earlier attempt are not made again.
         """
         images = self.data.predict_dataset(split)
-        manifest = made_from(self.trainer, self.backbone, images, weights=self.weights)
+        manifest = made_from(self.trainer, self.backbone, images, network=self.network)
         fitted_on = {d.fit_split for d in detectors.values() if d.fit_split}
         by = identity_of(detectors, {name: self.data.splits[name].identity for name in fitted_on})
         parts = DatasetParts(len(images), self.data.loading.evaluated, PART)
@@ -276,7 +277,7 @@ class Extraction:
                 self.root,
                 batch_size=self.data.loading.evaluated,
                 num_workers=self.data.loading.num_workers,
-                weights=self.weights,
+                network=self.network,
             )
 
     def features(self, splits: Sequence[str], made: Sequence[ImageDataset] = ()) -> Tensors:
@@ -294,9 +295,9 @@ class Extraction:
         return {split: bank for split, bank in banks.items() if bank is not None}
 
     @cached_property
-    def weights(self) -> str:
-        """Identity of the network's weights."""
-        return weights_sha256(self.backbone)
+    def network(self) -> NetworkIdentity:
+        """What its features depend on."""
+        return NetworkIdentity.of(self.backbone)
 
     def _bank(
         self, split: str, columns: Sequence[BankColumn] = (), moments: Collection[str] = ()
@@ -319,7 +320,7 @@ class Extraction:
                 [*columns, *self.always],
                 batch_size=self.data.loading.evaluated,
                 num_workers=self.data.loading.num_workers,
-                weights=self.weights,
+                network=self.network,
                 moments=moments,
                 passed=passed,
             )

@@ -47,7 +47,7 @@ def versions() -> dict[str, str]:
 def bank_key(
     *,
     weights_sha256: str,
-    architecture_sha256: str,
+    parts_sha256: str,
     transform: str,
     dataset_identity: str,
     precision: str,
@@ -58,7 +58,7 @@ def bank_key(
 
     Args:
         weights_sha256: see :func:`ood_lab.models.weights.weights_sha256`.
-        architecture_sha256: see :func:`architecture_sha256`.
+        parts_sha256: see :class:`~ood_lab.features.network_identity.NetworkIdentity`.
         transform: see :func:`transform_text`.
         dataset_identity: sha256 of what determines pixels and labels.
         precision: the Trainer's, for example ``32-true`` or ``bf16-mixed``.

@@ -196,6 +196,12 @@ class BankStore:
         """The bank with these columns; see :func:`load`."""
         return load(self.folder, columns)
 
+    def discard(self) -> None:
+        """Removes the bank, its columns and what killed passes have left of it."""
+        with writing(self.root):
+            shutil.rmtree(self.folder)
+        self.tidy(None)
+
     def discard_damaged(self, columns: Sequence[str]) -> None:
         """Removes those parts whose files are not what was written; call it while ``locked``.
 

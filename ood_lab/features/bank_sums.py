@@ -17,6 +17,7 @@ from ood_lab.features.cached_extraction import made_from
 from ood_lab.features.derived_statistics import Derived
 from ood_lab.features.extraction_pass import Images
 from ood_lab.features.moments import FILE, Moments
+from ood_lab.features.network_identity import NetworkIdentity
 from ood_lab.features.streaming import DatasetParts, pass_through
 from ood_lab.models.backbone import Backbone
 
@@ -48,7 +49,7 @@ def sums_bank(
     *,
     batch_size: int,
     num_workers: int = 0,
-    weights: str | None = None,
+    network: NetworkIdentity | None = None,
 ) -> FeatureBank | None:
     """A bank for detectors that learn only from sums: moments, labels and head, without rows.
 
@@ -60,7 +61,7 @@ def sums_bank(
         root: folder of all banks, where the processes leave their sums for a moment.
         batch_size: images a forward, on each process.
         num_workers: loader processes, for each process.
-        weights: see :func:`~ood_lab.features.cached_extraction.extract`.
+        network: see :func:`~ood_lab.features.cached_extraction.extract`.
 
     Returns:
         The bank, its ``features`` and ``logits`` without content (PyTorch's ``meta`` device), on
@@ -70,7 +71,7 @@ def sums_bank(
         UserError: see :func:`~ood_lab.features.streaming.pass_through`.
     """
     images: Images = dataset
-    manifest = made_from(trainer, backbone, images, weights=weights)
+    manifest = made_from(trainer, backbone, images, network=network)
     n, folder = len(images), BankStore(root, manifest["key"]).stage()
     parts = DatasetParts(
         n, batch_size, -(-n // trainer.world_size) + batch_size - 1

@@ -15,25 +15,26 @@ from lightning.pytorch import Trainer
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import require_space
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.bank_identity import (
-    architecture_sha256,
-    bank_key,
-    transform_text,
-    versions,
-)
+from ood_lab.features.bank_identity import bank_key, transform_text, versions
 from ood_lab.features.bank_store import BankStore, Missing
 from ood_lab.features.disk_space import base_bytes
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.extraction_pass import Images, build_loader, check_takes_all, run_extraction
-from ood_lab.features.lightning_extractor import Extractor
+from ood_lab.features.lightning_extractor import Extractor, frozen
+from ood_lab.features.network_identity import NetworkIdentity
 from ood_lab.features.process_agreement import agreed, join
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.weights import weights_sha256
+from ood_lab.models.determinism_check import deviation, tolerances
+from ood_lab.models.output import Output
 
 log = logging.getLogger(__name__)
 
 #: The "true" half precisions would convert, and so change, the weights that key the bank.
 PRECISIONS = ("32-true", "16-mixed", "bf16-mixed")
+#: What these compute with.
+NARROW = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
+#: Images of a set that pass again before its bank is read.
+PROBE = 8
 #: Folder, beside the banks, of the chunks that were found fast.
 CHUNKS = ".chunks"
 
@@ -48,14 +49,16 @@ def extract(
     batch_size: int = 256,
     num_workers: int = 0,
     dtype: Literal["float32", "float16"] = "float32",
-    weights: str | None = None,
+    network: NetworkIdentity | None = None,
     moments: Collection[str] = (),
     passed: list[str] | None = None,
 ) -> FeatureBank | None:
     """Returns the bank of a dataset with the given columns, computing only what is missing.
 
     Everything missing is computed in one pass over the images: with nothing there, the base and
-    all columns; with the base there, only the missing columns.
+    all columns; with the base there, only the missing columns. Where the key of the bank may not
+    say all (:attr:`NetworkIdentity.complete`), some images pass first, and outputs that are no
+    longer those of the bank make a new one.
 
     Args:
         trainer: its devices and strategy share the images out, its precision is part of the key.
@@ -66,7 +69,7 @@ def extract(
         batch_size: images a forward, on each process.
         num_workers: loader processes, for each process.
         dtype: type of the features on disk (logits stay float32).
-        weights: ``weights_sha256(backbone)`` where the caller knows it.
+        network: ``NetworkIdentity.of(backbone)`` where the caller has it.
         moments: parts of the :class:`~ood_lab.features.moments.Moments` that fits will ask for,
             gathered in a pass that computes the features; they change no number.
         passed: gets the name of the dataset if there was a pass over it.
@@ -79,16 +82,22 @@ def extract(
             the disk is full or read-only, a column cannot be served by the backbone, or the
             trainer's precision would alter the weights.
     """
-    manifest = made_from(trainer, backbone, dataset, dtype, weights)
+    network = network or NetworkIdentity.of(backbone)
+    manifest = made_from(trainer, backbone, dataset, dtype, network)
     store = BankStore(Path(root), manifest["key"])
     wanted = {column.key: column for column in columns}
     main = trainer.global_rank == 0
     join(trainer)
     with ExitStack() as stack:
         missing = store.missing(list(wanted))
-        bank = None if missing or not main else _whole(store, list(wanted))
+        needless = missing.base or (missing and network.complete)
+        bank = None if needless or not main else _whole(store, list(wanted), missing)
+        outdated = bank is not None and _outdated(trainer, backbone, dataset, bank, network)
+        bank = None if missing or outdated else bank
         if main and bank is None:
             stack.enter_context(store.locked())
+            if outdated:
+                store.discard()
             store.discard_damaged(list(wanted))
             missing = store.missing(list(wanted))
         # Before the first pass has connected the processes, each finds the same answer on disk:
@@ -121,12 +130,41 @@ def extract(
     return replace(found, label_classes=backbone.label_classes, groups=dataset.groups)
 
 
-def _whole(store: BankStore, columns: list[str]) -> FeatureBank | None:
-    """The bank on disk; None where a part of it is damaged."""
+def _whole(store: BankStore, columns: list[str], missing: Missing) -> FeatureBank | None:
+    """The bank on disk with the columns that are there; None where a part of it is damaged."""
     try:
-        return store.load(columns)
+        return store.load([column for column in columns if column not in missing.columns])
     except UserError:
         return None  # under the lock it is looked at again, and named
+
+
+def _outdated(
+    trainer: Trainer,
+    backbone: Backbone,
+    dataset: Images,
+    bank: FeatureBank,
+    network: NetworkIdentity,
+) -> bool:
+    """Whether :data:`PROBE` images of the set have other outputs than the bank, beyond rounding."""
+    if network.complete or backbone.chance:
+        return False
+    rows = torch.linspace(0, len(bank) - 1, min(PROBE, len(bank))).long()
+    device, narrow = trainer.strategy.root_device, NARROW.get(trainer.precision, torch.float32)
+    image = torch.stack([dataset[row]["image"] for row in rows.tolist()]).to(device)
+    with frozen(backbone), trainer.precision_plugin.forward_context():
+        now = Extractor(backbone.to(device)).outputs(image)
+        rounding, _ = tolerances(backbone)
+    for dtype in (narrow, getattr(torch, bank.manifest["dtype"])):
+        rounding = max(rounding, 16 * torch.finfo(dtype).eps)
+    before = Output(bank.logits[rows], bank.features[rows])
+    moved = deviation(before, Output(now["logits"].cpu(), now["features"].cpu()), rounding)
+    if moved:
+        log.warning(
+            "features of '%s' in the cache are not those of %s as it is now, though its code, "
+            "arguments and weights are the same: %s for %d images. They are extracted again",
+            *(dataset.name, backbone.name, moved, len(rows)),
+        )
+    return moved is not None
 
 
 def made_from(
@@ -134,7 +172,7 @@ def made_from(
     backbone: Backbone,
     dataset: Images,
     dtype: str = "float32",
-    weights: str | None = None,
+    network: NetworkIdentity | None = None,
 ) -> dict[str, Any]:
     """What the bank is made from; its ``key`` hashes all of it but the dataset's name."""
     if trainer.precision not in PRECISIONS:
@@ -142,9 +180,10 @@ def made_from(
             f"trainer.precision={trainer.precision} would alter the weights of the backbone: "
             f"choose one of {', '.join(PRECISIONS)}"
         )
+    network = network or NetworkIdentity.of(backbone)
     parts: dict[str, Any] = {
-        "weights_sha256": weights or weights_sha256(backbone),
-        "architecture_sha256": architecture_sha256(backbone),
+        "weights_sha256": network.weights_sha256,
+        "parts_sha256": network.parts_sha256,
         "transform": transform_text(dataset.transform, dataset.name),
         "dataset_identity": dataset.identity,
         "precision": trainer.precision,

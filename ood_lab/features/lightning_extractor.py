@@ -154,6 +154,10 @@ class Extractor(LightningModule):
             self.close()
         return min(times)
 
+    def outputs(self, image: Tensor) -> Tensors:
+        """Features and logits of some images, by name, without a trainer."""
+        return self._compute(image)
+
     def close(self) -> None:
         """Leaves the backbone as it was; also needed after a pass that failed."""
         self._hooks.close()

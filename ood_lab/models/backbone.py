@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from PIL import Image
 from torch import Tensor, nn
@@ -18,7 +18,17 @@ from ood_lab.models.output import Output
 from ood_lab.models.weights import load_weights
 
 
-class Backbone(nn.Module):
+class KeyedModule(nn.Module):
+    """A module that says which of its attributes change none of its outputs.
+
+    Attributes:
+        neutral: their names; all others are part of the key of cached features.
+    """
+
+    neutral: ClassVar[frozenset[str]] = frozenset()
+
+
+class Backbone(KeyedModule):
     """A network that gives features, logits, or both; ``head`` is a linear last step, if any.
 
     What holds, ``head(features) == logits`` (atol 1e-4) first of all, is checked when the backbone
@@ -42,7 +52,12 @@ class Backbone(nn.Module):
         multilabel: its classes do not exclude each other: each logit is that of a sigmoid.
         chance: what its output depends on in addition to the image, where the user accepts that.
         text_head: the head is made of texts that name the classes (``clip.TextHead``).
+        arguments: what the code of a user was called with, as JSON; they key its features.
     """
+
+    neutral = frozenset(
+        {"name", "transform", "data_config", "transform_overrides", "label_classes", "chance"}
+    )
 
     name: str = "backbone"
     head: nn.Linear | None
@@ -57,6 +72,7 @@ class Backbone(nn.Module):
     label_classes: int | None = None
     multilabel: bool = False
     chance: str | None = None
+    arguments: str = ""
 
     @property
     def num_features(self) -> int:

@@ -87,14 +87,14 @@ def _problem(backbone: Backbone, one: Tensor, two: Tensor) -> str | None:
     both = backbone(torch.cat([other, one]))
     moved = Output(both.logits[1:2], both.features[1:2])
     drawn = _random_states(one) != states
-    loose, tight = _tolerances(backbone)
+    loose, tight = tolerances(backbone)
     if isinstance(alone, Output) and alone.logits.ndim != 2:
         alone = ValueError(f"it gives logits {list(alone.logits.shape)} instead of [1, C]")
-    found = _deviation(alone, moved, loose) if isinstance(alone, Output) else None
+    found = deviation(alone, moved, loose) if isinstance(alone, Output) else None
     if drawn or found:
         first = backbone(pair)
         for _ in range(PASSES if drawn else 1):
-            if chance := _deviation(first, backbone(pair), tight):
+            if chance := deviation(first, backbone(pair), tight):
                 place = _place(backbone, [pair] * PASSES, tight)
                 return f"gives other logits when it runs twice on the same images: {chance}{place}"
     if isinstance(alone, Exception):
@@ -121,7 +121,7 @@ def _random_states(image: Tensor) -> tuple[Any, ...]:
     )
 
 
-def _deviation(one: Output, other: Output, tolerance: float) -> str | None:
+def deviation(one: Output, other: Output, tolerance: float) -> str | None:
     """By how much the logits of the same images differ, or the features where the logits agree."""
     pairs = {"logit": (one.logits, other.logits), "feature": (one.features, other.features)}
     for name, (a, b) in pairs.items():
@@ -140,8 +140,11 @@ def _differ(a: Tensor, b: Tensor, tolerance: float) -> bool:
     return float((a - b).abs().max()) > tolerance * max(float(a.abs().max()), 1e-6)
 
 
-def _tolerances(net: nn.Module) -> tuple[float, float]:
-    """Between batches of other images, and between passes over the same batch."""
+def tolerances(net: nn.Module) -> tuple[float, float]:
+    """Shares of the largest value by which rounding moves outputs.
+
+    Between batches of other images, and between passes over the same batch.
+    """
     tensors = [*net.parameters(), *net.buffers()]
     eps = max([torch.finfo(t.dtype).eps for t in tensors if t.is_floating_point()], default=0.0)
     device = tensors[0].device.type if tensors else "cpu"

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
@@ -116,13 +117,24 @@ def weights_sha256(module: nn.Module) -> str:
     sorted by name: independent of device, memory format and the order of definition.
     """
     digest = hashlib.sha256()
-    for key, value in sorted(module.state_dict().items()):
-        if not isinstance(value, Tensor):
-            continue
-        digest.update(f"{key} {value.dtype} {list(value.shape)};".encode())
-        flat = value.detach().cpu().contiguous().reshape(-1)
-        digest.update(flat.view(torch.uint8).numpy().data)
+    for key, entry in sorted(module.state_dict().items()):
+        for value in tree_leaves(entry):  # quantised layers pack theirs in a tuple
+            if isinstance(value, Tensor):
+                hash_tensor(digest, value, key.replace("_orig_mod.", ""))  # of a compiled one
     return digest.hexdigest()
+
+
+def hash_tensor(digest: Any, value: Tensor, name: str = "") -> None:
+    """Adds name, type, shape and content of a tensor to a ``hashlib`` digest."""
+    digest.update(f"{name} {value.dtype} {list(value.shape)};".encode())
+    if value.is_meta:
+        return
+    if value.is_quantized:
+        value = value.dequantize()
+    if value.layout != torch.strided:
+        value = value.to_dense()
+    flat = value.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    digest.update(flat.view(torch.uint8).numpy().data)
 
 
 def _without_head(source: Tensors, target: Tensors, path: Path) -> Tensors:

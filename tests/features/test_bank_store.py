@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from feature_toys import PRIME, GradientStep, MapPower, TinyBackbone, TinyImages, make_trainer
+from feature_toys import (
+    COUNTED,
+    PRIME,
+    GradientStep,
+    MapPower,
+    TinyBackbone,
+    TinyImages,
+    make_trainer,
+)
 
 from ood_lab.common.errors import UserError
 from ood_lab.features import bank_store, disk_space
@@ -195,7 +203,10 @@ def test_two_processes_at_once_share_one_pass(tmp_path):
 
     def work(queue):
         backbone = SlowBackbone(diary)
-        bank = extract(make_trainer(), backbone, TinyImages(), tmp_path, [MapPower()], batch_size=4)
+        columns = [MapPower()]
+        bank = extract(
+            make_trainer(), backbone, TinyImages(), tmp_path, columns, batch_size=4, **COUNTED
+        )
         queue.put(bank.features.tolist())
 
     queue = fork.Queue()

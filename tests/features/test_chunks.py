@@ -9,7 +9,7 @@ from collections import namedtuple
 
 import pytest
 import torch
-from feature_toys import GradientStep, MapPower, TinyImages, make_trainer
+from feature_toys import COUNTED, GradientStep, MapPower, TinyImages, make_trainer
 
 from ood_lab.features import chunk_choice
 from ood_lab.features.bank_store import load
@@ -124,7 +124,9 @@ def test_small_batches_are_not_timed(trainer, backbone, tmp_path, monkeypatch):
     backbone.second = torch.nn.Conv2d(6, 6, 1)  # most layers are convolutions
     monkeypatch.setattr(chunk_choice, "first_size", lambda *_: 4)
     monkeypatch.setattr(chunk_choice, "UNTIMED_PIXELS", {"cpu": 16 * 64, "cuda": 0})
-    bank = extract(trainer, backbone, TinyImages(40), tmp_path, [GradientStep()], batch_size=16)
+    bank = extract(
+        trainer, backbone, TinyImages(40), tmp_path, [GradientStep()], batch_size=16, **COUNTED
+    )
     assert bank.manifest["chunk"] == 4
     assert bank.manifest["memory_format"] == "channels_last"
     assert backbone.forwards == 2 * 10

@@ -6,7 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from feature_toys import PRIME, GradientStep, MapPower, TinyBackbone, TinyImages, make_trainer
+from feature_toys import (
+    COUNTED,
+    PRIME,
+    GradientStep,
+    MapPower,
+    TinyBackbone,
+    TinyImages,
+    make_trainer,
+)
 from lightning.pytorch import Callback
 
 from ood_lab.common.errors import UserError
@@ -49,9 +57,9 @@ def test_numbers_equal_a_plain_forward(trainer, backbone, images, tmp_path):
 
 def test_second_call_reads_and_does_no_forward(trainer, backbone, images, tmp_path, caplog):
     caplog.set_level(logging.INFO, "ood_lab")
-    first = extract(trainer, backbone, images, tmp_path, [MapPower()], batch_size=6)
+    first = extract(trainer, backbone, images, tmp_path, [MapPower()], batch_size=6, **COUNTED)
     assert backbone.forwards == 4
-    second = extract(make_trainer(), backbone, images, tmp_path, [MapPower()], batch_size=7)
+    second = extract(make_trainer(), backbone, images, tmp_path, [MapPower()], **COUNTED)
     assert backbone.forwards == 4
     assert torch.equal(first.features, second.features)
     assert torch.equal(first.columns["map-power(power=2)"], second.columns["map-power(power=2)"])
@@ -77,12 +85,12 @@ def test_a_column_is_added_without_the_base(trainer, backbone, images, tmp_path)
 
 
 def test_one_pass_for_everything(trainer, backbone, images, tmp_path):
-    extract(trainer, backbone, images, tmp_path, [MapPower(2), MapPower(3)], batch_size=PRIME)
+    extract(trainer, backbone, images, tmp_path, [MapPower(2), MapPower(3)], **COUNTED)
     assert backbone.forwards == 1
     backbone.forwards = 0
     # The pass itself, the step of each column, and a graph of its own for the second column.
     columns = [GradientStep(1.0), GradientStep(2.0)]
-    extract(trainer, backbone, images, tmp_path / "other", columns, batch_size=PRIME)
+    extract(trainer, backbone, images, tmp_path / "other", columns, **COUNTED)
     assert backbone.forwards == 4
 
 
@@ -179,7 +187,7 @@ def test_a_full_disk_is_foreseen(trainer, backbone, images, tmp_path, monkeypatc
     base = PRIME * (6 * 4 + 4 * 4 + 16)
     free(base - 1)
     with pytest.raises(UserError, match=f"{base:,} bytes .* but {base - 1:,} are"):
-        extract(trainer, backbone, images, tmp_path)
+        extract(trainer, backbone, images, tmp_path, **COUNTED)
     assert backbone.forwards == 0
     free(base)  # enough for the base, not for a column
     with pytest.raises(UserError, match="'test' needs"):
@@ -233,8 +241,8 @@ def test_a_transform_must_say_what_it_does(trainer, backbone, images, tmp_path):
 def test_one_trainer_serves_several_sets(trainer, backbone, tmp_path):
     sizes = {"train": 5, "near": 1, "far": 11}
     for name, n in sizes.items():
-        bank = extract(trainer, backbone, TinyImages(n, name, name), tmp_path, [GradientStep()])
-        assert len(bank) == n
+        images = TinyImages(n, name, name)
+        assert len(extract(trainer, backbone, images, tmp_path, [GradientStep()], **COUNTED)) == n
     assert isinstance(backbone, TinyBackbone)
     assert backbone.forwards == 2 * len(sizes)
 

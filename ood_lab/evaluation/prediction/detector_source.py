@@ -59,7 +59,7 @@ class DetectorSource:
         """
         transform = transform_text(passes.backbone.transform, "images")
         for saved in self.saved.values():
-            saved.check_backbone(passes.weights, transform)
+            saved.check_backbone(passes.network.weights_sha256, transform)
         usable, refused = split_by_columns(self.wanted, passes.backbone)
         if not usable:
             raise UserError(f"no detector works on this backbone. {'; '.join(refused.values())}")

@@ -107,7 +107,7 @@ class JudgedImages:
         """
         trainer, backbone = passes.trainer, passes.backbone
         images.transform = backbone.transform
-        made_of = made_from(trainer, backbone, images, weights=passes.weights)
+        made_of = made_from(trainer, backbone, images, network=passes.network)
         by = f"{made_of['key']} {verdicts_by}"
         parts = DatasetParts(len(images), passes.batch_size, shard_size)
         files = PartFiles(folder / PARTS, parts, lambda rows: f"{by} {images.digest(rows)}")

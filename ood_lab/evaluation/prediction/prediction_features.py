@@ -21,7 +21,8 @@ from ood_lab.evaluation.split_features import columns_for, moments_for
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.cached_extraction import extract
 from ood_lab.features.extraction_hooks import BankColumn
-from ood_lab.models import Backbone, weights_sha256
+from ood_lab.features.network_identity import NetworkIdentity
+from ood_lab.models import Backbone
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,9 @@ class PredictionPasses:
     num_workers: int
 
     @cached_property
-    def weights(self) -> str:
-        """Identity of the network's weights."""
-        return weights_sha256(self.backbone)
+    def network(self) -> NetworkIdentity:
+        """What its features depend on."""
+        return NetworkIdentity.of(self.backbone)
 
     def _bank(
         self, images: ImageDataset, columns: Sequence[BankColumn], moments: Collection[str] = ()
@@ -86,7 +87,7 @@ class PredictionPasses:
             *(self.trainer, self.backbone, images, self.root, columns),
             batch_size=self.batch_size,
             num_workers=self.num_workers,
-            weights=self.weights,
+            network=self.network,
             moments=moments,
         )
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Literal, Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ood_lab.common.errors import UserError
+from ood_lab.models.backbone import KeyedModule
 from ood_lab.models.image_transforms import TransformSettings
 from ood_lab.models.loading.timm_networks import module_backbone
 from ood_lab.models.loading.wrapped_network import WrappedBackbone
@@ -69,12 +70,14 @@ def exported_backbone(
     return backbone
 
 
-class ExportedNet(nn.Module):
+class ExportedNet(KeyedModule):
     """See :func:`exported_backbone`.
 
     Attributes:
         size: ``(3, H, W)`` where the file fixes it, else None.
     """
+
+    neutral = frozenset({"_path", "_device", "_loaded"})
 
     def __init__(self, path: Path) -> None:
         super().__init__()

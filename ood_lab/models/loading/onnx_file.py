@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import check_known, suggestion
 from ood_lab.common.tensor_file import Tensors
+from ood_lab.models.backbone import KeyedModule
 from ood_lab.models.image_transforms import TransformSettings
 from ood_lab.models.loading.timm_networks import module_backbone
 from ood_lab.models.loading.wrapped_network import OUTPUT, WrappedBackbone
@@ -83,7 +84,7 @@ def onnx_backbone(
     return backbone
 
 
-class OnnxNet(nn.Module):
+class OnnxNet(KeyedModule):
     """See :func:`onnx_backbone`.
 
     Attributes:
@@ -93,6 +94,7 @@ class OnnxNet(nn.Module):
     """
 
     head: nn.Linear | None
+    neutral = frozenset({"path", "_model", "_session"})
 
     def __init__(
         self, path: Path, logits: str | None, features: str | None, alone: bool = False

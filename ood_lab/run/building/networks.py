@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -154,6 +155,9 @@ def _built(cfg: DictConfig, **arguments: Any) -> Backbone:
     backbone: Backbone = nodes.build(cfg, "model.backbone", **arguments)
     if not cfg.model.get("net"):
         backbone.name = str(cfg.model.name)
+    if cfg.model.get("net") or cfg.model.get("repo"):
+        calls = {key: plain(cfg)["model"].get(key) for key in ("net", "repo", "name", "kwargs")}
+        backbone.arguments = json.dumps(calls, default=str)
     return backbone
 
 

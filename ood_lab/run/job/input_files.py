@@ -21,6 +21,7 @@ import pandas as pd
 from ood_lab.common.english import first_of
 from ood_lab.common.file_records import Stamp, ends_sha256, stamp
 from ood_lab.common.files import read_table, write_table
+from ood_lab.common.source_files import target_sources
 from ood_lab.run.building import checkpoints
 from ood_lab.run.job.run_directory import RunFolder
 from ood_lab.run.job.run_identity import leaves, telling
@@ -122,7 +123,8 @@ def training_images(run: Path) -> tuple[str, list[str]] | None:
 def _named_paths(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
     """Files and folders that the hashed settings name, by key; keys of the data start ``data.``.
 
-    Folders that contain the run folder are where results go, not what they are made from.
+    Of a ``_target_`` that is no library's, the files of its code. Folders that contain the run
+    folder are where results go, not what they are made from.
     """
     ckpt = settings.get("ckpt")
     found = {"ckpt": checkpoints.weights_file(Path(ckpt))} if ckpt else {}
@@ -130,6 +132,9 @@ def _named_paths(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
     for key, value in leaves(telling(settings)):
         if not isinstance(value, str) or not value or key == "ckpt":
             continue
+        if key.endswith("_target_"):
+            sources = target_sources(value)
+            found |= {f"{key} ({module})": file for module, file in sources.items()}
         path = Path(value.removeprefix("local-dir:"))
         name = key.rpartition(".")[2] in _NAMES and not value.startswith("local-dir:")
         if not name and os.path.exists(path) and path.absolute() not in above:

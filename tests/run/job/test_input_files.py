@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 
 import numpy as np
 import pandas as pd
@@ -67,6 +68,35 @@ def test_the_same_photos_are_shown_whatever_their_times(run, photos):
     assert "alreadydone" in run("eval.py", "model=clip")[1]
     assert (folder / "results.parquet").stat().st_mtime_ns == made
     assert not replaced(photos)
+
+
+@pytest.mark.slow
+def test_a_run_is_repeated_when_the_code_of_its_network_has_changed(run, photos, monkeypatch):
+    code = photos / "my_network.py"
+    (photos / "my_layers.py").write_text("from torch import nn\nLinear = nn.Linear\n")
+    text = (
+        "import my_layers, torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        torch.manual_seed(0)\n"
+        "        self.fc = my_layers.Linear(3, 2)\n"
+        "    def forward(self, image):\n"
+        "        return self.fc(image.mean((2, 3)))\n"
+    )
+    code.write_text(text)
+    monkeypatch.syspath_prepend(photos)
+    network = ("model=module", "model.net._target_=my_network.Net", "model.pretrained=true")
+    assert run("eval.py", *network)[0] == 0
+    _, before = evaluated(photos)
+    assert "alreadydone" in run("eval.py", *network)[1]
+    code.write_text(text.replace("image.mean", "-image.mean"))
+    monkeypatch.delitem(sys.modules, "my_network")
+    assert "model.net._target_(my_network)" in run("eval.py", *network)[1]
+    assert not evaluated(photos)[1].equals(before)
+    with (photos / "my_layers.py").open("a") as layers:
+        layers.write("# edited\n")
+    assert "model.net._target_(my_layers)" in run("eval.py", *network)[1]
 
 
 def repaint_and_add(photos):

@@ -24,9 +24,9 @@ from ood_lab.common.tensor_file import Tensors
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
 from ood_lab.evaluation.split_features import split_by_columns
 from ood_lab.features.bank import NETWORK, FeatureBank, weight_and_bias
+from ood_lab.features.bank_identity import NetworkIdentity
 from ood_lab.features.image_groups import groups_of
 from ood_lab.features.lightning_extractor import Extractor, frozen
-from ood_lab.features.network_identity import NetworkIdentity
 from ood_lab.models import (
     FITTED,
     Backbone,

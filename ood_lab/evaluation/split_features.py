@@ -22,11 +22,11 @@ from ood_lab.evaluation.prediction.table_parts import PART, PartFiles, files_to_
 from ood_lab.evaluation.second_pass import SecondPass
 from ood_lab.evaluation.streaming_scores import Scored, ScoreSink, identity_of, read_scored
 from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank_identity import NetworkIdentity
 from ood_lab.features.bank_store import BankStore
 from ood_lab.features.bank_sums import sums_bank
 from ood_lab.features.cached_extraction import extract, made_from
 from ood_lab.features.extraction_hooks import BankColumn
-from ood_lab.features.network_identity import NetworkIdentity
 from ood_lab.features.streaming import DatasetParts, pass_through
 from ood_lab.models import Backbone
 from ood_lab.models.head_kind import Part

@@ -12,12 +12,12 @@ import torch
 from lightning.pytorch import Trainer
 
 from ood_lab.features.bank import FeatureBank, weight_and_bias
+from ood_lab.features.bank_identity import NetworkIdentity
 from ood_lab.features.bank_store import BankStore
 from ood_lab.features.cached_extraction import made_from
 from ood_lab.features.derived_statistics import Derived
 from ood_lab.features.extraction_pass import Images
 from ood_lab.features.moments import FILE, Moments
-from ood_lab.features.network_identity import NetworkIdentity
 from ood_lab.features.streaming import DatasetParts, pass_through
 from ood_lab.models.backbone import Backbone
 

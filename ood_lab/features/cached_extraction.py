@@ -15,13 +15,12 @@ from lightning.pytorch import Trainer
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import require_space
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.bank_identity import bank_key, transform_text, versions
+from ood_lab.features.bank_identity import NetworkIdentity, bank_key, transform_text, versions
 from ood_lab.features.bank_store import BankStore, Missing
 from ood_lab.features.disk_space import base_bytes
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.extraction_pass import Images, build_loader, check_takes_all, run_extraction
 from ood_lab.features.lightning_extractor import Extractor, frozen
-from ood_lab.features.network_identity import NetworkIdentity
 from ood_lab.features.process_agreement import agreed, join
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.determinism_check import deviation, tolerances

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from ood_lab.features.bank_identity import NetworkIdentity
 from ood_lab.features.extraction_hooks import BankColumn
-from ood_lab.features.network_identity import NetworkIdentity
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 

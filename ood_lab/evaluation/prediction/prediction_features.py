@@ -19,9 +19,9 @@ from ood_lab.evaluation.second_pass import SecondPass
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
 from ood_lab.evaluation.split_features import columns_for, moments_for
 from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank_identity import NetworkIdentity
 from ood_lab.features.cached_extraction import extract
 from ood_lab.features.extraction_hooks import BankColumn
-from ood_lab.features.network_identity import NetworkIdentity
 from ood_lab.models import Backbone
 
 

@@ -21,7 +21,7 @@ import pandas as pd
 from ood_lab.common.english import first_of
 from ood_lab.common.file_records import Stamp, ends_sha256, stamp
 from ood_lab.common.files import read_table, write_table
-from ood_lab.common.source_files import target_sources
+from ood_lab.common.installed_packages import target_sources
 from ood_lab.run.building import checkpoints
 from ood_lab.run.job.run_directory import RunFolder
 from ood_lab.run.job.run_identity import leaves, telling

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -48,9 +49,12 @@ from ood_lab.lvlm.scoring.scored_results import POOLED, question_kind
 from ood_lab.lvlm.scoring.uncertainty import doubt_table, uncertainty_rows
 from ood_lab.lvlm.scoring.yes_no_scores import (
     METRICS,
+    SCORE,
     YES_NO,
     Unparsed,
+    by_way,
     model_contrasts,
+    score_rows,
     yes_no_rows,
     yes_no_tables,
 )
@@ -83,6 +87,7 @@ class Questions(Benchmark):
         matching: of free text, see :func:`~ood_lab.lvlm.scoring.kind_scores.by_text`.
         positive: the positive class of precision, recall and F1.
         groups: metric → key in ``meta``: the share of groups all of whose questions are right.
+        totals: name → sets whose ``score`` is summed; the groups are the first of ``groups``.
 
     Raises:
         UserError: see :meth:`check` and the models.
@@ -96,6 +101,7 @@ class Questions(Benchmark):
     matching: Matching
     positive: Literal["yes", "no"]
     groups: Mapping[str, str]
+    totals: Mapping[str, Sequence[str]]
     read_also: ClassVar[Sequence[str]] = ("matching",)
 
     @property
@@ -110,6 +116,10 @@ class Questions(Benchmark):
             headlines=(
                 Headline(POOLED, "accuracy", "Acc"),
                 *(Headline(POOLED, metric, words) for metric, words in ACCURACIES.items()),
+                *(
+                    Headline(n, "score", f"{n} (of {200 * len(s):,})")
+                    for n, s in self.totals.items()
+                ),
                 Headline(POOLED, "chair", "CHAIR"),
             ),
             told=(
@@ -197,6 +207,10 @@ class Questions(Benchmark):
             groups=self.groups,
             **options,
         )
+        if self.totals:
+            scored = {split: [split] for split in splits} | dict(self.totals)
+            groups = next(iter(self.groups.values()))
+            rows = chain(rows, score_rows(table, scored, groups, self.unparsed, **ws.resampling))
         kinds = kind_rows(table, splits, self.unparsed, **options)
         named = result_rows(captions, table.iloc[:0], splits, **options) if len(captions) else []
         named = [{k: v for k, v in row.items() if k != "n_images"} for row in named]
@@ -226,6 +240,11 @@ class Questions(Benchmark):
     def _summary(self, run: Scored) -> Iterator[Table | Text]:
         """Metrics of every set."""
         yield from yes_no_tables(run, self._metrics, _names(run), self.positive)
+        for title, part in by_way(
+            "Score: accuracy plus share of groups all right, points", run, SCORE
+        ):
+            scored = {str(split): str(split) for split in dict.fromkeys(part["split"])}
+            yield metric_table(title, "split", part, scored, SCORE)
         yield from doubt_table(run, _names(run))
         yield from kind_tables(run, _names(run))
         if "captions" in run.judged:
@@ -275,4 +294,5 @@ def with_objects(
 
 
 def _names(run: Scored) -> dict[str, str]:
-    return {str(split): str(split) for split in dict.fromkeys(run.results["split"])}
+    rows = run.results[run.results["metric"] != "score"]
+    return {str(split): str(split) for split in dict.fromkeys(rows["split"])}

@@ -20,8 +20,9 @@ class MmeFiles:
 
     Text files are next to the images, or in ``questions_answers_YN`` with the images in
     ``images``, as published. ``accuracy`` is that of all questions of a subtask,
-    ``accuracy_plus`` the share of images both of whose questions are right; a subtask's score is
-    the sum of the two in percent, at most 200.
+    ``accuracy_plus`` the share of images both of whose questions are right; a subtask's ``score``
+    is the sum of the two in percent, at most 200. Perception sums ten subtasks, at most 2,000, and
+    cognition four, at most 800.
 
     Args:
         path: folder of the subtasks.

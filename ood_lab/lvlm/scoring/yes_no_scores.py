@@ -10,12 +10,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.lvlm.answers.judgements import FAILED, UNPARSED
+from ood_lab.lvlm.answers.judgements import FAILED, UNPARSED, sizes_of
 from ood_lab.lvlm.pages.benchmark_page import Scored, metric_table
 from ood_lab.lvlm.parsers import YES
 from ood_lab.lvlm.scoring.scored_results import (
     POOLED,
     any_read,
+    columns_of,
     estimate_rows,
     paired_contrasts,
     places,
@@ -54,6 +55,10 @@ METRICS = {
     "mcc": "MCC",
     "yes_rate": "yes-rate",
 }
+
+
+#: The sum of :func:`score_rows`, as :data:`METRICS`.
+SCORE = {"score": "score"}
 
 
 def yes_no_rows(
@@ -98,6 +103,50 @@ def yes_no_rows(
         for metric, column in (groups or {}).items():
             estimates, n = whole_groups(read, column, metric, 0.0, **resampling)
             yield from estimate_rows(keys, estimates, n, part)
+
+
+def score_rows(
+    judged: pd.DataFrame,
+    totals: Mapping[str, Sequence[str]],
+    column: str,
+    first: Unparsed,
+    **resampling: Any,
+) -> Iterator[dict[str, Any]]:
+    """Rows of ``score``: accuracy plus the share of groups all of whose questions are right.
+
+    ``sum over sets of (right / questions + groups all right / groups)``, which is 2 at most for
+    each set: a hundredth of the score of MME (arXiv 2306.13394). Intervals resample groups.
+
+    Args:
+        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
+        totals: name of a sum → its sets; those without a question add nothing.
+        column: tells the groups apart.
+        first: the way of treating unparsed answers that comes first.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+    """
+    rows = judged[judged["task"] == YES_NO]
+    for way in sorted(WAYS, key=lambda each: each != first):
+        for name, sets in totals.items():
+            part = rows[rows["split"].isin(sets)]
+            read = part[kept_rows(part, way)]
+            groups = read.assign(correct=read["correct"].astype(int)).groupby(column, sort=False)
+            counts = groups["correct"].agg(["sum", "size", "min"]).assign(groups=1)
+            codes, present = pd.factorize(groups["split"].first())
+            by_set = np.zeros((len(counts), len(present), counts.shape[1]), np.int64)
+            by_set[np.arange(len(counts)), codes] = counts
+            found = clustered(by_set, _score, **resampling).estimates()["score"]
+            keys = {"split": name, "unparsed": way, "metric": "score", "n": len(counts)}
+            if len(part):
+                yield {**keys, **sizes_of(part), **columns_of(found)}
+
+
+def _score(counts: NDArray[Any]) -> dict[str, Floats]:
+    """Of right questions, questions, groups all right and groups of each set, ``[..., K, 4]``."""
+    right, questions, whole_right, groups = np.moveaxis(counts.astype(float), -1, 0)
+    with np.errstate(invalid="ignore"):  # a set of which no group was drawn adds nothing
+        score = np.nan_to_num(right / questions) + np.nan_to_num(whole_right / groups)
+    return {"score": score.sum(-1)}
 
 
 def by_place(

@@ -4,6 +4,7 @@ import base64
 import itertools
 import json
 import random
+import shutil
 from pathlib import Path
 
 import exported_files
@@ -112,6 +113,31 @@ def test_mme_wants_both_questions_of_an_image_right(tmp_path):
         assert len(both) == 4
         assert value(results, split, "accuracy_plus") == pytest.approx(both.mean())
         assert value(results, split, "accuracy") == pytest.approx(rows["correct"].mean())
+
+
+def test_mme_totals_are_those_of_lmms_eval(tmp_path, capsys):
+    """Its mean over the images of a subtask of accuracy and accuracy+, in percent, then the sum."""
+    root = tmp_path / "mme"
+    source = mme(root)
+    for task in ("OCR", "code_reasoning", "text_translation"):
+        shutil.copytree(root / "color", root / task)
+    run, judged, results = scored(tmp_path, "mme", source, "task.parser=lmms_mme")
+    kinds = {"perception": ["existence", "color", "OCR"], "cognition": ["code_reasoning"]}
+    kinds["cognition"].append("text_translation")
+    for name, subtasks in kinds.items():
+        total = 0.0
+        for subtask in subtasks:
+            images = judged[judged["split"] == subtask].groupby("pair_id")["correct"].sum()
+            points = [100 * right / 2 + 100 * (right == 2) for right in images]
+            total += sum(points) / len(points)
+            assert 100 * value(results, subtask, "score") == pytest.approx(
+                sum(points) / len(points)
+            )
+        assert 100 * value(results, name, "score") == pytest.approx(total)
+        row = results[(results["split"] == name) & (results["metric"] == "score")].iloc[0]
+        assert 100 * row["ci_low"] < total < 100 * row["ci_high"]
+    assert {"perception", "cognition"} <= set(capsys.readouterr().out.split())
+    assert "perception (of 2,000)" in (run / "manifest.json").read_text()
 
 
 def test_hallusion_counts_as_its_script_does(tmp_path):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ood_lab.common.errors import UserError
+import pandas as pd
+
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.line_files import read_records
 from ood_lab.lvlm.answers.answer_files import (
     Answer,
@@ -18,9 +21,20 @@ from ood_lab.lvlm.answers.answer_files import (
 )
 from ood_lab.lvlm.answers.answer_requests import answer_of, as_answer_to, messages_hashes
 from ood_lab.lvlm.chat.base import Reply
+from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions.question_files import SAMPLE, Question, Questions
+from ood_lab.lvlm.questions.question_records import records_of
 
 log = logging.getLogger(__name__)
+
+#: Packages that number their questions, by a key that only their files have: the keys of the reply,
+#: of what was asked, and of the right answer.
+_NUMBERED: Mapping[str, tuple[Sequence[str], Sequence[str], str]] = {
+    "doc_id": (("resps", "filtered_resps"), ("input", "doc"), "target"),  # lmms-eval
+    "prediction": (("prediction",), ("question",), "answer"),  # VLMEvalKit
+}
+#: How VLMEvalKit begins the reply to a request that failed.
+_NO_REPLY = "Failed to obtain answer"
 
 
 class RecordedReply(NamedTuple):
@@ -33,6 +47,7 @@ class RecordedReply(NamedTuple):
         reply: as it came.
         p_yes: P(yes), where the file has it.
         finish_reason: ``stop`` where the file does not say.
+        error: why there is no reply.
     """
 
     question_id: str
@@ -41,6 +56,7 @@ class RecordedReply(NamedTuple):
     reply: str
     p_yes: float | None = None
     finish_reason: str = "stop"
+    error: str | None = None
 
 
 def recorded_answers(questions: Questions, path: Path, folder: Path) -> list[Answer]:
@@ -86,6 +102,8 @@ def recorded_answers(questions: Questions, path: Path, folder: Path) -> list[Ans
         raise UserError(f"{path} has no answer to any of the {len(questions):,} questions")
     ids = [(q, known.get(q.question_id, "")) for q in questions]
     fitting = [(q, found.get(own) or found.get(q.question_id)) for q, own in ids]
+    if lost := [q.question_id for q, answer in fitting if answer is None]:
+        log.warning("%s has no answer to %d questions, '%s' first", path, len(lost), lost[0])
     return [as_answer_to(q, answer) for q, answer in fitting if answer is not None]
 
 
@@ -100,7 +118,7 @@ def _replayed(questions: Questions, path: Path, folder: Path) -> Iterator[Answer
         if said is None:
             continue
         key = answer_key(own, made_with)
-        reply = Reply(key, said.reply, said.p_yes, said.finish_reason)
+        reply = Reply(key, said.reply, said.p_yes, said.finish_reason, error=said.error)
         yield answer_of(question, own, made_with, reply)
 
 
@@ -110,17 +128,25 @@ def matcher(
     """What finds the reply to a question in a file that any package may have written.
 
     A line that knows its messages and its image is found by them. Other lines are found by the id
-    of their question; then the texts, where the file has them, and the numbers must agree.
+    of their question; then the texts, where the file has them, and the numbers must agree. Samples
+    of lmms-eval (``*_samples_*.jsonl``) and predictions of VLMEvalKit name no question: the n-th is
+    that to the n-th question, where the texts up to the question mark and the answers agree.
 
     Args:
         questions: all of them, each with the hash of its messages.
-        path: a line has ``question_id`` and ``response`` (or ``text`` or ``answer``), and perhaps
+        path: JSON lines, a JSON list, CSV, TSV or XLSX (which needs openpyxl). A line has
+            ``question_id`` and ``response`` (or ``text`` or ``answer``), and perhaps
             ``messages_hash`` and ``prompt`` (or ``question``).
 
     Raises:
-        UserError: the file holds no replies, or replies to other questions.
+        UserError: the file holds no replies, two to a question, or replies to other questions.
     """
-    said = _said(path)
+    records = _records(path)
+    numbered = [keys for key, keys in _NUMBERED.items() if records and key in records[0]]
+    if numbered:
+        said = list(_by_number(records, numbered[0], [question for question, _ in questions], path))
+    else:
+        said = _said(records, path)
     by_hash = {each.messages_hash: each for each in said if each.messages_hash}
     by_id = {each.question_id: each for each in said if not each.messages_hash}
     texts = {question.question_id: question.text for question, _ in questions}
@@ -151,12 +177,60 @@ def _check_same(by_id: Mapping[str, RecordedReply], texts: Mapping[str, str], pa
         )
 
 
-def _said(path: Path) -> list[RecordedReply]:
+def _records(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file of replies, whatever its format."""
+    if path.suffix.lower() == ".xlsx":
+        other = "or write it as TSV, CSV or JSON (VLMEvalKit: PRED_FORMAT=tsv)"
+        with (
+            reported_as(f"{path} is no sheet of Excel ({{reason}})"),
+            reported_as(f"{path} needs openpyxl: pip install openpyxl; {other}", ImportError),
+        ):
+            table = pd.read_excel(path, dtype=str, keep_default_na=False, engine="openpyxl")
+        return [{str(key): cell for key, cell in row.items()} for row in table.to_dict("records")]
+    if path.suffix.lower() in (".csv", ".tsv", ".json"):
+        return [record for record, _ in records_of(path)]
+    return list(read_records(path))
+
+
+def _by_number(
+    records: list[dict[str, Any]],
+    keys: tuple[Sequence[str], Sequence[str], str],
+    questions: Sequence[Question],
+    path: Path,
+) -> Iterator[RecordedReply]:
+    """Replies of a package that numbers its questions, see :data:`_NUMBERED`."""
+    of_reply, of_text, of_truth = keys
+    records = sorted(records, key=lambda record: int(record.get("doc_id", 0)))
+    if len(records) != len(questions):
+        raise UserError(
+            f"{path} has {len(records):,} replies to {len(questions):,} questions: its package "
+            "numbers them, so that every question needs its reply, in the same order"
+        )
+    for record, question in zip(records, questions, strict=True):
+        asked = " ".join(str(next((record[k] for k in of_text if record.get(k)), "")).split())
+        stem = " ".join((question.text[: question.text.rfind("?") + 1] or question.text).split())
+        answers = {question.answer.lower(), str(record.get(of_truth)).strip().lower()}
+        if stem not in asked or answers == {YES, NO}:
+            raise _other_question(path, question.question_id, question.text, asked)
+        reply = next((record[key] for key in of_reply if key in record), "")
+        while isinstance(reply, list):
+            reply = reply[0] if reply else ""
+        failed = str(reply).startswith(_NO_REPLY)
+        text, error = ("", str(reply)) if failed else (str(_text(reply)), None)
+        yield RecordedReply(question.question_id, "", None, text, error=error)
+
+
+def _text(reply: object) -> object:
+    """A reply that is a number as the text that it was."""
+    return json.dumps(reply) if isinstance(reply, int | float) else reply
+
+
+def _said(records: Sequence[Mapping[str, Any]], path: Path) -> list[RecordedReply]:
     found: dict[str, RecordedReply] = {}
-    for record in read_records(path):
+    for record in records:
         if "parser" in record and "task" in record:
             raise UserError(f"{path} holds questions, no replies: name a file of answers")
-        reply = record.get("response", record.get("text", record.get("answer")))
+        reply = _text(record.get("response", record.get("text", record.get("answer"))))
         if "question_id" not in record or not is_text(reply) or record.get("error"):
             continue
         if isinstance(how := record.get("made_with"), dict) and how.get(SAMPLE):
@@ -165,6 +239,10 @@ def _said(path: Path) -> list[RecordedReply]:
         name = str(record["question_id"])
         own = str(record.get("messages_hash") or "")
         chance, reason = record.get("p_yes"), record.get("finish_reason")
+        before = found.get(own or name)
+        if before is not None and not own and before.reply != str(reply):
+            both = f"'{before.reply}' and '{reply}'"
+            raise UserError(f"{path} has two replies to '{name}' ({both}): leave one of them")
         found[own or name] = RecordedReply(
             name,
             own,

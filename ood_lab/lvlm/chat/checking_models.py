@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +114,8 @@ class Replay:
 
     Args:
         path: ``answers.jsonl`` of a run, or any file with ``question_id`` and ``response`` (or
-            ``answer`` or ``text``, as POPE and LLaVA have it) a line; see
+            ``answer`` or ``text``, as POPE and LLaVA have it) a line; or samples of lmms-eval or
+            predictions of VLMEvalKit; see
             :func:`ood_lab.lvlm.answers.recorded_answers.matcher`.
     """
 
@@ -152,7 +153,7 @@ class Replay:
         for request in requests:
             said = found(request.question, request.messages_hash)
             if said is None:
-                name = request.question.question_id
-                yield Reply(request.key, "", error=f"{self.path} has no answer to '{name}'")
+                yield Reply(request.key, "", error=f"{self.path} has no answer to it")
             else:
-                yield Reply(request.key, said.reply, said.p_yes, said.finish_reason)
+                reply = Reply(request.key, said.reply, said.p_yes, said.finish_reason)
+                yield replace(reply, error=said.error)

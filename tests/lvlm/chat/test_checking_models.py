@@ -1,8 +1,11 @@
 """Models that check a benchmark, and the store of answers, asked through the one way to ask."""
 
+import csv
 import json
+import sys
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -130,7 +133,7 @@ def test_replay_says_what_a_file_says(folder):
     answers_to(asked[:2], folder, Oracle(), AnswerStore(path))
     answers = answers_to(asked, folder, Replay(str(path)), AnswerStore(folder / "again.jsonl"))
     assert [a.response for a in answers] == ["yes", "no", ""]
-    assert "no answer to 'q2'" in answers[2].error
+    assert "has no answer to it" in answers[2].error
     with pytest.raises(UserError, match=r"nowhere\.jsonl is not a file"):
         answers_to(asked, folder, Replay("nowhere.jsonl"), AnswerStore(folder / "b.jsonl"))
 
@@ -164,6 +167,10 @@ def test_replies_to_another_image_or_text_under_the_same_id_are_not_replayed(fol
             "a reply to 'q9', which is not",
         ),
         (lambda rows: [{**row, "prompt": "Else?"} for row in rows], "answers another question"),
+        (
+            lambda rows: [*rows, {"question_id": "q1", "text": "Yes"}],
+            "two replies to 'q1' .'No' and",
+        ),
         (lambda rows: [{"question_id": "q0"}], "holds no replies"),
         (lambda rows: [vars(each) for each in questions(3)], "holds questions, no replies"),
     ],
@@ -177,6 +184,69 @@ def test_replies_of_other_packages_must_be_those_to_the_questions(folder, change
     lines(path, change(rows))
     with pytest.raises(UserError, match=message):
         answers_to(asked, folder, Replay(str(path)), AnswerStore(folder / "b.jsonl"))
+
+
+def test_replies_that_are_numbers_are_read(folder):
+    rows = [{"question_id": f"q{n}", "response": reply} for n, reply in enumerate((3, 0.5, True))]
+    path = lines(folder / "replies.jsonl", rows)
+    assert [a.response for a in recorded_answers(questions(3), path, folder)] == [
+        "3",
+        "0.5",
+        "true",
+    ]
+
+
+def samples(asked, folder):
+    """As lmms-eval logs them: in any order, reasoning in ``resps`` alone."""
+    rows = [
+        {
+            "doc_id": n,
+            "input": f"{q.text.replace(' Please', '')}\nAnswer with a word.",
+            "target": q.answer,
+            "filtered_resps": "No",
+        }
+        for n, q in enumerate(asked)
+    ]
+    rows[1]["resps"] = [["<think>Hm.</think>No"]]
+    return lines(folder / "20260801_samples_pope.jsonl", rows[::-1])
+
+
+def predictions(asked, folder, ending):
+    """As VLMEvalKit writes them: of the third question the request failed."""
+    replies = ["No", "<think>Hm.</think>No", "Failed to obtain answer via API."]
+    columns = {"question": [q.text for q in asked], "answer": [q.answer.title() for q in asked]}
+    table = pd.DataFrame({"index": range(7, 10), **columns, "prediction": replies})
+    path = folder / f"model_MME.{ending}"
+    if ending == "json":
+        path.write_text(json.dumps(table.to_dict("records"), indent=4))
+    else:
+        table.to_csv(path, index=False, sep="\t", quoting=csv.QUOTE_ALL)
+    return path
+
+
+@pytest.mark.parametrize("form", ["lmms_eval", "tsv", "json"])
+def test_replies_that_other_packages_recorded(folder, form):
+    asked = questions(3)
+    path = samples(asked, folder) if form == "lmms_eval" else predictions(asked, folder, form)
+    found = answers_to(asked, folder, Replay(str(path)), AnswerStore(folder / "a.jsonl"))
+    assert [a.response for a in found[:2]] == ["No", "<think>Hm.</think>No"]
+    assert (found[2].error is not None) == (form != "lmms_eval")
+    assert [a.response for a in recorded_answers(asked, path, folder)] == [
+        a.response for a in found
+    ]
+    changes = [asked[::-1], [replace(q, text="Is it blue?") for q in asked]]
+    for changed in [*changes, [replace(q, answer="yes") for q in asked]]:
+        with pytest.raises(UserError, match="another question"):
+            recorded_answers(changed, path, folder)
+    with pytest.raises(UserError, match="3 replies to 2 questions"):
+        recorded_answers(asked[:2], path, folder)
+
+
+def test_a_sheet_without_its_reader_says_what_to_do(folder, monkeypatch):
+    (folder / "model_MME.xlsx").touch()
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(UserError, match=r"openpyxl.*PRED_FORMAT=tsv"):
+        recorded_answers(questions(3), folder / "model_MME.xlsx", folder)
 
 
 def test_answers_of_questions_of_several_forms_are_of_one_model(folder):

@@ -15,7 +15,7 @@ import yaml
 from detector_pages import detector_map, detector_tables, head_kinds, table
 
 from ood_lab.data.transforms.corruptions import CORRUPTIONS, SIZES
-from ood_lab.evaluation.published.numbers import read_references
+from ood_lab.evaluation.published.numbers import SETTINGS, SHIPPED, read_references
 from ood_lab.lvlm.scoring.scored_results import question_kind
 from ood_lab.metrics.record import known_metrics
 from ood_lab.schema.results import CORE, Kind
@@ -59,6 +59,7 @@ def pages(made: dict[str, str]) -> dict[str, str]:
             f"extra.\n\n{made['extras']}\n"
         ),
         "reference/papers.md": _paper_page(),
+        "reference/paper-settings.md": _settings_page(),
         "reference/published-numbers.md": _published_page(),
         "reference/parsers.md": _parser_page(made),
     }
@@ -89,6 +90,40 @@ def _paper_page() -> str:
             f"## {paper}\n\n" + table(["in the paper", "content", "command", "output"], rows)
         )
     return "\n\n".join(parts) + "\n"
+
+
+def _settings_page() -> str:
+    """What each experiment composes, beside its paper; deviations have a reason."""
+    parts = [
+        "# Settings of the papers\n\nAn experiment has the settings of its paper, unless its file "
+        "says that it is a demo. A test composes each command line and compares it with this page. "
+        "Where the value here is another one, the last column has the reason. `???` is a value "
+        "that you give."
+    ]
+    entries = yaml.load((SHIPPED / SETTINGS).read_text(encoding="utf-8"), yaml.CSafeLoader)
+    for paper, group in groupby(entries, lambda entry: entry["paper"]):
+        parts.append(f"## {paper}")
+        for entry in group:
+            rows = [
+                [
+                    row.get("stage", ""),
+                    f"`{row['setting']}`",
+                    _shown(row["value"]),
+                    row["place"],
+                    _shown(row["here"]) if "here" in row else "the same",
+                    row.get("reason", ""),
+                ]
+                for row in entry["rows"]
+            ]
+            heads = ["stage", "setting", "in the paper", "place", "here", "reason"]
+            command = f"`python {entry['script']}.py {entry['line']}`"
+            parts.append(f"{command}\n\n{table(heads, rows)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _shown(value: object) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value).strip()
+    return {"None": "null", "True": "true"}.get(text, text).replace("|", "\\|")
 
 
 def _published_page() -> str:

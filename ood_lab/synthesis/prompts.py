@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -15,6 +15,8 @@ from ood_lab.common.files import YAML_LOADER, StrPath
 #: What a style has in place of the label.
 PLACE = "{label}"
 _KEYS = ("name", "prompt", "negative_prompt")
+#: The same in the style files of Stable Diffusion XL, and a name that the paper spells otherwise.
+_SDXL_PLACE, _SPELLING = "{prompt}", {"pointillism": "pointilism"}
 
 
 @dataclass(frozen=True)
@@ -64,13 +66,17 @@ class Prompts:
 
 
 def read_styles(path: StrPath | None = None) -> list[Style]:
-    """Styles of a YAML list of ``{name, prompt, negative_prompt}``.
+    """Styles of a YAML or JSON list of ``{name, prompt, negative_prompt}``.
+
+    Of a style file of Stable Diffusion XL (``{prompt}`` for the label, names as
+    ``artstyle-art nouveau``) those of Syn-IS are taken.
 
     Args:
-        path: the file; None = the 51 that come with the package.
+        path: the file; None = the 51 of Syn-IS, in our words.
 
     Raises:
-        UserError: not such a list, an unknown or missing key, no ``{label}``, or a name twice.
+        UserError: not such a list, an unknown or missing key, no ``{label}``, a name twice, or a
+            file of Stable Diffusion XL without one of Syn-IS.
     """
     source = files("ood_lab.synthesis").joinpath("styles.yaml") if path is None else Path(path)
     try:
@@ -80,12 +86,28 @@ def read_styles(path: StrPath | None = None) -> list[Style]:
         raise UserError(f"style file '{path}' cannot be read: {reason}") from error
     if not isinstance(entries, list) or not entries:
         raise UserError(f"style file '{path}': write a list of {{name: ..., prompt: ...}}")
+    if _SDXL_PLACE in str(entries[0]):
+        entries = _of_syn_is(entries, f"style file '{path}'")
     styles = [_style(entry, f"style file '{path}', entry {i}") for i, entry in enumerate(entries)]
     names = [style.name for style in styles]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UserError(f"style file '{path}' has two styles named '{twice[0]}': rename one")
     return styles
+
+
+def _of_syn_is(entries: Sequence[Mapping[str, str]], place: str) -> list[dict[str, str]]:
+    """The styles of Syn-IS among those of Stable Diffusion XL, under their names in the paper."""
+    whole = [e for e in entries if isinstance(e, dict) and {*_KEYS[:2]} <= {*e}]
+    names = [str(entry["name"]).partition("-")[2] for entry in whole]
+    by_name = dict(zip((_SPELLING.get(name, name) for name in names), whole, strict=True))
+    wanted = [style.name for style in read_styles()]
+    if missing := [name for name in wanted if name not in by_name]:
+        raise UserError(f"{place} lacks {', '.join(missing)} of Syn-IS: join the style files")
+    return [
+        {**by_name[n], "name": n, "prompt": by_name[n]["prompt"].replace(_SDXL_PLACE, PLACE)}
+        for n in wanted
+    ]
 
 
 def _style(entry: object, place: str) -> Style:

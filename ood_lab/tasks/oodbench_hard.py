@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
+import pandas as pd
 from annotated_types import Ge, Interval
 
 from ood_lab.common.arguments import BatchSize, Count, Share
+from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_table
 from ood_lab.lvlm.annotations.image_labels import labels_of
 from ood_lab.lvlm.benchmarks.oodbench.hard_samples import HardSamples
 from ood_lab.lvlm.benchmarks.oodbench.question_building import QuestionSettings
-from ood_lab.lvlm.image_text.object_proposals import ObjectDetector
+from ood_lab.lvlm.image_text.object_proposals import ObjectDetector, recorded_proposals
 from ood_lab.lvlm.questions.question_files import write_questions
 from ood_lab.lvlm.questions.question_forms import Form
 from ood_lab.run.building.workspace import Task, Workspace
@@ -26,7 +29,9 @@ class OODBenchHard(Task):
     """Writes ``hard.parquet`` and ``questions.jsonl``, which ``task=oodbench`` asks.
 
     Args:
-        path: folder of an object detector of transformers.
+        path: folder of an object detector of transformers; None = ``detections`` are given.
+        detections: those of another detector, see
+            :func:`~ood_lab.lvlm.image_text.object_proposals.recorded_proposals`.
         threshold: of its proposals.
         batch_size: images at a time.
         device: None = the first GPU, else the CPU.
@@ -36,10 +41,11 @@ class OODBenchHard(Task):
             :class:`~ood_lab.lvlm.benchmarks.oodbench.question_building.QuestionSettings`.
 
     Raises:
-        UserError: see the annotations, the detector and the mining.
+        UserError: neither a detector nor detections, or both; see the annotations and the mining.
     """
 
-    path: str
+    path: str | None
+    detections: str | None
     threshold: Share
     batch_size: BatchSize
     device: str | None
@@ -49,13 +55,26 @@ class OODBenchHard(Task):
     form: Form
     bap_per_image: Annotated[int, Ge(0)]
 
+    def _proposals(self, ws: Workspace) -> pd.DataFrame:
+        named = ws.settings["annotations"].get("file")
+        if self.path and not self.detections:
+            detector = ObjectDetector(self.path, self.threshold, self.batch_size, self.device)
+            annotations = ws.annotations
+            files = [annotations.root / file for file in annotations.images["file"]]
+            return detector.proposals(files, annotations.images["image"].tolist())
+        if self.path or not self.detections:
+            raise UserError(
+                "give one object detector: task.path=DIR of transformers, or "
+                "task.detections=FILE, the results of another one"
+            )
+        if not named:
+            raise UserError("task.detections need categories by number: annotations=coco or lvis")
+        return recorded_proposals(Path(self.detections), Path(named), self.threshold)
+
     def run(self, ws: Workspace) -> None:
         """See the class."""
-        detector = ObjectDetector(self.path, self.threshold, self.batch_size, self.device)
+        proposals = self._proposals(ws)
         annotations = ws.annotations
-        images = annotations.images
-        files = [annotations.root / file for file in images["file"]]
-        proposals = detector.proposals(files, images["image"].tolist())
         mining = HardSamples(gamma=self.gamma, per_image=self.per_image, share=self.share)
         pairs = mining.mine(proposals, labels_of(annotations))
         write_table(pairs, ws.folder / "hard.parquet")

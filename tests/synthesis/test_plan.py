@@ -44,6 +44,21 @@ def test_the_shipped_styles_are_51_different_looks():
     assert all(s.prompt.count("{label}") == 1 for s in styles)
 
 
+def test_a_style_file_of_stable_diffusion_xl_gives_the_styles_of_syn_is(tmp_path):
+    names = [style.name.replace("pointilism", "pointillism") for style in read_styles()]
+    entries = [
+        {"name": f"x-{n}", "prompt": f"{n} of {{prompt}} .", "negative_prompt": n} for n in names
+    ]
+    entries.insert(0, {"name": "ads-advertising", "prompt": "{prompt}", "negative_prompt": ""})
+    (tmp_path / "sdxl.json").write_text(json.dumps(entries))
+    styles = read_styles(tmp_path / "sdxl.json")
+    assert [style.name for style in styles] == [style.name for style in read_styles()]
+    assert styles[6] == Style("pointilism", "pointillism of {label} .", "pointillism")
+    (tmp_path / "sdxl.json").write_text(json.dumps(entries[:-1]))
+    with pytest.raises(UserError, match=r"sdxl\.json' lacks tilt-shift of Syn-IS"):
+        read_styles(tmp_path / "sdxl.json")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

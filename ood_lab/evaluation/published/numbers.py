@@ -20,6 +20,8 @@ from ood_lab.common.hints import check_known, missing_path, suggestion
 
 #: The files that come with the package, one for each published table.
 SHIPPED = files("ood_lab") / "references"
+#: Its file of the papers' settings, which has no numbers.
+SETTINGS = "settings.yaml"
 ABOUT = ("title", "paper", "arxiv", "table", "checkpoint", "data")
 #: Makes a run that has these numbers; a file may lack it.
 COMMAND = "command"
@@ -120,7 +122,8 @@ def _shipped() -> list[PublishedRow]:
 
 
 def _read_all(place: Traversable) -> list[PublishedRow]:
-    found = sorted((f for f in place.iterdir() if f.name.endswith(".yaml")), key=lambda f: f.name)
+    tables = (f for f in place.iterdir() if f.name.endswith(".yaml") and f.name != SETTINGS)
+    found = sorted(tables, key=lambda f: f.name)
     if not found:
         raise UserError(f"there is no reference file (*.yaml) in {place}")
     return [row for file in found for row in _read(file)]

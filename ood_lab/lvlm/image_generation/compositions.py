@@ -15,7 +15,8 @@ from ood_lab.lvlm.concepts.concepts import Attribute
 
 #: ``paper``: "a picture of ..."; ``code``: as the published images were asked for.
 PromptForm = Literal["paper", "code"]
-#: What no image should show.
+#: Added to a prompt, and what no image should show (section 3.3).
+POSITIVE = ", clear and obvious entity, photography, concise"
 NEGATIVE = "bad anatomy, incomplete body, mutated"
 
 

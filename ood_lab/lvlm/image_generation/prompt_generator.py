@@ -11,7 +11,7 @@ import networkx as nx
 from ood_lab.common.arguments import Count
 from ood_lab.common.random_streams import text_stream
 from ood_lab.lvlm.concepts.concept_pairs import Kind
-from ood_lab.lvlm.image_generation.compositions import NEGATIVE, Composition, PromptForm
+from ood_lab.lvlm.image_generation.compositions import NEGATIVE, POSITIVE, Composition, PromptForm
 from ood_lab.lvlm.image_generation.orders import Order
 
 
@@ -25,7 +25,7 @@ class Variant:
         arguments: of the call, over those that all variants share.
     """
 
-    words: str = ""
+    words: str = POSITIVE
     negative: str = NEGATIVE
     arguments: Mapping[str, Any] = field(default_factory=dict)
 

@@ -13,6 +13,9 @@ from PIL import Image
 
 from ood_lab.common.arguments import BatchSize, Share
 from ood_lab.common.compute_device import chosen_device
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_json
+from ood_lab.common.hints import missing_path
 from ood_lab.common.progress import Pace
 from ood_lab.lvlm.image_text.base import open_images
 from ood_lab.lvlm.image_text.transformers import load_pretrained
@@ -34,6 +37,39 @@ def detected(
     for found in processor.post_process_object_detection(outputs, threshold=threshold):
         pairs = zip(found["labels"].tolist(), found["scores"].tolist(), strict=True)
         yield [(str(model.config.id2label[label]), score) for label, score in pairs]
+
+
+def recorded_proposals(file: Path, annotations: Path, threshold: float) -> pd.DataFrame:
+    """``image, category, p`` of detections in COCO's format of results.
+
+    That is a list of ``{image_id, category_id, bbox, score}``, as ``yolo val save_json=True``,
+    detectron2 and mmdetection write it.
+
+    Args:
+        file: of the detections.
+        annotations: the file that names the categories and images by the same numbers.
+        threshold: detections with a lower score are skipped.
+
+    Raises:
+        UserError: no such file, not that format, or a number that the annotations do not have.
+    """
+    if not file.is_file():
+        raise missing_path(file)
+    named = read_json(annotations)
+    try:
+        table = pd.read_json(file)[["image_id", "category_id", "score"]]
+    except (ValueError, KeyError) as error:
+        raise UserError(
+            f"'{file}' is no list of COCO results (image_id, category_id, score): {error}"
+        ) from error
+    for column, entries in (("image_id", named["images"]), ("category_id", named["categories"])):
+        unknown = set(table[column]) - {entry["id"] for entry in entries}
+        if unknown:
+            raise UserError(f"'{file}': {column} {unknown.pop()} is not in '{annotations}'")
+    names = {entry["id"]: entry["name"] for entry in named["categories"]}
+    table = table.assign(category_id=table["category_id"].map(names))
+    table.columns = pd.Index(["image", "category", "p"])
+    return table[table["p"] >= threshold].reset_index(drop=True)
 
 
 @dataclass(eq=False)

@@ -1,7 +1,8 @@
 """The questions about the pictures: captions, existence, states, actions, numbers.
 
-They ask about both concepts of the pair, with the right article and plural; ``released`` ones
-are ODE's shipped queries, see :mod:`ood_lab.lvlm.benchmarks.ode.released_code`.
+They ask about both concepts of the pair in the paper's words (section 3.4), with the right article
+and plural; ``released`` ones are ODE's shipped queries, which say "picture" throughout, see
+:mod:`ood_lab.lvlm.benchmarks.ode.released_code`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ from ood_lab.lvlm.questions.question_files import Question
 #: Absent concepts that an image is asked about.
 ABSENT = 2
 CAPTION, RELEASED_CAPTION = "Please describe this image.", "Please describe this picture."
+EXISTS = "Is there {} in the image?"
+HAS_STATE = "Is the {} {} in the image?"
+DOES_ACTION = "Does the {} {} in the picture?"
+IS_ONE, ARE_SEVERAL = "Is there one {} in the picture?", "Are there {} {} in the picture?"
 
 
 class Query(NamedTuple):
@@ -84,29 +89,33 @@ def queries_of(picture: Picture, released: bool) -> Iterator[Query]:
     for concept in picture.hallu[:ABSENT]:
         yield Query(EXISTENCE, _existence(concept, released), NO, concept)
     for task, form, attributes in (
-        (STATE, "Is the {} {} in the picture?", picture.states),
-        (ACTION, "Does the {} {} in the picture?", picture.actions),
+        (STATE, HAS_STATE, picture.states),
+        (ACTION, DOES_ACTION, picture.actions),
     ):
         for concept, attribute in zip(pair, attributes, strict=True):
             # The published lists leave out numbers that pass for states.
             if attribute is None or attribute.true.isdigit():
                 continue
             for word, answer in ((attribute.true, YES), (attribute.false, NO)):
-                yield Query(task, form.format(concept, word), answer, concept)
+                yield Query(task, _text(form, released, concept, word), answer, concept)
     if picture.numbers:
         yield from _numbers(pair[0], released)
 
 
 def _existence(concept: str, released: bool) -> str:
     named = f"a {concept}" if released else str(english().a(concept))
-    return f"Is there {named} in the picture?"
+    return _text(EXISTS, released, named)
 
 
 def _numbers(concept: str, released: bool) -> Iterator[Query]:
     several = concept if released else str(english().plural_noun(concept))
-    yield Query(NUMBER, f"Is there one {concept} in the picture?", YES, concept)
+    yield Query(NUMBER, _text(IS_ONE, released, concept), YES, concept)
     for number in ("two", "three"):
-        yield Query(NUMBER, f"Are there {number} {several} in the picture?", NO, concept)
+        yield Query(NUMBER, _text(ARE_SEVERAL, released, number, several), NO, concept)
+
+
+def _text(form: str, released: bool, *words: str) -> str:
+    return (form.replace("image", "picture") if released else form).format(*words)
 
 
 def _caption(picture: Picture, released: bool) -> Question:

@@ -29,12 +29,12 @@ def test_corrected_wording():
     texts = [(q.text, q.answer) for q in questions_of([PICTURE])]
     assert texts == [
         ("Please describe this image.", "The picture shows red apple and sky."),
-        ("Is there an apple in the picture?", "yes"),
-        ("Is there a sky in the picture?", "yes"),
-        ("Is there a dog in the picture?", "no"),
-        ("Is there an umbrella in the picture?", "no"),
-        ("Is the apple red in the picture?", "yes"),
-        ("Is the apple green in the picture?", "no"),
+        ("Is there an apple in the image?", "yes"),
+        ("Is there a sky in the image?", "yes"),
+        ("Is there a dog in the image?", "no"),
+        ("Is there an umbrella in the image?", "no"),
+        ("Is the apple red in the image?", "yes"),
+        ("Is the apple green in the image?", "no"),
         ("Is there one apple in the picture?", "yes"),
         ("Are there two apples in the picture?", "no"),
         ("Are there three apples in the picture?", "no"),

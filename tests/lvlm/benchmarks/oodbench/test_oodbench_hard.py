@@ -1,5 +1,7 @@
 """Hard-sample mining and the detectors of transformers behind it."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,7 +10,7 @@ from PIL import Image
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations.image_labels import Labels
 from ood_lab.lvlm.benchmarks.oodbench.hard_samples import HardSamples, hardness
-from ood_lab.lvlm.image_text.object_proposals import ObjectDetector
+from ood_lab.lvlm.image_text.object_proposals import ObjectDetector, recorded_proposals
 
 transformers = pytest.importorskip("transformers")
 
@@ -88,3 +90,24 @@ def test_a_detector_of_transformers_gives_proposals(tmp_path):
     assert found["p"].between(0, 1).all()
     with pytest.raises(UserError, match="no model can be loaded"):
         ObjectDetector(str(tmp_path / "nowhere"))
+
+
+def test_results_of_another_detector_are_read_by_the_numbers_of_the_annotations(tmp_path):
+    categories = [{"id": 18, "name": "dog"}, {"id": 17, "name": "cat"}]
+    named = {"images": [{"id": 139}, {"id": 7}], "categories": categories}
+    annotations, results = tmp_path / "instances.json", tmp_path / "predictions.json"
+    annotations.write_text(json.dumps(named))
+    rows = [(139, 17, 0.9), (7, 18, 0.05), (7, 17, 0.0499)]
+    boxes = [
+        {"image_id": i, "category_id": c, "bbox": [0, 0, 1, 1], "score": s} for i, c, s in rows
+    ]
+    results.write_text(json.dumps(boxes))
+    found = recorded_proposals(results, annotations, threshold=0.05)
+    assert found.to_numpy().tolist() == [[139, "cat", 0.9], [7, "dog", 0.05]]
+    boxes[0]["category_id"] = 99
+    results.write_text(json.dumps(boxes))
+    with pytest.raises(UserError, match=r"category_id 99 is not in '.*instances.json'"):
+        recorded_proposals(results, annotations, threshold=0.05)
+    results.write_text(json.dumps([{"image_id": 7}]))
+    with pytest.raises(UserError, match="is no list of COCO results"):
+        recorded_proposals(results, annotations, threshold=0.05)

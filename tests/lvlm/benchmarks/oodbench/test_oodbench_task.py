@@ -256,7 +256,7 @@ def photographs(tmp_path):
             ["image_text=open_clip", "builtin vessels", '"image_text=[clip]"'],
         ),
         (["task=oric"], ["clip.name=scenes_96", "clip=vit_b32"]),
-        (["experiment=oric", "clip=vit_b32"], ["image_text=scenes_64"]),
+        (["experiment=oric_demo", "clip=vit_b32"], ["image_text=scenes_64"]),
         (["task=ode"], ["image_text=scenes_96"]),
     ],
 )

@@ -50,7 +50,7 @@ class BronzesDataModule(OODDataModule):
             (``<run>/splits``), which is then the split; None = a split is made.
         name: of the data, for folders and tables.
         shift_order: of the OOD sets, for DAD; None = that of ``ood_groups``, or of ``ood``.
-        ood_groups: see :class:`OODDataModule`; a set that is left out is in none.
+        ood_groups: see :class:`OODDataModule`; a skipped set is in none.
         pixel_range: values that become black and white in images of more than 8 bits, see
             :func:`~ood_lab.data.sources.pixel_decoding.range_of`; one pair for all sets.
         max_megapixels: larger images are read reduced where their format can be, else rejected.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,6 +13,7 @@ from urllib.parse import quote
 import pandas as pd
 
 from ood_lab.common.files import write_text
+from ood_lab.common.grouping import grouped
 from ood_lab.lvlm.answers.answer_files import Answers
 from ood_lab.lvlm.answers.judgements import FAILED, UNPARSED
 from ood_lab.lvlm.answers.reply_text import without_reasoning
@@ -26,15 +27,34 @@ _ROWS = 1000
 RIGHT, WRONG = "right", "wrong"
 #: What an answer can be; the page knows it by its place.
 _STATES = (RIGHT, WRONG, UNPARSED, FAILED)
+#: What the page filters by beside the state, with the choice of all.
+_FILTERS = {
+    "set": "every set",
+    "category": "every category",
+    "kind": "every kind",
+    "truth": "every correct answer",
+    "ending": "whole and cut replies",
+    "models": "models agree or differ",
+}
+#: Right answers that can be chosen from.
+_MOST_TRUTHS = 50
+#: Images up to this size are put into the folder of the page.
+_MOST_BYTES = 200 * 2**20
 
 
 def write_answers_page(
-    run: Scored, questions: Questions, answers: Answers, judged: Sequence[pd.DataFrame]
+    run: Scored,
+    questions: Questions,
+    answers: Answers,
+    judged: Sequence[pd.DataFrame],
+    models: Sequence[pd.DataFrame] = (),
 ) -> Path:
     """Writes ``answers/index.html`` of a run, and its rows in files of 1,000.
 
-    The page filters by state, set and category, searches texts, and shows images from where they
-    lie; it needs no server. ``index.html#show=wrong&set=new&find=dog&page=2`` opens it so.
+    The page filters by state, set, category, kind, right answer, cut replies and agreement of
+    models, searches texts, and needs no server. ``index.html#show=wrong&set=new&find=dog&page=2``
+    opens it so. Images are linked or copied into its folder, so that the folder of the run can be
+    sent; where they are larger than :data:`_MOST_BYTES`, the page says where they are.
 
     Args:
         run: its folder, its page, and the folder that the paths of images start from.
@@ -43,27 +63,45 @@ def write_answers_page(
         judged: tables of single answers, see
             :func:`ood_lab.lvlm.answers.judgements.judge`, and of captions, see
             :func:`ood_lab.lvlm.captions.caption_scoring.caption_table`.
+        models: such tables of several models, with a column ``model``; they are side by side.
     """
     page = run.folder / ANSWERS_PAGE
     shutil.rmtree(page.parent, ignore_errors=True)
     asked = {question.question_id: question for question in questions}
-    rows = [row for table in judged for row in _rows(table, asked, answers, run.source, page)]
+    links, note = _links([run.source / i for q in questions for i in q.images], run.folder, page)
+    beside = grouped(
+        (str(row["question_id"]), row) for table in models for row in table.to_dict("records")
+    )
+    rows = [
+        _shown(row, asked[row["question_id"]], answers, beside.get(row["question_id"], []))
+        for table in judged
+        for row in table.to_dict("records")
+    ]
+    for row in rows:
+        row["shown"]["images"] = [
+            links[run.source / image] for image in asked[row["shown"]["id"]].images
+        ]
     names: dict[str, list[str]] = {
-        key: list(dict.fromkeys(str(row[key]) for row in rows)) for key in ("set", "category")
+        key: list(dict.fromkeys(str(row[key]) for row in rows)) for key in _FILTERS
     }
+    names["truth"] = names["truth"] if len(names["truth"]) <= _MOST_TRUTHS else []
     place = {key: {name: n for n, name in enumerate(known)} for key, known in names.items()}
     index = {
         "states": "".join(str(_STATES.index(row["state"])) for row in rows),
-        **{key: [place[key][str(row[key])] for row in rows] for key in names},
+        **{
+            key: [place[key][str(row[key])] for row in rows] if len(known) > 1 else []
+            for key, known in names.items()
+        },
     }
     for start in range(0, len(rows), _ROWS):
         part = [row["shown"] for row in rows[start : start + _ROWS]]
         text = f"rowsRead({start // _ROWS}, {json.dumps(part)});\n"
         write_text(text, page.parent / f"rows-{start // _ROWS:03d}.js")
-    write_text(f"const index = {json.dumps(index)};\n", page.parent / "index.js")
+    text = json.dumps(index, separators=(",", ":"))
+    write_text(f"const index = {text};\n", page.parent / "index.js")
     text = page_template("answers.html.j2").render(
         title=run.title,
-        sentence="All questions with images, replies, parsed and correct answers",
+        sentence=f"All questions with images, replies, parsed and correct answers{note}",
         answer=[],
         facts=[],
         warnings=[],
@@ -74,52 +112,97 @@ def write_answers_page(
         states=_STATES,
         counts=[sum(row["state"] == state for row in rows) for state in _STATES],
         names=names,
+        every=_FILTERS,
         rows=_ROWS,
     )
     write_text(text, page)
     return page
 
 
-def _rows(
-    table: pd.DataFrame, asked: Mapping[str, Question], answers: Answers, source: Path, page: Path
-) -> Iterator[dict[str, Any]]:
-    for row in table.to_dict("records"):
-        question = asked[row["question_id"]]
-        answer = answers.get(question.question_id)
-        caption = "flagged_nouns" in row
-        said = "" if answer is None else answer.response
-        reply = without_reasoning(said)
-        thought = said if reply != said else (answer.reasoning if answer else "")
-        state = row["status"]
-        if state not in (FAILED, UNPARSED):
-            wrong = len(row["flagged_nouns"]) > 0 if caption else not row["correct"]
-            state = WRONG if wrong else RIGHT
-        if caption:
-            read, made_up = (", ".join(row[key]) for key in ("named", "flagged_nouns"))
-            read, right = f"{read}; made up: {made_up or 'nothing'}", ", ".join(row["truth_words"])
-        else:
-            read, right = row["parsed"], " / ".join(str(row["truth"]).split("\n"))
-        levels = [f"{k.replace('_', ' ')} {row[k]:g}" for k in LEVELS if pd.notna(row.get(k))]
-        images = [
-            quote(Path(os.path.relpath(os.path.abspath(source / image), page.parent)).as_posix())
-            for image in question.images
-        ]
-        yield {
-            "state": state,
-            "set": _name(row.get("split")),
-            "category": _name(row.get("category")),
-            "shown": [
-                question.question_id,
-                images,
-                question.text,
-                reply,
-                thought or "",
-                "" if pd.isna(read) else str(read),
-                right,
-                ", ".join(levels),
-                row.get("error") or "",
-            ],
-        }
+def _links(files: Sequence[Path], folder: Path, page: Path) -> tuple[dict[Path, str], str]:
+    """Where the page finds each image, and, as words, where those are that are not in the run."""
+    files = list(dict.fromkeys(files))
+    here = os.path.abspath(folder)
+    outside = [f for f in files if not Path(os.path.abspath(f)).is_relative_to(here)]
+    outside = [file for file in outside if file.is_file()]
+    inside = sum(file.stat().st_size for file in outside) <= _MOST_BYTES
+    place = {file: file for file in files}
+    for number, file in enumerate(outside if inside else ()):
+        place[file] = page.parent / "images" / f"{number}-{file.name}"
+        place[file].parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(os.path.realpath(file), place[file])  # takes no room on the disk
+        except OSError:
+            shutil.copyfile(file, place[file])
+    links = {
+        file: quote(Path(os.path.relpath(os.path.abspath(of), page.parent)).as_posix())
+        for file, of in place.items()
+    }
+    if inside or not outside:
+        return links, ""
+    root = os.path.commonpath([file.absolute().parent for file in outside])
+    relative = os.path.relpath(root, folder)
+    return links, f". Images are in {relative} from the folder of the run: send both together"
+
+
+def _reading(row: Mapping[Any, Any]) -> dict[str, str]:
+    """What a row of :func:`judge`, or of captions, says: its state, and how it was read."""
+    caption, state = "flagged_nouns" in row, str(row["status"])
+    read = row.get("parsed")
+    if caption:
+        read, made_up = (", ".join(row[key]) for key in ("named", "flagged_nouns"))
+        read = f"{read}; made up: {made_up or 'nothing'}"
+    if state not in (FAILED, UNPARSED):
+        wrong = len(row["flagged_nouns"]) > 0 if caption else not row["correct"]
+        state = WRONG if wrong else RIGHT
+    chance = row.get("p_yes")
+    chance = {} if chance is None or pd.isna(chance) else {"P(yes)": f"{chance:.3f}"}
+    read = _name(read) or "nothing"
+    return {"reply": str(row["reply"]), "parsed as": read, **chance, "status": state}
+
+
+def _shown(
+    row: Mapping[Any, Any],
+    question: Question,
+    answers: Answers,
+    beside: Sequence[Mapping[Any, Any]],
+) -> dict[str, Any]:
+    """What the page knows of an answer: what it filters by, and what it shows."""
+    answer = answers.get(question.question_id)
+    caption, reading = "flagged_nouns" in row, _reading(row)
+    response = "" if answer is None else answer.response
+    thought = response if without_reasoning(response) != response else ""
+    right = ", ".join(row["truth_words"]) if caption else " / ".join(question.answer.split("\n"))
+    models = [{"model": of_model["model"], **_reading(of_model)} for of_model in beside]
+    levels = [f"{k.replace('_', ' ')} {row[k]:g}" for k in LEVELS if pd.notna(row.get(k))]
+    usage = {} if answer is None else dict(answer.usage)
+    tokens = [f"{name.replace('_', ' ')} {count:,}" for name, count in usage.items()]
+    chances = {} if answer is None else answer.p_options
+    facts = {
+        "question": question.text,
+        **reading,
+        "correct answer": right,
+        "P(letter)": ", ".join(f"{letter} {p:.3f}" for letter, p in chances.items()),
+        "finish reason": "" if answer is None else answer.finish_reason or "",
+        "usage": ", ".join(tokens),
+        "error": row.get("error") or "",
+        "set": _name(row.get("split")),
+        "category": _name(row.get("category")),
+        "shift": ", ".join(levels),
+        "id": question.question_id,
+        "reasoning": thought or (answer.reasoning if answer else "") or "",
+    }
+    differ = len({of_model["parsed as"] for of_model in models}) > 1
+    return {
+        "state": reading["status"],
+        "set": facts["set"],
+        "category": facts["category"],
+        "kind": question.task.replace("_", " "),
+        "truth": "" if caption else right,
+        "ending": "cut" if row.get("cut") else "whole",
+        "models": ("models differ" if differ else "models agree") if models else "",
+        "shown": {k: v for k, v in facts.items() if v} | ({"models": models} if models else {}),
+    }
 
 
 def _name(value: object) -> str:

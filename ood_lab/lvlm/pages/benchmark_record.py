@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from ood_lab.lvlm.pages.benchmark_page import ANSWERS_PAGE, Headline, Scored, table_columns
+from ood_lab.lvlm.pages.benchmark_page import Headline, Scored, table_columns
 from ood_lab.lvlm.pages.result_sentences import MetricSentence
-from ood_lab.report.rendering.blocks import Block, Folded, Links, PlannedFigure, Text
+from ood_lab.report.rendering.blocks import Block, Folded, PlannedFigure, Text
 from ood_lab.report.rendering.misclassified_images import Thumbnails
 from ood_lab.report.rendering.page import Page, Section
 from ood_lab.report.rendering.table import Table
@@ -78,18 +78,16 @@ class BenchmarkRecord:
             "finer": list(self.finer),
         }
 
-    def page(self, run: Scored, blocks: list[Table | Text]) -> Page:
+    def page(self, run: Scored, blocks: Sequence[Block]) -> Page:
         """The page of a run, which begins with these blocks of the summary."""
         files = ["results.csv", "results.parquet", *(f"{name}.csv" for name in run.tables)]
         files += [f"{name}.{kind}" for name in run.judged for kind in ("csv", "parquet")]
         files += ["questions.jsonl", "answers.jsonl", *self.downloads, "config.yaml"]
-        every = [Links([("Every answer, with filters and a search", ANSWERS_PAGE)])]
-        every = every if (run.folder / ANSWERS_PAGE).is_file() else []
         wrong, pictures = self.wrong(run)
         sections = [
             Section("More results", list(self.details(run, pictures))),
             Section("Figures", list(self.figures(run))),
-            replace(wrong, blocks=[*every, *wrong.blocks]),
+            wrong,
         ]
         return Page(
             title=run.title,

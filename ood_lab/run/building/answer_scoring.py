@@ -27,7 +27,7 @@ from ood_lab.lvlm.questions.question_forms import (
 from ood_lab.lvlm.scoring.answer_differences import together
 from ood_lab.lvlm.scoring.run_comparison import OtherFormRun, of_models
 from ood_lab.lvlm.scoring.sample_spread import sample_spread, spread_rows
-from ood_lab.report.rendering.blocks import Text
+from ood_lab.report.rendering.blocks import Links, Text
 from ood_lab.report.rendering.output_failures import optional
 from ood_lab.report.rendering.page import write_summary
 from ood_lab.report.rendering.run_summary import show_warnings
@@ -35,6 +35,8 @@ from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.run.building.benchmark_rules import BenchmarkRules
 from ood_lab.run.building.workspace import Workspace
 from ood_lab.schema.results import PART, NamedTables, Tables, write_results
+
+_EVERY = "Every question with its image and reply"
 
 
 @dataclass(frozen=True)
@@ -102,18 +104,20 @@ class AnswerScoring:
         run, thinking = self._scored(judged, apart(samples[0])[0])
         other, draws = None if self.twin is None else self.twin.run, int(ws.metrics["n_bootstrap"])
         blocks = list(summary_blocks(record, run, draws, thinking, other))
+        links: list[tuple[str, str]] = []
         if self.task.report:
             with optional(ANSWERS_PAGE):
                 every = [question for sample in samples for question in sample]
-                write_answers_page(run, every, answers, [*tables.values()])
-                words = f"Every question with its image and reply: {ANSWERS_PAGE}"
-                blocks.append(Text(words, "note"))
-        write_summary(blocks, ws.folder, record.kind.name)
-        print_blocks(blocks)
+                models = [*self._of_models(judged).values()]
+                write_answers_page(run, every, answers, [*tables.values()], models)
+                links.append((_EVERY, ANSWERS_PAGE))
+        notes = [Text(f"{words}: {file}", "note") for words, file in links]
+        write_summary([*blocks, *notes], ws.folder, record.kind.name)
+        print_blocks([*blocks, *notes])
         if self.task.report:
             page = f"{record.kind.name}.html"
             with optional(page):
-                record.page(run, blocks).write(ws.folder / page)
+                record.page(run, [*blocks, Links(links)]).write(ws.folder / page)
         return run.results
 
     def _judged(
@@ -159,9 +163,8 @@ class AnswerScoring:
             results = with_whole_counts([results, rows])
         write_results(results, ws.folder)
         tables |= task.further(ws, judged.first, self.source)
-        if models := task.others.models(self.twin):
-            every = of_models(judged.first, self.model, models)
-            tables["models"] = task.contrasts(ws, every)
+        if models := self._of_models(judged):
+            tables["models"] = task.contrasts(ws, models)
         for name, table in tables.items():
             write_csv(table, ws.folder / f"{name}.csv")
         run = Scored(ws.folder, self.source, results, judged.first, tables, ws.manifest)
@@ -169,6 +172,11 @@ class AnswerScoring:
             return run, None
         sets = thinking[thinking[PART].isna()]
         return run, Scored(ws.folder, self.source, sets, judged.second, {}, ws.manifest)
+
+    def _of_models(self, judged: Judged) -> Tables:
+        """Answers of all models to the same questions; empty where there is only one."""
+        models = self.task.others.models(self.twin)
+        return of_models(judged.first, self.model, models) if models else {}
 
     def _forms(self, judged: Judged, asked: Questions) -> Tables:
         """Answers by what their form is called, of this run or of two."""

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -13,11 +14,13 @@ from PIL import Image
 
 from ood_lab.lvlm.answers.answer_files import Answer
 from ood_lab.lvlm.answers.judgements import judge
+from ood_lab.lvlm.pages import answers_page
 from ood_lab.lvlm.pages.answers_page import write_answers_page
 from ood_lab.lvlm.pages.benchmark_page import Scored
 from ood_lab.lvlm.questions.question_files import Question
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+MANIFEST = {"title": "Many", "benchmark": {"page": "many.html"}}
 in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
 
@@ -90,6 +93,9 @@ def test_answers_of_any_package_are_scored(run):
 def test_it_is_linked(run):
     assert 'href="answers/index.html"' in (run / "questions.html").read_text()
     assert "answers/index.html" in json.dumps(json.loads((run / "summary.json").read_text()))
+    assert re.search(
+        r'<li><a href="answers/index.html">Every question', (run / "questions.html").read_text()
+    )
     assert '<a href="../questions.html">' in (run / "answers" / "index.html").read_text()
 
 
@@ -134,6 +140,69 @@ def test_it_filters_and_searches(run, address, ids):
     assert shown(opened(run / "answers" / "index.html", address)) == ids
 
 
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """The answers of one model beside those of another, of several kinds; one reply was cut."""
+    place = tmp_path_factory.mktemp("models")
+    Image.new("RGB", (20, 10), "red").save(place / "outside.png")
+    asked = [
+        Question("a", "yes_no", "outside.png", "Is it red?", "yes"),
+        Question("b", "count", "outside.png", "How many?", "2", parser="number"),
+        Question("c", "yes_no", "outside.png", "Is it blue?", "no"),
+    ]
+
+    def answers(*replies, **more):
+        return {
+            q.question_id: Answer(
+                "", q.question_id, q.task, q.image, "", q.text, r, q.answer, **more
+            )
+            for q, r in zip(asked, replies, strict=True)
+        }
+
+    own = answers("Yes", "2", "No", p_yes=0.25, finish_reason="stop", usage={"prompt_tokens": 7})
+    own["c"] = replace(own["c"], finish_reason="length")
+    tables = {"one": own, "two": answers("No", "2", "No")}
+    tables = [judge(asked, of).assign(model=name) for name, of in tables.items()]
+    scored = Scored(place / "run", place, pd.DataFrame(), {}, {}, MANIFEST)
+    return write_answers_page(scored, asked, own, tables[:1], tables)
+
+
+def test_the_folder_of_a_run_can_be_sent(models, monkeypatch):
+    rows = (models.parent / "rows-000.js").read_text()
+    assert rows.count('"images": ["images/0-outside.png"]') == 3
+    assert (models.parent / "images" / "0-outside.png").is_file()
+    assert "send both together" not in models.read_text()
+    monkeypatch.setattr(answers_page, "_MOST_BYTES", 10)
+    source = models.parents[2]
+    asked = [Question("a", "yes_no", "outside.png", "Is it red?", "yes")]
+    scored = Scored(source / "linked", source, pd.DataFrame(), {}, {}, MANIFEST)
+    page = write_answers_page(scored, asked, {}, [judge(asked, {})])
+    assert '["../../outside.png"]' in (page.parent / "rows-000.js").read_text()
+    assert "Images are in .. from the folder of the run: send both together" in page.read_text()
+
+
+@pytest.mark.slow
+@in_a_browser
+def test_models_are_side_by_side_and_filters_find_kinds(models):
+    for address, ids in {
+        "": ["a", "b", "c"],
+        "kind=count": ["b"],
+        "truth=no": ["c"],
+        "ending=cut": ["c"],
+        "models=models+differ": ["a"],
+    }.items():
+        assert shown(opened(models, address)) == ids, address
+    document = opened(models, "models=models+differ")
+    for name, value in {
+        "P(yes)": "0.250",
+        "usage": "prompt tokens 7",
+        "finish reason": "stop",
+    }.items():
+        assert f"<dt>{name}</dt><dd>{value}</dd>" in document
+    beside = re.findall(r"<dt>model</dt><dd>(.*?)</dd><dt>reply</dt><dd>(.*?)</dd>", document)
+    assert beside == [("one", "Yes"), ("two", "No")]
+
+
 @pytest.mark.slow
 @in_a_browser
 @pytest.mark.parametrize("dark", [False, True])
@@ -168,8 +237,7 @@ def many(tmp_path_factory):
         )
         for n, q in enumerate(asked)
     }
-    manifest = {"title": "Many", "benchmark": {"page": "many.html"}}
-    scored = Scored(folder, folder, pd.DataFrame(), {}, {}, manifest)
+    scored = Scored(folder, folder, pd.DataFrame(), {}, {}, MANIFEST)
     return write_answers_page(scored, asked, answers, [judge(asked, answers)])
 
 

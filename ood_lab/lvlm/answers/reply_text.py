@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 
 from ood_lab.lvlm.parsers import Parser
 
 #: ``finish_reason`` of a reply that reached its longest length, as servers call it.
 _CUT = ("length", "max_tokens")
-_TAG = r"(?:think|thinking|thought|reasoning)"
-_BLOCK = re.compile(
-    rf"<({_TAG})>.*?(?:</\1>|\Z)|◁think▷.*?(?:◁/think▷|\Z)"
-    r"|<\|begin_of_thought\|>.*?(?:<\|end_of_thought\|>|\Z)",
-    re.DOTALL | re.IGNORECASE,
+_TAG = r"(?:[\w-]+:)?(?:think|thinking|thoughts?|reasoning|analysis)"
+#: Begin and end of a thought.
+_MARKS = (
+    (rf"<({_TAG})>", rf"</{_TAG}>"),
+    (r"\[THINK\]", r"\[/THINK\]"),
+    ("◁think▷", "◁/think▷"),
+    (r"<\|begin_of_thought\|>", r"<\|end_of_thought\|>"),
+    (r"<\|START_THINKING\|>", r"<\|END_THINKING\|>"),
+    (r"<unused94>thought", "<unused95>"),
 )
-#: Some chat templates open the block themselves, so that the reply has only its end.
-_OPENED_BEFORE = re.compile(rf"\A.*</{_TAG}>", re.DOTALL | re.IGNORECASE)
+#: One that never closes takes all that follows. Some chat templates open it themselves, so that
+#: the reply has only its end.
+_THOUGHTS = [
+    re.compile(way, re.DOTALL | re.IGNORECASE)
+    for begin, end in _MARKS
+    for way in (rf"{begin}.*?(?:{end}|\Z)", rf"\A.*{end}")
+]
+#: OpenAI's harmony: of its channels only the final one is the reply. Where its tokens are left out,
+#: their names remain.
+_CHANNEL = re.compile(r"<\|channel\|>|\Aanalysis(?=[A-Z])")
+_FINAL = re.compile(
+    r"(?:<\|channel\|>\s*final[^<]*(?:<\|constrain\|>[^<]*)?<\|message\|>|assistantfinal)"
+    r"(.*?)(?:<\|(?:end|return|start|channel)\|>|\Z)",
+    re.DOTALL,
+)
 #: How a cut reply may have gone on; whichever it is must make no difference.
 _WAYS_ON = (" yes", " no", ". Yes", ". No", " A.", " B.", " 7", " seven")
 _WORDS = re.compile(r"\w+")
@@ -27,13 +45,26 @@ def is_cut(finish_reason: str | None) -> bool:
 
 
 def without_reasoning(reply: str) -> str:
-    """A reply without its ``<think>...</think>``; a block that never closes takes all that follows.
+    """A reply without its thoughts; one that never closes takes all that follows.
 
-    Blocks called ``thinking``, ``thought`` and ``reasoning`` are removed as well. A reply without
-    any comes back unchanged.
+    Thoughts are in ``<think>``, ``<thinking>``, ``<thought>``, ``<reasoning>``, ``<analysis>``
+    (with a prefix, too: ``<seed:think>``), ``[THINK]``, ``◁think▷``, ``<|begin_of_thought|>``,
+    ``<|START_THINKING|>``, and in every channel of OpenAI's harmony but the final one. A reply
+    without any comes back unchanged.
     """
-    rest = _OPENED_BEFORE.sub("", _BLOCK.sub("", reply))
+    rest = reply
+    if _CHANNEL.search(reply):
+        rest = "".join(_FINAL.findall(reply)[-1:])
+    for thought in _THOUGHTS:
+        rest = thought.sub("", rest)
     return reply if rest == reply else rest.strip()
+
+
+def with_known_tags(reply: str, tags: Iterable[Sequence[str]]) -> str:
+    """A reply in which further tags of thoughts, pairs of begin and end, are ``<think>``."""
+    for begin, end in tags:
+        reply = reply.replace(begin, "<think>").replace(end, "</think>")
+    return reply
 
 
 def read(reply: str, parser: Parser, cut: bool, question: str = "") -> str | None:
@@ -51,7 +82,7 @@ def read(reply: str, parser: Parser, cut: bool, question: str = "") -> str | Non
     """
     said = without_reasoning(reply)
     if not said and said != reply:
-        return None  # it only reasoned; some parsers take silence for a yes
+        return None  # it only thought; some parsers take silence for a yes
     found = parser(said, question)
     if not cut or found is None or len(_WORDS.findall(said)) == 1:
         return found

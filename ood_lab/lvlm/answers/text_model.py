@@ -10,6 +10,7 @@ from pathlib import Path
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.answers.answer_files import AnswerStore
 from ood_lab.lvlm.answers.answer_requests import answers_to
+from ood_lab.lvlm.answers.reply_text import without_reasoning
 from ood_lab.lvlm.chat.base import ChatModel
 from ood_lab.lvlm.questions.question_files import Question
 
@@ -32,7 +33,7 @@ class TextModel:
     name: str = "judge"
 
     def replies(self, kind: str, texts: Iterable[str]) -> dict[str, str | None]:
-        """The reply to each text; None where the request failed and that is accepted.
+        """The reply to each text, without its thoughts; None: it failed, and that is accepted.
 
         Args:
             kind: of question, the first part of its id.
@@ -52,7 +53,7 @@ class TextModel:
                 f"({errors[0]}): every reply that came is kept; repeat the command to ask the "
                 "others again, or give task.accept_failed=true to skip them"
             )
-        return {a.prompt: None if a.error else a.response for a in answers}
+        return {a.prompt: None if a.error else without_reasoning(a.response) for a in answers}
 
 
 def _id(kind: str, text: str) -> str:

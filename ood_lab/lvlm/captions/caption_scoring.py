@@ -63,8 +63,8 @@ def caption_table(
         One row a caption: ``question_id, picture, file, status, reply`` (without its reasoning),
         ``cut, error, named, flagged_nouns, marked_words`` (lists), the counts of
         :data:`ood_lab.metrics.hallucination.COUNTS`, and what is in ``meta``; counts of a failed
-        request are 0. A caption that was cut is read as far as it goes; one that is nothing but
-        reasoning is unparsed.
+        request are 0. A caption that was cut is read as far as it goes; one without a word, as
+        after a refusal or in the middle of a thought, is unparsed.
     """
     rows = []
     for question in questions:
@@ -74,7 +74,7 @@ def caption_table(
         error = "not asked" if answer is None else answer.error
         response = "" if answer is None or error else answer.response
         reply = without_reasoning(response)
-        status = FAILED if error else UNPARSED if response and not reply else PARSED
+        status = FAILED if error else PARSED if reply.strip() else UNPARSED
         truth, hallu = list(question.meta["truth"]), list(question.meta["hallu"])
         verdict = rules.judge(nouns(reply, rules.vocabulary), truth, hallu)
         counts = [0] * len(COUNTS) if status != PARSED else verdict.counts(len(truth), len(hallu))

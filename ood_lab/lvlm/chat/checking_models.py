@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -117,10 +117,11 @@ class Replay:
             ``answer`` or ``text``, as POPE and LLaVA have it) a line; or samples of lmms-eval or
             predictions of VLMEvalKit; see
             :func:`ood_lab.lvlm.answers.recorded_answers.matcher`.
+        reasoning_tags: see :class:`~ood_lab.lvlm.chat.openai.OpenAIChat`.
     """
 
-    def __init__(self, path: str) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str, reasoning_tags: Sequence[tuple[str, str]] = ()) -> None:
+        self.path, self.reasoning_tags = Path(path), reasoning_tags
         self._expected: Requests = ()
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -26,6 +26,7 @@ class LocalChat:
         max_pixels: larger images are made smaller first; None = left to the processor.
         trust_remote_code: run code that is next to the weights.
         download: fetch a model that is named by its id and not here yet.
+        reasoning_tags: see :class:`~ood_lab.lvlm.chat.openai.OpenAIChat`.
     """
 
     path: str
@@ -34,6 +35,7 @@ class LocalChat:
     max_pixels: Count | None = field(default=None, kw_only=True)
     trust_remote_code: bool = field(default=False, kw_only=True)
     download: bool = field(default=False, kw_only=True)
+    reasoning_tags: Sequence[tuple[str, str]] = field(default=(), kw_only=True)
 
     @cached_property
     def folder(self) -> ModelFolder:

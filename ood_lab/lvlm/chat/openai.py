@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -34,6 +34,9 @@ log = logging.getLogger(__name__)
 _USAGE = ("prompt_tokens", "completion_tokens", "total_tokens")
 #: Status of a request whose reply may be under way yet, and ``finish_reason`` of one that failed.
 _TIME_OUTS, _FAILED = (408, 504, 524), "error"
+#: Where a message has its thoughts or its refusal, and where a part of them has its words.
+_APART = ("reasoning_content", "reasoning", "reasoning_details", "refusal")
+_THOUGHTS = ("thinking", "text", "reasoning", "summary", "refusal")
 
 
 @dataclass(eq=False)
@@ -68,6 +71,8 @@ class OpenAIChat(OpenAIServer):
             once they are sent; repeating the call picks the replies up. None = one by one.
         samples: number of requests per question; the temperature must not be 0 then. A ``seed``
             grows by one each time.
+        reasoning_tags: further pairs of tags, begin and end, around thoughts in replies; see
+            :func:`ood_lab.lvlm.answers.reply_text.with_known_tags`.
 
     Raises:
         UserError: two settings exclude each other; see
@@ -88,6 +93,7 @@ class OpenAIChat(OpenAIServer):
     give_up_after: Count = 50
     batch: Literal["wait", "stop"] | None = None
     samples: Count = 1
+    reasoning_tags: Sequence[tuple[str, str]] = ()
     node: ClassVar[str] = "lvlm"
 
     def __post_init__(self) -> None:
@@ -323,7 +329,13 @@ class OpenAIChat(OpenAIServer):
         try:  # a text where the server sent HTML, any JSON where it sent something else
             choice = answer["choices"][0]
             message, reason = choice["message"], choice.get("finish_reason")
-            content, thought = message.get("content"), self._reasoning(message)
+            content = message.get("content")
+            parts = (
+                [part for part in content if _is_thought(part)] if isinstance(content, list) else []
+            )
+            # What servers give apart from the reply: what it thought, or why it declined.
+            apart = (_thought_of(message.get(name)) for name in _APART)
+            thought = next(filter(None, (*apart, _thought_of(parts))), None)
         except (AttributeError, KeyError, IndexError, TypeError):
             return Reply(key, "", error=self.lacking("choices", answer))
         text, error = _text_of(content), None
@@ -349,14 +361,6 @@ class OpenAIChat(OpenAIServer):
             reasoning=thought,
         )
 
-    @staticmethod
-    def _reasoning(message: Mapping[str, Any]) -> str | None:
-        """What servers give apart from the reply: reasoning (two names), or why it declined."""
-        for name in ("reasoning_content", "reasoning", "refusal"):
-            if isinstance(said := message.get(name), str) and said and is_text(said):
-                return said
-        return None
-
 
 def _heals(status: int) -> bool:
     """Whether a request with this status may be answered when it is repeated."""
@@ -370,11 +374,27 @@ def _long_pause(error: openai.APIStatusError) -> bool:
 
 
 def _text_of(content: Any) -> str | None:
-    """The text of a content: of a list of parts, their texts one after another; else None."""
+    """The text of a content: of a list of parts, their texts without thoughts; else None."""
     if isinstance(content, str):
         return content
     if isinstance(content, list) and content:
-        texts = [part.get("text") if isinstance(part, Mapping) else None for part in content]
+        parts = [part for part in content if not _is_thought(part)]
+        texts = [part.get("text") if isinstance(part, Mapping) else None for part in parts]
         if all(isinstance(text, str) for text in texts):
             return "".join(map(str, texts))
     return None
+
+
+def _is_thought(part: Any) -> bool:
+    """Whether a part of a content is a thought or a refusal: Mistral, Anthropic, OpenAI."""
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    return isinstance(kind, str) and any(each in kind for each in ("thinking", "reason", "refusal"))
+
+
+def _thought_of(node: Any) -> str:
+    """All words of a thought: a text, a part with one, or a list of parts."""
+    if isinstance(node, list):
+        return "".join(map(_thought_of, node))
+    if isinstance(node, Mapping):
+        return next((_thought_of(node[key]) for key in _THOUGHTS if node.get(key)), "")
+    return node if is_text(node) else ""

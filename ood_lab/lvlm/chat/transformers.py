@@ -18,6 +18,7 @@ from torch import Tensor
 from ood_lab.common.arguments import Count
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.errors import UserError
+from ood_lab.lvlm.answers.reply_text import without_reasoning
 from ood_lab.lvlm.chat.base import Batch, Reply, Request, Requests, longest_reply
 from ood_lab.lvlm.chat.image_features import PIXELS, ImagePart, features_of, joined
 from ood_lab.lvlm.chat.inference_modes import BatchKind, InferenceMode, same_scores
@@ -170,7 +171,7 @@ class TransformersChat(LocalChat):
                 continue
             ids, scores, prompt = each
             chance = self._p_yes(scores)
-            text = self._vlm.processor.tokenizer.decode(ids, skip_special_tokens=True).strip()
+            text = self._text_of(ids)
             reason = "length" if len(ids) == tokens else "stop"
             if self._is_quick(request):
                 assert chance is not None
@@ -178,6 +179,17 @@ class TransformersChat(LocalChat):
             usage = {"prompt_tokens": prompt, "completion_tokens": len(ids)}
             replies.append(Reply(request.key, text, chance, reason, usage, seconds))
         return replies
+
+    def _text_of(self, ids: Sequence[int]) -> str:
+        """The words of a reply. Special tokens are left out, unless they mark a thought."""
+        tokenizer = self._vlm.processor.tokenizer
+        text = str(tokenizer.decode(ids, skip_special_tokens=True)).strip()
+        whole = str(tokenizer.decode(ids))
+        if without_reasoning(text) != text or without_reasoning(whole) == whole:
+            return text
+        for token in filter(None, (tokenizer.eos_token, tokenizer.pad_token)):
+            whole = whole.replace(token, "")
+        return whole.strip()
 
     def _said(self, asked: ModelRequest, tokens: int, shared: bool) -> Sequence[_ModelReply | str]:
         """What the model says in the quickest way that it is trusted with, or why it does not."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ood_lab.common.hints import check_known
-from ood_lab.lvlm.parsers import own_rules, published_rules
+from ood_lab.lvlm.parsers import choices, counts, free_text, own_rules, published_rules
 from ood_lab.lvlm.parsers.base import NO, OURS, YES, Parser
 
 __all__ = ["NO", "OURS", "PARSERS", "YES", "YES_NO_PARSERS", "Parser", "parser_named", "parser_of"]
@@ -27,10 +27,10 @@ PARSERS: Mapping[str, Parser] = {
         published_rules.lmms_mme,
         published_rules.vlmeval,
         published_rules.mmbench,
-        own_rules.number,
-        own_rules.choice,
-        own_rules.option,
-        own_rules.text,
+        counts.number,
+        choices.choice,
+        choices.option,
+        free_text.text,
     )
 }
 #: Those that read yes or no, and may stand for each other.

@@ -6,32 +6,12 @@ import re
 import unicodedata
 
 from ood_lab.lvlm.parsers.base import NO, YES
+from ood_lab.lvlm.parsers.chinese_japanese import CHARACTERS, said_in_characters
 
 _YES = "yes yep yeah yea yup true correct affirmative oui sí sim ja jawohl да"
 _NO = "no nope nah nay false incorrect negative non nein não nao нет"
 _SAID = dict.fromkeys(_YES.split(), YES) | dict.fromkeys(_NO.split(), NO)
-#: Chinese and Japanese have no spaces: the first of these that a text begins with counts.
-_BEGINNINGS: tuple[tuple[str, str | None], ...] = (
-    (
-        r"不确定|不確定|不知道|不太?清楚|不一定|不好说|对不起|對不起|没问题|无法|無法|是否|是不是|有没有|是[还或]"
-        r"|(?:我?看不(?:到|见)|没有?)(?:任何)?(?:图|照|圖|画像)|分かり|わかり|はいか|画像は?(?:が|は)?(?:見え|あり)ません",
-        None,
-    ),
-    (
-        r"[没沒]有?|不|否|无|無|我?看不(?:到|见)|いいえ|いえ|ない|[^\s。、]*(?:あり|い|見え|見当たり)ません",
-        NO,
-    ),
-    (
-        r"是|有|对|對|存在|包含|我?(?:能|可以)?看[到见]|はい|ええ|[^\s。、]*(?:ありま|いま|見えま)す",
-        YES,
-    ),
-)
-_CJK = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]")
-#: "In this picture", before a Chinese or Japanese answer.
-_IN_PICTURE = re.compile(
-    r"在?[这這此该該]?[张張幅]?(?:图[片像]?|圖[片像]?|画[面像]|照片)[中里裡上]?(?:には|に)?[,，、]?"
-)
-_MARKS = {"✅": YES, "👍": YES, "✔": YES, "❌": NO, "👎": NO, "✗": NO}
+MARKS = {"✅": YES, "👍": YES, "✔": YES, "❌": NO, "👎": NO, "✗": NO}
 _FILLERS = (
     r"(?:(?:(?:most\s+)?likely|probably|i think|well|hmm+|oh|ok|okay|ah|so|assistant|\d+[.)])\W+)*"
 )
@@ -71,7 +51,7 @@ def plain(text: str) -> str:
     """A text in lower case without markup, pairs such as "yes or no", and odd characters."""
     text = unicodedata.normalize("NFKC", text).replace("’", "'").lower()
     text = re.sub(r"<\|.*?\|>|</?\w+>|[\u200b\ufeff\ufe0f]", " ", text)
-    for mark, said in _MARKS.items():
+    for mark, said in MARKS.items():
         text = text.replace(mark, f" {said} ")
     text = re.sub(r"[*`#~\"“”„«»_]|(?<!\w)'|'(?!\w)", " ", text)
     text = re.sub(r"\b(is|are|does|do|was|were|did|has|have|ca|could)nt\b", r"\1n't", text)
@@ -85,8 +65,10 @@ def said_at_start(text: str) -> str | None:
     text = re.sub(rf"^\W*{_FILLERS}", "", text)
     if text[:1] in ("y", "n") and not re.search(r"\w", text[1:]):
         return YES if text[0] == "y" else NO
-    if _CJK.match(text := _IN_PICTURE.sub("", text, count=1) if _IN_PICTURE.match(text) else text):
-        return next((said for way, said in _BEGINNINGS if re.match(way, text)), None)
+    if re.match(r"not\s+(?:an?\s+)?yes\b", text):
+        return NO
+    if CHARACTERS.match(text):
+        return said_in_characters(re.split(r"[。.!！\n]", text)[0])
     if text in ("1", "0") or re.match(r"[10]\W+$", text):
         return YES if text[0] == "1" else NO
     if re.match(r"si\W*(?:[,.!]|$)", text):  # without its accent and before a word, it is "if"
@@ -100,11 +82,6 @@ def said_by_a_word(text: str) -> str | None:
 
     Of two that differ the first counts, unless the text corrects itself between them.
     """
-    if _CJK.search(text):
-        parts = [part for part in re.split(r"[\s。，,.!！：:;；、]+", text) if part]
-        said = [said_at_start(part) for part in (*parts[:1], *parts[-1:])]
-        if any(said):
-            return said[0] or said[-1]
     first = said_at_start(text)
     last, places = None, []
     for found in _WORD.finditer(text):

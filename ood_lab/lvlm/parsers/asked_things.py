@@ -8,6 +8,8 @@ from functools import lru_cache
 from string import ascii_uppercase
 from typing import NamedTuple
 
+from ood_lab.common.files import packaged_table
+from ood_lab.lvlm.parsers.chinese_japanese import MEASURES
 from ood_lab.lvlm.questions.grammar import english
 
 _PICTURE = r"(?:image|picture|photo|photograph|scene|figure|frame)"
@@ -28,7 +30,8 @@ _WAYS = tuple(
         rf"(?:{_PICTURE}|it|you|we)\s+(?P<no>not\s+)?"
         r"(?:contain|show|include|have|depict|display|feature|see|spot|find|notice)\s+" + _THING,
         rf"\b(?:is|are)(?P<negated>n't|\s+not)?\s+{_ARTICLE}(?P<thing>[\w][\w' /-]*?)\s+"
-        rf"(?P<no>not\s+)?(?:(?:visible|present|shown|depicted)\b|in\s+(?:the|this)\s+{_PICTURE}\s*(?:[?.,(:]|$))",
+        rf"(?P<no>not\s+)?(?:(?:visible|present|shown|depicted)\b|in\s+(?:the"
+        rf"|this)\s+{_PICTURE}\s*(?:[?.,(:]|$))",
     )
 )
 _MORE = re.compile(
@@ -40,6 +43,11 @@ _MORE = re.compile(
 _OPTION = re.compile(r"(?:^|[\s(])([A-H])[.):]\s*(.+?)(?=\s+\(?[B-H][.):]\s|\s*[\n;]|\s*$)")
 #: Options that have a line each, which then ends at the end of the line.
 _LINE_OPTION = re.compile(r"^([A-Z])\. (.+)$", re.MULTILINE)
+#: A Chinese question for a thing.
+_IN_CHARACTERS = re.compile(
+    rf"(?:有没有|是否有|多少|几|有)[一几]?[{MEASURES}]?([\u4e00-\u9fff]+?)[吗嗎？?。]"
+)
+_NAMES = packaged_table(__package__, "object_names.yaml")
 _NUMBER_FIRST = re.compile(r"(?:one|two|three|four|five|\d+|more)\b")
 
 
@@ -51,12 +59,14 @@ class Asked(NamedTuple):
         negated: whether the question is for its absence.
         more: patterns of the two things whose numbers are compared.
         options: text of each option by its letter.
+        names: Chinese and Japanese names of the object, where they are known.
     """
 
     thing: re.Pattern[str] | None
     negated: bool
     more: tuple[str, str] | None
     options: Mapping[str, str]
+    names: tuple[str, ...] = ()
 
 
 @lru_cache(4096)
@@ -81,8 +91,16 @@ def asked_by(question: str) -> Asked:
         if _NUMBER_FIRST.match(name) or re.search(r"\b(?:and|or)\b", name):
             break
         negated = bool(groups.get("negated")) != bool(groups.get("no"))
-        return Asked(re.compile(_pattern(name)), negated, None, options)
+        return Asked(re.compile(_pattern(name)), negated, None, options, _characters(name))
+    if found := _IN_CHARACTERS.search(question):
+        return Asked(None, False, None, options, (found[1],))
     return Asked(None, False, None, options)
+
+
+def _characters(name: str) -> tuple[str, ...]:
+    """Chinese and Japanese names of an English one."""
+    singular = str(english().singular_noun(name) or name)
+    return tuple(str(_NAMES.get(singular) or _NAMES.get(name) or "").split())
 
 
 def _pattern(name: str) -> str:
@@ -90,5 +108,7 @@ def _pattern(name: str) -> str:
     name = re.sub(r"^(?:a|an|the)\s+", "", " ".join(name.lower().replace("_", " ").split()))
     forms = {name, str(english().plural_noun(name) or name)}
     forms.add(str(english().singular_noun(name) or name))
+    known = [longer for longer in _NAMES if longer.endswith(f" {name}")]
+    other = "".join(rf"(?<!\b{re.escape(each.removesuffix(name))})" for each in known)
     ways = (r"[\s_-]+".join(map(re.escape, form.split())) for form in sorted(forms))
-    return rf"\b(?:{'|'.join(sorted(ways, key=len, reverse=True))})\b(?!['-]\w)"
+    return rf"{other}\b(?:{'|'.join(sorted(ways, key=len, reverse=True))})\b(?!['-]\w)"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 YES, NO = "yes", "no"
 #: ``Parser.source`` of a rule that nobody else has published.
 OURS = "ours"
+_LETTER = r"[^\W\u3005\u3040-\u30ff\u4e00-\u9fff]"
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 
 
@@ -46,6 +47,12 @@ def parser(
 def parser_with_question(says: str) -> Callable[[Callable[[str, str], str | None]], Parser]:
     """The same of a function of reply and question, a rule of ours."""
     return lambda rule: Parser(rule.__name__, OURS, says, "unparsed", rule)
+
+
+def whole_word(words: str) -> str:
+    """Pattern of a text that is no part of a word; Chinese and Japanese words have no borders."""
+    pattern = r"\s+".join(map(re.escape, words.split()))
+    return rf"(?<!{_LETTER}){pattern}(?!{_LETTER})"
 
 
 def words_of(reply: str) -> list[str]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-_KEYS = ("answer", "final_answer", "final answer", "result", "response", "prediction", "verdict")
-_PAIR = re.compile(r"[\"']?([\w ]+?)[\"']?\s*:\s*(\"[^\"]*\"|'[^']*'|[\w.]+)")
+_KEYS = re.compile(
+    "(?:final[_ ])?answer|result|response|prediction|verdict|count|number|total|choice|option|label"
+)
+_PAIR = re.compile(r"[\"']?([\w ]+?)[\"']?\s*:\s*(\"[^\"]*\"|'[^']*'|[-\w.]+)")
 _TAG = re.compile(
     r"[<\[](answer|final_answer|final|response|output)[>\]](.*?)(?:[<\[]/\1[>\]]|\Z)", re.S | re.I
 )
@@ -14,9 +16,11 @@ _TAG = re.compile(
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
 _LATEX = re.compile(r"\\\w+\s*\{([^{}]*)\}")
 _IS = (
-    r"(?:\s+to\s+[^.:\n]{0,80}?)?[\s*_\"]*(?:(?:is|'s|was|(?:would|will|should|must)\s+be|remains|es|"
+    r"(?:\s+to\s+[^.:\n]{0,80}?)?[\s*_\"]*(?:(?:is|'s|was|(?:would|will|should|must)\s+be|remains"
+    r"|es|"
     r"est|ist|lautet|é)\b|是|为|は|=|:|：|->|→|–|\n|\|)[\s:：*_\"#|-]*"
-    r"(?:(?:therefore|thus|then|clearly|simply|definitely|definite|probably|likely|an?|option|choice)\s+)*"
+    r"(?:(?:therefore|thus|then|clearly|simply|definitely|definite|probably|likely|(?-i:an?)"
+    r"|option|choice)\s+)*"
 )
 _NOUNS = (
     r"(?:answer|verdict|conclusion|response|option|choice|respuesta|réponse|antwort|resposta|答案|"
@@ -49,7 +53,7 @@ def explicit_answers(reply: str) -> Iterator[str]:
 def _in_json(reply: str) -> Iterator[str]:
     for record in reversed(re.findall(r"\{([^{}]*)\}", reply)):
         pairs = _PAIR.findall(record)
-        named = [value for key, value in pairs if key.strip().lower() in _KEYS]
+        named = [value for key, value in pairs if _KEYS.fullmatch(key.strip().lower())]
         said = named or [value for _, value in pairs if len(pairs) == 1]
         yield from (value.strip("\"'") for value in said)
 

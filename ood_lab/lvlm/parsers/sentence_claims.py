@@ -15,16 +15,18 @@ _JOINED = re.compile(
 )
 #: Clauses that claim nothing: doubts, wishes, conditions, questions told again.
 _NO_CLAIM = re.compile(
-    r"\b(?:whether|if|may|might|maybe|perhaps|possibly|possible|usually|typically|often|would|should"
+    r"\b(?:whether|if|(?<!no )(?<!without )(?<!without a )doubt\w*|hardly|unlikely|chance"
+    r"|possibility|exclud\w*|not (?:false|wrong|incorrect|untrue)|rul\w+ (?:\w+ )?out|may|might"
+    r"|maybe|perhaps|possibly|possible|usually|typically|often|would|should"
     r"|could be|unclear|unsure|uncertain|asks?|asked|asking|says|reads|(?<!no )question"
     r"|look(?:s|ing)? (?:like(?! there)|for)"
     r"|(?:not|n't) (?:sure|certain|clear|know)|hard to|difficult to|way to|instead of|rather than"
     r"|resembl\w+|similar to|(?:cannot|can't|unable to|able to|hard to) (?:\w+ )?"
-    r"(?:tell|say|determine|confirm|verify|know))\b"
+    r"(?:be )?(?:confirmed|determined|verified|tell|say|determine|confirm|verify|know))\b"
 )
 _REFUSAL = re.compile(
     r"\b(?:cannot|can't|can not|unable to|not able to|won't|will not)\s+(?:\w+\s+){0,2}?"
-    r"(?:help|assist|comply|view|process|access|open|analy[sz]e|answer"
+    r"(?:help|assist|comply|count|view|process|access|open|analy[sz]e|answer"
     r"|see\s+(?:the|this|that|your|any)\s+(?:image|picture|photo))"
     r"|please\s+(?:provide|upload|share|attach|send|try)|as an ai\b"
     r"|\bno image (?:was|is|has|provided|attached|uploaded)|without the image"
@@ -42,6 +44,21 @@ _NOT = re.compile(
     r"(?:\b(?:not|never|cannot|unable to|none|fails? to|nothing(?! but| except))|n't)\b"
     r"(?!\s+(?:only|just|far|easy|clear|moving))"
 )
+#: What denies all that follows: no evidence of, nothing that could be; it is false that.
+_NO_TRACE = re.compile(
+    r"\b(?:no|zero) (?:\w+ )?(?:evidence|signs?|indications?|traces?|hints?|proof|sight)"
+    r" (?:of|for|that there (?:is|are))\s+(?:any\s+|an?\s+)?"
+    r"|\bnothing\b[^.;!?]*?\b(?:could be|looks? like|resembl\w+|is|like|similar to)\s+(?:an?"
+    r"|any)\s+"
+)
+_IS_FALSE = r"(?:false|untrue|incorrect|wrong|mistaken|not (?:true|correct|right|the case))\b"
+_FALSE_THAT = re.compile(
+    rf"\b(?:it|that|this)(?:'s| is| would be"
+    rf"| seems)\s+(?:\w+ly\s+)?{_IS_FALSE}\s+(?:to \w+\s+)?(?:that\s+)?"
+    rf"|\bthe (?:claim|statement|assertion|idea|suggestion) that\s+(?=[^.;]*\b(?:is"
+    rf"|was) {_IS_FALSE})"
+)
+_FALSE = "\ue000"
 #: A negation that governs the whole sentence behind it.
 _DISBELIEF = re.compile(r"(?:\bnot|n't)\s+(?:think|believe|true|the case)\b")
 #: Between a negation and a thing that it does not govern.
@@ -63,18 +80,23 @@ _THERE = (
     r"(?:visible|present|shown|there|here|in|on|seen|depicted|found|appear|exist|included|pictured)"
 )
 _NOT_AFTER = re.compile(
-    r"^\s*(?:(?:is|are|was|were|can|does|do)?\s*(?:not|n't|never|cannot)|isn't|aren't|can't|doesn't)"
+    r"^\s*(?:(?:is|are|was|were|can|does|do)?\s*(?:not|n't|never|cannot)|isn't|aren't|can't"
+    r"|doesn't)"
     rf"\s+(?:be\s+|\w+ly\s+)?{_THERE}\b|^\s*(?:is|are)\s+(?:absent|missing|nowhere)"
     r"|^\s*[:=-]\s*(?:not|no|absent)\b"
 )
 _THERE_AFTER = re.compile(rf"^\s*(?:(?:is|are|can be)\s+(?:\w+ly\s+)?|[:=-]\s*){_THERE}\b")
 #: After a name: what does not make it a part of another name, as in "bottle opener".
 _FOLLOWS = re.compile(
-    r"\s*(?:$|[^\w\s]|(?:in|on|at|is|are|was|were|and|or|nor|but|with|without|to|of|near|next|beside|by"
-    r"|behind|under|over|above|below|from|that|which|who|can|cannot|does|do|has|have|visible|present"
-    r"|here|there|somewhere|anywhere|either|too|also|as|not|isn't|aren't|can't|doesn't|stands?|sits?"
-    r"|lies|appears?|instead|alone|inside|outside|among|between|against|along|around|for|i|\w+ing|\w+ed"
-    r"|\w+ly|than)\b)"
+    r"\s*(?:$|[^\w\s]|(?:in|on|at|is|are|was|were|and|or|nor|but|with|without|to|of|near|next"
+    r"|beside|by"
+    r"|behind|under|over|above|below|from|that|which|who|can|cannot|does|do|has|have|visible"
+    r"|present"
+    r"|here|there|somewhere|anywhere|either|too|also|as|not|isn't|aren't|can't|doesn't|stands?"
+    r"|sits?"
+    r"|lies|appears?|instead|alone|inside|outside|among|between|against|along|around|for|i|\w+ing"
+    r"|\w+ed"
+    r"|\w+ly|than|whatsoever)\b)"
 )
 _IT = r"(?:it|there|this|one|s?he|they|the image|the picture|i) (?:is|are|does|do|has|see)"
 _IN_IMAGE = r"(?: in (?:the|this|that) (?:image|picture|photo|photograph|scene)| here| anywhere)?"
@@ -91,13 +113,15 @@ _APOLOGY = re.compile(
 #: Replies that leave the thing out.
 _SHORT = {
     YES: re.compile(
-        rf"{_IT}(?: one| indeed| present| visible| there)?|present|yes indeed"
+        rf"(?:indeed\s+)?{_IT}(?: one| indeed| present| visible| there)?|present|yes indeed"
         r"|(?:there is|i see|i can see) one (?:in|on|at|under|behind|next to|near|beside|by) .*"
         r"|(?:it (?:seems|appears|looks)|i (?:think|believe|guess)) so"
         r"|(?:certainly|absolutely|definitely|indeed|of course|sure)(?: yes)?"
     ),
     NO: re.compile(
         rf"{_IT}(?:n't| not| none)(?: see)?(?: one| any| present| visible| there)?"
+        r"|(?:(?:most )?(?:probably|likely)|i (?:would )?(?:think|believe|guess|suppose|say)) not"
+        r"|not (?:as far as|that|from what) i .*"
         r"|i (?:don't|do not) (?:think|believe) so|none(?: of (?:them|these|those))?|absent"
         rf"|none that i (?:can )?see|{_NONE_SEEN}"
         r"|(?:(?:absolutely|definitely|certainly|of course) )?not(?: at all)?"
@@ -126,6 +150,7 @@ def said_by_sentences(text: str, asked: Asked, question: str) -> str | None:
     A thing that is there on any account is there; claims that contradict each other say nothing.
     """
     said = set()
+    text = _FALSE_THAT.sub(_FALSE, _NO_TRACE.sub("no ", text))
     for clause in _clauses(text, asked.more is None):
         if asked.thing is not None:
             found = _claims(clause, asked.thing)
@@ -133,6 +158,8 @@ def said_by_sentences(text: str, asked: Asked, question: str) -> str | None:
             found = _comparison(clause, *asked.more)
         else:
             found = _echo(clause, question)
+        if found and _FALSE in clause:
+            found = NO if found == YES else None
         said |= {found} if found else set()
     if len(said) != 1:
         return None if said or asked.negated else _short(text)
@@ -224,6 +251,6 @@ def _short(text: str) -> str | None:
     text = text.strip()
     if apology := _APOLOGY.match(text):
         first = re.split(r"[.!,;\n]", text[apology.end() :], maxsplit=1)[0].strip()
-        return NO if re.fullmatch(_NONE_SEEN, first) else None
+        return NO if re.fullmatch(rf"{_NONE_SEEN}|not", first) else None
     first = re.split(r"[.!,;\n]", text, maxsplit=1)[0].strip()
     return next((said for said, way in _SHORT.items() if way.fullmatch(first)), None)

@@ -17,6 +17,7 @@ from ood_lab.common.hints import check_known, suggestion
 from ood_lab.common.line_files import write_records
 from ood_lab.lvlm.captions.question_kinds import GENERATIVE, true_caption
 from ood_lab.lvlm.parsers import NO, PARSERS, YES, YES_NO_PARSERS
+from ood_lab.lvlm.parsers.counts import in_digits
 from ood_lab.lvlm.questions.question_records import Record, records_of
 
 #: ``parser`` of captions, which are read in another way.
@@ -229,7 +230,7 @@ def _kind(text: str, answer: object, options: Sequence[str], objects: bool) -> s
     if options or objects:
         return CHOICE if options else GENERATIVE
     word = str(answer).strip().removesuffix(".0").strip(".").lower()
-    if word.isdecimal() and not isinstance(answer, bool):
+    if in_digits(word).isdecimal() and not isinstance(answer, bool):
         return "yes_no" if word in _WRITTEN and _YES_NO_TEXT.search(text) else COUNT
     return "yes_no" if word in _WRITTEN or answer in (None, "") else FREE_TEXT
 
@@ -241,7 +242,7 @@ def _plain_answer(question: Question, where: str) -> str:
         return yes_or_no(answer, where)
     if question.parser == _NUMBER:
         try:
-            count = float(str(answer).replace(",", ""))
+            count = float(in_digits(str(answer).strip().lower()).replace(",", ""))
             if count != int(count) or count < 0:
                 raise ValueError
         except (ValueError, OverflowError):

@@ -15,7 +15,7 @@ from ood_lab.lvlm.answers.open_answer_reader import READER, matched
 from ood_lab.lvlm.answers.text_model import TextModel
 from ood_lab.lvlm.pages.benchmark_page import Scored, metric_table
 from ood_lab.lvlm.parsers import PARSERS, YES
-from ood_lab.lvlm.parsers.own_rules import bare
+from ood_lab.lvlm.parsers.free_text import bare, is_right
 from ood_lab.lvlm.questions.question_files import CHOICE, COUNT, FREE_TEXT
 from ood_lab.lvlm.questions.question_prompts import ROUND
 from ood_lab.lvlm.scoring.scored_results import POOLED, estimate_rows, paired_contrasts
@@ -75,6 +75,8 @@ def by_probability(judged: pd.DataFrame) -> pd.DataFrame:
 def by_text(judged: pd.DataFrame, matching: Matching, model: TextModel | None) -> pd.DataFrame:
     """Free texts held against the right answers, one a line; articles, case and marks are ignored.
 
+    ``contained``: see :func:`~ood_lab.lvlm.parsers.free_text.is_right`.
+
     Args:
         judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
         matching: when a text is right. A reader reads those that are not equal.
@@ -85,10 +87,11 @@ def by_text(judged: pd.DataFrame, matching: Matching, model: TextModel | None) -
         return judged
 
     def right(row: pd.Series) -> bool:
-        answers = [bare(each) for each in str(row["truth"]).split("\n")]
-        whole_reply = f" {bare(str(row['reply']))} "
-        contained = matching == "contained" and any(f" {each} " in whole_reply for each in answers)
-        return row["status"] == PARSED and (row["parsed"] in answers or contained)
+        answers, said = str(row["truth"]).split("\n"), str(row["parsed"])
+        if row["status"] != PARSED:
+            return False
+        contained = matching == "contained" and is_right(said, answers)
+        return contained or bare(said) in map(bare, answers)
 
     table = judged.assign(correct=judged["correct"].astype(bool))
     table.loc[rows, "correct"] = table[rows].apply(right, axis=1).astype(bool)

@@ -18,6 +18,7 @@ from ood_lab.lvlm.answers.answer_requests import answers_to
 from ood_lab.lvlm.answers.asking_facts import failures
 from ood_lab.lvlm.answers.open_answer_reader import READER
 from ood_lab.lvlm.answers.recorded_answers import recorded_answers
+from ood_lab.lvlm.answers.reply_text import with_known_tags
 from ood_lab.lvlm.parsers import YES_NO_PARSERS, parser_of
 from ood_lab.lvlm.questions.image_checks import check_whole
 from ood_lab.lvlm.questions.image_levels import with_levels
@@ -124,6 +125,8 @@ class Benchmark(BenchmarkRules):
         self._note_failures(ws, found)
         if self.until == "ask":
             return None
+        tags = getattr(ws.lvlm, "reasoning_tags", ())
+        found = [replace(a, response=with_known_tags(a.response, tags)) for a in found]
         model = model_name(ws.manifest["lvlm"])
         return AnswerScoring(self, ws, file.parent, twin, model).results(samples, found)
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
+from functools import partial
+from itertools import accumulate
 from string import ascii_uppercase
 from typing import Any
 
 from ood_lab.lvlm.answers.reply_text import without_reasoning
 from ood_lab.lvlm.parsers import PARSERS, YES
 from ood_lab.lvlm.parsers.answer_words import plain, said_at_start
+from ood_lab.lvlm.parsers.choices import chosen_letter
 
 #: What a text says; None = nothing.
 Reading = Callable[[str], str | None]
@@ -26,52 +30,60 @@ def p_yes_of(logprobs: Any) -> float | None:
         logprobs: of a choice, as OpenAI's servers give them; anything else has no P(yes), nor has
             a token of whose alternatives all say the same.
     """
-    said = _chances(logprobs, _word, lambda reply: PARSERS["default"](without_reasoning(reply)))
+    said = _chances(logprobs, _word, PARSERS["default"])
     return said[YES] if len(said) == 2 else None
 
 
 def p_options_of(logprobs: Any, options: int) -> dict[str, float]:
     """P(letter) of the token that holds a reply's option, renormalised over the letters.
 
-    The token is the first that is a letter of an option, reasoning aside.
+    The reply is read by its letters (:func:`~ood_lab.lvlm.parsers.choices.chosen_letter`): of
+    "A bronze lid. Answer: B" the token is the last one. A reply that begins with its letter has it
+    in the first token that is this letter, reasoning aside.
 
     Args:
         logprobs: as of :func:`p_yes_of`.
         options: how many there are; of 0, nothing is known.
 
     Returns:
-        By letter; empty where no token is a letter.
+        By letter; empty where the reply chooses none by its letter.
     """
-    letters = [*ascii_uppercase[:options]]
+    letters = dict.fromkeys(ascii_uppercase[:options], "")
 
     def letter(token: str) -> str | None:
         said = token.strip(" \n\t.,:;()[]*'\"")
         return said if said in letters else None
 
-    return _chances(logprobs, letter)
+    return _chances(logprobs, letter, partial(chosen_letter, options=letters), last=True)
 
 
-def _chances(logprobs: Any, says: Reading, whole: Reading | None = None) -> dict[str, float]:
+def _chances(logprobs: Any, says: Reading, whole: Reading, last: bool = False) -> dict[str, float]:
     """Probabilities of what the alternatives of one token say, which sum to 1; empty: unknown.
 
     Args:
         logprobs: of a choice.
         says: what a token says; None = nothing.
-        whole: what the reply says; None = the first token that says anything counts. Else the
-            first one that says the same.
+        whole: what the reply says without its thoughts; the first token that says the same counts.
+        last: the last one does, unless the reply begins with it.
     """
-    found: dict[str, float] = {}
+    chances: dict[str, float] = {}
     try:
         tokens = [(str(token["token"]), token["top_logprobs"]) for token in logprobs["content"]]
-        thought = [n for n, (text, _) in enumerate(tokens) if "</think" in text]
-        own = [(says(text), others) for text, others in tokens[(thought or [-1])[-1] + 1 :]]
-        read = whole("".join(text for text, _ in tokens)) if whole else None
-        held = (others for said, others in own if said and (whole is None or said == read))
-        for other in next(held, ()):
+        ends = [*accumulate(len(text) for text, _ in tokens)]
+        reply = without_reasoning("".join(text for text, _ in tokens))
+        if (answer := whole(reply)) is None:
+            return {}
+        texts = [
+            each for each, end in zip(tokens, ends, strict=True) if end > ends[-1] - len(reply)
+        ]
+        holders = [place for place, (text, _) in enumerate(texts) if says(text) == answer]
+        begins = whole(re.split(r"[.,:;)\n]|\s", reply.strip("*( "), maxsplit=1)[0]) == answer
+        place = holders[-1 if last and not begins else 0]
+        for other in texts[place][1]:
             if said := says(str(other["token"])):
-                found[said] = found.get(said, 0.0) + math.exp(float(other["logprob"]))
-        return {said: p / sum(found.values()) for said, p in found.items() if p > 0}
-    except (KeyError, TypeError, ValueError):
+                chances[said] = chances.get(said, 0.0) + math.exp(float(other["logprob"]))
+        return {said: p / sum(chances.values()) for said, p in chances.items() if p > 0}
+    except (KeyError, IndexError, TypeError, ValueError):
         return {}
 
 

@@ -233,8 +233,7 @@ def test_a_right_answer_that_is_none_is_one_line(answer, tmp_path, capsys):
 
 def test_a_model_that_dodges_is_not_rewarded(tmp_path, capsys):
     truth = ["yes", "no"] * 10
-    dodged = ["I would rather not say."] * 13
-    replies = ["Yes.", "No."] * 3 + [*dodged, "I w***uld not say."]  # once the key was "o"
+    replies = ["Yes.", "No."] * 3 + ["I would rather not say."] * 14
     run, results = replayed(tmp_path, truth, replies)
     accuracy = results.query("split == 'pooled' and metric == 'accuracy'").set_index("unparsed")
     assert accuracy["value"].to_dict() == {"wrong": 0.3, "drop_pair": 1.0}
@@ -244,11 +243,9 @@ def test_a_model_that_dodges_is_not_rewarded(tmp_path, capsys):
     assert accuracy.loc["drop_pair", "ci_high"] == 1
     sentences = answer_of(run, "questions")
     assert any("(14 of 20 unparsed, counted as wrong)" in each for each in sentences)
-    hidden, warning = json.loads((run / "manifest.json").read_text())["warnings"]
-    assert hidden.startswith("1 of 20 replies hold ***")
+    (warning,) = json.loads((run / "manifest.json").read_text())["warnings"]
     assert warning.startswith("14 of 20 replies (70%)")
     assert "reader=openai" in warning
-    assert hidden.split(":")[0] in (run / "questions.html").read_text()
     capsys.readouterr()
     board = ("task=benchmarks", f"runs={tmp_path / 'out'}", f"paths.outputs={tmp_path / 'board'}")
     assert call("eval.py", *board) == 0

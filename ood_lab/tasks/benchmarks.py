@@ -21,6 +21,7 @@ from ood_lab.report.leaderboard.benchmark_table import (
     both_ways,
     detector_table,
     read_benchmarks,
+    reading_warnings,
     tests_of,
 )
 from ood_lab.report.leaderboard.metric_tables import metric_figures, metric_rows, metric_tables
@@ -90,6 +91,8 @@ class Benchmarks(Task):
             Text(s, "answer") for s in board_sentences(board, runs, contrasts)
         ]
         blocks += headlines
+        ws.manifest["warnings"] = warnings = [*reading_warnings(board)]
+        blocks += [Text(warning, "warning") for warning in warnings]
         blocks += [t for t in tables if len(t.rows) > 1]
         if differences:
             write_csv(contrasts, ws.folder / "benchmark_differences.csv")
@@ -110,12 +113,12 @@ class Benchmarks(Task):
 def _contrasts(ws: Workspace, board: pd.DataFrame) -> tuple[pd.DataFrame, list[Table]]:
     """Paired tests of all runs with the same questions, Holm-corrected; a table of each set."""
     found, tables = [pd.DataFrame()], []
-    for _, part in board.groupby("asked", sort=False):
+    for _, part in board.groupby(["asked", "parser", "reader"], sort=False):
         runs = part.drop_duplicates("run").set_index("label")["run"].map(Path)
         tests, task = _tests(ws, {str(label): run for label, run in runs.items()})
         if task is not None and len(tests):
             found.append(tests)
-            title = "{benchmark} on {data}, points".format(**part.iloc[0])
+            title = "{benchmark} on {data}, read by {parser}, points".format(**part.iloc[0])
             sets = task.record.sets if "split" in tests else None
             tables.append(difference_table(title, tests, {}, task.record.compared, sets))
     return pd.concat(found).assign(draws=int(ws.metrics["n_bootstrap"])), tables

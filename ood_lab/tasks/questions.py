@@ -148,6 +148,12 @@ class Questions(Benchmark):
         """The groups, whose questions also count one by one."""
         return {name: GroupMetric((YES_NO,), key, alone=True) for name, key in self.groups.items()}
 
+    @property
+    def reading_ways(self) -> Mapping[str, str]:
+        """How choices and texts are read, see the class."""
+        text = {} if self.matching == "contained" else {"text": self.matching}
+        return text if self.read_by != "probability" else text | {"choice": self.read_by}
+
     def check(self, ws: Workspace) -> None:
         """Raises a UserError unless there is a file of questions, or a source of them."""
         if self.questions is None and self.source is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,29 @@ def runs_by_model(own: str, runs: Iterable[Path]) -> dict[str, Path]:
     for run in runs:
         name = model_name(read_json(run / "manifest.json").get("lvlm", {}))
         found[f"{name} ({run.parent.name})" if name in (own, *found) else name] = run
+    return found
+
+
+def read_otherwise(reading: Mapping[str, Any], model: str, runs: Iterable[Path]) -> dict[str, str]:
+    """Models whose replies another parser or language model has read, and the warning of each.
+
+    A test between them would compare parsers, not models.
+
+    Args:
+        reading: of the run that compares them.
+        model: of that run.
+        runs: of the other models.
+    """
+    found = {}
+    for name, run in runs_by_model(model, runs).items():
+        theirs = read_json(run / "manifest.json").get("reading", {})
+        here, there = ([each.get(k) for k in ("parser", "reader")] for each in (reading, theirs))
+        if here != there:
+            found[name] = (
+                f"the replies of {name} are read by {there[0]} (reader: {there[1]}), those of "
+                f"{model} by {here[0]} (reader: {here[1]}): they are not tested against each "
+                "other; score one of them again with the task.parser and reader of the other"
+            )
     return found
 
 

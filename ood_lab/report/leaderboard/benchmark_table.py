@@ -24,6 +24,10 @@ from ood_lab.schema.results import RESULTS, read_results, whole, why_missing
 
 #: What the runs of one table have in common: they were asked the very same questions.
 ALIKE = ["benchmark", "data", "asked"]
+#: How replies were asked for and read, of the manifest's ``reading``.
+READING = ("parser", "form", "samples", "reader")
+#: What rows have in common that may be tested against each other.
+TESTABLE = [*ALIKE, "parser", "reader"]
 _LOST = {"n_unparsed": "unparsed", "n_failed": "failed"}
 #: What asking took, of the manifest's ``asking``.
 _ASKING = {
@@ -64,6 +68,12 @@ class BenchmarkRun:
         }
 
     @property
+    def reading(self) -> dict[str, str]:
+        """The columns :data:`READING`."""
+        reading = self.manifest.get("reading", {})
+        return {key: str(reading.get(key, "")) for key in READING}
+
+    @property
     def page(self) -> Path:
         """Its page, which may not have been written."""
         return self.path / str(self.manifest["benchmark"]["page"])
@@ -89,8 +99,9 @@ def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
     """The headline metrics of all runs, those of one set of questions together.
 
     Returns:
-        ``benchmark, data, asked, questions, images, model, label, column, split, metric, value,
-        ci_low, ci_high, n, unit, n_unparsed, n_failed, reason, run, weights``; shares. ``label`` is
+        ``benchmark, data, asked, questions, images, model, label, parser, form, samples, reader,
+        column, split, metric, value, ci_low, ci_high, n, unit, n_unparsed, n_failed, reason, run,
+        weights``; shares. ``label`` is
         the model, with the name of the run, or else its folder, where a table has several of its
         runs; ``reason`` is why a value is missing; ``weights`` is the hash of local ones.
     """
@@ -102,7 +113,7 @@ def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
             part = results[(results["split"] == split) & (results["metric"] == metric)]
             for row in part.head(1).to_dict("records"):
                 kept = {key: row[key] for key in _KEPT}
-                about = {**run.about, "model": str(row["model"]), "column": words}
+                about = {**run.about, "model": str(row["model"]), **run.reading, "column": words}
                 about |= {key: run.manifest.get("asking", {}).get(key) for key in _ASKING}
                 reason = why_missing(row) if math.isnan(row["value"]) else ""
                 about["weights"] = str(run.manifest.get("lvlm", {}).get("revision", ""))
@@ -128,10 +139,10 @@ def board_sentences(
         contrasts: between runs that were not compared when they were scored, with ``draws``; None =
             there are none.
     """
-    parts = [part for _, part in board.groupby(ALIKE, sort=False)]
+    parts = [part for _, part in board.groupby(TESTABLE, sort=False)]
     models = counted(len(board.drop_duplicates(["model", "weights"])), "model")
     many = counted(board["run"].nunique(), "run")
-    sets = f"{counted(len(parts), 'set')} of questions"
+    sets = f"{counted(board.groupby(ALIKE).ngroups, 'set')} of questions"
     yield f"{many} asked {models} {sets}{INTERVALS if board['ci_low'].notna().any() else ''}."
     several = [part for part in parts if part["run"].nunique() > 1]
     for part in parts if len(parts) <= EACH else several:
@@ -147,10 +158,27 @@ def board_sentences(
             said.setdefault(_ahead(best_first, tests, len(asked)), []).append(text)
         each = [f"{who} {listed(columns)}{how}" for (who, how), columns in said.items()]
         about = f"{asked[0].about['data']}, {counted(asked[0].about['questions'], 'question')}"
+        same = board[(board[ALIKE] == part[ALIKE].iloc[0]).all(axis=1)]
+        if len(same) > len(part):
+            about += f", read by {part['parser'].iloc[0]}"
         if each:
             yield f"On {asked[0].about['benchmark']} ({about}) {'; '.join(each)}."
     if len(parts) > max(EACH, len(several)):
         yield f"There is a single run of each{' other' if several else ''} set."
+
+
+def reading_warnings(board: pd.DataFrame) -> Iterator[str]:
+    """Sets of questions whose replies different parsers or language models have read."""
+    for _, part in board.groupby(ALIKE, sort=False):
+        readings = part.drop_duplicates(["parser", "reader"])
+        if len(readings) > 1:
+            first = part.iloc[0]
+            yield (
+                f"{first['benchmark']} on {first['data']}: replies are read by different parsers "
+                f"({'; '.join(sorted(readings['parser'] + ', reader ' + readings['reader']))}). Rows of "
+                "different parsers are not tested against each other: score all runs with the "
+                "same task.parser to compare the models"
+            )
 
 
 def _ahead(rows: Sequence[Mapping[Any, Any]], tests: pd.DataFrame, runs: int) -> tuple[str, str]:
@@ -225,23 +253,28 @@ def _table(caption: str, part: pd.DataFrame) -> Table:
     columns = list(dict.fromkeys(part["column"]))
     lost = {name: words for name, words in _LOST.items() if part[name].any()}
     took = {name: words for name, words in _ASKING.items() if part[name].fillna(0).any()}
+    differing = [key for key in READING if part[key].nunique() > 1]
     rows = []
     for _, of_run in part.groupby("run", sort=False):
         found, first = of_run.set_index("column").to_dict("index"), of_run.iloc[0]
         cells = [estimate_cell(found[c]) if c in found else Cell(MISSING) for c in columns]
+        names = [name_cell(first[key]) for key in ("label", *differing)]
         counts = [float(first["questions"]), *(float(of_run[name].max()) for name in lost)]
         costs = [_figure(first[name]) for name in took]
-        rows.append([name_cell(first["label"]), *map(count_cell, counts), *cells, *costs])
+        rows.append([*names, *map(count_cell, counts), *cells, *costs])
     heads = [
         Head("model", "ascending"),
+        *(Head(key, "ascending") for key in differing),
         *map(Head, ["questions", *lost.values(), *columns, *took.values()]),
     ]
     notes = [
         f"{MISSING} of {', '.join(none['label'] + ' ' + none['column'])}: {reason}."
         for reason, none in part[part["reason"] != ""].groupby("reason", sort=False)
     ]
+    same = [f"{k} {part[k].iloc[0]}" for k in READING if k not in differing and part[k].iloc[0]]
+    notes += [f"Of every row: {', '.join(same)}."] if same else []
     notes.append("± half of the 95% interval.")
-    return Table(caption, heads, rows, notes=notes, spreads=True)
+    return Table(caption, heads, rows, notes=notes, spreads=True, names=1 + len(differing))
 
 
 def _figure(value: Any) -> Cell:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.layout import wrapped
-from ood_lab.report.leaderboard.benchmark_table import ALIKE, BenchmarkRun, p_value
+from ood_lab.report.leaderboard.benchmark_table import ALIKE, TESTABLE, BenchmarkRun, p_value
 from ood_lab.report.rendering.blocks import PlannedFigure
 from ood_lab.report.rendering.metric_definitions import MISSING, percent, star_sentence
 from ood_lab.report.rendering.sentences import ALPHA
@@ -24,8 +24,8 @@ from ood_lab.schema.shift_axes import LEVELS
 SECONDS = "Seconds of all calls"
 _RULE = (
     "A row is marked where the benchmark's own paired test (Holm-corrected) against the best row "
-    f"has p ≥ {ALPHA:g}. Rows without such a test: the difference is within sqrt(a² + b²), a and b "
-    "half of the 95% intervals."
+    f"of the same parser has p ≥ {ALPHA:g}. Rows without such a test: the difference is within "
+    "sqrt(a² + b²), a and b half of the 95% intervals."
 )
 _KEPT = ["split", "metric", "value", "ci_low", "ci_high", "n", "unit", "n_asked"]
 
@@ -39,15 +39,15 @@ def metric_rows(runs: Sequence[BenchmarkRun], labels: Names, tests: pd.DataFrame
         tests: between runs, see :func:`~ood_lab.report.leaderboard.benchmark_table.tests_of`.
 
     Returns:
-        ``benchmark, data, asked, run, label`` (with the form of the questions), ``table, part, set,
-        split, metric, column, better, value, ci_low, ci_high, n, unit, n_asked, best``; shares, but
-        seconds. ``best``: the best value of its column, or not significantly worse.
+        ``benchmark, data, asked, parser, samples, reader, run, label`` (with the form of the
+        questions), ``table, part, set, split, metric, column, better, value, ci_low, ci_high, n,
+        unit, n_asked, best``; shares, but seconds. ``best``: the best value of its column, or not significantly worse.
     """
     tables = [_rows_of(run, labels) for run in runs if "tables" in run.manifest["benchmark"]]
     rows = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
     if rows.empty:
         return rows
-    columns = rows.groupby([*ALIKE, "table", "part", "split", "metric"], sort=False)
+    columns = rows.groupby([*TESTABLE, "table", "part", "split", "metric"], sort=False)
     best = [index for _, column in columns for index in _best(column, tests)]
     return rows.assign(best=rows.index.isin(best))
 
@@ -79,7 +79,7 @@ def _rows_of(run: BenchmarkRun, labels: Names) -> pd.DataFrame:
     rows = pd.concat([columns.merge(rows, on="metric"), *([took] if times else [])])
     words = {split: says["sets"].get(split, split.replace("_", " ")) for split in rows["split"]}
     names = {"": label} | {form: f"{label}, {name}" for form, name in says["forms"].items()}
-    about = {key: run.about[key] for key in ALIKE} | {"run": str(run.path)}
+    about = {key: run.about[key] for key in ALIKE} | run.reading | {"run": str(run.path)}
     return rows.assign(**about, set=rows["split"].map(words), label=rows["form"].map(names))
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from ood_lab.common.files import write_csv, write_table
 from ood_lab.lvlm.answers.answer_files import Answer, Answers
+from ood_lab.lvlm.answers.answer_locations import model_name
 from ood_lab.lvlm.answers.answer_warnings import answer_warnings, unread_warnings
 from ood_lab.lvlm.answers.asking_facts import asking_facts, seconds_by_set
 from ood_lab.lvlm.answers.open_answer_reader import READER, parsers_of
@@ -21,10 +22,11 @@ from ood_lab.lvlm.questions.question_forms import (
     COT,
     WORDS,
     apart,
+    form_of,
     with_forms,
     with_whole_counts,
 )
-from ood_lab.lvlm.scoring.answer_differences import together
+from ood_lab.lvlm.scoring.answer_differences import read_otherwise, together
 from ood_lab.lvlm.scoring.run_comparison import OtherFormRun, of_models
 from ood_lab.lvlm.scoring.sample_spread import sample_spread, spread_rows
 from ood_lab.report.rendering.blocks import Links, Text
@@ -128,7 +130,7 @@ class AnswerScoring:
         first, others = apart(samples[0])
         beside = [q for q in others if q.question_id in answers]
         cost_of = getattr(ws.lvlm, "cost_of", None) if task.answers is None else None
-        ws.manifest["parsers"] = parsers_of(samples[0], task.parser)
+        ws.manifest["parsers"] = parsers = parsers_of(samples[0], task.parser)
         ws.manifest["asking"] = asking_facts(found, cost_of)
         judged = Judged(
             dict(task.judged(ws, first, answers)),
@@ -140,8 +142,16 @@ class AnswerScoring:
             for form, tables in (("", judged.first), (COT, judged.second))
             if (sets := list(_sets_of(tables)))
         }
+        ways = task.reading_ways
+        ws.manifest["reading"] = {
+            "parser": ", ".join(f"{p} ({ways[p]})" if p in ways else p for p in parsers),
+            "form": "both" if others else form_of(first),
+            "samples": len(samples),
+            "reader": model_name(ws.manifest["reader"]) if "reader" in ws.manifest else "none",
+        }
         unread = () if task.parser == READER else unread_warnings(judged.first.values())
-        ws.manifest["warnings"] = [*answer_warnings(found), *unread]
+        otherwise = self._read_otherwise().values()
+        ws.manifest["warnings"] = [*answer_warnings(found), *unread, *otherwise]
         show_warnings(ws.manifest)
         return judged
 
@@ -163,7 +173,9 @@ class AnswerScoring:
             results = with_whole_counts([results, rows])
         write_results(results, ws.folder)
         tables |= task.further(ws, judged.first, self.source)
-        if models := self._of_models(judged):
+        otherwise = self._read_otherwise()
+        models = {k: t[~t["model"].isin(otherwise)] for k, t in self._of_models(judged).items()}
+        if models and models["judged"]["model"].nunique() > 1:
             tables["models"] = task.contrasts(ws, models)
         for name, table in tables.items():
             write_csv(table, ws.folder / f"{name}.csv")
@@ -177,6 +189,11 @@ class AnswerScoring:
         """Answers of all models to the same questions; empty where there is only one."""
         models = self.task.others.models(self.twin)
         return of_models(judged.first, self.model, models) if models else {}
+
+    def _read_otherwise(self) -> dict[str, str]:
+        """Models that are not tested, and why."""
+        models = self.task.others.models(self.twin)
+        return read_otherwise(self.ws.manifest["reading"], self.model, models)
 
     def _forms(self, judged: Judged, asked: Questions) -> Tables:
         """Answers by what their form is called, of this run or of two."""

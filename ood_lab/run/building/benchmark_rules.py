@@ -110,6 +110,11 @@ class BenchmarkRules(Task):
 
     # How answers are judged and scored.
 
+    @property
+    def reading_ways(self) -> Mapping[str, str]:
+        """Parser → a setting of how it reads that is not the usual one."""
+        return {}
+
     def read(self, ws: Workspace, questions: Questions, answers: Answers) -> pd.DataFrame:
         """What every reply says by ``task.parser``, see ``judge``."""
         if self.parser != READER:

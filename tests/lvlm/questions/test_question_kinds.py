@@ -153,6 +153,31 @@ def test_runs_with_other_prompts_are_compared_in_every_kind(place):
     assert "not known" not in ahead
 
 
+def test_two_parsers_of_the_same_replies_are_not_two_models(place, capsys):
+    rows = [{"text": f"Is there {n}? (yes or no)", "answer": n % 2} for n in range(20)]
+    file, replies = written(place, rows), place / "replies.jsonl"
+    lines = [{"question_id": n + 1, "response": "It is not." if n % 3 else "No"} for n in range(20)]
+    replies.write_text("\n".join(map(json.dumps, lines)))
+    recorded = ("lvlm=replay", f"lvlm.path={replies}")
+    first, _ = asked(place, file, *recorded)
+    second, _ = asked(place, file, *recorded, "task.parser=strict", f"task.against=[{first}]")
+    assert not (second / "models.csv").exists()
+    (warning,) = json.loads((second / "manifest.json").read_text())["warnings"][-1:]
+    assert "are read by default (reader: none), those of replies by strict" in warning
+    capsys.readouterr()
+    board = ("task=benchmarks", f"runs={place / 'out'}", f"paths.outputs={place / 'board'}")
+    assert call("eval.py", *board, "logger=none") == 0
+    (folder,) = run_folders(place / "board")
+    table = pd.read_csv(folder / "benchmarks.csv")
+    readings = table[["parser", "form", "samples", "reader"]].drop_duplicates().values.tolist()
+    assert sorted(readings) == [[parser, "plain", 1, "none"] for parser in ("default", "strict")]
+    assert not (folder / "benchmark_differences.csv").exists()
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "replies are read by different parsers (default, reader none; strict, reader" in shown
+    assert "Of every row: form plain, samples 1, reader none." in shown
+    assert "ahead" not in shown
+
+
 CHOICES = [
     {"text": f"Which is picture {n}?", "options": ["red", "blue", "green"], "answer": "ABC"[n % 3]}
     for n in range(12)

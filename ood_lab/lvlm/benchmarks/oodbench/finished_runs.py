@@ -16,6 +16,7 @@ from ood_lab.lvlm.benchmarks.oodbench.audit import read_ood_pairs
 from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION, ID
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET
 from ood_lab.lvlm.benchmarks.oodbench.split_contents import without_rest
+from ood_lab.lvlm.scoring.answer_differences import read_otherwise
 from ood_lab.lvlm.scoring.model_runs import ModelRun
 from ood_lab.schema.arrays import Bools
 from ood_lab.schema.results import read_results
@@ -27,7 +28,8 @@ def read_runs(folders: Sequence[str]) -> list[ModelRun]:
     Their folders distinguish models of the same name.
 
     Raises:
-        UserError: a folder is not a finished run of that task, or is named twice.
+        UserError: a folder is not a finished run of that task, or is named twice, or replies are
+            read by different parsers.
     """
     runs = []
     for folder in map(Path, folders):
@@ -41,6 +43,9 @@ def read_runs(folders: Sequence[str]) -> list[ModelRun]:
         runs.append(ModelRun(name, folder, without_rest(judged)))
     if len({run.path.resolve() for run in runs}) < len(runs):
         raise UserError("a run is named twice")
+    reading = read_json(runs[0].path / "manifest.json").get("reading", {}) if runs else {}
+    for warning in read_otherwise(reading, "", [run.path for run in runs]).values():
+        raise UserError(warning)
     names = _told_apart([(run.name, run.path) for run in runs])
     return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
 

@@ -173,11 +173,11 @@ def reading_warnings(board: pd.DataFrame) -> Iterator[str]:
         readings = part.drop_duplicates(["parser", "reader"])
         if len(readings) > 1:
             first = part.iloc[0]
+            names = sorted(readings["parser"] + ", reader " + readings["reader"])
             yield (
                 f"{first['benchmark']} on {first['data']}: replies are read by different parsers "
-                f"({'; '.join(sorted(readings['parser'] + ', reader ' + readings['reader']))}). Rows of "
-                "different parsers are not tested against each other: score all runs with the "
-                "same task.parser to compare the models"
+                f"({'; '.join(names)}). Rows of different parsers are not tested "
+                "against each other: score all runs with the same task.parser to compare the models"
             )
 
 

@@ -41,7 +41,8 @@ def metric_rows(runs: Sequence[BenchmarkRun], labels: Names, tests: pd.DataFrame
     Returns:
         ``benchmark, data, asked, parser, samples, reader, run, label`` (with the form of the
         questions), ``table, part, set, split, metric, column, better, value, ci_low, ci_high, n,
-        unit, n_asked, best``; shares, but seconds. ``best``: the best value of its column, or not significantly worse.
+        unit, n_asked, best``; shares, but seconds. ``best``: the best value of its column, or not
+        significantly worse.
     """
     tables = [_rows_of(run, labels) for run in runs if "tables" in run.manifest["benchmark"]]
     rows = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import torch
+import torch.nn.functional as F
 from rich.console import Console
 
 from ood_lab.api.detector_settings import Chosen, chosen_detectors, explained, in_python
@@ -19,7 +20,7 @@ from ood_lab.api.feature_banks import TARGETS, Features, banks_of
 from ood_lab.api.feature_shift import shift_of
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv, write_table
-from ood_lab.data.datamodules.splits import ID_SPLITS
+from ood_lab.data.datamodules.splits import ID_SPLITS, RESERVED
 from ood_lab.detectors import Detector, unserved, unsuited
 from ood_lab.detectors.base import Detectors
 from ood_lab.evaluation.detector_fitting import cut_at, memory_limit, score_banks
@@ -39,6 +40,7 @@ from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.report.results_lookup import RunView
 from ood_lab.report.verdict import Verdict
 from ood_lab.schema.image_statistics import PIXELS
+from ood_lab.schema.label_codes import SEVERAL
 from ood_lab.schema.results import write_results
 from ood_lab.shift.dataset_shift import KIND as SHIFT
 
@@ -193,16 +195,25 @@ def evaluate(
         model: name in the results table.
 
     Raises:
-        UserError: no OOD set, an unknown detector, banks of different networks or heads, or no
-            detector that works.
+        UserError: no OOD set, a name of one that ID images have, an unknown detector, banks of
+            different networks or heads, or no detector that works.
     """
-    if not ood:
-        raise UserError("there is no OOD set: write `ood={'name': bank}`")
     if not isinstance(ood, Mapping):
         raise UserError("ood holds the OOD sets by name: write `ood={'name': bank}`")
+    if not ood:
+        raise UserError("there is no OOD set: write `ood={'name': bank}`")
+    for name in ood:
+        if not isinstance(name, str) or not name.strip():
+            raise UserError(
+                f"ood: {name!r} is no name of a set: give a text, `ood={{'far': bank}}`"
+            )
+        if name in RESERVED:
+            raise UserError(
+                f"ood: an OOD set cannot be called '{name}', as ID images are: call it 'ood_{name}'"
+            )
     given = {"test": test, **ood} | ({"val": val} if val is not None else {})
     of_train, sets = banks_of(train, given)
-    sets = {"train": of_train, **sets}
+    sets = _several_labels({"train": of_train, **sets})
     _check_one_head(sets)
     shared = list(shared_rows(ID_SPLITS, sets))
     if val is None:
@@ -322,6 +333,20 @@ def _with_columns(
         reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
         raise UserError(f"no chosen detector works here. {reasons}")
     return usable
+
+
+def _several_labels(sets: Banks) -> dict[str, FeatureBank]:
+    """Where one set has several classes an image, the others have them too, one each or none."""
+    if not any(bank.multilabel for bank in sets.values()):
+        return dict(sets)
+    several = {}
+    for name, bank in sets.items():
+        if not bank.multilabel and bool((bank.labels >= 0).all()):
+            targets = F.one_hot(bank.labels, bank.classes).bool()
+            labels = torch.full_like(bank.labels, SEVERAL)
+            bank = replace(bank, labels=labels, columns={**bank.columns, TARGETS: targets})
+        several[name] = bank
+    return several
 
 
 def _check_one_head(sets: Banks) -> None:

@@ -34,6 +34,7 @@ from ood_lab.models import (
     check_contract,
     check_determinism,
 )
+from ood_lab.models.image_transforms import of_unit_range
 from ood_lab.models.loading.head_search import reading_of
 from ood_lab.models.output import as_logits, probabilities
 from ood_lab.models.trial_passes import like_weights
@@ -110,12 +111,18 @@ def features_from_arrays(
 
 
 def _labels(labels: ArrayLike | None, n: int, classes: int | None) -> tuple[Tensor, Tensors]:
-    """``[n] int64``; of labels of a multi-label head, they are a column, :data:`TARGETS`."""
+    """``[n] int64``; of labels of a multi-label head, they are a column, :data:`TARGETS`.
+
+    Rows that all have a single 1 are classes.
+    """
     given = None if labels is None else np.asarray(labels)
     if given is None or given.ndim != 2 or given.shape != (n, classes):
         return labels_of(labels, n, classes), {}
     if not np.isin(given, (0, 1)).all():
         raise UserError("labels [N, C] of a multi-label head should be 0 or 1")
+    if n and (given.sum(axis=1) == 1).all():
+        log.warning("labels [N, C] have a single 1 in each row: its column is taken as the class")
+        return torch.from_numpy(given.argmax(axis=1)), {}
     return torch.full((n,), SEVERAL), {TARGETS: torch.from_numpy(given.astype(bool))}
 
 
@@ -357,11 +364,9 @@ def _wrapped(
     head, features, output = (chosen[key] for key in ("head", "features", "output"))
     reading = reading_of(module, image, name, head, features, output, advice=advice)
     backbone = WrappedBackbone(module, reading)
-    backbone.data_config = {
-        "input_size": tuple(image.shape[1:]),
-        "mean": _each_channel(mean),
-        "std": _each_channel(std),
-    }
+    means, deviations = of_unit_range(_each_channel(mean), _each_channel(std))
+    size = tuple(image.shape[1:])
+    backbone.data_config = {"input_size": size, "mean": means, "std": deviations}
     check_contract(backbone)
     if told := reading.told:
         log.warning("%s: %s", name, told)

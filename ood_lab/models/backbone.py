@@ -52,6 +52,7 @@ class Backbone(KeyedModule):
         multilabel: its classes do not exclude each other: each logit is that of a sigmoid.
         chance: what its output depends on in addition to the image, where the user accepts that.
         text_head: the head is made of texts that name the classes (``clip.TextHead``).
+        outputs: names of its logits, where the network comes with them.
         arguments: what the code of a user was called with, as JSON; they key its features.
     """
 
@@ -72,6 +73,7 @@ class Backbone(KeyedModule):
     label_classes: int | None = None
     multilabel: bool = False
     chance: str | None = None
+    outputs: Sequence[str] = ()
     arguments: str = ""
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, Unpack
 
@@ -15,6 +16,7 @@ from torchvision.transforms import Compose, Grayscale, Normalize, ToTensor
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.models.backbone import Backbone
 
+log = logging.getLogger(__name__)
 #: Pixels of a side beyond which a batch of two images fills the memory.
 LARGEST = 4096
 # timm takes an unknown crop mode for "center" without a word.
@@ -57,8 +59,8 @@ class TransformSettings(TypedDict, total=False):
 
     Attributes:
         input_size: side in pixels, ``(3, H, W)``, ``(1, H, W)`` for grey images, or ``(n, H, W)``.
-        mean: per channel, of images in [0, 1].
-        std: per channel, of images in [0, 1].
+        mean: per channel, of images in [0, 1]; above 1, of images in [0, 255], as the std is then.
+        std: per channel.
         crop_pct: share of the resized image that the centre crop keeps.
         crop_mode: ``center``, ``squash`` or ``border``.
         interpolation: ``bilinear``, ``bicubic``, ...
@@ -90,6 +92,7 @@ def transform_options(**settings: Unpack[TransformSettings]) -> dict[str, Any]:
         "crop_mode": settings.get("crop_mode"),
         "interpolation": settings.get("interpolation"),
     }
+    given["mean"], given["std"] = of_unit_range(given["mean"], given["std"])
     if given["input_size"] is not None and len(given["input_size"]) != 3:
         raise UserError(f"input_size={list(given['input_size'])} must be one number or three")
     _check_ranges(given)
@@ -97,6 +100,21 @@ def transform_options(**settings: Unpack[TransformSettings]) -> dict[str, Any]:
         if given[key] is not None and given[key] not in choices:
             raise UserError(f"{key}={given[key]} is unknown; choose from {', '.join(choices)}")
     return {key: value for key, value in given.items() if value is not None}
+
+
+def of_unit_range(
+    mean: tuple[float, ...] | None, std: tuple[float, ...] | None
+) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+    """Mean and standard deviation of images in [0, 1], where neither exceeds 1.
+
+    Those of images in [0, 255] are divided by 255: ``(255 x - m) / s`` is
+    ``(x - m / 255) / (s / 255)``.
+    """
+    if max((*(mean or ()), *(std or ())), default=0) <= 1:
+        return mean, std
+    log.warning("mean=%s, std=%s: of pixels from 0 to 255, so both are divided by 255", mean, std)
+    first, second = (each and tuple(value / 255 for value in each) for each in (mean, std))
+    return first, second
 
 
 def _check_ranges(given: dict[str, Any]) -> None:

@@ -482,3 +482,28 @@ def test_scores_for_a_calibration_are_one_number_an_image(banks):
         of(detector, scores, 0.05, **facts | {"classes": "abc"})
     with pytest.raises(UserError, match="with 1 class names, the network has 3 outputs"):
         of(detector, scores, 0.05, **facts | {"classes": ["a"]}).score(banks["test"])
+
+
+def _labelled(labels, seed=0):
+    features = torch.randn(60, 3, generator=torch.Generator().manual_seed(seed))
+    features += 6 * nn.functional.one_hot(torch.arange(60) % 3, 3)
+    return ood_lab.features_from_arrays(features, labels, head=(6 * torch.eye(3), None))
+
+
+@pytest.mark.parametrize("name", ["train", "val", "test", "ID", 3, None, ""])
+def test_an_ood_set_has_a_name_of_its_own(name):
+    bank = _labelled(torch.arange(60) % 3)
+    with pytest.raises(UserError, match=r"^ood: "):
+        ood_lab.evaluate(bank, bank, {name: bank}, detectors=["msp"], n_bootstrap=5)
+
+
+def test_one_hot_labels_are_classes(caplog):
+    classes = torch.arange(60) % 3
+    one_hot = nn.functional.one_hot(classes, 3)
+    bank = _labelled(one_hot.numpy())
+    assert "single 1" in caplog.text
+    assert torch.equal(bank.labels, classes)
+    several = _labelled(one_hot | nn.functional.one_hot((classes + classes % 2) % 3, 3))
+    assert several.multilabel
+    result = ood_lab.evaluate(several, bank, {"far": _labelled(None, 1)}, n_bootstrap=5)
+    assert "entropy" in result.skipped  # test is read as train is

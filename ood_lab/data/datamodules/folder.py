@@ -29,6 +29,7 @@ from ood_lab.data.datamodules.label_hierarchy import add_levels, complete_levels
 from ood_lab.data.datamodules.label_lists import with_lists
 from ood_lab.data.datamodules.splits import (
     ID_SPLITS,
+    RESERVED,
     check_shares,
     default_shares,
     stratified_split,
@@ -179,7 +180,7 @@ class FolderDataModule(OODDataModule):
             raise UserError(f"{one[0]} needs one class per image, not model.multilabel=true")
         if self.full_spectrum and not self.csid_sources:
             raise UserError("data.full_spectrum=true needs csID sets: data.csid.NAME=DIR")
-        taken = [*ID_SPLITS, "ID"]
+        taken = list(RESERVED)
         for key, kind, sources in (
             ("csid", "a csID set", self.csid_sources),
             ("ood", "an OOD set", self.ood_sources),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -161,7 +162,7 @@ class Samples:
                 f"{self.name} gives another image at every read of the same row: remove "
                 "its random transforms; the network's own are applied later"
             )
-        found = file_facts(paths, self._look, "reading samples", cache_dir, self)
+        found = file_facts(paths, self._look, "reading images and labels", cache_dir, self)
         self._hashes = dict(zip(paths, found["sha256"], strict=True))
         if len(broken := found[found["error"] != ""]):
             first = broken.iloc[0]
@@ -174,7 +175,8 @@ class Samples:
             tell(ReadingWarning(f"{text}; they are skipped"))
             found = found[found["error"] == ""]
             paths = found["path"].tolist()
-        return pd.DataFrame({"path": paths, "label": self._texts(found["label"])})
+        labels = found["label"].map(json.loads)
+        return pd.DataFrame({"path": paths, "label": self._texts(labels)})
 
     def _example(self) -> Any:
         """The first sample that can be read and has an image, else the first."""
@@ -195,7 +197,7 @@ class Samples:
             sample = self._sample(path)
             label = None if self._label is None else sample[self._label]
             image = sample if self._image is None else sample[self._image]
-            return {"label": _scalar(label), "sha256": _sha256(image), "error": ""}
+            return {"label": json.dumps(_scalar(label)), "sha256": _sha256(image), "error": ""}
         except Exception as error:  # the classes of others raise anything
             reason = " ".join(str(error).split()) or type(error).__name__
             return {"label": "", "sha256": "", "error": reason}
@@ -204,16 +206,18 @@ class Samples:
         texts = []
         for row, label in enumerate(labels):
             with reported_as(f"{self.name}#{row}: {{reason}}", ValueError):
-                text = _scalar(label)
-            if self.classes and text.lstrip("-").isdecimal() and text not in self.classes:
-                number = int(text)
-                if number >= len(self.classes):
+                value = _scalar(label)
+            if isinstance(value, str) and value.isdecimal() and value not in (self.classes or ()):
+                value = int(value)
+            # A number is a position in the list of classes, also where a class has that name.
+            if self.classes and not isinstance(value, str) and value == int(value):
+                if value >= len(self.classes):
                     raise UserError(
-                        f"{self.name}#{row} has label {number}, and there are "
+                        f"{self.name}#{row} has label {value}, and there are "
                         f"{len(self.classes)} classes"
                     )
-                text = self.classes[number] if number >= 0 else NO_LABEL
-            texts.append(text)
+                value = self.classes[int(value)] if value >= 0 else NO_LABEL
+            texts.append(str(value))
         return texts
 
     def _sample(self, path: str) -> Any:
@@ -268,9 +272,24 @@ class Samples:
         if isinstance(features, Mapping):
             given = getattr(features.get(self._label), "names", None)
         else:
-            inner = getattr(self.dataset, "dataset", None)  # of a Subset
-            given = getattr(self.dataset, "classes", None) or getattr(inner, "classes", None)
+            given = _classes_of(self.dataset)
         return None if given is None else class_names(given)
+
+
+def _classes_of(dataset: Any) -> list[Any] | None:
+    """The names in a data set as torchvision has them, or in those that it is made of."""
+    if isinstance(names := getattr(dataset, "classes", None), Sequence):
+        return list(names)
+    if positions := getattr(dataset, "class_to_idx", None):
+        return sorted(positions, key=positions.__getitem__)
+    inner = [dataset.dataset] if hasattr(dataset, "dataset") else getattr(dataset, "datasets", [])
+    lists = [_classes_of(part) for part in inner]
+    if any(names != lists[0] for names in lists):
+        raise UserError(
+            f"{type(dataset).__name__} joins data sets with other classes, so that a label has "
+            "several meanings: give each a source of its own"
+        )
+    return lists[0] if lists else None
 
 
 def class_names(given: Sequence[Any]) -> list[str]:
@@ -289,8 +308,8 @@ def _is_image(value: Any) -> bool:
     return type(value).__name__ == "Image" or isinstance(value, Image.Image) or len(shape) in (2, 3)
 
 
-def _scalar(label: Any) -> str:
-    """The text of a label; that of no label for None."""
+def _scalar(label: Any) -> str | float:
+    """A label as text or number; no label is :data:`NO_LABEL`."""
     if label is None:
         return NO_LABEL
     if hasattr(label, "item") and np.size(label) == 1:
@@ -298,7 +317,7 @@ def _scalar(label: Any) -> str:
     if isinstance(label, bool):
         return str(label)
     if isinstance(label, (int, float)):
-        return str(label) if label >= 0 else NO_LABEL  # NaN, too, is no label
+        return label if label >= 0 else NO_LABEL  # NaN, too, is no label
     if isinstance(label, str):
         return label.strip() or NO_LABEL
     raise ValueError(f"its label is {type(label).__name__}, not a name or a number: name another")

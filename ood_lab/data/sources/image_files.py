@@ -18,14 +18,16 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.data.dataset import GROUP, ImageDataset
 from ood_lab.data.sources.file_facts import Facts, content_hashes, file_facts, stand_ins
-from ood_lab.data.sources.image_formats import ArrayFile, register_formats
+from ood_lab.data.sources.image_formats import ArrayFile, misread, register_formats
 from ood_lab.data.sources.image_stores import FILES, Store
 from ood_lab.data.sources.label_names import label_columns
 from ood_lab.data.sources.pixel_decoding import (
+    HOT,
     PERCENTILES,
     TOP,
     Decoding,
     all_channels,
+    colours_of,
     deep_colour,
     is_deep,
     range_of,
@@ -256,16 +258,16 @@ def pixel_values(
     """Values of the pixels as the files have them, a row an image; unreadable ones are skipped.
 
     Columns ``deep`` (more than 8 bits), ``floats``, ``least``, ``most``, the percentiles ``low``
-    and ``high`` of :data:`PERCENTILES`, ``top``, below which 99.9% are, the numbers of ``channels``
-    (0 = as its mode has) and of ``pages``.
+    and ``high`` of :data:`PERCENTILES`, ``top``, below which 99.9% are, ``solid``, the most without
+    :data:`HOT` pixels, the numbers of ``channels`` (0 = as its mode has) and of ``pages``.
     """
     look = partial(_values, store=store, decoding=Decoding(max_megapixels=decoding.max_megapixels))
-    facts = file_facts(paths, look, "looking at pixels", cache_dir, store)
+    facts = file_facts(paths, look, "reading pixel values", cache_dir, store)
     return facts[facts["error"] == ""].reset_index(drop=True)
 
 
 def _values(path: str, store: Store, decoding: Decoding) -> Facts:
-    facts: Facts = dict.fromkeys(("least", "most", "low", "high", "top"), 0.0)
+    facts: Facts = dict.fromkeys(("least", "most", "low", "high", "top", "solid"), 0.0)
     facts |= {"deep": False, "floats": False, "channels": 0, "pages": 1, "error": ""}
     try:
         register_formats()
@@ -274,7 +276,9 @@ def _values(path: str, store: Store, decoding: Decoding) -> Facts:
                 facts["pages"] = getattr(image, "n_frames", 1)
                 image.seek(0)
             channels = all_channels(image)
-            colours = deep_colour(image) if channels is None else channels
+            deep_pixels = misread(image)
+            deep_pixels = deep_colour(image) if deep_pixels is None else deep_pixels
+            colours = channels if deep_pixels is None else colours_of(deep_pixels)
         with store.open(path) as image, decoding.loaded(image):
             deep = is_deep(image)
             facts |= {"deep": deep or colours is not None, "floats": image.mode == "F"}
@@ -290,8 +294,10 @@ def _values(path: str, store: Store, decoding: Decoding) -> Facts:
         values = some[np.isfinite(some)]
         ends = np.nanmin(whole), np.nanmax(whole)
         percents = np.percentile(values, (*PERCENTILES, TOP))
-        names = ("least", "most", "low", "high", "top")
-        facts |= dict(zip(names, map(float, (*ends, *percents)), strict=True))
+        hot = max(1, int(HOT * values.size)) if values.size > 1 else 0
+        solid = np.partition(values, -1 - hot)[-1 - hot]
+        names = ("least", "most", "low", "high", "top", "solid")
+        facts |= dict(zip(names, map(float, (*ends, *percents, solid)), strict=True))
     except Exception as error:  # the check of the data names it
         facts["error"] = reason(error, path)
     return facts

@@ -10,12 +10,20 @@ from typing import Any
 
 import numpy as np
 from PIL import Image, ImageFile
+from PIL.TiffImagePlugin import (
+    BITSPERSAMPLE,
+    PHOTOMETRIC_INTERPRETATION,
+    PLANAR_CONFIGURATION,
+    SAMPLESPERPIXEL,
+)
 
 #: PIL registers these, but only to identify them or with the help of other programs.
 _NOT_PHOTOS = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
 #: Endings of what telephones store, and what it takes to open it.
 HEIF = (".heic", ".heif", ".hif")
 READ_HEIF = "pip install pillow-heif reads HEIC"
+#: Values of TIFF tags: ``PhotometricInterpretation``, ``PlanarConfiguration``.
+_WHITE_IS_ZERO, _PLANES = 0, 2
 #: Endings of arrays, which are images where no other images are.
 ARRAYS = (".npy", ".npz")
 #: First bytes of files that :class:`ArrayFile` opens.
@@ -83,7 +91,8 @@ class ArrayFile(ImageFile.ImageFile):
     """An image that PIL has no mode for: ``.npy``, ``.npz``, and TIFF files that it cannot open.
 
     Attributes:
-        array: ``[H, W, n]``, as the file has it; ``[n, H, W]`` is turned.
+        array: ``[H, W, n]``, as the file has it; ``[n, H, W]`` is turned. An axis of up to
+            four is that of channels; else the two that are most alike are height and width.
     """
 
     format = "ARRAY"
@@ -97,12 +106,20 @@ class ArrayFile(ImageFile.ImageFile):
         if array.ndim not in (2, 3) or array.dtype.kind not in "buif" or not array.size:
             raise ValueError(f"it has an array {list(array.shape)} of {array.dtype}, no image")
         array = array[..., None] if array.ndim == 2 else array
-        array = np.moveaxis(array, 0, 2) if array.shape[0] < array.shape[2] else array
+        array = np.moveaxis(array, 0, 2) if _channels_first(array.shape) else array
         self.array = array.astype(np.uint8) * 255 if array.dtype == bool else array
         self._size, self._mode = (array.shape[1], array.shape[0]), "RGB"
 
     def load(self) -> Any:
         """The array is all there is."""
+
+
+def _channels_first(shape: Sequence[int]) -> bool:
+    first, middle, last = shape
+    if (first <= 4) != (last <= 4):
+        return first <= 4
+    outer, inner = sorted((middle, last)), sorted((first, middle))
+    return outer[1] * inner[0] < inner[1] * outer[0]
 
 
 def _numpy_array(file: Any) -> np.ndarray:
@@ -116,12 +133,33 @@ def _numpy_array(file: Any) -> np.ndarray:
     return array
 
 
+def misread(image: Any) -> np.ndarray | None:
+    """``[H, W, n]`` of a TIFF file that PIL opens and reads wrongly; None of all other images.
+
+    Of more than 8 bits, PIL neither inverts grey in which 0 is white nor puts planes together.
+
+    Raises:
+        ValueError: tifffile is not installed.
+    """
+    tags = getattr(image, "tag_v2", {})
+    planes = tags.get(PLANAR_CONFIGURATION) == _PLANES and tags.get(SAMPLESPERPIXEL, 1) > 1
+    white = tags.get(PHOTOMETRIC_INTERPRETATION) == _WHITE_IS_ZERO
+    if max(tags.get(BITSPERSAMPLE, (1,))) <= 8 or not (planes or white):
+        return None
+    array = tiff_array(image.fp)
+    if array is None:
+        raise ValueError("pip install tifffile reads its 16 bits in planes, or with 0 as white")
+    return array[..., None] if array.ndim == 2 else array
+
+
 def tiff_array(file: Any) -> np.ndarray | None:
-    """The first page of an open TIFF file; None where tifffile is not installed.
+    """The first page of an open TIFF file, 0 = black; None where tifffile is not installed.
+
+    Planes one after the other are ``[H, W, n]`` as others are.
 
     Raises:
         SyntaxError: it is damaged.
-        ValueError: its compression needs another package.
+        ValueError: its compression needs another package, or its floats say that white is 0.
     """
     try:
         from tifffile import TiffFile
@@ -130,8 +168,14 @@ def tiff_array(file: Any) -> np.ndarray | None:
     file.seek(0)
     try:
         with TiffFile(file) as tiff:
-            array: np.ndarray = tiff.pages[0].asarray()
-            return array
+            page: Any = tiff.pages[0]
+            array: np.ndarray = page.asarray()
+            inverted = page.photometric == _WHITE_IS_ZERO and array.dtype != bool
+            white = 2**page.bitspersample - 1
+            array = np.moveaxis(array, 0, -1) if page.axes.startswith("S") else array
     except Exception as error:
         kind = ValueError if "imagecodecs" in str(error) else SyntaxError
         raise kind(str(error)) from error
+    if inverted and array.dtype.kind != "u":
+        raise ValueError(f"0 is white in its {array.dtype} pixels: save it with 0 as black")
+    return (white - array).astype(array.dtype) if inverted else array

@@ -17,12 +17,14 @@ from PIL import Image
 from PIL.TiffImagePlugin import SAMPLESPERPIXEL
 
 from ood_lab.common.errors import UserError
-from ood_lab.data.sources.image_formats import ArrayFile, tiff_array
+from ood_lab.data.sources.image_formats import ArrayFile, misread, tiff_array
 
 #: Bit depths of cameras and scanners.
 _BITS = (8, 10, 12, 14, 16)
 #: Attribute of a picture with all of its channels, see :meth:`Decoding.with_channels`.
 CHANNELS = "channels"
+#: Share of the pixels of an image, at least one, that may be hot; of images, that are no rule.
+HOT, _RARE = 1e-3, 0.05
 #: The whole range of 16 bits.
 WHOLE = (0.0, 65535.0)
 #: Percentiles of the sample that ``pixel_range=percentile`` maps to black and white.
@@ -51,8 +53,9 @@ class Decoding:
     def loaded(self, image: Image.Image) -> Iterator[Image.Image]:
         """The image with its pixels, reduced where it is too large and its format can be.
 
-        Colours of 16 bits are 8-bit colours in the range that is set; without one Pillow keeps the
-        upper 8 bits, which is the whole range.
+        Colours of 16 bits, and grey with transparency, are 8-bit ones in the range that is set;
+        without one Pillow keeps the upper 8 bits, which is the whole range. Transparency always has
+        the whole range.
 
         Raises:
             ValueError: it is too large.
@@ -62,12 +65,23 @@ class Decoding:
         if large:
             _ONE_LARGE.acquire()
         try:
-            deep = None if self.pixel_range is None else deep_colour(image)
-            image.load()
-            yield image if deep is None else Image.fromarray(self._levels(deep))
+            deep = misread(image)
+            if deep is None:
+                deep = None if self.pixel_range is None else deep_colour(image)
+                image.load()
+            yield image if deep is None else self._picture(deep)
         finally:
             if large:
                 _ONE_LARGE.release()
+
+    def _picture(self, deep: np.ndarray) -> Image.Image:
+        """Of ``[H, W, n]`` of more than 8 bits; the last of 2 or 4 channels is transparency."""
+        colours = colours_of(deep)
+        levels = self._levels(colours[..., :3] if colours.shape[2] > 2 else colours[..., :1])
+        if colours is not deep:
+            opaque = Decoding(WHOLE)._levels(deep[..., -1:])
+            levels = np.concatenate([levels, opaque], axis=2)
+        return Image.fromarray(levels[..., 0] if levels.shape[2] == 1 else levels)
 
     def in_bytes(self, image: Image.Image) -> Image.Image:
         """An image of more than 8 bits in one channel, as 8-bit grey.
@@ -156,16 +170,31 @@ def all_channels(image: Any) -> np.ndarray | None:
     return tiff_array(image.fp) if samples > len(image.getbands()) or deep else None
 
 
+def colours_of(channels: np.ndarray) -> np.ndarray:
+    """``[H, W, n]`` without the transparency that is the second or the fourth channel."""
+    return channels[..., :-1] if channels.shape[2] in (2, 4) else channels
+
+
 def deep_colour(image: Any) -> np.ndarray | None:
-    """``[H, W, 3] uint16`` of colours of 16 bits, without transparency; None for other images.
+    """``[H, W, n] uint16`` of 16 bits: colours, or grey with transparency; None for other images.
 
     Pillow decodes the upper byte of each value in the file's order of bytes (``RGB;16B``), and the
     lower byte in the other one.
     """
     raw = str(image.tile[0][3]) if getattr(image, "tile", None) else ""
+    if raw == "LA;16B" and image.fp is not None:
+        image.fp.seek(0)
+        bytewise: Any = Image.open(BytesIO(image.fp.read()))
+        # Its four bytes are those of an RGBA pixel of 8 bits.
+        bytewise._mode = "RGBA"
+        bytewise.tile = [(*bytewise.tile[0][:3], "RGBA")]
+        halves_of = np.asarray(bytewise).astype(np.uint16)
+        return halves_of[..., ::2] << 8 | halves_of[..., 1::2]
     order = re.search(r"RGB\w?;16([BLN])", raw)
     if order is None or image.fp is None:
         return None
+    if image.format == "TIFF" and (array := tiff_array(image.fp)) is not None:
+        return array
     image.fp.seek(0)
     encoded = image.fp.read()
     first = order[1] if order[1] != "N" else "L" if sys.byteorder == "little" else "B"
@@ -178,7 +207,7 @@ def deep_colour(image: Any) -> np.ndarray | None:
             (*tile[:3], _other_order(tile[3], order[0], f"{order[0][:-1]}{which}"))
             for tile in half.tile
         ]
-        halves.append(np.asarray(half)[..., :3].astype(np.uint16))
+        halves.append(np.asarray(half).astype(np.uint16))
     return halves[0] << 8 | halves[1]
 
 
@@ -196,8 +225,8 @@ def range_of(values: pd.DataFrame, wanted: Any) -> tuple[tuple[float, float] | N
         values: of a sample of the training images, see
             :func:`~ood_lab.data.sources.image_files.pixel_values`; 8-bit images do not count.
         wanted: ``auto``, ``percentile`` or ``[low, high]``. ``auto`` takes the smallest of 8, 10,
-            12, 14 and 16 bits that holds integers, and 0 to 1 for floats. ``percentile`` takes the
-            medians of the images' :data:`PERCENTILES`.
+            12, 14 and 16 bits that holds integers, hot pixels aside, and 0 to 1 for floats.
+            ``percentile`` takes the medians of the images' :data:`PERCENTILES`.
 
     Returns:
         None for the whole range of 16 bits.
@@ -216,6 +245,8 @@ def range_of(values: pd.DataFrame, wanted: Any) -> tuple[tuple[float, float] | N
     if deep.empty:
         return None, ""
     least, most = float(deep["least"].min()), float(deep["most"].max())
+    solid = float(deep["solid"].max())
+    usual = float(deep["solid"].quantile(1 - _RARE, interpolation="higher"))
     if wanted == "percentile":
         low, high = float(deep["low"].median()), float(deep["high"].median())
         if not low < high:
@@ -234,11 +265,14 @@ def range_of(values: pd.DataFrame, wanted: Any) -> tuple[tuple[float, float] | N
         raise UserError(
             f"{seen}, beyond 16 bits: set data.pixel_range=[{least:g},{most:g}] or percentile"
         )
-    bits = next(n for n in _BITS if most < 2**n)
-    if bits == _BITS[-1]:
-        return None, ""
+    bits, fewer = (next(n for n in _BITS if value < 2**n) for value in (solid, usual))
+    if solid < most and bits < next(n for n in _BITS if most < 2**n):
+        seen += f", all but single ones up to {solid:g}"
     high = 2.0**bits - 1
-    return (0.0, high), (
-        f"{seen}: they are read as {bits} bits, 0 to {high:g}; data.pixel_range=[0,65535] takes "
-        "the whole range of 16 bits"
-    )
+    other = "data.pixel_range=[0,65535] takes the whole range of 16 bits"
+    if fewer < bits:
+        other = f"most images have {fewer}: data.pixel_range=[0,{2**fewer - 1}] takes these"
+    text = f"{seen}: they are read as {bits} bits, 0 to {high:g}; {other}"
+    if bits == _BITS[-1]:
+        return None, text if fewer < bits else ""
+    return (0.0, high), text

@@ -14,6 +14,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError, reported_as
+from ood_lab.models.image_transforms import of_unit_range
 from ood_lab.models.loading.head_search import reading_of
 from ood_lab.models.loading.headless_networks import FITTED
 from ood_lab.models.loading.hub_models import model_folder
@@ -78,6 +79,9 @@ def hf_backbone(
         classifier=True,
     )
     backbone.transform = transform
+    if not isinstance(net, _Features) and not fresh:
+        config_of_model: Any = net.model.config
+        backbone.outputs = [name for _, name in sorted(config_of_model.id2label.items())]
     return backbone
 
 
@@ -122,7 +126,8 @@ class ProcessorTransform:
             tuple(getattr(self.processor, f"image_{key}")) if normalised else (default,) * 3
             for key, default in (("mean", 0.0), ("std", 1.0))
         )
-        return {"input_size": size, "mean": mean, "std": std}
+        of_pixels = dict(zip(("mean", "std"), of_unit_range(mean, std), strict=True))
+        return {"input_size": size, **of_pixels}
 
 
 class _Classifier(nn.Module):

@@ -126,6 +126,9 @@ def timm_backbone(
     if pretrained or weights is not None or data_config:
         stamp_mismatch(backbone, expected, overrides, allow_transform_mismatch)
     check_contract(backbone)
+    if pretrained:
+        told: dict[str, Any] = net.pretrained_cfg  # type: ignore[assignment]
+        backbone.outputs = list(told.get("label_names") or ())
     return backbone
 
 

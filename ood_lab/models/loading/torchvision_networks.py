@@ -72,7 +72,7 @@ def torchvision_backbone(
     if pretrained:
         net.load_state_dict(_download(published, name))
     net.pretrained_cfg = config
-    return module_backbone(
+    backbone = module_backbone(
         net.to(memory_format=torch.channels_last),
         reading.names[0] if len(reading.names) == 1 else None,
         num_classes=num_classes,
@@ -83,6 +83,8 @@ def torchvision_backbone(
         classifier=True,
         **transform,
     )
+    backbone.outputs = published.meta["categories"] if pretrained else ()
+    return backbone
 
 
 def transform_of(weights: WeightsEnum) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,6 +24,9 @@ from ood_lab.models.output import Output, as_logits, entry_of, one_vector
 #: What ``model.head`` calls a network whose features are all that is read, and ``model.features``
 #: what the network returns.
 NO_HEAD, OUTPUT = "none", "output"
+#: What stands for a name: Hugging Face's for outputs that have none, and WordNet's of ImageNet.
+_CODE = re.compile(r"label\d+|n\d{8}")
+_log = logging.getLogger(__name__)
 #: Before a keyword where a layer of the network has its name.
 KEYWORD = "keyword:"
 
@@ -41,6 +46,7 @@ class Reading:
         probabilities: see :func:`~ood_lab.models.output.probabilities`; of linear layers before
             the softmax, the logits are what these give.
         one_logit: the only logit z stands for two classes, [0, z].
+        order: of the outputs without a head: logit i is output ``order[i]``; None = as they are.
     """
 
     heads: tuple[tuple[str, ...], ...] = ()
@@ -51,6 +57,7 @@ class Reading:
     logits: bool = True
     probabilities: str | None = None
     one_logit: bool = False
+    order: tuple[int, ...] | None = None
 
     @property
     def plain(self) -> bool:
@@ -125,6 +132,8 @@ def read(net: nn.Module, reading: Reading, image: Tensor, name: str) -> Output:
     logits = entry_of(returned, reading.output, name)
     if reading.probabilities or reading.one_logit:
         logits = as_logits(logits, reading.probabilities)
+    if reading.order is not None:
+        logits = logits[:, list(reading.order)]
     return Output(logits, logits.new_zeros(len(logits), 0) if features is None else features)
 
 
@@ -198,9 +207,46 @@ class WrappedBackbone(Backbone):
             return found._replace(logits=head(found.features))
         return found
 
+    def match_outputs(self, classes: Sequence[str]) -> None:
+        """Puts the logits into the order of the classes, where :attr:`outputs` are these by name.
+
+        The rows of a head are moved; other outputs are where they are read. Names that differ are
+        reported. Case, spaces, dashes and underscores do not count.
+        """
+        ours = {_plain_name(name): i for i, name in enumerate(self.outputs)}
+        theirs = [_plain_name(name) for name in classes]
+        if len(theirs) != len(self.outputs) or all(map(_CODE.fullmatch, ours)):
+            return
+        if sorted(ours) != sorted(theirs):
+            if all(map(_CODE.fullmatch, theirs)):
+                return
+            _log.warning(
+                "%s calls its outputs %s, your classes are %s: output i is taken as class i",
+                *(self.name, listed(list(self.outputs)[:4]), listed(list(classes)[:4])),
+            )
+            return
+        order = [ours[name] for name in theirs]
+        if order == sorted(order):
+            return
+        self.outputs = [self.outputs[i] for i in order]
+        _log.warning(
+            "%s has its outputs in another order than your classes: they are matched by name",
+            self.name,
+        )
+        with torch.no_grad():
+            for layer in {self.net.get_submodule(name) for name in self.reading.names}:
+                for rows in layer.parameters():
+                    rows.copy_(rows[order].clone())
+        if not self.reading.heads:
+            self.reading = replace(self.reading, order=tuple(order))
+
     def extra_repr(self) -> str:
         """What is read, where that is no single head: it keys the features."""
         return "" if self.reading.plain else repr(self.reading)
+
+
+def _plain_name(name: str) -> str:
+    return re.sub(r"[\s_-]+", "", name.casefold())
 
 
 def _weight(layer: nn.Module) -> Tensor:

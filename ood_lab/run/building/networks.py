@@ -129,7 +129,8 @@ def load_backbone(
                 "give labelled images to data.id.train, or the folder of a run to ckpt"
             )
     heads = model.backbone.num_classes or (None if own_head else len(classes))
-    backbone = _built(cfg, num_classes=heads, **_asked_for(cfg, file, classes, data))
+    needs = _asked_for(cfg, file, classes, data)
+    backbone = _built(cfg, classes, num_classes=heads, **needs)
     if file:
         checkpoints.check_classes(Path(ckpt), classes)
         backbone.load(_weights(cfg, file))
@@ -145,10 +146,10 @@ def _check_determinism(cfg: DictConfig, backbone: Backbone) -> None:
     backbone.chance = check_determinism(backbone, allow_random=bool(cfg.model.get("allow_random")))
 
 
-def _built(cfg: DictConfig, **arguments: Any) -> Backbone:
+def _built(cfg: DictConfig, names: Sequence[str], **arguments: Any) -> Backbone:
     """The network, called what the user has chosen, which may be another word than timm's for it.
 
-    A network of the user's own keeps the name of its class.
+    A network of the user's own keeps the name of its class. ``names`` are those of the classes.
     """
     if file := cfg.model.get("weights"):
         arguments |= {"weights": _weights(cfg, file)}
@@ -158,6 +159,8 @@ def _built(cfg: DictConfig, **arguments: Any) -> Backbone:
     if cfg.model.get("net") or cfg.model.get("repo"):
         calls = {key: plain(cfg)["model"].get(key) for key in ("net", "repo", "name", "kwargs")}
         backbone.arguments = json.dumps(calls, default=str)
+    if isinstance(backbone, WrappedBackbone):
+        backbone.match_outputs(names)
     return backbone
 
 
@@ -185,7 +188,7 @@ def make_classifier(
     if "loss" in cfg.model.classifier and "loss" not in inspect.signature(make.func).parameters:
         raise UserError(f"model={cfg.model.name} has a loss of its own: leave loss=... out")
     asked_for = _asked_for(cfg, None, data.classes, lambda: data)
-    backbone = _built(cfg, num_classes=len(data.classes), **asked_for)
+    backbone = _built(cfg, data.classes, num_classes=len(data.classes), **asked_for)
     if not backbone.num_classes:
         raise UserError(
             f"model.head=none: {backbone.name} gives features only, which train.py cannot train: "

@@ -164,3 +164,14 @@ def test_the_two_last_steps_of_timm_are_one_with_the_same_numbers():
     steps, own = create_transform(**settings), evaluation_transform(settings)
     assert repr(own) == repr(steps)
     assert torch.equal(own(image), steps(image))
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels"),
+    [((11, 11, 30), 30), ((30, 11, 11), 30), ((11, 12, 30), 30), ((3, 9, 80), 3), ((9, 7, 4), 4)],
+)
+def test_which_axis_is_that_of_channels(tmp_path, shape, channels):
+    np.save(tmp_path / "a.npy", np.zeros(shape, np.uint8))
+    picture = load_rgb(tmp_path / "a.npy")
+    found = getattr(picture, "channels", np.zeros((*picture.size[::-1], 3)))
+    assert found.shape == ((*shape[1:], channels) if shape[0] == channels else shape)

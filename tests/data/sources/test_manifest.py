@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 from pictures import picture
 from PIL import Image
+from torch.utils.data import ConcatDataset, Subset
 from torchvision.datasets import ImageFolder
 
 from ood_lab.common.errors import UserError
@@ -119,6 +120,17 @@ def test_splits_under_any_name_are_no_classes(tmp_path, names):
     given = partial(ImageFolder, root=str(tmp_path / "set"))
     with pytest.raises(UserError, match="holds splits"):
         source_of(given, "data.id.train").read(None, Reading(print))
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_label_is_a_position_also_where_names_are_numbers(tmp_path, wrapped):
+    for name in ("0", "1", "10", "2"):
+        picture(tmp_path / "set" / name / "x.png")
+    whole = ImageFolder(str(tmp_path / "set"))
+    part = Subset(Subset(whole, range(4)), [3, 2, 1, 0]) if wrapped else ConcatDataset([whole])
+    table, classes, _ = source_of(part, "data.id.train").read(None, Reading(print))
+    assert classes == ["0", "1", "10", "2"]
+    assert table["label"].tolist() == [3, 2, 1, 0][:: 1 if wrapped else -1]
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,14 @@ import struct
 import zlib
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.datamodules.folder import FolderDataModule
 from ood_lab.data.sources.image_files import load_rgb
-from ood_lab.data.sources.pixel_decoding import Decoding
+from ood_lab.data.sources.pixel_decoding import Decoding, range_of
 
 
 def deep(root, low, high, dtype, ending="png", each=8):
@@ -173,3 +174,60 @@ def test_colours_of_more_than_8_bits(tmp_path, ending, high, said):
     # Without a range Pillow keeps the upper byte; with one values are rounded.
     levels = pixels >> 8 if high == 65535 else (pixels * (255 / high)).round()
     assert seen == {one.astype(np.uint8).tobytes() for one in levels}
+
+
+def png_of_16_bits(path, pixels):
+    """Writes ``[H, W, n] uint16`` as PNG: grey with transparency for n = 2, RGBA for n = 4."""
+
+    def chunk(kind, data):
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
+
+    height, width, n = pixels.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
+    header = struct.pack(">IIBBBBB", width, height, 16, {2: 4, 4: 6}[n], 0, 0, 0)
+    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*part) for part in parts))
+    return path
+
+
+@pytest.mark.parametrize("n", [2, 4])
+@pytest.mark.parametrize("high", [16383, None])
+def test_the_range_is_of_the_colours_and_transparency_has_its_own(tmp_path, n, high):
+    pixels = np.random.default_rng(0).integers(0, 16384, (6, 5, n)).astype(np.uint16)
+    pixels[..., -1] *= 4
+    picture = load_rgb(
+        png_of_16_bits(tmp_path / "a.png", pixels),
+        decoding=Decoding(None if high is None else (0.0, high)),
+    )
+    opaque = pixels[..., -1:] / 65535
+    expected = pixels[..., :-1] * (255 / (high or 65535)) * opaque + 255 * (1 - opaque)
+    assert abs(np.asarray(picture) - expected).max() < 2.5
+
+
+@pytest.mark.parametrize("byteorder", ["<", ">"])
+def test_tiff_that_pillow_reads_wrongly(tmp_path, byteorder):
+    tifffile = pytest.importorskip("tifffile")
+    pixels = np.random.default_rng(0).integers(0, 65536, (3, 6, 5)).astype(np.uint16)
+    file, options = tmp_path / "a.tif", {"byteorder": byteorder}
+    tifffile.imwrite(file, pixels, photometric="rgb", planarconfig="separate", **options)
+    assert abs(np.asarray(load_rgb(file)) - np.moveaxis(pixels, 0, 2) / 257).max() <= 0.51
+    tifffile.imwrite(file, pixels[0], photometric="miniswhite", **options)
+    assert abs(np.asarray(load_rgb(file))[..., 0] - (255 - pixels[0] / 257)).max() <= 0.51
+    tifffile.imwrite(file, pixels[0].astype(np.float32), photometric="miniswhite", **options)
+    with pytest.raises(UserError, match="0 is white"):
+        load_rgb(file)
+
+
+def test_hot_pixels_do_not_set_the_range(tmp_path):
+    dim = {"least": 0.0, "floats": False, "deep": True, "low": 0.0, "high": 9e3}
+    rows = [dim | {"most": 12_000.0, "solid": 12_000.0} for _ in range(30)]
+    alone = range_of(pd.DataFrame([*rows, rows[0] | {"most": 65535.0}]), "auto")
+    assert alone[0] == (0, 16383)
+    assert "all but single ones up to 12000" in alone[1]
+    bright = rows[0] | {"most": 65535.0, "solid": 60_000.0}
+    few = range_of(pd.DataFrame([*rows, bright]), "auto")
+    assert few[0] is None
+    assert "[0,16383]" in few[1]
+    assert range_of(pd.DataFrame([bright] * 30), "auto") == (None, "")

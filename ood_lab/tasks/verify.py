@@ -35,7 +35,8 @@ class Verify(Task):
     """Compares a finished run with published numbers; writes ``verify.csv``.
 
     A row counts as outside its tolerance only when no protocol field that bears on it differs.
-    Runs of detectors, of labels with levels, of zero-shot accuracies, and of ``task=data_check``.
+    Runs of detectors, of labels with levels, of zero-shot accuracies, of ``task=data_check`` and
+    ``task=shift_levels``, and of OODBench, ORIC, ODE and AMBER.
 
     Args:
         run_folder: the run to compare; or the folder of its seeds, ``outputs/<name>/<hash>``: then
@@ -60,12 +61,17 @@ class Verify(Task):
         table = compare(rows, results, facts)
         if (table["verdict"] == ABSENT).all():
             held = ", ".join(results["detector"].dropna().unique())
-            sets = ", ".join(results["dataset"].dropna().unique())
+            models = "benchmark" in facts
+            sets = ", ".join(facts["n"] if models else results["dataset"].dropna().unique())
+            hint = ": name the row of its model, task.row=FILE/MODEL" if models else ""
             raise UserError(
                 f"{self.run_folder} holds none of the {len(rows)} numbers of task.row={self.row}; "
-                f"it has the detectors {held} on the sets {sets}"
+                f"it has the {'models' if models else 'detectors'} {held} on the sets {sets}{hint}"
             )
-        differences = protocol_differences(rows, facts)
+        there = [
+            row for row, verdict in zip(rows, table["verdict"], strict=True) if verdict != ABSENT
+        ]
+        differences = protocol_differences(there, facts)
         write_csv(table, ws.folder / "verify.csv")
         Console().print(_page(rows, differences, table))
         outside = int((table["verdict"] == OUTSIDE).sum())
@@ -87,15 +93,17 @@ def _page(rows: Sequence[PublishedRow], differences: pd.DataFrame, table: pd.Dat
         parts.append(_grid("Protocol fields that differ", differences, ["rows"]))
     else:
         parts.append(Text("every protocol field that is stated agrees", style="green"))
-    shown = table.drop(columns=["ci_low", "ci_high", "differs"])  # named above
+    shown = table.drop(columns=["spread", "ci_low", "ci_high", "differs"])  # named above
     ends = [
         "" if math.isnan(low) else f"{low:.2f} to {high:.2f}"
         for low, high in zip(table["ci_low"], table["ci_high"], strict=True)
     ]
     shown.insert(3, "95% interval", ends)
+    if table["spread"].notna().any():
+        shown.insert(2, "±", table["spread"])
     if len({row.reference.name for row in rows}) == 1:  # it is named above
         shown["row"] = shown["row"].str.partition("/")[2]
-    numbers = ["paper", "run", "95% interval", "difference", "tolerance"]
+    numbers = ["paper", "±", "run", "95% interval", "difference", "tolerance"]
     parts.append(_grid("Numbers", shown, numbers))
     counts = table["verdict"].value_counts()
     parts.append(Text(", ".join(f"{counts[v]} {v}" for v in STYLES if v in counts)))

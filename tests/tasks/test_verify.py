@@ -13,8 +13,14 @@ from cli import ROOT, call, run_folders
 
 from ood_lab.common.errors import UserError
 from ood_lab.evaluation.published.numbers import matching_rows, read_references
+from ood_lab.lvlm.benchmarks.oodbench.question_building import BAP_TASKS
+from ood_lab.lvlm.benchmarks.oric.scoring import KIND as ORIC
+from ood_lab.lvlm.captions.caption_scoring import OF_NO
+from ood_lab.lvlm.scoring.yes_no_scores import METRICS
 from ood_lab.metrics import Evaluation, results_of
+from ood_lab.metrics.hallucination import CAPTION_METRICS
 from ood_lab.metrics.results_rows import KIND
+from ood_lab.metrics.two_class import TWO_CLASS_METRICS
 from ood_lab.schema.results import write_results
 from ood_lab.tasks.laid_zero_shot import TOP
 from ood_lab.tasks.verify import Verify
@@ -28,6 +34,13 @@ def _wide(monkeypatch):
     monkeypatch.setenv("COLUMNS", "220")
 
 
+POSSIBLE = {
+    **dict.fromkeys(("dad", "dad_of_means"), (0, 10)),
+    **{"images": (0, 1.2e7), "questions": (2e3, 3e4), "mcc": (-100, 100)},
+    **{"seconds": (60, 9e4), "rank": (1, 5), "min_distance": (0, 2)},
+}
+
+
 def test_every_file_states_its_source_and_every_row_is_a_possible_number():
     files = sorted(p.stem for p in (ROOT / "ood_lab" / "references").glob("*.yaml"))
     assert sorted({row.reference.name for row in ROWS}) == files
@@ -36,9 +49,11 @@ def test_every_file_states_its_source_and_every_row_is_a_possible_number():
         about = row.reference.about
         assert all(about[key] for key in ("title", "paper", "checkpoint", "data"))
         assert about["arxiv"] is None or re.fullmatch(r"\d{4}\.\d{5}", about["arxiv"])
-        least, most = {"dad": (0, 10), "images": (1, 1e5)}.get(row.metric, (0, 100))
+        least, most = POSSIBLE.get(row.metric, (0, 100))
         if row.metric.startswith("correlation"):
             least, most = -1, 1
+        if " - " in row.ood or "change" in row.ood:
+            least = -100
         assert least <= row.value <= most, row.name
         assert row.tolerance >= 0
 
@@ -59,11 +74,14 @@ def names_of_a_run():
     assert set(found["metric"]) > {"dad_pooled", "correlation_covariate_fpr95"}
     others = {"accuracy", "recall", "images"}  # of labels with levels, and of counts
     others |= {"dad_of_means"}  # of groups
-    return {*found["metric"], *others, *(f"zero_shot_acc{top}" for top in TOP)}
+    asked = {*METRICS, *BAP_TASKS, *TWO_CLASS_METRICS, *CAPTION_METRICS, "questions", "seconds"}
+    groups = {f"{group}_{metric}" for group in ("existence", "attribute") for metric in OF_NO}
+    of_questions = {*asked, *groups, "min_distance"}
+    return {*found["metric"], *others, *of_questions, *(f"zero_shot_acc{top}" for top in TOP)}
 
 
 def test_rows_have_only_metrics_that_a_run_can_have():
-    assert {row.metric for row in ROWS} <= names_of_a_run()
+    assert {row.metric for row in ROWS} - names_of_a_run() == {"rank"}  # groups have no names
 
 
 def test_the_dad_of_sixteen_methods():
@@ -77,15 +95,14 @@ def test_the_dad_of_sixteen_methods():
         return {row.ood: row.value for row in found if row.ood not in ("mean", "general")}
 
     of_tables = {row.detector for row in matching_rows(ROWS, "shiftedbronzes_detection")}
-    assert len(of_tables) == 15
+    assert len(of_tables) == 16
     for row in rows:
-        if row.detector in of_tables:
-            general = fpr95("shiftedbronzes_general", row.detector)
-            assert len(general) == 5
-            values = fpr95("shiftedbronzes_detection", row.detector)
-            values["general"] = np.mean(list(general.values()))
-            pairs = itertools.combinations([values[name] for name in order], 2)
-            assert row.value == sum(one > other for one, other in pairs), row.detector
+        general = fpr95("shiftedbronzes_general", row.detector)
+        assert len(general) == 5
+        values = fpr95("shiftedbronzes_detection", row.detector)
+        values["general"] = np.mean(list(general.values()))
+        pairs = itertools.combinations([values[name] for name in order], 2)
+        assert row.value == sum(one > other for one, other in pairs), row.detector
 
 
 def test_printed_means_are_those_of_their_values():
@@ -103,6 +120,56 @@ def test_printed_means_are_those_of_their_values():
     )
     held = sum(value for name, value in counts.items() if name.startswith("folder/"))
     assert held == counts["period/transferred_container/images"] == 51023
+
+
+def printed_sets(table):
+    """Metrics by model and set, as printed."""
+    found = {}
+    for row in matching_rows(ROWS, table):
+        found.setdefault((row.detector, row.ood), {})[row.metric] = row.value
+    return found
+
+
+def test_oodbenchs_tables_agree_with_themselves_and_with_each_other():
+    """P and R give the other metrics of balanced questions; data sets give those of all."""
+    sets = ("coco", "lvis", "nuscenes", "cityscapes")
+    tables = [printed_sets(f"oodbench_{name}") for name in sets]
+    contradictions, checked = set(), 0
+    for (model, _), found in [item for t in tables for item in t.items()]:
+        if model == "Random Chance":
+            continue
+        p, r = (found[metric] / 100 for metric in ("precision", "recall"))
+        fp = r * (1 / p - 1)
+        expected = {"accuracy": (1 + r - fp) / 2, "f1": 2 * p * r / (p + r)}
+        expected["mcc"] = (r - fp) / np.sqrt((r + fp) * (2 - r - fp))
+        assert all(found[m] == pytest.approx(100 * v, abs=0.25) for m, v in expected.items())
+        checked += 1
+    assert checked == 10 * (8 + 7 + 8 + 6)
+    for (model, place), found in printed_sets("oodbench_main").items():
+        if model == "Random Chance":
+            continue
+        named = model + "-Instruct" * model.startswith("Llama")
+        parts = [t[named, f"{place}, dataset {d}"] for t, d in zip(tables, sets, strict=True)]
+        counts = [part["questions"] for part in parts]
+        for metric in ("accuracy", "recall"):
+            mean = np.average([part[metric] for part in parts], weights=counts)
+            if abs(mean - found[metric]) > 0.02:
+                contradictions.add((model, metric))
+    swapped = {"DeepSeek-VL2-Small", "Qwen2.5-VL-7B-Instruct"}  # columns of P and R
+    known = {(model, "recall") for model in swapped} | {("Qwen2.5-VL-7B-Instruct", "accuracy")}
+    assert contradictions == known | {("Llama-3.2-11B-Vision", m) for m in ("accuracy", "recall")}
+
+
+def test_odes_rounds_and_isoods_counts_add_up():
+    flux, diffusion = (printed_sets(f"ode_round_{name}") for name in ("flux", "sd"))
+    for (model, place), before in flux.items():
+        after, change = diffusion[model, place], diffusion[model, f"{place}, change"]
+        assert {m: pytest.approx(after[m] - v, abs=0.051) for m, v in before.items()} == change
+    images = {place: found["images"] for (_, place), found in printed_sets("isood_counts").items()}
+    cells = [value for place, value in images.items() if "semantic" in place and "cov" in place]
+    assert len(cells) == 64
+    assert sum(cells) == images["is_ood"]
+    assert sum(images[f"is_ood semantic {level}"] for level in range(8)) == images["is_ood"]
 
 
 def make_run(folder, positive="ood", model="resnet20", dataset="folder", **changes):
@@ -178,6 +245,119 @@ def test_another_setting_is_named_first_and_not_judged(tmp_path, capsys):
 def test_a_detector_the_run_lacks(tmp_path):
     with pytest.raises(UserError, match=r"holds none of the 1 numbers.*msp.*inet32"):
         run_verify(tmp_path, make_run(tmp_path / "run"), "shiftedbronzes_dad/locoop")
+
+
+def write_run(folder, table, manifest, data="shiftedbronzes"):
+    folder.mkdir(parents=True)
+    write_results(table, folder)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "config.yaml").write_text(f"data: {{name: {data}}}\npaths: {{}}\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("model", "detector", "row"),
+    [("locoop-ViT-B-16", "gl_mcm", "locoop"), ("idlike-ViT-B-16", "idlike", "id_like")],
+)
+def test_a_run_of_learned_prompts_finds_its_row(tmp_path, model, detector, row):
+    published = matching_rows(ROWS, f"shiftedbronzes_prompts/{row}")
+    sets = [r for r in published if r.ood != "mean"]
+    rows = [
+        {"detector": d, "dataset": r.ood, "metric": r.metric, "value": r.value / 100 + shift}
+        for r in sets
+        for d, shift in ((detector, 0.001), ("mcm", 0.2))
+    ]
+    table = KIND.table(pd.DataFrame(rows).assign(n_id=2861, n_ood=100), model=model, seed=0)
+    run = write_run(tmp_path / "run", table, {"fpr95_positive": "ood"})
+    found = run_verify(tmp_path, run, "shiftedbronzes_prompts")
+    of_row = found.index.str.contains(f"/{row}/")
+    assert of_row.sum() == 10
+    of_sets = of_row & ~found.index.str.contains("/mean/")  # locoop's printed mean is another one
+    assert found.difference[of_sets].tolist() == pytest.approx([0.1] * 8)
+    assert set(found.verdict[~of_row]) == {"not in the run"}
+    assert set(found.verdict[of_row]) == {"within", "other protocol"}  # FPR95: of which class?
+    other = write_run(tmp_path / "coop", table.assign(model="coop-ViT-B-16"), {})
+    with pytest.raises(UserError, match="holds none"):
+        run_verify(tmp_path, other, "shiftedbronzes_prompts")
+
+
+def benchmark_run(folder, model, dataset):
+    """A run of ORIC with the numbers of Emu3 in table 5, one of them 1 point lower."""
+    recalls = {"uniform": (67.25, 97.30), "pos_only": (47.75, None), "neg_only": (None, 81.17)}
+    rows = [
+        {"split": split, "metric": f"recall_{word}", "value": value / 100, "n_asked": 8000}
+        | {"ci_low": value / 100 - 0.02, "ci_high": value / 100 + 0.02, "n_items": 2000}
+        for split, values in recalls.items()
+        for word, value in zip(("yes", "no"), values, strict=True)
+        if value is not None
+    ]
+    manifest = {
+        "benchmark": {"name": "ORIC", "finer": []},
+        "annotations": {"name": dataset},
+        "asking": {"seconds": {"": {"uniform": 90.0}}},
+    }
+    run = write_run(folder, ORIC.table(rows, model=model, seed=0), manifest)
+    drops = {"a": "uniform", "b": "neg_only", "metric": "recall_no", "difference": 0.1613}
+    pd.DataFrame([drops | {"ci_low": 0.1, "ci_high": 0.2}]).to_csv(run / "drops.csv", index=False)
+    tiers = {"split": "oric", "edges": "tier", "tier": "small", "accuracy": 0.3873}
+    pd.DataFrame([tiers | {"ci_low": 0.3, "ci_high": 0.5}]).to_csv(run / "tiers.csv", index=False)
+    return run
+
+
+def test_a_run_of_a_question_benchmark(tmp_path, capsys):
+    run = benchmark_run(tmp_path / "run", "emu3", "coco")
+    table = run_verify(tmp_path, run, "oric_samplers")
+    there = table[table.verdict != "not in the run"]
+    assert set(there.verdict) == {"within"}
+    names = ("pos_only/recall_yes", "neg_only - uniform/recall_no")
+    moved, dropped = (there.loc[f"oric_samplers/Emu3/{name}"] for name in names)
+    assert (moved.paper, moved.run) == (48.75, 47.75)
+    assert moved.difference == pytest.approx(-1)
+    assert [moved.ci_low, moved.ci_high] == pytest.approx([45.75, 49.75])
+    assert dropped.run == pytest.approx(-16.13)
+    assert [dropped.ci_low, dropped.ci_high] == pytest.approx([-20, -10])
+    assert len(there) == 5
+    assert "every protocol field that is stated agrees" in capsys.readouterr().out
+    small = run_verify(tmp_path, run, "oric_sizes/Emu3-Chat").loc[
+        "oric_sizes/Emu3-Chat/oric, small/recall_yes"
+    ]
+    assert (small.run, small.verdict, small.differs) == (38.73, "other protocol", "model")
+
+    other = benchmark_run(tmp_path / "other", "mine", "scenes")
+    with pytest.raises(UserError, match=r"the models mine on the sets uniform.*FILE/MODEL"):
+        run_verify(tmp_path, other, "oric_samplers")
+    table = run_verify(tmp_path, other, "oric_samplers/Emu3")  # a single row: its model
+    assert set(table.differs.dropna()) == {"dataset model"}
+
+
+def test_cells_of_shift_are_counted(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "manifest.json").write_text("{}")
+    (run / "config.yaml").write_text("data: {name: is_ood}\npaths: {}\n")
+    counts = {"covariate_level": [0, 1], "semantic_0": [472201, 437507], "semantic_1": [251593, 5]}
+    pd.DataFrame(counts).to_csv(run / "level_counts.csv", index=False)
+    with pytest.raises(UserError, match="6 of 9 numbers"):
+        run_verify(tmp_path, run, "isood_counts")
+    table = pd.read_csv(tmp_path / "verify.csv").set_index("row")
+    within = set(table.index[table.verdict == "within"])
+    assert within == {
+        f"isood_counts/cells/is_ood semantic {s} covariate {c}/images"
+        for s, c in ((0, 0), (0, 1), (1, 0))
+    }
+    assert table.run["isood_counts/cells/is_ood covariate 1/images"] == 437512
+
+
+def test_what_is_printed_after_the_number_is_shown(tmp_path, capsys):
+    (row,) = matching_rows(ROWS, "openood_v15_cifar10/ebo/near")
+    assert (row.value, row.spread) == (87.58, 0.46)
+    rows = [{"metric": "mean_near_auroc", "value": 0.8751}]
+    rows += [{"metric": "auroc", "value": 0.8, "dataset": "tin"}]
+    rows = pd.DataFrame(rows).assign(detector="ebo", n_id=9000, n_ood=10)
+    table = KIND.table(rows, model="openood_resnet18", seed=0)
+    run = write_run(tmp_path / "run", table, {}, "openood_cifar10")
+    assert run_verify(tmp_path, run, "openood_v15_cifar10/ebo").spread.tolist() == [0.46, 0.92]
+    assert re.search(r"87\.58\s+0\.46\s+87\.51", capsys.readouterr().out)
 
 
 NEIGHBOURS = {
@@ -414,7 +594,7 @@ def test_dating_and_counts_are_compared_as_typed(builtin, tmp_path):
 def test_the_page_shows_the_papers_numbers_beside_its_own(builtin):
     page = (builtin[0] / "report.html").read_text()
     section = page[page.index("Published numbers of these data") :]
-    assert "15 methods on the four sets of ShiftedBronzes (arXiv 2412.12683, Table 3" in section
+    assert "16 methods on the four sets of ShiftedBronzes (arXiv 2412.12683, Table 3" in section
     assert "The protocols differ. " in section
     results = pd.read_csv(builtin[0] / "results.csv").query("detector == 'msp'")
     here = printed(results[results["semantic_level"].isna()], dataset="container", metric="fpr95")

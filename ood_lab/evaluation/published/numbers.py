@@ -25,12 +25,14 @@ SETTINGS = "settings.yaml"
 ABOUT = ("title", "paper", "arxiv", "table", "checkpoint", "data")
 #: Makes a run that has these numbers; a file may lack it.
 COMMAND = "command"
+#: Methods that a run calls otherwise: row → its ``model/detector``, with ``*``; a file may lack it.
+NAMES = "names"
 PROTOCOL = (
     *("model", "transform", "dataset", "id_accuracy", "fpr95", "aupr", "shift_order"),
-    *("n", "detectors"),
+    *("n", "detectors", "benchmark", "hardware"),
 )
 #: Metrics that are not a share, so that they are printed as they are and not in percent.
-PLAIN_METRICS = ("dad", "correlation", "images")
+PLAIN_METRICS = (*("dad", "correlation", "images", "questions", "seconds", "min_distance", "rank"),)
 
 Field = tuple[str, ...]
 _LEVELLED = re.compile(r"^(.+?)(?: semantic (\d+))?(?: covariate (\d+))?$")
@@ -43,25 +45,31 @@ class Reference:
     Attributes:
         name: stem of its file.
         about: ``title, paper, arxiv, table, checkpoint, data`` and perhaps ``command``.
+        names: of methods in runs, see :data:`NAMES`.
         protocol: how it was measured, by path: ``("n", "test")``, ``("detectors", "knn", "k")``.
         tolerance: by metric, in the unit of the value.
     """
 
     name: str
     about: Mapping[str, str | None]
+    names: Mapping[str, str]
     protocol: Mapping[Field, Any]
     tolerance: Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """One published number, as printed (percent, except DAD and correlations)."""
+    """One published number, as printed (percent, except DAD and correlations).
+
+    ``spread`` is what is printed after ±, None where nothing is.
+    """
 
     reference: Reference
     detector: str
     ood: str
     metric: str
     value: float
+    spread: float | None = None
 
     @property
     def name(self) -> str:
@@ -87,7 +95,10 @@ class PublishedRow:
     def protocol(self) -> Iterator[tuple[Field, Any]]:
         """The protocol fields that bear on this number; None = it needs one that is not stated."""
         several_sets = self.ood in ("all", "mean")
+        of_network = self.detector not in self.reference.names  # others bring their own
         relevant = {
+            **dict.fromkeys(("model", "id_accuracy"), of_network),
+            "hardware": self.metric == "seconds",
             "fpr95": self.metric.startswith("dad") or self.metric.endswith("fpr95"),
             "aupr": "aupr_" in self.metric,
             "shift_order": self.ood == "all",  # a mean has no order
@@ -100,6 +111,8 @@ class PublishedRow:
                 wanted = several_sets or path[1] in ("test", self.place[0])
             if wanted:
                 yield path, value
+        if ("benchmark",) in self.reference.protocol and of_network:
+            yield ("model",), self.detector
         for needed in ("fpr95", "aupr"):
             if relevant[needed] and (needed,) not in self.reference.protocol:
                 yield (needed,), None
@@ -148,7 +161,7 @@ def _read(file: Traversable) -> Iterator[PublishedRow]:
     with reported_as(f"{file} is not valid YAML: {{reason}}", yaml.YAMLError):
         content = yaml.load(file.read_text(encoding="utf-8"), YAML_LOADER)
     keys = {*ABOUT, "protocol", "tolerance", "rows"}
-    given = set(content) - {COMMAND} if isinstance(content, Mapping) else set()
+    given = set(content) - {COMMAND, NAMES} if isinstance(content, Mapping) else set()
     if given != keys:
         wrong = [f"no {k}" for k in sorted(keys - given)] + sorted(map(str, given - keys))
         raise UserError(f"{file}: expected the keys {', '.join(sorted(keys))}; found {wrong}")
@@ -156,15 +169,18 @@ def _read(file: Traversable) -> Iterator[PublishedRow]:
     named = sorted({path[0] for path in protocol})
     check_known(named, PROTOCOL, f"{file}: protocol.{{name}} is unknown")
     about = {key: content.get(key) for key in (*ABOUT, COMMAND)}
-    reference = Reference(file.name.removesuffix(".yaml"), about, protocol, content["tolerance"])
-    for path, value in _flat(content["rows"]):
-        if len(path) != 3 or not isinstance(value, int | float):
+    stem, names = file.name.removesuffix(".yaml"), content.get(NAMES, {})
+    reference = Reference(stem, about, names, protocol, content["tolerance"])
+    for path, cell in _flat(content["rows"]):
+        number = re.fullmatch(r"(-?[\d.]+)(?: ± ([\d.]+))?", str(cell))
+        if len(path) != 3 or number is None:
             raise UserError(
                 f"{file}: rows.{'.'.join(path)} is not of the form detector.set.metric: number"
             )
         if path[2] not in reference.tolerance:
             raise UserError(f"{file}: tolerance.{path[2]} is missing")
-        yield PublishedRow(reference, *path, float(value))
+        value, spread = number.groups()
+        yield PublishedRow(reference, *path, float(value), float(spread) if spread else None)
 
 
 def _flat(node: Any, path: Field = ()) -> Iterator[tuple[Field, Any]]:

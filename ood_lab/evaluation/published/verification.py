@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from ood_lab.evaluation.hierarchy_tables import KIND as HIERARCHY
 from ood_lab.evaluation.published.numbers import Field, PublishedRow
 from ood_lab.metrics.hierarchy_accuracy import ALL
 from ood_lab.schema.arrays import Floats
-from ood_lab.schema.results import ACCURACY, RESULTS, of_kind, read_results
+from ood_lab.schema.results import ACCURACY, PART, RESULTS, of_kind, read_results, whole
 from ood_lab.schema.shift_axes import LEVELS
 
 #: What ``metrics.fpr95_positive`` of a run makes of the plain names ``fpr95`` and ``aupr_*``.
@@ -32,11 +33,15 @@ MEANING = {
 WITHIN, OUTSIDE, OTHER, ABSENT = "within", "outside", "other protocol", "not in the run"
 #: Of a comparison: the paper's number, the run's with its interval, and their difference.
 COLUMNS = (
-    *("row", "paper", "run", "ci_low", "ci_high", "difference"),
+    *("row", "paper", "spread", "run", "ci_low", "ci_high", "difference"),
     *("tolerance", "verdict", "differs"),
 )
-#: What ``task=data_check`` writes.
-COUNTS_FILE = "counts.csv"
+#: What ``task=data_check``, ``task=shift_levels`` and ``task=oodbench_ablation`` write.
+COUNTS_FILE, CELLS_FILE, ABLATION_FILE = "counts.csv", "level_counts.csv", "ablation.csv"
+#: Numbers of images by cell of shift are rows of this detector.
+CELLS = "cells"
+#: Differences of a run's own sets or settings, which have the name ``a - b``; and to another run.
+WITHIN_RUN, TO_ANOTHER = ("differences.csv", "drops.csv"), ("models.csv", "change.csv")
 
 
 def read_runs(place: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -53,7 +58,7 @@ def read_runs(place: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     tables, facts = zip(*map(read_run, seeds), strict=True)
     if any(other["n"] != facts[0]["n"] for other in facts[1:]):
         raise UserError(f"the runs in {place} have evaluated other images: name one of them")
-    keys = ["detector", "dataset", "semantic_level", "covariate_level", "metric"]
+    keys = ["model", "detector", "dataset", *LEVELS, "metric"]
     everything: pd.DataFrame = pd.concat(tables, ignore_index=True)
     means = everything.groupby(keys, dropna=False, sort=False)
     ends = {"ci_low": ("ci_low", "min"), "ci_high": ("ci_high", "max")}
@@ -68,25 +73,33 @@ def read_run(run: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
 
     Rows are of detectors; of zero-shot accuracies (parts of features are the detectors, the data
     the set); of a hierarchy of labels (models are the detectors, ``fine early Shang of ding`` a
-    set); and of ``task=data_check`` (labels are the detectors, ``early Shang, ding, id`` a set).
+    set); of ``task=data_check`` (labels are the detectors, ``early Shang, ding, id`` a set); of the
+    cells of shift (detector ``cells``); and of question benchmarks (models are the detectors,
+    ``ood_h, cot`` and ``pos_only - uniform`` sets).
 
     Raises:
         UserError: no such folder, or no finished run in it.
     """
     if not run.is_dir():
         raise missing_path(run)
-    counted = (run / COUNTS_FILE).exists()
-    if not (counted or (run / RESULTS).exists()) or not (run / "manifest.json").exists():
+    files = (COUNTS_FILE, CELLS_FILE, ABLATION_FILE, RESULTS)
+    found = next((name for name in files if (run / name).exists()), None)
+    if found is None or not (run / "manifest.json").exists():
         raise UserError(
             f"{run} contains no finished run: name a folder outputs/<name>/<hash>/seed=<s> "
-            "with results.parquet (or counts.csv) and manifest.json"
+            f"with manifest.json and one of {', '.join(files)}"
         )
+    manifest = read_json(run / "manifest.json")
+    if found == ABLATION_FILE or "benchmark" in manifest:
+        return _answers(run, manifest, found)
     name = read_config(run)["data"]["name"]
-    if counted:
-        results = _counts(read_table(run / COUNTS_FILE, keep_default_na=False, na_values=[""]))
+    if found == COUNTS_FILE:
+        results = _counts(read_table(run / found, keep_default_na=False, na_values=[""]))
+    elif found == CELLS_FILE:
+        results = _cells(read_table(run / found), name)
     else:
         results = read_results(run)
-    return numbers_of(results, read_json(run / "manifest.json"), name)
+    return numbers_of(results, manifest, name)
 
 
 def numbers_of(
@@ -107,6 +120,10 @@ def numbers_of(
         of_class = dating["label_level"] + (" " + name).where(name != "", "")
         sets = of_class + (" of " + subset).where(subset != ALL, "")
         parts[2] = dating.assign(detector=dating["model"], dataset=sets, n_id=dating["n"])
+    if len(detection):
+        images = detection.drop_duplicates(["dataset", *LEVELS]).assign(detector=CELLS)
+        images = images.assign(metric="images", value=images["n_ood"], ci_low=None, ci_high=None)
+        parts.append(images)
     results = pd.concat(
         [part for part in (*parts, of_kind(everything, "count")) if len(part)] or parts
     )
@@ -143,14 +160,91 @@ def _counts(table: pd.DataFrame) -> pd.DataFrame:
     return found.reindex(columns=[*found, "model", "ci_low", "ci_high", *LEVELS, "n_id", "n_ood"])
 
 
+def _cells(table: pd.DataFrame, data: str) -> pd.DataFrame:
+    """Counts of ``task=shift_levels`` as rows: of cells, of levels, and of all of them."""
+    cells = table.melt("covariate_level", var_name="semantic_level", value_name="value")
+    cells["semantic_level"] = cells["semantic_level"].str.removeprefix("semantic_").astype(int)
+    parts = [cells, pd.DataFrame({"value": [cells["value"].sum()]})]
+    parts += [cells.groupby([axis])["value"].sum().reset_index() for axis in LEVELS]
+    rows = pd.concat(parts, ignore_index=True)
+    named = rows.assign(kind="count", metric="images", detector=CELLS, dataset=data)
+    return named.reindex(columns=[*named, "model", "ci_low", "ci_high", "n_id", "n_ood"])
+
+
+def _answers(
+    run: Path, manifest: Mapping[str, Any], file: str
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """As :func:`read_run`, of a question benchmark: a set is a split, and what of it.
+
+    Sets of a single data set are also called ``<set>, dataset <name>``, as among several.
+    """
+    about = manifest.get("benchmark", {"name": "OODBench"})
+    results = read_table(run / file)
+    results[PART] = results["setting" if file == ABLATION_FILE else PART]
+    if "unparsed" in results:  # of two ways to treat unparsed answers, the first one
+        ways = results["unparsed"]
+        results = results[ways.isna() | ways.isin(ways.dropna().head(1))]
+    asked = results.drop_duplicates(["model", "split", PART, *LEVELS])
+    n = asked["n_items"].fillna(asked["n_asked"]) if "n_items" in asked else asked["n_asked"]
+    asked = asked.assign(metric="questions", value=n, ci_low=None, ci_high=None)
+    seconds = [
+        {"split": split, PART: form or None, "metric": "seconds", "value": value}
+        for form, of_form in manifest.get("asking", {}).get("seconds", {}).items()
+        for split, value in of_form.items()
+    ]
+    parts = [results, asked.dropna(subset="value"), pd.DataFrame(seconds), *_further(run)]
+    rows: pd.DataFrame = pd.concat([part for part in parts if len(part)], ignore_index=True)
+    rows = rows.drop_duplicates(["model", "split", PART, *LEVELS, "metric"])
+    rows["model"] = rows["model"].fillna(results["model"].iloc[0])
+    names = [", ".join(pair.dropna()) for _, pair in rows[["split", PART]].iterrows()]
+    rows = rows.assign(detector=rows["model"], dataset=names, n_id=None)
+    data = ", ".join(sorted(manifest.get("datasets", ())))
+    data = data or manifest.get("annotations", {}).get("name") or about.get("about")
+    if "dataset" in about.get("finer", ()) and "datasets" not in manifest:
+        rows = pd.concat([rows, rows.assign(dataset=rows["dataset"] + f", dataset {data}")])
+    sets = whole(asked)
+    return rows, {
+        **{"benchmark": about["name"], "model": rows["model"].iloc[0], "dataset": data},
+        "n": dict(zip(sets["split"], sets["value"].astype(int), strict=True)),
+        **{"detectors": dict.fromkeys(rows["model"]), "shift_order": [], "id_accuracy": None},
+    }
+
+
+def _further(run: Path) -> Iterator[pd.DataFrame]:
+    """Recall by size, and differences with their intervals, as rows of a question benchmark."""
+    if (run / "tiers.csv").exists():
+        sizes = read_table(run / "tiers.csv").query("edges == 'tier'")
+        named = sizes.rename(columns={"tier": PART, "accuracy": "value"})
+        yield named.assign(metric="recall_yes")
+    for file in filter(lambda name: (run / name).exists(), (*WITHIN_RUN, *TO_ANOTHER)):
+        table = read_table(run / file).rename(columns={"difference": "value", "change": "value"})
+        if file in TO_ANOTHER:
+            if "b" not in table or table["b"].nunique() == 1:
+                yield table.assign(part="change")
+            continue
+        first, second = table["a"].astype(str), table["b"].astype(str)
+        yield table.assign(part=first + " - " + second)
+        turned = {"value": -table["value"], "ci_low": -table["ci_high"]}
+        yield table.assign(part=second + " - " + first, ci_high=-table["ci_low"], **turned)
+
+
 def compare(
     rows: Sequence[PublishedRow], results: pd.DataFrame, facts: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """One row a published number, see :data:`COLUMNS`; the interval is that of ours."""
+    """One row a published number, see :data:`COLUMNS`; the interval is that of ours.
+
+    A run of a question benchmark has one model: rows of a single one are compared with it, whatever
+    its name, which is then a field that differs.
+    """
     found = []
-    of_names = dict(iter(results.groupby(results["detector"].str.casefold())))
+    models = results["model"].fillna("").astype(str)
+    names = (models + "/" + results["detector"].astype(str)).str.casefold()
+    groups = dict(iter(results.groupby(names)))
+    single = "benchmark" in facts and len({row.detector for row in rows}) == 1
     for row in rows:
-        own = of_names.get(row.detector.casefold(), results.iloc[:0])
+        pattern = row.reference.names.get(row.detector, f"*/{row.detector}").casefold()
+        fitting = [part for name, part in groups.items() if single or fnmatchcase(name, pattern)]
+        own = pd.concat(fitting) if fitting else results.iloc[:0]
         ours, low, high = row.scale * _values(row, own, facts["shift_order"])
         delta = ours - row.value
         differs: list[str] = []
@@ -161,18 +255,17 @@ def compare(
         else:
             verdict = WITHIN if abs(delta) <= row.tolerance + 1e-9 else OUTSIDE
         told = row.tolerance, verdict, " ".join(differs)
-        found.append((row.name, row.value, ours, low, high, delta, *told))
+        found.append((row.name, row.value, row.spread, ours, low, high, delta, *told))
     return pd.DataFrame(found, columns=list(COLUMNS))
 
 
 def protocol_differences(rows: Sequence[PublishedRow], facts: Mapping[str, Any]) -> pd.DataFrame:
-    """Every protocol field that differs for a row the run has: ``field, run, paper, rows``."""
+    """Every protocol field that differs for rows that the run has: ``field, run, paper, rows``."""
     counted: dict[tuple[str, str, str], int] = {}
     for row in rows:
-        if row.detector in facts["detectors"]:
-            for field, ours, theirs in _differing(row, facts):
-                key = (".".join(field), _shown(ours, "not recorded"), _shown(theirs, "not stated"))
-                counted[key] = counted.get(key, 0) + 1
+        for field, ours, theirs in _differing(row, facts):
+            key = (".".join(field), _shown(ours, "not recorded"), _shown(theirs, "not stated"))
+            counted[key] = counted.get(key, 0) + 1
     found = [(*key, count) for key, count in counted.items()]
     return pd.DataFrame(found, columns=["field", "run", "paper", "rows"])
 
@@ -187,9 +280,9 @@ def _values(row: PublishedRow, results: pd.DataFrame, shift_order: Sequence[str]
     """
     name, wanted = row.place
     levels = results[list(LEVELS)].to_numpy(float)
-    whole = (np.equal(levels, wanted) | (np.isnan(levels) & np.isnan(wanted))).all(axis=1)
-    table = results[whole & (results["metric"] == row.metric)]
-    group = whole & (results["metric"] == f"mean_{row.ood}_{row.metric}")
+    fitting = (np.equal(levels, wanted) | (np.isnan(levels) & np.isnan(wanted))).all(axis=1)
+    table = results[fitting & (results["metric"] == row.metric)]
+    group = fitting & (results["metric"] == f"mean_{row.ood}_{row.metric}")
     if row.ood == "mean":
         sets = row.reference.protocol.get(("shift_order",), shift_order)
         chosen = table[table["dataset"].isin(sets)]

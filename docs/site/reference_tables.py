@@ -77,7 +77,8 @@ def paper_items() -> list[dict[str, str]]:
 def _paper_page() -> str:
     parts = [
         "# Tables and figures of the papers\n\nThe command that makes each of them on your data. "
-        "`DIR`, `FILE` and `RUN` are yours. The folder of the run has what the last column names."
+        "`DIR`, `FILE` and `RUN` are yours. The folder of the run has what the last column names. "
+        "`task=verify` compares it with the [printed numbers](published-numbers.md)."
     ]
     items = paper_items()
     for paper in dict.fromkeys(item["paper"] for item in items):
@@ -130,7 +131,7 @@ def _published_page() -> str:
     """Every published table of the package, and the command of a run that has its numbers."""
     parts = [
         "# Published numbers\n\nAll tables that come with the package, as printed: percent; DAD, "
-        "correlations and counts as they are; sensitivities in points per level. "
+        "correlations, counts, distances and seconds as they are; sensitivities in points per level. "
         "`task=verify task.run_folder=RUN task.row=NAME` compares a run with one of them, and the "
         "report of a run on data of that name shows them. Type in tables of your own as "
         "`ood_lab/references/README.md` says."
@@ -146,11 +147,11 @@ def _published_page() -> str:
             ["command", _calls(about["command"] or "–")],
         ]
         metrics = list(dict.fromkeys(row.metric for row in rows))
-        found: dict[tuple[str, str], dict[str, float]] = {}
+        found: dict[tuple[str, str], dict[str, str]] = {}
         for row in rows:
-            found.setdefault((row.detector, row.ood), {})[row.metric] = row.value
+            found.setdefault((row.detector, row.ood), {})[row.metric] = row.printed
         cells = [
-            [*place, *(f"{values[m]:g}" if m in values else "–" for m in metrics)]
+            [*place, *(values.get(m, "–") for m in metrics)]
             for place, values in found.items()
         ]
         numbers = table(["row", "dataset", *(f"`{metric}`" for metric in metrics)], cells)

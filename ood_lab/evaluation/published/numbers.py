@@ -77,6 +77,11 @@ class PublishedRow:
         return f"{self.reference.name}/{self.detector}/{self.ood}/{self.metric}"
 
     @property
+    def printed(self) -> str:
+        """The number as text, with its spread."""
+        return f"{self.value:.12g}" + (f" ± {self.spread:g}" if self.spread is not None else "")
+
+    @property
     def place(self) -> tuple[str, list[float]]:
         """The set, and its semantic and covariate level, NaN = all: ``grid semantic 0``."""
         name, *levels = _LEVELLED.findall(self.ood)[0]
@@ -108,7 +113,7 @@ class PublishedRow:
             if path[0] == "detectors":
                 wanted = path[1] == self.detector
             elif path[0] == "n":
-                wanted = several_sets or path[1] in ("test", self.place[0])
+                wanted = several_sets or path[1] in ("test", self.place[0].partition(", ")[0])
             if wanted:
                 yield path, value
         if ("benchmark",) in self.reference.protocol and of_network:

@@ -63,7 +63,7 @@ def _published(
     rows = [
         [
             *map(name_cell, (row.detector, row.ood, row.metric)),
-            Cell(f"{row.value:g}", row.value),
+            Cell(row.printed, row.value),
             Cell(f"{ours['run']:.2f}", ours["run"], _interval(ours)),
             Cell(f"{ours['difference']:+.2f}", ours["difference"]),
         ]

@@ -151,8 +151,7 @@ def _published_page() -> str:
         for row in rows:
             found.setdefault((row.detector, row.ood), {})[row.metric] = row.printed
         cells = [
-            [*place, *(values.get(m, "–") for m in metrics)]
-            for place, values in found.items()
+            [*place, *(values.get(m, "–") for m in metrics)] for place, values in found.items()
         ]
         numbers = table(["row", "dataset", *(f"`{metric}`" for metric in metrics)], cells)
         parts.append(f"## {about['title']}\n\n{table(['', ''], facts)}\n\n{numbers}")

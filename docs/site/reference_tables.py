@@ -131,8 +131,8 @@ def _published_page() -> str:
     """Every published table of the package, and the command of a run that has its numbers."""
     parts = [
         "# Published numbers\n\nAll tables that come with the package, as printed: percent; DAD, "
-        "correlations, counts, distances and seconds as they are; sensitivities in points per level. "
-        "`task=verify task.run_folder=RUN task.row=NAME` compares a run with one of them, and the "
+        "correlations, counts, distances and seconds as they are; sensitivities in points per "
+        "level. `task=verify task.run_folder=RUN task.row=NAME` compares a run with one of them, and the "
         "report of a run on data of that name shows them. Type in tables of your own as "
         "`ood_lab/references/README.md` says."
     ]

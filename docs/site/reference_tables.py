@@ -132,8 +132,8 @@ def _published_page() -> str:
     parts = [
         "# Published numbers\n\nAll tables that come with the package, as printed: percent; DAD, "
         "correlations, counts, distances and seconds as they are; sensitivities in points per "
-        "level. `task=verify task.run_folder=RUN task.row=NAME` compares a run with one of them, and the "
-        "report of a run on data of that name shows them. Type in tables of your own as "
+        "level. `task=verify task.run_folder=RUN task.row=NAME` compares a run with one of them, "
+        "and the report of a run on data of that name shows them. Type in tables of your own as "
         "`ood_lab/references/README.md` says."
     ]
     for name, group in groupby(read_references(), lambda row: row.reference.name):

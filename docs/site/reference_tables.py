@@ -58,39 +58,10 @@ def pages(made: dict[str, str]) -> dict[str, str]:
             "# Extras\n\n`pip install -e '.[NAME]'` in the clone installs the packages of one "
             f"extra.\n\n{made['extras']}\n"
         ),
-        "reference/papers.md": _paper_page(),
         "reference/paper-settings.md": _settings_page(),
         "reference/published-numbers.md": _published_page(),
         "reference/parsers.md": _parser_page(made),
     }
-
-
-def paper_items() -> list[dict[str, str]]:
-    """Tables and figures of the papers: ``paper, item, what, command, where``."""
-    return list(
-        yaml.load(
-            (Path(__file__).parent / "papers.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
-        )
-    )
-
-
-def _paper_page() -> str:
-    parts = [
-        "# Tables and figures of the papers\n\nThe command that makes each of them on your data. "
-        "`DIR`, `FILE` and `RUN` are yours. The folder of the run has what the last column names. "
-        "`task=verify` compares it with the [printed numbers](published-numbers.md)."
-    ]
-    items = paper_items()
-    for paper in dict.fromkeys(item["paper"] for item in items):
-        rows = [
-            [item["item"], item["what"], _calls(item["command"]), item["where"]]
-            for item in items
-            if item["paper"] == paper
-        ]
-        parts.append(
-            f"## {paper}\n\n" + table(["in the paper", "content", "command", "output"], rows)
-        )
-    return "\n\n".join(parts) + "\n"
 
 
 def _settings_page() -> str:

@@ -53,9 +53,13 @@ def not_understood(script: str, line: str) -> str | None:
     return None
 
 
-@pytest.mark.parametrize(
-    "page", [README, *DOCS, GALLERY], ids=lambda page: page.relative_to(ROOT).as_posix()
-)
+def _page(page: Path) -> object:
+    """A case; the papers' page has so many commands that it is slow."""
+    marks = [pytest.mark.slow] if page.name == "papers.md" else []
+    return pytest.param(page, id=page.relative_to(ROOT).as_posix(), marks=marks)
+
+
+@pytest.mark.parametrize("page", map(_page, [README, *DOCS, GALLERY]))
 def test_every_command_is_understood(page):
     register_resolvers()
     wrong = [problem for command in commands(page) if (problem := not_understood(*command))]
@@ -69,15 +73,6 @@ def test_every_command_of_a_detector_is_understood(tmp_path, monkeypatch):
     page = tmp_path / "detectors.md"
     page.write_text("\n".join(importlib.import_module("detector_pages").pages().values()))
     assert len(commands(page)) == len(list((ROOT / "conf" / "detector").glob("*.yaml")))
-    test_every_command_is_understood(page)
-
-
-@pytest.mark.slow
-def test_every_command_of_the_papers_is_understood(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "docs" / "site"))
-    page = tmp_path / "papers.md"
-    items = importlib.import_module("reference_tables").paper_items()
-    page.write_text("\n".join(item["command"] for item in items))
     test_every_command_is_understood(page)
 
 

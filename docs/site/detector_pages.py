@@ -8,14 +8,15 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from pydoc import locate
 from typing import Any, cast, get_args
 
 import configuration
 import yaml
 from latex2mathml.converter import convert
 
-from ood_lab.detectors.base import Detector, InputType
+from ood_lab.api.detector_settings import chosen_detectors
+from ood_lab.detectors import Detector
+from ood_lab.detectors.base import Cost, InputType
 from ood_lab.models.head_kind import HeadKind, missing
 
 _READS = {
@@ -24,19 +25,24 @@ _READS = {
     "head": "the features and the head (weights of the last linear layer)",
     "network": "the network: feature maps or gradients, during feature extraction",
 }
-_RANKS = ("logits", "features", "feature maps", "gradients or a second forward pass")
+_COSTS: dict[Cost, str] = {
+    "logits": "logits only; nothing is added to feature extraction",
+    "features": "features only; nothing is added to feature extraction",
+    "forward": "feature maps of the forward pass",
+    "again": "gradients, or (a part of) the network again",
+}
 #: Arguments that have a column of their own in the tables, or none.
 _NOT_SETTINGS = ("_target_", "fit_split", "force", "seed")
 
 
 @dataclass(frozen=True)
 class DetectorFile:
-    """A file of ``conf/detector`` and the class that it builds."""
+    """A file of ``conf/detector`` and the detector that it builds."""
 
     key: str
     source: str
     content: dict[str, Any]
-    kind: type[Detector]
+    kind: Detector
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -57,11 +63,9 @@ class DetectorFile:
 
 def detector_files() -> Iterator[DetectorFile]:
     """All of ``conf/detector``, by name."""
-    for file in sorted((configuration.CONF / "detector").glob("*.yaml")):
-        source = file.read_text(encoding="utf-8")
-        content = yaml.load(source, yaml.CSafeLoader)
-        target = content["detector"][file.stem]["_target_"]
-        yield DetectorFile(file.stem, source, content, cast("type[Detector]", locate(target)))
+    for name, detector in chosen_detectors("all", "openood").items():
+        source = (configuration.CONF / "detector" / f"{name}.yaml").read_text(encoding="utf-8")
+        yield DetectorFile(name, source, yaml.load(source, yaml.CSafeLoader), detector)
 
 
 def detector_tables() -> dict[str, str]:
@@ -80,12 +84,6 @@ def detector_tables() -> dict[str, str]:
             for one in found
             if one.kind.input_type == reads
         ]
-        if reads == "network":
-            heads.insert(4, "cost")
-            for row, one in zip(
-                rows, (f for f in found if f.kind.input_type == reads), strict=True
-            ):
-                row.insert(4, one.kind.cost)
         tables[f"detectors of {reads}"] = table(heads, rows)
     return tables
 
@@ -120,7 +118,7 @@ def detector_map() -> str:
         for one in (one for one in found if one.kind.input_type == reads):
             name = f"`{one.key}`" + ("\\*" if "labels" in one.fitted_on else "")
             name = f"[{name}](../reference/detectors/{one.key}.md)"
-            names.append(f"**{name}**" if "@default true" in one.source else name)
+            names.append(f"**{name}**" if one.kind.default else name)
         columns.append(f"<div markdown>\n\n**{title}**\n\n" + " ".join(names) + "\n\n</div>")
     return "<div class='detector-map' markdown>\n" + "\n".join(columns) + "\n</div>"
 
@@ -139,18 +137,16 @@ def pages() -> dict[str, str]:
 
 
 def _page(one: DetectorFile) -> str:
-    text, arguments = _docstring(one.kind)
+    text, arguments = _docstring(type(one.kind))
     title, _, rest = text.partition("\n\n")
     kind = one.kind
-    default = "yes" if "@default true" in one.source else f"no: `detector=[{one.key}]`"
-    rank = cast("int", kind.__new__(kind).cost_rank) if kind.input_type != "network" else None
-    cost = kind.cost or f"{_RANKS[rank or 0]} only; nothing is added to feature extraction"
+    default = "yes" if kind.default else f"no: `detector=[{one.key}]`"
     facts = [
         ("Source", _linked(kind.source)),
         ("Suspicious where", kind.suspicious),
         ("Reads", _READS[kind.input_type]),
         ("Fitted on", one.fitted_on + ("" if kind.needs_rows else " (class statistics only)")),
-        ("Cost", cost),
+        ("Cost", _COSTS[kind.cost]),
         ("Runs by default", default),
     ]
     if one.grid:

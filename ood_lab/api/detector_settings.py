@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from omegaconf import OmegaConf
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import suggestion
-from ood_lab.detectors import Detector
+from ood_lab.detectors import Detector, named
 from ood_lab.detectors.base import Detectors
 from ood_lab.run.building.nodes import build
 from ood_lab.run.commandline.other_names import own_name
-from ood_lab.run.commandline.resolvers import detector_sets, register_resolvers
+from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.scripts import conf_files
 
 Chosen = str | Detector | Sequence[str | Detector] | Detectors
@@ -48,33 +49,28 @@ def explained(chosen: Detectors) -> Iterator[None]:
 def chosen_detectors(chosen: Chosen, preset: str) -> dict[str, Detector]:
     """Detectors with the settings of their YAML, or those that are given."""
     if isinstance(chosen, Mapping):
-        for name, own in chosen.items():
-            own.name = name
-        return dict(chosen)
-    if isinstance(chosen, Detector):
-        chosen = [chosen]
-    sets = detector_sets()
-    names = sets.get(chosen, [chosen]) if isinstance(chosen, str) else list(chosen)
+        return named(chosen)
     register_resolvers()
-    built: dict[str, Detector] = {}
     files = {file.stem: file for file in conf_files("detector")}
-    for item in names:
+    built: dict[str, Detector] = {}
+    for item in [chosen] if isinstance(chosen, str | Detector) else chosen:
         if isinstance(item, Detector):
-            item.name = type(item).__name__.lower()
-            built[item.name] = item
-            continue
-        if not isinstance(item, str):
+            built[type(item).__name__.lower()] = item
+        elif isinstance(item, str):
+            built |= _of_file(own_name(item), files, preset)
+        else:
             raise UserError(
                 f"detectors has a {type(item).__name__}: give names, or detectors such as KNN(k=5)"
             )
-        name = own_name(item)
-        if name not in sets["all"]:
-            raise UserError(
-                f"there is no detector '{name}': {suggestion(name, [*sets, *sets['all']])}"
-            )
-        file = OmegaConf.load(files[name])
-        cfg = OmegaConf.merge({"detector_preset": preset}, file)
-        detector: Detector = build(cfg, f"detector.{name}")  # type: ignore[arg-type]
-        detector.name = name
-        built[name] = detector
-    return built
+    return named(built)
+
+
+def _of_file(name: str, files: Mapping[str, Path], preset: str) -> dict[str, Detector]:
+    """The detector of a YAML file, or those of a file that lists others."""
+    if name not in files:
+        raise UserError(f"there is no detector '{name}': {suggestion(name, files)}")
+    cfg = OmegaConf.merge({"detector_preset": preset}, OmegaConf.load(files[name]))
+    if "detector" in cfg:
+        return {name: build(cfg, f"detector.{name}")}  # type: ignore[arg-type]
+    parts = [_of_file(other, files, preset) for other in cfg.defaults]
+    return {key: detector for part in parts for key, detector in part.items()}

@@ -22,7 +22,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv, write_table
 from ood_lab.data.datamodules.splits import ID_SPLITS, RESERVED
 from ood_lab.detectors import Detector, unserved, unsuited
-from ood_lab.detectors.base import Detectors
+from ood_lab.detectors.base import COSTS, Detectors
 from ood_lab.evaluation.detector_fitting import cut_at, memory_limit, score_banks
 from ood_lab.evaluation.detector_results import DetectorResults
 from ood_lab.evaluation.id_accuracy import Chance, other_order
@@ -117,7 +117,9 @@ class EvaluationResult:
     def _view(self) -> RunView:
         detectors = self.detectors.items()
         manifest = {
-            "detectors": {n: {"input_type": d.input_type} | d.settings() for n, d in detectors},
+            "detectors": {
+                n: {"input_type": d.input_type} | d.used_settings() for n, d in detectors
+            },
             "fpr95_positive": self.results.attrs["fpr95_positive"],
             "refused": self.skipped,
             "warnings": self.warnings,
@@ -239,7 +241,7 @@ def evaluate(
     )
     doubts = suspicious(evaluation, usable)
     lost, doubts = _doubts(sets["test"], doubts)
-    costs = {name: usable[name].cost_rank for name in timing}
+    costs = {name: COSTS.index(usable[name].cost) for name in timing}
     found = DetectorResults.of(evaluation, model, costs, lost)
     results = found.results
     if (targets := sets["test"].columns.get(TARGETS)) is not None:

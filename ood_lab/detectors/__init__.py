@@ -7,6 +7,8 @@ from ood_lab.detectors.base import Detector as Detector
 from ood_lab.detectors.base import DetectorRefusal as DetectorRefusal
 from ood_lab.detectors.base import check_memory as check_memory
 from ood_lab.detectors.base import checked_score as checked_score
+from ood_lab.detectors.base import fit_detector as fit_detector
+from ood_lab.detectors.base import named as named
 from ood_lab.detectors.base import unserved as unserved
 from ood_lab.detectors.base import unsuited as unsuited
 from ood_lab.detectors.cfood import CFOOD as CFOOD

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
 import torch
 from pytorch_ood.detector import EnergyBased
@@ -121,7 +121,7 @@ class AdaSCALE(NetworkDetector):
         if k2 < 0:
             raise UserError(f"detector.{self.name}.k2={k2}: must be 0 or above")
         super().__init__(AdaSCALEColumn(k1, k2, o), fit_split)
-        self.percentiles = (percentiles[0], percentiles[1])
+        self.percentiles = list(percentiles)
         self.k1, self.k2, self.weight, self.o = k1, k2, weight, o
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
@@ -154,10 +154,6 @@ class AdaSCALE(NetworkDetector):
         """Energy of scaled features or logits, ``[N]``."""
         return self._energy(bank, self._kept(bank))
 
-    def describe(self) -> dict[str, Any]:
-        """All settings; the percentiles as a list."""
-        return super().describe() | {"percentiles": list(self.percentiles)}
-
 
 class AdaSCALEA(AdaSCALE):
     r"""AdaSCALE-A, of the features: :math:`s(x) = -\log \sum_c \exp(e^r W x + b)_c`.
@@ -170,7 +166,6 @@ class AdaSCALEA(AdaSCALE):
     formula = "as `scale`, at a percentile that falls as the features prove stable"
     source = "2503.08023"
     suspicious = "the energy of features scaled by their stability is small"
-    cost = "1 backward, 1 forward for both"
 
     def _energy(self, bank: FeatureBank, kept: Tensor) -> Tensor:
         weight, bias = head_on_device(bank)
@@ -193,7 +188,6 @@ class AdaSCALEL(AdaSCALE):
     formula = "as `lts`, at a percentile that falls as the features prove stable"
     source = "2503.08023"
     suspicious = "the energy of logits scaled by the stability of features is small"
-    cost = "1 backward, 1 forward for both"
 
     def _energy(self, bank: FeatureBank, kept: Tensor) -> Tensor:
         def energy(x: Tensor, z: Tensor, k: Tensor) -> Tensor:

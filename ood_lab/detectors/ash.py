@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -50,6 +50,7 @@ class ASH(NonNegativeDetector):
 
     name = "ash"
     reads = ("features", "head")
+    default = True
     formula = "−E of the largest entries, reshaped"
     source = "2209.09858"
     suspicious = "the energy of the largest features is small"
@@ -72,12 +73,3 @@ class ASH(NonNegativeDetector):
             return torch.zeros_like(x).scatter_(1, places, RESHAPE[self.variant](x, kept))
 
         return head_energy(bank, shaped)
-
-    def describe(self) -> dict[str, Any]:
-        """Variant, percentile, force and the place of the features."""
-        return {
-            "variant": self.variant,
-            "percentile": self.percentile,
-            "location": "pooled features",
-            "force": self.force,
-        }

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
-from functools import wraps
+from collections.abc import Collection, Mapping
 from inspect import signature
-from typing import Any, Literal, Self, get_args
+from types import MappingProxyType
+from typing import Any, Literal, Self, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor
@@ -23,16 +23,12 @@ from ood_lab.models.head_kind import OF_NETWORKS, WORDS, Part, missing
 FitSplit = Literal["train", "val"]
 #: What a detector looks at: long tables are grouped by it, in this order.
 InputType = Literal["logits", "features", "head", "network"]
-#: What a detector reads that says no more than its input type.
-_READS: dict[InputType, tuple[Part, ...]] = {
-    "logits": ("logits", "level"),
-    "features": ("features",),
-    "head": ("features", "logits", "level", "head"),
-    "network": ("features", "logits", "level", "head", "maps"),
-}
-#: What a detector needs of the network, from the cheapest; ``detector=forward`` chooses all that
-#: need no more. ``again``: besides the forward pass, gradients or (a part of) the network again.
-Needs = Literal["logits", "features", "forward", "again"]
+#: What a detector costs: only logits, only features, the forward pass of an extraction with feature
+#: maps, or besides it gradients or (a part of) the network again. ``detector=forward`` chooses all
+#: that cost no more.
+Cost = Literal["logits", "features", "forward", "again"]
+#: From the cheapest.
+COSTS: tuple[Cost, ...] = get_args(Cost)
 
 
 class DetectorRefusal(UserError):
@@ -42,22 +38,22 @@ class DetectorRefusal(UserError):
 class Detector(ABC):
     """A post-hoc detector over a :class:`FeatureBank`.
 
+    Every argument of the constructor is an attribute of the same name: so a detector is described,
+    saved and built again.
+
     Attributes:
         name: the key of its YAML; used in every message.
         reads: what it cannot do without (:data:`~ood_lab.models.head_kind.Part`): a network that
             does not give all of it is not scored; ``labels`` are those that ``fit`` reads.
-        input_type: the group of tables that lists it, as ``reads`` says: only the logits, only the
-            features, features and head or logits, or the network during extraction.
-            A class may declare only this.
-        multilabel: it suits a multi-label head: it needs neither a softmax nor one class per image.
-            By default, only where it reads no logits, no head and no labels.
+        default: ``detector=default`` has it.
+        multilabel: although it reads logits, a head or labels, it suits a multi-label head: it
+            needs neither a softmax nor one class per image.
         formula: the score, and ``source``, its paper, for the table of the docs.
         suspicious: in words, where an image gets a high score.
         moments: parts of the :class:`~ood_lab.features.moments.Moments` that ``fit`` reads
             (:meth:`statistics`): an extraction gathers them as it goes.
         needs_rows: False = in addition ``fit`` reads only labels and head of the bank, and no
             row of it.
-        cost: what it adds to the extraction pass.
         neighbours: it compares with the fit images one by one, and no fit image more raises a
             score.
         chosen: the settings that a rule has chosen from the fit images, in words; empty before
@@ -65,79 +61,73 @@ class Detector(ABC):
         fit_split: split whose bank ``fit`` receives; None = nothing to fit.
         fitted: what ``fit`` learned, as plain tensors on the CPU; ``score`` reads nothing else of
             the fit split, so that a fitted detector can be saved without pickling.
-        network: that of the bank it was fitted on; features of another one are an error.
-        arguments: what the constructor was called with (positional, by keyword), so that a saved
-            detector can be built again.
+        network: that of the bank it was fitted on (:func:`fit_detector`); features of another one
+            are an error.
     """
 
     name: str = "detector"
     reads: tuple[Part, ...] = ("features",)
-    input_type: InputType = "features"
-    multilabel: bool = True
+    default: bool = False
+    multilabel: bool = False
     formula: str = ""
     source: str = ""
     suspicious: str = ""
     moments: tuple[str, ...] = ()
     needs_rows: bool = True
-    cost: str = ""
     neighbours: bool = False
     chosen: str = ""
     fit_split: FitSplit | None = None
+    fitted: Tensors = cast("Tensors", MappingProxyType({}))
     network: str | None = None
-    arguments: tuple[tuple[Any, ...], dict[str, Any]]
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Of ``reads`` and ``input_type``, makes the one that a class omits."""
-        super().__init_subclass__(**kwargs)
-        declared = vars(cls).keys() & {"reads", "input_type"}
-        if declared == {"reads"}:
-            cls.input_type = _input_type(cls.reads)
-        elif declared == {"input_type"}:
-            cls.reads = _READS[cls.input_type]
-        if declared and "multilabel" not in vars(cls):
-            cls.multilabel = not {"logits", "head", "labels"} & set(cls.reads)
-        for method, check in (("fit", _noting_network), ("score", _comparing_network)):
-            if method in vars(cls):
-                setattr(cls, method, check(vars(cls)[method]))
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Notes the arguments here, so that no subclass has to."""
-        detector = super().__new__(cls)
-        detector.arguments = args, kwargs
-        return detector
 
     def __init__(self, fit_split: FitSplit | None = None) -> None:
         if fit_split not in (None, *get_args(FitSplit)):
             raise UserError(f"detector.{self.name}.fit_split={fit_split}: choose train or val")
         if fit_split is not None:
             self.fit_split = fit_split
-        self.fitted: Tensors = {}
 
     def __repr__(self) -> str:
-        """One line: the class and the arguments it was made with."""
-        positional, keyword = self.arguments
-        shown = [*map(repr, positional), *(f"{key}={value!r}" for key, value in keyword.items())]
-        return f"{type(self).__name__}({', '.join(shown)})"
+        """One line: the class and the settings that are not its defaults."""
+        defaults = signature(type(self).__init__).parameters
+        changed = [
+            f"{key}={value!r}"
+            for key, value in self.settings.items()
+            if value != defaults[key].default
+        ]
+        return f"{type(self).__name__}({', '.join(changed)})"
 
     @property
-    def cost_rank(self) -> int:
-        """What it costs to run, from the cheapest.
+    def settings(self) -> dict[str, Any]:
+        """The arguments of the constructor.
 
-        0 = logits, 1 = features (and the head), 2 = feature maps, 3 = gradients or a second pass.
+        Raises:
+            UserError: one of them is no attribute.
         """
-        if self.input_type != "network":
-            return 0 if self.input_type == "logits" else 1
-        slow = self.extraction_hook is not None and self.extraction_hook.needs_input_grad
-        return 3 if slow or self.second_pass_hook is not None else 2
+        names = [*signature(type(self).__init__).parameters][1:]
+        if lacking := [name for name in names if not hasattr(self, name)]:
+            raise UserError(
+                f"detector {self.name} does not keep its argument '{lacking[0]}': write "
+                f"self.{lacking[0]} = {lacking[0]} in {type(self).__name__}.__init__"
+            )
+        return {name: getattr(self, name) for name in names}
 
     @property
-    def needs(self) -> Needs:
-        """What it needs of the network, see :data:`Needs`."""
-        if self.second_pass_hook is not None:
+    def input_type(self) -> InputType:
+        """The group of tables that lists it: logits, features, both or a head, or the network."""
+        if OF_NETWORKS & set(self.reads):
+            return "network"
+        if "features" not in self.reads:
+            return "logits"
+        return "head" if {"logits", "head"} & set(self.reads) else "features"
+
+    @property
+    def cost(self) -> Cost:
+        """What it costs to run, as ``reads`` says."""
+        if "gradients" in self.reads:
             return "again"
-        if (column := self.extraction_hook) is None:
-            return "logits" if self.input_type == "logits" else "features"
-        return "again" if column.needs_input_grad or column.runs_again else "forward"
+        if "maps" in self.reads:
+            return "forward"
+        return "features" if "features" in self.reads else "logits"
 
     @property
     def extraction_hook(self) -> BankColumn | None:
@@ -196,55 +186,35 @@ class Detector(ABC):
         """Outlier score of every row, ``[N] float64`` on the CPU, higher = more OOD, any range."""
 
     def describe(self) -> dict[str, Any]:
-        """Every hyperparameter as used (after ``fit``, with the values a rule has chosen).
+        """Every setting as used (after ``fit``, with the values a rule has chosen)."""
+        unused = set() if self.fit_split else {"fit_split"}
+        return {name: value for name, value in self.settings.items() if name not in unused}
 
-        By default the attributes named as the arguments of the constructor.
-        """
-        _, *names = signature(type(self).__init__).parameters
-        used = {name: getattr(self, name) for name in names}
-        return used if self.fit_split else {k: v for k, v in used.items() if k != "fit_split"}
-
-    def settings(self) -> dict[str, Any]:
+    def used_settings(self) -> dict[str, Any]:
         """:meth:`describe` and, in words, the settings ``chosen`` from the fit images."""
         return self.describe() | ({"chosen": self.chosen} if self.chosen else {})
 
 
 #: By the key of their YAML.
 Detectors = Mapping[str, Detector]
+_Fitted = TypeVar("_Fitted", bound=Detector)
 
 
-def _noting_network(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """``fit``, which notes the network of its bank."""
+def named(detectors: Detectors) -> dict[str, Detector]:
+    """Gives detectors their keys as names.
 
-    @wraps(fit)
-    def noting(self: Detector, bank: FeatureBank, *args: Any, **kwargs: Any) -> Any:
-        self.network = bank.network
-        return fit(self, bank, *args, **kwargs)
-
-    return noting
-
-
-def _comparing_network(score: Callable[..., Any]) -> Callable[..., Any]:
-    """``score``, which raises an error for features of another network than that of the fit."""
-
-    @wraps(score)
-    def comparing(self: Detector, bank: FeatureBank, *args: Any, **kwargs: Any) -> Any:
-        if other_network(self.network, bank.network):
+    Raises:
+        UserError: one is no detector, or cannot be described: before any work with it.
+    """
+    for name, detector in detectors.items():
+        if not isinstance(detector, Detector):
             raise UserError(
-                f"{self.name} was fitted on features of another network, or of other weights, than "
-                "those it should score: extract both with the same network"
+                f"detector {name} is of the type {type(detector).__name__}, no subclass of "
+                "ood_lab.detectors.Detector: derive it from that class"
             )
-        return score(self, bank, *args, **kwargs)
-
-    return comparing
-
-
-def _input_type(reads: Collection[Part]) -> InputType:
-    if OF_NETWORKS & set(reads):
-        return "network"
-    if "features" not in reads:
-        return "logits"
-    return "head" if {"logits", "head"} & set(reads) else "features"
+        detector.name = name
+        _ = detector.settings, detector.describe()
+    return dict(detectors)
 
 
 def unserved(name: str, reads: Collection[Part], gives: Collection[Part], of: str) -> str | None:
@@ -262,7 +232,8 @@ def unserved(name: str, reads: Collection[Part], gives: Collection[Part], of: st
 
 def unsuited(name: str, detector: Detector, multilabel: bool) -> str | None:
     """Why a detector does not suit a multi-label head; None where it does, or there is none."""
-    if detector.multilabel or not multilabel:
+    of_classes = {"logits", "head", "labels"} & set(detector.reads)
+    if not multilabel or detector.multilabel or not of_classes:
         return None
     return f"{name} assumes one class per image, and the head is multi-label"
 
@@ -289,18 +260,44 @@ def check_memory(detector: Detector, n: int, d: int, c: int, limit_bytes: int) -
         )
 
 
-def checked_score(detector: Detector, bank: FeatureBank) -> Tensor:
-    """``detector.score(bank)``, ``[N] float64``, guaranteed finite.
+def fit_detector(detector: _Fitted, bank: FeatureBank) -> _Fitted:
+    """``detector.fit(bank)``, which notes the network of the bank.
 
     Raises:
-        UserError: NaN or infinite scores; names the detector and the first rows. Or the GPU has
-            too little memory.
+        DetectorRefusal: the detector cannot work on such a bank.
+        UserError: ``fit`` has left nothing in ``fitted``. Or the GPU has too little memory.
     """
+    detector.network, detector.fitted = bank.network, {}
     with within_device_memory(detector.name):
-        scores = detector.score(bank).double()
+        detector.fit(bank)
+    if not detector.fitted:
+        raise UserError(
+            f"{detector.name} has learned nothing: its fit stores tensors by name in self.fitted"
+        )
+    return detector
+
+
+def checked_score(detector: Detector, bank: FeatureBank) -> Tensor:
+    """``detector.score(bank)``, ``[N] float64`` on the CPU, guaranteed finite.
+
+    Raises:
+        UserError: it is not fitted, or on features of another network; it gives another number of
+            scores, NaN or infinity: the message names it and the first rows. Or the GPU has too
+            little memory.
+    """
+    if detector.fit_split and not detector.fitted:
+        raise UserError(f"{detector.name} is not fitted: call fit first")
+    if other_network(detector.network, bank.network):
+        raise UserError(
+            f"{detector.name} was fitted on features of another network, or of other weights, than "
+            "those it should score: extract both with the same network"
+        )
+    with within_device_memory(detector.name):
+        scores = torch.as_tensor(detector.score(bank)).double().cpu()
     if scores.shape != (len(bank),):
-        raise RuntimeError(
-            f"{detector.name} gave scores {tuple(scores.shape)} for {len(bank)} rows"
+        raise UserError(
+            f"{detector.name} gave scores of shape {list(scores.shape)} for {len(bank):,} images: "
+            "its score returns one number per image, [N]"
         )
     bad = torch.nonzero(~scores.isfinite()).flatten()
     if len(bad):

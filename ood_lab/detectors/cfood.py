@@ -127,6 +127,6 @@ class CFOOD(Detector):
         return map_rows(smallest, bank.features, width=4 * len(references))
 
     def describe(self) -> dict[str, Any]:
-        """α, k, the references after ``fit``, and how they were chosen."""
+        """And the references after ``fit``."""
         bank = len(self.fitted["bank"]) if self.fitted else None
-        return {"alpha": self.alpha, "k": self.k, "bank": bank} | super().describe()
+        return super().describe() | {"bank": bank}

@@ -42,6 +42,7 @@ class DICE(Detector):
     moments = ("means",)
     needs_rows = False
     reads = ("features", "head")
+    default = True
     formula = "−E with the least contributing weights dropped"
     source = "2111.09805"
     suspicious = "the energy of the weights that contribute most is small"

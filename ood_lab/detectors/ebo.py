@@ -24,6 +24,7 @@ class EBO(Detector):
 
     name = "ebo"
     reads = ("logits", "level")
+    default = True
     formula = "−T log Σ exp(z/T)"
     source = "2010.03759"
     suspicious = "all logits together are small"

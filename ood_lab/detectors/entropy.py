@@ -20,6 +20,7 @@ class Entropy(Detector):
 
     name = "entropy"
     reads = ("logits",)
+    default = True
     formula = "−Σ p log p"
     source = "2012.06575"
     suspicious = "the probability is spread over many classes"

@@ -40,6 +40,7 @@ class FDBD(Detector):
     moments = ("means",)
     needs_rows = False
     reads = ("features", "logits", "head")
+    default = True
     formula = "−mean over c ≠ ŷ of (z_ŷ − z_c)/‖w_ŷ − w_c‖, over ‖x − μ‖"
     source = "2312.11536"
     suspicious = "the features are near a decision boundary"

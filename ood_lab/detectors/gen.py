@@ -29,6 +29,7 @@ class GEN(Detector):
 
     name = "gen"
     reads = ("logits",)
+    default = True
     formula = "Σ over the m largest p of (p(1 − p))^γ"
     source = "CVPR 2023"
     suspicious = "the probability is spread over many classes, small ones included"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector
@@ -40,7 +38,3 @@ class GradUncertainty(Detector):
             return (z.shape[1] * p - 1).square().sum(dim=1) * x.square().sum(dim=1)
 
         return -map_rows(norm, bank.features, bank.logits)
-
-    def describe(self) -> dict[str, Any]:
-        """The weights that the gradient is taken at; nothing can be set."""
-        return {"weights": "head"}

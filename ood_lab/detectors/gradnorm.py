@@ -30,6 +30,7 @@ class GradNorm(Detector):
 
     name = "gradnorm"
     reads = ("features", "logits")
+    default = True
     formula = "−Σ|1 − C p| · ‖x‖₁"
     source = "2110.00218"
     suspicious = "the gradient towards a uniform prediction is small"

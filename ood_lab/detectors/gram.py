@@ -54,10 +54,10 @@ class Gram(NetworkDetector):
 
     name = "gram"
     reads = ("logits", "maps")
+    default = True
     formula = "deviation of feature correlations from the range of the predicted class"
     source = "1912.12510"
     suspicious = "correlations of feature maps are outside the range of the class"
-    cost = "row sums of Gram matrices"
 
     def __init__(
         self,
@@ -74,6 +74,7 @@ class Gram(NetworkDetector):
         if not 0 < held_out < 1:
             raise UserError(f"detector.gram.held_out={held_out}: must lie between 0 and 1")
         self._gram = GramColumn(layers, powers)
+        self.layers, self.powers = layers, powers
         self.divide_by_confidence = divide_by_confidence
         self.held_out = held_out
         self.seed = seed
@@ -140,17 +141,11 @@ class Gram(NetworkDetector):
         return (self._deviations(bank) / self.fitted["expected"]).sum(dim=1)
 
     def describe(self) -> dict[str, Any]:
-        """The settings, the layers as found, and how many classes had no fit image."""
+        """With the layers of the network, and how many classes had no fit image."""
         seen = self.fitted.get("seen")
-        return {
-            "layers": self._gram.names or self._gram.choice,
-            "powers": self._gram.powers,
-            "divide_by_confidence": self.divide_by_confidence,
-            "held_out": self.held_out,
-            "seed": self.seed,
-            "fit_split": self.fit_split,
-            "classes_without_fit_images": None if seen is None else int((~seen).sum()),
-        }
+        unseen = None if seen is None else int((~seen).sum())
+        layers = self._gram.names or self.layers
+        return super().describe() | {"layers": layers, "classes_without_fit_images": unseen}
 
 
 def _chunks(rows: Tensor, width: int) -> Iterator[Tensor]:

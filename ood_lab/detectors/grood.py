@@ -45,7 +45,6 @@ class GROOD(CappedBankDetector):
 
     name = "grood"
     reads = ("features", "logits", "labels", "own_classes")
-    input_type = "features"
     moments = ("means",)
     formula = "min_j ‖g(x) − g(x_j)‖², g the gradient at the OOD prototype"
     source = "2312.14427"
@@ -112,6 +111,6 @@ class GROOD(CappedBankDetector):
         return (gradient.square().sum(dim=1) - 2 * best).clamp(min=0)
 
     def describe(self) -> dict[str, Any]:
-        """The prototype's kind, the bank's size after ``fit``, and how it was thinned."""
+        """And the bank's size after ``fit``."""
         bank = len(self.fitted["gradients"]) if self.fitted else None
-        return {"prototype": "mean of class means", "bank": bank} | super().describe()
+        return super().describe() | {"bank": bank}

@@ -39,8 +39,8 @@ class IODIN(ODIN):
     """
 
     name = "iodin"
+    default = False
     formula = "as `odin`, the one element with the largest gradient moved"
     source = "2411.10794"
     suspicious = "a step of the most sensitive pixel hardly raises the confidence"
-    cost = "1 forward in addition to `odin` at the same temperature"
     column_type = IODINColumn

@@ -35,6 +35,7 @@ class KLM(Detector):
 
     name = "klm"
     reads = ("logits",)
+    default = True
     formula = "min_k KL(p ‖ mean p of the images predicted k)"
     source = "1911.11132"
     suspicious = "the probabilities resemble those of no class"

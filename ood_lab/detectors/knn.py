@@ -54,6 +54,7 @@ class KNN(Detector):
 
     name = "knn"
     reads = ("features",)
+    default = True
     formula = "distance of x̂ to its k-th nearest"
     source = "2204.06507"
     neighbours = True
@@ -156,16 +157,11 @@ class KNN(Detector):
         return search
 
     def describe(self) -> dict[str, Any]:
-        """The k in use, the bank's size after ``fit``, and how it was thinned."""
-        return {
-            "k": int(self.fitted["k"]) if self.fitted else self.k,
-            "normalised": True,
-            "bank": len(self.fitted["bank"]) if self.fitted else None,
-            "max_bank": self.max_bank,
-            "max_per_class": self.max_per_class,
-            "seed": self.seed,
-            "fit_split": self.fit_split,
-        }
+        """And the bank's size after ``fit``."""
+        k, bank = self.k, None
+        if self.fitted:
+            k, bank = int(self.fitted["k"]), len(self.fitted["bank"])
+        return super().describe() | {"k": k, "bank": bank}
 
 
 def _distance(queries: Tensor, search: NeighbourSearch) -> Tensor:

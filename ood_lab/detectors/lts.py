@@ -29,6 +29,7 @@ class LTS(Detector):
 
     name = "lts"
     reads = ("features", "logits", "level")
+    default = True
     formula = "−log Σ exp(r² z), r of max(x, 0)"
     source = "2409.01175"
     suspicious = "the energy is small after scaling of the logits"

@@ -46,6 +46,7 @@ class MDS(Detector):
 
     name = "mds"
     reads = ("features", "labels")
+    default = True
     multilabel = True
     formula = "min_c (x − μ_c)ᵀΣ⁺(x − μ_c), Σ within classes"
     source = "1807.03888"
@@ -145,9 +146,9 @@ class MDS(Detector):
         return x
 
     def describe(self) -> dict[str, Any]:
-        """Fit split; after ``fit``, the classes with a mean, the rank r of Σ, ρ if it is shrunk."""
+        """After ``fit``, also the classes with a mean, the rank r of Σ, ρ if it is shrunk."""
         means = self.fitted.get("means")
         classes, rank = (None, None) if means is None else means.shape
         rho = self.fitted.get("shrinkage")
         shrinkage = {} if rho is None else {"shrinkage": float(rho)}
-        return {"fit_split": self.fit_split, "classes": classes, "rank": rank} | shrinkage
+        return super().describe() | {"classes": classes, "rank": rank} | shrinkage

@@ -18,6 +18,7 @@ from ood_lab.detectors.support.network_scores import NetworkDetector
 from ood_lab.detectors.support.requirements import require_labels
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.models.head_kind import Part
 
 
 class PooledColumn(LayerColumn):
@@ -69,11 +70,10 @@ class MDSEnsemble(NetworkDetector):
     """
 
     name = "mds_ensemble"
-    reads = ("maps", "labels")
+    reads: tuple[Part, ...] = ("maps", "labels")
     formula = "mean over layers of `mds` on the spatial mean of their maps"
     source = "1807.03888"
     suspicious = "the Mahalanobis distances of several layers are large"
-    cost = "spatial means; with `noise` a second pass (below)"
 
     def __init__(
         self,
@@ -84,9 +84,11 @@ class MDSEnsemble(NetworkDetector):
     ) -> None:
         if noise < 0:
             raise UserError(f"detector.mds_ensemble.noise={noise}: must be 0 or above")
-        self.noise = float(noise)
+        self.layers, self.noise = layers, float(noise)
         self.std = None if std is None else list(std)
         self._pooled = PooledColumn(layers)
+        if noise:
+            self.reads = (*self.reads, "gradients")
         super().__init__(self._pooled, fit_split)
 
     @property
@@ -138,10 +140,5 @@ class MDSEnsemble(NetworkDetector):
             yield replace(bank, features=features, columns={})
 
     def describe(self) -> dict[str, Any]:
-        """The layers as found, the step, and the fit split."""
-        return {
-            "layers": self._pooled.names or self._pooled.choice,
-            "noise": self.noise,
-            "std": self.std or "own",
-            "fit_split": self.fit_split,
-        }
+        """With the layers of the network."""
+        return super().describe() | {"layers": self._pooled.names or self.layers}

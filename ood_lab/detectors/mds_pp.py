@@ -28,6 +28,8 @@ class MDSPP(MDS):
 
     name = "mds_pp"
     reads = ("features", "labels")
+    default = True
+    multilabel = False
     formula = "`mds` of x̂ = x/‖x‖"
     source = "2505.18032"
     suspicious = "the direction of the features is far from that of every class mean"

@@ -21,6 +21,7 @@ class MLS(Detector):
 
     name = "mls"
     reads = ("logits", "level")
+    default = True
     multilabel = True
     formula = "−max z"
     source = "1911.11132"

@@ -25,6 +25,7 @@ class MSP(Detector):
 
     name = "msp"
     reads = ("logits",)
+    default = True
     formula = "−max p at T"
     source = "1610.02136"
     suspicious = "no class is probable"

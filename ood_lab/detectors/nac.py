@@ -109,14 +109,14 @@ class NAC(Detector):
         super().__init__(fit_split)
         self._common = StateHistogram.checked("nac", bins, full, steepness)
         self._named = histograms_of(self._common, [LAST] if layers is None else layers)
-        self.bins, self.full, self.steepness, self.seed = bins, full, steepness, seed
+        self.bins, self.full, self.steepness = bins, full, steepness
+        self.seed, self.layers = seed, layers
         self.fit_images = (
             fit_images if fit_images is None else check_count("nac.fit_images", fit_images)
         )
         maps = layers if isinstance(layers, str) else [n for n in self._named if n != LAST]
         self._influence = InfluenceColumn(maps) if maps else None
         if self._influence is not None:
-            self.input_type = "network"
             last: tuple[Part, ...] = ("features", "head") if LAST in self._named else ()
             self.reads = (*last, "logits", "labels", "maps", "gradients")
 
@@ -173,14 +173,13 @@ class NAC(Detector):
         return torch.stack(scores).mean(dim=0)
 
     def describe(self) -> dict[str, Any]:
-        """All settings, and those of every layer where there are several."""
-        names = ("bins", "full", "steepness", "fit_images", "seed", "fit_split")
-        layers: Any = "last"
+        """With the layers of the network, and the settings of each where it has its own."""
+        layers: Any = self.layers
         if self._influence is not None:
-            layers = {name: found._asdict() for name, found in self._named.items()} or (
-                self._influence.names or self._influence.choice
+            layers = {name: histogram._asdict() for name, histogram in self._named.items()} or (
+                self._influence.names or self.layers
             )
-        return {name: getattr(self, name) for name in names} | {"layers": layers}
+        return super().describe() | {"layers": layers}
 
 
 def _last_influence(bank: FeatureBank) -> Callable[[Tensor, Tensor], Tensor]:

@@ -33,6 +33,7 @@ class NCI(Detector):
     moments = ("means",)
     needs_rows = False
     reads = ("features", "logits", "head")
+    default = True
     formula = "−w_ŷᵀ(x − μ)/‖x − μ‖ − α‖x‖₁"
     source = "2311.01479"
     suspicious = "the features are not aligned with the weights of their class"

@@ -87,11 +87,6 @@ class NECO(Detector):
         return -map_rows(share, bank.features, bank.logits)
 
     def describe(self) -> dict[str, Any]:
-        """Dimension as asked (``dim_asked``) and as used (``dim``), maximum logit, fit split."""
-        used = self.fitted["principal"].shape[1] if self.fitted else self.dim
-        return {
-            "dim": used,
-            "dim_asked": self.dim,
-            "max_logit": self.max_logit,
-            "fit_split": self.fit_split,
-        }
+        """The dimension as used; ``dim_asked`` as set."""
+        dim = self.fitted["principal"].shape[1] if self.fitted else self.dim
+        return super().describe() | {"dim": dim, "dim_asked": self.dim}

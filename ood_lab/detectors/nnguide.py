@@ -53,6 +53,7 @@ class NNGuide(CappedBankDetector):
 
     name = "nnguide"
     reads = ("features", "logits", "level")
+    default = True
     formula = "−log Σ exp z · mean of the k largest x̂ᵀx̂_j log Σ exp z_j"
     source = "2309.14888"
     neighbours = True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -93,10 +92,10 @@ class ODIN(NetworkDetector):
 
     name = "odin"
     reads = ("logits", "gradients")
+    default = True
     formula = "−log max softmax(f(x̃)/T), all input elements moved by ε/σ"
     source = "1706.02690"
     suspicious = "a small step of the pixels hardly raises the confidence"
-    cost = "1 backward, 1 forward"
     column_type = ODINColumn
 
     def __init__(
@@ -113,7 +112,3 @@ class ODIN(NetworkDetector):
     def score(self, bank: FeatureBank) -> Tensor:
         """−log max softmax of x̃ at T, between 0 and log C."""
         return math.log(bank.logits.shape[1]) - self.values(bank).double() / self.temperature
-
-    def describe(self) -> dict[str, Any]:
-        """temperature, epsilon, std (``own`` = of the backbone's normalisation)."""
-        return super().describe() | {"std": self.std or "own"}

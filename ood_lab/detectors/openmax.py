@@ -65,6 +65,7 @@ class OpenMax(Detector):
 
     name = "openmax"
     reads = ("logits", "level", "labels", "own_classes")
+    default = True
     formula = "odds of an unknown class from Weibull tails of distances in z"
     source = "1511.06233"
     suspicious = "the logits are in the tail of their class"
@@ -158,16 +159,10 @@ class OpenMax(Detector):
         return map_rows(log_odds, bank.logits)
 
     def describe(self) -> dict[str, Any]:
-        """The settings (α as used) and, after ``fit``, how many classes have a distribution."""
+        """With α as used and, after ``fit``, how many classes have a distribution."""
         c = len(self.fitted["means"]) if self.fitted else self.alpha
-        return {
-            "alpha": min(self.alpha, c),
-            "tail": self.tail,
-            "translate": self.translate,
-            "distance": "euclidean",
-            "fit_split": self.fit_split,
-            "classes": int(self.fitted["modelled"].sum()) if self.fitted else None,
-        }
+        classes = int(self.fitted["modelled"].sum()) if self.fitted else None
+        return super().describe() | {"alpha": min(self.alpha, c), "classes": classes}
 
 
 def _unknown(z: Tensor, weibull: Tensors) -> Tensor:

@@ -41,6 +41,7 @@ class PNML(Detector):
     moments = ("gram",)
     needs_rows = False
     reads = ("features", "head")
+    default = True
     formula = "log Σ_c p_c/(p_c + (1 − p_c)p_c^κ) / log C on x̂"
     source = "2110.09246"
     suspicious = "as a training image it could have had any label"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ood_lab.common.tensor_file import Tensors
-from ood_lab.detectors.base import DetectorRefusal
+from ood_lab.detectors.base import Cost, DetectorRefusal
 from ood_lab.detectors.support.layer_probe import Probe, check_names, probe, stage_names
 from ood_lab.detectors.support.network_scores import NetworkDetector
 from ood_lab.detectors.support.requirements import check_count, check_positive
@@ -61,7 +61,7 @@ class RankFeatColumn(BankColumn):
 
     def __init__(self, stages: Sequence[str] | None, fusion: bool, squarings: int) -> None:
         self.stages = None if stages is None else list(stages)
-        self.fusion = self.runs_again = fusion
+        self.fusion = fusion
         self.squarings = squarings
         chosen = "+".join(self.stages) if self.stages else "found"
         self.key = f"rankfeat(stages={chosen},fusion={fusion},squarings={squarings})"
@@ -185,10 +185,10 @@ class RankFeat(NetworkDetector):
 
     name = "rankfeat"
     reads = ("features", "head", "maps")
+    default = True
     formula = "energy without the strongest rank-one part of the last maps"
     source = "2209.08590"
     suspicious = "the energy is small without the strongest direction of the feature maps"
-    cost = "power iteration"
 
     def __init__(
         self,
@@ -198,9 +198,15 @@ class RankFeat(NetworkDetector):
         squarings: int = 6,
     ) -> None:
         self.temperature = check_positive("rankfeat.temperature", temperature)
-        check_count("rankfeat.squarings", squarings)
-        self._rankfeat = RankFeatColumn(stages, fusion, squarings)
+        self.squarings = check_count("rankfeat.squarings", squarings)
+        self.fusion, self.stages = fusion, None if stages is None else list(stages)
+        self._rankfeat = RankFeatColumn(self.stages, fusion, squarings)
         super().__init__(self._rankfeat)
+
+    @property
+    def cost(self) -> Cost:
+        """With fusion, a part of the network runs again."""
+        return "again" if self.fusion else "forward"
 
     def score(self, bank: FeatureBank) -> Tensor:
         """−T·LSE of the mean logits over T."""
@@ -208,11 +214,5 @@ class RankFeat(NetworkDetector):
         return -self.temperature * (logits / self.temperature).logsumexp(dim=1)
 
     def describe(self) -> dict[str, Any]:
-        """The settings, with the stages as found."""
-        column = self._rankfeat
-        return {
-            "temperature": self.temperature,
-            "fusion": column.fusion,
-            "stages": column.names or column.stages or "found",
-            "squarings": column.squarings,
-        }
+        """With the stages of the network."""
+        return super().describe() | {"stages": self._rankfeat.names or self.stages}

@@ -38,6 +38,7 @@ class ReAct(NonNegativeDetector):
 
     name = "react"
     reads = ("features", "head")
+    default = True
     formula = "−E(min(x, t))"
     source = "2111.12797"
     suspicious = "the energy is small after clipping of large features"

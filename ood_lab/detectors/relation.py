@@ -93,6 +93,6 @@ class Relation(CappedBankDetector):
         return total
 
     def describe(self) -> dict[str, Any]:
-        """Power, threshold, the bank's size after ``fit``, and how it was thinned."""
+        """And the bank's size after ``fit``."""
         bank = len(self.fitted["features"]) if self.fitted else None
-        return {"power": self.power, "threshold": self.threshold, "bank": bank} | super().describe()
+        return super().describe() | {"bank": bank}

@@ -33,7 +33,6 @@ class Residual(Detector):
     name = "residual"
     moments = ("means", "within")
     reads: tuple[Part, ...] = ("features",)
-    input_type = "head"
     formula = "‖Rᵀ(x − u)‖, u = −W⁺b"
     source = "2203.10807"
     suspicious = "a large part of the features is outside the subspace of training images"
@@ -58,6 +57,6 @@ class Residual(Detector):
         return residual_norm(self.fitted, bank.features)
 
     def describe(self) -> dict[str, Any]:
-        """Dimension as asked (``dim_asked``) and as used (``dim``), fit split."""
-        used = self.fitted["dim"].item() if self.fitted else self.dim
-        return {"dim": used, "dim_asked": self.dim, "fit_split": self.fit_split}
+        """The dimension as used; ``dim_asked`` as set."""
+        dim = self.fitted["dim"].item() if self.fitted else self.dim
+        return super().describe() | {"dim": dim, "dim_asked": self.dim}

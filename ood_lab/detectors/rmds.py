@@ -32,6 +32,8 @@ class RMDS(MDS):
 
     name = "rmds"
     reads = ("features", "labels")
+    default = True
+    multilabel = False
     formula = "`mds` − (x − μ)ᵀΣ₀⁺(x − μ), Σ₀ of all images"
     source = "2106.09022"
     suspicious = "a class mean is hardly nearer than the mean of all images"

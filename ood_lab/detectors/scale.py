@@ -31,6 +31,7 @@ class SCALE(NonNegativeDetector):
 
     name = "scale"
     reads = ("features", "head")
+    default = True
     formula = "−E(x eʳ), r = Σx/Σ of the largest entries"
     source = "2310.00227"
     suspicious = "the energy is small after scaling by how concentrated the features are"

@@ -59,6 +59,7 @@ class SHE(Detector):
     moments = ("means",)
     needs_rows = False
     reads = ("features", "logits", "labels")
+    default = True
     formula = "−xᵀS_ŷ, S_c the mean of correct images"
     source = "ICLR 2023"
     suspicious = "the features are unlike the mean pattern of their class"

@@ -39,6 +39,7 @@ class ViM(Residual):
 
     name = "vim"
     reads = ("features", "logits", "level", "head")
+    default = True
     formula = "α‖Rᵀ(x − u)‖ − log Σ exp z, u = −W⁺b"
     source = "2203.10807"
     suspicious = "a large part of the features is outside the subspace of training images"

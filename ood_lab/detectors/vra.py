@@ -49,6 +49,7 @@ class VRA(NonNegativeDetector):
 
     name = "vra"
     reads = ("features", "head")
+    default = True
     formula = "−E(v), v = 0 below α, x + γ between, β above"
     source = "2302.11716"
     suspicious = "the energy is small after clipping of small and large features"

@@ -16,9 +16,14 @@ import torch
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.detectors import Detector, DetectorRefusal, check_memory, checked_score
+from ood_lab.detectors import (
+    Detector,
+    DetectorRefusal,
+    check_memory,
+    checked_score,
+    fit_detector,
+)
 from ood_lab.detectors.base import Detectors
-from ood_lab.detectors.support.compute_device import within_device_memory
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.metrics.resampling.photograph_groups import MADE_OF
 from ood_lab.schema.shift_axes import DEGREES, LEVELS
@@ -59,8 +64,7 @@ def fit_within(detector: Detector, bank: FeatureBank, limit: int) -> Detector:
     check_memory(detector, len(bank), width, classes, limit)
     if not detector.fit_split:
         return detector
-    with within_device_memory(detector.name):
-        detector.fit(bank)
+    fit_detector(detector, bank)
     if detector.chosen:
         log.info("%s: %s", detector.name, detector.chosen)
     return detector

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.data.datamodules.base import OODDataModule
-from ood_lab.detectors.base import Detectors
+from ood_lab.detectors.base import COSTS, Detectors
 from ood_lab.evaluation.detector_fitting import rows_of, score_banks
 from ood_lab.evaluation.detector_tuning import Selection, Tuning, with_tuned
 from ood_lab.evaluation.ensembles import HELD_OUT, Member, with_ensemble
@@ -80,10 +80,10 @@ class MethodScores:
             timing[name]["fit_seconds"] = second.fit_seconds[name]
         used = {name: detectors[name] for name in timing}
         facts: dict[str, dict[str, Any]] = {
-            name: {"input_type": d.input_type} | d.settings() | timing[name]
+            name: {"input_type": d.input_type} | d.used_settings() | timing[name]
             for name, d in used.items()
         }
-        costs = {name: d.cost_rank for name, d in used.items()}
+        costs = {name: COSTS.index(d.cost) for name, d in used.items()}
         together: dict[str, Any] = {}
         if passed.members:
             own = Member("1", detectors, passed.banks, table)

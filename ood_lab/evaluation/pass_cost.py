@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from lightning.pytorch.utilities.seed import isolate_rng
@@ -15,7 +15,7 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from ood_lab.common.english import counted, listed
 from ood_lab.common.progress import duration
 from ood_lab.detectors import Detector
-from ood_lab.detectors.base import Detectors, Needs
+from ood_lab.detectors.base import COSTS, Detectors
 from ood_lab.evaluation.split_features import Extraction
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.extraction_pass import collate
@@ -86,7 +86,7 @@ def affordable(
     side = extraction.backbone.data_config["input_size"][1:]
     on_cpu = extraction.trainer.strategy.root_device.type == "cpu"
     if by_default and on_cpu and math.prod(side) > MOST_PIXELS:
-        kept = {name: d for name, d in detectors.items() if d.needs != "again"}
+        kept = {name: d for name, d in detectors.items() if d.cost != "again"}
         reason = (
             f"more than one forward pass for images of {side[1]} x {side[0]} pixels is slow on a "
             "CPU; detector=default scores it"
@@ -106,11 +106,11 @@ def affordable(
 def _sets(detectors: Detectors) -> Iterator[tuple[str, dict[str, Detector]]]:
     """The detectors, and those among them that need less and less."""
     yield "chosen", dict(detectors)
-    kinds, last = get_args(Needs), len(detectors)
-    for place in reversed(range(1, len(kinds))):
-        part = {name: d for name, d in detectors.items() if d.needs in kinds[:place]}
+    last = len(detectors)
+    for place in reversed(range(1, len(COSTS))):
+        part = {name: d for name, d in detectors.items() if d.cost in COSTS[:place]}
         if 0 < len(part) < last:
-            yield kinds[place - 1], part
+            yield COSTS[place - 1], part
             last = len(part)
 
 

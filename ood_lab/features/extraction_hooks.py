@@ -21,13 +21,11 @@ class BankColumn(ABC):
             two settings never share a key.
         needs_input_grad: the pass runs with ``image.requires_grad`` and keeps the graph of
             ``output`` (parameters never require gradients).
-        runs_again: ``compute`` runs the network, or a part of it, once more.
         needed_for_fit: also computed on the split the detector is fitted on.
     """
 
     key: str
     needs_input_grad: bool = False
-    runs_again: bool = False
     needed_for_fit: bool = False
 
     @abstractmethod

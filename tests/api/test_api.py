@@ -18,11 +18,11 @@ from sklearn.covariance import EmpiricalCovariance
 from torch import nn
 
 import ood_lab
+from ood_lab.api.detector_settings import chosen_detectors
 from ood_lab.common.errors import UserError
 from ood_lab.detectors import KNN, MSP, ODIN, MDSEnsemble
 from ood_lab.metrics import auroc
 from ood_lab.models.head_kind import HeadKind
-from ood_lab.run.commandline.resolvers import detector_names
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to/python.md"
 
@@ -63,7 +63,7 @@ def banks():
 @pytest.mark.slow
 def test_every_detector_of_the_bank(banks):
     outcome = ood_lab.evaluate(**banks, detectors="all", n_bootstrap=20)
-    assert set(outcome.detectors) | set(outcome.skipped) == set(detector_names())
+    assert set(outcome.detectors) | set(outcome.skipped) == set(chosen_detectors("all", "openood"))
     # Those that work inside the network, and nothing else.
     assert set(outcome.skipped) == {n for n in outcome.skipped if "network" in outcome.skipped[n]}
     assert len(outcome.detectors) >= 25

@@ -22,7 +22,14 @@ from torch.utils.data import (
 
 import ood_lab
 from ood_lab.common.errors import UserError
-from ood_lab.detectors import KNN, CalibratedDetector, load_detector, save_detector
+from ood_lab.detectors import (
+    KNN,
+    CalibratedDetector,
+    checked_score,
+    fit_detector,
+    load_detector,
+    save_detector,
+)
 
 N = 90
 
@@ -237,15 +244,15 @@ def test_features_of_other_weights_are_refused_wherever_they_meet(tmp_path):
     for name, own, others in mixes:
         with pytest.raises(UserError, match=f"{name} and of train are from two networks"):
             run(**own, ood=others)
-    detector = KNN(k=5).fit(banks["train"])
+    detector = fit_detector(KNN(k=5), banks["train"])
     facts = {"classes": ["a", "b", "c"], "weights_sha256": "mine", "transform": "none"}
     calibrated = CalibratedDetector.of(detector, detector.score(banks["test"]), 0.1, **facts)
     save_detector(tmp_path / "knn.safetensors", calibrated)
     loaded = load_detector(tmp_path / "knn.safetensors")
-    for each in (detector, calibrated, loaded):
-        assert len(each.score(ood["far"])) == N
+    for score in (partial(checked_score, detector), calibrated.score, loaded.score):
+        assert len(score(ood["far"])) == N
         with pytest.raises(UserError, match="another network"):
-            each.score(extracted(other, 3, far=True))
+            score(extracted(other, 3, far=True))
 
 
 def test_arrays_name_their_network_and_biases_count():

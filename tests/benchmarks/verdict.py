@@ -22,6 +22,7 @@ import pandas as pd
 
 from ood_lab.api.detector_settings import chosen_detectors
 from ood_lab.common.files import read_json
+from ood_lab.detectors.base import COSTS
 from ood_lab.evaluation.shift.shift_rulers import IMAGES
 from ood_lab.metrics import Evaluation, mean_aurocs, verdict_of
 from ood_lab.metrics.record import OF_SETS
@@ -50,7 +51,8 @@ class Population:
         """All datasets of a finished run but the grid, which no mean counts."""
         tables = [pd.read_parquet(run / name) for name in ("scores.parquet", DEGREES, MARKS)]
         names = list(read_json(run / "manifest.json")["detectors"])
-        costs = {name: each.cost_rank for name, each in chosen_detectors("all", "openood").items()}
+        chosen = chosen_detectors("all", "openood").items()
+        costs = {name: COSTS.index(detector.cost) for name, detector in chosen}
         scores, degrees = (
             {str(name): rows for name, rows in table.groupby("dataset") if name != "grid"}
             for table in tables[:2]

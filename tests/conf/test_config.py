@@ -13,6 +13,7 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
 from ood_lab.api.detector_settings import chosen_detectors
+from ood_lab.detectors.base import COSTS
 from ood_lab.run.building.nodes import check_nodes
 from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.run.job.run_identity import NEUTRAL, config_hash, leaves
@@ -26,7 +27,7 @@ CASES = [
     *((script, f) for f in FILES for script in SCRIPTS.get(str(f.parent), ("train",))),
     ("eval", Path("detector/all.yaml")),
 ]
-CASES = [(script, f) for script, f in CASES if f.parent.name != "detector" or f.stem == "all"]
+CASES = [(script, f) for script, f in CASES if f.parent.name != "detector" or script == "eval"]
 #: OOD sets come together, too.
 OOD_SETS = sorted(CONF.glob("data/ood/*.yaml"))
 CASES = [(s, f) for s, f in CASES if f.parent != Path("data/ood") or f.stem == OOD_SETS[0].stem]
@@ -202,9 +203,15 @@ def test_every_file_composes_and_binds(primary, files):
     assert "task" in found
 
 
-@pytest.mark.parametrize("file", sorted((CONF / "detector").glob("*.yaml")), ids=lambda f: f.stem)
-def test_detector_files_have_one_shape(file):
+#: Sets of detectors, the cheapest first; all others in the folder are detectors.
+SETS = ("logits", "features", "forward", "default", "all")
+DETECTORS = sorted({p.stem for p in (CONF / "detector").glob("*.yaml")} - {*SETS})
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_detector_files_have_one_shape(name):
     """The detector, and beside it the grid of those of its settings that tuning may choose."""
+    file = CONF / "detector" / f"{name}.yaml"
     content = OmegaConf.load(file)
     assert content.keys() <= {"detector", "tuning"}
     assert list(content.detector) == [file.stem]
@@ -214,26 +221,20 @@ def test_detector_files_have_one_shape(file):
     assert grids["grids"].get(file.stem, {}).keys() <= content.detector[file.stem].keys()
 
 
-@pytest.mark.slow
-def test_all_detectors_are_every_file_and_the_default_those_that_say_so():
-    files = {p.stem: p.read_text() for p in (CONF / "detector").glob("*.yaml")}
-    default = {name for name, text in files.items() if "# @default true\n" in text}
-    assert {"knn", "mds", "gram"} <= default < set(files)
-    assert set(composed("eval", []).detector) == default
-    assert set(composed("eval", ["detector=default"]).detector) == default
-    assert set(composed("eval", ["detector=all"]).detector) == set(files)
-    assert set(composed("eval", ["detector=[all]"]).detector) == set(files)
-
-
-def test_sets_by_cost_are_what_the_detectors_declare():
-    declared = {name: d.needs for name, d in chosen_detectors("all", "openood").items()}
-    wanted = set()
-    for kind in ("logits", "features", "forward"):
-        wanted |= {name for name, needs in declared.items() if needs == kind}
-        assert set(composed("eval", [f"detector={kind}"]).detector) == wanted
-        assert chosen_detectors(kind, "openood").keys() == wanted
-    assert {"gram", "knn", "msp"} <= wanted
-    assert set(declared) - wanted == {"odin", "iodin", "rankfeat", "adascale_a", "adascale_l"}
+def test_sets_are_what_the_classes_declare():
+    detectors = chosen_detectors(DETECTORS, "openood").items()
+    members = {
+        cost: [name for name, detector in detectors if COSTS.index(detector.cost) <= place]
+        for place, cost in enumerate(COSTS[:-1])
+    }
+    members |= {"default": [n for n, d in detectors if d.default], "all": DETECTORS}
+    for name in SETS:
+        assert list(OmegaConf.load(CONF / "detector" / f"{name}.yaml").defaults) == members[name]
+    assert chosen_detectors("forward", "openood").keys() == set(members["forward"])
+    assert not {"odin", "iodin", "rankfeat", "adascale_a"} & set(members["forward"])
+    assert list(composed("eval", []).detector) == members["default"]
+    line = ["detector=[logits,knn]"]
+    assert list(composed("eval", line).detector) == [*members["logits"], "knn"]
 
 
 @pytest.mark.slow

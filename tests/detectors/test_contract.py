@@ -19,7 +19,8 @@ from ood_lab.neighbours.candidates import Blocks
 
 FOLDER = Path(__file__).parents[2] / "conf" / "detector"
 IN_PASS = {"odin", "iodin", "gram", "rankfeat", "adascale_a", "adascale_l", "mds_ensemble"}
-CACHED = sorted({path.stem for path in FOLDER.glob("*.yaml")} - IN_PASS)
+EVERY = yaml.safe_load((FOLDER / "all.yaml").read_text())["defaults"]
+CACHED = sorted(set(EVERY) - IN_PASS)
 PRESETS = ("openood", "paper", "auto")
 
 

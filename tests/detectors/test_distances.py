@@ -146,7 +146,7 @@ def test_neighbours_are_a_tenth_of_a_class(make_bank, images, classes, k):
     bank = make_bank(torch.rand(images, 3), labels, *random_head(max(classes, 2), 3))
     for detector in (KNN(), NNGuide()):
         assert detector.fit(bank).describe()["k"] == k
-        assert detector.settings()["chosen"].startswith(f"k = {k}, for ")
+        assert detector.used_settings()["chosen"].startswith(f"k = {k}, for ")
 
 
 def mahalanobis(train, queries):

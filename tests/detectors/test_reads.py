@@ -1,22 +1,19 @@
 """What a detector declares is what it reads; each kind of head serves what the table says."""
 
 import importlib
-import re
 from dataclasses import replace
 
 import pytest
 import torch
 from cli import ROOT
-from test_contract import CACHED, FOLDER, build
+from test_contract import CACHED, EVERY, build
 from torch import nn
 
 import ood_lab
-from ood_lab.api.detector_settings import chosen_detectors
 from ood_lab.common.errors import UserError
 from ood_lab.models import exported_backbone
 from ood_lab.models.head_kind import WORDS, HeadKind
 
-EVERY = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 #: Banks without a part that a detector may read.
 WITHOUT = {
     "features": lambda bank: replace(bank, features=bank.features[:, :0]),
@@ -53,13 +50,6 @@ def test_a_detector_reads_what_it_declares(name, blobs):
         excepted = {("residual", "head"), ("she", "own_classes")}
         if (name, part) not in excepted and not (part == "logits" and "head" in reads):
             assert same == (part not in reads), part
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_its_file_says_what_it_reads(name):
-    (said,) = re.findall(r"^# @reads (.+)$", (FOLDER / f"{name}.yaml").read_text(), re.M)
-    (detector,) = chosen_detectors(name, "openood").values()
-    assert said == ", ".join(detector.reads)
 
 
 class Staged(nn.Module):

@@ -71,8 +71,9 @@ def test_every_command_of_a_detector_is_understood(tmp_path, monkeypatch):
     """Those of the pages that the site makes."""
     monkeypatch.syspath_prepend(str(ROOT / "docs" / "site"))
     page = tmp_path / "detectors.md"
-    page.write_text("\n".join(importlib.import_module("detector_pages").pages().values()))
-    assert len(commands(page)) == len(list((ROOT / "conf" / "detector").glob("*.yaml")))
+    pages = importlib.import_module("detector_pages").pages()
+    page.write_text("\n".join(pages.values()))
+    assert len(commands(page)) == len(pages) > 40
     test_every_command_is_understood(page)
 
 

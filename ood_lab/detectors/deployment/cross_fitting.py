@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, DetectorRefusal, checked_score
+from ood_lab.detectors.base import Detector, DetectorRefusal, checked_score, fit_detector
 from ood_lab.features.bank import FeatureBank
 
 #: Where the scores come from that p-values are ranks among.
@@ -65,16 +66,15 @@ def cross_fitted_scores(detector: Detector, bank: FeatureBank, seed: int = 0) ->
     scores = torch.empty(n, dtype=torch.float64)
     for part in range(int(fold.max()) + 1):
         own = fold == part
-        scores[own] = checked_score(_as_chosen(detector).fit(bank.rows(~own)), bank.rows(own))
+        fitted = fit_detector(_as_chosen(detector), bank.rows(~own))
+        scores[own] = checked_score(fitted, bank.rows(own))
     return scores
 
 
 def _as_chosen(detector: Detector) -> Detector:
-    """The detector before its fit, with the settings that were chosen from all images."""
-    positional, keyword = detector.arguments
-    fresh = type(detector)(*positional, **keyword)
-    fresh.name = detector.name
-    for name, value in detector.describe().items():
-        if getattr(fresh, name, None) == "auto":
-            setattr(fresh, name, value)
+    """A copy of the detector with the settings that were chosen from all images."""
+    fresh, used = copy(detector), detector.describe()
+    for name, value in detector.settings.items():
+        if value == "auto":
+            setattr(fresh, name, used[name])
     return fresh

@@ -34,13 +34,11 @@ def save_detector(path: StrPath, calibrated: CalibratedDetector) -> None:
         UserError: a constructor's argument is not a plain value, or the file cannot be written.
     """
     place, detector = Path(path), calibrated.detector
-    positional, keyword = detector.arguments
     description = {
         "class": _qualified(type(detector)),
-        "args": positional,
-        "kwargs": keyword,
+        "settings": detector.settings,
         "name": detector.name,
-        "describe": detector.settings(),
+        "describe": detector.used_settings(),
         "alpha": calibrated.alpha,
         "given_threshold": calibrated.given_threshold,
         "classes": calibrated.classes,
@@ -105,7 +103,7 @@ def _build(description: dict[str, Any], place: Path) -> Detector:
             f"detector file '{place}' holds a {wanted}, which is not known here: import that "
             "class first (choose its YAML with detector=[...])"
         )
-    detector = known[wanted](*description["args"], **description["kwargs"])
+    detector = known[wanted](**description["settings"])
     detector.name = str(description["name"])
     return detector
 

@@ -18,8 +18,6 @@ class NetworkDetector(Detector):
         fit_split: split that ``fit`` receives.
     """
 
-    input_type = "network"
-
     def __init__(self, column: BankColumn, fit_split: FitSplit | None = None) -> None:
         super().__init__(fit_split)
         self._column = column

@@ -88,7 +88,7 @@ def detector_summary(
         low, high = wilson_interval(fpr, held_out)
         facts |= {"flagged_by_chance": fpr * n, "fpr": fpr, "fpr_ci_low": low, "fpr_ci_high": high}
         facts |= {} if tpr is None else {"tpr": tpr}
-    return calibrated.detector.settings() | facts
+    return calibrated.detector.used_settings() | facts
 
 
 def id_images(

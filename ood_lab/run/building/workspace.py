@@ -268,9 +268,10 @@ class Workspace(JobSettings):
 
     def _detector(self, name: str, **settings: Any) -> Detector:
         """The detector of that YAML; ``settings`` override the YAML's."""
+        from ood_lab.detectors import named
+
         detector: Detector = self.build(f"detector.{name}", **settings)
-        detector.name = name
-        return detector
+        return named({name: detector})[name]
 
     @made_of("tuning")
     def tuning(self) -> Tuning:

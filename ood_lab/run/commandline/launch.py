@@ -78,7 +78,6 @@ def run_line(script: str, line: Sequence[str], main: Callable[..., Any] | None =
     try:
         rewritten = [with_own_names(word) for word in rewrite(line)]
         arguments = read_arguments(rewritten)
-        register_resolvers()  # once more: the user's own detectors are known now
         return _run(main or script_main(script), script, rewritten, arguments)
     except UserError as error:
         fail(error)

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig
@@ -188,8 +187,7 @@ def _check_choice(override: Override) -> None:
         raise UserError(f"~{group}: a group cannot be left out; choose another file of it")
     if not is_group(group):  # Hydra's own
         return
-    registered = ConfigStore.instance().repo.get(group, {})
-    options = sorted({path.stem for path in (*conf_files(group), *map(Path, registered))})
+    options = [path.stem for path in conf_files(group)]
     if not options:
         inner = sorted(f"{group}/{path.name}" for path in (CONF / group).iterdir())
         raise UserError(f"'{group}' has no choices of its own, {' and '.join(inner)} have")

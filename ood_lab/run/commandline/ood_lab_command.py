@@ -16,11 +16,15 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ood_lab.common.hints import suggestion
 from ood_lab.common.installed_packages import package_versions
 from ood_lab.scripts import conf_files, evaluate, train
 from ood_lab.version import __version__
+
+if TYPE_CHECKING:
+    from ood_lab.detectors import Detector
 
 #: What a report of a problem should say of the machine.
 _PACKAGES = (
@@ -72,9 +76,14 @@ def tasks() -> None:
 
 def detectors() -> None:
     """Prints every detector with what it reads and its source."""
-    from ood_lab.detectors.support.detector_sources import sources
+    from hydra.utils import get_class
+    from omegaconf import OmegaConf
 
-    rows = [("detector", "reads", "source"), *sources()]
+    rows = [("detector", "reads", "source")]
+    for file in conf_files("detector"):
+        for name, node in (OmegaConf.select(OmegaConf.load(file), "detector") or {}).items():
+            detector: type[Detector] = get_class(node["_target_"])
+            rows.append((str(name), ", ".join(detector.reads), detector.source))
     widths = [max(len(row[i]) for row in rows) for i in range(2)]
     for name, reads, source in rows:
         print(f"{name.ljust(widths[0])}  {reads.ljust(widths[1])}  {source}")

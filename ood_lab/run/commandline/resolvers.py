@@ -1,4 +1,4 @@
-"""Python behind ``conf/``: its resolvers, sets of detectors, and lines of ``--help``."""
+"""Python behind ``conf/``: its resolvers, and lines of ``--help``."""
 
 from __future__ import annotations
 
@@ -7,32 +7,22 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import takewhile
 from pathlib import Path, PurePath
 from typing import Any
 
-from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
 from ood_lab.scripts import command, conf_files
 
 PRESETS = ("auto", "openood", "paper")
-#: Header line, beside Hydra's own ``# @package``, that puts a detector in the default set.
-DEFAULT = "# @default true"
-#: Header line that says what a detector needs of the network, as its class declares in ``needs``;
-#: torch need not load to read it. Without it, the detector is in no set but ``all``.
-NEEDS = "# @needs "
-#: Sets of all detectors that need no more, from the cheapest.
-COST_SETS = ("logits", "features", "forward")
 #: Columns of the page of ``--help``.
 WIDTH = 80
 _NAMES = 20  # columns of the names of groups and tasks
 _MANY = 3  # names that begin with the same word are shown as one
-_stored: dict[str, list[str]] = {}  # the sets as Hydra has them: to convert them takes long
 
 
 def register_resolvers() -> None:
-    """Registers the resolvers, and the sets of detectors as choices (idempotent)."""
+    """Registers the resolvers (idempotent)."""
     resolvers: dict[str, Callable[..., Any]] = {
         "preset": _preset,
         "clip_pixels": _clip_pixels,
@@ -47,34 +37,6 @@ def register_resolvers() -> None:
     }
     for name, resolver in resolvers.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
-    for choice, names in detector_sets().items():  # no file has to list the others
-        if _stored.get(choice) != names:
-            _stored[choice] = names
-            node = {"defaults": names}
-            ConfigStore.instance().store(choice, node, group="detector", provider="ood_lab")
-
-
-def detector_names() -> list[str]:
-    """Every file of the folder."""
-    return [file.stem for file in conf_files("detector")]
-
-
-def detector_sets() -> dict[str, list[str]]:
-    """The names of sets of detectors, and of those in them, from the headers of their files."""
-    headers = {file.stem: _header(file) for file in conf_files("detector")}
-    sets = {
-        "all": list(headers),
-        "default": [name for name, header in headers.items() if DEFAULT in header],
-    }
-    for place, choice in enumerate(COST_SETS, 1):
-        needs = {NEEDS + cheaper for cheaper in COST_SETS[:place]}
-        sets[choice] = [name for name, header in headers.items() if needs & header]
-    return sets
-
-
-def _header(file: Path) -> set[str]:
-    lines = file.read_text(encoding="utf-8").splitlines()
-    return set(takewhile(lambda line: line.startswith("#"), lines))
 
 
 def _preset(openood: Any, paper: Any, auto: Any = None, *, _root_: DictConfig) -> Any:

@@ -1,7 +1,7 @@
 """What a user adds: a task, a network and a detector, each one file beside its YAML."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Self
 
 import pandas as pd
 from torch import Tensor, nn
@@ -21,10 +21,11 @@ name: two_layers
 net: {_target_: own_yaml.TwoLayers, width: 8}
 head: head
 """
-DETECTOR = """
+DETECTOR = """# @package _global_
 detector:
   largest:
-    _target_: own_yaml.LargestFeature
+    _target_: own_yaml.LargestFeatures
+    k: 2
 """
 
 
@@ -55,13 +56,22 @@ class TwoLayers(nn.Module):
         return self.head(self.first(image).relu().mean((2, 3)))
 
 
-class LargestFeature(Detector):
-    """The largest feature, negated."""
+class LargestFeatures(Detector):
+    """The sum of the k largest features, in units of their mean over the fit split, negated."""
+
+    fit_split = "train"
+
+    def __init__(self, k: int) -> None:
+        self.k = k
+
+    def fit(self, bank: FeatureBank) -> Self:
+        """Learns ``mean``."""
+        self.fitted["mean"] = self._sums(bank).mean()
+        return self
 
     def score(self, bank: FeatureBank) -> Tensor:
         """See the class."""
-        return -bank.features.double().amax(dim=1)
+        return -self._sums(bank) / self.fitted["mean"]
 
-    def describe(self) -> dict[str, Any]:
-        """Nothing can be set."""
-        return {}
+    def _sums(self, bank: FeatureBank) -> Tensor:
+        return bank.features.double().topk(self.k, dim=1).values.sum(dim=1)

@@ -51,8 +51,8 @@ def test_every_group_takes_files_of_ones_own(own, flag, behind, capsys):
     assert (cfg["name"], cfg["metrics"]["n_bootstrap"]) == ("mine", 20)
     assert list(cfg["detector"]) == ["mine", "knn"]
     assert cfg["model"]["net"]["_target_"] == "own_network.Net"
-    assert call("eval.py", *flag, "detector=all", "--cfg", "job") == 0
-    assert "mine" in yaml.safe_load(capsys.readouterr().out)["detector"]
+    assert call("eval.py", *flag, "detector=[logits,mine]", "--cfg", "job") == 0
+    assert {"mine", "msp"} < {*yaml.safe_load(capsys.readouterr().out)["detector"]}
 
 
 def test_a_network_from_the_current_folder(own, capsys):

@@ -3,7 +3,7 @@
 import pytest
 
 from ood_lab.run.commandline.other_names import ALIASES, with_own_names
-from ood_lab.run.commandline.resolvers import detector_names
+from ood_lab.scripts import conf_files
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,6 @@ def test_overrides_get_our_names(given, meant):
 
 
 def test_an_alias_is_another_word_for_a_detector_that_exists():
-    names = set(detector_names())
+    names = {file.stem for file in conf_files("detector")}
     assert set(ALIASES.values()) <= names
     assert not ALIASES.keys() & names

@@ -5,9 +5,8 @@ import pandas as pd
 import pytest
 import yaml
 from cli import call, run_folders
-from hydra.core.config_store import ConfigStore
 
-from ood_lab.run.commandline.resolvers import register_resolvers
+from ood_lab.scripts import OWN_CONF
 
 SMALL = [
     *("experiment=smoke", "logger=none", "data.train=44", "data.val=22", "data.test=22"),
@@ -16,14 +15,20 @@ SMALL = [
 
 
 @pytest.fixture(autouse=True)
-def yaml_files(monkeypatch):
-    """The three YAMLs, as if they lay in ``conf/``."""
-    register_resolvers()  # what this stores stays
-    store = ConfigStore.instance()
-    monkeypatch.setattr(store, "repo", {**store.repo})
-    store.store("count_images", yaml.safe_load(own_yaml.TASK), group="task")
-    store.store("two_layers", yaml.safe_load(own_yaml.MODEL), group="model")
-    store.store("largest", yaml.safe_load(own_yaml.DETECTOR), group="detector", package="_global_")
+def yaml_files(tmp_path, monkeypatch):
+    """The three YAMLs and one more, in a folder of the user's own."""
+    undeclared = yaml.safe_load(own_yaml.TASK) | {"_uses_": ["clip"]}
+    files = {
+        "task/count_images": own_yaml.TASK,
+        "task/undeclared": yaml.safe_dump(undeclared),
+        "model/two_layers": own_yaml.MODEL,
+        "detector/largest": own_yaml.DETECTOR,
+    }
+    for name, text in files.items():
+        file = tmp_path / "conf" / f"{name}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    monkeypatch.setenv(OWN_CONF, str(tmp_path / "conf"))
 
 
 def test_a_task_is_a_class_and_a_yaml(tmp_path):
@@ -40,8 +45,6 @@ def test_a_task_is_a_class_and_a_yaml(tmp_path):
 
 
 def test_a_task_gets_what_its_yaml_says_and_no_more(tmp_path, capsys):
-    node = yaml.safe_load(own_yaml.TASK) | {"_uses_": ["clip"]}
-    ConfigStore.instance().store("undeclared", node, group="task")
     assert call("eval.py", "task=undeclared", *SMALL, f"paths.outputs={tmp_path}") == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "own_yaml.CountImages asks for the data of the workspace: add data to _uses_" in line

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from cli import call, run_folders
 from finished_runs import add_verdict, write_run
-from hydra.core.config_store import ConfigStore
 from rich.console import Console
 
 from ood_lab.run.commandline.sweeps import headline
@@ -152,12 +151,11 @@ def test_two_processes_a_job_inside_a_sweep(tmp_path):
 @pytest.mark.slow
 def test_an_experiment_may_ask_for_a_multirun(tmp_path):
     """In its file, as Hydra's users have it; composing once for a job must not miss that."""
-    store = ConfigStore.instance()
-    swept = {"mode": "MULTIRUN", "sweeper": {"params": {"seed": "0,1"}}}
-    store.store("two_seeds", {"hydra": swept}, group="experiment", package="_global_")
-    try:
-        line = ("experiment=two_seeds", "task=data_check", "data.train=110", "logger=none")
-        assert call("eval.py", *line, f"paths.outputs={tmp_path}") == 0
-    finally:
-        del store.repo["experiment"]
-    assert {folder.name for folder in run_folders(tmp_path)} == {"seed=0", "seed=1"}
+    file = tmp_path / "conf" / "experiment" / "two_seeds.yaml"
+    file.parent.mkdir(parents=True)
+    swept = "hydra: {mode: MULTIRUN, sweeper: {params: {seed: '0,1'}}}"
+    file.write_text(f"# @package _global_\n{swept}\n")
+    line = ("experiment=two_seeds", "task=data_check", "data.train=110", "logger=none")
+    outputs = ("--config-dir", str(tmp_path / "conf"), f"paths.outputs={tmp_path / 'out'}")
+    assert call("eval.py", *line, *outputs) == 0
+    assert {folder.name for folder in run_folders(tmp_path / "out")} == {"seed=0", "seed=1"}

@@ -1,10 +1,14 @@
 """Metrics of yes/no questions; the positive class is "yes".
 
-Counts come as ``[..., 4]``: true positives, false positives, true negatives, false negatives.
-They are pooled over questions, never averaged over sets.
+Counts come as ``[..., 6]``: true positives, false positives, true negatives, false negatives, and
+answers that say neither, where yes and where no was right. The last two are wrong, but they are
+neither a yes nor a no; they may be left out (``[..., 4]``) where there are none.
+Counts are pooled over questions, never averaged over sets.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,41 +17,67 @@ from ood_lab.metrics.resampling.clustered_bootstrap import share
 from ood_lab.schema.arrays import Floats, Ints
 
 Counts = Ints
+#: Which questions recall is a share of: all whose right answer is yes, or those of them that were
+#: answered by yes or no.
+RecallOf = Literal["asked", "answered"]
+#: The columns of counts with "no" as the positive class.
+TURNED = [2, 3, 0, 1, 5, 4]
 
 
-def outcome_counts(truth: ArrayLike, answer: ArrayLike) -> Counts:
-    """The outcome of every answer, TP, FP, TN or FN: ``[N, 4]`` with a single 1 in each row.
+def outcome_counts(truth: ArrayLike, yes: ArrayLike, no: ArrayLike) -> Counts:
+    """The outcome of every answer, one of six: ``[N, 6]`` with a single 1 in each row.
 
     Args:
         truth: ``[N]``, whether "yes" is right.
-        answer: ``[N]``, whether the answer is "yes".
+        yes: ``[N]``, whether the answer is "yes".
+        no: ``[N]``, whether the answer is "no"; neither: it could not be read.
     """
-    true, said = np.asarray(truth, bool), np.asarray(answer, bool)
-    return np.stack([true & said, ~true & said, ~true & ~said, true & ~said], axis=-1).astype(
-        np.int64
-    )
+    right, said_yes, said_no = (np.asarray(each, bool) for each in (truth, yes, no))
+    neither = ~said_yes & ~said_no
+    columns = [
+        right & said_yes,
+        ~right & said_yes,
+        ~right & said_no,
+        right & said_no,
+        right & neither,
+        ~right & neither,
+    ]
+    return np.stack(columns, axis=-1).astype(np.int64)
 
 
-def yes_no_metrics(counts: ArrayLike) -> dict[str, Floats]:
-    """Accuracy, precision, recall, F1, MCC and the rate of "yes" of counts ``[..., 4]``.
+def yes_no_metrics(counts: ArrayLike, recall_of: RecallOf = "asked") -> dict[str, Floats]:
+    """Accuracy, precision, recall, F1, MCC and the rate of "yes" of counts ``[..., 6]``.
 
-    ``P = TP / (TP + FP)``, ``R = TP / (TP + FN)``, ``F1 = 2 P R / (P + R)``,
-    ``MCC = (TP TN - FP FN) / sqrt((TP + FP)(TP + FN)(TN + FP)(TN + FN))``,
-    ``yes-rate = (TP + FP) / N``; 0 where a denominator is 0, NaN where there is no answer at all.
+    ``accuracy = (TP + TN) / N``, ``P = TP / (TP + FP)``, ``R = TP / n_yes`` with the number
+    ``n_yes`` of questions whose right answer is yes (``answered``: ``TP / (TP + FN)``),
+    ``F1 = 2 P R / (P + R)``, ``yes-rate = (TP + FP) / N``. MCC is ``R_K`` of Gorodkin (2004) with
+    yes, no and neither as classes:
+    ``(c N - sum_k p_k t_k) / sqrt((N^2 - sum_k p_k^2) (N^2 - sum_k t_k^2))`` with ``c`` right
+    answers, ``p_k`` answers and ``t_k`` right answers of class k. Without unread answers it is
+    ``(TP TN - FP FN) / sqrt((TP + FP)(TP + FN)(TN + FP)(TN + FN))``. 0 where a denominator is 0,
+    NaN where there is no answer at all.
+
+    Args:
+        counts: see the module.
+        recall_of: see :data:`RecallOf`.
 
     Returns:
         Each ``[...]``, shares (the MCC from -1 to 1).
     """
-    tp, fp, tn, fn = np.moveaxis(np.asarray(counts, np.float64), -1, 0)
-    total = tp + fp + tn + fn
-    precision, recall = share(tp, tp + fp), share(tp, tp + fn)
-    product = np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
+    tp, fp, tn, fn, *unread = np.moveaxis(np.asarray(counts, np.float64), -1, 0)
+    lost_yes, lost_no = unread or (np.zeros_like(tp), np.zeros_like(tp))
+    total = tp + fp + tn + fn + lost_yes + lost_no
+    yes, no, true, false = tp + fp, tn + fn, tp + fn + lost_yes, tn + fp + lost_no
+    precision, recall = share(tp, yes), share(tp, true if recall_of == "asked" else tp + fn)
+    neither = lost_yes + lost_no
+    spread = yes * no + (yes + no) * neither  # half of N^2 minus the squares of the three
+    right = tp + tn
     values = {
-        "accuracy": share(tp + tn, total),
+        "accuracy": share(right, total),
         "precision": precision,
         "recall": recall,
         "f1": share(2 * precision * recall, precision + recall),
-        "mcc": share(tp * tn - fp * fn, product),
-        "yes_rate": share(tp + fp, total),
+        "mcc": share((right * total - yes * true - no * false) / 2, np.sqrt(spread * true * false)),
+        "yes_rate": share(yes, total),
     }
     return {name: np.where(total > 0, value, np.nan) for name, value in values.items()}

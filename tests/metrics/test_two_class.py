@@ -7,9 +7,9 @@ from sklearn.metrics import precision_recall_fscore_support
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered
 from ood_lab.metrics.two_class import (
     mean_over_prompts,
-    two_class_counts,
     two_class_metrics,
 )
+from ood_lab.metrics.yes_no import outcome_counts
 
 #: TP, FP, TN, FN and the columns of ORIC's table 4: macro P, R, F1, yes-rate, then P, R, F1 of yes
 #: and of no.
@@ -53,7 +53,7 @@ def test_published_columns(name):
 def test_unmatched_answers_are_wrong_but_neither_yes_nor_no():
     rng = np.random.default_rng(0)
     truth, said = rng.integers(0, 2, 300), rng.integers(0, 3, 300)
-    counts = two_class_counts(truth == 1, said == 1, said == 0).sum(axis=0)
+    counts = outcome_counts(truth == 1, said == 1, said == 0).sum(axis=0)
     found = two_class_metrics(counts)
     for label, name in ((1, "yes"), (0, "no")):
         precision, recall, f1, _ = precision_recall_fscore_support(

@@ -15,13 +15,31 @@ from ood_lab.metrics.yes_no import (
 def test_equals_scikit_learn_with_yes_as_the_positive_class(seed):
     rng = np.random.default_rng(seed)
     truth, said = rng.random((2, 200)) < [[0.4], [0.7]]
-    found = yes_no_metrics(outcome_counts(truth, said).sum(0))
+    found = yes_no_metrics(outcome_counts(truth, said, ~said).sum(0))
     assert found["accuracy"] == pytest.approx((truth == said).mean())
     assert found["precision"] == pytest.approx(precision_score(truth, said))
     assert found["recall"] == pytest.approx(recall_score(truth, said))
     assert found["f1"] == pytest.approx(f1_score(truth, said))
     assert found["mcc"] == pytest.approx(matthews_corrcoef(truth, said))
     assert found["yes_rate"] == pytest.approx(said.mean())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_unread_answer_is_neither_yes_nor_no(seed):
+    rng = np.random.default_rng(seed)
+    truth, said = rng.integers(0, 2, 200), rng.integers(0, 3, 200)  # 2: unread
+    counts = outcome_counts(truth == 1, said == 1, said == 0).sum(0)
+    found = yes_no_metrics(counts)
+    one = {"labels": [1], "average": "macro"}
+    assert found["accuracy"] == pytest.approx((truth == said).mean())
+    assert found["precision"] == pytest.approx(precision_score(truth, said, **one))
+    assert found["recall"] == pytest.approx(recall_score(truth, said, **one))
+    assert found["f1"] == pytest.approx(f1_score(truth, said, **one))
+    assert found["mcc"] == pytest.approx(matthews_corrcoef(truth, said))
+    assert found["yes_rate"] == pytest.approx((said == 1).mean())
+    read = said < 2
+    answered = yes_no_metrics(counts, recall_of="answered")["recall"]
+    assert answered == pytest.approx(recall_score(truth[read], said[read]))
 
 
 @pytest.mark.parametrize("precision", [0.55, 0.7, 0.92, 1.0])

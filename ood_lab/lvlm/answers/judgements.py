@@ -20,7 +20,7 @@ UNSURE = "unsure"
 SIZES = ("n_asked", "n_unparsed", "n_cut", "n_failed")
 
 _COLUMNS = ["question_id", "pair_id", "task", "truth", "text", "file", "reply", "parsed", "correct"]
-_COLUMNS += ["status", "cut", "error", "p_yes"]
+_COLUMNS += ["parser", "status", "cut", "error", "p_yes"]
 #: Of multiple choice, where it is known.
 P_OPTIONS = "p_options"
 
@@ -39,8 +39,8 @@ def judge(questions: Questions, answers: Answers, parser: str | None = None) -> 
 
     Returns:
         One row per question: ``question_id, pair_id, task, truth, text, reply`` (without its
-        reasoning), ``parsed, correct, status, cut, p_yes`` and what is in ``meta``; ``parsed`` is
-        None and ``correct`` false unless the status is ``parsed``.
+        reasoning), ``parsed, correct, parser, status, cut, p_yes`` and what is in ``meta``;
+        ``parsed`` is None and ``correct`` false unless the status is ``parsed``.
 
     Raises:
         UserError: there is no such parser.
@@ -99,6 +99,7 @@ def _row(question: Question, answer: Answer | None, parser: str | None) -> dict[
         "reply": without_reasoning(reply),
         "parsed": parsed,
         "correct": parsed == question.answer,
+        "parser": name,
         "status": FAILED if error else UNPARSED if parsed is None else PARSED,
         "cut": cut,
         "error": error,

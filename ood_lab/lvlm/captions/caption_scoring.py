@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ood_lab.lvlm.answers.answer_files import Answers
 from ood_lab.lvlm.answers.judgements import FAILED, PARSED, UNPARSED
@@ -26,16 +25,16 @@ from ood_lab.metrics.hallucination import (
     amber_yes_no_metrics,
     caption_metrics,
 )
-from ood_lab.metrics.resampling.clustered_bootstrap import Metrics, clustered, share
-from ood_lab.metrics.yes_no import outcome_counts, yes_no_metrics
-from ood_lab.schema.arrays import Floats, Ints
+from ood_lab.metrics.resampling.clustered_bootstrap import Metrics, clustered
+from ood_lab.metrics.yes_no import yes_no_metrics
+from ood_lab.schema.arrays import Ints
 from ood_lab.schema.results import Kind, Names
 
 #: Column of what is resampled in place of images: a pair of concepts that several show.
 PAIR = "pair"
-#: What becomes of an answer that cannot be read: it is the wrong one of yes and no, or it is left
-#: out, or it is neither of the two, and wrong: accuracy and recall count it, precision does not.
-Unparsed = Literal["wrong", "drop", "neither"]
+#: What becomes of an answer that cannot be read: it is wrong, and neither yes nor no, so that
+#: accuracy and recall count it, and precision does not; or it is left out.
+Unparsed = Literal["wrong", "drop"]
 WAYS: tuple[Unparsed, ...] = ("wrong", "drop")
 _COLUMNS = ["question_id", "file", "split", "status", "reply", "cut", "error", "flagged_nouns"]
 _COLUMNS += COUNTS
@@ -109,7 +108,6 @@ def result_rows(
     splits: Sequence[str],
     *,
     finer: Sequence[str] = (),
-    ways: Sequence[Unparsed] = WAYS,
     min_count: int = 10,
     unparsed: Unparsed = "wrong",
     **resampling: Any,
@@ -128,7 +126,6 @@ def result_rows(
         judged: see :func:`ood_lab.lvlm.answers.judgements.judge`, of the yes/no questions.
         splits: names of the sets, in order.
         finer: columns by which each set is divided further.
-        ways: of treating unparsed answers.
         min_count: levels, cells and distances with fewer images are missing.
         unparsed: the way of treating unparsed answers that comes first.
         resampling: ``draws`` and ``seed``, see
@@ -141,7 +138,7 @@ def result_rows(
         counts = kept[list(COUNTS)].to_numpy(np.int64)
         rows += _rows(place, counts, kept, caption_metrics, {}, part, resampling)
     for place, part in places(judged, every, "file", min_count, finer):
-        for way in sorted(ways, key=lambda each: each != unparsed):
+        for way in sorted(WAYS, key=lambda each: each != unparsed):
             for group, tasks in GROUPS.items():
                 asked = part[part["task"].isin(tasks)]
                 if len(asked):
@@ -179,9 +176,9 @@ def amber_table(
             row |= amber_caption_metrics(texts[list(COUNTS)].to_numpy(np.int64).sum(axis=0))
         for group, tasks in groups.items():
             part = asked[asked["task"].isin(tasks) & (asked["status"] != FAILED)]
-            counts, unread = _counts_of_no(part)
+            tp, fp, tn, fn, unread_no, unread_yes = class_counts(part, NO).sum(axis=0)
             epsilon = (epsilons or {}).get(group, EXISTENCE_EPSILON)
-            found = amber_yes_no_metrics(counts.sum(axis=0), unread, epsilon)
+            found = amber_yes_no_metrics([tp, fp, tn, fn + unread_no], int(unread_yes), epsilon)
             row |= {f"{group}_{metric}": value for metric, value in found.items()}
         rows.append(row)
     return pd.DataFrame(rows)
@@ -196,51 +193,18 @@ def _cluster(rows: pd.DataFrame) -> str:
     return next((name for name in (PAIR, "scene") if name in rows), "file")
 
 
-def _counts_of_no(rows: pd.DataFrame) -> tuple[Ints, int]:
-    """TP, FP, TN, FN of "no", and unparsed answers to questions whose right answer is yes."""
-    truth, said = (rows["truth"] == NO).to_numpy(), (rows["parsed"] == NO).to_numpy()
-    neither = ((rows["status"] == UNPARSED).to_numpy()) & ~truth
-    return outcome_counts(truth[~neither], said[~neither]), int(neither.sum())
-
-
 def _answer_rows(
     place: Mapping[str, Any], group: str, asked: pd.DataFrame, resampling: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     kept = asked[asked["status"] != FAILED]
     read = kept[kept["status"] == PARSED]
     kept = read if place["unparsed"] == "drop" or not len(read) else kept
-    counts, names = answer_counts(kept, NO, place["unparsed"]), {m: f"{group}_{m}" for m in OF_NO}
-    rows = _rows(place, counts, kept, answer_metrics, names, asked, resampling)
+    counts, names = class_counts(kept, NO), {m: f"{group}_{m}" for m in OF_NO}
+    rows = _rows(place, counts, kept, yes_no_metrics, names, asked, resampling)
     if group == EXISTENCE and (asked["truth"] == YES).any():
         counts, names = class_counts(kept, YES), {m: f"pope_{m}" for m in OF_YES}
         rows += _rows(place, counts, kept, yes_no_metrics, names, asked, resampling)
     return rows
-
-
-def answer_counts(rows: pd.DataFrame, positive: str, way: Unparsed) -> Ints:
-    """TP, FP, TN, FN of every answer and whether it is neither where the negative is right.
-
-    Args:
-        rows: N answers, see :func:`ood_lab.lvlm.answers.judgements.judge`.
-        positive: the positive class.
-        way: of treating unparsed answers.
-
-    Returns:
-        ``[N, 5]``, see :func:`answer_metrics`.
-    """
-    counts = np.zeros((len(rows), 5), np.int64)
-    counts[:, :4] = class_counts(rows, positive)
-    if way == "neither":
-        lost = ((rows["status"] == UNPARSED) & (rows["truth"] != positive)).to_numpy()
-        counts[lost] = [0, 0, 0, 0, 1]
-    return counts
-
-
-def answer_metrics(counts: NDArray[Any]) -> dict[str, Floats]:
-    """Metrics of counts ``[..., 5]``; the fifth are wrong, and count only in accuracy."""
-    found = yes_no_metrics(counts[..., :4])
-    right = counts[..., 0] + counts[..., 2]
-    return {**found, "accuracy": share(right, counts.sum(axis=-1))}
 
 
 def _rows(

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ood_lab.metrics.yes_no import RecallOf
+
 YES, NO = "yes", "no"
 #: ``Parser.source`` of a rule that nobody else has published.
 OURS = "ours"
@@ -24,6 +26,7 @@ class Parser:
         otherwise: what becomes of other replies.
         rule: from the texts of reply and question to what the reply says; None where that is
             nothing. Published rules do not look at the question.
+        recall_of: which questions recall is a share of where its source computes it.
     """
 
     name: str
@@ -31,6 +34,7 @@ class Parser:
     says: str
     otherwise: str
     rule: Callable[[str, str], str | None]
+    recall_of: RecallOf = "asked"
 
     def __call__(self, reply: str, question: str = "") -> str | None:
         """What the reply says to the question."""
@@ -38,10 +42,12 @@ class Parser:
 
 
 def parser(
-    source: str, says: str, otherwise: str = "unparsed"
+    source: str, says: str, otherwise: str = "unparsed", recall_of: RecallOf = "asked"
 ) -> Callable[[Callable[[str], str | None]], Parser]:
     """Makes a parser of a function of the reply, named after it; see :class:`Parser`."""
-    return lambda rule: Parser(rule.__name__, source, says, otherwise, lambda reply, _: rule(reply))
+    return lambda rule: Parser(
+        rule.__name__, source, says, otherwise, lambda reply, _: rule(reply), recall_of
+    )
 
 
 def parser_with_question(says: str) -> Callable[[Callable[[str, str], str | None]], Parser]:

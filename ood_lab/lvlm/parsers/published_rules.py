@@ -53,6 +53,8 @@ def amber(reply: str) -> str | None:
 @parser(
     "lmms-eval 75571cf and 0.7.3, task pope: pope_process_results",
     "only yes or no, whatever the case and the space around it",
+    "unparsed; recall leaves it out",
+    recall_of="answered",
 )
 def lmms_pope(reply: str) -> str | None:
     """Only yes or no. A full stop is too much: "Yes." is none."""

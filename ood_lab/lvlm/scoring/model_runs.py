@@ -57,7 +57,7 @@ def common_pairs(
         unparsed: see :func:`~ood_lab.lvlm.scoring.yes_no_scores.pair_table`.
 
     Returns:
-        One row per pair (``pair_id, split, category, image, ...``), and ``[M, P, 4]``.
+        One row per pair (``pair_id, split, category, image, ...``), and ``[M, P, 6]``.
 
     Raises:
         UserError: the models were not asked the same questions, or share no pair.

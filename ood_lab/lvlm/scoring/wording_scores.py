@@ -23,7 +23,8 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
     clustered,
     contrast,
 )
-from ood_lab.metrics.two_class import TWO_CLASS_METRICS, mean_over_prompts, two_class_counts
+from ood_lab.metrics.two_class import TWO_CLASS_METRICS, mean_over_prompts
+from ood_lab.metrics.yes_no import outcome_counts
 from ood_lab.schema.arrays import Ints
 from ood_lab.schema.results import PART
 
@@ -100,7 +101,7 @@ def scored(judged: pd.DataFrame, by: str | None = None, **resampling: Any) -> Cl
 
 def _outcomes(rows: pd.DataFrame) -> Ints:
     parsed = rows["status"] == PARSED
-    return two_class_counts(
+    return outcome_counts(
         rows["truth"] == YES, parsed & (rows["parsed"] == YES), parsed & (rows["parsed"] == NO)
     )
 

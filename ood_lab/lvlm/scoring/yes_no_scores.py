@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.lvlm.answers.judgements import FAILED, UNPARSED, sizes_of
+from ood_lab.lvlm.answers.judgements import FAILED, PARSED, UNPARSED, sizes_of
 from ood_lab.lvlm.pages.benchmark_page import Scored, metric_table
-from ood_lab.lvlm.parsers import YES
+from ood_lab.lvlm.parsers import PARSERS, YES, parser_named
 from ood_lab.lvlm.scoring.scored_results import (
     POOLED,
     any_read,
@@ -28,7 +28,7 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
     shares,
 )
 from ood_lab.metrics.resampling.intervals import Estimate
-from ood_lab.metrics.yes_no import outcome_counts, yes_no_metrics
+from ood_lab.metrics.yes_no import TURNED, outcome_counts, yes_no_metrics
 from ood_lab.report.rendering.table import Table
 from ood_lab.schema.arrays import Floats, Ints
 from ood_lab.schema.results import NamedTables, Names, whole
@@ -45,7 +45,7 @@ Unparsed = Literal["drop_pair", "wrong"]
 WAYS: tuple[Unparsed, ...] = ("wrong", "drop_pair")
 #: In ``meta``, what a question is resampled with, where that is more than its pair: its image.
 RESAMPLED = "resampled"
-COUNTS = ["tp", "fp", "tn", "fn"]
+COUNTS = ["tp", "fp", "tn", "fn", "unread_yes", "unread_no"]
 #: Metric, and what it is called in tables; in this order.
 METRICS = {
     "accuracy": "Acc",
@@ -97,7 +97,7 @@ def yes_no_rows(
     sets = [*splits, every] if every else list(splits)
     for keys, part, kept, read in by_place(rows, sets, first, min_count, finer, every):
         counts, clusters = class_counts(read), clusters_of(read)
-        found = clustered(counts, metrics_of(positive), clusters, **resampling)
+        found = clustered(counts, metrics_of(rows, positive), clusters, **resampling)
         units = _units(cluster_sums(counts, clusters), positive)
         yield from estimate_rows(keys, found.estimates(), clusters_of(kept).nunique(), part, units)
         for metric, column in (groups or {}).items():
@@ -188,31 +188,37 @@ def clusters_of(rows: pd.DataFrame) -> pd.Series:
 
 def _units(sums: Ints, positive: str) -> dict[str, int]:
     """How many clusters precision, recall and F1 rest on: those with a count in the denominator."""
-    tp, fp, _, fn = (sums[:, [0, 1, 2, 3] if positive == YES else [2, 3, 0, 1]] > 0).T
-    said, true = int((tp | fp).sum()), int((tp | fn).sum())
+    tp, fp, _, fn, lost, _ = ((sums if positive == YES else sums[:, TURNED]) > 0).T
+    said, true = int((tp | fp).sum()), int((tp | fn | lost).sum())
     known = {"precision": said, "recall": true, "f1": min(said, true)}
     return {metric: n for metric, n in known.items() if n}
 
 
-def metrics_of(positive: str) -> Metrics:
+def metrics_of(rows: pd.DataFrame, positive: str) -> Metrics:
     """:func:`~ood_lab.metrics.yes_no.yes_no_metrics` with this positive class.
 
-    The rate of "yes" is that of "yes" in any case.
+    The rate of "yes" is that of "yes" in any case. Recall is that of the parsers of all ``rows``.
     """
+    parsers = {parser_named(name).recall_of for name in rows["parser"].unique() if name in PARSERS}
+    metrics = partial(yes_no_metrics, recall_of="answered" if parsers == {"answered"} else "asked")
     if positive == YES:
-        return yes_no_metrics
+        return metrics
 
     def turned(counts: NDArray[Any]) -> dict[str, Floats]:
-        rate = yes_no_metrics(counts)["yes_rate"]
-        return yes_no_metrics(counts[..., [2, 3, 0, 1]]) | {"yes_rate": rate}
+        return metrics(counts[..., TURNED]) | {"yes_rate": metrics(counts)["yes_rate"]}
 
     return turned
 
 
 def class_counts(rows: pd.DataFrame, positive: str = YES) -> Ints:
-    """Which of TP, FP, TN, FN every answer is, ``[N, 4]``; what is not read is wrong."""
-    truth = (rows["truth"] == positive).to_numpy()
-    return outcome_counts(truth, np.where(rows["correct"].to_numpy(bool), truth, ~truth))
+    """The outcome of every answer, see :func:`~ood_lab.metrics.yes_no.outcome_counts`, ``[N, 6]``.
+
+    What is not read is wrong, and neither a yes nor a no.
+    """
+    truth, right = (rows["truth"] == positive).to_numpy(), rows["correct"].to_numpy(bool)
+    read = right | (rows["status"] == PARSED).to_numpy()
+    said = truth == right
+    return outcome_counts(truth, said & read, ~said & read)
 
 
 def pair_table(judged: pd.DataFrame, unparsed: Unparsed) -> pd.DataFrame:
@@ -224,7 +230,7 @@ def pair_table(judged: pd.DataFrame, unparsed: Unparsed) -> pd.DataFrame:
 
     Returns:
         One row per pair: ``pair_id, split, category, image`` and the levels, where
-        these are known, ``kept, tp, fp, tn, fn``; counts of a pair that is not ``kept`` are 0.
+        these are known, ``kept`` and :data:`COUNTS`; those of a pair that is not ``kept`` are 0.
     """
     rows = judged[judged["task"] == YES_NO]
     kept = kept_rows(rows, unparsed)
@@ -278,7 +284,7 @@ def model_contrasts(
     """
     rows = judged[judged["task"] == YES_NO]
     rows = rows[kept_rows(rows, "wrong")]
-    of_models = (clusters_of(rows), rows["model"], metrics_of(positive))
+    of_models = (clusters_of(rows), rows["model"], metrics_of(rows, positive))
     return paired_contrasts(class_counts(rows), *of_models, **resampling)
 
 

@@ -70,8 +70,8 @@ def degradation(
     The permutation test shuffles which pairs are ID: ``p = (1 + #{Delta_b >= Delta}) / (B + 1)``.
 
     Args:
-        id_pairs: TP, FP, TN, FN of each question pair, ``[P, 4]``.
-        ood_pairs: ``[Q, 4]``.
+        id_pairs: of each question pair, ``[P, 6]``, see :mod:`ood_lab.metrics.yes_no`.
+        ood_pairs: ``[Q, 6]``.
         draws: B, resamples and permutations.
         seed: of both.
     """
@@ -126,7 +126,7 @@ def signature_tost(
     the spread of the references' degradations (``between_model_std``, ddof 1).
 
     Args:
-        candidate: counts of the ID and of the OOD pairs, ``[P, 4]`` and ``[Q, 4]``.
+        candidate: counts of the ID and of the OOD pairs, ``[P, 6]`` and ``[Q, 6]``.
         references: the same of the open models, pairs in the same order.
         eta: what the margin is.
         eta_resample: questions, ID and OOD each, of a replicate behind ``pooled_std``.
@@ -174,7 +174,7 @@ def _replicates(
     """``Delta`` of every replicate and model, ``[draws, M]``; ``size`` pairs each, or all."""
     parts = [np.concatenate(list(side), axis=1) for side in zip(*models, strict=True)]
     sums = [np.concatenate(list(_weighted(part, draws, rng, size))) for part in parts]
-    shape = (draws, len(models), 4)
+    shape = (draws, len(models), -1)
     return _differences(sums[0].reshape(shape), sums[1].reshape(shape))
 
 

@@ -51,7 +51,7 @@ def flags_of_models(
     """What each model flags by wrong answers, and by its own division: see :func:`flag_results`.
 
     Args:
-        counts: model → ``[P, 4]`` of its answers to the questions of a pair.
+        counts: model → ``[P, 6]`` of its answers to the questions of a pair.
         divided: model → ``[P]``, which pairs its own division flags, if there is one.
         pairs: see :func:`ood_lab.lvlm.scoring.model_runs.common_pairs`.
         resampling: ``draws`` and their ``seed``.
@@ -61,7 +61,7 @@ def flags_of_models(
     """
     if len(counts) < 2 and not divided:
         return None
-    missed = [COUNTS.index("fp"), COUNTS.index("fn")]
+    missed = [place for place, name in enumerate(COUNTS) if name not in ("tp", "tn")]
     flags = {name: each[:, missed].sum(axis=-1) > 0 for name, each in counts.items()}
     samples = list(pairs["split"]), list(pairs["image"])
     found = [flag_results(flags, *samples, **resampling)]

@@ -11,25 +11,24 @@ from numpy.typing import NDArray
 
 from ood_lab.lvlm.answers.judgements import FAILED, PARSED
 from ood_lab.lvlm.captions.caption_scoring import (
+    WAYS,
     Unparsed,
     amber_table,
-    answer_counts,
-    answer_metrics,
     caption_kind,
     result_rows,
 )
 from ood_lab.lvlm.captions.question_kinds import GROUPS
 from ood_lab.lvlm.parsers import NO
 from ood_lab.lvlm.scoring.scored_results import POOLED, estimate_rows
+from ood_lab.lvlm.scoring.yes_no_scores import class_counts
 from ood_lab.metrics.hallucination import COUNTS, EXISTENCE_EPSILON, caption_metrics
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered
+from ood_lab.metrics.yes_no import yes_no_metrics
 from ood_lab.schema.arrays import Floats
 
 KIND = caption_kind("amber")
 #: ``AMBER Score = (1 - CHAIR + F1) / 2``, F1 of all yes/no questions with no as positive class.
 SCORE = "amber_score"
-#: Ways of treating unparsed answers: AMBER's own comes first.
-WAYS: tuple[Unparsed, ...] = ("neither", "drop")
 _ALL = "all"
 #: What AMBER's script adds to ``P + R`` in F1, by group of questions.
 EPSILONS = dict.fromkeys(GROUPS, 0.0001) | {"existence": EXISTENCE_EPSILON}
@@ -41,7 +40,7 @@ def results_of(
     model: str,
     *,
     min_count: int = 10,
-    unparsed: Unparsed = "neither",
+    unparsed: Unparsed = "wrong",
     **resampling: Any,
 ) -> pd.DataFrame:
     """Everything that is reported, a table of :data:`KIND`.
@@ -59,7 +58,7 @@ def results_of(
             :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
     options: dict[str, Any] = {"min_count": min_count, "unparsed": unparsed, **resampling}
-    rows = [_of_group(row) for row in result_rows(captions, judged, [], ways=WAYS, **options)]
+    rows = [_of_group(row) for row in result_rows(captions, judged, [], **options)]
     for way in sorted(WAYS, key=lambda each: each != unparsed) if len(captions) else ():
         rows += _score_rows(captions, judged, way, resampling)
     return KIND.table(rows, model=model, seed=resampling.get("seed", 0))
@@ -83,9 +82,9 @@ def _score_rows(
     asked = read if way == "drop" else asked
     if not len(texts) or not len(read):
         return []
-    counts = np.zeros((len(texts) + len(asked), len(COUNTS) + 5), np.int64)
+    counts = np.zeros((len(texts) + len(asked), len(COUNTS) + 6), np.int64)
     counts[: len(texts), : len(COUNTS)] = texts[list(COUNTS)]
-    counts[len(texts) :, len(COUNTS) :] = answer_counts(asked, NO, way)
+    counts[len(texts) :, len(COUNTS) :] = class_counts(asked, NO)
     files = pd.concat([texts["file"], asked["file"]])
     found = clustered(counts, _score, files, **resampling)
     keys = {"split": POOLED, "unparsed": way, "n_images": files.nunique()}
@@ -94,9 +93,9 @@ def _score_rows(
 
 
 def _score(counts: NDArray[Any]) -> dict[str, Floats]:
-    """Of counts ``[..., 13]``: those of captions, then those of answers (no is positive)."""
+    """Of counts of captions, then those of answers (no is positive)."""
     chair = caption_metrics(counts[..., : len(COUNTS)])["chair"]
-    return {SCORE: (1 - chair + answer_metrics(counts[..., len(COUNTS) :])["f1"]) / 2}
+    return {SCORE: (1 - chair + yes_no_metrics(counts[..., len(COUNTS) :])["f1"]) / 2}
 
 
 def rounded(captions: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:

@@ -233,12 +233,13 @@ def _parser_page(made: dict[str, str]) -> str:
         f"## Rules\n\n{made['parsers']}\n\n"
         "A published rule is that of its source to the letter, also where its recall leaves out "
         "what is unparsed. lmms-eval's `pope_yes_ratio` is no yes-rate: it counts right answers. "
-        "Under every rule, reasoning (`<think>...</think>`) is removed first. A truncated reply counts only where nothing that "
-        "could follow changes its meaning.\n\n"
+        "Under every rule, reasoning (`<think>...</think>`) is removed first. A truncated reply "
+        "counts only where nothing that could follow changes its meaning.\n\n"
         "Our rules for yes or no, counts, choices and free text read English, and Chinese and "
-        "Japanese by clause; yes, no and numbers up to ten also in French, German, Portuguese and "
-        "Spanish. Replies in other languages are unparsed. Names of things are known in Chinese "
-        'and Japanese for COCO\'s categories: "我看到一只猫" is no answer to "a dog?". What a '
+        "Japanese by clause; yes and no also in French, German, Portuguese, Russian and Spanish, "
+        "numbers up to ten in all of these but Russian. Replies in other languages are unparsed. "
+        "Names of things are known in Chinese and Japanese for COCO's categories: "
+        '"我看到一只猫" is no answer to "a dog?". What a '
         'reply takes back ("3... wait, 4") does not count. Ranges, bounds, fractions, two '
         "letters, alternatives and refusals are unparsed.\n\n"
         "## Agreement with a person\n\nReplies in the styles of vision-language models "

@@ -1,14 +1,13 @@
-"""A language model that says what open answers mean: yes or no."""
+"""A language model that says what open answers mean: yes or no, a number, an option."""
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 
 from ood_lab.lvlm.answers.answer_files import Answers
-from ood_lab.lvlm.answers.judgements import PARSED, UNPARSED, judge
+from ood_lab.lvlm.answers.judgements import FAILED, PARSED, UNPARSED, judge
 from ood_lab.lvlm.answers.text_model import TextModel
-from ood_lab.lvlm.parsers import NO, OURS, PARSERS, YES, YES_NO_PARSERS, Parser, parser_of
+from ood_lab.lvlm.parsers import OURS, PARSERS, YES_NO_PARSERS, Parser, parser_of
 from ood_lab.lvlm.questions.question_files import Questions
 
 #: ``task.parser`` that has ``reader=...`` read the answers.
@@ -30,23 +29,51 @@ _MATCHING = (
 _CUT = " [the answer breaks off here]"
 
 
+#: Counts and choices: the prompt.
+_OF_KINDS = {
+    "number": (
+        "An assistant was asked a question about an image, which you do not see. Say which number "
+        "its answer gives; do not answer the question yourself.\n"
+        "Question: {question}\nAnswer: {reply}\n"
+        "Which number is it? Reply with digits, or with unclear: where it gives no number, "
+        "several, a range or a limit."
+    ),
+    "choice": (
+        "An assistant was asked a question about an image, which you do not see. Say which option "
+        "its answer chooses; do not answer the question yourself.\n"
+        "Question: {question}\nAnswer: {reply}\n"
+        "Which option is it? Reply with its letter, or with unclear: where it chooses none, or "
+        "several."
+    ),
+}
+#: By parser of a question that a reader reads: its prompt, and the parser of what it replies.
+_READ = dict.fromkeys(YES_NO_PARSERS, (_TEXT, "default"))
+_READ |= {name: (prompt, name) for name, prompt in _OF_KINDS.items()}
+_READ["option"] = _READ["choice"]
+
+
 def parsers_of(questions: Questions, given: str | None) -> dict[str, str]:
     """By parser that reads any reply, whose rule it is; captions have none.
 
     Args:
         questions: those that were sent.
-        given: parser of yes/no answers in place of their own; :data:`READER` is one.
+        given: parser in place of their own; :data:`READER` is one.
     """
-    names = dict.fromkeys(parser_of(question.parser, given) for question in questions)
+    names = dict.fromkeys(
+        READER
+        if given == READER and question.parser in _READ
+        else parser_of(question.parser, given)
+        for question in questions
+    )
     known = {name: parser.source for name, parser in PARSERS.items()} | {READER: OURS}
     return {name: known[name] for name in names if name in known}
 
 
 def read_by_reader(questions: Questions, answers: Answers, model: TextModel) -> pd.DataFrame:
-    """What every reply says, where a language model reads those to yes/no questions.
+    """What every reply says, where a language model reads those to all but free-text questions.
 
-    A reply that is nothing but yes or no is not shown to it. What it finds unclear is unparsed.
-    Answers of other kinds are read by the parsers of their questions.
+    A reply of one word is not shown to it, if the parser of its question (``strict``, of yes or no)
+    reads it. What it finds unclear is unparsed.
 
     Args:
         questions: those that were sent.
@@ -60,13 +87,17 @@ def read_by_reader(questions: Questions, answers: Answers, model: TextModel) -> 
     Raises:
         UserError: see :meth:`~ood_lab.lvlm.answers.text_model.TextModel.replies`.
     """
-    judged = judge(questions, answers, "strict")
-    yes_no = np.array([question.parser in YES_NO_PARSERS for question in questions], bool)
-    still_open = (judged["status"] == UNPARSED) & (judged["reply"].str.strip() != "") & yes_no
-    rows = judged[still_open]
-    ends = rows["cut"].map({True: _CUT, False: ""})
-    rows = rows.assign(reply=rows["reply"].str.strip() + ends)
-    return matched(judged, rows, _TEXT, model, PARSERS["default"], READER)
+    judged = judge(questions, answers, "strict").assign(matched_by="")
+    kinds, words = judged["parser"].map(_READ), judged["reply"].str.count(r"\w+")
+    sure = (judged["status"] == PARSED) & (words == 1)
+    for kind in kinds.dropna().unique():
+        rows = (kinds == kind) & ~sure & (judged["status"] != FAILED) & (words > 0)
+        judged.loc[rows, ["parsed", "correct", "status"]] = [None, False, UNPARSED]
+        ends = judged.loc[rows, "cut"].map({True: _CUT, False: ""})
+        shown = judged[rows].assign(reply=judged.loc[rows, "reply"].str.strip() + ends)
+        prompt, parser = kind
+        judged = matched(judged, shown, prompt, model, PARSERS[parser], READER)
+    return judged.assign(parser=judged["parser"].mask(kinds.notna(), READER))
 
 
 def second_step(judged: pd.DataFrame, model: TextModel) -> pd.DataFrame:
@@ -104,7 +135,7 @@ def matched(
         rows: that it reads, by the index of the table.
         prompt: with ``{question}``, ``{reply}`` and, if it is shown, ``{truth}``.
         model: the reader.
-        parser: reads its replies; where it finds neither yes nor no, the row stays unchanged.
+        parser: reads its replies; where it finds nothing, the row stays unchanged.
         by: what ``matched_by`` says of rows that it has read; the others have ``""``.
         kind: of question, for its id; None = ``by``.
     """
@@ -112,13 +143,14 @@ def matched(
         prompt.format(question=asked, reply=reply.strip(), truth=" or ".join(truth.split("\n")))
         for asked, reply, truth in zip(*(rows[k] for k in ("text", "reply", "truth")), strict=True)
     ]
+    replies = model.replies(kind or by, texts)
+    table = judged if "matched_by" in judged else judged.assign(matched_by="")
     said = {
-        text: None if reply is None else parser(reply)
-        for text, reply in model.replies(kind or by, texts).items()
+        text: None if replies[text] is None else parser(str(replies[text]), str(question))
+        for text, question in zip(texts, rows["text"], strict=True)
     }
-    table = judged.assign(matched_by="")
     for row, text in zip(rows.index, texts, strict=True):
-        if said[text] in (YES, NO):
+        if said[text] is not None:
             right = said[text] == table.at[row, "truth"]
             columns = ["parsed", "correct", "status", "matched_by"]
             table.loc[row, columns] = [said[text], right, PARSED, by]

@@ -1,4 +1,4 @@
-"""Words that are an answer by themselves, in seven languages, and where they count as one."""
+"""Words that are an answer by themselves, in eight languages, and where they count as one."""
 
 from __future__ import annotations
 

@@ -12,6 +12,9 @@ YES, NO = "yes", "no"
 #: ``Parser.source`` of a rule that nobody else has published.
 OURS = "ours"
 _LETTER = r"[^\W\u3005\u3040-\u30ff\u4e00-\u9fff]"
+_WORD_LETTER = re.compile(r"[^\W\d_]")
+#: Letters that are neither Latin nor Greek, as in formulas, nor Chinese nor Japanese.
+_FOREIGN = re.compile(r"(?![A-Za-zÀ-ɏͰ-ϿḀ-ỿ\u3005\u3040-\u30ff\u4e00-\u9fffＡ-ｚ])[^\W\d_]")
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 
 
@@ -59,6 +62,12 @@ def whole_word(words: str) -> str:
     """Pattern of a text that is no part of a word; Chinese and Japanese words have no borders."""
     pattern = r"\s+".join(map(re.escape, words.split()))
     return rf"(?<!{_LETTER}){pattern}(?!{_LETTER})"
+
+
+def is_foreign(reply: str) -> bool:
+    """Whether most letters of a reply are of a script that no rule of ours reads."""
+    foreign = len(_FOREIGN.findall(reply))
+    return foreign > len(_WORD_LETTER.findall(reply)) / 2
 
 
 def words_of(reply: str) -> list[str]:

@@ -9,7 +9,7 @@ from functools import partial
 
 from ood_lab.lvlm.parsers.answer_words import MARKS, plain
 from ood_lab.lvlm.parsers.asked_things import asked_by
-from ood_lab.lvlm.parsers.base import NO, YES, parser_with_question, whole_word
+from ood_lab.lvlm.parsers.base import NO, YES, is_foreign, parser_with_question, whole_word
 from ood_lab.lvlm.parsers.corrections import settled
 from ood_lab.lvlm.parsers.explicit_answers import explicit_answers
 from ood_lab.lvlm.parsers.sentence_claims import is_refusal
@@ -96,7 +96,7 @@ def chosen_letter(reply: str, options: Mapping[str, str], letters: bool = True) 
         options: text by letter.
         letters: whether a letter chooses, too.
     """
-    if not options:
+    if not options or is_foreign(reply):
         return None
     for part in explicit_answers(reply):
         if letter := chosen_option(part, options, letters, explicit=True):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ood_lab.lvlm.parsers.answer_words import plain
 from ood_lab.lvlm.parsers.asked_things import Asked, asked_by
-from ood_lab.lvlm.parsers.base import NO, parser_with_question, words_of
+from ood_lab.lvlm.parsers.base import NO, is_foreign, parser_with_question, words_of
 from ood_lab.lvlm.parsers.chinese_japanese import (
     CHARACTERS,
     MEASURES,
@@ -189,6 +189,8 @@ def number(reply: str, question: str) -> str | None:
     a number, ``no`` and ``none`` are 0, ``a`` and ``an`` are 1.
     """
     asked = asked_by(question)
+    if is_foreign(reply):
+        return None
     for part in explicit_answers(reply):
         line = _prepared(re.split(r"\n|[.;]\s", part.strip())[0])
         if found := [_mention(each, line, asked) for each in _ANY.finditer(line)]:

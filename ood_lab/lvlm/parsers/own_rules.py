@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from ood_lab.lvlm.parsers.answer_words import plain, said_at_start, said_by_a_word
 from ood_lab.lvlm.parsers.asked_things import asked_by
-from ood_lab.lvlm.parsers.base import NO, OURS, YES, parser, parser_with_question, words_of
+from ood_lab.lvlm.parsers.base import (
+    NO,
+    OURS,
+    YES,
+    parser,
+    parser_with_question,
+    words_of,
+)
 from ood_lab.lvlm.parsers.chinese_japanese import CHARACTERS, said_in_characters
 from ood_lab.lvlm.parsers.choices import chosen_option
 from ood_lab.lvlm.parsers.corrections import settled

@@ -4,7 +4,7 @@ import pytest
 
 from ood_lab.lvlm.answers.answer_files import Answer
 from ood_lab.lvlm.answers.judgements import PARSED, UNPARSED, judge, sizes_of
-from ood_lab.lvlm.answers.reply_text import read, without_reasoning
+from ood_lab.lvlm.answers.reply_text import read, with_known_tags, without_reasoning
 from ood_lab.lvlm.parsers import PARSERS
 from ood_lab.lvlm.questions.question_files import Question
 
@@ -21,10 +21,27 @@ THOUGHT = "<think>Is there no dog? I see none, no.</think>"
         ("<think>I see none, no", ""),
         (f"{THOUGHT} Well. <Reasoning>no</Reasoning>yes", "Well. yes"),
         ("<answer>no</answer>", "<answer>no</answer>"),
+        ("[THINK]no dog?[/THINK]Yes", "Yes"),
+        ("<seed:think>5?</seed:think>2", "2"),
+        ("<thought>no</thought>Yes", "Yes"),
+        ("no dog?[/THINK]Yes", "Yes"),
+        (
+            "<|channel|>analysis<|message|>No?<|end|><|start|>assistant<|channel|>final<|message|>Yes",
+            "Yes",
+        ),
+        ("<|channel|>final <|constrain|>JSON<|message|>{}<|return|>", "{}"),
+        ("<|channel|>analysis<|message|>The user asks whether", ""),
+        ("analysisWe see no dog.assistantfinalYes.", "Yes."),
+        ("An analysis of the image: no.", "An analysis of the image: no."),
     ],
 )
 def test_reasoning_is_left_out(reply, rest):
     assert without_reasoning(reply) == rest
+
+
+def test_further_tags_are_named():
+    reply = with_known_tags("[plan]no[/plan]Yes", [("[plan]", "[/plan]")])
+    assert without_reasoning(reply) == "Yes"
 
 
 @pytest.mark.parametrize("parser", PARSERS)

@@ -106,6 +106,51 @@ def test_pope_counts_yes_in_each_file(tmp_path, capsys):
     assert "Positive class: yes" in page
 
 
+#: Replies of which a package reads a few; more of them are left unread where yes is right.
+SAID = ["yes", "No", "Yes.", "There is.", "no", "Perhaps", "YES", "Yes, there is", "No, none", "?"]
+
+
+@pytest.mark.parametrize("parser", ["lmms_pope", "vlmeval", "pope"])
+def test_numbers_of_pope_are_those_of_the_package_whose_parser_reads(parser, tmp_path):
+    """As each counts: lmms-eval recalls what is answered, VLMEvalKit takes unknown for no yes."""
+    rows = [
+        {"text": f"Is there a dog in image {n}?", "answer": ["yes", "no"][n % 3 == 0]}
+        for n in range(60)
+    ]
+    replies = [SAID[n * 7 % 10] for n in range(60)]
+    for name, key, values in (("q", "", rows), ("a", "response", replies)):
+        lines = [
+            {key: value, "question_id": n} if key else {**value, "question_id": n}
+            for n, value in enumerate(values)
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    source = [f"task.questions={tmp_path}/q.jsonl", f"task.answers={tmp_path}/a.jsonl"]
+    _, _, results = scored(
+        tmp_path, "questions", source, f"task.parser={parser}", "task.report=false"
+    )
+    rule = {
+        "lmms_pope": lambda reply: reply.lower().strip(),
+        "vlmeval": lambda reply: reply.lower().strip(".,?").split(",")[0],
+        "pope": lambda reply: "no" if {"No", "no"} & set(reply.replace(",", "").split()) else "yes",
+    }[parser]
+    both = [(row["answer"], rule(reply)) for row, reply in zip(rows, replies, strict=True)]
+    tp, fp = both.count(("yes", "yes")), both.count(("no", "yes"))
+    missed = [
+        said == "no" if parser == "lmms_pope" else said != "yes"
+        for true, said in both
+        if true == "yes"
+    ]
+    precision, recall = tp / (tp + fp), tp / (tp + sum(missed))
+    wanted = {
+        "accuracy": sum(true == said for true, said in both) / 60,
+        "precision": precision,
+        "recall": recall,
+        "f1": 2 * precision * recall / (precision + recall),
+        "yes_rate": (tp + fp) / 60,
+    }
+    assert {m: value(results, "pooled", m) for m in wanted} == pytest.approx(wanted)
+
+
 def test_mme_wants_both_questions_of_an_image_right(tmp_path):
     _, judged, results = scored(tmp_path, "mme", mme(tmp_path / "mme"))
     for split, rows in judged.groupby("split"):

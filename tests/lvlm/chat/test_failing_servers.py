@@ -232,6 +232,13 @@ def test_two_processes_that_differ_in_the_longest_reply_ask_once(folder, address
         assert len(server.asked) == 9
 
 
+def test_a_time_out_of_a_gateway_is_repeated_once(folder):
+    with LocalServer(lambda *_: (504, {"error": "gateway"}, {"retry-after": "0"})) as server:
+        (answer,) = ask(folder, server, 1)
+    assert len(server.asked) == 2
+    assert "the server may charge for it twice" in answer.error
+
+
 def test_a_server_that_hangs_is_said(folder, monkeypatch, caplog):
     monkeypatch.setattr(request_pool, "_SILENT_S", 0.3)
     monkeypatch.setattr(request_pool, "_LOOK_S", 0.1)

@@ -136,6 +136,16 @@ def test_failed_requests_are_asked_again(folder, server):
     assert asked(server) == [f"Is it {i}?" for i in range(4)] + again
 
 
+def test_a_blank_reply_in_a_batch_is_sent_again(folder, server):
+    blank = {"choices": [{"message": {"content": ""}, "finish_reason": "stop"}]}
+    before = server.reply
+    server.reply = lambda body: (200, blank) if " 1?" in json.dumps(body) else before(body)
+    assert [a.error for a in ask(folder, server)] == [None, "the reply is blank", None, None]
+    server.reply = before
+    assert [a.error for a in ask(folder, server)] == [None] * 4
+    assert asked(server) == [*(f"Is it {i}?" for i in range(4)), "Is it 1?"]
+
+
 def test_a_batch_whose_id_was_lost_is_found_again(folder, server):
     server.loses = True
     with pytest.raises(UserError, match="resumes with what was sent"):

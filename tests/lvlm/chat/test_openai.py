@@ -262,6 +262,24 @@ def test_a_content_in_parts_is_joined(folder):
     assert answer.response == "Yes, there is"
 
 
+@pytest.mark.parametrize(
+    ("parts", "response", "reasoning"),
+    [
+        ([{"type": "thinking", "thinking": "Yes?"}, {"type": "text", "text": "No"}], "No", "Yes?"),
+        ([{"type": "thinking", "thinking": [{"type": "text", "text": "Yes?"}]}], "", "Yes?"),
+        ([{"type": "refusal", "refusal": "I may not."}], "", "I may not."),
+    ],
+)
+def test_parts_that_are_thought_or_refusal_are_kept_and_not_asked_again(
+    folder, parts, response, reasoning
+):
+    calls = []
+    for _ in range(2):
+        [answer] = ask(folder, server(lambda r: (calls.append(1), said(parts))[1]), count=1)
+        assert (answer.error, answer.response, answer.reasoning) == (None, response, reasoning)
+    assert len(calls) == 1
+
+
 @pytest.mark.parametrize("content", [42, ["Yes"], [{"type": "image"}], {"a": 1}, "Yes \ud800"])
 def test_a_content_that_is_no_text_is_a_failure_that_is_asked_again(folder, content):
     body = json.dumps(json.loads(said().content) | {"choices": [{"message": {"content": content}}]})

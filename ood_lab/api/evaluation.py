@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -152,11 +153,12 @@ class EvaluationResult:
         return write_report(page, view, self.scores, figures=figures)
 
     def __str__(self) -> str:
-        """The tables of a run, 80 columns wide."""
+        """The tables of a run, 80 columns wide, in the characters of the terminal."""
         console = Console(file=io.StringIO(), width=80, no_color=True)
         print_blocks([*detection_blocks(self._view), *self.verdict.blocks(every=True)], console)
         text: str = console.file.getvalue()  # type: ignore[attr-defined]
-        return text
+        code = getattr(sys.stdout, "encoding", None) or "utf-8"
+        return text.encode(code, "replace").decode(code)
 
 
 def evaluate(

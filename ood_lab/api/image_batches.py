@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
 from ood_lab.api.arrays import labels_of, tensor_of
+from ood_lab.common.cpu_cores import out_of_shared_memory
 from ood_lab.common.errors import UserError
 
 Images = Iterable[Any] | Tensor
@@ -66,7 +67,16 @@ def _items(images: Any) -> Iterable[Any]:
             f"images are a {type(images).__name__}: give a tensor [N, 3, H, W], a DataLoader, or "
             "batches of such"
         )
-    return images
+    return _loaded(images)
+
+
+def _loaded(images: Iterable[Any]) -> Iterator[Any]:
+    try:
+        yield from images
+    except (RuntimeError, OSError) as error:
+        if plain := out_of_shared_memory(error):
+            raise plain from error
+        raise
 
 
 def split_item(item: Any) -> tuple[Any, Any, Any]:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import re
+import sys
 
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.measure import Measurement
 from rich.text import Text
+
+
+def print_anywhere() -> None:
+    """Characters that the terminal does not have are replaced: no result is lost for one."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def print_line(line: Text | str, console: Console) -> None:

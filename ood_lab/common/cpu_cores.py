@@ -6,15 +6,20 @@ joblib pickles what each process needs; forked processes here share it.
 from __future__ import annotations
 
 import gc
+import logging
 import multiprocessing
 import os
+import re
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from ood_lab.common.errors import UserError
 
 if TYPE_CHECKING:
     from lightning import Trainer
@@ -22,6 +27,10 @@ if TYPE_CHECKING:
 Part = TypeVar("Part")
 Answer = TypeVar("Answer")
 
+log = logging.getLogger(__name__)
+_SHARED = "/dev/shm"
+#: How PyTorch, and a killed process, tell that it is full.
+_NO_ROOM = re.compile(r"shared memory|shm|unable to write to file </torch", re.IGNORECASE)
 _MOST_PROCESSES = 8  # each may hold memory of its own
 #: What a forked process works on; it shares the memory, nothing is copied.
 _given: tuple[Callable[[Any], Any], Sequence[Any]] = (id, ())
@@ -46,9 +55,63 @@ def loading_processes(trainer: Trainer, chosen: int, batches: int) -> int:
     return max(chosen, min(cores, _MOST_PROCESSES, batches // 2))
 
 
+def fitting_processes(
+    chosen: int, batch_size: int, sample: Callable[[], dict[str, Any]], sharing: int = 1
+) -> int:
+    """As many of the chosen loader processes as shared memory has room for; 0 = the main process.
+
+    Each holds two batches there, and two more are on their way. Containers of Docker have 64 MB.
+
+    Args:
+        chosen: processes.
+        batch_size: images of a batch.
+        sample: makes one with its ``image``.
+        sharing: processes of this machine that load.
+    """
+    if not chosen or sys.platform != "linux":
+        return chosen
+    try:
+        batch = batch_size * int(sample()["image"].nbytes)
+    except UserError:  # it is reported by whoever reads the image
+        return chosen
+    free = shared_memory() // sharing
+    fitting = max(0, min(chosen, (free // batch - 2) // 2))
+    if fitting < chosen:
+        _say_once(
+            f"/dev/shm, which loader processes share, has {free / 1e6:,.0f} MB, and a batch "
+            f"{batch / 1e6:,.0f}: {fitting} of {chosen} processes read images; more memory "
+            "(docker run --shm-size=8g) or a smaller data.eval_batch_size is faster"
+        )
+    return fitting
+
+
+def shared_memory() -> int:
+    """Free bytes of the memory that processes share, on Linux."""
+    if not os.access(_SHARED, os.W_OK):
+        return 0
+    return shutil.disk_usage(_SHARED).free
+
+
+@cache
+def _say_once(text: str) -> None:
+    log.warning(text)
+
+
+def out_of_shared_memory(error: BaseException) -> UserError | None:
+    """The line for an error of PyTorch for want of shared memory; None for any other."""
+    if not (isinstance(error, RuntimeError | OSError) and _NO_ROOM.search(str(error))):
+        return None
+    return UserError(
+        "there is no room left in /dev/shm, the memory that loader processes share: use none "
+        "(data.num_workers=0, or num_workers=0 of your DataLoader), or enlarge it (docker run "
+        "--shm-size=8g)"
+    )
+
+
 def can_fork() -> bool:
     """True where a process may be forked: only on Linux is that safe, and not in a loader."""
-    return sys.platform == "linux" and not multiprocessing.current_process().daemon
+    linux = sys.platform == "linux" and shared_memory() > 0  # locks are files there
+    return linux and not multiprocessing.current_process().daemon
 
 
 @contextmanager

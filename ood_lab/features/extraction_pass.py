@@ -15,7 +15,7 @@ from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 from torch.utils.data import DataLoader, Subset, default_collate
 
-from ood_lab.common.cpu_cores import loading_processes
+from ood_lab.common.cpu_cores import fitting_processes, loading_processes
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError, user_error_in
 from ood_lab.common.tensor_file import Tensors
@@ -64,10 +64,12 @@ def build_loader(
         left[done] = False
         images = Subset(images, left.nonzero().flatten().tolist())
     batches = -(-len(images) // batch_size)
+    workers = loading_processes(trainer, num_workers, batches)
+    size = min(batch_size, len(images))
     return DataLoader(
         images,
         batch_size=batch_size,
-        num_workers=loading_processes(trainer, num_workers, batches),
+        num_workers=fitting_processes(workers, size, lambda: images[0], trainer.num_devices),
         collate_fn=collate,
         pin_memory=trainer.strategy.root_device.type == "cuda",
     )

@@ -19,7 +19,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from ood_lab.common.cpu_cores import loading_processes
+from ood_lab.common.cpu_cores import fitting_processes, loading_processes
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.features.bank import FeatureBank, weight_and_bias
@@ -282,11 +282,13 @@ def pass_through(
         *(backbone, wanted, True, parts.batch_size, images.name, trainer.num_devices),
         choices=root / CHUNKS,
     )
+    workers = loading_processes(trainer, num_workers, len(numbers))
+    size = min(parts.batch_size, len(images))
     loader = DataLoader(
         _Batches(images, parts, lenient),
         batch_size=None,
         sampler=_OwnParts(trainer, parts, numbers),
-        num_workers=loading_processes(trainer, num_workers, len(numbers)),
+        num_workers=fitting_processes(workers, size, lambda: images[0], trainer.num_devices),
         pin_memory=trainer.strategy.root_device.type == "cuda",
     )
     start = time.perf_counter()

@@ -1,13 +1,21 @@
 """Work on all cores, in forked processes."""
 
 import os
+import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from ood_lab.common import cpu_cores
-from ood_lab.common.cpu_cores import can_fork, loading_processes, on_all_cores
+from ood_lab.common.cpu_cores import (
+    can_fork,
+    fitting_processes,
+    loading_processes,
+    on_all_cores,
+    out_of_shared_memory,
+)
+from ood_lab.common.errors import UserError
 
 
 def test_answers_keep_their_order_and_their_errors() -> None:
@@ -47,3 +55,34 @@ def test_a_gpu_does_not_wait_for_images(monkeypatch, device, chosen, batches, pr
     monkeypatch.setattr(cpu_cores, "usable_cores", lambda: 12)
     trainer = SimpleNamespace(strategy=strategy, num_devices=2)
     assert loading_processes(trainer, chosen, batches) == processes
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of /dev/shm")
+@pytest.mark.parametrize(
+    ("free", "sharing", "processes"),
+    [(10_000, 1, 4), (600, 1, 2), (600, 3, 0), (399, 1, 0), (0, 1, 0)],
+)
+def test_processes_share_what_memory_there_is(
+    monkeypatch: pytest.MonkeyPatch, free: int, sharing: int, processes: int
+) -> None:
+    monkeypatch.setattr(cpu_cores, "shared_memory", lambda: free)
+    said: list[str] = []
+    monkeypatch.setattr(cpu_cores.log, "warning", said.append)
+    cpu_cores._say_once.cache_clear()
+    sample = {"image": torch.zeros(5, dtype=torch.float32)}
+    assert fitting_processes(4, 5, lambda: sample, sharing) == processes
+    assert bool(said) == (processes < 4)
+
+    def unreadable() -> dict[str, torch.Tensor]:
+        raise UserError("no image")
+
+    assert fitting_processes(4, 5, unreadable) == 4
+    assert fitting_processes(0, 5, unreadable) == 0
+
+
+def test_errors_for_want_of_shared_memory_are_explained() -> None:
+    killed = "DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that \
+dataloader's workers are out of shared memory."
+    for text in (killed, "unable to write to file </torch_25_1>: No space left on device (28)"):
+        assert "--shm-size" in str(out_of_shared_memory(RuntimeError(text)))
+    assert out_of_shared_memory(RuntimeError("shapes differ")) is None

@@ -16,7 +16,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Sampler, default_collate
 
 from ood_lab.common.arguments import Seed
-from ood_lab.common.cpu_cores import loading_processes
+from ood_lab.common.cpu_cores import fitting_processes, loading_processes
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known
@@ -456,6 +456,8 @@ class OODDataModule(L.LightningDataModule):
             workers = 0  # one batch in order: another process would not have it sooner
         elif self.trainer:
             workers = loading_processes(self.trainer, workers, len(data) // batch_size)
+            devices = self.trainer.num_devices
+            workers = fitting_processes(workers, batch_size, self._sample, devices)
         return DataLoader(
             data,
             batch_size=batch_size,
@@ -467,6 +469,10 @@ class OODDataModule(L.LightningDataModule):
             worker_init_fn=pl_worker_init_function,
             collate_fn=partial(_tuples, keys) if keys else None,
         )
+
+    def _sample(self) -> dict[str, Any]:
+        """As large as those of training, whose transform draws random numbers."""
+        return self.predict_dataset("val")[0]
 
     def _epoch(self) -> int:
         return coming_epoch(self.trainer)

@@ -53,18 +53,27 @@ def launch(main: Callable[..., Any], config_name: str) -> None:
     Exits with status 1 and a single line for a :class:`UserError`, with 130 when the user stops
     it, with 143 when SIGTERM does; other exceptions keep their traceback.
     """
+    is_program = sys.argv[0] in sys.orig_argv  # else a notebook's %run, or a test, lives on
+    if is_program and sys.getfilesystemencoding() != "utf-8":
+        _restart_in_utf8()
     configure_logging()
     register_resolvers()
     find_own_classes()
     # Hydra then raises what a job raised instead of printing a shortened traceback.
     os.environ["HYDRA_FULL_ERROR"] = "1"
-    is_program = sys.argv[0] in sys.orig_argv  # else a notebook's %run, or a test, lives on
     if is_program and {"--help", "--cfg"} & set(sys.argv) and hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # head may close the pipe it prints to
     with quick_exit() if is_program else nullcontext():
         script, line = _of_rank(config_name, sys.argv[1:])
         if status := run_line(script, line, main if script == config_name else None):
             sys.exit(status)
+
+
+def _restart_in_utf8() -> None:
+    """Names of files are UTF-8 wherever data come from; only the terminal has a code of its own."""
+    os.environ["PYTHONUTF8"] = "1"
+    os.environ["PYTHONIOENCODING"] = f"{sys.stdout.encoding}:replace"
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def run_line(script: str, line: Sequence[str], main: Callable[..., Any] | None = None) -> int:

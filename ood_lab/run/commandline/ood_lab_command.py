@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ood_lab.common.console import print_anywhere
 from ood_lab.common.hints import suggestion
 from ood_lab.common.installed_packages import package_versions
 from ood_lab.scripts import conf_files, evaluate, train
@@ -39,6 +40,7 @@ def main() -> None:
     Raises:
         SystemExit: with the status of the command; 2 = there is no such command.
     """
+    print_anywhere()
     name, *rest = sys.argv[1:] or ["--help"]
     if name in ("-h", "--help"):
         print(_help())

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ood_lab.common.console import print_line, print_whole
+from ood_lab.common.console import print_anywhere, print_line, print_whole
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.grouping import grouped
@@ -103,6 +103,7 @@ def _level(record: logging.LogRecord) -> str:
 
 def configure_logging() -> None:
     """Sends ``ood_lab``'s messages to the terminal and keeps Lightning's chatter out of it."""
+    print_anywhere()
     _logger.handlers = [TerminalHandler()]
     _logger.setLevel(logging.INFO)
     _logger.propagate = False

@@ -19,6 +19,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from ood_lab.common.cpu_cores import out_of_shared_memory
 from ood_lab.common.errors import Stopped, UserError
 from ood_lab.common.files import DISK_FULL
 from ood_lab.run.building.synthetic_datasets import MADE, chosen_unasked
@@ -147,7 +148,10 @@ def _leave_frameworks(failed: bool) -> None:
 
 
 def _explained(error: Exception) -> Exception:
-    """Turns a full disk or an impossible file name into a user error, wherever it occurred."""
+    """Turns full disks or memory and impossible file names into a user error, wherever it was."""
+    if plain := out_of_shared_memory(error):
+        plain.__cause__ = error
+        return plain
     if not isinstance(error, OSError):
         return error
     if error.errno in DISK_FULL:

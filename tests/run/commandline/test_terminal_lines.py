@@ -4,6 +4,7 @@ import contextlib
 import io
 import re
 import signal
+import sys
 import warnings
 
 import lightning as L
@@ -16,7 +17,7 @@ from lightning.pytorch.loggers import CSVLogger
 from rich.console import Console
 from torch.utils.data import DataLoader, TensorDataset
 
-from ood_lab.common.console import print_line
+from ood_lab.common.console import print_anywhere, print_line
 from ood_lab.common.progress import duration
 from ood_lab.evaluation import method_scores
 from ood_lab.features.bank_writer import FeatureWriter
@@ -324,3 +325,14 @@ def test_the_bar_shows_no_version():
     module.trainer = trainer
     assert "v_num" in RichProgressBar().get_metrics(trainer, module)
     assert "v_num" not in bar.get_metrics(trainer, module)
+
+
+@pytest.mark.parametrize("code", ["ascii", "latin-1"])
+def test_characters_that_a_terminal_lacks_are_replaced(monkeypatch, code):
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(f"sys.{name}", io.TextIOWrapper(io.BytesIO(), encoding=code))
+    print_anywhere()
+    print_line("早商: 95% ± 2%", Console())
+    sys.stdout.flush()
+    written = sys.stdout.buffer.getvalue().decode(code)
+    assert written.strip() == ("??: 95% ± 2%" if code == "latin-1" else "??: 95% ? 2%")

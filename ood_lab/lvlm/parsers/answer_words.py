@@ -23,7 +23,8 @@ _AFTER_NO = re.compile(
 )
 #: What comes before a last word that is an answer, where no punctuation does.
 _BEFORE_LAST = re.compile(
-    "so|say|is|be|then|therefore|hence|thus|answer|definitely|definite|it's|that's|a|clear|with|as"
+    "so|say|mean|meant|is|be|then|therefore|hence|thus|answer|definitely|definite|it's|that's|a"
+    "|clear|with|as"
     "|but|clearly|simply|believe|think|likely|probably|respond|reply"
     "|que|leider|denke"
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from ood_lab.lvlm.parsers.answer_words import MARKS, plain
@@ -21,7 +21,8 @@ _GAP = r"[^\w\ue000-\ue1ff]*"
 _THE = r"(?:(?:an?|the|be|it's|it is|option|choice|letter)\s+)*"
 #: A capital by itself that is a letter, not an article or a pronoun.
 _NO_ARTICLE = (
-    r"(?=\s*(?:$|[^\w\s'])|\s+(?:is|because|since|as|seems|matches|fits|must|would|should|or|and"
+    r"(?=\s*(?:$|[^\w\s'])|[ \t]*\n|\s+(?:is|because|since|as|seems|matches|fits|must|would|should"
+    r"|or|and"
     r"|but"
     r"|yes|no|right|wrong|correct|incorrect|true|false)\b|[^\x00-\x7f])"
 )
@@ -40,6 +41,7 @@ _REJECTED = re.compile(
 )
 _RIGHT = (
     "correct|right|yes|true|best|better|valid|accurate|most likely|more likely|answer|remains|left"
+    "|this one"
     "|对|正确|正解"
 )
 _WRONG = (
@@ -47,10 +49,13 @@ _WRONG = (
     "|less likely|错|错误|不对"
 )
 _VERDICT = re.compile(
-    rf"({_MENTION})\s*(?:(?:option|choice|answer|one)\s*)?"
-    rf"(?:\b(?:is|are|was|seems?|looks?)\s+(?:(?:the|a|also|the only|\w+ly)\s+)*(?:({_RIGHT})"
+    rf"((?:(?:{_MENTION}\s*,\s*)*{_MENTION}\s*,?\s*(?:&|and|or)\s*)?{_MENTION})\s*(?:(?:option"
+    rf"|choice|answer"
+    rf"|one)\s*)?"
+    rf"(?:\b(?:is|are|was|seems?|looks?|(?:can|must|should|may) be)\s+(?:(?:the|a|also|the only"
+    rf"|\w+ly)\s+)*(?:({_RIGHT})"
     rf"|({_WRONG}))\b"
-    rf"|[\s:=,(—–-]*(?:({_RIGHT})|({_WRONG}))\s*\)?\s*(?=[,.;\n]|$|{_MENTION}))",
+    rf"|[\s:=,(|—–-]*(?:({_RIGHT})|({_WRONG}))\s*\)?\s*(?=[,.;|\n]|$|{_MENTION}))",
     re.IGNORECASE,
 )
 #: Several options of which one counts, or none: "A or B", "between a dog and a cat".
@@ -126,7 +131,7 @@ def chosen_option(
     if not texts:
         text = re.sub(_TEXT, " ", text)
     verdicts = [*_VERDICT.finditer(text)]
-    right = _of(found[1] for found in verdicts if found[2] or found[4])
+    right = _of("".join(found[1] for found in verdicts if found[2] or found[4]))
     if right:
         return right.pop() if len(right) == 1 else None
     text = _REJECTED.sub(" but ", _VERDICT.sub(" ", text))
@@ -139,7 +144,7 @@ def chosen_option(
     for each in _SEVERAL:
         text = each.sub(" ", text)
     for kind in (_LETTER, _TEXT):
-        if mentions := _of(re.findall(kind, text)):
+        if mentions := _of("".join(re.findall(kind, text))):
             return mentions.pop() if len(mentions) == 1 else None
     return None
 
@@ -195,5 +200,6 @@ def _letter(mark: str) -> str:
     return chr(ord("A") + ord(mark) % 0x100)
 
 
-def _of(marks: Iterable[str]) -> set[str]:
-    return set(map(_letter, marks))
+def _of(text: str) -> set[str]:
+    """The letters of all options that a text mentions."""
+    return set(map(_letter, re.findall(_MENTION, text)))

@@ -15,18 +15,20 @@ _TAKEN_BACK = re.compile(
     r"|on second thoughts?|i mean"
     r"|or rather|my mistake|i was wrong|let me (?:re)?(?:look|check|count|consider|correct)\w*"
     r"|(?:up)?on (?:closer|further|second) \w+|(?:when )?looking (?:again|closer|more closely)"
-    r"|(?<=,\s)no(?=\s*,)|(?<=,)no(?=\s*,)|(?<=\.\.\.\s)no(?=[,.])|(?<=\?\s)no(?=[,.;:])|等等"
-    r"|等一下|不对|更正|其实|其實|实际上|實際上|いや|訂正)(?:\b|(?<=[^\x00-\x7f]))",
+    r"|(?<=,\s)no(?=\s*,)|(?<=,)no(?=\s*,)|(?:(?<=\.\.\.\s)|(?<=[—–])|(?<=[—–]\s))no(?=[,.])"
+    r"|(?<=\?\s)no(?=[,.;:])|等等"
+    r"|等一下|不对|更正|但?其实|其實|实际上|實際上|いや|訂正)(?:\b|(?<=[^\x00-\x7f]))",
     re.IGNORECASE,
 )
 #: A first impression, which a later clause replaces: "at first 3, but", "I thought yes, but".
 _IMPRESSION = re.compile(
-    r"(?:\b(?:at first(?: glance| sight)?|first|initially|originally)\b[^.;!?\n]*?"
+    r"(?:(?:^|(?<=[.;!?\n]))[^.;!?\n]*?\bat first(?: glance| sight)?\b[^.;!?\n]*?"
+    r"|\b(?:at first(?: glance| sight)?|first|initially|originally)\b[^.;!?\n]*?"
     r"|\bi (?:first |initially )?(?:thought|believed|assumed|saw|counted)\b[^.;!?\n]*?"
     r"|(?:it|that|there)(?: first)? (?:looks?|seems?|appears?|looked|seemed|appeared|might be"
     r"|may be|could be)"
     r"\b[^.,;!?\n]*?)(?:[,;.]?\s*\b(?:but|yet|however)\b|;)|(?:开始|起初|一开始"
-    r"|原)以?为[^,，。;；]*[,，。;；]",
+    r"|原本?|本来|我)以?为[^,，。;；]*[,，。;；]",
     re.IGNORECASE,
 )
 

@@ -55,20 +55,22 @@ _ABOUT = r"(?:(?:about|approximately|around|roughly|exactly|only|just|actually|e
 _OR = r"\s*,?\s*\b(?:or|oder|ou)\b(?: maybe| perhaps| possibly)?\s+"
 _TO = r"\s*(?:\b(?:to|bis|à|a)\b|[–—〜/]|或者?|到|至|か|(?<=\d)\s?-(?=\s?\d))\s*"
 _BOUND = (
-    r"(?:(?:at (?:least|most|(?:an? )?(?:minimum|maximum))|almost|nearly|(?:more|less|fewer"
+    r"(?:(?:at (?:the )?(?:least|most|(?:an? )?(?:minimum|maximum))|almost|nearly|as (?:many"
+    r"|few) as|upwards of|(?:more|less|fewer"
     r"|greater|other) than|over|under|above|below|up to"
     r"|not more than|no (?:more|fewer|less) than|(?:maximum|minimum) of|(?:mindestens|höchstens"
     r"|mehr als"
     r"|au moins|au plus|plus de|al menos|más de|pelo menos|mais de))\b|(?<![-=])[<>≥≤]=?"
-    r"|至少|最多|超过|超過|不到|多于|少于|不超过|不止|少なくとも)"
+    r"|至少|最多|至多|超过|超過|不到|多于|少于|不超过|不止|少なくとも)"
 )
 _DECLINED = (
     rf"\bbetween N{_NOUNS}\s+and\s+N",
-    rf"N{_NOUNS}(?:{_OR}{_ABOUT}N)+|N{_TO}{_ABOUT}N",
+    rf"N{_NOUNS}(?:{_OR}{_ABOUT}N)+|N[{MEASURES}]?{_TO}{_ABOUT}N",
     rf"\ba{_NOUNS}\s+or (?:two|three|more)\b",
     rf"N[^.;\n]{{0,20}}[,(]\s*(?:or |and )?(?:maybe|possibly|perhaps|could be"
     rf"|might be)\s+{_ABOUT}N",
     rf"{_BOUND}\s*{_ABOUT}N",
+    r"N[^.;,\n]{0,20}?\b(?:at (?:the )?(?:least|most)|(?:quarters?|thirds?|fifths?|halves) of)\b",
     r"N\s*(?:\+(?!\s*\d)|plus\b|or (?:more|fewer|less)\b|以上|以下|多[只个個])",
     r"(?:(?<![\w)])-\s*|\b(?:minus|negative)\s+)N",
     r"\d*\.\d*[1-9]\d*|\d+\s*[/⁄]\s*\d+|\bhalf\b|\banother\b(?=\s+[a-z])",
@@ -85,6 +87,7 @@ _AS_DIGITS = (
     (r"\b(?:two|2) dozen\b", "24"),
     (r"\ba (?:couple|pair)(?: of)?\b", "2"),
     (r"\bnot (?:(?:a|one) single|one)\b", "no"),
+    (r"\ba trio(?: of)?\b", "3"),
     (r"半打", "6"),
     (r"一打", "12"),
 )
@@ -100,7 +103,8 @@ _NO_COUNT = (
     r"|metres?|feet|cm"
     r"|mm|km|kg|am|pm|a\.m\.|p\.m\.|o'clock)\b)|\d+[/:.]\d+(?:[/:.]\d+)+|\b\d{1,2}:\d{2}\b"
     r"|\d+(?:st|nd|rd|th)\b|#\d+"
-    r"|(?:\bnot|\bcannot|n't)\s+(?:(?:see|find|spot)\s+)?(?!one\b)N(?:\s+[a-z-]+)?|\b(?:this|that"
+    r"|不是\s*N|(?:\bnot|\bcannot|n't)\s+(?:(?:see|find|spot)\s+)?(?!one\b)N(?:\s+[a-z-]+)?"
+    r"|\b(?:this|that"
     r"|each|which|any|some|every)\s+one\b"
     r"|\b(?:says|reads|with|labell?ed|numbered|marked)\s+(?:an?\s+)?\d+\b(?=\s+(?:on|but)\b|\W*$)"
 )

@@ -32,6 +32,7 @@ _LINE = re.compile(r"(?:^|\n)\W*(?:a|ans|assistant|output)\s*:\s*(?P<rest>.*)", 
 #: "I cannot determine the answer: ..." and "if ..., the answer would be ..." answer nothing.
 _NO_MARK = re.compile(
     r"(?:determine|give|know|obtain|provide|find|tell)\s+(?:the|an|a)?\s*(?:correct\s+)?$"
+    r"|\b(?:initial|first|original|previous|earlier|wrong|other)\s+$"
     r"|\bif\b[^.,;\n]*,\s*(?:the|my)?\s*$",
     re.I,
 )

@@ -16,14 +16,14 @@ _RIGHT = "\ue000"
 #: Where an explicit answer ends, and its reason begins.
 _REASON = re.compile(r"\.\s|\n|;|[,(]?\s+(?:although|though|but|because|since|while)\b")
 _CLAUSE = re.compile(
-    r"[.!;\n。！；](?!\d)|,\s+(?=(?:it|this|that|but|i|so)\b)|,\s+(?=an?\s[^,]*$)"
+    r"[.!;\n。！；](?!\d)|,\s+(?=(?:it|this|that|but|i|so)\b)|,\s+(?=an?\s(?:(?!\bor\b)[^,])*$)"
     r"|[，,](?=[而但是没])"
     r"|(?<!anything )(?<!everything )\b(?:but|however|although|though|whereas)\b|而是|但是?|—|–"
 )
 #: What denies the answer behind it, in the same clause; and the answer before it.
 _DENIED = re.compile(
     rf"(?:\b(?:not(?! only)|no|never|neither|nor|cannot|without|unlike|than|except|but not"
-    rf"|instead of|rather than|lacks?)\b|n't\b"
+    rf"|instead of|rather than|lacks?|hardly|barely)\b|n't\b"
     rf"|不是|没有?|沒有?|并非|不|无|無).*?{_RIGHT}"
     rf"|{_RIGHT}[^,]*?(?:\b(?:is|are|was)\s*(?:not\b|n't)|\b(?:is|are)\s+(?:wrong|incorrect"
     rf"|excluded|absent)|(?:では|じゃ)(?:あり|ない)|ない|ません)"
@@ -87,7 +87,10 @@ def is_right(answer: str, truths: Sequence[str]) -> bool:
     )
     text = re.sub(ways, _RIGHT, _numbers(answer)) if ways else answer
     text = re.sub(
-        rf"{_RIGHT}(?:\s*(?:,|/|\bor\b|,\s*or\b)\s*(?:an?\s+|the\s+)?{_RIGHT})+", _RIGHT, text
+        rf"(?:\beither\s+(?:an?\s+)?)?{_RIGHT}(?:\s*(?:,|/|\bor\b|,\s*or\b)\s*(?:an?\s+"
+        rf"|the\s+)?{_RIGHT})+",
+        _RIGHT,
+        text,
     )
     clauses = [part for part in _CLAUSE.split(text) if _RIGHT in part]
     return (
@@ -104,4 +107,4 @@ def _numbers(text: str) -> str:
 
 def _pattern(words: str) -> str:
     pattern = whole_word(_numbers(re.sub(r"^(?:an?|the)\s+", "", words)))
-    return rf"(?<![\d][.,:/])(?<![-.]){pattern}(?![.,:/]\d)" if words[:1].isdigit() else pattern
+    return rf"(?<![\d][.,:/])(?<![-.]){pattern}(?![.,:/–-]\d)" if words[:1].isdigit() else pattern

@@ -13,7 +13,8 @@ _NO = "no nope nah nay false incorrect negative non nein não nao нет"
 _SAID = dict.fromkeys(_YES.split(), YES) | dict.fromkeys(_NO.split(), NO)
 MARKS = {"✅": YES, "👍": YES, "✔": YES, "❌": NO, "👎": NO, "✗": NO}
 _FILLERS = (
-    r"(?:(?:(?:most\s+)?likely|probably|i think|well|hmm+|oh|ok|okay|ah|so|assistant|\d+[.)])\W+)*"
+    r"(?:(?:(?:most\s+)?likely|probably|undoubtedly|definitely|certainly|clearly|i think|well|hmm+"
+    r"|oh|ok|okay|ah|so|assistant|\d+[.)])\W+)*"
 )
 #: What follows a "no" that is an answer, where no punctuation does; before a noun it is no answer.
 _AFTER_NO = re.compile(

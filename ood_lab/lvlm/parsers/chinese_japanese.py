@@ -18,7 +18,7 @@ _DIGITS = {"零": 0, "〇": 0, "两": 2, "兩": 2} | {
 }
 _NUMERALS = "".join(_DIGITS) + "十百"
 _NUMERAL = re.compile(
-    rf"(?<![第唯统每])[{_NUMERALS}]+(?=(?:(?:或者?|到|至|、)[{_NUMERALS}\d]+)?[{MEASURES}])"
+    rf"(?<![第唯统每几数])[{_NUMERALS}]+(?=(?:(?:或者?|到|至|、)[{_NUMERALS}\d]+)?[{MEASURES}])"
     rf"|(?<=[是为為有共:：=])[{_NUMERALS}]+(?=\W|$)"
     rf"|^\W*[{_NUMERALS}]+(?=\W*$)"
 )
@@ -34,7 +34,8 @@ _CLAUSE = re.compile(
 _NO_CLAIM = re.compile(
     r"吗|嗎|？|\?|是否|是不是|有没有|是[还或]|可能|也许|或许|不[确確]定|不知道|不太?清楚|不一定"
     r"|不好说"
-    r"|看不清|无法|無法|不能|好像|应该|证据|是错误?的|是假的|似乎|大概|对不起|對不起|抱歉|没问题"
+    r"|看不清|无法|無法|不能|好像|应该|ようです|证据|是错误?的|是假的|似乎|大概|对不起|對不起|抱歉"
+    r"|没问题"
     r"|如果|[分わ]か[りら]"
     r"|知りません|不是没|并非没|かもしれ|でしょう"
     r"|不明|ですか|ますか|はいか|(?:没有?|看不(?:到|见))(?:任何)?(?:图|照|圖|画像)"
@@ -42,7 +43,7 @@ _NO_CLAIM = re.compile(
 )
 #: A whole clause that is an answer by itself.
 _WHOLE = {
-    NO: r"(?:我(?:认为|觉得|想)|并|都|也)?(?:[没沒]有?|无|無|否|不|不是|不对|不對"
+    NO: r"(?:我(?:认为|觉得|想)|当然|绝对|肯定|并|都|也)?(?:[没沒]有?|无|無|否|不|不是|不对|不對"
     r"|不存在|未[发發]现|未見|未见|错误?|并非(?:如此)?|我?(?:没有?|没|未)(?:看|发|找)[到见現现]"
     r"|我?看不[到见])|いいえ|いえ|違います",
     YES: r"(?:我(?:认为|觉得|想)|确实|当然|確實)?(?:是|有|对|對|存在|包含"
@@ -84,9 +85,9 @@ def _claim(clause: str, names: Sequence[str], whole: str) -> str | None:
         if re.fullmatch(rf"(?:{way}){_ENDS}", clause):
             return said
     denied = _NEGATION.search(clause)
-    if not denied and not _ASSERTION.search(clause):
-        return None
     thing = _NEEDLESS.sub("", _ASSERTION.sub("", _NEGATION.sub("", clause)))
+    if not denied and not _ASSERTION.search(clause):
+        return YES if thing in names else None
     if thing and (not any(name in clause for name in names) if names else not denied):
         return None  # another thing, or one that is not known
     return NO if denied else YES

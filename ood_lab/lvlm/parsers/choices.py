@@ -45,28 +45,31 @@ _RIGHT = (
     "|对|正确|正解"
 )
 _WRONG = (
-    "incorrect|wrong|no|false|excluded|eliminated|out|ruled out|impossible|invalid|inaccurate"
-    "|less likely|错|错误|不对"
+    "incorrect|wrong|no|false|rejected|discarded|dismissed|excluded|eliminated|out|ruled out"
+    "|impossible|invalid|inaccurate"
+    "|less likely|错|错误|都?不对"
 )
 _VERDICT = re.compile(
-    rf"((?:(?:{_MENTION}\s*,\s*)*{_MENTION}\s*,?\s*(?:&|and|or)\s*)?{_MENTION})\s*(?:(?:option"
+    rf"((?:(?:{_MENTION}\s*[,、]\s*)*{_MENTION}\s*,?\s*(?:[&、和]|and"
+    rf"|or)\s*)?{_MENTION})\s*(?:(?:option"
     rf"|choice|answer"
     rf"|one)\s*)?"
     rf"(?:\b(?:is|are|was|seems?|looks?|(?:can|must|should|may) be)\s+(?:(?:the|a|also|the only"
     rf"|\w+ly)\s+)*(?:({_RIGHT})"
     rf"|({_WRONG}))\b"
-    rf"|[\s:=,(|—–-]*(?:({_RIGHT})|({_WRONG}))\s*\)?\s*(?=[,.;|\n]|$|{_MENTION}))",
+    rf"|[\s:=,()|—–-]*(?:({_RIGHT})|({_WRONG}))\s*\)?\s*(?=[,.;|\n]|$|{_MENTION}))",
     re.IGNORECASE,
 )
 #: Several options of which one counts, or none: "A or B", "between a dog and a cat".
+_OR = r"(?:\s*(?:[,/&+;|、]|和|或|か|\b(?:or|and|maybe|possibly|perhaps)\b))+\s*"
 _SEVERAL = [
     re.compile(
-        rf"(?:\b(?:between|either|both)\s+)?{each}(?:\s*(?:[,/&+]|和|或|\b(?:or|and|maybe|possibly"
-        rf"|perhaps)\b)+\s*(?:(?:or|and|maybe|possibly|an?|the)\s+)*{each})+",
-        re.IGNORECASE,
+        rf"(?:\b(?:between|either|both)\s+)?{_THE}{each}(?:{_OR}{_THE}{each})+", re.IGNORECASE
     )
     for each in (_LETTER, _TEXT)
 ]
+#: Nothing but letters.
+_LETTERS_ONLY = re.compile(rf"{_GAP}(?:{_LETTER}{_GAP}){{2,}}")
 #: Where a reply ends with its letter, or names it as its choice.
 _CONCLUSIONS = (
     rf"(?:\b(?:is|it's|so|be|but|choose|pick|select|say|guess|with|probably|likely|clearly"
@@ -137,6 +140,8 @@ def chosen_option(
     text = _REJECTED.sub(" but ", _VERDICT.sub(" ", text))
     first = rf"^{_GAP}{_THE}({_MENTION if explicit else _LETTER})(?!{_MENTION})"
     several = [each.search(text) for each in _SEVERAL]
+    if _LETTERS_ONLY.fullmatch(text) and len(_of(text)) > 1:
+        return None
     for way in (first, *_CONCLUSIONS):
         found = re.search(way, text, re.IGNORECASE)
         if found and not any(m and m.start() <= found.start(1) < m.end() for m in several):
@@ -179,7 +184,7 @@ def _marked(text: str, options: Mapping[str, str], letters: bool) -> str:
             rf"|(?i:(?<=option )|(?<=choice )|(?<=letter ))([{every}])(?![\w'])"
             rf"|(?<![A-Za-z0-9'])([{sure}])(?![A-Za-z0-9'])"
             rf"|(?<![A-Za-z0-9'/])([{unsure}]){_NO_ARTICLE}"
-            rf"|(?<=is )([{unsure}])(?=\W*$)"
+            rf"|(?<=is )([{every}])(?=\W*$)"
         )
         text = re.sub(ways, of_letter, text)
     text = re.sub(words, of_text, text, flags=re.IGNORECASE) if words else text

@@ -15,7 +15,7 @@ _TAKEN_BACK = re.compile(
     r"|on second thoughts?|i mean"
     r"|or rather|my mistake|i was wrong|let me (?:re)?(?:look|check|count|consider|correct)\w*"
     r"|(?:up)?on (?:closer|further|second) \w+|(?:when )?looking (?:again|closer|more closely)"
-    r"|(?<=,\s)no(?=\s*,)|(?<=,)no(?=\s*,)|(?:(?<=\.\.\.\s)|(?<=[—–])|(?<=[—–]\s))no(?=[,.])"
+    r"|(?<=,\s)no(?=\s*,)|(?<=,)no(?=\s*,)|(?:(?<=\.\.\.\s)|(?<=[—–])|(?<=[.—–-]\s))no(?=[,.])"
     r"|(?<=\?\s)no(?=[,.;:])|等等"
     r"|等一下|不对|更正|但?其实|其實|实际上|實際上|いや|訂正)(?:\b|(?<=[^\x00-\x7f]))",
     re.IGNORECASE,

@@ -61,7 +61,7 @@ _BOUND = (
     r"|not more than|no (?:more|fewer|less) than|(?:maximum|minimum) of|(?:mindestens|höchstens"
     r"|mehr als"
     r"|au moins|au plus|plus de|al menos|más de|pelo menos|mais de))\b|(?<![-=])[<>≥≤]=?"
-    r"|至少|最多|至多|超过|超過|不到|多于|少于|不超过|不止|少なくとも)"
+    r"|至少|最多|至多|大于|小于|超过|超過|不到|多于|少于|不超过|不止|少なくとも)"
 )
 _DECLINED = (
     rf"\bbetween N{_NOUNS}\s+and\s+N",
@@ -74,6 +74,8 @@ _DECLINED = (
     r"N\s*(?:\+(?!\s*\d)|plus\b|or (?:more|fewer|less)\b|以上|以下|多[只个個])",
     r"(?:(?<![\w)])-\s*|\b(?:minus|negative)\s+)N",
     r"\d*\.\d*[1-9]\d*|\d+\s*[/⁄]\s*\d+|\bhalf\b|\banother\b(?=\s+[a-z])",
+    r"\b(?:maybe|perhaps|possibly|probably|or) (?:even )?(?:more|an? (?:third|fourth|fifth)"
+    r"|one more)\b",
     r"\b(?:dozens|hundreds|tens|thousands)\b",
     r"\b(?:may|might|could) be (?:\w+ )?(?:more|others|another|further|additional)\b",
 )
@@ -102,6 +104,7 @@ _NO_COUNT = (
     r"|\d+(?:\.\d+)?\s*(?:%|percent\b|(?:years?|months?|days?|hours?|minutes?|seconds?|meters?"
     r"|metres?|feet|cm"
     r"|mm|km|kg|am|pm|a\.m\.|p\.m\.|o'clock)\b)|\d+[/:.]\d+(?:[/:.]\d+)+|\b\d{1,2}:\d{2}\b"
+    r"|\b(?:confidence|probability|score|certainty)\W*(?:(?:of|is)\W*)?\d*\.?\d+"
     r"|\d+(?:st|nd|rd|th)\b|#\d+"
     r"|不是\s*N|(?:\bnot|\bcannot|n't)\s+(?:(?:see|find|spot)\s+)?(?!one\b)N(?:\s+[a-z-]+)?"
     r"|\b(?:this|that"
@@ -122,9 +125,7 @@ _TOTALS = (
 _WHICH_ARE = (
     r"\s+(?:of (?:them|which|these|those)(?:\s+(?:is|are|were))?|is|are|were)\s+(?:[\w-]+\s+){0,2}?"
 )
-_LABEL = re.compile(
-    rf"(?:^|[\n,;{{])\W*(?!(?:{_NUMBER})\s)(?:(?:[a-z]+ ){{0,2}}[a-z]+s\W*[:=]|\w+\W*=)\s*$"
-)
+_LABEL = re.compile(rf"(?:^|[\n,;{{])\W*(?!(?:{_NUMBER})\s)(?:[a-z]+ ){{0,2}}[a-z]+s\W*[:=]\s*$")
 _PART = re.compile(r"\s+of\s+(?:the|them|these|which|those|whom|its)\b")
 _PLACE = re.compile(
     r"\b(?:left|right|top|bottom|upper|lower|foreground|background|front|behind|back|middle|center"
@@ -136,7 +137,7 @@ _BARE = re.compile(
     r"|with"
     r"|and|or|but|so|is|are|was|were|of|more|total|altogether|overall|here|there|visible|present"
     r"|shown"
-    r"|that|which|who|i|as|for|only|ones|\w+ing|\w+ed|\w+ly)\b)"
+    r"|that|which|who|i|as|for|only|ones?|\w+ing|\w+ed|\w+ly)\b)"
 )
 _EXISTS = re.compile(
     r"\b(?:hay|il y a|es gibt|há|existem|on voit|je vois|veo|vejo|ich sehe|se ven)\b"
@@ -197,7 +198,8 @@ def number(reply: str, question: str) -> str | None:
         return None
     for part in explicit_answers(reply):
         line = _prepared(re.split(r"\n|[.;]\s", part.strip())[0])
-        if found := [_mention(each, line, asked) for each in _ANY.finditer(line)]:
+        found = [_mention(each, line, asked) for each in _ANY.finditer(line)]
+        if found := [each for each in found if each.thing] or found:
             values = {each.value for each in found}
             return str(found[0].value) if len(values) == 1 and None not in values else None
     text = _prepared(reply)
@@ -210,7 +212,7 @@ def number(reply: str, question: str) -> str | None:
 def _prepared(reply: str) -> str:
     """A plain text in which every number is digits or words, and what is no number is marked."""
     text = plain(re.sub(r"[~～−]", "-", reply))
-    text = with_digits(text) if CHARACTERS.search(text) else text
+    text = re.sub(r"(?<=\d)\.0+(?!\d)", "", with_digits(text) if CHARACTERS.search(text) else text)
     for words, digits in _AS_DIGITS:
         text = re.sub(words, digits, text)
     return _VAGUE.sub(_NONE, _NOTHING.sub(lambda m: "\n" if m[0][0] == "\n" else " ", text))

@@ -26,14 +26,16 @@ _DENIED = re.compile(
     rf"|instead of|rather than|lacks?|hardly|barely)\b|n't\b"
     rf"|不是|没有?|沒有?|并非|不|无|無).*?{_RIGHT}"
     rf"|{_RIGHT}[^,]*?(?:\b(?:is|are|was)\s*(?:not\b|n't)|\b(?:is|are)\s+(?:wrong|incorrect"
-    rf"|excluded|absent)|(?:では|じゃ)(?:あり|ない)|ない|ません)"
+    rf"|excluded|absent)|(?:では|じゃ)(?:あり|な[いく])|ない|ません)"
     rf"|\b(?:anything|everything) but\b.*?{_RIGHT}"
 )
 #: Alternatives, of which the answer is one.
 _OPEN = re.compile(
-    rf"\b(?:whether|if|maybe|perhaps|possibly|anything|don't know|not sure|no idea|(?:cannot|can't"
+    rf"\b(?:whether|if|maybe|perhaps|possibly|anything|(?<!no )doubt|don't know|not sure|no idea"
+    rf"|(?:cannot|can't"
     rf"|unable to) \w+)\b"
-    rf"|{_RIGHT}\s*(?:/|,?\s*\b(?:and/)?or\b|或)|(?:/|\b(?:or|either)\b|或)[^;]*?{_RIGHT}"
+    rf"|{_RIGHT}\s*(?:/|,?\s*\b(?:and/)?or\b|或)|(?:/|\b(?:or|either)\b|或"
+    rf"|か(?=[^。？?]))[^;]*?{_RIGHT}|{_RIGHT}か(?=\w)"
     rf"|{_RIGHT}[^;.]*?,[^;.]*\bor\b|\b(?:could|might|may) be\b[^;]*?(?:,|\bor\b)|\?\s*$|？"
 )
 #: What a correction begins with: "actually, it is", "no, a cat".
@@ -67,7 +69,7 @@ def _whole(part: str, reply: str) -> str | None:
 def bare(said: str) -> str:
     """A text in lower case without articles, punctuation and markup, to be compared."""
     words = re.findall(r"-?\d+(?:[.:/]\d+)*|[^\W_]+(?:'[^\W_]+)?", _numbers(plain(said)))
-    return " ".join(word for word in words if word not in ("a", "an", "the"))
+    return " ".join([word for word in words if word not in ("a", "an", "the")] or words)
 
 
 def is_right(answer: str, truths: Sequence[str]) -> bool:
@@ -92,6 +94,7 @@ def is_right(answer: str, truths: Sequence[str]) -> bool:
         _RIGHT,
         text,
     )
+    text = re.sub(r"\bnot\s+(?:an?\s+|the\s+)?\w+,\s+(?!or\b|nor\b|and\b)", "", text)
     clauses = [part for part in _CLAUSE.split(text) if _RIGHT in part]
     return (
         bool(clauses)

@@ -15,7 +15,8 @@ _JOINED = re.compile(
 )
 #: Clauses that claim nothing: doubts, wishes, conditions, questions told again.
 _NO_CLAIM = re.compile(
-    r"\b(?:whether|if|(?<!no )(?<!without )(?<!without a )doubt\w*|hardly|unlikely|chance"
+    r"\b(?:whether|if|(?<!no )(?<!without )(?<!without a )doubt\w*|hardly|barely|scarcely|unlikely"
+    r"|chance"
     r"|possibility|exclud\w*|not (?:false|wrong|incorrect|untrue)|rul\w+ (?:\w+ )?out|may|might"
     r"|maybe|perhaps|possibly|possible|usually|typically|often|would|should"
     r"|could be|unclear|unsure|uncertain|asks?|asked|asking|says|reads|(?<!no )question"
@@ -48,7 +49,8 @@ _NOT = re.compile(
 _NO_TRACE = re.compile(
     r"\b(?:no|zero) (?:\w+ )?(?:evidence|signs?|indications?|traces?|hints?|proof|sight)"
     r" (?:of|for|that there (?:is|are))\s+(?:any\s+|an?\s+)?"
-    r"|\bnothing\b[^.;!?]*?\b(?:could be|looks? like|resembl\w+|is|like|similar to)\s+(?:an?"
+    r"|\bnothing\b[^.;!?]*?\b(?:(?:could|might|may) be|looks? like|resembl\w+|is|like"
+    r"|similar to)\s+(?:an?"
     r"|any)\s+"
 )
 _IS_FALSE = r"(?:false|untrue|incorrect|wrong|mistaken|not (?:true|correct|right|the case))\b"
@@ -75,7 +77,9 @@ _SEEN = re.compile(
     r"|(?:is|are)\s+(?:(?:indeed|clearly)\s+)?(?:an?|some|two|several))\b"
 )
 _COUNT = r"(?:an?|one|two|three|four|five|several|some|many|multiple|the|this|that|\d+)"
-_SUBJECT = re.compile(rf"^\W*(?:(?:[\w']+\s*,|just|only)\s*)?{_COUNT}\s+(?:[\w-]+\s+){{0,3}}$")
+_SUBJECT = re.compile(
+    rf"^\W*(?:(?:[\w']+\s*,|just|only|definitely|clearly|certainly|surely)\s*)?{_COUNT}\s+(?:[\w-]+\s+){{0,3}}$"
+)
 _THERE = (
     r"(?:visible|present|shown|there|here|in|on|seen|depicted|found|appear|exist|included|pictured)"
 )

@@ -13,7 +13,9 @@ import json
 import pytest
 
 from ood_lab.common.errors import UserError
+from ood_lab.lvlm.answers.reply_text import read
 from ood_lab.lvlm.parsers import PARSERS, YES_NO_PARSERS, parser_named
+from ood_lab.lvlm.parsers.free_text import is_right
 from tests.benchmarks import reply_styles
 from tests.benchmarks.reply_styles import own_parser, reads_right, styled_replies
 
@@ -65,6 +67,32 @@ def test_ours_read_replies_that_no_rule_was_written_for():
     assert len(rows) > 500
     assert len(wrong) <= 0.03 * len(rows), wrong
     assert sum(each is not None for each in said) <= 1, opposite  # struck out: ~~yes~~ no
+
+
+#: By kind of question in ``replies_of_kinds.jsonl``: its parser, and its text.
+KINDS = {
+    "yes_no": ("default", "Is there a dog in the image?"),
+    "count": ("number", "How many dogs are in the image?"),
+    "choice": ("choice", "What is the animal?\nA. dog\nB. cat\nC. horse\nD. cow"),
+    "free_text": ("text", "What is the animal?"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_replies_of_every_kind_are_read_as_they_are_meant_or_unread(kind):
+    """``kind, reply, says`` (of free text: whether it is ``truth``), judged by hand."""
+    (name, question), wrong = KINDS[kind], []
+    lines = STYLED.with_name("replies_of_kinds.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [row for row in map(json.loads, lines) if row["kind"] == kind]
+    for row in rows:
+        said = read(row["reply"], PARSERS[name], False, question)
+        if kind == "choice" and said:
+            said = {"A": "dog", "B": "cat", "C": "horse", "D": "cow"}[said]
+        if kind == "free_text":
+            said = said is not None and is_right(said, row.get("truth", ["dog"]))
+        wrong += [(row, said)] if said != row["says"] else []
+    assert len(rows) > 300
+    assert not wrong
 
 
 def test_the_file_of_styles_is_what_its_templates_give():

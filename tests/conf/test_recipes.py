@@ -153,6 +153,13 @@ def test_but_not_where_the_line_chooses_data_or_preset(run):
     assert evaluation(f"ckpt={run}", "preset=shiftedbronzes").preset == "shiftedbronzes"
 
 
+def test_nor_where_an_experiment_chooses_data(run):
+    benchmark = ("experiment=openood_cifar10_seed", "openood=D", "ckpt_openood=C")
+    found = evaluation(f"ckpt={run}", *benchmark, "detector=[msp]")
+    assert (found.data.name, found.model.name) == ("openood_cifar10", "nts")
+    assert evaluation(f"ckpt={run}", "experiment=shift_report").data.name == "folder"
+
+
 @pytest.mark.parametrize("more", [(), ("data.batch_size=9",)])
 def test_an_evaluation_stands_for_the_network_that_it_evaluated(tmp_path, more):
     weights = tmp_path / "own.pt"

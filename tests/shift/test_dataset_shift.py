@@ -76,6 +76,20 @@ def test_sets_are_ordered_by_distance_to_id():
     assert few.table["components"].tolist() == [3]
 
 
+def test_components_of_all_features_follow_what_separates_the_sets():
+    """ID varies along the first axis only; the set lies along the second, which ID's axes miss."""
+    of_id, away = (
+        gaussian(200, [0.0, 0, 0], [1.0, 0.01, 0.01]),
+        gaussian(200, [0.0, 9, 0], [0.1] * 3, 1),
+    )
+    both = torch.cat([of_id, away])
+    found = separability(of_id, {"away": away}, components=2, axes="all")
+    expected = PCA(2).fit(both.numpy()).transform(both.numpy())
+    points = torch.cat(list(found.points.values())).numpy()
+    np.testing.assert_allclose(np.abs(points), np.abs(expected), atol=1e-4)
+    assert found.projection.variance_share[0] > 0.9
+
+
 def test_summary_orders_sets_and_says_which_neighbours_differ():
     rng = np.random.default_rng(0)
     degrees = {

@@ -5,6 +5,8 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+import timm
+import torch
 from cli import call, run_folders
 
 from ood_lab.schema.results import read_results
@@ -131,12 +133,17 @@ def test_separability_of_a_run_and_the_clip_on_the_data_of_the_run(root, capsys)
     capsys.readouterr()
     paths = (f"paths.outputs={root / 'outputs'}", f"paths.features={root / 'features'}")
     common = ("task=separability", "trainer.accelerator=cpu", *paths)
-    both = (f"task.runs=['{trained}']", "task.clip=true")
+    both = (f"task.runs=['{trained}']", "task.clip=true", "task.most_images=30", "task.axes=all")
+    net, file = timm.create_model("test_resnet", num_classes=3), root / "net.pt"
+    torch.save(net.state_dict(), file)
+    both += ("+model@networks.small=timm", "networks.small.name=test_resnet")
+    both += (f"networks.small.weights={file}", "networks.small.backbone.num_classes=3")
     assert call("eval.py", *common, *both, figures=["separability"]) == 0
     out = capsys.readouterr().out
     (folder,) = (root / "outputs" / "separability").glob("*/seed=0")
     table = pd.read_csv(folder / "separability.csv")
-    assert set(table["backbone"]) == {trained.parts[-3], "CLIP tiny"}
+    assert set(table["backbone"]) == {trained.parts[-3], "CLIP tiny", "small"}
+    assert (table["n"] == 30).all()
     for value in table["bhattacharyya"]:
         assert f"{value:.3f}" in out
     np.testing.assert_allclose(

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config, read_json
 from ood_lab.common.hints import nearest
-from ood_lab.run.commandline.composition import composed_again, parsed
+from ood_lab.run.commandline.composition import composed_again, is_default, parsed
 from ood_lab.run.commandline.hydra_internals import apply
 from ood_lab.run.commandline.key_suggestions import advice, has
 from ood_lab.run.commandline.override_values import key_of
@@ -242,10 +242,11 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
     """Takes data and model over from the run of ``cfg.ckpt``, where the user set neither.
 
     An override inside a group (``data.batch_size=8``) is applied on top of the run's own group;
-    choosing the group (``data=folder``) replaces it. The seed, with which the weights were
-    trained, is taken over too; nothing is known of a weights file outside any run folder. The
-    preset comes with the data, so that a method chosen here gets the recipe for these data. An
-    evaluation stands for the network that it evaluated: ``model.weights`` or its own ``ckpt``.
+    choosing the group (``data=folder``, or an experiment that does) replaces it. The seed, with
+    which the weights were trained, is taken over too; nothing is known of a weights file outside
+    any run folder. The preset comes with the data, so that a method chosen here gets the recipe for
+    these data. An evaluation stands for the network that it evaluated: ``model.weights`` or its own
+    ``ckpt``.
 
     Raises:
         UserError: ``ckpt`` is a folder without weights or without a whole ``config.yaml``, or a
@@ -270,6 +271,8 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
             "add debug=true here"
         )
     keys = list(map(key_of, overrides))
+    if not is_default("data"):  # an experiment brings its own, as a benchmark does
+        keys.append("data")
     if not {"data", "preset"}.intersection(keys) and saved.get("preset", cfg.preset) != cfg.preset:
         cfg = composed_again([*overrides, f"preset={saved.preset}"])
     cfg = cfg.copy()

@@ -78,6 +78,13 @@ def _chosen(script: str, choices: tuple[str, ...]) -> bytes:
     return pickle.dumps((cfg, hydra))
 
 
+def is_default(group: str) -> bool:
+    """Whether the running job has the choice of a group that it has without any override."""
+    job = HydraConfig.get()
+    _, hydra = pickle.loads(_chosen(str(job.job.config_name), tuple(_search_path())))
+    return bool(hydra.hydra.runtime.choices[group] == job.runtime.choices[group])
+
+
 def plain(cfg: DictConfig, whole: bool = False) -> dict[str, Any]:
     """The resolved configuration as plain Python; a ``whole`` one must have no missing values."""
     return cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True, throw_on_missing=whole))

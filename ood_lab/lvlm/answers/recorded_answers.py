@@ -20,6 +20,7 @@ from ood_lab.lvlm.answers.answer_files import (
     read_answers,
 )
 from ood_lab.lvlm.answers.answer_requests import answer_of, as_answer_to, messages_hashes
+from ood_lab.lvlm.answers.reply_text import APART
 from ood_lab.lvlm.chat.base import Reply
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions.question_files import SAMPLE, Question, Questions
@@ -48,6 +49,7 @@ class RecordedReply(NamedTuple):
         p_yes: P(yes), where the file has it.
         finish_reason: ``stop`` where the file does not say.
         error: why there is no reply.
+        reasoning: what the model thought before, or why it declined, where the file has it apart.
     """
 
     question_id: str
@@ -57,6 +59,7 @@ class RecordedReply(NamedTuple):
     p_yes: float | None = None
     finish_reason: str = "stop"
     error: str | None = None
+    reasoning: str | None = None
 
 
 def recorded_answers(questions: Questions, path: Path, folder: Path) -> list[Answer]:
@@ -118,7 +121,14 @@ def _replayed(questions: Questions, path: Path, folder: Path) -> Iterator[Answer
         if said is None:
             continue
         key = answer_key(own, made_with)
-        reply = Reply(key, said.reply, said.p_yes, said.finish_reason, error=said.error)
+        reply = Reply(
+            key,
+            said.reply,
+            said.p_yes,
+            said.finish_reason,
+            error=said.error,
+            reasoning=said.reasoning,
+        )
         yield answer_of(question, own, made_with, reply)
 
 
@@ -230,7 +240,10 @@ def _said(records: Sequence[Mapping[str, Any]], path: Path) -> list[RecordedRepl
     for record in records:
         if "parser" in record and "task" in record:
             raise UserError(f"{path} holds questions, no replies: name a file of answers")
-        reply = _text(record.get("response", record.get("text", record.get("answer"))))
+        texts = [record[key] for key in ("response", "text", "answer") if key in record]
+        # A reply that is null is one of a model that only thought, or refused.
+        reply = "" if texts[:1] == [None] else _text(next(iter(texts), None))
+        apart = next((str(record[key]) for key in APART if record.get(key)), None)
         if "question_id" not in record or not is_text(reply) or record.get("error"):
             continue
         if isinstance(how := record.get("made_with"), dict) and how.get(SAMPLE):
@@ -250,6 +263,7 @@ def _said(records: Sequence[Mapping[str, Any]], path: Path) -> list[RecordedRepl
             str(reply),
             float(chance) if isinstance(chance, int | float) else None,
             reason if isinstance(reason, str) else "stop",
+            reasoning="" if apart is None and texts[:1] == [None] else apart,
         )
     if not found:
         raise UserError(f"{path} holds no replies: a line needs 'question_id' and 'response'")

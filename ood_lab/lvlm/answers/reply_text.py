@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from ood_lab.lvlm.parsers import Parser
 
+#: Where messages have what a model thought, or why it declined, apart from its reply.
+APART = ("reasoning_content", "reasoning", "reasoning_details", "refusal")
 #: ``finish_reason`` of a reply that reached its longest length, as servers call it.
 _CUT = ("length", "max_tokens")
 _TAG = r"(?:[\w-]+:)?(?:think|thinking|thoughts?|reasoning|analysis)"

@@ -157,4 +157,4 @@ class Replay:
                 yield Reply(request.key, "", error=f"{self.path} has no answer to it")
             else:
                 reply = Reply(request.key, said.reply, said.p_yes, said.finish_reason)
-                yield replace(reply, error=said.error)
+                yield replace(reply, error=said.error, reasoning=said.reasoning)

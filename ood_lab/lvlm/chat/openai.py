@@ -15,7 +15,7 @@ from annotated_types import Interval
 from ood_lab.common.arguments import Count, Remedy
 from ood_lab.common.errors import Stopped, UserError
 from ood_lab.lvlm.answers.answer_files import is_text, one_address
-from ood_lab.lvlm.answers.reply_text import is_cut
+from ood_lab.lvlm.answers.reply_text import APART, is_cut
 from ood_lab.lvlm.chat.base import Reply, Request, Requests, longest_reply
 from ood_lab.lvlm.chat.request_images import sendable
 from ood_lab.lvlm.chat.server.answer_probabilities import p_options_of, p_yes_of
@@ -34,8 +34,7 @@ log = logging.getLogger(__name__)
 _USAGE = ("prompt_tokens", "completion_tokens", "total_tokens")
 #: Status of a request whose reply may be under way yet, and ``finish_reason`` of one that failed.
 _TIME_OUTS, _FAILED = (408, 504, 524), "error"
-#: Where a message has its thoughts or its refusal, and where a part of them has its words.
-_APART = ("reasoning_content", "reasoning", "reasoning_details", "refusal")
+#: Where a part of a thought has its words.
 _THOUGHTS = ("thinking", "text", "reasoning", "summary", "refusal")
 
 
@@ -334,7 +333,7 @@ class OpenAIChat(OpenAIServer):
                 [part for part in content if _is_thought(part)] if isinstance(content, list) else []
             )
             # What servers give apart from the reply: what it thought, or why it declined.
-            apart = (_thought_of(message.get(name)) for name in _APART)
+            apart = (_thought_of(message.get(name)) for name in APART)
             thought = next(filter(None, (*apart, _thought_of(parts))), None)
         except (AttributeError, KeyError, IndexError, TypeError):
             return Reply(key, "", error=self.lacking("choices", answer))

@@ -1,10 +1,18 @@
 """What counts of a reply: reasoning left out, cut replies read only where they are settled."""
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from ood_lab.lvlm.answers.answer_files import Answer
 from ood_lab.lvlm.answers.judgements import PARSED, UNPARSED, judge, sizes_of
+from ood_lab.lvlm.answers.recorded_answers import recorded_answers
 from ood_lab.lvlm.answers.reply_text import read, with_known_tags, without_reasoning
+from ood_lab.lvlm.captions.caption_rules import Rules
+from ood_lab.lvlm.captions.caption_scoring import caption_table
+from ood_lab.lvlm.captions.nouns import Lexicon
+from ood_lab.lvlm.captions.question_kinds import GENERATIVE
 from ood_lab.lvlm.parsers import PARSERS
 from ood_lab.lvlm.questions.question_files import Question
 
@@ -72,6 +80,25 @@ def test_a_cut_reply_counts_where_nothing_that_follows_can_change_it(parser, rep
 
 def answer(name, response, reason="stop"):
     return Answer("k", name, "yes_no", None, "h", "Is it?", response, "no", finish_reason=reason)
+
+
+@pytest.mark.parametrize("response", ["", "<think>A dog and", "[THINK]A dog.[/THINK]"])
+def test_a_caption_without_words_is_unread_and_not_a_clean_one(response):
+    meta = {"truth": ["cat"], "hallu": []}
+    question = Question("q", GENERATIVE, None, "Describe it.", "", "caption", meta=meta)
+    refused = replace(answer("q", response), reasoning="I may not.")
+    table = caption_table([question], {"q": refused}, Rules({"cat", "dog"}), Lexicon())
+    assert table["status"].tolist() == [UNPARSED]
+
+
+def test_a_recorded_reply_that_is_null_is_unread(tmp_path):
+    lines = [{"response": None, "refusal": "No."}, {"response": None}, {"response": "Yes"}]
+    file = tmp_path / "replies.jsonl"
+    file.write_text("".join(f"{json.dumps(x | {'question_id': n})}\n" for n, x in enumerate(lines)))
+    questions = [Question(str(n), "yes_no", None, "Is it?", "no", "pope") for n in range(3)]
+    found = recorded_answers(questions, file, tmp_path)
+    judged = judge(questions, {each.question_id: each for each in found})
+    assert judged["status"].tolist() == [UNPARSED, UNPARSED, PARSED]
 
 
 def test_cut_replies_are_counted_and_without_an_answer_unparsed():

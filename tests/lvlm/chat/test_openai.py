@@ -18,7 +18,7 @@ from ood_lab.lvlm.answers.answer_locations import store_of
 from ood_lab.lvlm.answers.answer_requests import answers_to
 from ood_lab.lvlm.answers.judgements import judge
 from ood_lab.lvlm.chat.openai import OpenAIChat
-from ood_lab.lvlm.chat.server.answer_probabilities import p_yes_of
+from ood_lab.lvlm.chat.server.answer_probabilities import p_options_of, p_yes_of
 from ood_lab.lvlm.questions.question_files import Question
 
 KEY = "sk-a-secret-of-the-test"
@@ -554,9 +554,31 @@ def test_blank_and_failed_replies_are_asked_again_and_cut_ones_kept(folder, mess
     assert judge([question], {"q0": answer})["parsed"].tolist() == [None]
 
 
-@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+@pytest.mark.parametrize(
+    ("tokens", "letter"),
+    [
+        (["A", " bronze", " lid", ".", " Answer", ":", " B"], "B"),  # "A" is an article
+        (["B", ",", " since", " A", " is", " red"], "B"),
+        (["[THINK]", "A", "?", "[/THINK]", " C"], "C"),
+        (["None", " of", " them"], None),
+        (["A", " or", " B"], None),
+    ],
+)
+def test_the_probability_is_that_of_the_letter_that_the_reply_chooses(tokens, letter):
+    content = [
+        {"token": each, "top_logprobs": [{"token": t, "logprob": math.log(p)} for t, p in chances]}
+        for each in tokens
+        for chances in [[(each, 0.6), ("D", 0.2)]]
+    ]
+    wanted = {letter: 0.75, "D": 0.25} if letter else {}
+    assert p_options_of({"content": content}, 4) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "reasoning_details"])
 def test_reasoning_is_kept_apart_from_the_reply(folder, name):
-    message = {"role": "assistant", "content": "No", name: "Yes? It could be. But no."}
+    thought: object = "Yes? It could be. But no."
+    thought = [{"type": "reasoning.text", "text": thought}] if "details" in name else thought
+    message = {"role": "assistant", "content": "No", name: thought}
     (answer,) = ask(folder, server(lambda _: reply_of(message)), count=1)
     assert (answer.response, answer.reasoning) == ("No", "Yes? It could be. But no.")
     kept = [json.loads(x) for x in (folder / "answers.jsonl").read_text().splitlines()]

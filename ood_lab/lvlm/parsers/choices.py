@@ -18,7 +18,7 @@ from ood_lab.lvlm.parsers.sentence_claims import is_refusal
 _LETTERS, _TEXTS = 0xE000, 0xE100
 _LETTER, _TEXT, _MENTION = r"[\ue000-\ue0ff]", r"[\ue100-\ue1ff]", r"[\ue000-\ue1ff]"
 _GAP = r"[^\w\ue000-\ue1ff]*"
-_THE = r"(?:(?:an?|the|be|it's|it is|option|choice|letter)\s+)*"
+_THE = r"(?:(?:an?|the|be|it's|it is|option|choice|letter)\s+){0,4}"
 #: A capital by itself that is a letter, not an article or a pronoun.
 _NO_ARTICLE = (
     r"(?=\s*(?:$|[^\w\s'])|[ \t]*\n|\s+(?:is|because|since|as|seems|matches|fits|must|would|should"

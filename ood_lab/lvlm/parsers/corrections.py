@@ -10,7 +10,7 @@ _Said = TypeVar("_Said")
 
 #: What takes back the words before it, in a plain text: "3... wait, 4", "yes; I mean no".
 _TAKEN_BACK = re.compile(
-    r"(?:(?<=[.,;:!?…。，；！？(—–-])|^|(?<=\s))\s*(?:(?:but|oh|hmm+|oops|no|and)\W+)*"
+    r"(?:(?<=[.,;:!?…。，；！？(—–-])|^|(?<=\s))\s*(?:(?:but|oh|hmm+|oops|no|and)\W{1,3}){0,3}"
     r"(?:wait|hold on|hang on|actually|(?<=[.,;:!?…—–-] )sorry|correction|scratch that"
     r"|on second thoughts?|i mean"
     r"|or rather|my mistake|i was wrong|let me (?:re)?(?:look|check|count|consider|correct)\w*"
@@ -20,11 +20,13 @@ _TAKEN_BACK = re.compile(
     r"|等一下|不对|更正|但?其实|其實|实际上|實際上|いや|訂正)(?:\b|(?<=[^\x00-\x7f]))",
     re.IGNORECASE,
 )
+#: So many are looked at: a model that repeats itself takes back a thousand times.
+_MOST = 3
 #: A first impression, which a later clause replaces: "at first 3, but", "I thought yes, but".
 _IMPRESSION = re.compile(
-    r"(?:(?:^|(?<=[.;!?\n]))[^.;!?\n]*?\bat first(?: glance| sight)?\b[^.;!?\n]*?"
-    r"|\b(?:at first(?: glance| sight)?|first|initially|originally)\b[^.;!?\n]*?"
-    r"|\bi (?:first |initially )?(?:thought|believed|assumed|saw|counted)\b[^.;!?\n]*?"
+    r"(?:(?:^|(?<=[.;!?\n]))[^.;!?\n]{0,200}?\bat first(?: glance| sight)?\b[^.;!?\n]{0,200}?"
+    r"|\b(?:at first(?: glance| sight)?|first|initially|originally)\b[^.;!?\n]{0,200}?"
+    r"|\bi (?:first |initially )?(?:thought|believed|assumed|saw|counted)\b[^.;!?\n]{0,200}?"
     r"|(?:it|that|there)(?: first)? (?:looks?|seems?|appears?|looked|seemed|appeared|might be"
     r"|may be|could be)"
     r"\b[^.,;!?\n]*?)(?:[,;.]?\s*\b(?:but|yet|however)\b|;)|(?:开始|起初|一开始"
@@ -47,7 +49,7 @@ def settled(text: str, says: Callable[[str], _Said | None]) -> _Said | None:
 
 
 def _endings(text: str) -> Iterator[str]:
-    for found in reversed([*_TAKEN_BACK.finditer(text)]):
+    for found in reversed([*_TAKEN_BACK.finditer(text)][-_MOST:]):
         yield text[found.end() :]
     yield _IMPRESSION.sub(" ", text)
     yield text

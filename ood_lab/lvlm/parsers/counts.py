@@ -148,6 +148,10 @@ _AFTER_MEASURE = re.compile(
 _TOPIC = re.compile(r"([\u3005\u30a0-\u30ff\u4e00-\u9fff]+)[はがも]\s*$")
 
 
+#: More numbers, or digits of one, are those of a model that repeats itself.
+_MOST, _DIGITS = 100, r"\d{13,}|\d[\d,]{40,}"
+
+
 class _Mention(NamedTuple):
     """A number in a text: where it is, its value, and whether it counts the thing.
 
@@ -211,7 +215,7 @@ def number(reply: str, question: str) -> str | None:
 
 def _prepared(reply: str) -> str:
     """A plain text in which every number is digits or words, and what is no number is marked."""
-    text = plain(re.sub(r"[~～−]", "-", reply))
+    text = plain(re.sub(_DIGITS, _NONE, re.sub(r"[~～−]", "-", reply)))
     text = re.sub(r"(?<=\d)\.0+(?!\d)", "", with_digits(text) if CHARACTERS.search(text) else text)
     for words, digits in _AS_DIGITS:
         text = re.sub(words, digits, text)
@@ -227,7 +231,10 @@ def _listed(reply: str, asked: Asked) -> str | None:
 
 
 def _count_in(text: str, asked: Asked, question: str) -> str | None:
-    mentions = [_mention(found, text, asked) for found in _ANY.finditer(text)]
+    numbers = [*_ANY.finditer(text)]
+    if len(numbers) > _MOST:
+        return None
+    mentions = [_mention(found, text, asked) for found in numbers]
     usable = [each for each in mentions if each.thing is not False]
     values = {each.start: each for each in usable}
     for way in _SUMS:

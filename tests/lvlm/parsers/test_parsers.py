@@ -9,6 +9,7 @@ second implementation, letter by letter; ``means`` is what a person reads.
 """
 
 import json
+import time
 
 import pytest
 
@@ -93,6 +94,15 @@ def test_replies_of_every_kind_are_read_as_they_are_meant_or_unread(kind):
         wrong += [(row, said)] if said != row["says"] else []
     assert len(rows) > 300
     assert not wrong
+
+
+@pytest.mark.parametrize("part", ["5", "1,000,000,", "1, 2, ", "wait ", "a ", "no ", "at first "])
+def test_a_model_that_repeats_itself_is_unread_and_quickly_so(part):
+    start = time.monotonic()
+    for name, question in KINDS.values():
+        said = PARSERS[name]((part * 5000)[:5000], question)
+        assert name == "text" or said is None or part == "no "
+    assert time.monotonic() - start < 20  # a rule of quadratic time takes minutes
 
 
 def test_the_file_of_styles_is_what_its_templates_give():

@@ -43,10 +43,16 @@ REQUIRED = {  # what the user has to fill in
     "clip/open_clip.yaml": ["clip.name=ViT-B-16"],
     "concepts/amber.yaml": ["concepts.path=DIR"],
     "experiment/is_ood.yaml": ["imagenet_1k=DIR", "imagenet_21k=DIR", "is_ood_lists=DIR"],
+    "experiment/ode.yaml": ["concepts.path=DIR", "image_text.detector.path=DIR", "lvlm.path=DIR"],
     "experiment/ode_released.yaml": [
         "concepts.path=DIR",
         "generator.path=DIR",
         "image_text.detector.path=DIR",
+    ],
+    "experiment/oodbench_hard.yaml": ["annotations.file=FILE", "annotations.images=DIR"],
+    "experiment/oodbench_paper.yaml": [
+        *("annotations.file=FILE", "annotations.images=DIR", "lvlm.path=DIR"),
+        *("image_text.clip.path=DIR", "image_text.blip2.path=DIR"),
     ],
     "experiment/shifted_bronzes.yaml": ["study.clipn=FILE"],
     "generator/diffusers.yaml": ["generator.path=DIR"],
@@ -83,7 +89,6 @@ REQUIRED = {  # what the user has to fill in
     "task/mme.yaml": ["task.source.path=DIR"],
     "task/pope.yaml": ["task.source.path=DIR", "task.source.images=DIR"],
     "task/oodbench_ablation.yaml": ["runs=[RUN]"],
-    "task/oodbench_hard.yaml": ["task.path=DIR"],
     "task/oodbench_statistics.yaml": ["task.runs=[RUN]"],
     "task/predict.yaml": ["task.images=DIR"],
     "task/select_classes.yaml": ["task.concept=vessels"],
@@ -100,6 +105,8 @@ REQUIRED = {  # what the user has to fill in
     "tuning/val_ood.yaml": ["tuning.sets=[container]"],
     "model/torchvision.yaml": ["model.name=resnet18"],
 }
+COCO = ["annotations.file=FILE", "annotations.images=DIR", "lvlm.path=DIR"]
+REQUIRED |= {f"experiment/{name}.yaml": COCO for name in ("oric", "oric_released")}
 OPENOOD = ("cifar10", "cifar100", "imagenet200", "imagenet")
 REQUIRED |= {f"data/openood_{name}.yaml": ["openood=DIR"] for name in OPENOOD}
 PUBLISHED = ("cifar10", "cifar100", "cub", "stanford_cars", "fgvc_aircraft")

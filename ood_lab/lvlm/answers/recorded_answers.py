@@ -218,9 +218,11 @@ def _by_number(
         )
     for record, question in zip(records, questions, strict=True):
         asked = " ".join(str(next((record[k] for k in of_text if record.get(k)), "")).split())
-        stem = " ".join((question.text[: question.text.rfind("?") + 1] or question.text).split())
+        text = question.text.split("\nA. ")[0]  # options may be written in any way
+        stem = " ".join((text[: text.rfind("?") + 1] or text).split())
         answers = {question.answer.lower(), str(record.get(of_truth)).strip().lower()}
-        if stem not in asked or answers == {YES, NO}:
+        other = answers == {YES, NO} or (len(answers) == 2 and all(len(a) == 1 for a in answers))
+        if stem not in asked or other:
             raise _other_question(path, question.question_id, question.text, asked)
         reply = next((record[key] for key in of_reply if key in record), "")
         while isinstance(reply, list):

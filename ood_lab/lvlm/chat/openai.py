@@ -44,7 +44,7 @@ class OpenAIChat(OpenAIServer):
 
     Requests that fail for good, after the retries of
     :class:`~ood_lab.lvlm.chat.server.server_connection.OpenAIServer`, come back as replies with
-    ``error``.
+    ``error``. What gets no reply in time is sent once more only: the server may charge for both.
 
     Args:
         model, base_url, api_key_env, concurrency, retries, timeout_s, http_client: see

@@ -242,6 +242,18 @@ def test_replies_that_other_packages_recorded(folder, form):
         recorded_answers(asked[:2], path, folder)
 
 
+def test_letters_of_options_in_another_order_are_not_replayed(folder):
+    text = "Choose one\nA. a dog?\nB. a cat"
+    asked = [Question("q", "multiple_choice", "red.png", text, "A", parser="choice")]
+    row = {"index": 0, "question": "Choose one", "answer": "A", "prediction": "A"}
+    path = folder / "model_MCQ.json"
+    path.write_text(json.dumps([row]))
+    assert [a.response for a in recorded_answers(asked, path, folder)] == ["A"]
+    path.write_text(json.dumps([row | {"answer": "B"}]))
+    with pytest.raises(UserError, match="another question"):
+        recorded_answers(asked, path, folder)
+
+
 def test_a_sheet_without_its_reader_says_what_to_do(folder, monkeypatch):
     (folder / "model_MME.xlsx").touch()
     monkeypatch.setitem(sys.modules, "openpyxl", None)

@@ -46,9 +46,8 @@ _OWN_FAULT = re.compile(
 class OpenAIServer:
     """A client with retries, whose errors name the setting to correct and never the key.
 
-    Requests that fail with 409, 429, 5xx or a lost connection are repeated with
-    growing pauses (and those that the server asks for); what got no reply in time, once: the server
-    may charge for both. The key is read from the environment, and
+    Requests that fail with 408, 409, 429, 5xx, a lost connection or a time-out are repeated with
+    growing pauses (and those that the server asks for). The key is read from the environment, and
     appears nowhere else.
 
     Args:

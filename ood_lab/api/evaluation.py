@@ -43,6 +43,7 @@ from ood_lab.report.verdict import Verdict
 from ood_lab.schema.image_statistics import PIXELS
 from ood_lab.schema.label_codes import SEVERAL
 from ood_lab.schema.results import write_results
+from ood_lab.schema.run_record import RunRecord
 from ood_lab.shift.dataset_shift import KIND as SHIFT
 
 log = logging.getLogger(__name__)
@@ -117,15 +118,13 @@ class EvaluationResult:
     @property
     def _view(self) -> RunView:
         detectors = self.detectors.items()
-        manifest = {
-            "detectors": {
-                n: {"input_type": d.input_type} | d.used_settings() for n, d in detectors
-            },
-            "fpr95_positive": self.results.attrs["fpr95_positive"],
-            "refused": self.skipped,
-            "warnings": self.warnings,
-        }
-        return RunView(self.results, self.best, manifest, self.verdict)
+        record = RunRecord(
+            detectors={n: {"input_type": d.input_type} | d.used_settings() for n, d in detectors},
+            fpr95_positive=self.results.attrs["fpr95_positive"],
+            refused=self.skipped,
+            warnings=self.warnings,
+        )
+        return RunView(self.results, self.best, record, self.verdict)
 
     def save(self, folder: Path | str) -> Path:
         """Writes what a run writes: ``results`` and ``scores`` as CSV and Parquet, and ``best``.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 import torch
@@ -22,6 +21,7 @@ from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.metrics import at_chance, map_of
 from ood_lab.models import Backbone
 from ood_lab.schema.label_codes import SEVERAL
+from ood_lab.schema.run_record import RunRecord
 
 log = logging.getLogger(__name__)
 CAUSES = (
@@ -229,7 +229,7 @@ def _explains(accuracy: float, labels: Tensor, classes: int) -> bool:
 
 
 def accuracy_warnings(
-    banks: Banks, val_labels: Tensor, backbone: Backbone, manifest: Mapping[str, Any]
+    banks: Banks, val_labels: Tensor, backbone: Backbone, record: RunRecord
 ) -> tuple[bool, list[str]]:
     """Whether a network is no better than chance, and what to know of its answers, with advice.
 
@@ -237,19 +237,19 @@ def accuracy_warnings(
         banks: ``test``, and ``val`` where some detector needs it.
         val_labels: of the validation images.
         backbone: the network.
-        manifest: ``id_accuracy`` of :func:`check_id_accuracy` and ``classes``; ``training``
+        record: ``id_accuracy`` of :func:`check_id_accuracy` and ``classes``; ``training``
             (``epochs``, ``steps``) where this run has just trained the network, and
             ``val_accuracy`` where that was noted.
     """
-    accuracy, names = manifest["id_accuracy"], manifest["classes"]
+    accuracy, names = record.id_accuracy, record.classes
     if accuracy is None:
         return False, []
     bank = banks["test"]
     chance = Chance.of(bank.labels, len(names))
     collapsed = _collapsed(bank, names)
     if not chance.reached(accuracy):
-        return False, [f"{collapsed}: {_advice(backbone, manifest)}"] if collapsed else []
-    val = manifest.get("val_accuracy")
+        return False, [f"{collapsed}: {_advice(backbone, record)}"] if collapsed else []
+    val = record.val_accuracy
     if val is None and "val" in banks:
         val = _accuracy(banks["val"])
     order = other_order(bank, names)
@@ -264,7 +264,7 @@ def accuracy_warnings(
             "task=data_check, and the order of the classes where labels are numbers"
         )
     else:
-        advice = order or "; ".join(filter(None, [collapsed, _advice(backbone, manifest)]))
+        advice = order or "; ".join(filter(None, [collapsed, _advice(backbone, record)]))
     return True, [
         f"ID accuracy is {accuracy:.1%}, no better than chance ({chance.words(names)}), so the "
         f"scores of detectors mean nothing and none is marked as best: {advice}"
@@ -291,9 +291,9 @@ def _accuracy(bank: FeatureBank) -> float | None:
     return float(right.double().mean()) if bool(known.any()) else None
 
 
-def _advice(backbone: Backbone, manifest: Mapping[str, Any]) -> str:
+def _advice(backbone: Backbone, record: RunRecord) -> str:
     """What to do, by where the weights come from."""
-    if trained := manifest.get("training"):
+    if trained := record.training:
         return (
             f"the training (epochs: {trained['epochs']:,}, steps: {trained['steps']:,}) has not "
             "taught it the classes: train longer (trainer.max_epochs), or with another learning "

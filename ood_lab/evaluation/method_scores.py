@@ -18,6 +18,7 @@ from ood_lab.evaluation.network_passes import Passed
 from ood_lab.evaluation.second_pass import SecondPass
 from ood_lab.evaluation.streaming_scores import joined_scores
 from ood_lab.metrics import Evaluation
+from ood_lab.schema.run_record import RunRecord
 from ood_lab.schema.shift_axes import LEVELS
 
 log = logging.getLogger(__name__)
@@ -107,7 +108,7 @@ class MethodScores:
         data: OODDataModule,
         ood_sets: Sequence[str],
         axes: Sequence[str],
-        manifest: Mapping[str, Any],
+        record: RunRecord,
         seed: int,
         metrics: Mapping[str, Any],
     ) -> Evaluation:
@@ -117,13 +118,13 @@ class MethodScores:
             data: of all sets.
             ood_sets: that are evaluated.
             axes: level columns that are requested.
-            manifest: ``id_accuracy``, and ``findings`` of the check of the data, if there are any.
+            record: ``id_accuracy``, and ``findings`` of the check of the data.
             seed: of the bootstrap.
             metrics: further arguments of :class:`~ood_lab.metrics.Evaluation`.
         """
         left_out = [level for level in LEVELS if level not in axes]
-        left_out += ["pred"] if manifest["id_accuracy"] is None else []
-        groups, findings = data.ood_groups.items(), manifest.get("findings", ())
+        left_out += ["pred"] if record.id_accuracy is None else []
+        groups, findings = data.ood_groups.items(), record.findings
         return Evaluation(
             self.table.drop(columns=left_out),
             list(self.facts),
@@ -131,7 +132,7 @@ class MethodScores:
             csid=data.csid_names,
             shift_order=[s for s in data.shift_order if s in ood_sets],
             groups={group: [n for n in names if n in ood_sets] for group, names in groups},
-            flagged={name for finding in findings for name in finding["sets"]},
+            flagged={name for finding in findings for name in finding.sets},
             **metrics,
         )
 

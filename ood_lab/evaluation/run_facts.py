@@ -1,4 +1,4 @@
-"""What the manifest says of any run over images, whatever is scored."""
+"""What is recorded of any run over images, whatever is scored."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.evaluation.id_accuracy import Chance
 from ood_lab.features.bank import FeatureBank
 from ood_lab.models import Backbone
+from ood_lab.schema.run_record import RunRecord
 
 
 def run_title(model: str, head: Mapping[str, Any] | None, data: OODDataModule, seed: int) -> str:
@@ -17,30 +18,33 @@ def run_title(model: str, head: Mapping[str, Any] | None, data: OODDataModule, s
     return f"{model}{fitted} on {data.title}, seed {seed}"
 
 
-def run_facts(
-    data: OODDataModule, backbone: Backbone, test: FeatureBank, accuracy: float | None, made: Any
-) -> dict[str, Any]:
-    """Network and data of a run.
+def note_run(
+    record: RunRecord,
+    data: OODDataModule,
+    backbone: Backbone,
+    test: FeatureBank,
+    accuracy: float | None,
+    made: dict[str, Any] | None,
+) -> None:
+    """Records network and data of a run.
 
     Args:
+        record: of the run.
         data: of all sets.
         backbone: the network.
         test: the bank of ID test, or what is left of it without its features.
         accuracy: see :func:`~ood_lab.evaluation.id_accuracy.check_id_accuracy`.
         made: settings of the OOD sets that are made of ID test; None without such.
     """
-    return {
-        "head": str(backbone.kind),
-        "multilabel": backbone.multilabel,
-        "classes": data.classes,
-        "synthetic_ood": made,
-        "split_off": {name: len(data.splits[name]) for name in data.split_off},
-        "id_accuracy": accuracy,
-        "id_chance": Chance.of(test.labels, len(data.classes)).share,
-        "shift_order": list(data.shift_order),
-        "ood_groups": data.ood_groups,
-        "csid": data.csid_names,
-        "backbone": dict(test.manifest),
-        "transform_overrides": backbone.transform_overrides,
-        "data": {name: split.identity for name, split in data.splits.items()},
-    }
+    record.head, record.multilabel = str(backbone.kind), backbone.multilabel
+    record.classes = list(data.classes)
+    record.synthetic_ood = made
+    record.split_off = {name: len(data.splits[name]) for name in data.split_off}
+    record.id_accuracy = accuracy
+    record.id_chance = Chance.of(test.labels, len(data.classes)).share
+    record.shift_order = list(data.shift_order)
+    record.ood_groups = {group: list(names) for group, names in data.ood_groups.items()}
+    record.csid = list(data.csid_names)
+    record.backbone = dict(test.manifest)
+    record.transform_overrides = dict(backbone.transform_overrides or {})
+    record.data = {name: split.identity for name, split in data.splits.items()}

@@ -69,7 +69,7 @@ def write_page(
             distances.summary,
             distances.axes,
             view.verdict.named if view.verdict else None,
-            view.manifest["distance"],
+            view.record.distance,
             distances.found,
             causes=view.verdict.causes if view.verdict else pd.DataFrame(),
             images=read_table(folder / STATISTICS),
@@ -85,5 +85,5 @@ def write_page(
         hierarchy=hierarchy,
         measured=measured,
         own=own,
-        published=published_blocks(read_results(folder), view.manifest, str(data.name)),
+        published=published_blocks(read_results(folder), view.record, str(data.name)),
     )

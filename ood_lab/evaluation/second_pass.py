@@ -96,16 +96,14 @@ class SecondPass:
                 columns = banks[name].columns | second.columns
                 banks[name] = replace(banks[name], columns=columns)
 
-    def describe(self) -> dict[str, Any]:
-        """For the manifest; empty where no detector asked for one."""
+    def describe(self) -> dict[str, Any] | None:
+        """For the record of the run; None where no detector asked for one."""
         if not self.detectors:
-            return {}
+            return None
         return {
-            "second_pass": {
-                "detectors": list(self.detectors),
-                "columns": [column.key for column in self.columns],
-                "seconds": self.seconds,
-            }
+            "detectors": list(self.detectors),
+            "columns": [column.key for column in self.columns],
+            "seconds": self.seconds,
         }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ood_lab.common.english import counted, listed
 from ood_lab.models.head_kind import HeadKind
+from ood_lab.schema.run_record import RunRecord
 from ood_lab.schema.shift_axes import CLASS_UNITS
 
 #: What a ruler is made of, where there is none.
@@ -58,11 +59,11 @@ def data_remarks(split_off: Mapping[str, int]) -> Iterator[str]:
         yield f"The {images} were split off from the training images: the intervals rest on them."
 
 
-def remarks_of(manifest: Mapping[str, Any]) -> list[str]:
+def remarks_of(record: RunRecord) -> list[str]:
     """All remarks of a run."""
     parts: Iterable[Iterable[str]] = (
-        kind_remarks(manifest.get("head") or HeadKind.LINEAR, bool(manifest.get("multilabel"))),
-        shift_remarks(manifest.get("distance") or {}),
-        data_remarks(manifest.get("split_off") or {}),
+        kind_remarks(record.head or HeadKind.LINEAR, record.multilabel),
+        shift_remarks(record.distance),
+        data_remarks(record.split_off),
     )
     return [sentence for part in parts for sentence in part]

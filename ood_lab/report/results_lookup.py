@@ -14,6 +14,7 @@ from ood_lab.metrics import FEWEST, FEWEST_FOR_THRESHOLD, metric_of, ranked, set
 from ood_lab.report.rendering.metric_definitions import DAGGER, finding_sentences, fpr95_sentence
 from ood_lab.report.verdict import Verdict
 from ood_lab.schema.results import of_kind, whole
+from ood_lab.schema.run_record import RunRecord
 from ood_lab.schema.shift_axes import AXES, Axis
 
 _Key = TypeVar("_Key")
@@ -69,7 +70,7 @@ def _none_if_missing(value: Any) -> Any:
 
 
 class RunView:
-    """A run of detectors: its results by metric, detector, OOD set and level, and its manifest.
+    """A run of detectors: its results by metric, detector, OOD set and level, and its record.
 
     Args:
         results: a results table of one model and seed; rows of kind ``detection`` are read. Values
@@ -77,7 +78,7 @@ class RunView:
         significance: optional rows ``detector, dataset, best`` (and ``metric``, else AUROC): True
             for every detector that is not significantly worse than the best; they are marked in
             that column. Those of ``mean_<metric>`` without a dataset in that of the mean.
-        manifest: what made the results: ``title``, ``fpr95_positive``, ``detectors`` with their
+        record: what made the results: ``title``, ``fpr95_positive``, ``detectors`` with their
             ``input_type``, ``refused`` (detector → why it could not work here), ``findings``
             (``text`` and ``sets``) of the check of the data, ``warnings``.
         verdict: on the detectors.
@@ -96,14 +97,14 @@ class RunView:
         self,
         results: pd.DataFrame,
         significance: pd.DataFrame | None = None,
-        manifest: Mapping[str, Any] | None = None,
+        record: RunRecord | None = None,
         verdict: Verdict | None = None,
     ) -> None:
-        self.manifest = manifest = dict(manifest or {})
-        self.positive = str(manifest.get("fpr95_positive", "ood"))
+        self.record = record = record or RunRecord()
+        self.positive = record.fpr95_positive or "ood"
         self.fpr95 = fpr95_sentence(self.positive)
-        self.refused: Mapping[str, str] = manifest.get("refused", {})
-        self.findings = finding_sentences(manifest.get("findings", ()))
+        self.refused: Mapping[str, str] = record.refused
+        self.findings = finding_sentences(record.findings)
         self.verdict = verdict
         results = of_kind(results, "detection")
         for column in ("model", "seed"):
@@ -114,7 +115,7 @@ class RunView:
         self.level_sets, self.sets = self._find_sets(results)
         self._significance = self._build_significance(significance)
         names = [d for d in results["detector"].drop_duplicates() if _none_if_missing(d)]
-        self._doubted = {name for found in manifest.get("findings", ()) for name in found["sets"]}
+        self._doubted = {name for found in record.findings for name in found.sets}
         self.detectors = ranked({d: self.mean("auroc", d).value for d in names})
 
     @staticmethod
@@ -161,7 +162,7 @@ class RunView:
 
     def reads(self, detector: str) -> str:
         """What a detector looks at: logits, features, ...; empty where that is not known."""
-        facts = self.manifest.get("detectors", {})
+        facts = self.record.detectors
         of = facts.get(detector) or facts.get(detector.removesuffix("_tuned"), {})
         return str(of.get("input_type", ""))
 

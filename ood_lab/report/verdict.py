@@ -31,6 +31,7 @@ from ood_lab.report.rendering.table import (
 )
 from ood_lab.report.shift.cause_sentences import cause_sentences
 from ood_lab.schema.results import of_kind
+from ood_lab.schema.run_record import RunRecord
 from ood_lab.schema.shift_axes import CLASS_UNITS, RATIO, SEVERITY
 
 #: Severities of common corruptions.
@@ -71,21 +72,20 @@ class Verdict:
     causes: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @classmethod
-    def of(cls, results: pd.DataFrame, facts: Mapping[str, Any]) -> Verdict:
+    def of(cls, results: pd.DataFrame, record: RunRecord) -> Verdict:
         """The verdict of a run.
 
         Args:
             results: of all kinds.
-            facts: the manifest: ``fpr95_positive, findings, verdict`` (``remarks, next``).
+            record: ``fpr95_positive, findings, verdict`` (``remarks, next``).
         """
-        more = facts.get("verdict") or {}
         return cls(
             of_kind(results, "verdict"),
             shift_units(results),
-            str(facts.get("fpr95_positive", "ood")),
-            tuple(dict.fromkeys(s for f in facts.get("findings", ()) for s in f["sets"])),
-            tuple(more.get("remarks", ())),
-            tuple(more["next"]) if more.get("next") else None,
+            record.fpr95_positive or "ood",
+            tuple(dict.fromkeys(s for finding in record.findings for s in finding.sets)),
+            tuple(record.verdict.remarks),
+            record.verdict.next,
             of_kind(results, "cause"),
         )
 

@@ -75,10 +75,8 @@ class Benchmarks(Task):
             if (folder / _LEADERBOARD).exists()
         }
         models = len(board.drop_duplicates(["model", "weights"]))
-        ws.manifest |= {
-            "title": f"Vision-language benchmarks of {models} model{'s' * (models > 1)}",
-            "runs": [str(folder) for folder in folders],
-        }
+        ws.record.title = f"Vision-language benchmarks of {models} model{'s' * (models > 1)}"
+        ws.record.runs = [str(folder) for folder in folders]
         contrasts, differences = _contrasts(ws, board)
         tests = pd.concat([tests_of(runs), both_ways(contrasts)])
         rows = metric_rows(runs, dict(zip(board["run"], board["label"], strict=True)), tests)
@@ -91,7 +89,7 @@ class Benchmarks(Task):
             Text(s, "answer") for s in board_sentences(board, runs, contrasts)
         ]
         blocks += headlines
-        ws.manifest["warnings"] = warnings = [*reading_warnings(board)]
+        ws.record.warnings = warnings = [*reading_warnings(board)]
         blocks += [Text(warning, "warning") for warning in warnings]
         blocks += [t for t in tables if len(t.rows) > 1]
         if differences:
@@ -106,7 +104,7 @@ class Benchmarks(Task):
         files += ["benchmark_differences.csv"] * bool(differences)
         with optional("benchmarks.html"):
             figures = list(metric_figures(rows))
-            page = board_page(blocks, beside, runs, ws.manifest, figures, files)
+            page = board_page(blocks, beside, runs, ws.record, figures, files)
             page.write(ws.folder / "benchmarks.html")
 
 

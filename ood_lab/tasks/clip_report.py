@@ -57,10 +57,11 @@ class ClipReport(Task):
             "seed": ws.seed,
             "renderer": RENDERER,
             "metrics": {metric: round(share, 4) for metric, (share, _) in found.items()},
-            "versions": ws.manifest.get("versions", {}),
+            "versions": ws.record.versions,
         }
         save_clip(clip, place, self.like, about)
-        ws.manifest |= {"title": f"zero-shot accuracies of {ws.model['name']}", "clip": str(place)}
+        ws.record.title = f"zero-shot accuracies of {ws.model['name']}"
+        ws.record.clip_folder = str(place)
         show_accuracies(results, "Zero-shot, %", ws.folder)
         load = f"load it with clip=open_clip clip.name=local-dir:{place}"
         Console().print(load, soft_wrap=True)

@@ -10,7 +10,6 @@ from pathlib import Path
 from rich.console import Console
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_json
 from ood_lab.report.leaderboard.file_formats import terminal, write_leaderboard
 from ood_lab.report.leaderboard.finished_runs import (
     FinishedRun,
@@ -24,6 +23,7 @@ from ood_lab.report.leaderboard.shots_page import best_shots
 from ood_lab.report.rendering.page import write_summary
 from ood_lab.report.rendering.terminal import Printed
 from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.schema.run_record import RunRecord
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Compare(Task):
             console.print(Printed(blocks))
         for line in (*choices, *apart.values()):
             log.warning("%s", line)
-        ws.manifest["runs"] = {n: [str(run.path) for run in group] for n, group in groups.items()}
+        ws.record.runs = {n: [str(run.path) for run in group] for n, group in groups.items()}
 
 
 def _counted(board: Leaderboard, group: Sequence[FinishedRun]) -> str:
@@ -85,7 +85,7 @@ def _counted(board: Leaderboard, group: Sequence[FinishedRun]) -> str:
 
 def _with_detectors(paths: Sequence[Path]) -> list[FinishedRun]:
     """Runs that scored detectors; others (zero-shot accuracies of a CLIP) are named."""
-    scored = {path: "detectors" in read_json(path / "manifest.json") for path in paths}
+    scored = {path: bool(RunRecord.read(path).detectors) for path in paths}
     if not any(scored.values()):
         raise UserError(f"no detector was scored in {', '.join(map(str, paths))}")
     for path in (path for path in paths if not scored[path]):

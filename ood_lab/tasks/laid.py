@@ -44,8 +44,10 @@ class TrainLaid(Task):
         place = ws.folder / "laid"
         decomposition = save_matrices(place, module, grid, identity)
         found = {k: float(v) for k, v in runner.callback_metrics.items() if k.startswith("val/")}
-        ws.manifest |= {"clip": identity, "laid": dict(decomposition.details), "held_out": found}
-        ws.manifest |= {"texts": {"labels": len(labels), "templates": len(templates)}}
+        ws.record.clip = identity
+        ws.record.laid = dict(decomposition.details)
+        ws.record.held_out = found
+        ws.record.texts = {"labels": len(labels), "templates": len(templates)}
         shares = {key.removeprefix("val/"): value for key, value in found.items()}
         rows = [{"metric": metric, "value": value} for metric, value in shares.items()]
         results = ACCURACY.table(rows, model=ws.model["name"], seed=ws.seed)

@@ -68,7 +68,8 @@ class LaidZeroShot(Task):
                 rows += _accuracies(of_images @ of_texts.T, labels, f"{decomposition.name}_{part}")
         results = ACCURACY.table(rows, model=ws.clip.name, seed=ws.seed)
         write_results(results, folder)
-        ws.manifest |= {"clip": dict(decompositions[0].clip), "classes": data.classes}
+        ws.record.clip = dict(decompositions[0].clip)
+        ws.record.classes = data.classes
         _show(results, folder, len(data.classes))
         return results
 

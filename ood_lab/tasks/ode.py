@@ -12,7 +12,7 @@ import pandas as pd
 
 from ood_lab.common.arguments import BatchSize
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_json, write_csv
+from ood_lab.common.files import write_csv
 from ood_lab.lvlm.benchmarks.ode.composition_plan import OdeConstruction, pair_table
 from ood_lab.lvlm.benchmarks.ode.page import RECORD
 from ood_lab.lvlm.benchmarks.ode.published_files import located_pictures, write_published
@@ -66,6 +66,7 @@ from ood_lab.run.building.benchmark_rules import results_options
 from ood_lab.run.building.caption_task import CaptionBenchmark
 from ood_lab.run.building.workspace import Workspace
 from ood_lab.schema.results import NamedTables, Tables
+from ood_lab.schema.run_record import RunRecord
 from ood_lab.schema.shift_axes import LEVELS
 
 log = logging.getLogger(__name__)
@@ -160,10 +161,10 @@ class Ode(CaptionBenchmark):
         return read_round(Path(self.previous)) if self.previous else None
 
     def note(self, ws: Workspace, questions: Questions, folder: Path) -> None:
-        """Tells the manifest the round and how it came about."""
+        """Records the round and how it came about."""
         concepts, before = _concepts(ws), self._before
-        digest = str(ws.manifest["questions"]["sha256"])
-        ws.manifest["ode"] = {
+        digest = ws.record.question_file.sha256
+        ws.record.ode = {
             "concepts": {"name": concepts.name, "identity": concepts.identity},
             "round": before.number + 1 if before else 1,
             "previous": self.previous,
@@ -192,8 +193,8 @@ class Ode(CaptionBenchmark):
         before, concepts = self._before, _concepts(ws)
         graphs = (released_graphs if self.released else graphs_of)(concepts)
         if before is not None:
-            known_concepts = read_json(before.folder / "manifest.json")["ode"]["concepts"]
-            graphs = before.merged_with(graphs, known_concepts["identity"] == concepts.identity)
+            earlier_concepts = RunRecord.read(before.folder).ode["concepts"]
+            graphs = before.merged_with(graphs, earlier_concepts["identity"] == concepts.identity)
         for name, graph in graphs.items():
             write_graphml(graph, ws.folder / f"graph_{name}.graphml")
         write_csv(statistics_table(graphs), ws.folder / "graphs.csv")
@@ -205,11 +206,9 @@ class Ode(CaptionBenchmark):
         write_csv(pd.concat([*earlier, pairs], ignore_index=True), ws.folder / PAIRS)
         plan = generator.plan(compositions, ws.seed)
         orders = make(plan, generator, ws.folder, self.batch_size)
-        ws.manifest |= {
-            "generator": dict(generator.made_with),
-            "graph": statistics(graphs[self.construction.graph]),
-            "images": {"made": len(orders)},
-        }
+        ws.record.generator = dict(generator.made_with)
+        ws.record.graph = statistics(graphs[self.construction.graph])
+        ws.record.generated = len(orders)
         detected: dict[str, list[str]] = {}
         made = orders
         if self.filter is not None:
@@ -248,7 +247,7 @@ class Ode(CaptionBenchmark):
         if self.audit is not None:
             table = audited(table, Path(self.audit))
         write_csv(table, ws.folder / "audit.csv")
-        ws.manifest["filter"] = {
+        ws.record.filter = {
             "model": name,
             "made_with": dict(model.made_with),
             **asdict(kept_by),
@@ -290,7 +289,7 @@ class Ode(CaptionBenchmark):
             yield "tendencies_matrix", tendencies.matrix.reset_index()
             yield "tendencies", tendencies.groups
             yield "tendencies_groups", tendencies.summary
-            ws.manifest["tendencies"] = {
+            ws.record.tendencies = {
                 **asdict(self.clustering),
                 "silhouette": tendencies.silhouette,
             }
@@ -302,11 +301,11 @@ class Ode(CaptionBenchmark):
                 first = captions[by].iloc[0] if by == "split" else captions[by].min()
                 yield name, contrasts(captions, answers, by, first=first, **ws.resampling)
         if self.tuning.choose is not None:
-            questions = read_questions(Path(str(ws.manifest["questions"]["file"])))
+            questions = read_questions(Path(ws.record.question_file.file))
             chosen = self.tuning.questions(questions, captions, answers, ws.seed)
             write_tuning(chosen, source.absolute(), ws.folder)
             taken = {"questions": len(chosen), "of": sizes(chosen)}
-            ws.manifest["tuning"] = {**asdict(self.tuning), **taken}
+            ws.record.question_tuning = {**asdict(self.tuning), **taken}
 
 
 def _concepts(ws: Workspace) -> Concepts:

@@ -122,13 +122,11 @@ class OODBench(Benchmark):
             return self._divided(ws)
         built = built_datasets(self.datasets)
         *names, last = built
-        ws.manifest |= {
-            "annotations": {"name": f"{', '.join(names)} and {last}"},
-            "image_text": built[last]["image_text"],
-            "datasets": {
-                name: {key: about[key] for key in ("file", "annotations", "division")}
-                for name, about in built.items()
-            },
+        ws.record.annotations = {"name": f"{', '.join(names)} and {last}"}
+        ws.record.image_text = built[last]["image_text"]
+        ws.record.datasets = {
+            name: {key: about[key] for key in ("file", "annotations", "division")}
+            for name, about in built.items()
         }
         return list(questions_of_datasets(built))
 
@@ -154,18 +152,18 @@ class OODBench(Benchmark):
             uncut=self.uncut,
         ).draw(division, labels, ws.seed)
         found = division["split"].value_counts().to_dict()
-        ws.manifest |= {
-            "annotations": {
-                "name": annotations.name,
-                "identity": annotations.identity,
-                "images": len(annotations.images),
-                "categories": len(annotations.categories),
-                "fields": [*annotations.fields.items()],
-                "domain": annotations.domain,
-            },
-            "image_text": {name: dict(model.made_with) for name, model in ws.image_text.items()},
-            "division": asdict(rule) | {"pairs": {str(k): int(v) for k, v in found.items()}},
+        ws.record.annotations = {
+            "name": annotations.name,
+            "identity": annotations.identity,
+            "images": len(annotations.images),
+            "categories": len(annotations.categories),
+            "fields": [*annotations.fields.items()],
+            "domain": annotations.domain,
         }
+        ws.record.image_text = {
+            name: dict(model.made_with) for name, model in ws.image_text.items()
+        }
+        ws.record.division = asdict(rule) | {"pairs": {str(k): int(v) for k, v in found.items()}}
         log.info("annotated pairs by split: %s", found)
 
         def asked(form: Form) -> list[Question]:
@@ -200,7 +198,7 @@ class OODBench(Benchmark):
 
     def further(self, ws: Workspace, judged: Tables, source: Path) -> NamedTables:
         """What the splits are made of."""
-        yield DISTRIBUTION, distribution_of(with_fields(judged["judged"], ws.manifest))
+        yield DISTRIBUTION, distribution_of(with_fields(judged["judged"], ws.record))
 
     def contrasts(self, ws: Workspace, judged: Tables) -> pd.DataFrame:
         """See the base class."""

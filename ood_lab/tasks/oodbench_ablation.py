@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from ood_lab.common.english import counted, listed
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_config, read_json, read_table, write_csv
+from ood_lab.common.files import read_config, read_table, write_csv
 from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS as DIVIDED
 from ood_lab.lvlm.benchmarks.oodbench.page import METRICS, RECORD, SPLITS
 from ood_lab.lvlm.pages.benchmark_page import difference_table
@@ -30,6 +30,7 @@ from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.run.building.workspace import Task, Workspace
 from ood_lab.run.job.run_identity import leaves
 from ood_lab.schema.results import read_results, whole
+from ood_lab.schema.run_record import RunRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +63,7 @@ class OODBenchAblation(Task):
         labels = differences_of([_settings(run) for run in runs])
         table = pd.concat([_rows(r, n) for r, n in zip(runs, labels, strict=True)])
         write_csv(table, ws.folder / "ablation.csv")
-        ws.manifest["runs"] = dict(zip(labels, map(str, runs), strict=True))
+        ws.record.runs = dict(zip(labels, map(str, runs), strict=True))
         blocks: list[Text | Table | Folded] = [_table(table)]
         differences = pd.DataFrame()
         if len(runs) > 1:
@@ -90,7 +91,7 @@ class OODBenchAblation(Task):
                 sentence="Positive class: yes",
                 summary=blocks,
                 sections=[Section("Figures", figures)],
-                manifest=ws.manifest,
+                record=ws.record,
                 downloads=["ablation.csv", "differences.csv"],
             )
             page.write(ws.folder / "ablation.html")
@@ -187,16 +188,16 @@ def _differences(table: pd.DataFrame, labels: Sequence[str]) -> Iterator[Table |
 def _answers(run: Path) -> pd.DataFrame:
     """The judged answers; images of other annotations are other images, whatever their ids."""
     judged = read_table(run / "judged.parquet")
-    manifest = read_json(run / "manifest.json")
-    source = str((manifest.get("annotations") or {}).get("identity", ""))
+    record = RunRecord.read(run)
+    source = str(record.annotations.get("identity", ""))
     return judged.assign(image=f"{source}/" + judged["image"].astype(str))
 
 
 def _rows(run: Path, label: str) -> pd.DataFrame:
-    manifest = read_json(run / "manifest.json")
+    record = RunRecord.read(run)
     rows = whole(read_results(run))
     rows = rows[rows["unparsed"] == rows["unparsed"].iloc[0]]  # the way that comes first
-    before = (manifest.get("division") or {}).get("pairs") or {}
+    before = record.division.get("pairs") or {}
     initial = [before.get(split) if split != "id" else None for split in rows["split"]]
     number = len(read_config(run).get("image_text") or {})
     return rows.assign(setting=label, initial_pairs=initial, detectors=number)

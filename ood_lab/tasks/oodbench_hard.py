@@ -81,11 +81,9 @@ class OODBenchHard(Task):
         asked = QuestionSettings(form=self.form, bap_per_image=self.bap_per_image)
         questions = asked.questions(pairs, annotations, ws.seed)
         write_questions(questions, ws.folder / "questions.jsonl")
-        ws.manifest |= {
-            "annotations": {"name": annotations.name, "identity": annotations.identity},
-            "proposals": len(proposals),
-            "hard_pairs": len(pairs),
-        }
+        ws.record.annotations = {"name": annotations.name, "identity": annotations.identity}
+        ws.record.proposals = len(proposals)
+        ws.record.hard_pairs = len(pairs)
         log.info(
             "%d hard pairs of %d proposals; ask about them with task=oodbench task.questions='%s'",
             len(pairs),

@@ -159,7 +159,7 @@ class OODBenchStatistics(Task):
             size, split = self.hard_pairs, self.split
             add_hard(found, sides, both, models=names, ood_split=split, subset=size, **drawn)
         if corpora is not None:
-            ws.manifest["overlap"] = corpora.told
+            ws.record.overlap = corpora.told
             corpora.overlap(found, self.epsilon)
             if self.suggestions:
                 corpora.suggest(found, ws.clip, self.suggestions)
@@ -188,18 +188,18 @@ class OODBenchStatistics(Task):
         write_summary(blocks, ws.folder, "oodbench_statistics")
         print_blocks(blocks)
         names, ood = [run.name for run in runs], SPLITS[self.split]
-        ws.manifest |= {
-            "title": f"OODBench's statistics: {', '.join(names)}",
-            "sentence": f"ID against {ood}; {len(pairs):,} question pairs that all "
-            f"models answered; {self.draws:,} resamples. Intervals: 95%, of TOST and MMD 90%",
-            "runs": {run.name: str(run.path) for run in runs},
-        }
+        ws.record.title = f"OODBench's statistics: {', '.join(names)}"
+        ws.record.sentence = (
+            f"ID against {ood}; {len(pairs):,} question pairs that all "
+            f"models answered; {self.draws:,} resamples. Intervals: 95%, of TOST and MMD 90%"
+        )
+        ws.record.runs = {run.name: str(run.path) for run in runs}
         if self.report:
             with optional("statistics.html"):
                 figures = list(statistics_figures(found.tables, found.draws, ood))
                 if flags is not None:
                     figures.extend(flag_figures(flags))
-                page = statistics_page(blocks, figures, ws.manifest)
+                page = statistics_page(blocks, figures, ws.record)
                 page.write(ws.folder / "statistics.html")
 
     def _corpora(self) -> Corpora | None:

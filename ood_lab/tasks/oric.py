@@ -216,7 +216,7 @@ class Oric(Benchmark):
         contents = None if annotations is None else contents_of(annotations, self.crowd)
         if annotations is not None and contents is not None:
             self._pope.add_to(sets, contents, len(audit), self._wording, ws.seed)
-            ws.manifest["annotations"] = {"name": annotations.name}
+            ws.record.annotations = {"name": annotations.name}
         why_not = given.without_space(settings, sets)
         if why_not and self.ablations:
             raise UserError(f"task.ablations need a CLIP that looks at the images. {why_not}")
@@ -228,7 +228,7 @@ class Oric(Benchmark):
                 sets.make(name, builder.ablation(self._how, name, among), self._wording)
         unknown = given.unknown(settings, sets)
         rejected = audit.loc[verdicts.rejects(audit), "question_id"].astype(str).tolist()
-        ws.manifest["oric"] = {"bench": bench, "unknown": unknown, "rejected": rejected}
+        ws.record.oric = {"bench": bench, "unknown": unknown, "rejected": rejected}
         return sets, contents, spaces
 
     def _constructed(self, ws: Workspace) -> tuple[QuestionSets, Contents | None, Spaces]:
@@ -247,16 +247,14 @@ class Oric(Benchmark):
         for name in self.ablations:
             sets.make(name, builder.ablation(self._how, name), wording)
         self._pope.add_to(sets, contents, len(made[0].questions), wording, ws.seed)
-        ws.manifest |= {
-            "annotations": {
-                "name": annotations.name,
-                "identity": annotations.identity,
-                "root": str(annotations.root),
-            },
-            "clip": {**ws.clip.identity, "text": template_of(ws.clip, self._clip_text)},
-            "judge": dict(builder.judge.made_with),
-            "oric": {**asdict(self._how), **made[0].counts},
+        ws.record.annotations = {
+            "name": annotations.name,
+            "identity": annotations.identity,
+            "root": str(annotations.root),
         }
+        ws.record.clip = {**ws.clip.identity, "text": template_of(ws.clip, self._clip_text)}
+        ws.record.judge = dict(builder.judge.made_with)
+        ws.record.oric = {**asdict(self._how), **made[0].counts}
         return sets, contents, spaces
 
     def _spaces(self, ws: Workspace, sets: QuestionSets, rows: Ints | None = None) -> Spaces:
@@ -293,7 +291,7 @@ class Oric(Benchmark):
         if not self.predictions:
             return super().find_answers(ws, kept, folder)
         own = [q for q in apart(kept)[0] if q.meta["split"] == ORIC]
-        rejected |= set(ws.manifest.get("oric", {}).get("rejected", []))
+        rejected |= set(ws.record.oric.get("rejected", []))
         return list(read_predictions(own, list(map(Path, self.predictions)), rejected).values())
 
     @property
@@ -305,7 +303,7 @@ class Oric(Benchmark):
 
     def about(self, ws: Workspace) -> str:
         """The annotations, or the file that was given."""
-        return str(ws.manifest.get("annotations", {}).get("name") or self.bench or self.questions)
+        return str(ws.record.annotations.get("name") or self.bench or self.questions)
 
     def judged(self, ws: Workspace, questions: Questions, answers: Answers) -> Tables:
         """See the base class; replies that do not match may be read by the judge."""
@@ -319,7 +317,7 @@ class Oric(Benchmark):
     def results(self, ws: Workspace, judged: Tables, model: str) -> pd.DataFrame:
         """See the base class."""
         found = results_of(judged["judged"], model, **results_options(ws))
-        analyses = analyses_in(Path(str(ws.manifest["questions"]["file"])).parent)
+        analyses = analyses_in(Path(ws.record.question_file.file).parent)
         return found if analyses is None else with_analyses(found, analyses, self.record.kind)
 
     def further(self, ws: Workspace, judged: Tables, source: Path) -> NamedTables:

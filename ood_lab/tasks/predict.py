@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from annotated_types import Interval
 from torch import Tensor
@@ -26,7 +26,7 @@ from ood_lab.evaluation.prediction.calibration import (
     without_training_images,
 )
 from ood_lab.evaluation.prediction.detector_source import DetectorSource
-from ood_lab.evaluation.prediction.detector_summaries import id_images, prediction_facts
+from ood_lab.evaluation.prediction.detector_summaries import id_images, note_prediction
 from ood_lab.evaluation.prediction.judged_images import JudgedImages
 from ood_lab.evaluation.prediction.onnx_files import check_onnx, export_onnx_files
 from ood_lab.evaluation.prediction.prediction_features import PredictionPasses
@@ -43,6 +43,7 @@ from ood_lab.report.detection.unusual_images import ID_IMAGES, IDImages
 from ood_lab.report.rendering.output_failures import optional
 from ood_lab.run.building.workspace import Task, Workspace
 from ood_lab.run.commandline.composition import command_to_repeat
+from ood_lab.schema.run_record import RunRecord
 
 log = logging.getLogger(__name__)
 
@@ -146,17 +147,20 @@ class Predict(Task):
         shortages = {each.shortage: None for each in ready.values() if each.shortage}
         for warning in (said := [*warnings, *shortages]):
             log.warning("%s", warning)
-        ws.manifest.setdefault("warnings", []).extend(said)
-        ws.manifest |= prediction_facts(found, features, source, ready, str(self.images), ws.seed)
-        ws.manifest |= {"refused": refused, **features.second.describe()}
+        ws.record.warnings.extend(said)
+        note_prediction(
+            ws.record, found, features, source, ready, images=str(self.images), seed=ws.seed
+        )
+        ws.record.refused = refused
+        ws.record.second_pass = features.second.describe()
         if self.onnx:
             not_exported = export_onnx_files(ready, backbone, found.images, ws.folder / "detectors")
-            ws.manifest["not_exported"] = not_exported
+            ws.record.not_exported = not_exported
         own = None
         if data:
             own = id_images(data.splits[features.id_split], known, ready)
             write_csv(own.table, ws.folder / ID_IMAGES)
-        _show(found, ws.manifest, ready, own, ws.folder)
+        _show(found, ws.record, ready, own, ws.folder)
 
     def _source(self, ws: Workspace) -> DetectorSource:
         """The detectors: those of the files, else of the configuration, with their ID images."""
@@ -195,16 +199,16 @@ def _ood_datasets(ws: Workspace, tpr: float | None) -> Splits:
 
 def _show(
     found: JudgedImages,
-    manifest: Mapping[str, Any],
+    record: RunRecord,
     ready: CalibratedDetectors,
     own: IDImages | None,
     folder: Path,
 ) -> None:
     """Prints the summary, keeps it, and writes the page."""
-    blocks = show_predictions(found.judged, found.passed, manifest, folder)
+    blocks = show_predictions(found.judged, found.passed, record, folder)
     with optional("predictions.html"):
-        id_scores = {name: ready[name].id_scores.numpy() for name in manifest["detectors"]}
-        of_run = manifest, found.picture, command_to_repeat(), own
+        id_scores = {name: ready[name].id_scores.numpy() for name in record.detectors}
+        of_run = record, found.picture, command_to_repeat(), own
         place = folder / "predictions.html"
         page = write_predictions_page(place, found.judged, id_scores, blocks, *of_run)
         log.info("page: %s", page)

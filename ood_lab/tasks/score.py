@@ -21,7 +21,7 @@ from ood_lab.evaluation.method_scores import MethodScores
 from ood_lab.evaluation.network_passes import Passed
 from ood_lab.evaluation.pass_cost import affordable
 from ood_lab.evaluation.prediction.calibration import n_held_out, threshold_of
-from ood_lab.evaluation.run_facts import run_facts, run_title
+from ood_lab.evaluation.run_facts import note_run, run_title
 from ood_lab.evaluation.run_page import write_page
 from ood_lab.evaluation.score_warnings import suspicious
 from ood_lab.evaluation.second_pass import SecondPass
@@ -37,7 +37,7 @@ from ood_lab.report.rendering.run_summary import show, show_warnings
 from ood_lab.report.rendering.sentences import asked_sentence
 from ood_lab.report.results_lookup import RunView
 from ood_lab.report.verdict import Verdict
-from ood_lab.run.building.workspace import LEFT_OUT, Task, Workspace
+from ood_lab.run.building.workspace import Task, Workspace
 from ood_lab.run.commandline.composition import plain
 from ood_lab.run.commandline.next_command import head_command, later, next_command
 from ood_lab.schema.results import read_results, write_results
@@ -104,13 +104,13 @@ class Score(Task):
         evaluated = [*ws.data.csid_names, *ood_sets, *([HELD_OUT] if others else [])]
         sets = evaluated, [*ws.tuning.splits, *more], [heads] if heads else []
         usable, left_out = affordable(extraction, usable, sets, not ws.detectors_chosen)
-        ws.manifest |= {LEFT_OUT: list(left_out)} if left_out else {}
+        ws.record.left_out_to_save_time = list(left_out)
         passed = Passed(limit, extraction, usable, refused | left_out)
         if not self.keep_features:
             return passed.scored(sets, ws.tuning, ws.folder / PASSED, ws.seed)
         passed, same = passed.extracted(sets, others, ws.new_detectors)
         if same:
-            ws.manifest.setdefault("warnings", []).extend(same)
+            ws.record.warnings.extend(same)
         return passed
 
     def scored(
@@ -130,7 +130,7 @@ class Score(Task):
         if not ws.is_main:
             return None
         self._note_network(ws, passed)
-        ws.manifest |= second.describe()
+        ws.record.second_pass = second.describe()
         with ws.stages("score"):
             if ood_sets:
                 results = self._with_detectors(ws, passed, second, ood_sets, distances)
@@ -146,14 +146,12 @@ class Score(Task):
         expected, remedy = settings.get("expected_id_acc"), head_command(settings)
         accuracy = check_id_accuracy(test, data.classes, expected, by_shape, remedy)
         model, made = str(settings["name"]), plain(ws.synthetic_ood) if ws.synthetic_ood else None
-        ws.manifest |= {
-            "title": run_title(model, ws.manifest.get("fitted_head"), data, ws.model_seed),
-            "seeds": {"training": ws.model_seed, "evaluation": ws.seed},
-            "fpr95_positive": ws.metrics["fpr95_positive"],
-            "model": model,
-            **run_facts(data, ws.backbone, test, accuracy, made),
-            "refused": passed.refused,
-        }
+        ws.record.title = run_title(model, ws.record.fitted_head, data, ws.model_seed)
+        ws.record.seeds = {"training": ws.model_seed, "evaluation": ws.seed}
+        ws.record.fpr95_positive = ws.metrics["fpr95_positive"]
+        ws.record.model = model
+        note_run(ws.record, data, ws.backbone, test, accuracy, made)
+        ws.record.refused = passed.refused
 
     def _with_detectors(
         self,
@@ -164,40 +162,40 @@ class Score(Task):
         distances: Distances | None,
     ) -> pd.DataFrame | None:
         """Fits and scores the detectors, and writes what was found."""
-        manifest, banks, data = ws.manifest, passed.banks, ws.data
+        record, banks, data = ws.record, passed.banks, ws.data
         if ws.model_seed != ws.seed:
             log.info("random numbers use seed=%d; the weights have seed %d", ws.seed, ws.model_seed)
-        lost, doubts = accuracy_warnings(banks, data.splits["val"].labels, ws.backbone, manifest)
+        lost, doubts = accuracy_warnings(banks, data.splits["val"].labels, ws.backbone, record)
         sets = ["test", *data.csid_names, *ood_sets]
         methods = MethodScores.of(passed, second, data, sets, ws.tuning, ws.seed)
         if methods.ensemble:
-            manifest["title"] += f", with an ensemble of {methods.ensemble['networks']} networks"
-            manifest["ensemble"] = methods.ensemble
+            record.title += f", with an ensemble of {methods.ensemble['networks']} networks"
+            record.ensemble = dict(methods.ensemble)
         asked = self.asked(ws, sets)
         if asked is not None:
             methods = methods.adding(asked.name, asked.added_to(methods.table), asked.describe())
         write_table(methods.table, ws.folder / "scores.parquet")
         axes, metrics = ws.report_by["axes"], ws.metrics
-        evaluation = methods.evaluation(data, ood_sets, axes, manifest, ws.seed, metrics)
-        found = DetectorResults.of(evaluation, str(manifest["model"]), methods.costs, lost)
+        evaluation = methods.evaluation(data, ood_sets, axes, record, ws.seed, metrics)
+        found = DetectorResults.of(evaluation, str(record.model), methods.costs, lost)
         found.write_tests(ws.folder)
         if not lost:
             doubts += suspicious(evaluation, methods.detectors)
         remarks = [LOST] if lost else []
         if asked is not None:
             remarks.append(asked_sentence(asked.said_of(ood_sets), asked.name))
-        manifest |= {"verdict": {"remarks": [*remarks, *remarks_of(manifest)]}}
+        record.verdict.remarks = [*remarks, *remarks_of(record)]
         self._note_detectors(ws, banks, methods, found.recommended)
         more = asked.warnings if asked else ()
-        warnings = [*manifest.get("warnings", []), *doubts, *methods.selection.warnings, *more]
-        manifest["warnings"] = warnings
+        warnings = [*record.warnings, *doubts, *methods.selection.warnings, *more]
+        record.warnings = warnings
         write_results(found.verdict.assign(seed=ws.model_seed), ws.folder)
         causes = self.causes(ws, banks, sets, methods.table, found.recommended)
         if causes is not None:
             write_results(causes, ws.folder)
         parts = [self._id_map(ws, banks), found.results]
         if distances is not None:
-            model = str(manifest["model"])
+            model = str(record.model)
             parts.append(distances.level_results(evaluation, data.ood_names, model, **metrics))
             distances = distances.with_misses(methods.table, list(methods.facts))
         results = pd.concat([part for part in parts if part is not None], ignore_index=True)
@@ -217,12 +215,10 @@ class Score(Task):
             n = n_held_out(detector, len(ws.data.splits["val"]))
             threshold = threshold_of(detector, banks, ws.data.classes)
         run = ws.folder if (ws.folder / "checkpoints").is_dir() else None
-        ws.manifest["verdict"]["next"] = next_command(ws.settings, run, named, ws.trains, n)
-        ws.manifest |= {
-            "threshold": threshold,
-            "detectors": methods.facts,
-            "tuning": methods.selection.record,
-        }
+        ws.record.verdict.next = next_command(ws.settings, run, named, ws.trains, n)
+        ws.record.threshold = threshold
+        ws.record.detectors = {name: dict(facts) for name, facts in methods.facts.items()}
+        ws.record.tuning = methods.selection.record
 
     def asked(self, ws: Workspace, sets: Sequence[str]) -> MembershipScores | None:
         """What a vision-language model says of these sets; scored like a detector."""
@@ -241,17 +237,17 @@ class Score(Task):
 
     def _of_id_alone(self, ws: Workspace, banks: Banks) -> pd.DataFrame | None:
         """The accuracy, and how the detectors are scored once there is an OOD set."""
-        manifest, data = ws.manifest, ws.data
+        record, data = ws.record, ws.data
         scores = rows_of(data.splits["test"], banks["test"])
         write_table(scores, ws.folder / "scores.parquet")
-        _, doubts = accuracy_warnings(banks, data.splits["val"].labels, ws.backbone, manifest)
+        _, doubts = accuracy_warnings(banks, data.splits["val"].labels, ws.backbone, record)
         remedy = later(ws.folder if data.is_whole else None)
-        manifest["warnings"] = [*manifest.get("warnings", []), *doubts, remedy]
+        record.warnings = [*record.warnings, *doubts, remedy]
         results = self._id_map(ws, banks)
-        if manifest["id_accuracy"] is not None:
-            results = accuracy_of(scores, manifest["model"], ws.model_seed)
+        if record.id_accuracy is not None:
+            results = accuracy_of(scores, record.model, ws.model_seed)
         elif results is None:
-            show_warnings(manifest)
+            show_warnings(record)
             return None
         return self._finish(ws, banks, scores, results, None)
 
@@ -274,8 +270,8 @@ class Score(Task):
         asked: MembershipScores | None = None,
     ) -> pd.DataFrame:
         """Writes the results, shows them, and draws the page last: no number depends on it."""
-        manifest, model, hierarchy = ws.manifest, ws.manifest["model"], None
-        if manifest["id_accuracy"] is not None:
+        record, model, hierarchy = ws.record, ws.record.model, None
+        if record.id_accuracy is not None:
             hierarchy = hierarchy_results(ws.data, banks["test"], ws.backbone, model, ws.model_seed)
         tables = [
             None if distances is None else distances.results(ws.seed),
@@ -285,8 +281,8 @@ class Score(Task):
             None if distances is None else distances.miss_results(model, ws.model_seed),
         ]
         write_results([table for table in tables if table is not None], ws.folder)
-        verdict = Verdict.of(read_results(ws.folder), manifest)
-        view = RunView(results, best, manifest, verdict)
+        verdict = Verdict.of(read_results(ws.folder), record)
+        view = RunView(results, best, record, verdict)
         show(view, ws.folder, ws.settings["detector_table"] == "all")
         if self.report:
             with ws.stages("report"), optional("report.html"):

@@ -120,7 +120,8 @@ class SelectClasses(Task):
         folder.mkdir(parents=True, exist_ok=True)
         write_csv(classes, folder / "classes.csv")
         title = f"{counted(len(classes), 'class')} of '{self.concept}'"
-        ws.manifest |= {"title": title, "out": str(folder)}
+        ws.record.title = title
+        ws.record.out = str(folder)
         _show(classes, folder)
         if self.images is not None:
             listed = list_images(classes, Path(self.images).expanduser())

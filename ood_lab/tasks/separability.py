@@ -96,11 +96,9 @@ class Separability(Task):
         table = pd.concat(spaces, names=["backbone"]).reset_index("backbone")
         write_csv(table, ws.folder / "separability.csv")
         write_all(ws.folder / "figures", [separability_figure(drawn)])
-        ws.manifest |= {
-            "backbones": dict(zip(names, map(str, self.runs), strict=True)),
-            "id_split": self.id_split,
-            "data": {name: split.identity for name, split in data.splits.items()},
-        }
+        ws.record.backbones = dict(zip(names, map(str, self.runs), strict=True))
+        ws.record.id_split = self.id_split
+        ws.record.data = {name: split.identity for name, split in data.splits.items()}
         blocks = [separability_table(spaces, self.id_split, self.axes)]
         write_summary(blocks, ws.folder, "separability")
         print_blocks(blocks)

@@ -72,7 +72,8 @@ class ShiftLevels(ShiftScores):
         pool = degrees[degrees["dataset"].isin(list(self.sets or names))].reset_index(drop=True)
         used = given or pool_edges(pool["semantic"], pool["covariate"], levels=self.levels)
         pool, counts = write_division(ws, pool, used)
-        ws.manifest |= {"edges": asdict(used), "pool": len(pool)}
+        ws.record.edges = asdict(used)
+        ws.record.pool = len(pool)
         min_count = int(ws.metrics["min_count"])
         enough = present_cells(counts, min_count)
         answers = sum(isinstance(block, Text) for block in measured.blocks)

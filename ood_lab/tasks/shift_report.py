@@ -193,7 +193,7 @@ class ShiftReport(Score):
         if not ws.is_main:
             return None
         if doubt := unknowing(ws.clip, ws.data, features["test"]):
-            ws.manifest.setdefault("warnings", []).append(doubt)
+            ws.record.warnings.append(doubt)
         decompositions = load_decompositions(ws.clip, folder)
         main = decompositions[0]
         k = self.k or neighbour_of(ws.data.splits["train"].labels, main.k)
@@ -254,7 +254,7 @@ class ShiftReport(Score):
             summary = summarised(degrees, **ws.resampling, axes=list(axes))
             units = ws.data, degrees, marks, list(axes), facts["k"]
             rulers, facts["rulers"] = shift_in_units(*units, **ws.resampling)
-        ws.manifest["distance"] = dict(facts)
+        ws.record.distance = dict(facts)
         return Distances(degrees, summary, axes, facts, rulers)
 
     def causes(
@@ -274,7 +274,7 @@ class ShiftReport(Score):
             images = statistics_table(ws.data, {name: banks[name] for name in sets})
             write_table(images, ws.folder / STATISTICS)
             names = [str(n) for n in images if n not in ("dataset", "index", "path", MADE_OF)]
-            model = str(ws.manifest["model"])
+            model = str(ws.record.model)
             return cause_results(images, names, scores, detector, model=model, **ws.resampling)
 
     def asked(self, ws: Workspace, sets: Sequence[str]) -> MembershipScores | None:
@@ -295,7 +295,8 @@ class ShiftReport(Score):
             failed = [str(answer.error) for answer in found if answer.error]
             stage.found = not (failed or store.added)
             seconds = time.perf_counter() - start
-        ws.manifest |= {"answers": str(store.path), "lvlm": dict(model.made_with)}
+        ws.record.answers = str(store.path)
+        ws.record.lvlm = dict(model.made_with)
         if failed and not self.accept_failed:
             ws.unfinished = (
                 f"{len(failed):,} of {len(found):,} images have no answer ({failed[0]}): every "
@@ -318,5 +319,5 @@ class ShiftReport(Score):
             return pool.iloc[:0]
         edges = pool_edges(pool["semantic"], pool["covariate"], levels=levels)
         pool, _ = write_division(ws, pool, edges)
-        ws.manifest["edges"] = json.loads(json.dumps(asdict(edges)))
+        ws.record.edges = json.loads(json.dumps(asdict(edges)))
         return pool

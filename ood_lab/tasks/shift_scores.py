@@ -88,7 +88,7 @@ class ShiftScores(Task):
                     measured.summary,
                     measured.blocks,
                     ws.data.load_image,
-                    ws.manifest,
+                    ws.record,
                     more,
                 )
 
@@ -127,17 +127,15 @@ class ShiftScores(Task):
         rulers, facts = shift_in_units(data, degrees, marks, list(SPLIT), k, **ws.resampling)
         results = shift_results(summary, ws.clip.name, ws.seed, rulers)
         write_results(results, folder)
-        ws.manifest |= {
-            "title": f"Shift from {data.title}",
-            "clip": dict(main.clip),
-            "laid": dict(main.details),
-            "k": k,
-            "rulers": facts,
-            "id_images": len(features["train"]),
-            "data": {name: split.identity for name, split in data.splits.items()},
-        }
+        ws.record.title = f"Shift from {data.title}"
+        ws.record.clip = dict(main.clip)
+        ws.record.laid = dict(main.details)
+        ws.record.k = k
+        ws.record.rulers = facts
+        ws.record.id_images = len(features["train"])
+        ws.record.data = {name: split.identity for name, split in data.splits.items()}
         verdict = Verdict(VERDICT.table([], model=ws.clip.name, seed=ws.seed), shift_units(results))
-        told = [*shift_remarks(ws.manifest), *farthest_sentences(summary, SPLIT)]
+        told = [*shift_remarks({"rulers": facts}), *farthest_sentences(summary, SPLIT)]
         blocks: list[Table | Text] = [verdict.table(), *summary_tables(summary)]
         known = agreement(degrees, data)
         if len(known) and known["spearman"].notna().any():
@@ -145,7 +143,7 @@ class ShiftScores(Task):
             blocks.append(agreement_table(known))
             told += agreement_sentences(known, SPLIT)
         if doubt := foreign(ws.clip, data):
-            ws.manifest["warnings"] = [*ws.manifest.get("warnings", []), doubt]
+            ws.record.warnings = [*ws.record.warnings, doubt]
             told = [f"The shift of the sets is not known: {doubt}"]
         blocks = [*(Text(sentence, "answer") for sentence in told), *blocks]
         log.info("every image: %s", folder / "shift_scores.parquet")

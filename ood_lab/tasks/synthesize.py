@@ -143,11 +143,9 @@ class Synthesize(Task):
             return make_plan(pool, ws.clip.to(target), meter, choice, folder)
 
         plan = keep_plan(folder, made_with, make)
-        ws.manifest |= {
-            "title": f"{counted(len(plan), 'image')} planned",
-            "plan": made_with,
-            "out": str(folder),
-        }
+        ws.record.title = f"{counted(len(plan), 'image')} planned"
+        ws.record.plan = made_with
+        ws.record.out = str(folder)
         log.info("plan of %s: %s", counted(len(plan), "image"), folder / "plan.csv")
         if self.plan_only:
             return

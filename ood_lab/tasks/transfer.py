@@ -144,7 +144,8 @@ class Transfer(Task):
             "suffix": self.suffix,
         }
         plan = keep_plan(folder, made_with, lambda: self._plan(contents, materials, ws.seed))
-        ws.manifest |= {"title": f"{counted(len(plan), 'transfer')} planned", "out": str(folder)}
+        ws.record.title = f"{counted(len(plan), 'transfer')} planned"
+        ws.record.out = str(folder)
         log.info("plan of %s: %s", counted(len(plan), "image"), folder / "plan.csv")
         if not self.plan_only:
             models |= {"segmenter": self.segmenter} if self.segmenter else {}

@@ -79,7 +79,8 @@ class TuneGrpo(Task):
         place = Path(self.export) if self.export else ws.folder / "model"
         module.cpu().save(place)
         found = {k: float(v) for k, v in trainer.callback_metrics.items()}
-        ws.manifest |= {"model_folder": str(place), "validation": found}
+        ws.record.model_folder = str(place)
+        ws.record.validation = found
         Console().print(f"ask it with lvlm=transformers lvlm.path={place}", soft_wrap=True)
         return self._measured(ws, {BEFORE: base.path, AFTER: place})
 
@@ -124,8 +125,8 @@ class TuneGrpo(Task):
         table = contrasts(same_questions(changes), "model", **ws.resampling)
         write_csv(table, ws.folder / "models.csv")
         after = results[results["model"] == AFTER]
-        ws.manifest |= {"title": "ORIC after reinforcement fine-tuning"}
-        run = Scored(ws.folder, folder, after, {}, {}, ws.manifest)
+        ws.record.title = "ORIC after reinforcement fine-tuning"
+        run = Scored(ws.folder, folder, after, {}, {}, ws.record)
         title = "After minus before, points"
         blocks = [*summary(run), difference_table(title, table, {}, COMPARED)]
         write_summary(blocks, ws.folder, "tune_grpo")

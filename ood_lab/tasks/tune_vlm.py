@@ -60,7 +60,8 @@ class TuneVlm(Task):
         tiny = ws.model["path"] is None
         module.cpu().save(place, torch.float16 if tiny else None)
         found = {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith("val/")}
-        ws.manifest |= {"model_folder": str(place), "validation": found}
+        ws.record.model_folder = str(place)
+        ws.record.validation = found
         results = self._held_out(ws, place)
         if tiny:
             write_text(json.dumps(_about(ws, results), indent=1) + "\n", place / "about.json")
@@ -98,5 +99,5 @@ def _about(ws: Workspace, results: pd.DataFrame | None) -> dict[str, object]:
         "seed": ws.seed,
         "renderer": RENDERER,
         "accuracy": {metric: round(share, 4) for metric, share in shares.items()},
-        "versions": ws.manifest.get("versions", {}),
+        "versions": ws.record.versions,
     }

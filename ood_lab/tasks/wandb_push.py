@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 class WandbPush(Task):
     """Uploads finished runs; a run that was pushed before is replaced, not doubled.
 
-    Each becomes one W&B run with the configuration, manifest, summary, tables, charts, figures
+    Each becomes one W&B run with the configuration, record, summary, tables, charts, figures
     and report of its folder.
 
     Args:

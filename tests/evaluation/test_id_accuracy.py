@@ -6,6 +6,7 @@ import torch
 from ood_lab.evaluation.id_accuracy import accuracy_warnings, check_id_accuracy, other_order
 from ood_lab.features.bank import FeatureBank
 from ood_lab.models import Backbone
+from ood_lab.schema.run_record import RunRecord
 
 CLASSES = ["cat", "dog", "fox"]
 
@@ -21,7 +22,7 @@ def asked(test, val=None, **manifest):
     """``lost`` and the warnings of a network that answers ``test`` and ``val`` like this."""
     banks = {"test": bank_of(*test)} | ({"val": bank_of(*val)} if val else {})
     accuracy = check_id_accuracy(banks["test"], CLASSES, None)
-    facts = {"id_accuracy": accuracy, "classes": CLASSES, **manifest}
+    facts = RunRecord(id_accuracy=accuracy, classes=CLASSES, **manifest)
     val_labels = torch.tensor(val[0] if val else [0, 1, 2] * 20)
     return accuracy_warnings(banks, val_labels, Backbone(), facts)
 

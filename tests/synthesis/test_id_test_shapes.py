@@ -11,6 +11,7 @@ from PIL import Image
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.datamodules.folder import FolderDataModule
+from ood_lab.schema.run_record import RunRecord
 from ood_lab.tasks.transfer import Transfer
 
 CONF = Path(__file__).parents[2] / "conf" / "task" / "transfer.yaml"
@@ -40,7 +41,7 @@ def test_materials_from_outside_go_on_the_shapes_of_id_test(photos, tmp_path):
         "exemplars": f"{photos}/ood",
         "out": tmp_path / "a",
     }
-    ws = SimpleNamespace(data=data, seed=0, manifest={}, is_main=True)
+    ws = SimpleNamespace(data=data, seed=0, record=RunRecord(), is_main=True)
     options = given | {"per_content": 2, "device": "cpu"}
     Transfer(**options).run(ws)
     plan = pd.read_csv(tmp_path / "a" / "plan.csv")

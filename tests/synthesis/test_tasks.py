@@ -18,6 +18,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.data.datamodules.folder import FolderDataModule
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.data.sources.manifest import read_manifest
+from ood_lab.schema.run_record import RunRecord
 from ood_lab.shift import Decomposition, ShiftMeter, save_decomposition
 from ood_lab.synthesis import Prompts, grey_foreground, read_styles
 from ood_lab.synthesis.prompt_plan import Choice, make_plan, pick_decomposition
@@ -70,14 +71,14 @@ def run(task, photos, tmp_path, *more):
 
 def direct(task, out, **options):
     """The task itself, without another start of the program."""
-    ws = options.pop("place", SimpleNamespace(manifest={}, is_main=True))
+    ws = options.pop("place", SimpleNamespace(record=RunRecord(), is_main=True))
     if "clip" in options:
         ws.clip = options.pop("clip")
     task(**{"out": str(out), "device": "cpu"} | options).run(ws)
 
 
 def place_of(data, seed, **more):
-    return SimpleNamespace(data=data, seed=seed, manifest={}, is_main=True, **more)
+    return SimpleNamespace(data=data, seed=seed, record=RunRecord(), is_main=True, **more)
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from ood_lab.report.verdict import Verdict
 from ood_lab.run.commandline.composition import chosen
 from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.schema.results import of_kind, read_results
+from ood_lab.schema.run_record import RunRecord
 from ood_lab.schema.shift_axes import AXES
 
 FAST = ("trainer.max_epochs=1", "metrics.n_bootstrap=30", "logger=none", "detector=[msp,knn,mds]")
@@ -101,7 +102,7 @@ def test_the_misses_are_those_of_the_scores(run):
 def test_the_verdict_has_the_numbers_of_the_tables(run):
     results = read_results(run)
     rows, tables = of_kind(results, "verdict"), of_kind(results, "detection")
-    verdict = Verdict.of(results, json.loads((run / "manifest.json").read_text()))
+    verdict = Verdict.of(results, RunRecord.read(run))
     assert verdict.recommended in verdict.best
     for row in rows[rows["metric"].isin(["auroc", "fpr95"])].to_dict("records"):
         same = tables[(tables["metric"] == row["metric"]) & (tables["dataset"] == row["dataset"])]

@@ -1,6 +1,5 @@
 """A run with a dataset that does not count gives one mean, one set and one order everywhere."""
 
-import json
 import re
 
 import pandas as pd
@@ -18,6 +17,7 @@ from ood_lab.report.rendering.page import read_summary
 from ood_lab.report.verdict import Verdict
 from ood_lab.run.commandline.sweeps import headline
 from ood_lab.schema.results import read_results
+from ood_lab.schema.run_record import RunRecord
 
 #: With more than 20 detectors the first table has some of them only.
 NAMES = ["ash", "dice", "ebo", "entropy", "fdbd", "gen", "gmm", "klm", "knn", "lts", "mds", "mls"]
@@ -54,7 +54,7 @@ def means(run):
     """Mean AUROC by detector from the scores: the second formula."""
     scores = pd.read_parquet(run / "scores.parquet")
     of = dict(iter(scores.groupby("dataset")))
-    found = json.loads((run / "manifest.json").read_text())["findings"]
+    found = RunRecord.read(run)["findings"]
     assert {name for finding in found for name in finding["sets"]} == {"small"}
     return {
         name: sum(auroc(of["test"][name], of[ood][name]) for ood in ("noise", "dim")) / 2
@@ -67,7 +67,7 @@ def means(run):
 def test_every_place_has_the_same_mean_set_and_order(run, means):
     order = sorted(means, key=lambda name: (-round(means[name], 12), name))
     results = read_results(run)
-    verdict = Verdict.of(results, json.loads((run / "manifest.json").read_text()))
+    verdict = Verdict.of(results, RunRecord.read(run))
     assert verdict.ranking == order
     # results.csv, of both kinds
     rows = pd.read_csv(run / "results.csv").query("metric == 'mean_auroc'")
@@ -115,7 +115,7 @@ def test_detectors_with_the_same_ranking_are_one_of_the_best(run):
     """ReAct and VRA cut nothing of these features, so both are the energy score."""
     scores = pd.read_parquet(run / "scores.parquet")
     ranks = scores[[n for n in NAMES if n in scores]].rank()
-    verdict = Verdict.of(read_results(run), {})
+    verdict = Verdict.of(read_results(run), RunRecord())
     rankings = {tuple(ranks[name]) for name in verdict.best}
     names = str(verdict).partition("may be the best")[0].split()
     if verdict.recommended and len(rankings) > 1:

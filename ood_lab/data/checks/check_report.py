@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import pandas as pd
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+
+from ood_lab.schema.run_record import Finding
 
 
 @dataclass(frozen=True)
@@ -40,26 +41,6 @@ class SetSummary:
     formats: Mapping[str, float] = field(default_factory=dict)
     grey: float | None = None
     broken: int = 0
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something to look at before a number is believed.
-
-    Attributes:
-        text: one sentence.
-        sets: whose numbers it may concern; tables mark them.
-    """
-
-    text: str
-    sets: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return self.text
-
-    def plain(self) -> dict[str, Any]:
-        """The finding as the manifest of a run keeps it."""
-        return {"text": self.text, "sets": list(self.sets)}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What is found of new images and of the ID images, for the manifest and the page."""
+"""What is found of new images and of the ID images, for the record of the run and its page."""
 
 from __future__ import annotations
 
@@ -21,19 +21,23 @@ from ood_lab.features.bank import FeatureBank
 from ood_lab.metrics import flagged_p_value, group_comparison, wilson_interval
 from ood_lab.report.detection.prediction_summary import Judged
 from ood_lab.report.detection.unusual_images import IDImages
+from ood_lab.schema.run_record import PredictedImages, RunRecord
 
 
-def prediction_facts(
+def note_prediction(
+    record: RunRecord,
     found: JudgedImages,
     features: PredictionFeatures,
     source: DetectorSource,
     ready: CalibratedDetectors,
+    *,
     images: str,
     seed: int,
-) -> dict[str, Any]:
-    """What the manifest says of a prediction.
+) -> None:
+    """Records what a prediction found.
 
     Args:
+        record: of the run.
         found: verdicts on the new images.
         features: that they were made from.
         source: of the detectors.
@@ -44,22 +48,19 @@ def prediction_facts(
     of_id, tpr, reached = features.of_id, source.thresholds.tpr, source.thresholds.reached
     accuracy = None if of_id is None else held_out_accuracy(of_id, source.classes)
     right, n = accuracy or (None, None)
-    causes = None
     if of_id is not None and "images" in features.banks:
-        causes = group_causes(of_id, features.banks["images"], seed=seed).to_dict("records")
+        causes = group_causes(of_id, features.banks["images"], seed=seed)
+        record.causes = [{str(k): v for k, v in row.items()} for row in causes.to_dict("records")]
     made_of = {name: len(dataset) for name, dataset in features.ood.items()}
-    given = {"source": images, "identity": found.identity, "passed_over": list(found.passed)}
-    return ({} if causes is None else {"causes": causes}) | {
-        "images": given,
-        "classes": source.classes,
-        "backbone": found.made_of,
-        "id_accuracy": right,
-        "id_accuracy_n": n,
-        "threshold_from": {"tpr": tpr, "ood": made_of} if made_of else None,
-        "detectors": {
-            name: detector_summary(found.judged, name, each, reached.get(name))
-            for name, each in ready.items()
-        },
+    record.images = PredictedImages(
+        source=images, identity=found.identity, passed_over=list(found.passed)
+    )
+    record.classes, record.backbone = list(source.classes), dict(found.made_of)
+    record.id_accuracy, record.id_accuracy_n = right, n or 0
+    record.threshold_from = {"tpr": tpr, "ood": made_of} if made_of else None
+    record.detectors = {
+        name: detector_summary(found.judged, name, each, reached.get(name))
+        for name, each in ready.items()
     }
 
 

@@ -17,22 +17,23 @@ from ood_lab.evaluation.published.verification import (
 )
 from ood_lab.report.rendering.blocks import Block, Folded, Text
 from ood_lab.report.rendering.table import Cell, Head, Table, name_cell
+from ood_lab.schema.run_record import RunRecord
 
 _HEADS = ("method", "dataset", "metric", "paper", "this run", "difference")
 
 
-def published_blocks(results: pd.DataFrame, manifest: Mapping[str, Any], data: str) -> list[Block]:
+def published_blocks(results: pd.DataFrame, record: RunRecord, data: str) -> list[Block]:
     """A table of each published table about data of this name that the run has numbers of.
 
     Args:
         results: of the run.
-        manifest: what made them.
+        record: of the run.
         data: ``data.name`` of the run.
     """
     rows = [row for row in read_references() if row.reference.protocol.get(("dataset",)) == data]
     if not rows:
         return []
-    numbers, facts = numbers_of(results, manifest, data)
+    numbers, facts = numbers_of(results, record, data)
     blocks: list[Block] = []
     for name, group in groupby(rows, lambda row: row.reference.name):
         of_table = list(group)

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_config, read_json, read_table
+from ood_lab.common.files import read_config, read_table
 from ood_lab.common.hints import missing_path
 from ood_lab.data.datamodules.splits import ID_SPLITS
 from ood_lab.evaluation.hierarchy_tables import KIND as HIERARCHY
@@ -22,6 +22,7 @@ from ood_lab.evaluation.published.numbers import Field, PublishedRow
 from ood_lab.metrics.hierarchy_accuracy import ALL
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.results import ACCURACY, PART, RESULTS, of_kind, read_results, whole
+from ood_lab.schema.run_record import BenchmarkFacts, RunRecord
 from ood_lab.schema.shift_axes import LEVELS
 
 #: What ``metrics.fpr95_positive`` of a run makes of the plain names ``fpr95`` and ``aupr_*``.
@@ -89,9 +90,9 @@ def read_run(run: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
             f"{run} contains no finished run: name a folder outputs/<name>/<hash>/seed=<s> "
             f"with manifest.json and one of {', '.join(files)}"
         )
-    manifest = read_json(run / "manifest.json")
-    if found == ABLATION_FILE or "benchmark" in manifest:
-        return _answers(run, manifest, found)
+    record = RunRecord.read(run)
+    if found == ABLATION_FILE or record.benchmark:
+        return _answers(run, record, found)
     name = read_config(run)["data"]["name"]
     if found == COUNTS_FILE:
         results = _counts(read_table(run / found, keep_default_na=False, na_values=[""]))
@@ -99,13 +100,13 @@ def read_run(run: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
         results = _cells(read_table(run / found), name)
     else:
         results = read_results(run)
-    return numbers_of(results, manifest, name)
+    return numbers_of(results, record, name)
 
 
 def numbers_of(
-    everything: pd.DataFrame, manifest: Mapping[str, Any], data: str
+    everything: pd.DataFrame, record: RunRecord, data: str
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """As :func:`read_run`, of a results table, a manifest and the name of the data.
+    """As :func:`read_run`, of a results table, the record of the run and the name of the data.
 
     Raises:
         UserError: there are no such rows.
@@ -131,18 +132,18 @@ def numbers_of(
         raise UserError(
             "the run has no results of detectors, zero-shot accuracies, levels or counts of data"
         )
-    accuracy = manifest.get("id_accuracy")
+    accuracy = record.id_accuracy
     counts = detection.groupby("dataset")["n_ood"].max().to_dict() if len(detection) else {}
     most = results["n_id"].max()
     return results, {
-        **MEANING.get(str(manifest.get("fpr95_positive")), {}),
-        "model": manifest.get("model", results["model"].iloc[0]),
-        "transform": manifest.get("backbone", {}).get("transform"),
+        **MEANING.get(str(record.fpr95_positive), {}),
+        "model": record.model or results["model"].iloc[0],
+        "transform": record.backbone.get("transform"),
         "dataset": data,
         "id_accuracy": None if accuracy is None else 100 * accuracy,
-        "shift_order": manifest.get("shift_order") or list(manifest.get("ood_groups") or {}),
+        "shift_order": record.shift_order or list(record.ood_groups),
         "n": {"test": None if pd.isna(most) else int(most), **counts},
-        "detectors": dict.fromkeys(results["detector"].dropna()) | manifest.get("detectors", {}),
+        "detectors": dict.fromkeys(results["detector"].dropna()) | record.detectors,
     }
 
 
@@ -171,14 +172,12 @@ def _cells(table: pd.DataFrame, data: str) -> pd.DataFrame:
     return named.reindex(columns=[*named, "model", "ci_low", "ci_high", "n_id", "n_ood"])
 
 
-def _answers(
-    run: Path, manifest: Mapping[str, Any], file: str
-) -> tuple[pd.DataFrame, dict[str, Any]]:
+def _answers(run: Path, record: RunRecord, file: str) -> tuple[pd.DataFrame, dict[str, Any]]:
     """As :func:`read_run`, of a question benchmark: a set is a split, and what of it.
 
     Sets of a single data set are also called ``<set>, dataset <name>``, as among several.
     """
-    about = manifest.get("benchmark", {"name": "OODBench"})
+    about = record.benchmark or BenchmarkFacts(name="OODBench", page="")
     results = read_table(run / file)
     results[PART] = results["setting" if file == ABLATION_FILE else PART]
     if "unparsed" in results:  # of two ways to treat unparsed answers, the first one
@@ -189,7 +188,7 @@ def _answers(
     asked = asked.assign(metric="questions", value=n, ci_low=None, ci_high=None)
     seconds = [
         {"split": split, PART: form or None, "metric": "seconds", "value": value}
-        for form, of_form in manifest.get("asking", {}).get("seconds", {}).items()
+        for form, of_form in (record.asking.seconds.items() if record.asking else ())
         for split, value in of_form.items()
     ]
     parts = [results, asked.dropna(subset="value"), pd.DataFrame(seconds), *_further(run)]
@@ -198,13 +197,12 @@ def _answers(
     rows["model"] = rows["model"].fillna(results["model"].iloc[0])
     names = [", ".join(pair.dropna()) for _, pair in rows[["split", PART]].iterrows()]
     rows = rows.assign(detector=rows["model"], dataset=names, n_id=None)
-    data = ", ".join(sorted(manifest.get("datasets", ())))
-    data = data or manifest.get("annotations", {}).get("name") or about.get("about")
-    if "dataset" in about.get("finer", ()) and "datasets" not in manifest:
+    data = ", ".join(sorted(record.datasets)) or record.annotations.get("name") or about.about
+    if "dataset" in about.finer and not record.datasets:
         rows = pd.concat([rows, rows.assign(dataset=rows["dataset"] + f", dataset {data}")])
     sets = whole(asked)
     return rows, {
-        **{"benchmark": about["name"], "model": rows["model"].iloc[0], "dataset": data},
+        **{"benchmark": about.name, "model": rows["model"].iloc[0], "dataset": data},
         "n": dict(zip(sets["split"], sets["value"].astype(int), strict=True)),
         **{"detectors": dict.fromkeys(rows["model"]), "shift_order": [], "id_accuracy": None},
     }

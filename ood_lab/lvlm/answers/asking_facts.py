@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,6 +11,7 @@ import pandas as pd
 from ood_lab.common.grouping import grouped
 from ood_lab.lvlm.answers.answer_files import Answer, Answers
 from ood_lab.lvlm.answers.request_progress import CostOf
+from ood_lab.schema.run_record import AskingRecord
 
 #: Kinds of failures, and questions of each, that are named.
 _KINDS, _IDS = 8, 3
@@ -33,7 +33,7 @@ def failures(answers: Sequence[Answer]) -> str:
     return "; ".join([*parts, *([f"{rest} more kinds"] if rest > 0 else [])])
 
 
-def asking_facts(answers: Sequence[Answer], cost_of: CostOf | None = None) -> dict[str, Any]:
+def asking_facts(answers: Sequence[Answer], cost_of: CostOf | None = None) -> AskingRecord:
     """Tokens, cost, retries and latency of all calls that the answers came from.
 
     Answers that were kept count as new ones do; an answer to several questions counts once.
@@ -41,25 +41,21 @@ def asking_facts(answers: Sequence[Answer], cost_of: CostOf | None = None) -> di
     Args:
         answers: of a run.
         cost_of: see :class:`~ood_lab.lvlm.chat.base.ChatModel`; None = the cost is not known.
-
-    Returns:
-        ``calls, input_tokens, output_tokens, cost, retries, latency_s, latency_s_95`` (median and
-        95% quantile); None where nothing is known.
     """
     calls = list({answer.key: answer for answer in answers}.values())
     times = [call.latency_s for call in calls if call.latency_s is not None]
     usage = [call.usage for call in calls if call.usage]
     costs = [cost_of(each) for each in usage] if cost_of else []
     known = [cost for cost in costs if cost is not None]
-    return {
-        "calls": len(calls),
-        "input_tokens": sum(u.get("prompt_tokens", 0) for u in usage) if usage else None,
-        "output_tokens": sum(u.get("completion_tokens", 0) for u in usage) if usage else None,
-        "cost": round(sum(known), 6) if known else None,
-        "retries": sum(call.retries for call in calls),
-        "latency_s": round(float(np.median(times)), 4) if times else None,
-        "latency_s_95": round(float(np.quantile(times, 0.95)), 4) if times else None,
-    }
+    return AskingRecord(
+        calls=len(calls),
+        input_tokens=sum(u.get("prompt_tokens", 0) for u in usage) if usage else None,
+        output_tokens=sum(u.get("completion_tokens", 0) for u in usage) if usage else None,
+        cost=round(sum(known), 6) if known else None,
+        retries=sum(call.retries for call in calls),
+        latency_s=round(float(np.median(times)), 4) if times else None,
+        latency_s_95=round(float(np.quantile(times, 0.95)), 4) if times else None,
+    )
 
 
 def seconds_by_set(
@@ -86,15 +82,15 @@ def seconds_by_set(
     return found
 
 
-def asking_sentence(facts: Mapping[str, Any]) -> str:
+def asking_sentence(asking: AskingRecord) -> str:
     """The same in a sentence."""
-    parts = [f"The answers came from {facts['calls']:,} calls"]
-    if facts["input_tokens"] is not None:
-        parts.append(f"{facts['input_tokens']:,} tokens of input")
-        parts.append(f"{facts['output_tokens']:,} of output")
-    parts += [] if facts["cost"] is None else [f"a cost of {facts['cost']:.2f}"]
-    parts += [f"{facts['retries']:,} retries"] if facts["retries"] else []
-    if facts["latency_s"] is not None:
-        median, slow = (f"{facts[key]:.3g} s" for key in ("latency_s", "latency_s_95"))
+    parts = [f"The answers came from {asking.calls:,} calls"]
+    if asking.input_tokens is not None:
+        parts.append(f"{asking.input_tokens:,} tokens of input")
+        parts.append(f"{asking.output_tokens:,} of output")
+    parts += [] if asking.cost is None else [f"a cost of {asking.cost:.2f}"]
+    parts += [f"{asking.retries:,} retries"] if asking.retries else []
+    if asking.latency_s is not None:
+        median, slow = (f"{s:.3g} s" for s in (asking.latency_s, asking.latency_s_95))
         parts.append(f"a median latency of {median} (95% within {slow})")
     return ", ".join(parts) + "."

@@ -36,7 +36,7 @@ _LETTERS = 140
 
 def scoring_note(run: Scored) -> str:
     """Which direction is better, and what found the nouns and told synonyms."""
-    scoring = run.manifest["scoring"]
+    scoring = run.record.scoring
     return (
         "Lower is better but for Cover. "
         f"Nouns: {scoring['nouns']}; synonyms: {scoring['similarity']}."

@@ -108,7 +108,7 @@ def write_answers_page(
         thumbnails=[],
         manifest=[],
         downloads=[],
-        report=f"../{run.manifest['benchmark']['page']}",
+        report=f"../{run.benchmark.page}",
         states=_STATES,
         counts=[sum(row["state"] == state for row in rows) for state in _STATES],
         names=names,

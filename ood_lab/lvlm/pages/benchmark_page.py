@@ -33,6 +33,7 @@ from ood_lab.report.rendering.table import (
 )
 from ood_lab.report.rendering.thumbnails import Pictures as Images
 from ood_lab.schema.results import PART, Names, Tables, whole, why_missing
+from ood_lab.schema.run_record import BenchmarkFacts, RunRecord
 
 _SHOWN = 6  # pictures of a set
 #: Beside the page: see :mod:`ood_lab.lvlm.pages.answers_page`.
@@ -68,7 +69,7 @@ class Scored:
         results: the results table.
         judged: tables of single answers, by the name of their file.
         tables: what else was found, by the name of their file.
-        manifest: of the run.
+        record: of the run.
     """
 
     folder: Path
@@ -76,12 +77,18 @@ class Scored:
     results: pd.DataFrame
     judged: Tables
     tables: Tables
-    manifest: Mapping[str, Any]
+    record: RunRecord
 
     @property
     def title(self) -> str:
         """The model, and the subject of its questions."""
-        return str(self.manifest["title"])
+        return self.record.title
+
+    @property
+    def benchmark(self) -> BenchmarkFacts:
+        """What the run notes of its benchmark."""
+        assert self.record.benchmark is not None  # noted before it is scored
+        return self.record.benchmark
 
     @property
     def whole(self) -> pd.DataFrame:

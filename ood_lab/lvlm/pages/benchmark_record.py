@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ood_lab.lvlm.pages.benchmark_page import Headline, Scored, table_columns
 from ood_lab.lvlm.pages.result_sentences import MetricSentence
+from ood_lab.lvlm.questions.question_forms import COT, WORDS
 from ood_lab.report.rendering.blocks import Block, Folded, PlannedFigure, Text
 from ood_lab.report.rendering.misclassified_images import Thumbnails
 from ood_lab.report.rendering.page import Page, Section
 from ood_lab.report.rendering.table import Table
 from ood_lab.schema.results import Kind, Names
+from ood_lab.schema.run_record import BenchmarkFacts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,7 @@ class BenchmarkRecord:
         joined: sets that consist of two values of ``split``; the second is in no other set.
         identity: keys in ``meta`` that distinguish questions in either form; () = questions have
             one form.
-        of_building: what a run that builds questions notes of them in its manifest, for those that
+        of_building: what a run that builds questions notes of them in its record, for those that
             ask them.
     """
 
@@ -65,18 +66,19 @@ class BenchmarkRecord:
     identity: Sequence[str] = ()
     of_building: Sequence[str] = ()
 
-    @property
-    def manifest(self) -> dict[str, Any]:
-        """What a run notes of it, for tables of several benchmarks."""
-        return {
-            "name": self.name,
-            "page": f"{self.kind.name}.html",
-            "headlines": [list(headline) for headline in self.headlines],
-            "told": {told.metric: told.lower for told in self.told},
-            "tables": {title: table_columns(m) for title, m in self.metric_tables.items()},
-            "sets": dict(self.sets),
-            "finer": list(self.finer),
-        }
+    def facts(self, about: str) -> BenchmarkFacts:
+        """What a run records of it, for tables of several benchmarks; ``about`` names the data."""
+        return BenchmarkFacts(
+            name=self.name,
+            page=f"{self.kind.name}.html",
+            headlines=list(self.headlines),
+            told={told.metric: told.lower for told in self.told},
+            tables={title: table_columns(m) for title, m in self.metric_tables.items()},
+            sets=dict(self.sets),
+            finer=list(self.finer),
+            about=about,
+            forms={COT: WORDS["cot"]},
+        )
 
     def page(self, run: Scored, blocks: Sequence[Block]) -> Page:
         """The page of a run, which begins with these blocks of the summary."""
@@ -95,6 +97,6 @@ class BenchmarkRecord:
             sections=sections,
             thumbnails=pictures.uris,
             definitions=self.definitions,
-            manifest=run.manifest,
+            record=run.record,
             downloads=list(dict.fromkeys(files)),
         )

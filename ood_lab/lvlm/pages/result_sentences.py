@@ -69,12 +69,12 @@ def found_sentences(
         draws: of the bootstrap, on which the least p-value depends.
         again: questions that were repeated with a chain of thought.
     """
-    asked, about = pd.concat(run.judged.values()), run.manifest["benchmark"]
+    asked, about = pd.concat(run.judged.values()), run.benchmark
     images, lost = asked["file"].nunique(), asked["status"].value_counts()
     yield (
-        f"{model_name(run.manifest['lvlm'])} was asked {counted(len(asked), 'question')}"
+        f"{model_name(run.record.lvlm)} was asked {counted(len(asked), 'question')}"
         + (f" about {counted(images, 'image')}" if images else "")
-        + f" ({about['name']} on {about['about']})"
+        + f" ({about.name} on {about.about})"
         + (f", {again:,} of them again with a chain of thought" if again else "")
         + (f"; {counted(lost[UNPARSED], 'answer')} could not be read" if UNPARSED in lost else "")
         + (f"; {counted(lost[FAILED], 'question')} got no answer" if FAILED in lost else "")
@@ -146,7 +146,7 @@ def _differences(run: Scored, told: MetricSentence, sets: Names, draws: int) -> 
         else:
             if "split" in rows:  # all sets together come last
                 rows = rows[rows["split"].isin(rows["split"].iloc[-1:])]
-            rows = rows[rows["a"] == model_name(run.manifest["lvlm"])].assign(on=rows["b"])
+            rows = rows[rows["a"] == model_name(run.record.lvlm)].assign(on=rows["b"])
         if not len(rows := rows[rows["on"].notna()]):
             continue
         parts, others = compared(rows, told.lower, draws, than, of)

@@ -47,6 +47,7 @@ def summary_blocks(
         title = "Models on the same questions, points"
         given = sets if "split" in tables["models"] else None
         yield difference_table(title, tables["models"], {}, metrics, given)
-    yield Text(asking_sentence(run.manifest["asking"]), "note")
-    read_by = [f"{name} ({source})" for name, source in run.manifest["parsers"].items()]
+    if run.record.asking:
+        yield Text(asking_sentence(run.record.asking), "note")
+    read_by = [f"{name} ({source})" for name, source in run.record.parsers.items()]
     yield Text(f"Replies are read by {'; '.join(read_by)}.", "note")

@@ -10,12 +10,12 @@ from typing import Any, Literal
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_json
 from ood_lab.data.sources.file_facts import content_hashes
 from ood_lab.lvlm.answers.answer_files import model_of
 from ood_lab.lvlm.questions.question_files import Question, Questions, read_questions
 from ood_lab.lvlm.questions.relocated_images import with_images_found
 from ood_lab.schema.results import PART, Kind
+from ood_lab.schema.run_record import RunRecord
 
 Form = Literal["plain", "cot"]
 #: What a run asks: one of the forms, or each question in both.
@@ -69,8 +69,8 @@ def questions_of(run: Path) -> tuple[list[Question], Path] | None:
 
     None where its file of questions is gone.
     """
-    noted = read_json(run / "manifest.json").get("questions", {}).get("file", "")
-    for file in (run / "questions.jsonl", Path(noted)):
+    written = RunRecord.read(run).questions
+    for file in (run / "questions.jsonl", Path(written.file if written else "")):
         if file.is_file():
             return with_images_found(apart(read_questions(file))[0], file.parent), file.parent
     return None
@@ -97,7 +97,7 @@ def check_same_model(run: Path, made_with: Mapping[str, Any]) -> None:
     Raises:
         UserError: those of the run are of another one, or were made with other settings.
     """
-    other = read_json(run / "manifest.json").get("lvlm", {})
+    other = RunRecord.read(run).lvlm
     if model_of(other) != model_of(made_with):
         raise UserError(
             f"task.against: {run} has another form, and another model or other settings of "

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_json
 from ood_lab.lvlm.answers.answer_locations import model_name
 from ood_lab.lvlm.answers.judgements import PARSED, sizes_of
 from ood_lab.lvlm.scoring.scored_results import Place
 from ood_lab.metrics.resampling.significance import holm
 from ood_lab.schema.results import PART, Tables
+from ood_lab.schema.run_record import ReadingRecord, RunRecord
 
 
 def same_questions(judged: Tables, texts: bool = True) -> pd.DataFrame:
@@ -50,12 +50,12 @@ def runs_by_model(own: str, runs: Iterable[Path]) -> dict[str, Path]:
     """Run folders by the name of their model, none of them that of the ``own`` one."""
     found: dict[str, Path] = {}
     for run in runs:
-        name = model_name(read_json(run / "manifest.json").get("lvlm", {}))
+        name = model_name(RunRecord.read(run).lvlm)
         found[f"{name} ({run.parent.name})" if name in (own, *found) else name] = run
     return found
 
 
-def read_otherwise(reading: Mapping[str, Any], model: str, runs: Iterable[Path]) -> dict[str, str]:
+def read_otherwise(reading: ReadingRecord, model: str, runs: Iterable[Path]) -> dict[str, str]:
     """Models whose replies another parser or language model has read, and the warning of each.
 
     A test between them would compare parsers, not models.
@@ -67,8 +67,8 @@ def read_otherwise(reading: Mapping[str, Any], model: str, runs: Iterable[Path])
     """
     found = {}
     for name, run in runs_by_model(model, runs).items():
-        theirs = read_json(run / "manifest.json").get("reading", {})
-        here, there = ([each.get(k) for k in ("parser", "reader")] for each in (reading, theirs))
+        theirs = RunRecord.read(run).reading
+        here, there = ((each.parser, each.reader) for each in (reading, theirs))
         if here != there:
             found[name] = (
                 f"the replies of {name} are read by {there[0]} (reader: {there[1]}), those of "

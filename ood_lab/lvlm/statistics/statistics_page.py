@@ -20,6 +20,7 @@ from ood_lab.report.rendering.p_values import p_text
 from ood_lab.report.rendering.page import Page, Section
 from ood_lab.report.rendering.sentences import ALPHA, listing, noted, spread_of, values_of
 from ood_lab.report.rendering.table import Cell, Head, Table
+from ood_lab.schema.run_record import RunRecord
 
 #: Draws behind the tables.
 DRAWS = "draws.parquet"
@@ -76,16 +77,16 @@ def statistics_tables(found: Findings) -> list[Table | Folded]:
 def statistics_page(
     blocks: Sequence[Text | Table | Folded],
     figures: Sequence[PlannedFigure | Folded],
-    manifest: Mapping[str, Any],
+    record: RunRecord,
 ) -> Page:
     """The page, with ``title`` and ``sentence`` of the manifest."""
     return Page(
-        title=manifest["title"],
-        sentence=manifest["sentence"],
+        title=record.title,
+        sentence=record.sentence,
         summary=blocks,
         sections=[Section("Figures", figures)],
         definitions=defined("oodbench_statistics"),
-        manifest=manifest,
+        record=record,
         downloads=[*(f"{name}.csv" for name in (*TITLES, "errors_together")), DRAWS, "results.csv"],
     )
 

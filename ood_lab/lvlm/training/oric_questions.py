@@ -13,11 +13,11 @@ from PIL import Image
 from torch.utils.data import Dataset
 
 from ood_lab.common.errors import UserError, reported_as
-from ood_lab.common.files import read_json
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.lvlm.benchmarks.oric.published_files import Item, problem_of, read_train
 from ood_lab.lvlm.benchmarks.oric.wording import plain_text
 from ood_lab.lvlm.training.example_batches import Chats
+from ood_lab.schema.run_record import RunRecord
 
 
 class Prompt(NamedTuple):
@@ -131,8 +131,7 @@ def write_dataset(items: Sequence[Item], images: Path, folder: Path) -> None:
 
 
 def _folder_of(train: Path) -> Path:
-    manifest = train.parent / "manifest.json"
-    known = read_json(manifest).get("annotations", {}) if manifest.is_file() else {}
-    if not isinstance(known, dict) or "root" not in known:
+    annotations = RunRecord.read(train.parent, missing_ok=True).annotations
+    if "root" not in annotations:
         raise UserError(f"where are the images of {train}? Give model.prompts.images=DIR")
-    return Path(str(known["root"]))
+    return Path(str(annotations["root"]))

@@ -94,7 +94,7 @@ def write_report(
     Args:
         path: the file to write; replaced as a whole.
         view: of the run. The page begins with its verdict; its findings and warnings are above.
-            All of its manifest is shown, nested mappings with dotted keys.
+            All of its record is shown, nested mappings with dotted keys.
         scores: scores table, higher = more OOD; ID test is ``test``.
         figures: what :func:`ood_lab.report.detection.run_figures.write_figures` returned; embedded.
         load_image: ``(dataset, index)`` → PIL image, encoded bytes or None; without it the
@@ -125,14 +125,14 @@ def write_report(
         shift_map.append(figure)
     named = verdict.named if verdict else None
     if verdict:
-        opening = [*verdict.blocks(page=True), *_threshold(verdict, view.manifest.get("threshold"))]
+        opening = [*verdict.blocks(page=True), *_threshold(verdict, view.record.threshold)]
         before.insert(0, Section("Verdict", opening, shift_map))
     levels = Section("Detection by shift level", level_blocks(view, figures, named, path.parent))
     before += [levels] if measured else []
     after += [] if measured else [levels]
     details = [*failure_tables(view), all_metrics(view)] if shown else []
     page = Page(
-        title=str(view.manifest.get("title", "OOD detection report")),
+        title=view.record.title or "OOD detection report",
         sentence=view.fpr95 if shown else "",
         facts=_facts(view, made_remark(scores)),
         before=before,
@@ -155,7 +155,7 @@ def write_report(
         ],
         thumbnails=store.uris,
         definitions=definitions_of(view.table),
-        manifest=view.manifest,
+        record=view.record,
         downloads=downloads,
     ).write(path)
     pictures.warn(path.name)
@@ -164,7 +164,7 @@ def write_report(
 
 def _settings_in_force(view: RunView) -> Iterator[Block]:
     """What detectors have chosen themselves."""
-    every = view.manifest.get("detectors", {}).items()
+    every = view.record.detectors.items()
     if chosen := [Text(f"{name}: {of['chosen']}") for name, of in every if of.get("chosen")]:
         yield Folded("Settings chosen from the number of ID images", chosen)
 
@@ -202,7 +202,7 @@ def _hierarchy(hierarchy: pd.DataFrame | None, figures: Sequence[FigureFile]) ->
 
 def _headline(view: RunView) -> str:
     """What was run, accuracy and n."""
-    parts = [str(view.manifest["title"])] if "title" in view.manifest else []
+    parts = [view.record.title] if view.record.title else []
     for metric in (ID_ACCURACY, ID_MAP):
         found = view.get(metric.name, None)
         if not math.isnan(found.value):

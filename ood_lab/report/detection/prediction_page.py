@@ -35,6 +35,7 @@ from ood_lab.report.rendering.table import Cell, Head, Table, name_cell
 from ood_lab.report.rendering.thumbnails import LoadImage
 from ood_lab.report.rendering.thumbnails import Pictures as Images
 from ood_lab.schema.arrays import Floats
+from ood_lab.schema.run_record import RunRecord
 
 _FEW = 10  # scores that are drawn one by one, since a density would show a shape that is not there
 _ID, _NEW = "ID images", "new images"
@@ -47,7 +48,7 @@ def write_predictions_page(
     judged: Judged,
     id_scores: Mapping[str, Floats],
     summary: Sequence[Block],
-    manifest: Mapping[str, Any],
+    record: RunRecord,
     load_image: LoadImage,
     command: str,
     own: IDImages | None = None,
@@ -59,7 +60,7 @@ def write_predictions_page(
         judged: what was found.
         id_scores: of the held-out ID images, by detector.
         summary: what the terminal shows, too.
-        manifest: of the run.
+        record: of the run.
         load_image: ``("images", number of the image)`` → the image.
         command: that repeats the run.
         own: the ID images; None = the detectors were read from files, without them.
@@ -79,14 +80,14 @@ def write_predictions_page(
         "predictions",
         "Scores compared with those of ID images",
         "Higher = more OOD. Images right of the dashed line are flagged." + some,
-        partial(_densities, drawn, id_scores, manifest["detectors"]),
+        partial(_densities, drawn, id_scores, record.detectors),
     )
     broken = judged.unreadable
     page = Page(
         title=f"Predictions for {counted(judged.images, 'image')}",
-        sentence=f"Images: {manifest['images']['source']}",
+        sentence=f"Images: {record.images.source}" if record.images else "",
         warnings=[
-            *manifest["images"]["passed_over"],
+            *(record.images.passed_over if record.images else ()),
             *([f"{counted(broken, 'image')} cannot be read."] if broken else []),
         ],
         summary=[*summary, Text(command, "command")],
@@ -98,7 +99,7 @@ def write_predictions_page(
         ],
         thumbnails=store.uris,
         definitions=list(_TERMS.items()),
-        manifest=manifest,
+        record=record,
         downloads=["predictions.csv", "id_images.csv", "manifest.json", "config.yaml"],
     ).write(file)
     images.warn(page.name)

@@ -22,6 +22,7 @@ from ood_lab.report.rendering.table import Cell, Head, Table, count_cell, name_c
 from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.report.shift.cause_sentences import cause_sentence
 from ood_lab.schema.arrays import Floats
+from ood_lab.schema.run_record import RunRecord
 
 log = logging.getLogger(__name__)
 #: Rows of the table of images.
@@ -65,22 +66,22 @@ class Judged:
 
 
 def show_predictions(
-    judged: Judged, passed: Sequence[str], manifest: Mapping[str, Any], folder: Path
+    judged: Judged, passed: Sequence[str], record: RunRecord, folder: Path
 ) -> list[Block]:
     """Prints the summary of new images, and keeps it to be shown again.
 
     Args:
         judged: what was found.
         passed: what was passed over, in sentences.
-        manifest: of the run.
+        record: of the run.
         folder: of the run.
     """
     title = f"{counted(judged.images, 'image')}, {judged.unreadable:,} of them unreadable"
     if passed:
         title += "; other files were passed over (see the warning above)"
     blocks: list[Block] = [
-        *(Text(line, "answer") for line in _verdict_sentences(judged.read, manifest)),
-        _verdict_table(title, manifest["detectors"]),
+        *(Text(line, "answer") for line in _verdict_sentences(judged.read, record)),
+        _verdict_table(title, record.detectors),
     ]
     write_summary(blocks, folder, "predict")
     print_blocks(blocks)
@@ -147,9 +148,9 @@ def _rule(of: Mapping[str, Any]) -> Cell:
     return Cell(text, _number(score))
 
 
-def _verdict_sentences(n: int, manifest: Mapping[str, Any]) -> list[str]:
+def _verdict_sentences(n: int, record: RunRecord) -> list[str]:
     """What was found of n images that can be read, a number a sentence."""
-    detectors: Mapping[str, Mapping[str, Any]] = manifest["detectors"]
+    detectors: Mapping[str, Mapping[str, Any]] = record.detectors
     groups = [
         f"{of['group_exceeded']:.1%}{_interval(of)} by {name} (p = {_p(of['group_p_value'])})"
         for name, of in detectors.items()
@@ -166,7 +167,7 @@ def _verdict_sentences(n: int, manifest: Mapping[str, Any]) -> list[str]:
     if alphas := sorted({of["alpha"] for of in detectors.values() if of["alpha"] is not None}):
         by_chance = [f"{alpha * n:,.1f} (alpha {alpha:g} × {n:,})" for alpha in alphas]
         lines.append(f"Expected by chance, if all were ID: at most {listed(by_chance, 'or')}.")
-    lines += _thresholds(n, manifest)
+    lines += _thresholds(n, record)
     more = {name: of for name, of in detectors.items() if of["flagged_p_value"] <= _SIGNIFICANT}
     if more:
         tests = [f"{name} (p = {_p(of['flagged_p_value'])})" for name, of in more.items()]
@@ -188,13 +189,13 @@ def _verdict_sentences(n: int, manifest: Mapping[str, Any]) -> list[str]:
             f"By {_first(only)}, single images differ from ID, though the group as a whole does "
             "not."
         )
-    causes = pd.DataFrame(manifest.get("causes", ()))
+    causes = pd.DataFrame(record.causes)
     if len(causes):
         of_group = cause_sentence(causes, "images", "As a group, the images are", "your ID images")
         lines += [of_group] if of_group else []
     lines += _calibration(detectors)
-    if manifest.get("id_accuracy") is not None:
-        accuracy, labelled = manifest["id_accuracy"], manifest["id_accuracy_n"]
+    if record.id_accuracy is not None:
+        accuracy, labelled = record.id_accuracy, record.id_accuracy_n
         low, high = wilson_interval(accuracy, labelled)
         lines.append(
             f"ID accuracy of the network: {accuracy:.1%} [{low:.1%}, {high:.1%}] on "
@@ -222,13 +223,13 @@ def _calibration(detectors: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         yield f"p-values{of_all} are ranks among {counted(n, 'ID image')}, {how}."
 
 
-def _thresholds(n: int, manifest: Mapping[str, Any]) -> list[str]:
+def _thresholds(n: int, record: RunRecord) -> list[str]:
     """What is known of thresholds that are given or made of OOD images."""
-    given = {name: of for name, of in manifest["detectors"].items() if of["alpha"] is None}
+    given = {name: of for name, of in record.detectors.items() if of["alpha"] is None}
     if not given:
         return []
     lines = []
-    if source := manifest.get("threshold_from"):
+    if source := record.threshold_from:
         sets, images = list(source["ood"]), sum(source["ood"].values())
         which = f"{'dataset' if len(sets) == 1 else 'datasets'} {listed(sets)}"
         reached = [f"{of['tpr']:.1%} by {name}" for name, of in given.items()]

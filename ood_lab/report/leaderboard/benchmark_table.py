@@ -13,7 +13,7 @@ import pandas as pd
 
 from ood_lab.common.english import counted, listed
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_config, read_json
+from ood_lab.common.files import read_config
 from ood_lab.report.leaderboard.long_table import MEAN
 from ood_lab.report.rendering.blocks import Folded, Links, PlannedFigure, Text
 from ood_lab.report.rendering.metric_definitions import MISSING
@@ -21,15 +21,16 @@ from ood_lab.report.rendering.page import Page, Section
 from ood_lab.report.rendering.sentences import ALPHA, EACH, INTERVALS, listing, tested, value_of
 from ood_lab.report.rendering.table import Cell, Head, Table, count_cell, estimate_cell, name_cell
 from ood_lab.schema.results import RESULTS, read_results, whole, why_missing
+from ood_lab.schema.run_record import BenchmarkFacts, QuestionsRecord, RunRecord
 
 #: What the runs of one table have in common: they were asked the very same questions.
 ALIKE = ["benchmark", "data", "asked"]
-#: How replies were asked for and read, of the manifest's ``reading``.
+#: How replies were asked for and read, of the record's ``reading``.
 READING = ("parser", "form", "samples", "reader")
 #: What rows have in common that may be tested against each other.
 TESTABLE = [*ALIKE, "parser", "reader"]
 _LOST = {"n_unparsed": "unparsed", "n_failed": "failed"}
-#: What asking took, of the manifest's ``asking``.
+#: What asking took, of the record's ``asking``.
 _ASKING = {
     "input_tokens": "tokens in",
     "output_tokens": "tokens out",
@@ -47,36 +48,37 @@ class BenchmarkRun:
 
     Attributes:
         path: its folder.
-        manifest: what it says of its questions and of its benchmark.
+        record: of the run.
         results: its results table.
+        benchmark, questions: of the record.
     """
 
     path: Path
-    manifest: Mapping[str, Any]
+    record: RunRecord
     results: pd.DataFrame
+    benchmark: BenchmarkFacts
+    questions: QuestionsRecord
 
     @property
     def about(self) -> dict[str, Any]:
         """The columns that all its rows share."""
-        benchmark, questions = self.manifest["benchmark"], self.manifest["questions"]
         return {
-            "benchmark": benchmark["name"],
-            "data": benchmark["about"],
-            "asked": str(questions["sha256"])[:10],
-            "questions": int(questions["n"]),
-            "images": int(questions["images"]),
+            "benchmark": self.benchmark.name,
+            "data": self.benchmark.about,
+            "asked": self.questions.sha256[:10],
+            "questions": self.questions.n,
+            "images": self.questions.images,
         }
 
     @property
     def reading(self) -> dict[str, str]:
         """The columns :data:`READING`."""
-        reading = self.manifest.get("reading", {})
-        return {key: str(reading.get(key, "")) for key in READING}
+        return {key: str(value or "") for key, value in self.record.reading}
 
     @property
     def page(self) -> Path:
         """Its page, which may not have been written."""
-        return self.path / str(self.manifest["benchmark"]["page"])
+        return self.path / self.benchmark.page
 
 
 def read_benchmarks(folders: Sequence[Path]) -> list[BenchmarkRun]:
@@ -87,9 +89,13 @@ def read_benchmarks(folders: Sequence[Path]) -> list[BenchmarkRun]:
     """
     found = []
     for folder in folders:
-        manifest = read_json(folder / "manifest.json")
-        if "questions" in manifest and (folder / RESULTS).exists():
-            found.append(BenchmarkRun(folder, manifest, read_results(folder)))
+        record = RunRecord.read(folder)
+        if record.benchmark and record.questions and (folder / RESULTS).exists():
+            found.append(
+                BenchmarkRun(
+                    folder, record, read_results(folder), record.benchmark, record.questions
+                )
+            )
     if not found:
         raise UserError(f"no run of a vision-language model in {', '.join(map(str, folders))}")
     return found
@@ -107,16 +113,20 @@ def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
     """
     rows: list[dict[str, Any]] = []
     for run in runs:
-        results = whole(run.results)
-        for split, metric, words in run.manifest["benchmark"]["headlines"]:
+        results, asking = whole(run.results), run.record.asking
+        for split, metric, words in run.benchmark.headlines:
             # Where unparsed answers are treated in two ways, the first one is the headline.
             part = results[(results["split"] == split) & (results["metric"] == metric)]
             for row in part.head(1).to_dict("records"):
                 kept = {key: row[key] for key in _KEPT}
                 about = {**run.about, "model": str(row["model"]), **run.reading, "column": words}
-                about |= {key: run.manifest.get("asking", {}).get(key) for key in _ASKING}
+                about |= (
+                    dict.fromkeys(_ASKING)
+                    if asking is None
+                    else asking.model_dump(include={*_ASKING})
+                )
                 reason = why_missing(row) if math.isnan(row["value"]) else ""
-                about["weights"] = str(run.manifest.get("lvlm", {}).get("revision", ""))
+                about["weights"] = str(run.record.lvlm.get("revision", ""))
                 rows.append({**about, **kept, "reason": reason, "run": str(run.path)})
     table = pd.DataFrame(rows)
     keys = [table[key] for key in (*ALIKE, "model")]
@@ -147,7 +157,7 @@ def board_sentences(
     several = [part for part in parts if part["run"].nunique() > 1]
     for part in parts if len(parts) <= EACH else several:
         asked = [run for run in runs if str(run.path) in set(part["run"])]
-        told, more = asked[0].manifest["benchmark"].get("told", {}), both_ways(contrasts)
+        told, more = asked[0].benchmark.told, both_ways(contrasts)
         tests = pd.concat([tests_of(asked), more])
         said: dict[tuple[str, str], list[str]] = {}
         for column, rows in part[part["metric"].isin(told)].groupby("column", sort=False):
@@ -306,7 +316,7 @@ def board_page(
     blocks: Sequence[Table | Text | Folded],
     detectors: Mapping[Path, pd.DataFrame],
     runs: Sequence[BenchmarkRun],
-    manifest: Mapping[str, Any],
+    record: RunRecord,
     figures: Sequence[PlannedFigure] = (),
     downloads: Sequence[str] = ("benchmarks.csv",),
 ) -> Page:
@@ -317,16 +327,16 @@ def board_page(
             :func:`~ood_lab.report.leaderboard.metric_tables.metric_tables`.
         detectors: tables of detectors by the folder of their leaderboard, which is linked.
         runs: are linked.
-        manifest: ``title`` is read; all of it is shown.
+        record: ``title`` is read; all of it is shown.
         figures: behind the tables.
         downloads: files in the folder of the page.
     """
     beside = [_detectors(folder, table) for folder, table in detectors.items()]
-    pages = [(str(run.manifest["title"]), run.page) for run in runs]
+    pages = [(run.record.title, run.page) for run in runs]
     pages += [(f"Detectors: {f.parent.parent.name}", f / "leaderboard.html") for f in detectors]
     links = [(title, page.absolute().as_uri()) for title, page in pages if page.exists()]
     return Page(
-        title=str(manifest["title"]),
+        title=record.title,
         sentence="Vision-language models, and detectors",
         summary=blocks,
         sections=[
@@ -334,7 +344,7 @@ def board_page(
             Section("Detectors", beside),
             Section("Pages", [Links(links)] if links else []),
         ],
-        manifest=manifest,
+        record=record,
         downloads=downloads,
     )
 

@@ -26,6 +26,7 @@ from ood_lab.report.rendering.output_failures import optional
 from ood_lab.report.rendering.page import Page, Section
 from ood_lab.report.rendering.paper_tables import latex, markdown
 from ood_lab.report.rendering.table import Cell, Head, Table
+from ood_lab.schema.run_record import RunRecord
 
 _TERMINAL_ROWS = 20
 
@@ -141,7 +142,9 @@ def page(
             Section("Figures", figures),
         ],
         definitions=definitions_of(board.rows),
-        manifest={f"{run.sweep}/seed={run.seed}": str(run.path) for run in board.runs},
+        record=RunRecord(
+            runs={f"{run.sweep}/seed={run.seed}": str(run.path) for run in board.runs}
+        ),
         downloads=downloads,
     )
 

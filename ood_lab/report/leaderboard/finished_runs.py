@@ -12,14 +12,14 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_config, read_json, read_table
+from ood_lab.common.files import read_config, read_table
 from ood_lab.common.grouping import grouped
 from ood_lab.metrics import at_chance
 from ood_lab.report.results_lookup import RunView
 from ood_lab.report.verdict import Verdict
 from ood_lab.schema.results import of_kind, read_results
+from ood_lab.schema.run_record import RunRecord
 
-_NEEDED = ("fpr95_positive", "data", "detectors")
 #: ``data.shots`` of runs that train on everything.
 ALL_SHOTS = -1
 _TIMING = ("input_type", "fit_seconds", "score_seconds")  # no settings
@@ -33,7 +33,7 @@ class FinishedRun:
         path: the folder.
         view: look-ups in its results.
         best: its ``dataset, metric, detector, best``; None where the run tested nothing.
-        manifest: what made its numbers.
+        record: what made its numbers.
         config: its configuration.
         verdict: what it found, in short; without rows where ID accuracy is at chance.
         hierarchy: its hierarchy table; None where its data has neither levels nor a category.
@@ -42,7 +42,7 @@ class FinishedRun:
     path: Path
     view: RunView
     best: pd.DataFrame | None
-    manifest: dict[str, Any]
+    record: RunRecord
     config: dict[str, Any]
     verdict: Verdict
     hierarchy: pd.DataFrame | None = None
@@ -65,9 +65,8 @@ class FinishedRun:
 
     @property
     def weights(self) -> str:
-        """Identity of the weights; that of the configuration where the manifest has none."""
-        backbone = self.manifest.get("backbone") or {}
-        return str(backbone.get("weights_sha256") or self.sweep)
+        """Identity of the weights; that of the configuration where the record has none."""
+        return str(self.record.backbone.get("weights_sha256") or self.sweep)
 
     @cached_property
     def numbers(self) -> pd.DataFrame:
@@ -88,7 +87,7 @@ class FinishedRun:
     @property
     def id_sets(self) -> list[str]:
         """The sets that count as ID: the test set, and those with shifted covariates."""
-        return ["test", *self.manifest.get("csid", [])]
+        return ["test", *self.record.csid]
 
     @property
     def shots(self) -> int:
@@ -114,9 +113,8 @@ class FinishedRun:
 
     @property
     def chance(self) -> float:
-        """Share of the largest class of ID test; of manifests without it, 1 / C, or 0."""
-        classes = len(self.manifest.get("classes") or ())
-        return float(self.manifest.get("id_chance", 1 / classes if classes else 0))
+        """Share of the largest class of ID test; 0 where it has no labels."""
+        return self.record.id_chance or 0.0
 
     def asked(self, detector: str) -> dict[str, Any] | None:
         """Hyperparameters as the configuration has them; None where it does not name it."""
@@ -128,12 +126,12 @@ class FinishedRun:
         name = detector.removesuffix("_tuned")
         if name == detector:
             return {}
-        record = (self.manifest.get("tuning") or {}).get("detectors", {}).get(name, {})
+        record = self.record.tuning.get("detectors", {}).get(name, {})
         return dict.fromkeys(record.get("grid", {}), "tuned")
 
     def settings(self, detector: str) -> str:
         """Hyperparameters of a detector as ``key=value; ...``, without what was learnt."""
-        used = self.manifest["detectors"].get(detector, {})
+        used = self.record.detectors.get(detector, {})
         asked = self.asked(detector)
         if asked is None:
             pairs = {k: v for k, v in used.items() if k not in _TIMING}
@@ -146,24 +144,20 @@ def read_run(path: Path) -> FinishedRun:
     """Reads a finished run folder.
 
     Raises:
-        UserError: a file is missing or damaged, or the manifest lacks what
-            a comparison needs.
+        UserError: a file is missing or damaged, or the run scored no detector.
     """
-    results, manifest = read_results(path), read_json(path / "manifest.json")
-    if missing := [key for key in _NEEDED if key not in manifest]:
-        raise UserError(
-            f"{path}/manifest.json does not say its {', '.join(missing)}: repeat that run with "
-            "force=true, or remove it from task.runs"
-        )
+    results, record = read_results(path), RunRecord.read(path)
+    if not record.detectors:
+        raise UserError(f"no detector was scored in {path}: remove it from task.runs")
     best = path / "significance_best.parquet"
     hierarchy = of_kind(results, "hierarchy")
     return FinishedRun(
         path,
-        RunView(results, manifest=manifest),
+        RunView(results, record=record),
         read_table(best) if best.exists() else None,
-        manifest,
+        record,
         read_config(path),
-        Verdict.of(results, manifest),
+        Verdict.of(results, record),
         hierarchy if len(hierarchy) else None,
     )
 
@@ -176,7 +170,7 @@ def why_not_comparable(a: FinishedRun, b: FinishedRun) -> list[str]:
     val) is theirs to choose: few images of each class, or other backgrounds.
     """
     found = []
-    positives = [run.manifest["fpr95_positive"] for run in (a, b)]
+    positives = [run.record.fpr95_positive for run in (a, b)]
     if len(set(positives)) > 1:
         found.append(f"positive class of FPR95 ({' and '.join(positives)})")
     other_sets = [*_lacking("with", a, b), *_lacking("without", b, a)]
@@ -184,7 +178,7 @@ def why_not_comparable(a: FinishedRun, b: FinishedRun) -> list[str]:
         found.append(f"evaluated sets ({', '.join(other_sets)})")
     if a.id_sets != b.id_sets:
         found.append(f"ID sets ({' and '.join(', '.join(run.id_sets) for run in (a, b))})")
-    ours, theirs = a.manifest["data"], b.manifest["data"]
+    ours, theirs = a.record.data, b.record.data
     shared = [name for name in (*a.id_sets, *a.view.sets) if name in ours and name in theirs]
     if changed := [name for name in shared if ours[name] != theirs[name]]:
         found.append(f"content of the data ({', '.join(changed)})")

@@ -86,7 +86,7 @@ def make_leaderboard(runs: Sequence[FinishedRun]) -> Leaderboard:
     runs = [run for run in runs if run.sweep in kept]
     rows = aggregate(single)
     rows["training"] = rows["run"].map(trainings(runs))
-    rows["fpr95_positive"] = positive = runs[0].manifest["fpr95_positive"]
+    rows["fpr95_positive"] = positive = runs[0].record.fpr95_positive
     lost = [run for run in runs if run.at_chance]
     rows["best"] = mark_best(rows, _pairs(runs, rows), {run.sweep for run in lost})
     return Leaderboard(
@@ -102,7 +102,7 @@ def make_leaderboard(runs: Sequence[FinishedRun]) -> Leaderboard:
 def _findings(runs: Sequence[FinishedRun], sets: Sequence[str]) -> list[str]:
     """Those about sets of the table, each once."""
     shown = {"test", *sets}
-    found = [f for run in runs for f in run.manifest.get("findings", ()) if shown & {*f["sets"]}]
+    found = [f for run in runs for f in run.record.findings if shown & {*f.sets}]
     return list(dict.fromkeys(finding_sentences(found)))
 
 

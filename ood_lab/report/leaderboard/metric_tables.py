@@ -18,6 +18,7 @@ from ood_lab.report.rendering.metric_definitions import MISSING, percent, star_s
 from ood_lab.report.rendering.sentences import ALPHA
 from ood_lab.report.rendering.table import Cell, Group, Head, Table, name_cell, number_cell
 from ood_lab.schema.results import PART, NamedTables, Names
+from ood_lab.schema.run_record import BenchmarkFacts
 from ood_lab.schema.shift_axes import LEVELS
 
 #: The table of what all calls took, and its metric.
@@ -44,7 +45,7 @@ def metric_rows(runs: Sequence[BenchmarkRun], labels: Names, tests: pd.DataFrame
         unit, n_asked, best``; shares, but seconds. ``best``: the best value of its column, or not
         significantly worse.
     """
-    tables = [_rows_of(run, labels) for run in runs if "tables" in run.manifest["benchmark"]]
+    tables = [_rows_of(run, run.record.benchmark, labels) for run in runs if run.record.benchmark]
     rows = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
     if rows.empty:
         return rows
@@ -53,33 +54,33 @@ def metric_rows(runs: Sequence[BenchmarkRun], labels: Names, tests: pd.DataFrame
     return rows.assign(best=rows.index.isin(best))
 
 
-def _rows_of(run: BenchmarkRun, labels: Names) -> pd.DataFrame:
+def _rows_of(run: BenchmarkRun, says: BenchmarkFacts, labels: Names) -> pd.DataFrame:
     """The rows of one run; of two ways to treat unparsed answers, the first one."""
-    says, found = run.manifest["benchmark"], run.results
+    found = run.results
     if "unparsed" in found:
         ways = found["unparsed"]
         found = found[ways.isna() | ways.isin(ways.dropna().iloc[:1])]
     found = found[found[[*LEVELS]].isna().all(axis=1)].reset_index(drop=True)
     label = labels.get(str(run.path), str(found["model"].iloc[0]) if len(found) else "")
     parts = found[PART].fillna("").astype(str) if PART in found else pd.Series("", found.index)
-    places = [_place(part, says["forms"], says["finer"]) for part in parts]
+    places = [_place(part, says.forms, says.finer) for part in parts]
     shown = [place is not None for place in places]
     rows = found.loc[shown, _KEPT].assign(
         form=[place[0] for place in places if place], part=[place[1] for place in places if place]
     )
     columns = pd.DataFrame(
-        [(table, *column) for table, listed in says["tables"].items() for column in listed],
+        [(table, *column) for table, listed in says.tables.items() for column in listed],
         columns=["table", "metric", "column", "better"],
     )
     times = [
         {"split": split, "metric": "seconds", "value": value, "form": form, "part": ""}
-        for form, of_form in (run.manifest.get("asking") or {}).get("seconds", {}).items()
+        for form, of_form in (run.record.asking.seconds.items() if run.record.asking else ())
         for split, value in of_form.items()
     ]
     took = pd.DataFrame(times).assign(table=SECONDS, column="s", better="")
     rows = pd.concat([columns.merge(rows, on="metric"), *([took] if times else [])])
-    words = {split: says["sets"].get(split, split.replace("_", " ")) for split in rows["split"]}
-    names = {"": label} | {form: f"{label}, {name}" for form, name in says["forms"].items()}
+    words = {split: says.sets.get(split, split.replace("_", " ")) for split in rows["split"]}
+    names = {"": label} | {form: f"{label}, {name}" for form, name in says.forms.items()}
     about = {key: run.about[key] for key in ALIKE} | run.reading | {"run": str(run.path)}
     return rows.assign(**about, set=rows["split"].map(words), label=rows["form"].map(names))
 

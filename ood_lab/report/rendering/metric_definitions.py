@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.metrics import known_metrics, metric_of
+from ood_lab.schema.run_record import Finding
 
 FPR95 = {
     "ood": "FPR95 = share of ID flagged when 95% of OOD is detected (OOD positive)",
@@ -36,11 +36,9 @@ def star_sentence(tested: bool) -> str:
 DAGGER = "†"
 
 
-def finding_sentences(findings: Sequence[Mapping[str, Any]]) -> list[str]:
+def finding_sentences(findings: Sequence[Finding]) -> list[str]:
     """What the check of the data found, a sentence each, with the mark that tables have."""
-    return [
-        f"{f'{DAGGER} ' if finding['sets'] else ''}data: {finding['text']}" for finding in findings
-    ]
+    return [f"{f'{DAGGER} ' if finding.sets else ''}data: {finding.text}" for finding in findings]
 
 
 def definitions_of(results: pd.DataFrame) -> list[tuple[str, str]]:

@@ -27,10 +27,11 @@ from ood_lab.report.rendering.blocks import (
 )
 from ood_lab.report.rendering.metric_definitions import finding_sentences
 from ood_lab.report.rendering.table import Cell, Group, Head, Table
+from ood_lab.schema.run_record import RunRecord
 
 #: What a run shows first, on its page and in the terminal, is kept beside its results.
 SUMMARY = "summary.json"
-#: Of a longer list in the manifest, such as a thousand classes, only the first are shown.
+#: Of a longer list in the record, such as a thousand classes, only the first are shown.
 _LISTED = 40
 #: Pixels of a figure that is 7.2 inches wide.
 _FULL = 900
@@ -53,13 +54,13 @@ class Page:
         title: of the run.
         sentence: below it.
         facts: name, value and remark of the numbers at the top.
-        warnings: what to know before a number is believed, behind those of the manifest.
+        warnings: what to know before a number is believed, behind those of the record.
         before: blocks above the results.
         summary: what the terminal prints, too; blocks of the style ``answer`` come first.
         sections: what only the page shows.
         thumbnails: pictures as data URIs.
         definitions: name and words.
-        manifest: all of it is shown, its ``findings`` (of the check of the data) and ``warnings``
+        record: all of it is shown, its ``findings`` (of the check of the data) and ``warnings``
             above everything else.
         downloads: files of the run folder; missing ones are skipped.
     """
@@ -73,7 +74,7 @@ class Page:
     sections: Sequence[Section] = ()
     thumbnails: Sequence[str] = ()
     definitions: Sequence[tuple[str, str]] = ()
-    manifest: Mapping[str, Any] = field(default_factory=dict)
+    record: RunRecord = field(default_factory=RunRecord)
     downloads: Sequence[str] = ()
 
     def write(self, path: Path) -> Path:
@@ -87,11 +88,11 @@ class Page:
         parts = [*self.before, Section("Results", results), *self.sections]
         parts.append(Section("Definitions", [Words(self.definitions)] if self.definitions else []))
         above = ("findings", "warnings")
-        rest = {key: value for key, value in self.manifest.items() if key not in above}
+        rest = {key: value for key, value in self.record.facts().items() if key not in above}
         pairs = flatten(rest) if rest else []
         warnings = [
-            *finding_sentences(self.manifest.get("findings", ())),
-            *self.manifest.get("warnings", ()),
+            *finding_sentences(self.record.findings),
+            *self.record.warnings,
             *self.warnings,
         ]
         parts.append(Section("Manifest", [Words(pairs, "manifest")] if pairs else []))

@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from ood_lab.common.files import read_json
 from ood_lab.report.detection.detection_page import detection_blocks
 from ood_lab.report.rendering.blocks import Text
 from ood_lab.report.rendering.metric_definitions import finding_sentences, percent
@@ -18,6 +16,7 @@ from ood_lab.report.rendering.table import Head, Table, count_cell, estimate_cel
 from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.report.results_lookup import RunView
 from ood_lab.schema.results import RESULTS, read_results
+from ood_lab.schema.run_record import RunRecord
 
 log = logging.getLogger(__name__)
 #: Skipped detectors whose reasons a terminal shows.
@@ -35,7 +34,7 @@ def show(view: RunView, folder: Path, every: bool = False) -> None:
         blocks += [Text(sentence, "note") for sentence in _skipped(view.refused)]
     blocks += view.verdict.blocks() if view.verdict else []
     write_summary(blocks, folder, "detection")
-    show_warnings(view.manifest)
+    show_warnings(view.record)
     print_blocks(blocks)
 
 
@@ -68,9 +67,9 @@ def show_accuracies(
     print_blocks(blocks)
 
 
-def show_warnings(manifest: Mapping[str, Any]) -> None:
+def show_warnings(record: RunRecord) -> None:
     """Says what to know before a number of the run is believed."""
-    for warning in manifest.get("warnings", ()):
+    for warning in record.warnings:
         log.warning(warning)
 
 
@@ -80,12 +79,12 @@ def show_run(folder: Path) -> None:
     Raises:
         UserError: its results are damaged.
     """
-    manifest = read_json(folder / "manifest.json")
+    record = RunRecord.read(folder)
     if (folder / RESULTS).exists():
         read_results(folder)  # whole
     if (folder / SUMMARY).exists():
-        show_warnings(manifest)
+        show_warnings(record)
         print_blocks(read_summary(folder))
         return
-    for sentence in finding_sentences(manifest.get("findings", ())):
+    for sentence in finding_sentences(record.findings):
         log.warning(sentence)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -24,6 +23,7 @@ from ood_lab.report.shift.shift_figures import (
     label_of,
 )
 from ood_lab.report.shift.shift_tables import rows_of
+from ood_lab.schema.run_record import RunRecord
 from ood_lab.schema.shift_axes import AXES
 
 _SHOWN = 6  # images at each end
@@ -81,7 +81,7 @@ def write_shift_page(
     summary: pd.DataFrame,
     blocks: Sequence[Table | Text],
     load_image: LoadImage,
-    manifest: Mapping[str, Any],
+    record: RunRecord,
     more: Sequence[PlannedFigure] = (),
 ) -> Path:
     """Writes ``shift.html``, with styles, script and images inside, and ``figures/shift_*``.
@@ -93,23 +93,23 @@ def write_shift_page(
         summary: see :func:`ood_lab.report.shift.shift_tables.summary_tables`.
         blocks: what the terminal shows, too.
         load_image: gives the image of a set by its row; None or an error where it is gone.
-        manifest: ``title``, ``clip``, ``k``, ``id_images`` and ``rulers`` are read; all is shown.
+        record: ``title``, ``clip``, ``k``, ``id_images`` and ``rulers`` are read; all is shown.
         more: further figures.
 
     Returns:
         The page.
     """
-    clip, k, id_images = manifest["clip"]["name"], manifest["k"], manifest["id_images"]
+    clip, k, id_images = record.clip["name"], record.k, record.id_images
     measured = (
         f"Cosine distance to the {ordinal(k)} nearest of {id_images:,} ID images, CLIP {clip}"
     )
-    inputs = ShiftInputs(degrees, summary, f"{measured}.", manifest["rulers"])
+    inputs = ShiftInputs(degrees, summary, f"{measured}.", record.rulers)
     images = Images(load_image)
     store = Thumbnails(images)
     examples = [_examples(degrees, name, store, not n) for n, name in enumerate(inputs.names)]
     below = Text("Below each image: its degree and its file.")
     page = Page(
-        title=manifest["title"],
+        title=record.title,
         sentence=measured,
         summary=blocks,
         sections=[
@@ -118,7 +118,7 @@ def write_shift_page(
         ],
         thumbnails=store.uris,
         definitions=_DEFINITIONS,
-        manifest=manifest,
+        record=record,
         downloads=_DOWNLOADS,
     ).write(folder / "shift.html")
     images.warn(page.name)

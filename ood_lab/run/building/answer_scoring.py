@@ -37,6 +37,7 @@ from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.run.building.benchmark_rules import BenchmarkRules
 from ood_lab.run.building.workspace import Workspace
 from ood_lab.schema.results import PART, NamedTables, Tables, write_results
+from ood_lab.schema.run_record import ReadingRecord
 
 _EVERY = "Every question with its image and reply"
 
@@ -99,10 +100,8 @@ class AnswerScoring:
             write_table(table, ws.folder / f"{name}.parquet")
             write_csv(table, ws.folder / f"{name}.csv")
         about = self.task.about(ws)
-        ws.manifest |= {
-            "title": f"{record.name}: {self.model} on {about}",
-            "benchmark": {**record.manifest, "about": about, "forms": {COT: WORDS["cot"]}},
-        }
+        ws.record.title = f"{record.name}: {self.model} on {about}"
+        ws.record.benchmark = record.facts(about)
         run, thinking = self._scored(judged, apart(samples[0])[0])
         other, draws = None if self.twin is None else self.twin.run, int(ws.metrics["n_bootstrap"])
         blocks = list(summary_blocks(record, run, draws, thinking, other))
@@ -130,29 +129,29 @@ class AnswerScoring:
         first, others = apart(samples[0])
         beside = [q for q in others if q.question_id in answers]
         cost_of = getattr(ws.lvlm, "cost_of", None) if task.answers is None else None
-        ws.manifest["parsers"] = parsers = parsers_of(samples[0], task.parser)
-        ws.manifest["asking"] = asking_facts(found, cost_of)
+        ws.record.parsers = parsers = parsers_of(samples[0], task.parser)
+        ws.record.asking = asking = asking_facts(found, cost_of)
         judged = Judged(
             dict(task.judged(ws, first, answers)),
             dict(task.judged(ws, beside, answers)) if beside else {},
             [dict(task.judged(ws, apart(each)[0], answers)) for each in samples[1:]],
         )
-        ws.manifest["asking"]["seconds"] = {
+        asking.seconds = {
             form: seconds_by_set(pd.concat(sets), answers, task.record.joined)
             for form, tables in (("", judged.first), (COT, judged.second))
             if (sets := list(_sets_of(tables)))
         }
         ways = task.reading_ways
-        ws.manifest["reading"] = {
-            "parser": ", ".join(f"{p} ({ways[p]})" if p in ways else p for p in parsers),
-            "form": "both" if others else form_of(first),
-            "samples": len(samples),
-            "reader": model_name(ws.manifest["reader"]) if "reader" in ws.manifest else "none",
-        }
+        ws.record.reading = ReadingRecord(
+            parser=", ".join(f"{p} ({ways[p]})" if p in ways else p for p in parsers),
+            form="both" if others else form_of(first),
+            samples=len(samples),
+            reader=model_name(ws.record.reader) if ws.record.reader else "none",
+        )
         unread = () if task.parser == READER else unread_warnings(judged.first.values())
         otherwise = self._read_otherwise().values()
-        ws.manifest["warnings"] = [*answer_warnings(found), *unread, *otherwise]
-        show_warnings(ws.manifest)
+        ws.record.warnings = [*answer_warnings(found), *unread, *otherwise]
+        show_warnings(ws.record)
         return judged
 
     def _scored(self, judged: Judged, asked: Questions) -> tuple[Scored, Scored | None]:
@@ -179,11 +178,11 @@ class AnswerScoring:
             tables["models"] = task.contrasts(ws, models)
         for name, table in tables.items():
             write_csv(table, ws.folder / f"{name}.csv")
-        run = Scored(ws.folder, self.source, results, judged.first, tables, ws.manifest)
+        run = Scored(ws.folder, self.source, results, judged.first, tables, ws.record)
         if thinking is None:
             return run, None
         sets = thinking[thinking[PART].isna()]
-        return run, Scored(ws.folder, self.source, sets, judged.second, {}, ws.manifest)
+        return run, Scored(ws.folder, self.source, sets, judged.second, {}, ws.record)
 
     def _of_models(self, judged: Judged) -> Tables:
         """Answers of all models to the same questions; empty where there is only one."""
@@ -193,7 +192,7 @@ class AnswerScoring:
     def _read_otherwise(self) -> dict[str, str]:
         """Models that are not tested, and why."""
         models = self.task.others.models(self.twin)
-        return read_otherwise(self.ws.manifest["reading"], self.model, models)
+        return read_otherwise(self.ws.record.reading, self.model, models)
 
     def _forms(self, judged: Judged, asked: Questions) -> Tables:
         """Answers by what their form is called, of this run or of two."""
@@ -201,13 +200,13 @@ class AnswerScoring:
             return {WORDS["cot"]: judged.second["judged"], WORDS["plain"]: judged.first["judged"]}
         if self.twin is None:
             return {}
-        return self.twin.sides(asked, judged.first["judged"], self.ws.manifest["lvlm"])
+        return self.twin.sides(asked, judged.first["judged"], self.ws.record.lvlm)
 
     def _spread(self, judged: Judged, own: pd.DataFrame) -> pd.DataFrame:
         """The spread of the numbers over the samples."""
         ws, record = self.ws, self.task.record
         drawn = [own, *(self.task.results(ws, each, self.model) for each in judged.repeated)]
-        of_sets = [Scored(ws.folder, self.source, each, {}, {}, {}).whole for each in drawn]
+        of_sets = [Scored(ws.folder, self.source, each, {}, {}, ws.record).whole for each in drawn]
         said = [each["judged"] for each in (judged.first, *judged.repeated)]
         return sample_spread(of_sets, said, record.compared, record.joined)
 

@@ -77,7 +77,7 @@ class BenchmarkRules(Task):
 
     def about(self, ws: Workspace) -> str:
         """What the questions are about, in a word or a path: the annotations, or their file."""
-        return str(ws.manifest.get("annotations", {}).get("name") or self.questions)
+        return str(ws.record.annotations.get("name") or self.questions)
 
     @abstractmethod
     def build(self, ws: Workspace) -> Iterable[Question]:
@@ -123,7 +123,7 @@ class BenchmarkRules(Task):
 
     def reading_model(self, ws: Workspace) -> TextModel:
         """The language model of ``reader=...``."""
-        ws.manifest["reader"] = dict(ws.reader.made_with)
+        ws.record.reader = dict(ws.reader.made_with)
         return self.text_model(ws, ws.reader, READER)
 
     def text_model(self, ws: Workspace, model: ChatModel, name: str = "judge") -> TextModel:

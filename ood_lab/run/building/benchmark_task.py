@@ -10,7 +10,6 @@ from pathlib import Path
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_json
 from ood_lab.common.hints import check_known
 from ood_lab.lvlm.answers.answer_files import Answer
 from ood_lab.lvlm.answers.answer_locations import model_name, store_of, write_answers
@@ -35,6 +34,7 @@ from ood_lab.lvlm.questions.relocated_images import with_images_found
 from ood_lab.run.building.answer_scoring import AnswerScoring
 from ood_lab.run.building.benchmark_rules import BenchmarkRules
 from ood_lab.run.building.workspace import Workspace
+from ood_lab.schema.run_record import QuestionsRecord, RunRecord
 
 QUESTIONS, ANSWERS = "questions.jsonl", "answers.jsonl"
 
@@ -109,8 +109,9 @@ class Benchmark(BenchmarkRules):
         questions = with_levels(asked, file.parent, self.levels, cache)
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
         images = len({image for question in questions for image in question.images})
-        about = {"n": len(questions), "images": images, "sha256": digest}
-        ws.manifest["questions"] = {"file": str(file.absolute()), **about}
+        ws.record.questions = QuestionsRecord(
+            file=str(file.absolute()), n=len(questions), images=images, sha256=digest
+        )
         self.note(ws, questions, file.parent)
         self._export(ws, questions, file.parent)
         if self.until == "build":
@@ -120,14 +121,15 @@ class Benchmark(BenchmarkRules):
         samples = sampled(questions, times)
         every = [question for sample in samples for question in sample]
         found = self.find_answers(ws, every, file.parent)
-        ws.manifest.setdefault("lvlm", dict(found[0].made_with) if found else {})
+        if found and not ws.record.lvlm:
+            ws.record.lvlm = dict(found[0].made_with)
         write_answers(found, ws.folder / ANSWERS)
         self._note_failures(ws, found)
         if self.until == "ask":
             return None
         tags = getattr(ws.lvlm, "reasoning_tags", ())
         found = [replace(a, response=with_known_tags(a.response, tags)) for a in found]
-        model = model_name(ws.manifest["lvlm"])
+        model = model_name(ws.record.lvlm)
         return AnswerScoring(self, ws, file.parent, twin, model).results(samples, found)
 
     def asked_as(self, ws: Workspace, questions: Questions) -> list[Question]:
@@ -136,11 +138,11 @@ class Benchmark(BenchmarkRules):
         return [with_prompt(question, *words) for question in questions]
 
     def note(self, ws: Workspace, questions: Questions, folder: Path) -> None:
-        """Tells the manifest of questions in ``folder``: what the run that built them says."""
-        manifest = folder / "manifest.json"
-        if self.questions is not None and manifest.is_file():
-            found = read_json(manifest)
-            ws.manifest |= {key: found[key] for key in self.record.of_building if key in found}
+        """Records of questions in ``folder`` what the run that built them says."""
+        if self.questions is not None:
+            built = RunRecord.read(folder, missing_ok=True)
+            for field in built.model_fields_set.intersection(self.record.of_building):
+                setattr(ws.record, field, getattr(built, field))
 
     def _export(self, ws: Workspace, questions: Questions, folder: Path) -> None:
         parser = None if self.parser == READER else self.parser  # a chat model is no rule
@@ -157,12 +159,13 @@ class Benchmark(BenchmarkRules):
                 :func:`~ood_lab.lvlm.answers.answer_requests.answers_to`.
         """
         if self.answers is not None:
-            ws.manifest["answers"] = self.answers
+            ws.record.answers = self.answers
             return recorded_answers(questions, Path(self.answers), folder)
         check_whole(questions, folder, ws.cfg.paths.cache)
         store = store_of(ws.lvlm.made_with, ws.answers_root)
         found = answers_to(questions, folder, ws.lvlm, store)
-        ws.manifest |= {"answers": str(store.path), "lvlm": dict(ws.lvlm.made_with)}
+        ws.record.answers = str(store.path)
+        ws.record.lvlm = dict(ws.lvlm.made_with)
         return found
 
     def _note_failures(self, ws: Workspace, found: Sequence[Answer]) -> None:

@@ -40,7 +40,7 @@ class CaptionBenchmark(Benchmark):
 
     def judged(self, ws: Workspace, questions: Questions, answers: Answers) -> Tables:
         """Captions, and answers to the other questions."""
-        ws.manifest["scoring"] = {**self.nouns.made_with, **self.similarity.made_with}
+        ws.record.scoring = {**self.nouns.made_with, **self.similarity.made_with}
         rules = Rules.of(self.words(ws), self.similarity)
         others = [q for q in questions if q.task != GENERATIVE]
         return {

@@ -13,12 +13,13 @@ from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_config, read_json
+from ood_lab.common.files import read_config
 from ood_lab.common.hints import nearest
 from ood_lab.run.commandline.composition import composed_again, is_default, parsed
 from ood_lab.run.commandline.hydra_internals import apply
 from ood_lab.run.commandline.key_suggestions import advice, has
 from ood_lab.run.commandline.override_values import key_of
+from ood_lab.schema.run_record import RunRecord
 
 if TYPE_CHECKING:
     from lightning import LightningModule, Trainer
@@ -290,9 +291,7 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
 def classes_of(ckpt: Path) -> list[str]:
     """The classes that a checkpoint's run was trained on; empty if they are not recorded."""
     run = run_of(ckpt)
-    if run is None or not (run / "manifest.json").exists():
-        return []
-    return list(read_json(run / "manifest.json").get("classes") or [])
+    return [] if run is None else RunRecord.read(run, missing_ok=True).classes
 
 
 def _change(cfg: DictConfig, overrides: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ from ood_lab.run.commandline.override_values import key_of
 from ood_lab.run.job import input_files
 from ood_lab.run.job.process_start import is_main
 from ood_lab.run.job.run_directory import RunFolder, environment
+from ood_lab.schema.run_record import RunRecord
 
 
 class JobSettings:
@@ -32,7 +33,7 @@ class JobSettings:
         unused: groups of the configuration that neither the task nor another group reads.
 
     Attributes:
-        manifest: facts about how the numbers were made, added by whatever code knows them.
+        record: facts about how the numbers were made, added by whatever code knows them.
     """
 
     def __init__(
@@ -45,12 +46,13 @@ class JobSettings:
         self.cfg = cfg
         self.unused = unused
         self.run_folder = run_folder
-        self.manifest: dict[str, Any] = {"config_hash": run_folder.path.parent.name}
+        self.record = RunRecord(
+            config_hash=run_folder.path.parent.name, recipe=recipe, **environment()
+        )
         #: How long each stage took.
         self.stages = Stages()
         #: Why the run is not finished though its task has ended; the same command goes on.
         self.unfinished: str | None = None
-        self.manifest |= environment() | ({"recipe": recipe} if recipe else {})
 
     #: True where a training is repeated though its weights are there.
     anew = False
@@ -58,7 +60,7 @@ class JobSettings:
     @property
     def code(self) -> str:
         """Version and commit of this package."""
-        return f"{self.manifest['versions']['ood_lab']} {self.manifest['git']}"
+        return f"{self.record.versions['ood_lab']} {self.record.git}"
 
     @property
     def is_main(self) -> bool:

@@ -81,15 +81,16 @@ def _facts(job: Workspace, trainer: L.Trainer) -> dict[str, Any]:
 def finish_training(job: Workspace, module: L.LightningModule) -> None:
     """Records how long the training was and which run did it, and loads its best weights."""
     known = job.weights.record if job.is_main else {}
-    facts = ("training", "val_accuracy", "probe", "fitted_head")
-    job.manifest |= {key: known[key] for key in facts if key in known}
-    if warnings := known.get("warnings"):
-        job.manifest.setdefault("warnings", []).extend(warnings)
+    record = job.record
+    record.training, record.val_accuracy = known.get("training"), known.get("val_accuracy")
+    record.probe = known.get("probe")
+    record.fitted_head = known.get("fitted_head") or record.fitted_head
+    record.warnings.extend(known.get("warnings") or ())
     if known.get("run") not in (None, job.run_folder.label):
-        job.manifest["weights_of"] = known["run"]
+        record.weights_of = known["run"]
     own = job.own_training
     backbone: Backbone = own.backbone if own else module.backbone  # type: ignore[assignment]
     backbone.load(checkpoints.weights_file(job.weights.path))
     if backbone.chance:
-        job.manifest.setdefault("warnings", []).append(backbone.chance)
+        job.record.warnings.append(backbone.chance)
     job.share(backbone=backbone, model_seed=job.seed)

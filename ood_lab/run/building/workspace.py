@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
 
     from ood_lab.clip import ClipModel
-    from ood_lab.data.checks.check_report import Finding
     from ood_lab.data.datamodules.base import OODDataModule
     from ood_lab.detectors import Detector
     from ood_lab.evaluation.detector_tuning import Tuning
@@ -33,10 +32,9 @@ if TYPE_CHECKING:
     from ood_lab.lvlm.chat.base import ChatModel
     from ood_lab.lvlm.image_text.base import ImageTextModel
     from ood_lab.models import Backbone, OwnTraining, TrainingLog
+    from ood_lab.schema.run_record import Finding
 
 log = logging.getLogger(__name__)
-#: Entry of the manifest: detectors of the default that a run has left out to save time.
-LEFT_OUT = "left_out_to_save_time"
 
 
 class Workspace(JobSettings):
@@ -97,7 +95,7 @@ class Workspace(JobSettings):
 
     def note_findings(self, findings: Sequence[Finding]) -> None:
         """Reports the findings of the data check, and stores them with the results."""
-        self.manifest["findings"] = [finding.plain() for finding in findings]
+        self.record.findings = list(findings)
         for finding in findings:
             log.warning("data: %s", finding)
 
@@ -121,7 +119,7 @@ class Workspace(JobSettings):
         check_multilabel(backbone, self.data)
         warn_if_foreign(backbone, self.data)
         if doubt := knows_held_out(backbone, self.data):
-            self.manifest.setdefault("warnings", []).append(doubt)
+            self.record.warnings.append(doubt)
         return backbone
 
     def check_weights(self) -> None:
@@ -147,12 +145,12 @@ class Workspace(JobSettings):
         if classes and backbone.num_classes not in (0, len(classes)):
             backbone.label_classes = len(classes)
         if backbone.chance:
-            self.manifest.setdefault("warnings", []).append(backbone.chance)
+            self.record.warnings.append(backbone.chance)
         if fit and backbone.fitted_head and not cfg.ckpt:
             from ood_lab.evaluation.fitted_head import fit_head
 
             facts = fit_head(backbone, self.extractor, self.data, self.features_root)
-            self.manifest.setdefault("fitted_head", facts)
+            self.record.fitted_head = self.record.fitted_head or facts
         return backbone
 
     def backbone_of(self, run: str) -> Backbone:

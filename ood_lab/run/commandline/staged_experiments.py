@@ -33,7 +33,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_json
 from ood_lab.common.grouping import grouped
 from ood_lab.common.hints import suggestion
 from ood_lab.run.commandline.composition import composed, jobs_of, parsed, plain, shell_word
@@ -44,6 +43,7 @@ from ood_lab.run.job.preflight import validate
 from ood_lab.run.job.preparation import prepare
 from ood_lab.run.job.run_directory import RunFolder
 from ood_lab.run.job.sigterm import TERMINATED
+from ood_lab.schema.run_record import RunRecord
 
 log = logging.getLogger(__name__)
 
@@ -331,13 +331,13 @@ def _all_done(runs: Sequence[Path]) -> bool:
 
 
 def _val_accuracy(run: Path) -> float:
-    value = read_json(run / "manifest.json").get("val_accuracy")
+    value = RunRecord.read(run).val_accuracy
     if value is None:
         raise UserError(
             f"{run}/manifest.json has no val_accuracy: only a training that keeps its best epoch "
             "by val/acc (callbacks=default) has one; force=true repeats it"
         )
-    return float(value)
+    return value
 
 
 def _summary(stages: Sequence[Stage], states: dict[str, tuple[str, float]]) -> Table:

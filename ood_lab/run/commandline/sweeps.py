@@ -16,7 +16,6 @@ import pandas as pd
 
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_json
 from ood_lab.common.line_files import append_lines, create_with
 from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.verdict import Verdict
@@ -24,6 +23,7 @@ from ood_lab.run.commandline.composition import composed, jobs_of
 from ood_lab.run.commandline.terminal_output import JobRow, fail, interrupted, one_line, print_jobs
 from ood_lab.run.job.preparation import prepare
 from ood_lab.schema.results import of_kind, read_results, whole
+from ood_lab.schema.run_record import RunRecord
 
 log = logging.getLogger(__name__)
 #: The jobs that failed and how to repeat them, beside the run folders of one name.
@@ -116,9 +116,7 @@ def swept_job(script: str, line: Sequence[str], reason: str, began: str) -> JobR
         return JobRow({"state": "failed"}, [one_line(error)])
     if done:
         cells = {"state": "finished", **headline(job.folder)}
-        network = (read_json(job.folder / "manifest.json").get("backbone") or {}).get(
-            "weights_sha256"
-        )
+        network = RunRecord.read(job.folder).backbone.get("weights_sha256")
         return JobRow(cells, folder=job.folder, network=network)
     file = job.folder.parents[1] / FAILURES
     if noted := _last_error(file, job.folder, line, began):

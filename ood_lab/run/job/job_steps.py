@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from contextlib import AbstractContextManager, nullcontext
@@ -11,12 +10,13 @@ from functools import cached_property
 from omegaconf import OmegaConf
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_json, write_text
+from ood_lab.common.files import write_text
 from ood_lab.run.building import checkpoints, nodes
-from ood_lab.run.building.workspace import LEFT_OUT, Workspace
+from ood_lab.run.building.workspace import Workspace
 from ood_lab.run.commandline.composition import running_overrides
 from ood_lab.run.commandline.override_values import key_of
 from ood_lab.run.job import input_files
+from ood_lab.schema.run_record import RunRecord
 
 log = logging.getLogger(__name__)
 
@@ -101,9 +101,8 @@ class Job(Workspace):
         )
         # The device decides what the default leaves out, and not what a choice does.
         if self.run_folder.done and self.detectors_chosen:
-            made = read_json(self.folder / "manifest.json")
-            if left_out := made.get(LEFT_OUT):
-                changes.append(f"it left out {', '.join(left_out)} to save time")
+            left_out = RunRecord.read(self.folder).left_out_to_save_time
+            changes += [f"it left out {', '.join(left_out)} to save time"] if left_out else []
         return changes
 
     @property
@@ -140,10 +139,10 @@ class Job(Workspace):
         if self.is_main and results is not None:
             from ood_lab.run.tracking.experiment_loggers import log_results
 
-            log_results(loggers, self.folder, self.manifest)
+            log_results(loggers, self.folder, self.record)
 
     def _computing(self) -> AbstractContextManager[None]:
-        """Makes detectors compute on ``detector_device``, which the manifest records."""
+        """Makes detectors compute on ``detector_device``, which the record records."""
         if "detectors" not in self.uses:
             return nullcontext()
         from ood_lab.detectors.support.compute_device import computing_on
@@ -152,7 +151,7 @@ class Job(Workspace):
         if device == "auto":
             root = self.extractor.strategy.root_device
             device = str(root) if root.type == "cuda" else "cpu"
-        self.manifest["detector_device"] = device
+        self.record.detector_device = device
         return computing_on(device)
 
     def close(self) -> None:
@@ -166,20 +165,19 @@ class Job(Workspace):
                 import torch
 
                 # It decides the order of summation, and so the last digits.
-                self.manifest["threads"] = torch.get_num_threads()
+                self.record.threads = torch.get_num_threads()
             if self.stages.seconds:
-                self.manifest["seconds"] = {k: round(s, 2) for k, s in self.stages.seconds.items()}
-                self.manifest["done_before"] = self.stages.skipped
+                self.record.seconds = {k: round(s, 2) for k, s in self.stages.seconds.items()}
+                self.record.done_before = self.stages.skipped
                 log.info("%s", self.stages)
-            self.manifest["finished"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-            self.manifest["files"] = self.run_folder.records()
-            manifest = json.dumps(self.manifest, indent=2, default=str)
-            write_text(manifest, self.folder / "manifest.json")
+            self.record.finished = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+            self.record.files = self.run_folder.records()
+            self.record.write(self.folder)
             if self.unfinished is not None:
                 raise UserError(f"{self.unfinished}. Its partial results are in {self.folder}")
             if self.cfg.debug:
                 log.info("this was a debug run, which no other run takes for its own")
             else:
-                write_text(self.manifest["finished"] + "\n", self.folder / "DONE")
+                write_text(self.record.finished + "\n", self.folder / "DONE")
             pages = sorted(self.folder.glob("*.html"))
             log.info("Results: %s", pages[0] if pages else self.folder)

@@ -13,12 +13,11 @@ from typing import IO, Any
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_locks import try_lock
 from ood_lab.common.file_records import check_recorded, recorded
-from ood_lab.common.files import read_json
 from ood_lab.common.installed_packages import package_versions
+from ood_lab.schema.run_record import MANIFEST, RunRecord
 from ood_lab.scripts import HOME
 
 PACKAGES = ("ood_lab", "torch", "torchvision", "lightning", "timm", "open_clip_torch", "numpy")
-MANIFEST = "manifest.json"
 #: Endings of the files of a run folder that later commands read.
 _READ_BACK = (".csv", ".json", ".jsonl", ".parquet", ".yaml")
 
@@ -66,14 +65,14 @@ class RunFolder:
             )
 
     def records(self) -> dict[str, dict[str, Any]]:
-        """Sizes and hashes of the files that later commands read, for the manifest."""
+        """Sizes and hashes of the files that later commands read, for the record."""
         tables = (file for file in self.path.iterdir() if file.suffix in _READ_BACK)
         files = [file for file in tables if file.is_file() and file.name != MANIFEST]
         return recorded(self.path, [*files, *self.path.glob("checkpoints/*.ckpt")])
 
     def check(self) -> None:
         """Raises :class:`UserError` where a file of a finished run is missing or damaged."""
-        check_recorded(self.path, read_json(self.path / MANIFEST).get("files", {}))
+        check_recorded(self.path, RunRecord.read(self.path).files)
 
     def empty(self) -> None:
         """Removes what is in the folder."""
@@ -110,7 +109,7 @@ class RunFolder:
 
 
 def environment() -> dict[str, Any]:
-    """Versions, git commit and machine, for the manifest."""
+    """Versions, git commit and machine, for the record."""
     return {
         "versions": {**package_versions(PACKAGES), "python": platform.python_version()},
         "git": _git_commit(),

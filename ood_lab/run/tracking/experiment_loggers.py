@@ -17,7 +17,7 @@ import wandb
 from omegaconf import DictConfig
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_config, read_json
+from ood_lab.common.files import read_config
 from ood_lab.common.grouping import grouped
 from ood_lab.metrics import metric_of
 from ood_lab.report.results_lookup import RunView
@@ -27,6 +27,7 @@ from ood_lab.run.commandline.composition import plain
 from ood_lab.run.commandline.terminal_output import one_line
 from ood_lab.run.job.run_directory import RunFolder
 from ood_lab.schema.results import RESULTS, read_results, whole
+from ood_lab.schema.run_record import RunRecord
 from ood_lab.schema.shift_axes import LEVELS
 
 if TYPE_CHECKING:
@@ -123,14 +124,14 @@ def answer_values(results: pd.DataFrame) -> dict[str, float]:
     return dict(zip(rows["key"], rows["value"].astype(float), strict=True))
 
 
-def validation_values(manifest: Mapping[str, Any]) -> dict[str, float]:
+def validation_values(record: RunRecord) -> dict[str, float]:
     """What a search may optimise: ``val/accuracy``, and ``val/<detector>/auroc`` after a tuning.
 
     The accuracy is that of the weights that were kept, the AUROC that of the chosen settings.
     """
-    tuned = manifest.get("tuning", {}).get("detectors", {})
-    values = {f"val/{name}/auroc": record["chosen"]["auroc"] for name, record in tuned.items()}
-    accuracy = manifest.get("val_accuracy")
+    tuned = record.tuning.get("detectors", {})
+    values = {f"val/{name}/auroc": each["chosen"]["auroc"] for name, each in tuned.items()}
+    accuracy = record.val_accuracy
     return values | ({} if accuracy is None else {"val/accuracy": accuracy})
 
 
@@ -156,7 +157,7 @@ def table_of(frame: pd.DataFrame) -> wandb.Table:
     return table
 
 
-def log_results(loggers: Sequence[Logger], folder: Path, manifest: Mapping[str, Any]) -> None:
+def log_results(loggers: Sequence[Logger], folder: Path, record: RunRecord) -> None:
     """Writes the results and pages of a run to every W&B logger, online or offline.
 
     Whole sets become summary values; see :func:`summary_values` for detectors. The rest
@@ -169,11 +170,11 @@ def log_results(loggers: Sequence[Logger], folder: Path, manifest: Mapping[str, 
         return
     results = read_results(folder)
     kinds = {str(kind): rows for kind, rows in results.groupby("kind", sort=False)}
-    values: dict[str, float | str] = {**validation_values(manifest)}
+    values: dict[str, float | str] = {**validation_values(record)}
     for kind, rows in kinds.items():
         values |= _VALUES.get(kind, answer_values)(rows)
     if "verdict" in kinds:
-        values |= Verdict.of(results, {}).values()
+        values |= Verdict.of(results, record).values()
     shown = charts(kinds["detection"]) if "detection" in kinds else {}
     plain = results.astype(object).where(results.notna(), None)  # W&B knows no pd.NA
     for run in runs:
@@ -188,7 +189,7 @@ def push_run(path: Path, make_logger: Callable[..., WandbLogger]) -> None:
     known about the run.
     """
     label = RunFolder(path).label
-    config, manifest = read_config(path), read_json(path / "manifest.json")
+    config, record = read_config(path), RunRecord.read(path)
     logger = make_logger(
         id=hashlib.sha256(label.encode()).hexdigest()[:16],
         name=label,
@@ -197,8 +198,8 @@ def push_run(path: Path, make_logger: Callable[..., WandbLogger]) -> None:
         tags=list(config.get("tags") or []),
         reinit="finish_previous",
     )
-    logger.experiment.config.update({**config, "manifest": manifest}, allow_val_change=True)
-    log_results([logger], path, manifest)
+    logger.experiment.config.update({**config, "manifest": record.facts()}, allow_val_change=True)
+    log_results([logger], path, record)
     wandb.finish()
 
 

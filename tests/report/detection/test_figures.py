@@ -24,6 +24,7 @@ from ood_lab.report.figures.lines import curve
 from ood_lab.report.figures.scatter import principal_components
 from ood_lab.report.figures.style import rc, style
 from ood_lab.report.results_lookup import RunView
+from ood_lab.schema.run_record import RunRecord
 
 
 def features_of(run):
@@ -33,7 +34,7 @@ def features_of(run):
 
 def inputs_of(run, positive="ood"):
     classes = [f"class number {i}, early" for i in range(6)]
-    view = RunView(run.results, manifest={"fpr95_positive": positive})
+    view = RunView(run.results, record=RunRecord(fpr95_positive=positive))
     return FigureInputs(view, run.scores, features_of(run), classes)
 
 

@@ -10,6 +10,7 @@ from ood_lab.report.leaderboard.benchmark_table import BenchmarkRun, both_ways
 from ood_lab.report.leaderboard.metric_tables import metric_figures, metric_rows, metric_tables
 from ood_lab.report.rendering.paper_tables import latex, markdown
 from ood_lab.report.rendering.table import Group, Head, Table, name_cell, number_cell
+from ood_lab.schema.run_record import RunRecord
 
 TABLES = {
     "Answers": [["accuracy", "Acc", "higher"], ["yes_rate", "yes-rate", ""]],
@@ -44,12 +45,13 @@ def run_of(folder, model, accuracy, half=0.01, **parts):
         "forms": {"cot": "chain of thought"},
         "finer": ["dataset"],
     }
-    manifest = {
-        "benchmark": benchmark,
-        "questions": {"n": 100, "images": 40, "sha256": "a" * 64},
-        "asking": {"seconds": {"": {"id": 12.5}}},
-    }
-    return BenchmarkRun(folder / model, manifest, pd.concat([rows, second, level]))
+    record = RunRecord(
+        benchmark=benchmark,
+        questions={"n": 100, "images": 40, "sha256": "a" * 64},
+        asking={"seconds": {"": {"id": 12.5}}},
+    )
+    results = pd.concat([rows, second, level])
+    return BenchmarkRun(folder / model, record, results, record.benchmark, record.questions)
 
 
 NONE = both_ways(None)

@@ -12,9 +12,10 @@ import networkx as nx
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_json, read_table
+from ood_lab.common.files import read_table
 from ood_lab.lvlm.concepts.concept_graph import merged, read_graphml
 from ood_lab.lvlm.concepts.concept_pairs import Pair
+from ood_lab.schema.run_record import RunRecord
 
 #: Files that a run leaves for the next round.
 PAIRS, CAPTIONS, JUDGED = "pairs.csv", "captions.parquet", "judged.parquet"
@@ -67,8 +68,7 @@ def read_round(folder: Path) -> Round:
     Raises:
         UserError: it is none, or has not been scored.
     """
-    manifest = folder / "manifest.json"
-    about = read_json(manifest).get("ode", {}) if manifest.is_file() else {}
+    about = RunRecord.read(folder, missing_ok=True).ode
     if not (folder / PAIRS).is_file() or "lineage" not in about:
         raise UserError(f"task.previous={folder} is not a finished run of task=ode")
     return Round(folder, int(about["round"]), str(about["lineage"]))

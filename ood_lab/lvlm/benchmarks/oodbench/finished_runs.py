@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_config, read_json, read_table
+from ood_lab.common.files import read_config, read_table
 from ood_lab.lvlm.answers.answer_locations import model_name
 from ood_lab.lvlm.benchmarks.oodbench.audit import read_ood_pairs
 from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION, ID
@@ -20,6 +20,7 @@ from ood_lab.lvlm.scoring.answer_differences import read_otherwise
 from ood_lab.lvlm.scoring.model_runs import ModelRun
 from ood_lab.schema.arrays import Bools
 from ood_lab.schema.results import read_results
+from ood_lab.schema.run_record import RunRecord
 
 
 def read_runs(folders: Sequence[str]) -> list[ModelRun]:
@@ -43,9 +44,10 @@ def read_runs(folders: Sequence[str]) -> list[ModelRun]:
         runs.append(ModelRun(name, folder, without_rest(judged)))
     if len({run.path.resolve() for run in runs}) < len(runs):
         raise UserError("a run is named twice")
-    reading = read_json(runs[0].path / "manifest.json").get("reading", {}) if runs else {}
-    for warning in read_otherwise(reading, "", [run.path for run in runs]).values():
-        raise UserError(warning)
+    paths = [run.path for run in runs]
+    for reading in [RunRecord.read(path).reading for path in paths[:1]]:
+        for warning in read_otherwise(reading, "", paths).values():
+            raise UserError(warning)
     names = _told_apart([(run.name, run.path) for run in runs])
     return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
 
@@ -70,11 +72,11 @@ def division_flags(folders: Sequence[str], pairs: pd.DataFrame) -> dict[str, Boo
     models: dict[tuple[str, str], tuple[Path, list[pd.Series]]] = {}
     rules: dict[str, Path] = {}
     for folder in map(Path, folders):
-        division, about = read_table(folder / DIVISION), read_json(folder / "manifest.json")
-        rules[str({k: v for k, v in about["division"].items() if k != "pairs"})] = folder
-        before = f"{about['annotations']['name']}/" if DATASET in pairs else ""
+        division, about = read_table(folder / DIVISION), RunRecord.read(folder)
+        rules[str({k: v for k, v in about.division.items() if k != "pairs"})] = folder
+        before = f"{about.annotations['name']}/" if DATASET in pairs else ""
         index = [before + division["image"].astype(str), division["category"].astype(str)]
-        for key, made_with in about["image_text"].items():
+        for key, made_with in about.image_text.items():
             name = model_name(made_with["chat"]) if "chat" in made_with else key
             _, parts = models.setdefault((name, json.dumps(made_with)), (folder, []))
             parts.append(pd.Series(division[f"flagged_{key}"].to_numpy(bool), index))

@@ -130,8 +130,8 @@ def _figures(run: Scored) -> Iterator[PlannedFigure | Folded]:
     kinds = dict.fromkeys(UNCUT, "uncut")
     yield from distribution_figures(run.tables[DISTRIBUTION], SPLITS, run.title, kinds)
     file = run.source / DIVISION
-    if file.exists() and "division" in run.manifest:
-        threshold = float(run.manifest["division"]["threshold"])
+    if file.exists() and run.record.division:
+        threshold = float(run.record.division["threshold"])
         yield from purified_figures(read_table(file), threshold)
     rows = uncertainty.answered(without_rest(run.judged["judged"]))
     if len(rows):

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_config, read_json
+from ood_lab.common.files import read_config
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET
 from ood_lab.lvlm.questions.question_files import Question, read_questions
 from ood_lab.lvlm.questions.relocated_images import with_images_found
+from ood_lab.schema.run_record import RunRecord
 
 #: Settings that must be the same: counts are added up over the data sets.
 _SAME = (
@@ -33,14 +34,13 @@ def built_datasets(files: Sequence[str]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     first: tuple[Path, dict[str, Any]] | None = None
     for file in map(Path, files):
-        manifest = file.parent / "manifest.json"
-        about = read_json(manifest) if manifest.is_file() else {}
-        if "division" not in about or not (file.parent / "config.yaml").is_file():
+        about = RunRecord.read(file.parent, missing_ok=True)
+        if not about.division or not (file.parent / "config.yaml").is_file():
             raise UserError(
                 f"task.datasets: {file} is not in the folder of a run of task=oodbench that "
                 "divided a data set"
             )
-        name = str(about["annotations"]["name"])
+        name = str(about.annotations["name"])
         if name in found:
             raise UserError(
                 f"task.datasets: {found[name]['file']} and {file} are both of '{name}': build one "
@@ -48,7 +48,7 @@ def built_datasets(files: Sequence[str]) -> dict[str, dict[str, Any]]:
             )
         task = read_config(file.parent)["task"]
         settings = {f"task.{key}": task.get(key, False) for key in _SAME}
-        settings |= {"image_text": about["image_text"]}
+        settings |= {"image_text": about.image_text}
         if first is None:
             first = file, settings
         for key, value in settings.items():
@@ -58,8 +58,8 @@ def built_datasets(files: Sequence[str]) -> dict[str, dict[str, Any]]:
                     f"task.datasets: {first[0]} and {file} were built with another {key}{words}: "
                     "counts are added up over data sets that were divided and asked alike"
                 )
-        facts = {key: about[key] for key in ("annotations", "division")}
-        found[name] = {"file": str(file.absolute()), **facts, "image_text": about["image_text"]}
+        facts = about.model_dump(include={"annotations", "division", "image_text"})
+        found[name] = {"file": str(file.absolute()), **facts}
     if len(found) < 2:
         raise UserError("task.datasets: give two or more files; a single one is task.questions")
     return found

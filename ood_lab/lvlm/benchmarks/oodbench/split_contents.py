@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec
+from typing import Concatenate, ParamSpec
 
 import pandas as pd
 
 from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS, TOGETHER, UNCUT
 from ood_lab.lvlm.object_questions.pair_distribution import distribution
 from ood_lab.lvlm.scoring.yes_no_scores import YES_NO
+from ood_lab.schema.run_record import RunRecord
 
 _Options = ParamSpec("_Options")
 _TableOf = Callable[Concatenate[pd.DataFrame, _Options], pd.DataFrame]
@@ -49,15 +50,15 @@ def without_rest(judged: pd.DataFrame) -> pd.DataFrame:
     return judged[~judged["split"].isin([rest for _, rest in UNCUT.values()])]
 
 
-def with_fields(judged: pd.DataFrame, manifest: Mapping[str, Any]) -> pd.DataFrame:
+def with_fields(judged: pd.DataFrame, record: RunRecord) -> pd.DataFrame:
     """Answers with the ``field`` of their category and the ``domain`` of their images, if known.
 
     Args:
         judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
-        manifest: of the run, whose ``annotations`` or ``datasets`` name them.
+        record: of the run, whose ``annotations`` or ``datasets`` name them.
     """
-    runs = manifest.get("datasets") or {"": manifest}
-    noted = {name: about.get("annotations", {}) for name, about in runs.items()}
+    noted = {name: about["annotations"] for name, about in record.datasets.items()}
+    noted = noted or {"": record.annotations}
     fields = {(name, of[0]): of[1] for name in noted for of in noted[name].get("fields", ())}
     names = judged["dataset"] if "dataset" in judged else pd.Series("", judged.index)
     pairs = zip(names, judged.get("category", names), strict=True)

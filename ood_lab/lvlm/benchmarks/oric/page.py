@@ -70,7 +70,7 @@ def summary(run: Scored) -> Iterator[Table | Text]:
     found = analyses_in(run.source)
     if found is not None:
         yield from analysis_tables(found, SETS)
-    for each in run.manifest.get("oric", {}).get("unknown", []):
+    for each in run.record.oric.get("unknown", []):
         yield Text(f"Not known: {each}.")
 
 

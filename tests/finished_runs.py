@@ -79,6 +79,8 @@ def write_run(
     data = {name: IDENTITY.get(name, "x") for name in ("train", "test", *sets)}
     learnt = {"k": k, "threshold": seed + 0.5, "fit_seconds": 0.1 * seed}
     made = {"fpr95_positive": "ood", "data": data, "detectors": dict.fromkeys(aurocs, learnt)}
+    if "classes" in manifest:
+        made["id_chance"] = 1 / len(manifest["classes"])
     (path / "manifest.json").write_text(json.dumps(made | manifest))
     nodes = {name: {"_target_": "x", "k": "auto"} for name in aurocs}
     (path / "config.yaml").write_text(yaml.safe_dump({"detector": nodes, "paths": {}}))

@@ -164,7 +164,7 @@ def make_results(scores, detectors, sets, min_n=10):
 def view_of(results, significance=None, reads=None, **manifest):
     """A run with such a manifest; ``reads``: detector → what it looks at."""
     detectors = {name: {"input_type": kind} for name, kind in (reads or {}).items()}
-    return RunView(results, significance, RunRecord(detectors=detectors, **manifest))
+    return RunView(results, significance, RunRecord(**{"detectors": detectors, **manifest}))
 
 
 def make_run(n_detectors=5, n_sets=3, **options):

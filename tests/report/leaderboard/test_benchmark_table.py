@@ -16,6 +16,7 @@ from ood_lab.report.leaderboard.benchmark_table import (
 )
 from ood_lab.report.rendering.terminal import Printed
 from ood_lab.schema.results import Kind, write_results
+from ood_lab.schema.run_record import RunRecord
 
 KIND = Kind("toy", "pair", ("split", "part", "n_asked", "n_unparsed", "n_cut", "n_failed"))
 NAMES = {
@@ -109,7 +110,7 @@ def shown(board):
 
 
 def page_of(board, detectors, runs, folder):
-    page = board_page(board_tables(board), detectors, runs, {"title": "All"})
+    page = board_page(board_tables(board), detectors, runs, RunRecord(title="All"))
     return page.write(folder / "benchmarks.html")
 
 

@@ -27,6 +27,7 @@ from ood_lab.report.shift.shift_figures import (
 )
 from ood_lab.report.shift.shift_page import write_shift_page
 from ood_lab.report.shift.shift_tables import cells_table, separability_table, summary_tables
+from ood_lab.schema.run_record import RunRecord
 from ood_lab.shift import separability
 
 #: Mean D_sem and D_cov, number of images.
@@ -79,7 +80,7 @@ def images(broken=None):
 def made(folder, degrees, load_image, manifest):
     summary = summarised(degrees, draws=100, seed=0)
     blocks = summary_tables(summary)
-    return write_shift_page(folder, degrees, summary, blocks, load_image, manifest)
+    return write_shift_page(folder, degrees, summary, blocks, load_image, RunRecord(**manifest))
 
 
 def shown(renderable, width=120):

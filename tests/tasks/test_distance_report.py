@@ -108,9 +108,9 @@ def test_the_verdict_has_the_numbers_of_the_tables(run):
         same = tables[(tables["metric"] == row["metric"]) & (tables["dataset"] == row["dataset"])]
         same = same[(same["detector"] == row["detector"]) & same["semantic_level"].isna()]
         (of,) = same[same["covariate_level"].isna()].to_dict("records")
-        assert [of[k] for k in ("value", "ci_low", "ci_high")] == [
-            row[k] for k in ("value", "ci_low", "ci_high")
-        ]
+        ends = ("value", "ci_low", "ci_high")  # of few images, an end is missing
+        same_ends = pytest.approx([row[k] for k in ends], rel=0, abs=0, nan_ok=True)
+        assert [of[k] for k in ends] == same_ends
     means = tables[tables["metric"] == "mean_auroc"].set_index("detector")["value"]
     for row in rows[rows["metric"] == "mean_auroc"].to_dict("records"):
         assert means[row["detector"]] == row["value"]

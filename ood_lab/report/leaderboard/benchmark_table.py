@@ -119,12 +119,14 @@ def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
             part = results[(results["split"] == split) & (results["metric"] == metric)]
             for row in part.head(1).to_dict("records"):
                 kept = {key: row[key] for key in _KEPT}
-                about = {**run.about, "model": str(row["model"]), **run.reading, "column": words}
-                about |= (
-                    dict.fromkeys(_ASKING)
-                    if asking is None
-                    else asking.model_dump(include={*_ASKING})
-                )
+                about: dict[str, Any] = {
+                    **run.about,
+                    "model": str(row["model"]),
+                    **run.reading,
+                    "column": words,
+                }
+                costs = {} if asking is None else asking.model_dump()
+                about.update((key, costs.get(key)) for key in _ASKING)
                 reason = why_missing(row) if math.isnan(row["value"]) else ""
                 about["weights"] = str(run.record.lvlm.get("revision", ""))
                 rows.append({**about, **kept, "reason": reason, "run": str(run.path)})

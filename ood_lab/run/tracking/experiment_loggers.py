@@ -154,6 +154,8 @@ def table_of(frame: pd.DataFrame) -> wandb.Table:
     kinds = {tuple(map(type, row)): row for row in rows}
     table = wandb.Table(columns=list(frame.columns), data=list(kinds.values()))
     table.data = rows
+    # W&B shows the first 10,000 rows of a table unless it is told otherwise.
+    wandb.Table.MAX_ROWS = max(wandb.Table.MAX_ROWS, len(rows))
     return table
 
 

@@ -78,7 +78,7 @@ def test_the_same_pairs_in_three_origins(tmp_path):
     wanted = [(sums["sum"][s] / sums["size"][s].sum()).to_numpy() for s in sets[:2]]
     assert row["ci_low"] <= row["difference"] <= row["ci_high"]
     assert np.isclose(row["difference"], (wanted[0] - wanted[1]).sum())
-    tuned = json.loads((found / "manifest.json").read_text())["tuning"]
+    tuned = json.loads((found / "manifest.json").read_text())["question_tuning"]
     assert tuned["of"] == {"standard": tuned["questions"]}
     assert tuned["questions"] == len(captions) + len(judged)
 

@@ -400,7 +400,7 @@ def test_one_fine_tuning_per_criterion_and_all_answer_the_same_new_questions(tmp
         judged = read_table(folders[f"tuned_on_{name}"] / "judged.parquet")
         answers[f"model (tuned_on_{name})"] = judged.set_index("question_id")
     for folder in tmp_path.glob("ode_tuning_data/*/seed=0"):
-        tuning = json.loads((folder / "manifest.json").read_text())["tuning"]
+        tuning = json.loads((folder / "manifest.json").read_text())["question_tuning"]
         (criterion,) = tuning["criteria"]
         lines = (folder / "tuning_trl.jsonl").read_text().splitlines()
         assert tuning["of"] == {criterion: 20} == {criterion: len(lines)}

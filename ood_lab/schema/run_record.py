@@ -279,7 +279,7 @@ class BenchmarkFacts(Section):
     """
 
     name: str = ""
-    page: str
+    page: str = ""
     headlines: list[tuple[str, str, str]] = []
     told: dict[str, bool] = {}
     tables: dict[str, Any] = {}

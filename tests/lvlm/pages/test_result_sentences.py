@@ -8,6 +8,7 @@ import pytest
 
 from ood_lab.lvlm.pages.benchmark_page import Scored
 from ood_lab.lvlm.pages.result_sentences import ACCURACY, CHAIR, found_sentences
+from ood_lab.schema.run_record import RunRecord
 
 NAN = math.nan
 
@@ -21,7 +22,8 @@ def told(rows, told=(ACCURACY,), judged=None, draws=1000, words=None, **tables):
     answers = [("parsed", "yes", "a.png"), ("parsed", "no", "b.png")] if judged is None else judged
     table = pd.DataFrame(answers, columns=["status", "truth", "file"])
     table = table.assign(task="yes_no", split=results["split"].iloc[0])
-    about = {"lvlm": {"model": "me"}, "benchmark": {"name": "Lids", "about": "jars"}}
+    benchmark = {"name": "Lids", "about": "jars", "page": "lids.html"}
+    about = RunRecord(lvlm={"model": "me"}, benchmark=benchmark)
     run = Scored(Path(), Path(), results, {"judged": table}, tables, about)
     return list(found_sentences(run, told, words or {}, "yes_no", draws))
 

@@ -57,7 +57,7 @@ def with_fields(judged: pd.DataFrame, record: RunRecord) -> pd.DataFrame:
         judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
         record: of the run, whose ``annotations`` or ``datasets`` name them.
     """
-    noted = {name: about["annotations"] for name, about in record.datasets.items()}
+    noted = {name: about.get("annotations", {}) for name, about in record.datasets.items()}
     noted = noted or {"": record.annotations}
     fields = {(name, of[0]): of[1] for name in noted for of in noted[name].get("fields", ())}
     names = judged["dataset"] if "dataset" in judged else pd.Series("", judged.index)

@@ -5,6 +5,7 @@ import pytest
 
 from ood_lab.lvlm.benchmarks.oodbench.split_contents import distribution_of, with_fields
 from ood_lab.lvlm.object_questions.pair_distribution import distribution_figures
+from ood_lab.schema.run_record import RunRecord
 
 
 def answers(*pairs):
@@ -56,7 +57,7 @@ def test_fields_are_counted_and_belong_to_their_categories():
         ("id", 1, "car", None, "city"),
     )
     datasets = {name: {"annotations": about} for name, about in noted.items()}
-    table = distribution_of(with_fields(judged, {"datasets": datasets}))
+    table = distribution_of(with_fields(judged, RunRecord(datasets=datasets)))
     of = table.set_index(["dataset", "by", "value"]).sort_index()
     assert of.loc[("coco", "field")]["pairs"].to_dict() == {"vehicle": 2, "animal": 1}
     assert of.loc[("coco", "category")]["field"].to_dict() == {

@@ -164,13 +164,15 @@ class RankedScores:
         """AUPR with ID positive, ``[B, G]``."""
         draws = draws.real
         own_start, own_end = self._id_among_id
-        first = self.groups.start[:, None].astype(np.float32)
-        false_before, false = _each(
-            lambda place: draws.ood_run.take(place, axis=1) - first, self._id_among_ood
-        )
-        found, found_before = (_at(draws.id_run, place)[:, None] for place in (own_end, own_start))
-        area = precision_area(found, false, found_before, false_before, method)
-        return np.einsum("bgn,bn->bg", area, draws.id) / self.n
+        found, found_before = (_at(draws.id_run, place) for place in (own_end, own_start))
+        starts, ends = self._id_among_ood
+        areas = []
+        for group, first in enumerate(self.groups.start.astype(np.float32)):  # fits in the cache
+            places = [starts[group]] if ends is starts else [starts[group], ends[group]]
+            false = [draws.ood_run.take(place, axis=1) - first for place in places]
+            area = precision_area(found, false[-1], found_before, false[0], method)
+            areas.append(np.einsum("bn,bn->b", area, draws.id))
+        return np.stack(areas, axis=1) / self.n
 
     def aupr_out(self, draws: Draws, method: AuprMethod) -> Floats:
         """AUPR with OOD positive, ``[B, G]``."""

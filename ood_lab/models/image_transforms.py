@@ -113,7 +113,9 @@ def of_unit_range(
     if max((*(mean or ()), *(std or ())), default=0) <= 1:
         return mean, std
     log.warning("mean=%s, std=%s: of pixels from 0 to 255, so both are divided by 255", mean, std)
-    first, second = (each and tuple(value / 255 for value in each) for each in (mean, std))
+    first, second = (
+        each and tuple(round(value / 255, 9) for value in each) for each in (mean, std)
+    )
     return first, second
 
 

@@ -20,7 +20,13 @@ from ood_lab.common.unicode_names import composed, existing
 from ood_lab.data.dataset import INTEGER_COLUMNS, UNKNOWN
 from ood_lab.data.sources.folders import NO_LABEL, instead, read_folder
 from ood_lab.data.sources.image_formats import image_extensions
-from ood_lab.data.sources.label_names import is_named, matched, mismatch, ordered_names
+from ood_lab.data.sources.label_names import (
+    is_named,
+    matched,
+    mismatch,
+    ordered_names,
+    vectors_of,
+)
 from ood_lab.data.sources.level_tables import cell_lists
 from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell, to_log
 from ood_lab.data.sources.table_columns import renamed, unread
@@ -122,6 +128,12 @@ def encode_labels(
             :func:`~ood_lab.data.sources.label_names.ordered_names`.
         tell: receives how names were matched, where they are not those of the classes.
     """
+    vectors = {} if classes == [] else vectors_of(set(table["label"]) - {NO_LABEL})
+    if vectors and all(sum(bits) == 1 for bits in vectors.values()):
+        tell(ReadingWarning(f"'{source}': labels are one-hot: the place of the 1 is the class"))
+        table["label"] = table["label"].replace({t: str(b.index(1)) for t, b in vectors.items()})
+        if classes is None:
+            classes = list(map(str, range(len(next(iter(vectors.values()))))))
     labels, names = _encode(table["label"], classes, source, numeric, tell)
     if classes is not None and not classes and (table["label"] != NO_LABEL).any():
         table["category_name"] = table["label"].where(table["label"] != NO_LABEL, "")

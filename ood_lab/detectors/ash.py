@@ -17,9 +17,9 @@ def _binarise(x: Tensor, kept: Tensor) -> Tensor:
 
 
 def _scale(x: Tensor, kept: Tensor) -> Tensor:
-    whole, part = x.sum(dim=1, keepdim=True), kept.sum(dim=1, keepdim=True)
+    total, part = x.sum(dim=1, keepdim=True), kept.sum(dim=1, keepdim=True)
     # Features that are all 0 stay 0, whatever the factor.
-    return kept * torch.exp(whole / torch.where(part == 0, 1, part))
+    return kept * torch.exp(total / torch.where(part == 0, 1, part))
 
 
 def _prune(x: Tensor, kept: Tensor) -> Tensor:

@@ -61,6 +61,8 @@ class Detector(ABC):
         fit_split: split whose bank ``fit`` receives; None = nothing to fit.
         fitted: what ``fit`` learned, as plain tensors on the CPU; ``score`` reads nothing else of
             the fit split, so that a fitted detector can be saved without pickling.
+        used: the settings that ``fit`` has worked with where they are not those of the constructor,
+            and what it has counted.
         network: that of the bank it was fitted on (:func:`fit_detector`); features of another one
             are an error.
     """
@@ -78,6 +80,7 @@ class Detector(ABC):
     chosen: str = ""
     fit_split: FitSplit | None = None
     fitted: Tensors = cast("Tensors", MappingProxyType({}))
+    used: dict[str, Any] = cast("dict[str, Any]", MappingProxyType({}))
     network: str | None = None
 
     def __init__(self, fit_split: FitSplit | None = None) -> None:
@@ -186,9 +189,10 @@ class Detector(ABC):
         """Outlier score of every row, ``[N] float64`` on the CPU, higher = more OOD, any range."""
 
     def describe(self) -> dict[str, Any]:
-        """Every setting as used (after ``fit``, with the values a rule has chosen)."""
+        """Every setting, after ``fit`` as ``used``."""
         unused = set() if self.fit_split else {"fit_split"}
-        return {name: value for name, value in self.settings.items() if name not in unused}
+        settings = {name: value for name, value in self.settings.items() if name not in unused}
+        return settings | self.used
 
     def used_settings(self) -> dict[str, Any]:
         """:meth:`describe` and, in words, the settings ``chosen`` from the fit images."""
@@ -267,7 +271,7 @@ def fit_detector(detector: _Fitted, bank: FeatureBank) -> _Fitted:
         DetectorRefusal: the detector cannot work on such a bank.
         UserError: ``fit`` has left nothing in ``fitted``. Or the GPU has too little memory.
     """
-    detector.network, detector.fitted = bank.network, {}
+    detector.network, detector.fitted, detector.used = bank.network, {}, {}
     with within_device_memory(detector.name):
         detector.fit(bank)
     if not detector.fitted:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -111,6 +111,7 @@ class CFOOD(Detector):
             "radii": radii,
             "shares": torch.from_numpy(SHARES[first]),
         }
+        self.used = {"bank": n}
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:
@@ -125,8 +126,3 @@ class CFOOD(Detector):
             return shares[place.kthvalue(needed, dim=0).values]
 
         return map_rows(smallest, bank.features, width=4 * len(references))
-
-    def describe(self) -> dict[str, Any]:
-        """And the references after ``fit``."""
-        bank = len(self.fitted["bank"]) if self.fitted else None
-        return super().describe() | {"bank": bank}

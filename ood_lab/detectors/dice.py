@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
-import torch
 from pytorch_ood.detector import EnergyBased
 from torch import Tensor
 
@@ -62,7 +61,7 @@ class DICE(Detector):
         return 4 * 8 * c * d + 2 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:
-        """Learns ``weight [C, D]`` (masked), ``percentile`` and ``threshold``."""
+        """Learns ``weight [C, D]`` (masked)."""
         weight = bank.head_weight.double()
         contribution = self.statistics(bank).mean() * weight
         n, d = len(bank), weight.shape[1]
@@ -71,11 +70,8 @@ class DICE(Detector):
         if self.percentile == "auto" and n < d:
             self.chosen = f"percentile = 10, for {n:,} images of {d:,} features"
         threshold = float(np.percentile(contribution.numpy(), p))
-        self.fitted = {
-            "weight": weight * (contribution > threshold),
-            "percentile": torch.tensor(p),
-            "threshold": torch.tensor(threshold, dtype=torch.float64),
-        }
+        self.fitted = {"weight": weight * (contribution > threshold)}
+        self.used = {"percentile": p, "threshold": threshold}
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:
@@ -84,8 +80,3 @@ class DICE(Detector):
         return map_rows(
             lambda x: EnergyBased.score(x @ weight.T + bias), bank.features, width=len(weight)
         )
-
-    def describe(self) -> dict[str, Any]:
-        """Percentile as used, threshold, fit split."""
-        used = {key: self.fitted[key].item() for key in ("percentile", "threshold") if self.fitted}
-        return super().describe() | used

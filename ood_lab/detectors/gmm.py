@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 import torch
@@ -110,8 +110,7 @@ class GMM(Detector):
         self.check(bank)
         self.check_size(len(bank), bank.classes)
         full = self.covariance == "full" and not one_class(bank)
-        parts = self._full(bank) if full else self._tied(bank)
-        shares, means, covariances = parts
+        shares, means, covariances = self._full(bank) if full else self._tied(bank)
         eye = torch.eye(means.shape[1], dtype=torch.float64)
         factors = torch.linalg.cholesky(require_finite(self, covariances) + self.ridge * eye)
         whiten = torch.linalg.solve_triangular(factors, eye.expand_as(factors), upper=False)
@@ -122,6 +121,7 @@ class GMM(Detector):
             "whiten": whiten.mT.contiguous(),
             "log_weights": shares.log() - half_log_det - constant,
         }
+        self.used = {"clusters": len(means)}
         return self
 
     def _full(self, bank: FeatureBank) -> tuple[Tensor, Tensor, Tensor]:
@@ -131,13 +131,14 @@ class GMM(Detector):
         counts, means = moments.labelled[classes], moments.class_means[classes]
         rows = [(bank.labels == label).nonzero().flatten() for label in classes]
         covariances = (
-            second_moment(bank.features, mean, own) for mean, own in zip(means, rows, strict=True)
+            second_moment(bank.features, mean, members)
+            for mean, members in zip(means, rows, strict=True)
         )
         if not is_few(int(counts.sum()) // len(classes), means.shape[1]):
             return counts / counts.sum().double(), means, torch.stack([*covariances])
         groups = torch.full_like(bank.labels, -1)
-        for place, own in enumerate(rows):
-            groups[own] = place
+        for place, members in enumerate(rows):
+            groups[members] = place
         return self._shared(bank, groups, means)
 
     def _tied(self, bank: FeatureBank) -> tuple[Tensor, Tensor, Tensor]:
@@ -148,9 +149,9 @@ class GMM(Detector):
         if is_few(n, d):
             from sklearn.cluster import KMeans
 
-            found = KMeans(clusters, n_init=10, random_state=self.seed).fit(x)
-            groups = torch.from_numpy(found.labels_).long()
-            return self._shared(bank, groups, torch.from_numpy(found.cluster_centers_))
+            kmeans = KMeans(clusters, n_init=10, random_state=self.seed).fit(x)
+            groups = torch.from_numpy(kmeans.labels_).long()
+            return self._shared(bank, groups, torch.from_numpy(kmeans.cluster_centers_))
         from sklearn.mixture import GaussianMixture
 
         mixture = GaussianMixture(
@@ -158,9 +159,8 @@ class GMM(Detector):
         ).fit(x)
         # The ridge is added again by the caller.
         covariance = mixture.covariances_ - self.ridge * np.eye(d)
-        found = (mixture.weights_, mixture.means_, covariance[None])
-        shares, means, covariances = (torch.from_numpy(part) for part in found)
-        return shares, means, covariances
+        shares, means = (torch.from_numpy(x) for x in (mixture.weights_, mixture.means_))
+        return shares, means, torch.from_numpy(covariance[None])
 
     def _shared(
         self, bank: FeatureBank, groups: Tensor, means: Tensor
@@ -194,8 +194,3 @@ class GMM(Detector):
             return -(log_weights - squares / 2).logsumexp(dim=1)
 
         return map_rows(negative, bank.features, width=len(means))
-
-    def describe(self) -> dict[str, Any]:
-        """Kind of covariance, clusters as used, ridge, seed, fit split."""
-        clusters = len(self.fitted["means"]) if self.fitted else self.clusters
-        return super().describe() | {"clusters": clusters}

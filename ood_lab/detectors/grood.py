@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -90,6 +90,7 @@ class GROOD(CappedBankDetector):
             gradients[rows] = self._gradient(x.double()).float().cpu()
             half_square[rows] = gradients[rows].double().square().sum(dim=1) / 2
         self.fitted |= {"gradients": gradients, "half_square": half_square}
+        self.used = {"bank": len(kept)}
         return self
 
     def _gradient(self, x: Tensor) -> Tensor:
@@ -109,8 +110,3 @@ class GROOD(CappedBankDetector):
         gradients, half = self.fitted["gradients"], self.fitted["half_square"]
         best = largest_products(gradient, 1, gradients, torch.ones_like(half), half)[:, 0]
         return (gradient.square().sum(dim=1) - 2 * best).clamp(min=0)
-
-    def describe(self) -> dict[str, Any]:
-        """And the bank's size after ``fit``."""
-        bank = len(self.fitted["gradients"]) if self.fitted else None
-        return super().describe() | {"bank": bank}

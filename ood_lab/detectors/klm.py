@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -58,6 +58,7 @@ class KLM(Detector):
         templates = sums.cpu()[classes] / counts[classes, None]
         smallest = torch.finfo(torch.float64).tiny
         self.fitted = {"log_templates": templates.clamp(min=smallest).log(), "classes": classes}
+        self.used = {"templates": len(classes)}
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:
@@ -70,8 +71,3 @@ class KLM(Detector):
             return (p * log_p).sum(dim=1) - (p @ log_templates.T).amax(dim=1)
 
         return map_rows(divergence, bank.logits)
-
-    def describe(self) -> dict[str, Any]:
-        """Fit split and, after ``fit``, the number of templates K."""
-        templates = len(self.fitted["classes"]) if self.fitted else None
-        return super().describe() | {"templates": templates}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
@@ -133,6 +133,7 @@ class KNN(Detector):
             "half_square": (norm * inverse).square() / 2,
             "k": torch.tensor(k),
         }
+        self.used = {"k": k, "bank": len(features)}
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:
@@ -155,13 +156,6 @@ class KNN(Detector):
         search = NeighbourSearch(rows, k, device)
         self._prepared = bank, search
         return search
-
-    def describe(self) -> dict[str, Any]:
-        """And the bank's size after ``fit``."""
-        k, bank = self.k, None
-        if self.fitted:
-            k, bank = int(self.fitted["k"]), len(self.fitted["bank"])
-        return super().describe() | {"k": k, "bank": bank}
 
 
 def _distance(queries: Tensor, search: NeighbourSearch) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -97,7 +97,11 @@ class MDS(Detector):
             "means": (means - center) @ whiten,
             "classes": classes,
         }
-        self._shrunk(bank, rho)
+        self.used = {"classes": len(classes), "rank": whiten.shape[1]}
+        if rho:
+            self.used["shrinkage"] = rho
+            n, d = bank.features.shape
+            self.chosen = f"covariance shrunk by {rho:.1%}, for {n:,} images of {d:,} features"
         return self
 
     def _within(self, bank: FeatureBank, moments: Moments) -> tuple[Tensor, float]:
@@ -115,13 +119,6 @@ class MDS(Detector):
         square = float(covariance.trace() + mean.square().sum())
         covariance, rho = shrunk(covariance, bank.features, mean[None], groups)
         return self._whitening(covariance, square), rho
-
-    def _shrunk(self, bank: FeatureBank, rho: float) -> None:
-        """Notes the shrinkage, of few images."""
-        if rho:
-            self.fitted["shrinkage"] = torch.tensor(rho, dtype=torch.float64)
-            n, d = bank.features.shape
-            self.chosen = f"covariance shrunk by {rho:.1%}, for {n:,} images of {d:,} features"
 
     def _whitening(self, covariance: Tensor, square: float) -> Tensor:
         whiten = whitening(require_finite(self, covariance), square)
@@ -144,11 +141,3 @@ class MDS(Detector):
     def _rows(self, x: Tensor) -> Tensor:
         """The features as distances are taken of them, ``[n, D]``."""
         return x
-
-    def describe(self) -> dict[str, Any]:
-        """After ``fit``, also the classes with a mean, the rank r of Σ, ρ if it is shrunk."""
-        means = self.fitted.get("means")
-        classes, rank = (None, None) if means is None else means.shape
-        rho = self.fitted.get("shrinkage")
-        shrinkage = {} if rho is None else {"shrinkage": float(rho)}
-        return super().describe() | {"classes": classes, "rank": rank} | shrinkage

@@ -151,8 +151,8 @@ class NAC(Detector):
             return torch.arange(len(labels))
         labelled = (labels >= 0).nonzero().flatten()
         counts = labels[labelled].unique(return_counts=True)[1]
-        each = max(1, min(self.fit_images // len(counts), int(counts.min())))
-        return labelled[choose_rows(labels[labelled], self.seed, None, each)]
+        per_class = max(1, min(self.fit_images // len(counts), int(counts.min())))
+        return labelled[choose_rows(labels[labelled], self.seed, None, per_class)]
 
     def _layers(self, bank: FeatureBank) -> Iterator[_Layer]:
         """All layers, the last one first."""
@@ -161,10 +161,10 @@ class NAC(Detector):
             yield _Layer("coverage", self._named[LAST], _last_influence(bank), tensors)
         if self._influence is not None:
             values, widths = split_layers(require_column(self, bank, self._influence))
-            own = [histogram for name, histogram in self._named.items() if name != LAST]
+            histograms = [histogram for name, histogram in self._named.items() if name != LAST]
             parts = values.split(widths.tolist(), dim=1)
             for place, part in enumerate(parts):
-                histogram = own[place] if own else self._common
+                histogram = histograms[place] if histograms else self._common
                 yield _Layer(f"{place}.coverage", histogram, lambda values: values, (part,))
 
     def score(self, bank: FeatureBank) -> Tensor:

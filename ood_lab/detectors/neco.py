@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
@@ -72,6 +72,7 @@ class NECO(Detector):
         # eigh sorts upwards: the last columns are the most explained directions.
         principal = vectors[:, d - dim :].contiguous()
         self.fitted = {"mean": mean, "deviation": deviation, "principal": principal}
+        self.used = {"dim": dim}
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:
@@ -85,8 +86,3 @@ class NECO(Detector):
             return ratio * z.amax(dim=1) if self.max_logit else ratio
 
         return -map_rows(share, bank.features, bank.logits)
-
-    def describe(self) -> dict[str, Any]:
-        """The dimension as used; ``dim_asked`` as set."""
-        dim = self.fitted["principal"].shape[1] if self.fitted else self.dim
-        return super().describe() | {"dim": dim, "dim_asked": self.dim}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
@@ -105,6 +105,7 @@ class NNGuide(CappedBankDetector):
             self.chosen = neighbours_in_words(k, len(features), bank.derived.classes_present)
         scale = energy * inverse_norm(features)
         self.fitted = {"bank": features, "scale": scale, "k": torch.tensor(k)}
+        self.used = {"k": k, "bank": len(features)}
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:
@@ -117,9 +118,3 @@ class NNGuide(CappedBankDetector):
             unit(x), int(self.fitted["k"]), rows, scale, torch.zeros_like(scale)
         )
         return -z.double().logsumexp(dim=1) * best.double().mean(dim=1)
-
-    def describe(self) -> dict[str, Any]:
-        """k, the bank's size after ``fit``, and how it was thinned."""
-        bank = len(self.fitted["bank"]) if self.fitted else None
-        k = int(self.fitted["k"]) if self.fitted else self.k
-        return super().describe() | {"k": k, "bank": bank}

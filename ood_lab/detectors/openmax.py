@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
@@ -112,6 +112,8 @@ class OpenMax(Detector):
         for rows, z in blocks(bank.logits, correct):
             distances[rows] = (z.double() - centers[on_device(classes[rows])]).norm(dim=1).cpu()
         self.fitted = {"means": means} | self._tails(distances, classes, c)
+        modelled = int(self.fitted["modelled"].sum())
+        self.used = {"alpha": min(self.alpha, c), "classes": modelled}
         return self
 
     @property
@@ -125,9 +127,9 @@ class OpenMax(Detector):
             n = len(of_class)
             tail = min(LARGEST, n // 20) if self.tail == "auto" else self._longest
             tails[label, : min(tail, n)] = of_class.topk(min(tail, n)).values
-        each = int(median(sizes))
-        if self.tail == "auto" and 2 <= each // 20 < LARGEST:
-            self.chosen = f"tail = {each // 20}, for {each:,} correct images per class"
+        per_class = int(median(sizes))
+        if self.tail == "auto" and 2 <= per_class // 20 < LARGEST:
+            self.chosen = f"tail = {per_class // 20}, for {per_class:,} correct images per class"
         smallest = tails.nan_to_num(nan=torch.inf).amin(dim=1)
         largest = tails.nan_to_num(nan=0).amax(dim=1)
         modelled = largest - smallest > SAME * largest
@@ -157,12 +159,6 @@ class OpenMax(Detector):
             return revised.sum(dim=1) - v.logsumexp(dim=1)
 
         return map_rows(log_odds, bank.logits)
-
-    def describe(self) -> dict[str, Any]:
-        """With α as used and, after ``fit``, how many classes have a distribution."""
-        c = len(self.fitted["means"]) if self.fitted else self.alpha
-        classes = int(self.fitted["modelled"].sum()) if self.fitted else None
-        return super().describe() | {"alpha": min(self.alpha, c), "classes": classes}
 
 
 def _unknown(z: Tensor, weibull: Tensors) -> Tensor:

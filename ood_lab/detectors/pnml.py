@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -63,6 +63,7 @@ class PNML(Detector):
         gram = self.statistics(bank).gram
         values, vectors = spanned(require_finite(self, gram), 2.0)  # ‖h‖² = 2
         self.fitted = {"values": values * len(bank), "vectors": vectors}
+        self.used = {"rank": len(values)}
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:
@@ -80,11 +81,6 @@ class PNML(Detector):
             return (p / (p + (1 - p) * p**kappa)).sum(dim=1).log()
 
         return map_rows(regret, bank.features, width=len(weight)) / math.log(len(weight))
-
-    def describe(self) -> dict[str, Any]:
-        """Fit split and, after ``fit``, the rank of H."""
-        rank = len(self.fitted["values"]) if self.fitted else None
-        return super().describe() | {"rank": rank}
 
 
 def _with_constant(x: Tensor) -> Tensor:

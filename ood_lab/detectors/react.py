@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 import pytorch_ood.detector
 import torch
@@ -59,6 +59,7 @@ class ReAct(NonNegativeDetector):
         self.check(bank)
         threshold = percentile(bank.features, self.percentile)
         self.fitted = {"threshold": torch.tensor(threshold, dtype=torch.float64)}
+        self.used = {"threshold": threshold}
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:
@@ -70,8 +71,3 @@ class ReAct(NonNegativeDetector):
             threshold=self.fitted["threshold"].item(),
         )
         return map_rows(scorer.predict_feature_maps, bank.features, width=len(weight))
-
-    def describe(self) -> dict[str, Any]:
-        """Percentile, fit split, force and, after ``fit``, the threshold."""
-        threshold = self.fitted["threshold"].item() if self.fitted else None
-        return super().describe() | {"threshold": threshold}

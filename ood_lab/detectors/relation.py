@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 from torch import Tensor
 
@@ -76,6 +76,7 @@ class Relation(CappedBankDetector):
             "features": chosen_rows(bank.features, rows),
             "logits": chosen_rows(bank.logits, rows),
         }
+        self.used = {"bank": len(rows)}
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:
@@ -91,8 +92,3 @@ class Relation(CappedBankDetector):
             kernel *= kernel > self.threshold
             total -= kernel.pow_(self.power).sum(dim=1)
         return total
-
-    def describe(self) -> dict[str, Any]:
-        """And the bank's size after ``fit``."""
-        bank = len(self.fitted["features"]) if self.fitted else None
-        return super().describe() | {"bank": bank}

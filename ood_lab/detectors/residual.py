@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 from torch import Tensor
 
@@ -55,8 +55,3 @@ class Residual(Detector):
     def score(self, bank: FeatureBank) -> Tensor:
         """Length of the residual, ``[N]``, from 0."""
         return residual_norm(self.fitted, bank.features)
-
-    def describe(self) -> dict[str, Any]:
-        """The dimension as used; ``dim_asked`` as set."""
-        dim = self.fitted["dim"].item() if self.fitted else self.dim
-        return super().describe() | {"dim": dim, "dim_asked": self.dim}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
@@ -97,30 +97,22 @@ class SHE(Detector):
         if not other:
             absent = sorted(set(range(bank.num_classes)) - set(classes.tolist()))
             warn_classes(self, absent, f"have no correct {self.fit_split} image and no pattern")
-        each, metric = int(seen.right[classes].median()), self.metric
+        per_class, metric = int(seen.right[classes].median()), self.metric
         if metric == "auto":
-            metric = "cosine" if each < MANY else "inner_product"
-            self.chosen = f"metric = {metric}, for {each:,} correct images per class"
+            metric = "cosine" if per_class < MANY else "inner_product"
+            self.chosen = f"metric = {metric}, for {per_class:,} correct images per class"
         self.fitted = {"patterns": seen.right_means[classes], "classes": classes}
         self.fitted |= {"metric": torch.tensor([*AGREEMENT].index(metric))}
+        self.used = {"metric": metric}
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Negative agreement, ``[N]``."""
-        (patterns,), agreement = self.fitted_tensors("patterns"), AGREEMENT[self._metric]
-        classes = self.fitted["classes"]
+        (patterns,), classes = self.fitted_tensors("patterns"), self.fitted["classes"]
+        agreement = [*AGREEMENT.values()][int(self.fitted["metric"])]
 
         def negative(x: Tensor, z: Tensor) -> Tensor:
             predicted = z[:, on_device(classes)].argmax(dim=1)
             return -agreement(x, patterns[predicted])
 
         return map_rows(negative, bank.features, bank.logits)
-
-    @property
-    def _metric(self) -> str:
-        """The metric in use, before the fit as set."""
-        return [*AGREEMENT][int(self.fitted["metric"])] if "metric" in self.fitted else self.metric
-
-    def describe(self) -> dict[str, Any]:
-        """Metric as used, fit split."""
-        return super().describe() | {"metric": self._metric}

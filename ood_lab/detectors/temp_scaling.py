@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Any, Self
+from typing import Self
 
 import torch
 from scipy.optimize import brentq
@@ -74,6 +74,7 @@ class TempScaling(Detector):
             chosen_rows(bank.logits, labelled), chosen_rows(bank.labels, labelled)
         )
         self.fitted = {"temperature": torch.tensor(temperature, dtype=torch.float64)}
+        self.used = {"temperature": temperature}
         return self
 
     def _optimum(self, logits: Tensor, labels: Tensor) -> float:
@@ -97,11 +98,6 @@ class TempScaling(Detector):
             return below.scatter(1, z.argmax(dim=1, keepdim=True), -torch.inf).logsumexp(dim=1)
 
         return map_rows(log_odds, bank.logits)
-
-    def describe(self) -> dict[str, Any]:
-        """Fit split and, after ``fit``, T."""
-        temperature = self.fitted["temperature"].item() if self.fitted else None
-        return super().describe() | {"temperature": temperature}
 
 
 def _slope(logits: Tensor, labels: Tensor, log_t: float) -> tuple[float, float]:

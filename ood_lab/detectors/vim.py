@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 from pytorch_ood.detector import EnergyBased
 from torch import Tensor
@@ -47,14 +47,10 @@ class ViM(Residual):
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``origin [D]``, ``residual [D, D - dim]``, ``alpha`` and ``dim``."""
         self.fitted, norm = fit_residual(self, bank, self.dim)
-        self.fitted["alpha"] = self.statistics(bank).mean_largest / norm
+        self.fitted["alpha"] = alpha = self.statistics(bank).mean_largest / norm
+        self.used = {**self.used, "alpha": alpha.item()}
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Virtual logit minus log-sum-exp of the logits, ``[N]``."""
         return self.fitted["alpha"] * super().score(bank) + map_rows(EnergyBased.score, bank.logits)
-
-    def describe(self) -> dict[str, Any]:
-        """Dimension as asked (``dim_asked``) and as used (``dim``), α, fit split."""
-        alpha = {"alpha": self.fitted["alpha"].item()} if self.fitted else {}
-        return super().describe() | alpha

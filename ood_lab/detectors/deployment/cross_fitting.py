@@ -65,9 +65,9 @@ def cross_fitted_scores(detector: Detector, bank: FeatureBank, seed: int = 0) ->
     fold[order] = torch.arange(n) % (n if single else min(FOLDS, n))
     scores = torch.empty(n, dtype=torch.float64)
     for part in range(int(fold.max()) + 1):
-        own = fold == part
-        fitted = fit_detector(_as_chosen(detector), bank.rows(~own))
-        scores[own] = checked_score(fitted, bank.rows(own))
+        inside = fold == part
+        fitted = fit_detector(_as_chosen(detector), bank.rows(~inside))
+        scores[inside] = checked_score(fitted, bank.rows(inside))
     return scores
 
 

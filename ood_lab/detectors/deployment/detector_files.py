@@ -38,7 +38,8 @@ def save_detector(path: StrPath, calibrated: CalibratedDetector) -> None:
         "class": _qualified(type(detector)),
         "settings": detector.settings,
         "name": detector.name,
-        "describe": detector.used_settings(),
+        "used": dict(detector.used),
+        "chosen": detector.chosen,
         "alpha": calibrated.alpha,
         "given_threshold": calibrated.given_threshold,
         "classes": calibrated.classes,
@@ -79,8 +80,8 @@ def load_detector(path: StrPath) -> CalibratedDetector:
             if name.startswith(_FITTED)
         }
         detector.network = description["network"]
-        detector.chosen = description["describe"].get("chosen", "")
-        alpha, given = description["alpha"], description["given_threshold"]
+        detector.used, detector.chosen = description["used"], description["chosen"]
+        alpha, threshold = description["alpha"], description["given_threshold"]
         ends = description["pixel_range"]
         return CalibratedDetector(
             detector,
@@ -89,21 +90,21 @@ def load_detector(path: StrPath) -> CalibratedDetector:
             [str(name) for name in description["classes"]],
             str(description["weights_sha256"]),
             str(description["transform"]),
-            None if given is None else float(given),
+            None if threshold is None else float(threshold),
             None if ends is None else (float(ends[0]), float(ends[1])),
             description["calibration"],
         )
 
 
 def _build(description: dict[str, Any], place: Path) -> Detector:
-    known = {_qualified(cls): cls for cls in _subclasses(Detector)}  # type: ignore[type-abstract]
+    classes = {_qualified(cls): cls for cls in _subclasses(Detector)}  # type: ignore[type-abstract]
     wanted = description["class"]
-    if wanted not in known:
+    if wanted not in classes:
         raise UserError(
             f"detector file '{place}' holds a {wanted}, which is not known here: import that "
             "class first (choose its YAML with detector=[...])"
         )
-    detector = known[wanted](**description["settings"])
+    detector = classes[wanted](**description["settings"])
     detector.name = str(description["name"])
     return detector
 

@@ -83,10 +83,10 @@ def save_onnx(
         logits, scores = scored(images)
         graph = _traced(scored, images[:TRACED], detector.name)
     content = _described(graph, calibrated)
-    found = _run(content, images, detector.name)
+    outputs = _run(content, images, detector.name)
     if backbone.num_classes:
-        _compare("logits", found[0], logits, float(logits.std()), detector.name)
-    deviation = _compare_scores(found[-1], scores, calibrated)
+        _compare("logits", outputs[0], logits, float(logits.std()), detector.name)
+    deviation = _compare_scores(outputs[-1], scores, calibrated)
     log.info(
         "%s: the scores of its ONNX graph differ from PyTorch's by at most %.1g of the spread of "
         "held-out ID scores",
@@ -123,8 +123,8 @@ class _Scored(nn.Module):
         weight, bias = weight_and_bias(self.backbone.head)
         labels, index = torch.full((n,), -1), torch.arange(n)
         bank = FeatureBank(output.features, output.logits, labels, index, weight, bias)
-        found = output.logits, self.detector.score(bank).double()
-        return found if self.backbone.num_classes or not torch.jit.is_tracing() else found[1:]
+        outputs = output.logits, self.detector.score(bank).double()
+        return outputs if self.backbone.num_classes or not torch.jit.is_tracing() else outputs[1:]
 
 
 class _WithinRange(TorchFunctionMode):
@@ -137,8 +137,8 @@ class _WithinRange(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         x, dim, keepdim = _arguments(*args, **(kwargs or {}))
         largest = x.amax(dim, keepdim=True)
-        found = largest + (x - largest).exp().sum(dim, keepdim=True).log()
-        return found if keepdim else found.squeeze(dim)
+        outputs = largest + (x - largest).exp().sum(dim, keepdim=True).log()
+        return outputs if keepdim else outputs.squeeze(dim)
 
 
 def _arguments(input: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, int, bool]:
@@ -200,24 +200,24 @@ def _run(content: bytes, images: Tensor, name: str) -> list[Tensor]:
     ):
         session = onnx_session(content)
         names = [output.name for output in session.get_outputs()]
-        found = session.run(names, {"image": images.numpy()})
-    return [torch.from_numpy(values) for values in found]
+        outputs = session.run(names, {"image": images.numpy()})
+    return [torch.from_numpy(values) for values in outputs]
 
 
-def _compare(what: str, found: Tensor, wanted: Tensor, spread: float, name: str) -> None:
+def _compare(what: str, outputs: Tensor, wanted: Tensor, spread: float, name: str) -> None:
     """Raises :class:`UserError` where the graph computes something else than PyTorch."""
-    if found.shape == wanted.shape and torch.allclose(
-        found.double(), wanted.double(), rtol=TOLERANCE, atol=TOLERANCE * spread
+    if outputs.shape == wanted.shape and torch.allclose(
+        outputs.double(), wanted.double(), rtol=TOLERANCE, atol=TOLERANCE * spread
     ):
         return
-    gap = (found - wanted).abs().max() if found.shape == wanted.shape else torch.inf
+    gap = (outputs - wanted).abs().max() if outputs.shape == wanted.shape else torch.inf
     raise UserError(
         f"{name} cannot be exported: its {what} as an ONNX graph differs from PyTorch's by up to "
         f"{float(gap):.2g}; {_REMEDY}"
     )
 
 
-def _compare_scores(found: Tensor, wanted: Tensor, calibrated: CalibratedDetector) -> float:
+def _compare_scores(outputs: Tensor, wanted: Tensor, calibrated: CalibratedDetector) -> float:
     """The largest difference as a share of the spread of held-out ID scores.
 
     Scores far away from these may differ by :data:`TOLERANCE` of their distance as well.
@@ -226,8 +226,8 @@ def _compare_scores(found: Tensor, wanted: Tensor, calibrated: CalibratedDetecto
     centre, spread = float(scores.median()), float(scores.max() - scores.min())
     spread = spread or TOLERANCE * abs(centre) or 1.0
     far = TOLERANCE / spread * (wanted - centre).abs()
-    shares = (found.double() - wanted).abs() / spread - far
-    worst = float(shares.max()) if found.shape == wanted.shape else torch.inf
+    shares = (outputs.double() - wanted).abs() / spread - far
+    worst = float(shares.max()) if outputs.shape == wanted.shape else torch.inf
     if worst <= SHARE:
         return max(worst, 0.0)
     raise UserError(

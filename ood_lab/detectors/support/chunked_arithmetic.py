@@ -92,11 +92,11 @@ def _order_statistics(values: Tensor, *ranks: int) -> list[float]:
         high = sample[last].item() if last < len(sample) else math.inf
         below, up_to_low, up_to_high, inside = _counted(values, low, high)
         if (below <= ranks[0] and ranks[-1] < up_to_high) or (low, high) == (-math.inf, math.inf):
-            found = [low if r < up_to_low else high for r in ranks]
+            entries = [low if r < up_to_low else high for r in ranks]
             for i, r in enumerate(ranks):
                 if 0 <= r - up_to_low < len(inside):
-                    found[i] = inside[r - up_to_low].item()
-            return found
+                    entries[i] = inside[r - up_to_low].item()
+            return entries
         # The sample was off by so much here; a wider part of it is taken around the right place.
         off = first - below * share if below > ranks[0] else last - up_to_high * share
         place, spread = ranks[0] * share + off, 2 * spread
@@ -148,5 +148,5 @@ def column_percentiles(values: Tensor, percents: Sequence[float]) -> Tensor:
             x.sort()  # with the processor's vectors: three times faster than to partition
             ends[:, :, column] = x[[lower, upper]]
     (low, high), after = ends, (places - lower)[:, None]
-    found = np.where(after < 0.5, low + (high - low) * after, high - (high - low) * (1 - after))
-    return torch.from_numpy(found)
+    between = np.where(after < 0.5, low + (high - low) * after, high - (high - low) * (1 - after))
+    return torch.from_numpy(between)

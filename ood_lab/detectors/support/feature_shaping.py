@@ -61,5 +61,5 @@ def scale_ratio_each(x: Tensor, k: Tensor) -> Tensor:
 
 
 def _ratio(x: Tensor, part: Tensor) -> Tensor:
-    whole = x.sum(dim=1, keepdim=True)
-    return torch.where(part == 0, 1, whole / torch.where(part == 0, 1, part))
+    total = x.sum(dim=1, keepdim=True)
+    return torch.where(part == 0, 1, total / torch.where(part == 0, 1, part))

@@ -85,19 +85,19 @@ def _timm_stages(backbone: Backbone, maps: Tensors) -> list[str]:
     return []
 
 
-def check_names(detector: str, backbone: Backbone, names: list[str], found: list[str]) -> None:
+def check_names(detector: str, backbone: Backbone, names: list[str], shown: list[str]) -> None:
     """Raises :class:`DetectorRefusal` for a name that is not a sub-module or yields no map."""
-    known = dict(backbone.named_modules())
+    modules = dict(backbone.named_modules())
     for name in names:
-        if name not in known:
+        if name not in modules:
             raise DetectorRefusal(
                 f"{detector}: the backbone has no sub-module '{name}'; some it has: "
-                f"{', '.join(found[:8])}"
+                f"{', '.join(shown[:8])}"
             )
-        if name not in found:
+        if name not in shown:
             raise DetectorRefusal(
                 f"{detector}: sub-module '{name}' yields no feature map; some that do: "
-                f"{', '.join(found[:8])}"
+                f"{', '.join(shown[:8])}"
             )
 
 

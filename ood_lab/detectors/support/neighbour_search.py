@@ -77,12 +77,12 @@ def map_queries(function: Callable[..., Tensor], *queries: Tensor) -> Tensor:
     """``function`` of chunks ``[b, ...]`` of the queries, joined on the CPU: ``[N] float64``."""
     if torch.jit.is_tracing():  # see map_rows
         return function(*queries)
-    found = torch.empty(len(queries[0]), dtype=torch.float64)
+    scores = torch.empty(len(queries[0]), dtype=torch.float64)
     with full_float32():  # TF32 would round the similarities to three digits
-        for start in range(0, len(found), QUERIES):
+        for start in range(0, len(scores), QUERIES):
             rows = slice(start, start + QUERIES)
-            found[rows] = function(*(on_device(part[rows]) for part in queries))
-    return found
+            scores[rows] = function(*(on_device(part[rows]) for part in queries))
+    return scores
 
 
 def bank_chunks(*bank: Tensor) -> Iterator[tuple[Tensor, ...]]:

@@ -32,9 +32,8 @@ def require_labels(detector: Detector, bank: FeatureBank) -> None:
     Raises:
         DetectorRefusal: the labels are absent, or of other classes.
     """
-    own = bank.label_classes is None
-    others = HeadKind.OTHER_CLASSES
-    if not own and (reason := unserved(detector.name, detector.reads, others.gives, "this one")):
+    of_head, gives = bank.label_classes is None, HeadKind.OTHER_CLASSES.gives
+    if not of_head and (reason := unserved(detector.name, detector.reads, gives, "this one")):
         raise DetectorRefusal(reason)
     labels, classes = bank.labels[bank.labels >= 0].unique(), bank.classes
     needs = f"{type(detector).__name__} needs class labels in the {detector.fit_split} split"
@@ -42,7 +41,7 @@ def require_labels(detector: Detector, bank: FeatureBank) -> None:
         several = "the images have several classes" if bank.multilabel else None
         raise DetectorRefusal(f"{needs}: {several or f'all {len(bank):,} are -1'}")
     if len(labels) == 1 and classes > 1:
-        there = f"the head has {classes:,}" if own else f"there are {classes:,} classes"
+        there = f"the head has {classes:,}" if of_head else f"there are {classes:,} classes"
         raise DetectorRefusal(f"{needs}: all are {int(labels)}, but {there}")
 
 

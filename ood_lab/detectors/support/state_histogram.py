@@ -70,13 +70,12 @@ def histograms_of(
     """
     if isinstance(layers, str):
         return {}
-    given = dict(layers) if isinstance(layers, Mapping) else dict.fromkeys(layers)
-    if not given:
+    by_layer = dict(layers) if isinstance(layers, Mapping) else dict.fromkeys(layers)
+    if not by_layer:
         raise UserError("detector.nac.layers is empty: name a layer, or null for the last one")
-    found = {}
-    for name, own in given.items():
-        known = StateHistogram._fields
-        check_known(own or {}, known, f"detector.nac.layers.{name}.{{name}}")
-        settings = common._asdict() | dict(own or {})
-        found[name] = StateHistogram.checked(f"nac.layers.{name}", **settings)
-    return found
+    histograms = {}
+    for name, changes in by_layer.items():
+        check_known(changes or {}, StateHistogram._fields, f"detector.nac.layers.{name}.{{name}}")
+        settings = common._asdict() | dict(changes or {})
+        histograms[name] = StateHistogram.checked(f"nac.layers.{name}", **settings)
+    return histograms

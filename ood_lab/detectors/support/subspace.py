@@ -56,25 +56,25 @@ def fit_residual(detector: Detector, bank: FeatureBank, dim: Dimension) -> tuple
         DetectorRefusal: the features are not finite, or leave no residual.
     """
     key = ("residual", dim, compute_device())
-    found = bank.derived.once(key, lambda: _fit_residual(detector, bank, dim))
-    fitted, norm, length, rank = found
+    fitted, norm, length, rank = bank.derived.once(key, lambda: _fit_residual(detector, bank, dim))
     used, d = int(fitted["dim"]), bank.features.shape[1]
     if norm <= RELATIVE_CUTOFF * length:
         raise DetectorRefusal(
             f"{type(detector).__name__}: the {detector.fit_split} features leave no residual "
             f"outside {used} of {d} dimensions: set detector.{detector.name}.dim=auto, or lower"
         )
+    detector.used = {"dim": used}
     if used < principal_dimension("authors", d, rank):
         detector.chosen = f"dim = {used}, for {len(bank):,} images of rank {rank}"
     return dict(fitted), norm
 
 
 def _fit_residual(
-    detector: Detector, bank: FeatureBank, asked: Dimension
+    detector: Detector, bank: FeatureBank, dim: Dimension
 ) -> tuple[Tensors, Tensor, Tensor, int]:
     """The two of :func:`fit_residual`, the root mean square of the length of x - u, the rank."""
     d, moments = bank.features.shape[1], detector.statistics(bank)
-    few = asked == "auto" and len(bank) < d
+    few = dim == "auto" and len(bank) < d
     if bank.head_weight.numel() and not few:
         origin = -torch.linalg.pinv(bank.head_weight.double()) @ bank.head_bias.double()
     else:
@@ -85,7 +85,7 @@ def _fit_residual(
     # n images about their own mean span n - 1 directions, whatever rounding makes of the last one.
     spanned = len(bank) - 1 if few else len(bank)
     rank = min(spanned, int((values > noise_level(values, moments.square)).sum()))
-    dim = principal_dimension(asked, d, rank)
+    dim = principal_dimension(dim, d, rank)
     residual, principal = (part.contiguous() for part in vectors.split([d - dim, dim], dim=1))
     fitted = {"origin": origin, "residual": residual, "dim": torch.tensor(dim)}
     norm = _mean_norm(fitted, bank.features, moments.mean(), principal)

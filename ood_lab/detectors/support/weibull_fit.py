@@ -29,13 +29,13 @@ def fit_weibull(values: Tensor) -> tuple[Tensor, Tensor]:
     relative = torch.log1p((values - largest) / largest)
     mean = relative.nanmean(dim=1)
     hidden = relative.masked_fill(~present, -torch.inf)
-    known = relative.masked_fill(~present, 0)
+    filled = relative.masked_fill(~present, 0)
 
     low, high = mean.new_full(mean.shape, -20), mean.new_full(mean.shape, 40)
     for _ in range(100):
         middle = (low + high) / 2
         k = middle.exp()
-        weighted = (hidden * k[:, None]).softmax(dim=1).mul(known).sum(dim=1)
+        weighted = (hidden * k[:, None]).softmax(dim=1).mul(filled).sum(dim=1)
         above = weighted - 1 / k - mean > 0
         low, high = torch.where(above, low, middle), torch.where(above, middle, high)
     k = ((low + high) / 2).exp()

@@ -26,7 +26,7 @@ Share = Annotated[float, Interval(ge=0.0, le=1.0)]
 
 
 @runtime_checkable
-class Detector(Protocol):
+class ConfidenceModel(Protocol):
     """A model whose scores are confidences by themselves."""
 
     def confidences(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
@@ -110,7 +110,7 @@ def confidences_of(
         orders: of these images.
         labels: n names.
     """
-    if isinstance(model, Detector):
+    if isinstance(model, ConfidenceModel):
         return model.confidences(images, labels)
     scores = model.scores(images, labels).astype(np.float64)
     shown = [{*order.composition.pair[:2], *order.also} for order in orders]

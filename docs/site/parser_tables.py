@@ -13,8 +13,8 @@ _REPLIES = Path(__file__).parents[2] / "tests" / "lvlm" / "parsers" / "parser_re
 #: What they answer, where a rule reads the question.
 _QUESTION = "Is there a dog in the image? A. Yes B. No"
 _READER = (
-    "| `reader` | ours | what the language model of `reader=...` says that the answer means | "
-    "unparsed: it says unclear |"
+    "| `reader` | ours | what the language model of `reader=...` says that the answer means; of "
+    "counts and choices, too | unparsed: it says unclear |"
 )
 
 

@@ -8,6 +8,8 @@ from local_server import LocalServer
 from PIL import Image
 
 from ood_lab.common.files import read_table
+from ood_lab.lvlm.answers.answer_files import Answer
+from ood_lab.lvlm.answers.open_answer_reader import parsers_of, read_by_reader
 from ood_lab.lvlm.questions.question_files import Question, read_questions, write_questions
 
 #: Reply, what the reader says of it (None: it is not asked), and what counts in the end.
@@ -80,6 +82,49 @@ def test_the_reader_says_what_open_answers_mean_and_is_paid_once(ask, server, tm
     assert json.loads((run / "manifest.json").read_text())["reader"]["model"] == "r"
     assert ask(*reader(server), "metrics.n_bootstrap=30") == 0
     assert len(server.asked) == 4
+
+
+class Reads:
+    """Says of an answer what is listed, and notes what it is shown."""
+
+    def __init__(self, says):
+        self.says, self.shown = says, []
+
+    def replies(self, _kind, texts):
+        texts = list(texts)
+        self.shown += texts
+        return {
+            text: next(v for k, v in self.says.items() if f"Answer: {k}\n" in text)
+            for text in texts
+        }
+
+
+def test_the_reader_reads_counts_and_choices_too():
+    options = "Which is it?\nA. dog\nB. cat"
+    rows = [  # kind of question, reply, what the reader says of it (None: it is not shown), meaning
+        ("number", "4", None, "4"),
+        ("number", "As many as a hand has fingers.", "5", "5"),
+        ("number", "Three, four, who knows.", "unclear", None),
+        ("choice", "B", None, "B"),
+        ("choice", "The one that purrs.", "It means B.", "B"),
+        ("choice", "Both.", "unclear", None),
+        ("text", "Both.", None, "both."),
+    ]
+    questions = [
+        Question(f"q{n}", name, None, options if name == "choice" else "How many dogs?", "B", name)
+        for n, (name, *_) in enumerate(rows)
+    ]
+    answers = {
+        f"q{n}": Answer("k", f"q{n}", name, None, "h", "", reply, "B")
+        for n, (name, reply, _, _) in enumerate(rows)
+    }
+    model = Reads({reply: says for _, reply, says, _ in rows if says})
+    judged = read_by_reader(questions, answers, model)
+    assert [x if isinstance(x, str) else None for x in judged["parsed"]] == [r[3] for r in rows]
+    assert len(model.shown) == 4
+    assert judged["parser"].tolist() == ["reader"] * 6 + ["text"]
+    assert judged["matched_by"].tolist().count("reader") == 2
+    assert list(parsers_of(questions, "reader")) == ["reader", "text"]
 
 
 def test_what_the_reader_did_not_read_is_shown_to_it_again(ask, server, tmp_path, capsys):

@@ -10,6 +10,7 @@ from ood_lab.lvlm.answers.answer_files import Answer
 from ood_lab.lvlm.answers.asking_facts import failures
 from ood_lab.lvlm.answers.judgements import FAILED, UNPARSED
 from ood_lab.lvlm.answers.reply_text import is_cut
+from ood_lab.lvlm.parsers.base import is_foreign
 
 #: Above this share of unparsed replies a run recommends ``reader=...``.
 _MANY_UNREAD = 0.05
@@ -36,11 +37,14 @@ def unread_warnings(judged: Iterable[pd.DataFrame]) -> Iterator[str]:
     Args:
         judged: tables of single answers, see :func:`~ood_lab.lvlm.answers.judgements.judge`.
     """
-    status = pd.concat([table["status"] for table in judged if "status" in table])
-    lost, said = int((status == UNPARSED).sum()), int((status != FAILED).sum())
+    rows = pd.concat([table[["status", "reply"]] for table in judged if "status" in table])
+    unread = rows["status"] == UNPARSED
+    lost, said = int(unread.sum()), int((rows["status"] != FAILED).sum())
+    foreign = int(rows.loc[unread, "reply"].map(is_foreign).sum())
     if lost > _MANY_UNREAD * said:
+        script = f" ({foreign:,} are in a script that no parser reads)" if foreign else ""
         yield (
             f"{lost:,} of {said:,} replies ({lost / said:.0%}) say nothing that the parser can "
-            "read: have a language model read them with task.parser=reader reader=openai "
+            f"read{script}: have a language model read them with task.parser=reader reader=openai "
             "reader.model=NAME"
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ood_lab.common.hints import check_known
-from ood_lab.lvlm.parsers import choices, counts, free_text, own_rules, published_rules
+from ood_lab.lvlm.parsers import choices, counts, free_text, published_rules, yes_no
 from ood_lab.lvlm.parsers.base import NO, OURS, YES, Parser
 
 __all__ = ["NO", "OURS", "PARSERS", "YES", "YES_NO_PARSERS", "Parser", "parser_named", "parser_of"]
@@ -18,8 +18,8 @@ __all__ = ["NO", "OURS", "PARSERS", "YES", "YES_NO_PARSERS", "Parser", "parser_n
 PARSERS: Mapping[str, Parser] = {
     parser.name: parser
     for parser in (
-        own_rules.default,
-        own_rules.strict,
+        yes_no.default,
+        yes_no.strict,
         published_rules.pope,
         published_rules.amber,
         published_rules.ode,

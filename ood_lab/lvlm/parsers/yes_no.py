@@ -1,4 +1,4 @@
-"""Rules of our own."""
+"""Yes or no: what a reply says, and the strict rule."""
 
 from __future__ import annotations
 

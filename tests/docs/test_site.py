@@ -20,8 +20,8 @@ PICTURES = DOCS / "assets" / "pictures"
 #: Written by hand; those of docs/results store the outputs of commands.
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 RESULTS = sorted((DOCS / "results").glob("*.md"))
-#: Of README and docs, without docs/results.
-MOST_WORDS = 18_000
+#: Of README and docs, without docs/results and the list of the papers' commands.
+MOST_WORDS = 19_000
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,8 @@ def words(page):
 
 
 def test_the_docs_are_short():
-    pages = [ROOT / "README.md", *(page for page in DOCS.rglob("*.md") if page not in RESULTS)]
+    left_out = {*RESULTS, DOCS / "reference" / "papers.md"}
+    pages = [ROOT / "README.md", *(page for page in DOCS.rglob("*.md") if page not in left_out)]
     counts = {page.relative_to(ROOT).as_posix(): words(page) for page in pages}
     assert sum(counts.values()) <= MOST_WORDS, counts
 

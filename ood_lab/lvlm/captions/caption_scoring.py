@@ -63,7 +63,7 @@ def caption_table(
         ``cut, error, named, flagged_nouns, marked_words`` (lists), the counts of
         :data:`ood_lab.metrics.hallucination.COUNTS`, and what is in ``meta``; counts of a failed
         request are 0. A caption that was cut is read as far as it goes; one without a word, as
-        after a refusal or in the middle of a thought, is unparsed.
+        of a model that declined, or in the middle of a thought, is unparsed.
     """
     rows = []
     for question in questions:

@@ -385,7 +385,7 @@ def _text_of(content: Any) -> str | None:
 
 
 def _is_thought(part: Any) -> bool:
-    """Whether a part of a content is a thought or a refusal: Mistral, Anthropic, OpenAI."""
+    """Whether a part of a content is a thought, or says why the model declined."""
     kind = part.get("type") if isinstance(part, Mapping) else None
     return isinstance(kind, str) and any(each in kind for each in ("thinking", "reason", "refusal"))
 

@@ -181,7 +181,7 @@ class TransformersChat(LocalChat):
         return replies
 
     def _text_of(self, ids: Sequence[int]) -> str:
-        """The words of a reply. Special tokens are left out, unless they mark a thought."""
+        """The words of a reply. Special tokens are skipped, unless they mark a thought."""
         tokenizer = self._vlm.processor.tokenizer
         text = str(tokenizer.decode(ids, skip_special_tokens=True)).strip()
         whole = str(tokenizer.decode(ids))

@@ -51,14 +51,20 @@ _WRONG = (
 )
 _VERDICT = re.compile(
     rf"((?:(?:{_MENTION}\s*[,、]\s*)*{_MENTION}\s*,?\s*(?:[&、和]|and"
-    rf"|or)\s*)?{_MENTION})\s*(?:(?:option"
+    rf"|or)\s*)?{_MENTION})\s*\)?\s*(?:(?:option"
     rf"|choice|answer"
     rf"|one)\s*)?"
-    rf"(?:\b(?:is|are|was|seems?|looks?|(?:can|must|should|may) be)\s+(?:(?:the|a|also|the only"
+    rf"(?:\b(?:is|are|was|seems?|looks?|(?:can|must|should|may|would|could) be)\s+(?:(?:the|a|also"
+    rf"|the only"
     rf"|\w+ly)\s+)*(?:({_RIGHT})"
     rf"|({_WRONG}))\b"
     rf"|[\s:=,()|—–-]*(?:({_RIGHT})|({_WRONG}))\s*\)?\s*(?=[,.;|\n]|$|{_MENTION}))",
     re.IGNORECASE,
+)
+#: What makes a letter the subject of a sentence, not a choice.
+_DESCRIBED = (
+    r"\s+(?:is|are|was|shows?|describes?|refers?|means?|says?|represents?|depicts?|would|could"
+    r"|might)\b"
 )
 #: Several options of which one counts, or none: "A or B", "between a dog and a cat".
 _OR = r"(?:\s*(?:[,/&+;|、]|和|或|か|\b(?:or|and|maybe|possibly|perhaps)\b))+\s*"
@@ -72,7 +78,7 @@ _SEVERAL = [
 _LETTERS_ONLY = re.compile(rf"{_GAP}(?:{_LETTER}{_GAP}){{2,}}")
 #: Where a reply ends with its letter, or names it as its choice.
 _CONCLUSIONS = (
-    rf"(?:\b(?:is|it's|so|be|but|choose|pick|select|say|guess|with|probably|likely|clearly"
+    rf"(?:\b(?:is|it's|shows|so|be|but|choose|pick|select|say|guess|with|probably|likely|clearly"
     rf"|definitely)|[选選，。]|[,:;.])\s*(?:option|choice|letter)?\s*({_LETTER}){_GAP}$",
     rf"\b(?:choose|pick|select|go(?:ing)? with|i'd say|would say)\s+(?:option|choice"
     rf"|letter)?\s*({_LETTER})",
@@ -138,7 +144,7 @@ def chosen_option(
     if right:
         return right.pop() if len(right) == 1 else None
     text = _REJECTED.sub(" but ", _VERDICT.sub(" ", text))
-    first = rf"^{_GAP}{_THE}({_MENTION if explicit else _LETTER})(?!{_MENTION})"
+    first = rf"^{_GAP}{_THE}({_MENTION if explicit else _LETTER})(?!{_MENTION}|{_DESCRIBED})"
     several = [each.search(text) for each in _SEVERAL]
     if _LETTERS_ONLY.fullmatch(text) and len(_of(text)) > 1:
         return None

@@ -72,7 +72,7 @@ _DECLINED = (
     rf"{_BOUND}\s*{_ABOUT}N",
     r"N[^.;,\n]{0,20}?\b(?:at (?:the )?(?:least|most)|(?:quarters?|thirds?|fifths?|halves) of)\b",
     r"N\s*(?:\+(?!\s*\d)|plus\b|or (?:more|fewer|less)\b|以上|以下|多[只个個])",
-    r"(?:(?<![\w)])-\s*|\b(?:minus|negative)\s+)N",
+    r"(?:(?<![\w)])-(?=\d)|\b(?:minus|negative)\s+)N",
     r"\d*\.\d*[1-9]\d*|\d+\s*[/⁄]\s*\d+|\bhalf\b|\banother\b(?=\s+[a-z])",
     r"\b(?:maybe|perhaps|possibly|probably|or) (?:even )?(?:more|an? (?:third|fourth|fifth)"
     r"|one more)\b",
@@ -133,8 +133,7 @@ _PLACE = re.compile(
 )
 #: What may follow a number that stands for itself; any other word is what it counts.
 _BARE = re.compile(
-    r"\s*(?:$|[^\w\s'-]|-\s|(?:in|on|at|to|from|near|next|by|behind|under|over|above|below|beside"
-    r"|with"
+    r"\s*(?:$|[^\w\s'-]|-\s|(?:in|on|at|to|from|near|beside|by|next|behind|under|over|above|below|with"
     r"|and|or|but|so|is|are|was|were|of|more|total|altogether|overall|here|there|visible|present"
     r"|shown"
     r"|that|which|who|i|as|for|only|ones?|\w+ing|\w+ed|\w+ly)\b)"
@@ -177,8 +176,8 @@ _NOTHING = re.compile(_with_numbers(_NO_COUNT))
 _SUMS = [re.compile(_with_numbers(way)) for way in _TOTALS]
 #: What counts the thing: "3 big dogs", "3 of which are dogs", "dogs: 3"; or only some of it.
 _COUNTED = (
-    r"(?:\s+(?!(?:and|or|of|in|on|at|to|with|is|are|next|near|from|by)\b"
-    rf"|{_NUMBER})[\w-]+){{0,3}}?\s+"
+    r"(?:[ \t]+(?!(?:and|or|of|in|on|at|to|with|is|are|next|near|from|by)\b"
+    rf"|{_NUMBER})[\w-]+){{0,3}}?[ \t]+"
 )
 _ANY = re.compile(f"{_NUMBER}|{_NONE}")
 _LIST = re.compile(r"(?:^|\n)\s*(\d+)[.)]\s+([^\n]*)")
@@ -191,8 +190,8 @@ _LIST = re.compile(r"(?:^|\n)\s*(\d+)[.)]\s+([^\n]*)")
 def number(reply: str, question: str) -> str | None:
     """A count: digits (thousands with commas) or words from zero to 999.
 
-    An explicit answer decides alone. Else what is said in the end: a total or final number, the
-    number of the very things, their sum over the sides of a picture, the only number by itself.
+    Only an explicit answer counts where there is one. Else what comes last: a total or final
+    number, the number of the very things, their sum over the sides of a picture, the only number.
     "Step 1", "one image" and marks of lists count nothing, and other things are not counted.
     A range, a bound, a fraction, a negative number and two different numbers are no count. Without
     a number, ``no`` and ``none`` are 0, ``a`` and ``an`` are 1.

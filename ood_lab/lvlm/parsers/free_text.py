@@ -46,7 +46,7 @@ _NEW_ANSWER = re.compile(
 
 @parser(OURS, "its text")
 def text(reply: str) -> str | None:
-    """What it answers, in lower case: an explicit answer alone, else all; a refusal is none."""
+    """What it answers, in lower case: only an explicit answer, else all; None where it declines."""
     parts = [_REASON.split(part.strip())[0] for part in explicit_answers(reply)]
     if explicit := next((part for part in parts if bare(part)), None):
         return plain(explicit)

@@ -18,7 +18,8 @@ _NO_CLAIM = re.compile(
     r"\b(?:whether|if|(?<!no )(?<!without )(?<!without a )doubt\w*|hardly|barely|scarcely|unlikely"
     r"|chance"
     r"|possibility|exclud\w*|not (?:false|wrong|incorrect|untrue)|rul\w+ (?:\w+ )?out|may|might"
-    r"|maybe|perhaps|possibly|possible|usually|typically|often|would|should"
+    r"|maybe|perhaps|possibly|possible|usually|typically|often|evidence"
+    r"|(?:would|should)(?:n't)?"
     r"|could be|unclear|unsure|uncertain|asks?|asked|asking|says|reads|(?<!no )question"
     r"|look(?:s|ing)? (?:like(?! there)|for)"
     r"|(?:not|n't) (?:sure|certain|clear|know)|hard to|difficult to|way to|instead of|rather than"
@@ -47,7 +48,8 @@ _NOT = re.compile(
 )
 #: What denies all that follows: no evidence of, nothing that could be; it is false that.
 _NO_TRACE = re.compile(
-    r"\b(?:no|zero) (?:\w+ )?(?:evidence|signs?|indications?|traces?|hints?|proof|sight)"
+    r"(?:\b(?:no|zero)|n't any|\bnot any) (?:\w+ )?(?:evidence|signs?|indications?|traces?|hints?"
+    r"|proof|sight)"
     r" (?:of|for|that there (?:is|are))\s+(?:any\s+|an?\s+)?"
     r"|\bnothing\b[^.;!?]*?\b(?:(?:could|might|may) be|looks? like|resembl\w+|is|like"
     r"|similar to)\s+(?:an?"
@@ -55,11 +57,13 @@ _NO_TRACE = re.compile(
 )
 _IS_FALSE = r"(?:false|untrue|incorrect|wrong|mistaken|not (?:true|correct|right|the case))\b"
 _FALSE_THAT = re.compile(
-    rf"\b(?:it|that|this)(?:'s| is| would be"
+    rf"\b(?:it|that|this)(?:'s| is| would be|'d be"
     rf"| seems)\s+(?:\w+ly\s+)?{_IS_FALSE}\s+(?:to \w+\s+)?(?:that\s+)?"
     rf"|\bthe (?:claim|statement|assertion|idea|suggestion) that\s+(?=[^.;]*\b(?:is"
     rf"|was) {_IS_FALSE})"
 )
+#: What leaves open all that was said before.
+_OPEN_END = re.compile(r"\bbut (?:there|it|one) (?:may|might|could)\b")
 _FALSE = "\ue000"
 #: A negation that governs the whole sentence behind it.
 _DISBELIEF = re.compile(r"(?:\bnot|n't)\s+(?:think|believe|true|the case)\b")
@@ -72,13 +76,15 @@ _SEEN = re.compile(
     r"\b(?:there(?:'s| is| are| was| were| exists?| (?:appears?|seems?) to be)"
     r"|(?:is|are) there|contain(?:s|ing)?|show(?:s|ing|n)?|depict(?:s|ing)?|features?|"
     r"includ(?:es?|ing)|displays?|has|have|holds?|sees?"
-    r"|spot|notice|find|found|observe|identify|detect|(?:image|picture|photo|photograph) of|with"
+    r"|spot|notice|find|found|observe|identify|detect|(?:image|picture|photo"
+    r"|photograph)(?: is)? of|with"
     r"|stands?|sits?|lies|hangs?|(?:it|that|this|here)(?:'s| is)"
     r"|(?:is|are)\s+(?:(?:indeed|clearly)\s+)?(?:an?|some|two|several))\b"
 )
 _COUNT = r"(?:an?|one|two|three|four|five|several|some|many|multiple|the|this|that|\d+)"
 _SUBJECT = re.compile(
-    rf"^\W*(?:(?:[\w']+\s*,|just|only|definitely|clearly|certainly|surely)\s*)?{_COUNT}\s+(?:[\w-]+\s+){{0,3}}$"
+    rf"^\W*(?:(?:[\w']+\s*,|just|only|definitely|clearly|certainly"
+    rf"|surely)\s*)?{_COUNT}\s+(?:[\w-]+\s+){{0,3}}$"
 )
 _THERE = (
     r"(?:visible|present|shown|there|here|in|on|seen|depicted|found|appear|exist|included|pictured)"
@@ -126,7 +132,8 @@ _SHORT = {
         rf"{_IT}(?:n't| not| none)(?: see)?(?: one| any| present| visible| there)?"
         r"|(?:(?:most )?(?:probably|likely)|i (?:would )?(?:think|believe|guess|suppose|say)) not"
         r"|not (?:as far as|that|from what) i .*"
-        r"|i (?:don't|do not) (?:think|believe) so|none(?: of (?:them|these|those))?|absent"
+        r"|i (?:don't|do not) (?:think|believe) (?:so|there is)|none(?: of (?:them|these|those))?"
+        r"|absent"
         rf"|none that i (?:can )?see|{_NONE_SEEN}"
         r"|(?:(?:absolutely|definitely|certainly|of course) )?not(?: at all)?"
         rf"|(?:i (?:can )?see|there (?:is|are)|it has) none|{_IT}(?:n't| not) \w+ (?:one|any)"
@@ -153,8 +160,10 @@ def said_by_sentences(text: str, asked: Asked, question: str) -> str | None:
 
     A thing that is there on any account is there; claims that contradict each other say nothing.
     """
+    if _OPEN_END.search(text):
+        return None
     said = set()
-    text = _FALSE_THAT.sub(_FALSE, _NO_TRACE.sub("no ", text))
+    text = _FALSE_THAT.sub(_FALSE, _NO_TRACE.sub(" no ", text))
     for clause in _clauses(text, asked.more is None):
         if asked.thing is not None:
             found = _claims(clause, asked.thing)

@@ -95,6 +95,7 @@ def test_gl_mcm(monkeypatch):
         (GLMCM(), [-0.748615, -0.744996, -0.770401]),
         (GLMCM(weight=0.5), [-0.540000, -0.560110, -0.560587]),
     ):
+        assert (detector.cost, detector.input_type) == ("forward", "network")
         column = detector.extraction_hook
         values = column.compute(backbone, IMAGES, None, {})
         close(detector.score(bank(**{column.key: values})), expected)

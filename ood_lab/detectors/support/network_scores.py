@@ -8,6 +8,7 @@ from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
 from ood_lab.detectors.support.requirements import require_column
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.models.head_kind import Part
 
 
 class NetworkDetector(Detector):
@@ -17,6 +18,8 @@ class NetworkDetector(Detector):
         column: computed with the features; ``fit`` and ``score`` only read it from the bank.
         fit_split: split that ``fit`` receives.
     """
+
+    reads: tuple[Part, ...] = ("features", "logits", "level", "head", "maps")
 
     def __init__(self, column: BankColumn, fit_split: FitSplit | None = None) -> None:
         super().__init__(fit_split)

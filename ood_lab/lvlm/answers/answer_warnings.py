@@ -40,7 +40,7 @@ def unread_warnings(judged: Iterable[pd.DataFrame]) -> Iterator[str]:
     rows = pd.concat([table[["status", "reply"]] for table in judged if "status" in table])
     unread = rows["status"] == UNPARSED
     lost, said = int(unread.sum()), int((rows["status"] != FAILED).sum())
-    foreign = int(rows.loc[unread, "reply"].map(is_foreign).sum())
+    foreign = sum(map(is_foreign, rows.loc[unread, "reply"]))
     if lost > _MANY_UNREAD * said:
         script = f" ({foreign:,} are in a script that no parser reads)" if foreign else ""
         yield (

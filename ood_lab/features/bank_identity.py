@@ -93,7 +93,7 @@ def bank_key(
 
 @dataclass(frozen=True)
 class NetworkIdentity:
-    """What the features of a network depend on, beside its images.
+    """What the features of a network depend on, in addition to its images.
 
     Attributes:
         weights_sha256: see :func:`~ood_lab.models.weights.weights_sha256`.

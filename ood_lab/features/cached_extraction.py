@@ -159,7 +159,7 @@ def _outdated(
     moved = deviation(before, Output(now["logits"].cpu(), now["features"].cpu()), rounding)
     if moved:
         log.warning(
-            "features of '%s' in the cache are not those of %s as it is now, though its code, "
+            "features of '%s' in the cache are not those that %s has now, though its code, "
             "arguments and weights are the same: %s for %d images. They are extracted again",
             *(dataset.name, backbone.name, moved, len(rows)),
         )

@@ -108,7 +108,7 @@ class NetworkRecord(Section):
         fitted_head: of a network without one.
         training: ``epochs, steps``.
         val_accuracy: of the best epoch.
-        probe: the linear probe beside the training.
+        probe: the linear probe of the untrained layers.
         weights_of: the run that trained them.
         seeds: of ``training`` and ``evaluation``.
         id_accuracy: a fraction; None where no label is known.
@@ -166,7 +166,7 @@ class DetectionRecord(Section):
         second_pass: what it took.
         tuning: how settings were chosen.
         threshold: above which the recommended detector calls an image OOD.
-        verdict: beside its rows.
+        verdict: in addition to its rows.
         images: that were predicted.
         threshold_from: TPR, and sizes of the OOD sets that thresholds come from.
         causes: statistics in which the new images differ.
@@ -248,7 +248,7 @@ class AskingRecord(Section):
 
 
 class ReadingRecord(Section):
-    """How replies were asked for and read.
+    """Form of the questions, and parser of the replies.
 
     Attributes:
         parser: rules, with how each reads.
@@ -293,14 +293,14 @@ class AnswersRecord(Section):
     """Questions, answers and the model that gave them.
 
     Attributes:
-        questions: that were asked.
+        questions: their file.
         benchmark: that scores them.
         lvlm: what the model is made with.
         answers: where they are kept.
         reader, judge: language models that read answers, and that say what is expected.
         parsers: of the questions.
         asking: what the answers took.
-        reading: how replies were asked for and read.
+        reading: form of the questions, and parser of the replies.
         scoring: how captions are read.
     """
 

@@ -46,7 +46,7 @@ class Reading:
         probabilities: see :func:`~ood_lab.models.output.probabilities`; of linear layers before
             the softmax, the logits are what these give.
         one_logit: the only logit z stands for two classes, [0, z].
-        order: of the outputs without a head: logit i is output ``order[i]``; None = as they are.
+        order: of the outputs without a head: logit i is output ``order[i]``; None = in their order.
     """
 
     heads: tuple[tuple[str, ...], ...] = ()

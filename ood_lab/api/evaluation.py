@@ -31,6 +31,7 @@ from ood_lab.evaluation.score_warnings import suspicious
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn, statistics_of_sets
 from ood_lab.evaluation.verdict_remarks import kind_remarks, shift_remarks
 from ood_lab.features.bank import Banks, FeatureBank, other_network
+from ood_lab.features.image_groups import group_count, with_groups
 from ood_lab.metrics import CAUSE, VERDICT, Evaluation, PositiveClass, cause_results, map_of
 from ood_lab.models.head_kind import OF_NETWORKS
 from ood_lab.report.detection.detection_page import detection_blocks, write_report
@@ -40,6 +41,7 @@ from ood_lab.report.rendering.page import page_template
 from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.report.results_lookup import RunView
 from ood_lab.report.verdict import Verdict
+from ood_lab.schema.image_groups import MADE_OF
 from ood_lab.schema.image_statistics import PIXELS
 from ood_lab.schema.label_codes import SEVERAL
 from ood_lab.schema.results import write_results
@@ -216,16 +218,18 @@ def evaluate(
             )
     given = {"test": test, **ood} | ({"val": val} if val is not None else {})
     of_train, sets = banks_of(train, given)
-    sets = _several_labels({"train": of_train, **sets})
+    sets = with_groups(_several_labels({"train": of_train, **sets}))
+    of_train = sets["train"]
     _check_one_head(sets)
     shared = list(shared_rows(ID_SPLITS, sets))
     if val is None:
-        n = max(1, round(VAL_SHARE * len(of_train)))
+        n = max(1, round(VAL_SHARE * group_count(of_train)))
         sets["val"], sets["train"] = cut_at(of_train, n, seed)
     chosen = chosen_detectors(detectors, detector_preset)
     refused: dict[str, str] = {}
     usable = _with_columns(chosen, sets, ["test", *ood], refused)
-    parts = {name: _rows(name, sets[name]) for name in ("test", *ood)}
+    grouped = any(sets[name].groups is not None for name in ("test", *ood))
+    parts = {name: _rows(name, sets[name], grouped) for name in ("test", *ood)}
     with explained(usable):
         in_words = partial(in_python, chosen=usable)
         scores, timing = score_banks(parts, sets, usable, refused, memory_limit(None), in_words)
@@ -282,6 +286,9 @@ def _causes(
     if not all(StatisticsColumn.key in bank.columns for bank in sets.values()):
         return CAUSE.table([], model=model, seed=seed)
     images = statistics_of_sets(sets)
+    if MADE_OF in scores:
+        keys = ["dataset", "index"]
+        images = images.merge(scores[[*keys, MADE_OF]], on=keys, validate="one_to_one")
     return cause_results(
         images, list(PIXELS), scores, detector, model=model, draws=draws, seed=seed
     )
@@ -373,6 +380,10 @@ def _check_one_head(sets: Banks) -> None:
             )
 
 
-def _rows(name: str, bank: FeatureBank) -> pd.DataFrame:
+def _rows(name: str, bank: FeatureBank, grouped: bool) -> pd.DataFrame:
     columns = {"index": bank.index, "label": bank.labels, "pred": bank.predictions}
-    return pd.DataFrame({"dataset": name, **{key: v.numpy() for key, v in columns.items()}})
+    rows = pd.DataFrame({"dataset": name, **{key: v.numpy() for key, v in columns.items()}})
+    if grouped:
+        of = rows["index"].astype(str) if bank.groups is None else bank.groups.numpy().astype(str)
+        rows[MADE_OF] = (f"{name} " if bank.groups is None else "group ") + of.astype(object)
+    return rows

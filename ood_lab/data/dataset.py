@@ -13,14 +13,13 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from ood_lab.schema.image_groups import GROUP, MADE_OF
 from ood_lab.schema.shift_axes import DEGREES, LEVELS
 
 Transform = Callable[[Image.Image], Tensor]
 
 #: Columns that hold integers and travel with every sample when the table has them.
 INTEGER_COLUMNS = (*LEVELS, "category", "shape")
-#: Column of the group of images that show one thing; its values have names where it is read.
-GROUP = "group"
 #: Label of an image that belongs to no ID class, or whose class is unknown.
 UNKNOWN = -1
 
@@ -82,6 +81,12 @@ class ImageDataset(Dataset[dict[str, Any]], ABC):
         self.table = self.table.drop(columns=[*LEVELS, *DEGREES], errors="ignore")
         if levels is not None:
             self.table = self.table.assign(**levels)
+        self._extras = self._extra_arrays()
+
+    def set_groups(self, codes: np.ndarray) -> None:
+        """Sets :data:`GROUP [N] int64`: equal where images belong together, in all sets alike."""
+        self.table[GROUP], self.table[MADE_OF] = codes, [f"group {code}" for code in codes]
+        self.names[GROUP] = ()
         self._extras = self._extra_arrays()
 
     def names_of(self, column: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows
 from ood_lab.detectors.support.compute_device import on_device
 from ood_lab.detectors.support.requirements import check_choice, check_percentile
 from ood_lab.features.bank import FeatureBank
+from ood_lab.features.image_groups import group_count, unit_of
 
 
 class DICE(Detector):
@@ -64,11 +65,11 @@ class DICE(Detector):
         """Learns ``weight [C, D]`` (masked)."""
         weight = bank.head_weight.double()
         contribution = self.statistics(bank).mean() * weight
-        n, d = len(bank), weight.shape[1]
+        n, d = group_count(bank), weight.shape[1]
         rules = {"authors": 90 if len(weight) <= 100 else 70, "auto": 10 if n < d else 90}
         p = float(rules.get(str(self.percentile), self.percentile))
         if self.percentile == "auto" and n < d:
-            self.chosen = f"percentile = 10, for {n:,} images of {d:,} features"
+            self.chosen = f"percentile = 10, for {n:,} {unit_of(bank)}s of {d:,} features"
         threshold = float(np.percentile(contribution.numpy(), p))
         self.fitted = {"weight": weight * (contribution > threshold)}
         self.used = {"percentile": p, "threshold": threshold}

@@ -22,6 +22,7 @@ from ood_lab.detectors.support.requirements import (
     require_labels,
 )
 from ood_lab.features.bank import FeatureBank
+from ood_lab.features.image_groups import group_count, independent_share, unit_of
 
 #: Clusters where there are no classes, and images of each at least.
 CLUSTERS, PER_CLUSTER = 10, 10
@@ -134,7 +135,7 @@ class GMM(Detector):
             second_moment(bank.features, mean, members)
             for mean, members in zip(means, rows, strict=True)
         )
-        if not is_few(int(counts.sum()) // len(classes), means.shape[1]):
+        if not is_few(int(counts.sum() * independent_share(bank)) // len(classes), means.shape[1]):
             return counts / counts.sum().double(), means, torch.stack([*covariances])
         groups = torch.full_like(bank.labels, -1)
         for place, members in enumerate(rows):
@@ -143,7 +144,7 @@ class GMM(Detector):
 
     def _tied(self, bank: FeatureBank) -> tuple[Tensor, Tensor, Tensor]:
         """The same of the clusters, with one covariance ``[1, D, D]``."""
-        n, d = bank.features.shape
+        n, d = group_count(bank), bank.features.shape[1]
         clusters = self._resolve(n, 0 if one_class(bank) else bank.classes)
         x = require_finite(self, bank.features).double().numpy()
         if is_few(n, d):
@@ -174,10 +175,11 @@ class GMM(Detector):
         for place, mean in enumerate(means):
             rows = (groups == place).nonzero().flatten()
             covariance += second_moment(bank.features, mean, rows) * (len(rows) / counts.sum())
-        covariance, rho = shrunk(covariance, bank.features, means, groups)
+        covariance, rho = shrunk(covariance, bank, means, groups)
+        n, d = int(counts.sum() * independent_share(bank)), means.shape[1]
         self.chosen = (
             f"one covariance for {counted(len(means), 'component')}, shrunk by {rho:.0%}, for "
-            f"{int(counts.sum()):,} images of {means.shape[1]:,} features"
+            f"{n:,} {unit_of(bank)}s of {d:,} features"
         )
         return counts / counts.sum(), means, covariance[None]
 

@@ -16,6 +16,7 @@ from ood_lab.detectors.support.layer_statistics import split_layers
 from ood_lab.detectors.support.network_scores import NetworkDetector
 from ood_lab.detectors.support.requirements import check_count
 from ood_lab.features.bank import FeatureBank
+from ood_lab.features.image_groups import group_codes, group_count, unit_of
 
 #: Floats of the bank read at a time.
 CHUNK_FLOATS = 2**22
@@ -96,12 +97,15 @@ class Gram(NetworkDetector):
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``low``, ``high`` [C, ΣC_l·P], ``widths``, ``expected`` [L], ``seen`` [C]."""
         self.check(bank)
-        n = len(bank)
+        n, codes = group_count(bank), group_codes(bank)
         n_held = round(n * self.held_out)
         if not 0 < n_held < n:
-            raise DetectorRefusal(f"Gram: {n} fit images cannot be split {self.held_out:.0%} off")
+            raise DetectorRefusal(
+                f"Gram: {n} fit {unit_of(bank)}s cannot be split {self.held_out:.0%} off"
+            )
         order = torch.randperm(n, generator=torch.Generator().manual_seed(self.seed))
-        held, kept = bank.rows(order[:n_held].sort().values), order[n_held:].sort().values
+        apart = torch.isin(codes, order[:n_held])
+        held, kept = bank.rows(apart), (~apart).nonzero().flatten()
         self.fitted = self._ranges(bank, kept)
         expected = self._deviations(held).mean(dim=0)
         self.fitted["expected"] = torch.where(expected > 0, expected, 1.0)

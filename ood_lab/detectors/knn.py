@@ -18,6 +18,7 @@ from ood_lab.detectors.support.neighbour_search import (
 )
 from ood_lab.detectors.support.requirements import check_count, require_finite, require_labels
 from ood_lab.features.bank import FeatureBank
+from ood_lab.features.image_groups import group_count, unit_of
 from ood_lab.neighbours import NeighbourSearch, Rows, neighbour_count, neighbours_in_words
 
 #: OpenOOD's k, which ``auto`` does not exceed.
@@ -34,9 +35,9 @@ class KNN(Detector):
         \hat x = x / \max(\|x\|_2, 10^{-12})
 
     exact over the whole bank ``[M, D]`` (a zero vector stays zero, at distance 1 of any other).
-    Labels only tell how many images a class has: ``auto`` is a tenth of them, at most OpenOOD's 50
-    (:func:`~ood_lab.neighbours.neighbour_count`). ``authors`` is 50 up to 10 classes, 200 up to
-    100, else 1000.
+    Labels only tell how many images, or groups of images, a class has: ``auto`` is a tenth of them,
+    at most OpenOOD's 50 (:func:`~ood_lab.neighbours.neighbour_count`). ``authors`` is 50 up to 10
+    classes, 200 up to 100, else 1000.
 
     Own: pytorch-ood's score is the same, but scikit-learn behind it holds a second, normalised
     bank. Here the bank is the feature bank itself plus two numbers per row, and
@@ -122,9 +123,11 @@ class KNN(Detector):
         features = chosen_rows(bank.features, rows)
         self.check_size(len(features), bank.classes)
         present = bank.derived.classes_present
-        k = self._resolve(len(features), present if self.k == "auto" else bank.classes)
+        k = self._resolve(len(features), bank.classes)
         if self.k == "auto":
-            self.chosen = neighbours_in_words(k, len(features), present)
+            n = group_count(bank, rows)
+            k = self._resolve(n, present)
+            self.chosen = neighbours_in_words(k, n, present, unit_of(bank))
         norm = require_finite(self, torch.linalg.vector_norm(features, dim=1))
         inverse = 1 / norm.clamp(min=SMALLEST_NORM)
         self.fitted = {

@@ -17,6 +17,7 @@ from ood_lab.detectors.support.requirements import (
     warn_classes,
 )
 from ood_lab.features.bank import FeatureBank
+from ood_lab.features.image_groups import group_count, unit_of
 from ood_lab.features.moments import Moments
 
 
@@ -100,15 +101,15 @@ class MDS(Detector):
         self.used = {"classes": len(classes), "rank": whiten.shape[1]}
         if rho:
             self.used["shrinkage"] = rho
-            n, d = bank.features.shape
-            self.chosen = f"covariance shrunk by {rho:.1%}, for {n:,} images of {d:,} features"
+            n, d, unit = group_count(bank), bank.features.shape[1], unit_of(bank)
+            self.chosen = f"covariance shrunk by {rho:.1%}, for {n:,} {unit}s of {d:,} features"
         return self
 
     def _within(self, bank: FeatureBank, moments: Moments) -> tuple[Tensor, float]:
         """T of Σ and its ρ."""
         if not bool((moments.labelled > 1).any()):
             return self._about(bank, moments, moments.mean())
-        covariance, rho = shrunk(moments.within, bank.features, moments.class_means, bank.labels)
+        covariance, rho = shrunk(moments.within, bank, moments.class_means, bank.labels)
         return self._whitening(covariance, moments.mean_square), rho
 
     def _about(self, bank: FeatureBank, moments: Moments, mean: Tensor) -> tuple[Tensor, float]:
@@ -117,7 +118,7 @@ class MDS(Detector):
         groups = bank.labels.clamp(max=0) if labelled else torch.zeros_like(bank.labels)
         covariance = moments.about(mean, labelled)
         square = float(covariance.trace() + mean.square().sum())
-        covariance, rho = shrunk(covariance, bank.features, mean[None], groups)
+        covariance, rho = shrunk(covariance, bank, mean[None], groups)
         return self._whitening(covariance, square), rho
 
     def _whitening(self, covariance: Tensor, square: float) -> Tensor:

@@ -22,6 +22,7 @@ from ood_lab.detectors.support.neighbour_search import (
 )
 from ood_lab.detectors.support.requirements import check_count
 from ood_lab.features.bank import FeatureBank
+from ood_lab.features.image_groups import group_count, unit_of
 from ood_lab.neighbours import neighbour_count, neighbours_in_words
 
 log = logging.getLogger(__name__)
@@ -101,8 +102,9 @@ class NNGuide(CappedBankDetector):
             )
         k = self.k
         if k == "auto":
-            k = neighbour_count(len(features), bank.derived.classes_present, LARGEST)
-            self.chosen = neighbours_in_words(k, len(features), bank.derived.classes_present)
+            n, present = group_count(bank, rows), bank.derived.classes_present
+            k = neighbour_count(n, present, LARGEST)
+            self.chosen = neighbours_in_words(k, n, present, unit_of(bank))
         scale = energy * inverse_norm(features)
         self.fitted = {"bank": features, "scale": scale, "k": torch.tensor(k)}
         self.used = {"k": k, "bank": len(features)}

@@ -25,6 +25,7 @@ from ood_lab.detectors.support.requirements import (
 )
 from ood_lab.detectors.support.weibull_fit import fit_weibull
 from ood_lab.features.bank import FeatureBank
+from ood_lab.features.image_groups import independent_share, unit_of
 
 #: OpenOOD's tail, which ``auto`` does not exceed.
 LARGEST = 20
@@ -111,7 +112,7 @@ class OpenMax(Detector):
         distances = torch.empty(len(correct), dtype=torch.float64)
         for rows, z in blocks(bank.logits, correct):
             distances[rows] = (z.double() - centers[on_device(classes[rows])]).norm(dim=1).cpu()
-        self.fitted = {"means": means} | self._tails(distances, classes, c)
+        self.fitted = {"means": means} | self._tails(distances, classes, c, bank)
         modelled = int(self.fitted["modelled"].sum())
         self.used = {"alpha": min(self.alpha, c), "classes": modelled}
         return self
@@ -120,16 +121,18 @@ class OpenMax(Detector):
     def _longest(self) -> int:
         return LARGEST if isinstance(self.tail, str) else self.tail
 
-    def _tails(self, distances: Tensor, classes: Tensor, c: int) -> Tensors:
+    def _tails(self, distances: Tensor, classes: Tensor, c: int, bank: FeatureBank) -> Tensors:
+        share = independent_share(bank)
         tails = torch.full((c, self._longest), torch.nan, dtype=torch.float64)
         sizes = classes.bincount(minlength=c).tolist()
         for label, of_class in enumerate(distances[classes.argsort()].split(sizes)):
             n = len(of_class)
-            tail = min(LARGEST, n // 20) if self.tail == "auto" else self._longest
+            tail = min(LARGEST, int(n * share) // 20) if self.tail == "auto" else self._longest
             tails[label, : min(tail, n)] = of_class.topk(min(tail, n)).values
-        per_class = int(median(sizes))
+        per_class = int(median(sizes) * share)
         if self.tail == "auto" and 2 <= per_class // 20 < LARGEST:
-            self.chosen = f"tail = {per_class // 20}, for {per_class:,} correct images per class"
+            unit = unit_of(bank)
+            self.chosen = f"tail = {per_class // 20}, for {per_class:,} correct {unit}s per class"
         smallest = tails.nan_to_num(nan=torch.inf).amin(dim=1)
         largest = tails.nan_to_num(nan=0).amax(dim=1)
         modelled = largest - smallest > SAME * largest

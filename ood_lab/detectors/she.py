@@ -13,6 +13,7 @@ from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows
 from ood_lab.detectors.support.compute_device import on_device
 from ood_lab.detectors.support.requirements import check_choice, require_labels, warn_classes
 from ood_lab.features.bank import FeatureBank
+from ood_lab.features.image_groups import independent_share, unit_of
 
 
 def _inner_product(x: Tensor, pattern: Tensor) -> Tensor:
@@ -97,10 +98,12 @@ class SHE(Detector):
         if not other:
             absent = sorted(set(range(bank.num_classes)) - set(classes.tolist()))
             warn_classes(self, absent, f"have no correct {self.fit_split} image and no pattern")
-        per_class, metric = int(seen.right[classes].median()), self.metric
+        per_class = int(seen.right[classes].median() * independent_share(bank))
+        metric = self.metric
         if metric == "auto":
             metric = "cosine" if per_class < MANY else "inner_product"
-            self.chosen = f"metric = {metric}, for {per_class:,} correct images per class"
+            unit = unit_of(bank)
+            self.chosen = f"metric = {metric}, for {per_class:,} correct {unit}s per class"
         self.fitted = {"patterns": seen.right_means[classes], "classes": classes}
         self.fitted |= {"metric": torch.tensor([*AGREEMENT].index(metric))}
         self.used = {"metric": metric}

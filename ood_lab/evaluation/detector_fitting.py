@@ -25,7 +25,8 @@ from ood_lab.detectors import (
 )
 from ood_lab.detectors.base import Detectors
 from ood_lab.features.bank import Banks, FeatureBank
-from ood_lab.metrics.resampling.photograph_groups import MADE_OF
+from ood_lab.features.image_groups import group_codes, group_count
+from ood_lab.schema.image_groups import MADE_OF
 from ood_lab.schema.shift_axes import DEGREES, LEVELS
 
 log = logging.getLogger(__name__)
@@ -34,12 +35,13 @@ _Result = TypeVar("_Result")
 
 
 def cut_at(bank: FeatureBank, first: int, seed: int) -> tuple[FeatureBank, FeatureBank]:
-    """A random part of ``first`` rows, and the rest to judge what is fitted on it.
+    """A random part of ``first`` groups of images, and the rest to judge what is fitted on it.
 
     Both are in the order of the bank.
     """
-    order = torch.randperm(len(bank), generator=torch.Generator().manual_seed(seed))
-    return bank.rows(order[:first].sort().values), bank.rows(order[first:].sort().values)
+    order = torch.randperm(group_count(bank), generator=torch.Generator().manual_seed(seed))
+    chosen = torch.isin(group_codes(bank), order[:first])
+    return bank.rows(chosen), bank.rows(~chosen)
 
 
 def memory_limit(gigabytes: float | None) -> int:

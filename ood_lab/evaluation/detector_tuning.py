@@ -19,6 +19,7 @@ from ood_lab.detectors.base import Detectors
 from ood_lab.evaluation.detector_fitting import cut_at, fit_within
 from ood_lab.evaluation.synthetic_outliers import synthetic_outliers
 from ood_lab.features.bank import Banks, FeatureBank
+from ood_lab.features.image_groups import group_count
 from ood_lab.metrics import SortedScores
 
 log = logging.getLogger(__name__)
@@ -257,7 +258,7 @@ def _fit_and_judge(
     val = banks["val"]
     if detector.fit_split != "val":
         return (banks[detector.fit_split] if detector.fit_split else None), val
-    return cut_at(val, len(val) // 2, seed)
+    return cut_at(val, group_count(val) // 2, seed)
 
 
 def _at_the_edge(name: str, best: Candidate, candidates: Sequence[Candidate]) -> list[str]:

@@ -19,6 +19,7 @@ from ood_lab.data.datamodules.label_lists import targets
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.metrics import at_chance, map_of
+from ood_lab.metrics.resampling.photograph_groups import effective_size
 from ood_lab.models import Backbone
 from ood_lab.schema.label_codes import SEVERAL
 from ood_lab.schema.run_record import RunRecord
@@ -134,13 +135,21 @@ def id_map(
     return table
 
 
-def held_out_accuracy(bank: FeatureBank, classes: Sequence[str]) -> tuple[float, int] | None:
-    """Top-1 accuracy as a fraction and the number of labelled images; None if not defined.
+def held_out_accuracy(bank: FeatureBank, classes: Sequence[str]) -> tuple[float, int, float] | None:
+    """Top-1 accuracy as a fraction, the number of labelled images; None if not defined.
+
+    The third number is that of independent images
+    (:func:`~ood_lab.metrics.resampling.photograph_groups.effective_size`).
 
     See :func:`check_id_accuracy`.
     """
     accuracy = _accuracy(bank) if bank.num_classes == len(classes) else None
-    return None if accuracy is None else (accuracy, int((bank.labels >= 0).sum()))
+    if accuracy is None:
+        return None
+    known = bank.rows(bank.labels >= 0)
+    right = (known.predictions == known.labels).double().numpy()
+    groups = None if known.groups is None else known.groups.numpy()
+    return accuracy, len(known), effective_size(right, groups)
 
 
 @dataclass(frozen=True)

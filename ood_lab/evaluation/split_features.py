@@ -27,6 +27,7 @@ from ood_lab.features.bank_store import BankStore
 from ood_lab.features.bank_sums import sums_bank
 from ood_lab.features.cached_extraction import extract, made_from
 from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.features.image_groups import group_count
 from ood_lab.features.streaming import DatasetParts, pass_through
 from ood_lab.models import Backbone
 from ood_lab.models.head_kind import Part
@@ -223,7 +224,7 @@ class Extraction:
         for split in dict.fromkeys(["train", "val", *selection]):
             on_it = {name: d for name, d in detectors.items() if d.fit_split == split}
             moments = moments_for(on_it, split)
-            size = len(self.data.splits[split]) if on_it else 0, self.backbone.num_features
+            size = group_count(self.data.splits[split]) if on_it else 0, self.backbone.num_features
             rows = [name for name, d in on_it.items() if d.reads_rows(*size)]
             if split == "train" and on_it and not rows and split not in selection:
                 bank = self._sums(split, moments)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.detectors import DEFAULT_ALPHA, KNN, CalibratedDetector
 from ood_lab.detectors.deployment.cross_fitting import cross_fitted_scores
@@ -29,6 +31,7 @@ def unusual_training_images(data: OODDataModule, bank: FeatureBank | None) -> ID
         return None
     knn = KNN().fit(bank)
     scores = cross_fitted_scores(knn, bank)
-    ranked = CalibratedDetector.of(knn, scores, DEFAULT_ALPHA, weights_sha256="", transform="")
+    made: dict[str, Any] = {"weights_sha256": "", "transform": "", "groups": bank.groups}
+    ranked = CalibratedDetector.of(knn, scores, DEFAULT_ALPHA, **made)
     known = {UNUSUAL_BY: (bank, scores)}
     return id_images(data.splits["train"], known, {UNUSUAL_BY: ranked})

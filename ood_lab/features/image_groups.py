@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -19,28 +21,58 @@ from ood_lab.common.errors import UserError
 from ood_lab.features.bank import FeatureBank
 
 
-def group_codes(bank: FeatureBank) -> Tensor:
+class Images(Protocol):
+    """A bank, or a dataset."""
+
+    @property
+    def groups(self) -> Tensor | None:
+        """Equal where images belong together, ``[N] int64``."""
+
+    def __len__(self) -> int: ...
+
+
+def unit_of(images: Images) -> str:
+    """What counts: ``image``, or ``group``."""
+    return "image" if images.groups is None else "group"
+
+
+def group_codes(images: Images) -> Tensor:
     """``[N] int64`` from 0 in the order of first images; 0 to N - 1 where each is its own."""
-    if bank.groups is None:
-        return torch.arange(len(bank))
-    return torch.from_numpy(pd.factorize(bank.groups.cpu().numpy())[0])
+    if images.groups is None:
+        return torch.arange(len(images))
+    return torch.from_numpy(pd.factorize(images.groups.cpu().numpy())[0])
 
 
-def group_count(bank: FeatureBank) -> int:
-    """Number of groups; of images where each is its own."""
-    return len(bank) if bank.groups is None else len(bank.groups.unique())
+def group_count(images: Images, rows: Tensor | None = None) -> int:
+    """Number of groups, of images where each is its own; ``rows``: of these images only."""
+    if images.groups is None:
+        return len(images) if rows is None else len(rows)
+    return len((images.groups if rows is None else images.groups[rows]).unique())
 
 
-def group_weights(bank: FeatureBank) -> Tensor:
+def independent_share(images: Images) -> float:
+    """Number of groups / number of images."""
+    return group_count(images) / len(images)
+
+
+def group_weights(groups: Tensor) -> Tensor:
     """1 / size of the group of each image, ``[N] float64``: each group has weight one."""
-    codes = group_codes(bank)
-    return 1 / codes.bincount().double()[codes]
+    _, codes, sizes = groups.unique(return_inverse=True, return_counts=True)
+    return 1 / sizes.double()[codes]
 
 
-def single_groups(bank: FeatureBank) -> Iterator[Tensor]:
+def single_groups(images: Images) -> Iterator[Tensor]:
     """The images of one group after the other, ``[N] bool``; its complement leaves it out."""
-    codes = group_codes(bank)
-    return (codes == code for code in range(group_count(bank)))
+    codes = group_codes(images)
+    return (codes == code for code in range(group_count(images)))
+
+
+def with_groups(banks: Mapping[str, FeatureBank]) -> dict[str, FeatureBank]:
+    """The banks, without their groups where no two images of all banks belong together."""
+    known = [bank.groups for bank in banks.values() if bank.groups is not None]
+    if not known or len(torch.cat(known).unique()) < sum(map(len, known)):
+        return dict(banks)
+    return {name: replace(bank, groups=None) for name, bank in banks.items()}
 
 
 def groups_of(groups: ArrayLike | None, n: int) -> Tensor | None:

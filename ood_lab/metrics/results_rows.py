@@ -17,11 +17,17 @@ from ood_lab.metrics.resampling.intervals import (
     percentile_interval,
     wilson_interval,
 )
+from ood_lab.metrics.resampling.photograph_groups import (
+    effective_size,
+    photographs,
+    sample_size,
+)
 from ood_lab.metrics.score_evaluation import Evaluation
 from ood_lab.metrics.selective import FailureCell
 from ood_lab.metrics.shift_cells import LevelCells, Measured
 from ood_lab.metrics.shift_trends import shift_correlation, shift_sensitivity
 from ood_lab.schema.arrays import Floats
+from ood_lab.schema.image_groups import GROUP
 from ood_lab.schema.results import Kind
 from ood_lab.schema.shift_axes import AXES
 
@@ -84,7 +90,8 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
         *(row for of_set in evaluation.levels for row in _level_rows(evaluation, of_set)),
         *(row for cell in evaluation.failures for row in _failure_rows(evaluation, cell)),
     ]
-    table = _table(rows, model, evaluation.seed, evaluation.n_id, evaluation.shift_levels)
+    place = evaluation.shift_levels
+    table = _table(rows, model, evaluation.seed, evaluation.n_id, place, evaluation.unit)
     table.attrs["fpr95_positive"] = evaluation.fpr95_positive
     return table
 
@@ -93,7 +100,7 @@ def levels_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
     """The rows of :func:`results_of` that are about levels of shift."""
     evaluation.draw_all(failures=False)
     rows = [row for of_set in evaluation.levels for row in _level_rows(evaluation, of_set)]
-    return _table(rows, model, evaluation.seed, evaluation.n_id, {})
+    return _table(rows, model, evaluation.seed, evaluation.n_id, {}, evaluation.unit)
 
 
 def accuracy_of(id_rows: pd.DataFrame, model: str, seed: int) -> pd.DataFrame:
@@ -104,7 +111,9 @@ def accuracy_of(id_rows: pd.DataFrame, model: str, seed: int) -> pd.DataFrame:
         model: written to the row.
         seed: written to the row.
     """
-    return _table(_accuracy_rows(id_rows), model, seed, len(id_rows), {})
+    n = sample_size(id_rows)
+    unit = KIND.unit if n == len(id_rows) else GROUP
+    return _table(_accuracy_rows(id_rows), model, seed, n, {}, unit)
 
 
 def map_of(
@@ -121,9 +130,14 @@ def map_of(
 
 
 def _table(
-    rows: Iterable[Row], model: str, seed: int, n_id: int, place: Mapping[str, float]
+    rows: Iterable[Row],
+    model: str,
+    seed: int,
+    n_id: int,
+    place: Mapping[str, float],
+    unit: str = KIND.unit,
 ) -> pd.DataFrame:
-    table = KIND.table(rows, model=model, seed=seed)
+    table = KIND.table(rows, model=model, seed=seed).assign(unit=unit)
     table["n_id"] = table["n_id"].astype("float64").fillna(n_id).astype("int64")
     table["n"] = table["n_id"] + table["n_ood"]
     table["shift_level"] = table["dataset"].map(place).astype("float64")
@@ -176,10 +190,11 @@ def _accuracy_rows(rows: pd.DataFrame, metric: str = "id_accuracy") -> Iterator[
         return
     labelled = rows[rows["label"] >= 0]
     if len(labelled):
-        accuracy = float((labelled["label"] == labelled["pred"]).mean())
-        low, high = wilson_interval(accuracy, len(labelled))
+        right = np.asarray(labelled["label"] == labelled["pred"], np.float64)
+        accuracy = float(right.mean())
+        low, high = wilson_interval(accuracy, effective_size(right, photographs(labelled)))
         found = {"metric": metric, "value": accuracy, "ci_low": low, "ci_high": high}
-        yield {"detector": None, "dataset": None, "n_id": len(rows), "n_ood": 0} | found
+        yield {"detector": None, "dataset": None, "n_id": sample_size(rows), "n_ood": 0} | found
 
 
 def _csid_accuracy_rows(evaluation: Evaluation) -> Iterator[Row]:

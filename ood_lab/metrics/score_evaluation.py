@@ -15,12 +15,17 @@ from ood_lab.common.arguments import Count
 from ood_lab.metrics.ood import AuprMethod, PositiveClass, SortedScores
 from ood_lab.metrics.record import OF_SETS, Metric, load_metrics
 from ood_lab.metrics.resampling.group_intervals import Ends, group_ends
-from ood_lab.metrics.resampling.photograph_groups import PhotographGroups, photographs
+from ood_lab.metrics.resampling.photograph_groups import (
+    PhotographGroups,
+    photographs,
+    sample_size,
+)
 from ood_lab.metrics.resampling.stratified_bootstrap import Job, carried_out, drawing
 from ood_lab.metrics.selective import FailureCell, failure_job
 from ood_lab.metrics.shift_cells import LevelCells, Measured, split_by_level
 from ood_lab.metrics.shift_trends import dad
 from ood_lab.schema.arrays import Floats, Ints
+from ood_lab.schema.image_groups import GROUP
 
 #: Images, or photographs, that a dataset needs to count in a mean.
 FEWEST_OF_A_VERDICT = 10
@@ -107,10 +112,15 @@ class Evaluation:
         self._level_sets = self.ood_names if level_sets is None else list(level_sets)
         self._found: dict[str, list[Any]] = {}
 
-    @property
+    @cached_property
     def n_id(self) -> int:
-        """Number of ID samples."""
-        return len(self.id_rows)
+        """Number of ID samples, or of the groups that they belong to."""
+        return sample_size(self.id_rows)
+
+    @property
+    def unit(self) -> str:
+        """What is resampled: ``image``, or ``group`` where ID images belong together."""
+        return "image" if self.n_id == len(self.id_rows) else GROUP
 
     @cached_property
     def id_matrix(self) -> Floats:
@@ -258,7 +268,7 @@ class Evaluation:
         return found
 
     def made_of(self, *parts: pd.DataFrame) -> list[NDArray[np.object_]] | None:
-        """The photographs of ID and of these rows in turn; None where none is made of another."""
+        """The photographs of ID and of these rows in turn; None where no two rows are of one."""
         return _photographs([self.id_rows, *parts])
 
     def _set_jobs(self) -> list[Job[Measured]]:
@@ -359,7 +369,7 @@ class Evaluation:
                         of_group,
                         self.id_matrix,
                         blocks[g],
-                        n_ood[g],
+                        (self.n_id, n_ood[g]),
                     )
             measured.values["fpr95"] = measured.values[self.headline_fpr]
             measured.draws["fpr95"] = measured.draws[self.headline_fpr]
@@ -386,9 +396,11 @@ def sets_of_means(
 
 
 def _photographs(parts: Sequence[pd.DataFrame]) -> list[NDArray[np.object_]] | None:
-    """The photographs of each part's rows; None where none is made of another."""
+    """The photographs of each part's rows; None where no two rows are of one."""
     names = photographs(pd.concat(parts))
-    return None if names is None else np.split(names, np.cumsum([*map(len, parts)])[:-1])
+    if names is None or len(set(names)) == len(names):
+        return None
+    return np.split(names, np.cumsum([*map(len, parts)])[:-1])
 
 
 def _point_values(

@@ -64,7 +64,8 @@ def verdict_of(evaluation: Evaluation, model: str, costs: Mapping[str, int]) -> 
         model: written to every row.
         costs: rank of what a detector costs to run, by name.
     """
-    return VERDICT.table(_rows(evaluation, costs), model=model, seed=evaluation.seed)
+    rows = _rows(evaluation, costs)
+    return VERDICT.table(rows, model=model, seed=evaluation.seed).assign(unit=evaluation.unit)
 
 
 def _rows(evaluation: Evaluation, costs: Mapping[str, int]) -> Iterator[Row]:

@@ -19,7 +19,7 @@ def neighbour_count(images: int, classes: int, largest: int) -> int:
     images from 11 images of a class. From 10 k_max images of a class on it is the authors' k.
 
     Args:
-        images: n, of the bank.
+        images: n, of the bank; groups where images belong together.
         classes: C that the bank holds; 0 = unknown: 10.
         largest: k_max, the authors' k.
 
@@ -30,7 +30,7 @@ def neighbour_count(images: int, classes: int, largest: int) -> int:
     return max(1, min(largest, -(-images // each)))
 
 
-def neighbours_in_words(k: int, images: int, classes: int) -> str:
-    """The k that :func:`neighbour_count` gives, and for how many images."""
-    each = f"{images / classes:,.0f} images per class" if classes else f"{images:,} images"
+def neighbours_in_words(k: int, images: int, classes: int, unit: str = "image") -> str:
+    """The k that :func:`neighbour_count` gives, and for how many images, or groups of them."""
+    each = f"{images / classes:,.0f} {unit}s per class" if classes else f"{images:,} {unit}s"
     return f"k = {k}, for {each}"

@@ -340,7 +340,8 @@ class Verdict:
             )
         mean, resolution = self.mean("auroc"), self._of("resolution")["value"]
         if mean is not None and len(resolution) and resolution.gt(0).all():
-            images = f"{int(mean['n_id']):,} ID test and {int(mean['n_ood']):,} OOD images"
+            unit = "images" if mean["unit"] == "image" else "groups of images"
+            images = f"{int(mean['n_id']):,} ID test and {int(mean['n_ood']):,} OOD {unit}"
             least = float(resolution.iloc[0])
             if least < _COARSE:
                 least_points = f"{100 * least:.1f} points"

@@ -113,6 +113,7 @@ class NetworkRecord(Section):
         seeds: of ``training`` and ``evaluation``.
         id_accuracy: a fraction; None where no label is known.
         id_accuracy_n: of so many images.
+        id_accuracy_independent: independent images that are as many, where images belong together.
         id_chance: share of the largest class.
         ensemble: how networks were put together.
     """
@@ -131,6 +132,7 @@ class NetworkRecord(Section):
     seeds: dict[str, int] = {}
     id_accuracy: float | None = None
     id_accuracy_n: int = 0
+    id_accuracy_independent: float = 0
     id_chance: float | None = None
     ensemble: Facts | None = None
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
+import pandas as pd
 from annotated_types import Interval
 from torch import Tensor
 
@@ -16,6 +17,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.data.dataset import Splits
 from ood_lab.data.sources.source_settings import Given
+from ood_lab.data.transforms.few_shot import even_rows
 from ood_lab.detectors.base import Detectors
 from ood_lab.detectors.deployment.calibration import CalibratedDetectors
 from ood_lab.evaluation.detector_fitting import memory_limit
@@ -32,7 +34,12 @@ from ood_lab.evaluation.prediction.onnx_files import check_onnx, export_onnx_fil
 from ood_lab.evaluation.prediction.prediction_features import PredictionPasses
 from ood_lab.evaluation.prediction.prediction_tables import made_by
 from ood_lab.evaluation.prediction.thresholds import Thresholds
-from ood_lab.evaluation.prediction.unlabelled_images import list_images, opened, tell_passed
+from ood_lab.evaluation.prediction.unlabelled_images import (
+    groups_of,
+    list_images,
+    opened,
+    tell_passed,
+)
 from ood_lab.evaluation.split_features import check_sizes
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.process_agreement import made_by_main
@@ -46,6 +53,8 @@ from ood_lab.run.commandline.composition import command_to_repeat
 from ood_lab.schema.run_record import RunRecord
 
 log = logging.getLogger(__name__)
+#: New images whose groups are looked at before any work.
+GROUPED = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +78,9 @@ class Predict(Task):
 
     Args:
         images: see :func:`~ood_lab.evaluation.prediction.unlabelled_images.read_images`.
+        group: which new images belong together, see
+            :func:`~ood_lab.evaluation.prediction.unlabelled_images.groups_of`; None = each image
+            is its own.
         detector_file: saved detectors to use instead of fitting.
         alpha: largest false alarm rate on ID images, with as many held-out ones at least as it
             takes for a p-value to be that small; None = 0.05, or that of the saved detector.
@@ -87,6 +99,7 @@ class Predict(Task):
     """
 
     images: Given
+    group: str | None
     detector_file: str | Sequence[str] | None
     alpha: Annotated[float, Interval(gt=0, lt=1)] | None
     threshold: float | Mapping[str, float] | None
@@ -110,6 +123,9 @@ class Predict(Task):
         limit = memory_limit(self.memory_limit_gb)
         most = None if self.max_batches is None else self.max_batches * self.batch_size
         listed = list_images(self.images, most)
+        if self.group:
+            some = [listed.images.address(row) for row in even_rows(len(listed.images), GROUPED)]
+            groups_of(listed, pd.Series(some), self.group)
         source = self._source(ws)
         data, decoding = source.data, source.decoding
         pictures = opened(listed, decoding) if len(listed) <= self.shard_size else None
@@ -144,6 +160,10 @@ class Predict(Task):
             found = JudgedImages.at_once(pictures, features, ready, ws.folder)
         if found is None:
             return
+        if self.group:
+            paths = found.judged.rows["path"]
+            groups = groups_of(listed, paths, self.group, lambda _: None)
+            found = replace(found, judged=replace(found.judged, groups=groups))
         shortages = {each.shortage: None for each in ready.values() if each.shortage}
         for warning in (said := [*warnings, *shortages]):
             log.warning("%s", warning)

@@ -30,6 +30,7 @@ from ood_lab.evaluation.split_features import Extraction, check_sizes, chosen_se
 from ood_lab.evaluation.verdict_remarks import LOST, remarks_of
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.features.image_groups import group_count
 from ood_lab.lvlm.answers.membership_detector import MembershipScores, said_results
 from ood_lab.metrics import Evaluation, accuracy_of
 from ood_lab.report.rendering.output_failures import optional
@@ -212,7 +213,7 @@ class Score(Task):
         n, threshold = 0, None
         if named is not None:
             detector = methods.detectors[named]
-            n = n_held_out(detector, len(ws.data.splits["val"]))
+            n = n_held_out(detector, group_count(ws.data.splits["val"]))
             threshold = threshold_of(detector, banks, ws.data.classes)
         run = ws.folder if (ws.folder / "checkpoints").is_dir() else None
         ws.record.verdict.next = next_command(ws.settings, run, named, ws.trains, n)

@@ -16,13 +16,13 @@ from ood_lab.common.hints import check_known
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.sources.file_facts import content_hashes
 from ood_lab.data.sources.image_files import FileDataset
-from ood_lab.metrics.resampling.photograph_groups import MADE_OF
 from ood_lab.report.rendering.blocks import Text
 from ood_lab.report.rendering.sentences import cells_sentence
 from ood_lab.report.shift.shift_figures import cells_figure
 from ood_lab.report.shift.shift_tables import cells_table
 from ood_lab.run.building.workspace import Workspace
 from ood_lab.schema.arrays import Ints
+from ood_lab.schema.image_groups import MADE_OF
 from ood_lab.schema.shift_axes import LEVELS, cell_file
 from ood_lab.shift import (
     Edges,

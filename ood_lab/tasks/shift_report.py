@@ -63,8 +63,8 @@ from ood_lab.lvlm.answers.membership_detector import (
 )
 from ood_lab.lvlm.questions.question_files import write_questions
 from ood_lab.metrics import cause_results
-from ood_lab.metrics.resampling.photograph_groups import MADE_OF
 from ood_lab.run.building.workspace import Workspace
+from ood_lab.schema.image_groups import MADE_OF
 from ood_lab.schema.results import Names
 from ood_lab.shift import LEVELS as MOST
 from ood_lab.shift import StatisticsDistance, pool_edges, undecomposed
@@ -161,7 +161,7 @@ class ShiftReport(Score):
         made = passed.extraction.of_sets([], [corrupted])
         if not ws.is_main:
             return None
-        k = self.k or neighbour_of(ws.data.splits["train"].labels)
+        k = self.k or neighbour_of(ws.data.splits["train"])
         facts: dict[str, Any] = {"by": str(ws.model["name"]), "k": k, "unsplit": True}
         if unknown:
             facts["why"] = unknown
@@ -196,7 +196,7 @@ class ShiftReport(Score):
             ws.record.warnings.append(doubt)
         decompositions = load_decompositions(ws.clip, folder)
         main = decompositions[0]
-        k = self.k or neighbour_of(ws.data.splits["train"].labels, main.k)
+        k = self.k or neighbour_of(ws.data.splits["train"], main.k)
 
         device = ws.extractor.strategy.root_device
 

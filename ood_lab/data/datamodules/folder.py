@@ -34,11 +34,12 @@ from ood_lab.data.datamodules.splits import (
     default_shares,
     stratified_split,
 )
-from ood_lab.data.dataset import GROUP, UNKNOWN, Splits
+from ood_lab.data.dataset import UNKNOWN, Splits
 from ood_lab.data.sources.image_files import PixelRange
 from ood_lab.data.sources.label_names import align_attributes, encode_names, vectors_of
 from ood_lab.data.sources.source_settings import Given, Listed, Reading, Source, source_of
 from ood_lab.data.transforms.few_shot import ALL
+from ood_lab.schema.image_groups import GROUP
 from ood_lab.schema.results import Tables
 
 log = logging.getLogger(__name__)

@@ -13,14 +13,14 @@ import pandas as pd
 from ood_lab.common.english import counted, first_of
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import suggestion
-from ood_lab.data.dataset import GROUP
 from ood_lab.data.sources.folders import NO_LABEL
 from ood_lab.data.sources.manifest import label_text
 from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell
+from ood_lab.schema.image_groups import GROUP, MADE_OF
 from ood_lab.schema.results import Tables
 
-#: Value of the setting by which each image counts.
-NONE = "none"
+#: Values of the setting: each image counts; those of a folder belong together.
+NONE, FOLDER = "none", "folder"
 _KINDS = "give a column of the table, 'folder', or a pattern with one group, such as '(\\d+)_f'"
 
 
@@ -40,7 +40,7 @@ def add_groups(
         tell: receives the number of groups, and what is doubtful.
 
     Returns:
-        Names by column, position = value; empty without groups.
+        Names by column, position = value; empty where each image is its own.
 
     Raises:
         UserError: no such column, a pattern that is none or matches nothing, or one group in two
@@ -54,9 +54,12 @@ def add_groups(
         for name, table in sets.items()
     ]
     codes, words = pd.factorize(np.concatenate(names))
+    if len(words) == len(codes):
+        tell(ReadingWarning(f"data.group={by}: each image is a group of its own"))
+        return {}
     ends = np.cumsum([len(of) for of in names])[:-1]
     for table, numbers in zip(sets.values(), np.split(codes, ends), strict=True):
-        table[GROUP] = numbers
+        table[GROUP], table[MADE_OF] = numbers, words[numbers]
     tables = pd.concat(inside, names=["split"]).reset_index("split")
     labelled = tables[tables["label"] >= 0]
     if len(mixed := labelled[labelled[GROUP].isin(_with_several(labelled, "label"))]):
@@ -97,7 +100,7 @@ def group_names(
         UserError: see :func:`add_groups`.
     """
     paths = table["path"].astype(str)
-    if by == "folder":
+    if by == FOLDER:
         return paths.map(os.path.dirname).to_numpy(object)
     if by in table:
         found = label_text(table[by])

@@ -16,7 +16,7 @@ from PIL import ExifTags, Image
 from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
-from ood_lab.data.dataset import GROUP, ImageDataset
+from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.sources.file_facts import Facts, content_hashes, file_facts, stand_ins
 from ood_lab.data.sources.image_formats import ArrayFile, misread, register_formats
 from ood_lab.data.sources.image_stores import FILES, Store
@@ -33,6 +33,7 @@ from ood_lab.data.sources.pixel_decoding import (
     range_of,
 )
 from ood_lab.data.sources.reading_warnings import ReadingWarning
+from ood_lab.schema.image_groups import GROUP
 
 Identify = Literal["content", "stat"]
 
@@ -325,7 +326,7 @@ def _identity(
     digest = hashlib.sha256()
     for path, label, content in zip(paths, table["label"], contents, strict=True):
         digest.update(f"{label}\0{place(path)}\0{content}\n".encode("utf-8", "surrogateescape"))
-    if groups is not None:
+    if groups:
         named = "\0".join(place(groups[code]) for code in table[GROUP])
         digest.update(named.encode("utf-8", "surrogateescape"))
     if others := label_columns(table):

@@ -13,6 +13,7 @@ from ood_lab.common.random_streams import stream
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.sources.pixel_decoding import CHANNELS
 from ood_lab.data.transforms.corruptions import CORRUPTIONS, VERSION, corrupt
+from ood_lab.schema.image_groups import GROUP, MADE_OF
 
 #: What a row of a plan says: which image, and what is done to it.
 PLAN = ("source", "row", "corruption", "severity")
@@ -52,11 +53,12 @@ class CorruptedImages(ImageDataset):
         shown = pd.concat(map(_described, sources)).iloc[begin + plan["row"].to_numpy()]
         added = plan.drop(columns=["source", "row"])
         table = pd.concat([part.reset_index(drop=True) for part in (shown, added)], axis=1)
-        table["made_of"] = table["path"].astype(str)
+        table[MADE_OF] = (table[MADE_OF] if MADE_OF in table else table["path"]).astype(str)
         marks = [f"#{kind}-{degree}" if degree else "" for _, _, kind, degree in self._plan]
         table["path"] = table["path"].astype(str) + marks
         table["label"] = UNKNOWN
-        super().__init__(name, table, [], hashlib.sha256(whole.encode()).hexdigest())
+        names = {GROUP: sources[0].names[GROUP]} if GROUP in table else {}
+        super().__init__(name, table, [], hashlib.sha256(whole.encode()).hexdigest(), names)
 
     def load_image(self, index: int) -> Image.Image:
         """Returns row ``index`` as an RGB PIL image."""
@@ -79,7 +81,8 @@ class CorruptedImages(ImageDataset):
 
 def _described(data: ImageDataset) -> pd.DataFrame:
     """``path`` and, where it is known, ``category_name``: the class that an image shows."""
-    table = data.table[["path"]].copy()
+    grouped = [GROUP, MADE_OF] if data.groups is not None else []
+    table = data.table[["path", *grouped]].copy()
     if data.classes:
         names = dict(enumerate(data.classes))
         table["category_name"] = data.table["label"].map(names).fillna("")

@@ -27,6 +27,7 @@ from ood_lab.data.transforms.held_out_classes import (
     named,
     without_classes,
 )
+from ood_lab.schema.image_groups import MADE_OF
 from ood_lab.schema.shift_axes import LEVELS
 
 SEMANTIC, COVARIATE = LEVELS
@@ -210,9 +211,10 @@ class SyntheticOOD:
             level = COVARIATE if len(self.severities) > 1 else None
             made["corrupted"] = self._set("corrupted", [test], plan, level)
         size = counted(sum(map(len, made.values())), "image")
-        photos = len({path for data in made.values() for path in data.table["made_of"]})
+        photos = len({path for data in made.values() for path in data.table[MADE_OF]})
+        unit = "photograph" if test.groups is None else "group"
         note = (
-            f"{', '.join(made)}: {size} made of {counted(photos, 'photograph')} of ID test, "
+            f"{', '.join(made)}: {size} made of {counted(photos, unit)} of ID test, "
             f"severity {levels}, corruptions: {kinds}"
         )
         rest = {n: d for n, d in splits.items() if not (self.kind == "both" and n == "held_out")}

@@ -11,7 +11,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import Detector, checked_score
 from ood_lab.detectors.deployment.cross_fitting import (
     Calibration,
@@ -19,9 +21,12 @@ from ood_lab.detectors.deployment.cross_fitting import (
     cross_fitting_of,
 )
 from ood_lab.features.bank import FeatureBank
+from ood_lab.features.image_groups import group_weights, groups_of
 
 #: The largest false alarm rate on ID images, where the user names none.
 DEFAULT_ALPHA = 0.05
+#: Digits after the point of sums of weights, which are fractions such as 1/3.
+_DIGITS = 9
 
 
 def least_held_out(alpha: float) -> int:
@@ -35,12 +40,15 @@ def least_held_out(alpha: float) -> int:
     return n
 
 
-def too_few(n: int, alpha: float | None) -> str | None:
-    """Says that no p-value of ``n`` ID images reaches alpha; None where one does, or no alpha."""
+def too_few(n: int, alpha: float | None, unit: str = "image") -> str | None:
+    """Says that no p-value of ``n`` ID images reaches alpha; None where one does, or no alpha.
+
+    ``unit`` is what n counts: images, or groups of them.
+    """
     if alpha is None or n >= (least := least_held_out(alpha)):
         return None
     return (
-        f"No single image can be flagged: alpha={alpha:g} needs {least:,} ID images, there are "
+        f"No single image can be flagged: alpha={alpha:g} needs {least:,} ID {unit}s, there are "
         f"{n:,}, and no p-value is below 1/{n + 1:,} = {1 / (n + 1):.2g}."
     )
 
@@ -68,8 +76,11 @@ class CalibratedDetector:
     p(s) ≤ alpha. For an ID image exchangeable with held-out ones that happens with probability
     at most alpha (Vovk et al. 2005; for OOD detection arXiv 2104.08279). The ID images may also be
     those of the fit: :func:`~ood_lab.detectors.deployment.cross_fitting.cross_fitted_scores` says
-    what is then known. With a given threshold t instead of an alpha, an image is OOD exactly where
-    s ≥ t. Where :attr:`shortage` says that n is too small for alpha, no image is.
+    what is then known. Where images belong together, each of K groups has weight one,
+    :math:`p(s) = \big(1 + \sum_k \frac{1}{n_k} \#\{i \in k: s_{ki} \ge s\}\big) / (K + 1)`, and the
+    rate is that of one image of a new group, exchangeable with these (hierarchical data: Lee,
+    Barber and Willett, arXiv 2306.06342). With a given threshold t instead of an alpha, an image is
+    OOD exactly where s ≥ t. Where :attr:`shortage` says that n is too small for alpha, no image is.
 
     Attributes:
         detector: fitted.
@@ -83,6 +94,7 @@ class CalibratedDetector:
         pixel_range: values that became black and white in training images of more than 8 bits;
             None = the whole range of 16 bits.
         calibration: where ``id_scores`` come from.
+        id_groups: of each ID image, ``[n] int64``; None = each is its own.
 
     Raises:
         UserError: alpha is out of range, the threshold is not finite, or there is no ID score.
@@ -98,6 +110,7 @@ class CalibratedDetector:
     given_threshold: float | None = None
     pixel_range: tuple[float, float] | None = None
     calibration: Calibration = "held-out"
+    id_groups: Tensor | None = None
 
     def __post_init__(self) -> None:
         if (self.alpha is None) == (self.given_threshold is None):
@@ -127,17 +140,23 @@ class CalibratedDetector:
         transform: str,
         given_threshold: float | None = None,
         calibration: Calibration = "held-out",
+        groups: ArrayLike | None = None,
     ) -> Self:
         """From scores ``[n]`` of ID images that the detector was not fitted on, in any order.
+
+        ``groups`` are those of the images, ``[n]``; None = each image is its own.
 
         Raises:
             UserError: see the class; or these are no such scores.
         """
-        ordered = _scores(id_scores).cpu().sort().values
+        ordered, order = _scores(id_scores).cpu().sort()
+        codes = groups_of(groups, len(ordered))
+        if codes is not None:
+            codes = None if len(codes.unique()) == len(codes) else codes[order]
         if isinstance(classes, str):
             raise UserError(f"classes={classes!r}: give a list of different class names")
         facts = (list(classes or ()), weights_sha256, transform, given_threshold)
-        return cls(detector, ordered, alpha, *facts, calibration=calibration)
+        return cls(detector, ordered, alpha, *facts, None, calibration, codes)
 
     @classmethod
     def cross_fitted(
@@ -166,7 +185,8 @@ class CalibratedDetector:
             classes=classes,
             weights_sha256=weights_sha256 or bank.manifest.get("weights_sha256", ""),
             transform=transform or bank.manifest.get("transform", ""),
-            calibration=cross_fitting_of(detector, len(bank)),
+            calibration=cross_fitting_of(detector, bank),
+            groups=bank.groups,
         )
 
     def at(self, alpha: float) -> Self:
@@ -196,19 +216,45 @@ class CalibratedDetector:
         return "score > threshold" if self.given_threshold is None else "score >= threshold"
 
     @property
+    def id_tensors(self) -> Tensors:
+        """What p-values are made of, by name."""
+        groups = {} if self.id_groups is None else {"id_groups": self.id_groups}
+        return {"id_scores": self.id_scores} | groups
+
+    @property
+    def groups(self) -> int:
+        """K, the number of groups of ID images; of images without groups, n."""
+        return len(self.id_scores if self.id_groups is None else self.id_groups.unique())
+
+    @property
+    def id_in_words(self) -> str:
+        """``180 ID images``, or ``180 ID images in 45 groups``."""
+        images = counted(len(self.id_scores), "ID image")
+        in_groups = f"{images} in {counted(self.groups, 'group')}"
+        return images if self.id_groups is None else in_groups
+
+    @property
     def shortage(self) -> str | None:
-        """Says that there are too few ID images for alpha; None where there are enough."""
-        return too_few(len(self.id_scores), self.alpha)
+        """Says that there are too few ID images or groups for alpha; None where there are not."""
+        return too_few(self.groups, self.alpha, "image" if self.id_groups is None else "group")
+
+    @property
+    def false_positive_rate(self) -> float:
+        """Share of the ID images that the rule flags, each group with weight one."""
+        flagged = self.is_ood(self.id_scores).double()
+        weights = 1.0 if self.id_groups is None else group_weights(self.id_groups)
+        return float((flagged * weights).sum()) / self.groups
 
     @property
     def false_alarms(self) -> int:
-        """ID images that the rule flags; with alpha, as many as where none are tied.
+        """ID images, or groups, that the rule flags; with alpha, as many as where none are tied.
 
-        Those of rank r = 1, 2, ... from the top with ``(1 + r) / (n + 1) <= alpha``.
+        Those of rank r = 1, 2, ... from the top with ``(1 + r) / (K + 1) <= alpha``; of groups that
+        a given threshold flags in part, the sum of these parts, rounded up.
         """
         if self.alpha is None:
-            return int(self.is_ood(self.id_scores).sum())
-        n = len(self.id_scores)
+            return math.ceil(round(self.false_positive_rate * self.groups, _DIGITS))
+        n = self.groups
         return int((torch.arange(2, n + 2).double() / (n + 1) <= self.alpha).sum())
 
     def score(self, bank: FeatureBank) -> Tensor:
@@ -227,9 +273,14 @@ class CalibratedDetector:
 
     def p_values(self, scores: ArrayLike) -> Tensor:
         """Conformal p-values (see the class) of scores ``[N]``: ``[N] float64`` in (0, 1]."""
-        n = len(self.id_scores)
-        at_least = n - torch.searchsorted(self.id_scores, _scores(scores).contiguous())
-        return (1 + at_least.double()) / (n + 1)
+        first = torch.searchsorted(self.id_scores, _scores(scores).contiguous())
+        if self.id_groups is None:
+            at_least = (len(self.id_scores) - first).double()
+        else:  # whole groups are whole numbers, whose p-value may be alpha itself
+            weights = group_weights(self.id_groups)
+            sums = weights.flip(0).cumsum(0).flip(0).round(decimals=_DIGITS)
+            at_least = torch.cat([sums, sums.new_zeros(1)])[first]
+        return (1 + at_least) / (self.groups + 1)
 
     def is_ood(self, scores: ArrayLike) -> Tensor:
         """``[N] bool``: the p-value is at most alpha, or the score at least the given threshold."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal, checked_score, fit_detector
 from ood_lab.features.bank import FeatureBank
+from ood_lab.features.image_groups import group_codes, group_count
 
 #: Where the scores come from that p-values are ranks among.
 Calibration = Literal["held-out", "leave-one-out", "10-fold"]
@@ -19,22 +20,24 @@ FOLDS = 10
 LEAVE_ONE_OUT = 300
 
 
-def cross_fitting_of(detector: Detector, n: int) -> Calibration:
-    """The way in which :func:`cross_fitted_scores` scores n images."""
+def cross_fitting_of(detector: Detector, bank: FeatureBank) -> Calibration:
+    """The way in which :func:`cross_fitted_scores` scores the images of a bank."""
     if detector.fit_split is None:
         return "held-out"
-    return "leave-one-out" if detector.neighbours and n <= LEAVE_ONE_OUT else "10-fold"
+    single = detector.neighbours and group_count(bank) <= LEAVE_ONE_OUT
+    return "leave-one-out" if single else "10-fold"
 
 
 def cross_fitted_scores(detector: Detector, bank: FeatureBank, seed: int = 0) -> Tensor:
     r"""Score of every image of the fit bank by a fit on other images, ``[n] float64``.
 
     :math:`s_i = s(x_i; \{x_j : j \notin F(i)\})`, F(i) the fold of image i: only itself for a
-    detector of neighbours, else one of :data:`FOLDS` random parts. A new image x is then scored by
-    the fit on all n, and ranked among these. What is known of the p-values:
+    detector of neighbours, else one of :data:`FOLDS` random parts. Images that belong together are
+    in one fold, and n is their number of groups. A new image x is then scored by the fit on all,
+    and ranked among these. What is known of the p-values:
 
     - **Neighbours** (:attr:`~ood_lab.detectors.base.Detector.neighbours`): a fit image more never
-      raises a score. With x among the others, the scores of all n + 1 images are exchangeable, and
+      raises a score. With x among the others, the scores of all n + 1 groups are exchangeable, and
       s_i is at least as high without x as with it. So no p-value is smaller than that of full
       conformal prediction (Vovk et al. 2005), and ``P(p <= alpha) <= alpha`` holds exactly: for
       ``nnguide`` where all log Σ exp z are positive, and where ``max_bank`` keeps all images.
@@ -51,21 +54,21 @@ def cross_fitted_scores(detector: Detector, bank: FeatureBank, seed: int = 0) ->
         seed: of the folds.
 
     Raises:
-        DetectorRefusal: fewer than two images, or too few of them for a fit without a fold.
+        DetectorRefusal: fewer than two groups, or too few of them for a fit without a fold.
         UserError: see :func:`~ood_lab.detectors.base.checked_score`.
     """
-    n = len(bank)
+    codes, n = group_codes(bank), group_count(bank)
     if detector.fit_split is None:
         return checked_score(detector, bank)
     if n < 2:
-        raise DetectorRefusal(f"{detector.name}: one image cannot be compared with itself")
-    single = cross_fitting_of(detector, n) == "leave-one-out"
+        raise DetectorRefusal(f"{detector.name}: one image or group cannot be compared with itself")
+    single = cross_fitting_of(detector, bank) == "leave-one-out"
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     fold = torch.empty(n, dtype=torch.int64)
     fold[order] = torch.arange(n) % (n if single else min(FOLDS, n))
-    scores = torch.empty(n, dtype=torch.float64)
+    scores = torch.empty(len(bank), dtype=torch.float64)
     for part in range(int(fold.max()) + 1):
-        inside = fold == part
+        inside = fold[codes] == part
         fitted = fit_detector(_as_chosen(detector), bank.rows(~inside))
         scores[inside] = checked_score(fitted, bank.rows(inside))
     return scores

@@ -1,8 +1,9 @@
 """A calibrated detector as one file, without pickle.
 
-A safetensors file: ``id_scores``, ``fitted.<name>`` for every tensor of ``Detector.fitted``, and in
-the metadata, one JSON text with the class of the detector, its constructor's
-arguments, the false alarm rate or the given threshold, and what the features came from.
+A safetensors file: ``id_scores``, where images belong together ``id_groups``, ``fitted.<name>``
+for every tensor of ``Detector.fitted``, and in the metadata, one JSON text with the class of the
+detector, its constructor's arguments, the false alarm rate or the given threshold, and what the
+features came from.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def save_detector(path: StrPath, calibrated: CalibratedDetector) -> None:
         "pixel_range": calibrated.pixel_range,
         "calibration": calibrated.calibration,
     }
-    tensors = {"id_scores": calibrated.id_scores} | {
+    tensors = calibrated.id_tensors | {
         _FITTED + name: value for name, value in detector.fitted.items()
     }
     try:
@@ -93,6 +94,7 @@ def load_detector(path: StrPath) -> CalibratedDetector:
             None if threshold is None else float(threshold),
             None if ends is None else (float(ends[0]), float(ends[1])),
             description["calibration"],
+            tensors.get("id_groups"),
         )
 
 

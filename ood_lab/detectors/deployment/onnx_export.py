@@ -181,7 +181,7 @@ def _described(graph: bytes, calibrated: CalibratedDetector) -> bytes:
         "detector": f"{calibrated.detector.name} {json.dumps(calibrated.detector.describe())}",
         "threshold": repr(calibrated.threshold),
         "rule": calibrated.rule,
-        "calibration": f"{calibrated.calibration}, {len(calibrated.id_scores)} ID images",
+        "calibration": f"{calibrated.calibration}, {calibrated.id_in_words}",
         "classes": json.dumps(calibrated.classes, ensure_ascii=False),
         "weights_sha256": calibrated.weights_sha256,
         "transform": calibrated.transform,

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from ood_lab.detectors.support.chunked_arithmetic import blocks
 from ood_lab.detectors.support.compute_device import on_device
+from ood_lab.features.bank import FeatureBank
+from ood_lab.features.image_groups import group_count
 
 #: Images for each feature from which a covariance is taken as it is.
 ENOUGH = 10
@@ -49,7 +51,7 @@ def is_few(n: int, d: int) -> bool:
 
 
 def shrunk(
-    covariance: Tensor, features: Tensor, means: Tensor, groups: Tensor
+    covariance: Tensor, bank: FeatureBank, means: Tensor, groups: Tensor
 ) -> tuple[Tensor, float]:
     r"""The covariance shrunk towards a sphere (Ledoit and Wolf 2004, J. Multivariate Analysis 88).
 
@@ -64,7 +66,7 @@ def shrunk(
 
     Args:
         covariance: S, within the groups.
-        features: ``[N, D]``.
+        bank: features ``[N, D]``; n counts groups where images belong together.
         means: m ``[G, D]``.
         groups: g of each row ``[N] int64``, below 0 = not counted.
 
@@ -72,16 +74,16 @@ def shrunk(
         Σ* and ρ.
     """
     counted, d = (groups >= 0).nonzero().flatten(), len(covariance)
-    n = len(counted)
+    n = group_count(bank, counted)
     if not is_few(n, d):
         return covariance, 0.0
     centers, fourth = on_device(means), 0.0
-    for rows, x in blocks(features, counted):
+    for rows, x in blocks(bank.features, counted):
         away = x.double() - centers[on_device(groups[counted[rows]])]
         fourth += float(away.square().sum(dim=1).square().sum())
     mu, square = float(covariance.trace()) / d, float(covariance.square().sum())
     spread = square - d * mu**2
-    rho = min(1.0, (fourth / n - square) / n / spread) if spread > 0 else 1.0
+    rho = min(1.0, (fourth / len(counted) - square) / n / spread) if spread > 0 else 1.0
     sphere = torch.eye(d, dtype=covariance.dtype)
     return (1 - rho) * covariance + rho * mu * sphere, rho
 

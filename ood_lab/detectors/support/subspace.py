@@ -16,6 +16,7 @@ from ood_lab.detectors.support.class_moments import noise_level
 from ood_lab.detectors.support.compute_device import compute_device, on_device
 from ood_lab.detectors.support.requirements import require_finite
 from ood_lab.features.bank import FeatureBank
+from ood_lab.features.image_groups import group_count, unit_of
 from ood_lab.neighbours.multiplication_speed import full_float32
 
 #: Residual, as a share of the features' distance from the origin, that is only rounding.
@@ -55,7 +56,7 @@ def fit_residual(detector: Detector, bank: FeatureBank, dim: Dimension) -> tuple
     Raises:
         DetectorRefusal: the features are not finite, or leave no residual.
     """
-    key = ("residual", dim, compute_device())
+    key = ("residual", dim, compute_device(), group_count(bank))
     fitted, norm, length, rank = bank.derived.once(key, lambda: _fit_residual(detector, bank, dim))
     used, d = int(fitted["dim"]), bank.features.shape[1]
     if norm <= RELATIVE_CUTOFF * length:
@@ -65,7 +66,7 @@ def fit_residual(detector: Detector, bank: FeatureBank, dim: Dimension) -> tuple
         )
     detector.used = {"dim": used}
     if used < principal_dimension("authors", d, rank):
-        detector.chosen = f"dim = {used}, for {len(bank):,} images of rank {rank}"
+        detector.chosen = f"dim = {used}, for {group_count(bank):,} {unit_of(bank)}s of rank {rank}"
     return dict(fitted), norm
 
 
@@ -74,7 +75,8 @@ def _fit_residual(
 ) -> tuple[Tensors, Tensor, Tensor, int]:
     """The two of :func:`fit_residual`, the root mean square of the length of x - u, the rank."""
     d, moments = bank.features.shape[1], detector.statistics(bank)
-    few = dim == "auto" and len(bank) < d
+    n = group_count(bank)
+    few = dim == "auto" and n < d
     if bank.head_weight.numel() and not few:
         origin = -torch.linalg.pinv(bank.head_weight.double()) @ bank.head_bias.double()
     else:
@@ -83,7 +85,7 @@ def _fit_residual(
     # eigh sorts upwards: the first D - dim columns are the least explained directions.
     values, vectors = torch.linalg.eigh(moment)
     # n images about their own mean span n - 1 directions, whatever rounding makes of the last one.
-    spanned = len(bank) - 1 if few else len(bank)
+    spanned = n - 1 if few else n
     rank = min(spanned, int((values > noise_level(values, moments.square)).sum()))
     dim = principal_dimension(dim, d, rank)
     residual, principal = (part.contiguous() for part in vectors.split([d - dim, dim], dim=1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from torch import Tensor
@@ -34,6 +35,7 @@ from ood_lab.detectors.deployment.cross_fitting import (
 )
 from ood_lab.evaluation.detector_fitting import cut_at, each_that_works, fit_within
 from ood_lab.features.bank import Banks, FeatureBank
+from ood_lab.features.image_groups import group_count
 from ood_lab.models import Backbone
 
 #: Of more images, those that are split off tell enough, and ten fits more would tell little.
@@ -177,12 +179,13 @@ def fit_and_held_out(
     """What the detector is fitted on, and the ID images that its p-values come from."""
     val = banks["val"]
     if detector.fit_split == "val":
-        return cut_at(val, len(val) - n_held_out(detector, len(val)), seed)
+        n = group_count(val)
+        return cut_at(val, n - n_held_out(detector, n), seed)
     return banks[detector.fit_split or "val"], val
 
 
 def n_held_out(detector: Detector, val: int) -> int:
-    """How many images of val the p-values come from; a fit on val gets the larger half."""
+    """How many images or groups of val p-values come from; a fit on val gets the larger half."""
     return val // 2 if detector.fit_split == "val" else val
 
 
@@ -220,7 +223,7 @@ def fit_detectors(
         if pooled:
             fit_bank = of = banks["train"]
             scores = cross_fitted_scores(fit_within(detector, fit_bank, limit), fit_bank, seed)
-            how = cross_fitting_of(detector, len(fit_bank))
+            how = cross_fitting_of(detector, fit_bank)
         else:
             fit_bank, of = fit_and_held_out(detector, banks, seed)
             if not len(of):
@@ -236,6 +239,7 @@ def fit_detectors(
             transform=of.manifest["transform"],
             given_threshold=None if threshold_of is None else threshold_of(name, detector),
             calibration=how,
+            groups=of.groups,
         )
 
     return each_that_works(detectors, calibrated, refused), known
@@ -253,8 +257,9 @@ def threshold_of(detector: Detector, banks: Banks, classes: list[str]) -> float 
     columns = detector.extraction_hook, detector.second_pass_hook  # val has those of fits alone
     if val is None or columns != (None, None) or detector.fit_split == "val":
         return None
-    if too_few(len(val), DEFAULT_ALPHA):
+    if too_few(group_count(val), DEFAULT_ALPHA):
         return None
-    made = {key: val.manifest[key] for key in ("weights_sha256", "transform")}
+    made: dict[str, Any] = {key: val.manifest[key] for key in ("weights_sha256", "transform")}
     scores = checked_score(detector, val)
-    return CalibratedDetector.of(detector, scores, DEFAULT_ALPHA, classes=classes, **made).threshold
+    made |= {"classes": classes, "groups": val.groups}
+    return CalibratedDetector.of(detector, scores, DEFAULT_ALPHA, **made).threshold

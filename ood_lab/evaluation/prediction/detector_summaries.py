@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ood_lab.data.dataset import ImageDataset
@@ -47,7 +49,7 @@ def note_prediction(
     """
     of_id, tpr, reached = features.of_id, source.thresholds.tpr, source.thresholds.reached
     accuracy = None if of_id is None else held_out_accuracy(of_id, source.classes)
-    right, n = accuracy or (None, None)
+    right, n, independent = accuracy or (None, None, None)
     if of_id is not None and "images" in features.banks:
         causes = group_causes(of_id, features.banks["images"], seed=seed)
         record.causes = [{str(k): v for k, v in row.items()} for row in causes.to_dict("records")]
@@ -57,6 +59,7 @@ def note_prediction(
     )
     record.classes, record.backbone = list(source.classes), dict(found.made_of)
     record.id_accuracy, record.id_accuracy_n = right, n or 0
+    record.id_accuracy_independent = independent or 0
     record.threshold_from = {"tpr": tpr, "ood": made_of} if made_of else None
     record.detectors = {
         name: detector_summary(found.judged, name, each, reached.get(name))
@@ -68,28 +71,50 @@ def detector_summary(
     judged: Judged, name: str, calibrated: CalibratedDetector, tpr: float | None
 ) -> dict[str, Any]:
     """What was decided about the images, by what, and whether that is more than chance."""
-    n, flagged, held_out = judged.read, judged.flagged[name], len(calibrated.id_scores)
-    false_alarms = calibrated.false_alarms
+    n, flagged, held_out = judged.read, judged.flagged[name], calibrated.groups
+    false_alarms, groups = calibrated.false_alarms, _groups(judged, calibrated)
+    new_groups, above = None, (flagged, n)
+    if judged.groups is not None:  # a group counts as much of it as is flagged, rounded down
+        is_ood = judged.rows[f"{name}_is_ood"].to_numpy(np.float64)
+        shares = pd.Series(is_ood).groupby(judged.groups).mean()
+        new_groups = len(shares)
+        above = math.floor(round(shares.sum(), 9)), new_groups
     facts = {
         "alpha": calibrated.alpha,
         "threshold_score": None if calibrated.shortage else calibrated.threshold,
         "rule": calibrated.rule,
         "calibration": calibrated.calibration,
-        "held_out": held_out,
+        "held_out": len(calibrated.id_scores),
+        "groups": held_out,
+        "new_groups": new_groups,
         "flagged": flagged,
         "share_flagged": flagged / n,
-        "flagged_p_value": flagged_p_value(flagged, n, false_alarms, held_out),
+        "flagged_p_value": flagged_p_value(*above, false_alarms, held_out),
     }
-    group = group_comparison(calibrated.id_scores, judged.scores(name))
+    group = group_comparison(calibrated.id_scores, judged.scores(name), groups)
     facts |= {f"group_{k}": None if math.isnan(v) else v for k, v in group._asdict().items()}
     if calibrated.alpha is not None:
         facts["flagged_by_chance"] = calibrated.alpha * n
     else:
-        fpr = false_alarms / held_out
+        fpr = calibrated.false_positive_rate
         low, high = wilson_interval(fpr, held_out)
         facts |= {"flagged_by_chance": fpr * n, "fpr": fpr, "fpr_ci_low": low, "fpr_ci_high": high}
         facts |= {} if tpr is None else {"tpr": tpr}
     return calibrated.detector.used_settings() | facts
+
+
+def _groups(
+    judged: Judged, calibrated: CalibratedDetector
+) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """Groups of the ID and of the new images; None where each image is its own."""
+    of_id, of_new = calibrated.id_groups, judged.groups
+    if of_id is None and of_new is None:
+        return None
+    n, m = len(calibrated.id_scores), len(judged.rows)
+    return (
+        np.arange(n) if of_id is None else of_id.numpy(),
+        np.arange(m) if of_new is None else of_new,
+    )
 
 
 def id_images(
@@ -100,12 +125,12 @@ def id_images(
     """The ID images that some detector was calibrated on; index of the table = row in ``images``.
 
     Columns ``path``, and of every detector ``<name>_score`` and ``<name>_p_value``, the share of ID
-    images that score as high, itself counted: at least 1 / n.
+    images that score as high, itself counted, each group with weight one.
     """
     columns: dict[str, pd.Series] = {}
     for name, calibrated in ready.items():
         bank, scores = known[name]
-        n, rows = len(scores), bank.index.numpy()
+        n, rows = calibrated.groups, bank.index.numpy()
         # p_values counts a new image, and this one is among the n already.
         p = (calibrated.p_values(scores) * (n + 1) - 1) / n
         columns[f"{name}_score"] = pd.Series(scores.numpy(), rows)

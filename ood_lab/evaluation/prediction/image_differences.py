@@ -12,6 +12,7 @@ from ood_lab.evaluation.shift.statistics_column import statistics_of, statistics
 from ood_lab.features.bank import FeatureBank
 from ood_lab.metrics import causes_of
 from ood_lab.schema.arrays import Floats
+from ood_lab.schema.image_groups import MADE_OF
 from ood_lab.schema.image_statistics import PIXELS, words_of
 
 
@@ -49,4 +50,8 @@ class IDRange:
 
 def group_causes(of_id: FeatureBank, images: FeatureBank, *, seed: int) -> pd.DataFrame:
     """Statistics that tell new ``images`` from ID, see :func:`ood_lab.metrics.causes_of`."""
-    return causes_of(statistics_of_sets({"test": of_id, "images": images}), list(PIXELS), seed=seed)
+    table = statistics_of_sets({"test": of_id, "images": images})
+    if of_id.groups is not None:
+        names = [f"group {code}" for code in of_id.groups.tolist()]
+        table[MADE_OF] = [*names, *(f"image {row}" for row in range(len(images)))]
+    return causes_of(table, list(PIXELS), seed=seed)

@@ -121,7 +121,7 @@ def made_by(
     """
     settings = identity_of({name: c.detector for name, c in ready.items()}, fitted_on or {})
     contents = {
-        name: digest_of({"id_scores": c.id_scores} | c.detector.fitted)
+        name: digest_of(c.id_tensors | c.detector.fitted)
         for name, c in ready.items()
         if fitted_on is None
     }

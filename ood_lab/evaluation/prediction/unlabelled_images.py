@@ -15,13 +15,14 @@ import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import missing_path
+from ood_lab.data.datamodules.image_groups import FOLDER, group_names
 from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.data.sources.image_files import DECODING, FileDataset, load_rgb, reason
 from ood_lab.data.sources.image_formats import image_extensions, pictures_among
 from ood_lab.data.sources.image_lists import TABLES, Addresses, Listing, read_paths, texts_of
 from ood_lab.data.sources.image_stores import FILES, CombinedStores, Store
 from ood_lab.data.sources.pixel_decoding import Decoding
-from ood_lab.data.sources.reading_warnings import ReadingWarning
+from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell, to_log
 from ood_lab.data.sources.source_settings import Given, Manifest, Reading, source_of
 from ood_lab.data.transforms.few_shot import even_rows
 
@@ -158,6 +159,28 @@ def opened(given: Listed, decoding: Decoding = DECODING) -> Images:
     return Images(
         table, FileDataset("images", readable, [], store=store, decoding=decoding), passed
     )
+
+
+def groups_of(listed: Listed, paths: pd.Series, by: str, tell: Tell = to_log) -> np.ndarray:
+    """The name of the group of each new image, ``[N]``.
+
+    Args:
+        listed: where columns are looked up.
+        paths: of the images.
+        by: ``task.group``, see :func:`~ood_lab.data.datamodules.image_groups.group_names`.
+        tell: receives the number of images without a group.
+
+    Raises:
+        UserError: no such column, or a pattern that is none or matches nothing.
+    """
+    images = pd.DataFrame({"path": paths.to_numpy()})
+    tables = [table for table in listed.tables if table is not None]
+    if tables and by != FOLDER and "(" not in by:
+        read = [table.read([], Reading(lambda _: None, group=by)).table for table in tables]
+        known = pd.concat(read).drop_duplicates("path").set_index("path")
+        if by in known:
+            images[by] = images["path"].map(known[by])
+    return group_names(images, "task.images", "task.group", by, tell)
 
 
 def tell_passed(sentences: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ood_lab.common.english import counted
@@ -16,9 +17,12 @@ from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.transforms.corrupted_images import PLAN, CorruptedImages
 from ood_lab.data.transforms.corruptions import CORRUPTIONS, SEVERITIES
+from ood_lab.features.bank import FeatureBank
+from ood_lab.features.image_groups import group_count
 from ood_lab.metrics.resampling.photograph_groups import photographs
 from ood_lab.neighbours import neighbour_count
 from ood_lab.schema.arrays import Floats
+from ood_lab.schema.image_groups import MADE_OF
 from ood_lab.schema.label_codes import SEVERAL
 from ood_lab.shift import (
     CLASS_UNITS,
@@ -102,8 +106,9 @@ def mark_distances(
         left_out = {"index": rows.numpy(), "distance": found.double().numpy()}
         parts.append(pd.DataFrame(left_out).assign(metric=CLASS_UNITS, mark=1, corruption=""))
     table = pd.concat(parts, ignore_index=True)
-    table["path"] = test.table["path"].to_numpy()[table["index"]]
-    return table[["metric", "mark", "index", "path", "corruption", "distance"]]
+    about = [column for column in ("path", MADE_OF) if column in test.table]
+    table[about] = test.table[about].to_numpy(object)[table["index"]]
+    return table[["metric", "mark", "index", *about, "corruption", "distance"]]
 
 
 def shift_in_units(
@@ -146,8 +151,7 @@ def shift_in_units(
         of_ruler = [rows for _, rows in marks[marks["metric"] == metric].groupby("mark")]
         named = [(test, axis), *((rows, "distance") for rows in of_ruler)]
         scale = [
-            Sample(rows[column].to_numpy(np.float64), rows["path"].to_numpy(object))
-            for rows, column in named
+            Sample(rows[column].to_numpy(np.float64), _photographs(rows)) for rows, column in named
         ]
         ruler = Ruler(metric, axis, scale, missing[metric])
         found = read_ruler(ruler, samples, draws=draws, seed=seed)
@@ -165,9 +169,15 @@ def shift_in_units(
     return table, facts
 
 
-def neighbour_of(train: Tensor, largest: int = LARGEST) -> int:
-    """The k of :func:`~ood_lab.neighbours.neighbour_count` for these labels of ID train ``[N]``."""
-    return neighbour_count(len(train), len(train[train >= 0].unique()), largest)
+def _photographs(rows: pd.DataFrame) -> NDArray[np.object_]:
+    made_of = photographs(rows)
+    return rows["path"].to_numpy(object) if made_of is None else made_of
+
+
+def neighbour_of(train: FeatureBank | ImageDataset, largest: int = LARGEST) -> int:
+    """The k of :func:`~ood_lab.neighbours.neighbour_count` for ID train."""
+    labels = train.labels
+    return neighbour_count(group_count(train), len(labels[labels >= 0].unique()), largest)
 
 
 def ruler_note(metric: str, axis: str, train: Tensor, k: int) -> str | None:

@@ -11,9 +11,9 @@ from ood_lab.common.tensor_file import Tensors
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
-from ood_lab.metrics.resampling.photograph_groups import MADE_OF
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
+from ood_lab.schema.image_groups import MADE_OF
 from ood_lab.schema.image_statistics import PIXELS
 from ood_lab.shift import STATISTICS_VERSION, image_statistics
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
+import pandas as pd
 import scipy  # loads scipy.stats when it is used
 from numpy.typing import ArrayLike
 
 from ood_lab.metrics.ood import SortedScores
 from ood_lab.metrics.resampling.intervals import auroc_interval
 from ood_lab.metrics.resampling.significance import delong
+from ood_lab.schema.arrays import Floats
 
 
 def at_chance(accuracy: float, n: int, chance: float) -> bool:
@@ -68,7 +71,11 @@ class GroupComparison(NamedTuple):
     p_value: float
 
 
-def group_comparison(id_scores: ArrayLike, new_scores: ArrayLike) -> GroupComparison:
+def group_comparison(
+    id_scores: ArrayLike,
+    new_scores: ArrayLike,
+    groups: tuple[ArrayLike, ArrayLike] | None = None,
+) -> GroupComparison:
     """Whether new images score higher than ID images as a group, whatever the threshold.
 
     ``exceeded = P(new > ID) + P(new = ID) / 2``, its interval from DeLong's variance, and the
@@ -77,9 +84,20 @@ def group_comparison(id_scores: ArrayLike, new_scores: ArrayLike) -> GroupCompar
     cross-fitted ID scores of detectors of neighbours, which are not lower than those of other ID
     images, make it cautious; docs/results/uncertainty.md has its measured rates.
 
+    Where images belong together, each group has weight one in ``exceeded``, DeLong's variance is
+    that of the groups' means of the placements, and the rank test compares the groups' mean ranks.
+    It is then valid for exchangeable groups.
+
+    Args:
+        id_scores: ``[n]``.
+        new_scores: ``[m]``.
+        groups: of the ID and of the new images, ``[n]`` and ``[m]``; None = each is its own.
+
     Raises:
         ValueError: an empty array or NaN.
     """
+    if groups is not None:
+        return _compared_by_group(id_scores, new_scores, groups)
     scores = SortedScores.of(id_scores, new_scores)
     exceeded, n = scores.auroc(), min(scores.id.size, scores.ood.size)
     deviation = 0.0
@@ -89,3 +107,43 @@ def group_comparison(id_scores: ArrayLike, new_scores: ArrayLike) -> GroupCompar
     p = scipy.stats.mannwhitneyu(scores.ood, scores.id, alternative="greater").pvalue
     p_value = 1.0 if scores.constant else float(p)
     return GroupComparison(exceeded, float(low), float(high), p_value)
+
+
+def _compared_by_group(
+    id_scores: ArrayLike, new_scores: ArrayLike, groups: tuple[ArrayLike, ArrayLike]
+) -> GroupComparison:
+    """:func:`group_comparison` of groups."""
+    own, new = (np.asarray(scores, np.float64) for scores in (id_scores, new_scores))
+    codes = [pd.factorize(np.asarray(names))[0] for names in groups]
+    sizes = [np.bincount(of_side) for of_side in codes]
+    of_own, of_new = (1 / size[code] for size, code in zip(sizes, codes, strict=True))
+
+    def means(values: Floats, side: int) -> Floats:
+        return np.bincount(codes[side], values) / sizes[side]
+
+    above = means(_weight_below(own, new, of_own), 1) / len(sizes[0])
+    below = 1 - means(_weight_below(new, own, of_new), 0) / len(sizes[1])
+    exceeded, n = float(above.mean()), min(map(len, sizes))
+    deviation = 0.0
+    if n > 1:
+        deviation = math.sqrt(above.var(ddof=1) / len(above) + below.var(ddof=1) / len(below))
+    low, high = auroc_interval(exceeded, [exceeded - deviation, exceeded + deviation], n)
+    everything, weights = np.concatenate([own, new]), np.concatenate([of_own, of_new])
+    # Rounded, for equal scores must stay tied.
+    ranks = (
+        means(_weight_below(everything, side, weights), place).round(9)
+        for place, side in enumerate((own, new))
+    )
+    id_ranks, new_ranks = ranks
+    p = scipy.stats.mannwhitneyu(new_ranks, id_ranks, alternative="greater").pvalue
+    p_value = 1.0 if np.ptp(everything) == 0 else float(p)
+    return GroupComparison(exceeded, float(low), float(high), p_value)
+
+
+def _weight_below(scores: Floats, of: Floats, weights: Floats) -> Floats:
+    """The weight of the scores below each of others, ties counting half."""
+    order = np.argsort(scores)
+    sums = np.append(0, weights[order].cumsum())
+    ends = [np.searchsorted(scores[order], of, side) for side in ("left", "right")]
+    below: Floats = (sums[ends[0]] + sums[ends[1]]) / 2
+    return below

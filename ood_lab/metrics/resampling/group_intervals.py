@@ -28,7 +28,7 @@ def group_ends(
     draws: Floats,
     id_matrix: Floats,
     ood_matrix: Floats,
-    photographs: int | None = None,
+    n: tuple[int, int] | None = None,
 ) -> Ends:
     """Both ends of the 95% intervals on one group, ``[D]`` each.
 
@@ -46,18 +46,19 @@ def group_ends(
         draws: ``[D, B]``.
         id_matrix: ID scores, ``[n, D]``.
         ood_matrix: scores of the group, ``[m, D]``.
-        photographs: that the images of the group are made of; None = as many as there are.
+        n: photographs, or groups, that the images of ID and of the OOD group are made of; None = as
+            many as there are images.
     """
-    single = photographs is None or photographs == len(ood_matrix)
-    n = min(len(id_matrix), len(ood_matrix) if photographs is None else photographs)
+    images = len(id_matrix), len(ood_matrix)
+    single, smallest = n is None or n == images, min(n or images)
     if rule == "auroc":
-        return auroc_interval(values, draws, n)
+        return auroc_interval(values, draws, smallest)
     if rule == "percentile":
-        return bootstrap_interval(draws, n)
+        return bootstrap_interval(draws, smallest)
     low, high = np.full(len(values), np.nan), np.full(len(values), np.nan)
     failing = np.full(len(values), True)
-    if n >= FEWEST:
-        low, high = percentile_interval(draws, n)
+    if smallest >= FEWEST:
+        low, high = percentile_interval(draws, smallest)
         failing = low == high
     if not single:
         low[failing], high[failing] = np.nan, np.nan

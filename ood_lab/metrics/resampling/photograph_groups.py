@@ -1,4 +1,4 @@
-"""Images that are made of one photograph belong together, and are resampled together."""
+"""Images of one photograph, or group, belong together, and are resampled together."""
 
 from __future__ import annotations
 
@@ -10,17 +10,42 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from ood_lab.metrics.resampling.weighted_counts import Counts, Groups
-from ood_lab.schema.arrays import Ints
-
-#: Column of a table of scores: the path of the photograph that an image is made of, if of one.
-MADE_OF = "made_of"
+from ood_lab.schema.arrays import Floats, Ints
+from ood_lab.schema.image_groups import MADE_OF
 
 
 def photographs(rows: pd.DataFrame) -> NDArray[np.object_] | None:
     """The photograph that each image is made of, or is; None where no image is made of another."""
     if MADE_OF not in rows or not rows[MADE_OF].notna().any():
         return None
-    return rows[MADE_OF].fillna(rows["path"]).to_numpy(object)
+    made_of = rows[MADE_OF]
+    return (made_of.fillna(rows["path"]) if made_of.isna().any() else made_of).to_numpy(object)
+
+
+def sample_size(rows: pd.DataFrame) -> int:
+    """Number of images, or of the photographs and groups that they belong to."""
+    made_of = photographs(rows)
+    return len(rows) if made_of is None else len(set(made_of))
+
+
+def effective_size(right: Floats, made_of: ArrayLike | None) -> float:
+    """Number of independent images whose share of right answers is as uncertain.
+
+    ``p (1 - p) / v`` with the variance v of a share over K groups, ``K / (K - 1) sum_k (sum_{i in
+    k} (r_i - p))^2 / n^2``; n at most, K where all or none are right, and n where each image is its
+    own.
+
+    Args:
+        right: 1 or 0, ``[n]``.
+        made_of: the group of each image, ``[n]``; None = each is its own.
+    """
+    n, codes = len(right), None if made_of is None else pd.factorize(np.asarray(made_of, object))[0]
+    if codes is None or (k := int(codes.max()) + 1) == n:
+        return n
+    p = right.mean()
+    sums = np.bincount(codes, right - p)
+    variance = k / max(k - 1, 1) * (sums**2).sum() / n**2
+    return float(min(n, p * (1 - p) / variance)) if variance > 0 else k
 
 
 @dataclass(frozen=True)

@@ -227,7 +227,7 @@ def made_remark(scores: pd.DataFrame) -> str:
     for name, rows in scores.groupby("dataset", sort=False):
         made_of = photographs(rows)
         if made_of is not None and (n := len(set(made_of))) < len(rows):
-            parts.append(f"; {name}: {len(rows):,} copies of {counted(n, 'photograph')}")
+            parts.append(f"; {name}: {len(rows):,} images of {counted(n, 'photograph or group')}")
     return "".join(parts)
 
 

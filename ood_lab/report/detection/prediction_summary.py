@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ood_lab.common.english import counted, listed
 from ood_lab.common.grouping import grouped
@@ -45,6 +46,7 @@ class Judged:
         flagged: by detector, how many.
         drawn: the rows whose scores are drawn; None = those of ``table``.
         file: with everything.
+        groups: of the drawn images that can be read, by name; None = each is its own.
     """
 
     table: pd.DataFrame
@@ -53,11 +55,17 @@ class Judged:
     flagged: Mapping[str, int]
     drawn: pd.DataFrame | None
     file: str
+    groups: NDArray[np.object_] | None = None
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """The drawn images that can be read."""
+        rows = self.table if self.drawn is None else self.drawn
+        return rows[rows["error"] == ""]
 
     def scores(self, name: str) -> Floats:
         """Of a detector, of the drawn images that can be read."""
-        rows = self.table if self.drawn is None else self.drawn
-        return rows.loc[rows["error"] == "", f"{name}_score"].to_numpy(np.float64)
+        return self.rows[f"{name}_score"].to_numpy(np.float64)
 
     @property
     def read(self) -> int:
@@ -163,7 +171,9 @@ def _verdict_sentences(n: int, record: RunRecord) -> list[str]:
         f"{name} flags {of['flagged']:,} ({of['share_flagged']:.0%})"
         for name, of in detectors.items()
     ]
-    lines.append(f"Of {counted(n, 'image')}, {_first(flags)} as OOD.")
+    groups = next(iter(detectors.values()))["new_groups"]
+    which = counted(n, "image") + ("" if groups is None else f" in {counted(groups, 'group')}")
+    lines.append(f"Of {which}, {_first(flags)} as OOD.")
     if alphas := sorted({of["alpha"] for of in detectors.values() if of["alpha"] is not None}):
         by_chance = [f"{alpha * n:,.1f} (alpha {alpha:g} × {n:,})" for alpha in alphas]
         lines.append(f"Expected by chance, if all were ID: at most {listed(by_chance, 'or')}.")
@@ -196,7 +206,7 @@ def _verdict_sentences(n: int, record: RunRecord) -> list[str]:
     lines += _calibration(detectors)
     if record.id_accuracy is not None:
         accuracy, labelled = record.id_accuracy, record.id_accuracy_n
-        low, high = wilson_interval(accuracy, labelled)
+        low, high = wilson_interval(accuracy, record.id_accuracy_independent)
         lines.append(
             f"ID accuracy of the network: {accuracy:.1%} [{low:.1%}, {high:.1%}] on "
             f"{counted(labelled, 'held-out ID image')}."
@@ -212,15 +222,19 @@ def _interval(of: Mapping[str, Any]) -> str:
 
 def _calibration(detectors: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Which ID images new ones are compared with."""
-    ways = grouped(((of["calibration"], of["held_out"]), name) for name, of in detectors.items())
-    for (way, n), names in ways.items():
+    keys = "calibration", "held_out", "groups"
+    ways = grouped((tuple(of[key] for key in keys), name) for name, of in detectors.items())
+    for (way, n, groups), names in ways.items():
+        images = counted(n, "ID image")
+        images += "" if n == groups else f" in {counted(groups, 'group')}, each of weight one"
+        itself = "it" if n == groups else "its group"
         of_all = "" if len(ways) == 1 else f" of {_first(names)}"
         how = (
             "which the fit did not see"
             if way == "held-out"
-            else f"each scored by a fit without it ({way}); the fit used is of all"
+            else f"each scored by a fit without {itself} ({way}); the fit used is of all"
         )
-        yield f"p-values{of_all} are ranks among {counted(n, 'ID image')}, {how}."
+        yield f"p-values{of_all} are ranks among {images}, {how}."
 
 
 def _thresholds(n: int, record: RunRecord) -> list[str]:
@@ -239,7 +253,7 @@ def _thresholds(n: int, record: RunRecord) -> list[str]:
         )
     rates = [
         f"{name} {of['fpr']:.1%} [{of['fpr_ci_low']:.1%}, {of['fpr_ci_high']:.1%}] "
-        f"(n = {of['held_out']:,})"
+        f"(n = {of['groups']:,})"
         for name, of in given.items()
     ]
     lines.append(f"FPR on held-out ID images at this threshold: {_first(rates)}.")

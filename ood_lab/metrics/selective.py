@@ -300,7 +300,7 @@ def failure_job(
         resampled = copies.n if copies else sizes
         return FailureCell(
             ood,
-            sizes[0],
+            resampled[0],
             sum(resampled[1:]),
             {m: found[:, i, 0] for i, m in enumerate(METRICS)},
             {m: bootstrap_interval(found[:, i, 1:], min(resampled)) for i, m in enumerate(METRICS)},

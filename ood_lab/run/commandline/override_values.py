@@ -14,6 +14,8 @@ from ood_lab.common.errors import UserError
 #: Keys of paths; below each of ``_PATHS_BELOW``, every key is one.
 _PATHS = ("ckpt", "data.root", "data.levels", "data.hierarchy", "data.outliers", "task.images")
 _PATHS_BELOW = ("data.id.", "data.ood.", "data.ood_val.", "data.csid.", "paths.")
+#: Keys of regular expressions, whose brackets and commas Hydra reads in its own way.
+_PATTERNS = ("data.group", "task.group")
 _CLOSING = {"[": "]", "{": "}", "(": ")", "'": "'", '"': '"'}
 
 
@@ -69,6 +71,8 @@ def quoted(override: str) -> str:
         return f"{key}={quote(value)}"
     if not value or value[0] in ("'", '"'):
         return override
+    if key_of(override) in _PATTERNS and "(" in value:
+        return f"{key}={quote(value)}"
     if "," in value and value[0] not in "[{" and os.path.exists(value):
         return f"{key}={quote(value)}"
     if _reads(override):

@@ -4,7 +4,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ood_lab.metrics import Evaluation, auroc, delong, follow, mean_aurocs, results_of
+from ood_lab.metrics import (
+    Evaluation,
+    auroc,
+    delong,
+    follow,
+    mean_aurocs,
+    results_of,
+    verdict_of,
+)
 from ood_lab.metrics.resampling.photograph_groups import PhotographGroups
 
 SEVERITIES = (1, 2, 3, 4, 5)
@@ -121,3 +129,28 @@ def test_misses_of_copies_are_as_uncertain_as_those_of_their_photographs():
     assert width(copied.nearer) == pytest.approx(width(one.nearer), rel=0.05)
     assert width(naive.nearer) < 0.5 * width(one.nearer)
     assert width(copied.explained) > width(naive.explained)
+
+
+def test_copies_in_groups_have_the_numbers_of_single_images():
+    """Also of ID test: values, intervals, tests and sizes are those of one image a group."""
+    rng = np.random.default_rng(0)
+    parts = []
+    for name, n in ("test", 120), ("near", 110):
+        part = pd.DataFrame({"dataset": name, "path": [f"{name} {i}" for i in range(n)]})
+        part["label"] = rng.integers(0, 3, n) if name == "test" else -1
+        part["pred"] = np.where(rng.random(n) < 0.8, part["label"], 5)
+        for place, detector in enumerate("ab"):
+            part[detector] = rng.normal(0.5 * (1 + place) * (name == "near"), 1, n)
+        parts.append(part)
+    single = pd.concat(parts, ignore_index=True)
+    copies = single.loc[single.index.repeat(4)].assign(made_of=lambda rows: rows["path"])
+    one, other = (results_of(measured(table), "net") for table in (single, copies))
+    assert set(one["unit"]) == {"image"}
+    assert set(other["unit"]) == {"group"}
+    for column in ("value", "ci_low", "ci_high"):
+        pd.testing.assert_series_equal(one[column], other[column], atol=0.02)
+    counts = ["metric", "detector", "n_id", "n_ood", "n"]
+    pd.testing.assert_frame_equal(one[counts], other[counts])
+    tests = [verdict_of(measured(table), "net", {"a": 0, "b": 1}) for table in (single, copies)]
+    behind = [of.loc[of["metric"] == "behind", ["value", "ci_low", "ci_high"]] for of in tests]
+    pd.testing.assert_frame_equal(*behind, atol=0.02)

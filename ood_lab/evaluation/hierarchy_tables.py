@@ -67,7 +67,7 @@ def hierarchy_results(
     level_heads, category_head = _heads(data.labels, backbone)
     if category_head:
         truth = test.table[CATEGORY].to_numpy()
-        table = hierarchy_table(truth, read[:, -1], test.names_of(CATEGORY))
+        table = hierarchy_table(truth, read[:, -1], test.names_of(CATEGORY), groups=test.groups)
         parts.append(table.assign(label_level=CATEGORY, source="head"))
     subsets = _by_category(test)
     own = read[:, : len(level_heads)]
@@ -77,7 +77,7 @@ def hierarchy_results(
     for title, (truth, names), (predicted, source) in zip(
         level_titles(len(levels)), truths, found, strict=True
     ):
-        table = hierarchy_table(truth, predicted, names, subsets)
+        table = hierarchy_table(truth, predicted, names, subsets, test.groups)
         parts.append(table.assign(label_level=title, source=source))
     return KIND.table(pd.concat(parts, ignore_index=True), model=model, seed=seed)
 

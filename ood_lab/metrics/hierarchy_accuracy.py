@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ood_lab.metrics.resampling.intervals import wilson_interval
+from ood_lab.metrics.resampling.photograph_groups import effective_size
 
 HIERARCHY_COLUMNS = ["subset", "metric", "name", "n", "correct", "value", "ci_low", "ci_high"]
 #: Subset of all images.
@@ -20,6 +21,7 @@ def hierarchy_table(
     predictions: ArrayLike,
     names: Sequence[str],
     subsets: Mapping[str, ArrayLike] | None = None,
+    groups: ArrayLike | None = None,
 ) -> pd.DataFrame:
     """Overall accuracy and per-class recall of one level, for all images and for subsets of them.
 
@@ -34,6 +36,9 @@ def hierarchy_table(
         predictions: ``[N]`` integers; one outside the classes, such as -1, is wrong.
         names: of the classes, position = label.
         subsets: bool masks ``[N]`` by name, such as one per category.
+        groups: of images that belong together, ``[N]``, for the intervals
+            (:func:`~ood_lab.metrics.resampling.photograph_groups.effective_size`); None = each is
+            its own.
 
     Returns:
         Columns :data:`HIERARCHY_COLUMNS`, shares in [0, 1]: for each subset, ``all`` first, the
@@ -55,15 +60,26 @@ def hierarchy_table(
         right = inside & (label == prediction)
         n = np.bincount(label[inside], minlength=len(names))
         correct = np.bincount(label[right], minlength=len(names))
-        rows.append((subset, "accuracy", None, *_share(correct.sum(), n.sum())))
+        independent = n.astype(np.float64)
+        if groups is not None:
+            parts = [inside & (label == c) for c in range(len(names))]
+            independent = np.array([_independent(right, part, groups) for part in parts])
+        of_all = n.sum() if groups is None else _independent(right, inside, groups)
+        rows.append((subset, "accuracy", None, *_share(correct.sum(), n.sum(), of_all)))
         rows += [
-            (subset, "recall", name, *_share(hits, total))
-            for name, hits, total in zip(names, correct, n, strict=True)
+            (subset, "recall", name, *_share(*of_class))
+            for name, *of_class in zip(names, correct, n, independent, strict=True)
         ]
     return pd.DataFrame(rows, columns=HIERARCHY_COLUMNS)
 
 
-def _share(correct: int, n: int) -> tuple[int, int, float, float, float]:
+def _independent(right: NDArray[np.bool_], rows: NDArray[np.bool_], groups: ArrayLike) -> float:
+    if not rows.any():
+        return 0.0
+    return effective_size(right[rows].astype(np.float64), np.asarray(groups)[rows])
+
+
+def _share(correct: int, n: int, independent: float) -> tuple[int, int, float, float, float]:
     if not n:
         return 0, 0, np.nan, np.nan, np.nan
-    return int(n), int(correct), correct / n, *wilson_interval(correct / n, n)
+    return int(n), int(correct), correct / n, *wilson_interval(correct / n, independent)

@@ -4,6 +4,7 @@ import logging
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -292,3 +293,55 @@ def test_rows_that_two_sets_share_are_named(caplog):
         rows[::3] = 0.25
     sets_of = ((x, y.labels) for x, y in zip(dark, (train, test), strict=True))
     assert not [w for w in run(*sets_of, {"far": far}).warnings if "exactly the features" in w]
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_batches_name_the_groups_of_their_images(single):
+    """As numbers or names; of arrays, the same name is the same group in every bank."""
+    pixels, labels = images()
+    items = [
+        {"image": image, "label": label, "group": f"scene {row // 4}"}
+        for row, (image, label) in enumerate(zip(pixels, labels, strict=True))
+    ]
+    bank = ood_lab.extract_features(Net(), items if single else DataLoader(items, batch_size=7))
+    other = ood_lab.features_from_arrays(bank.features[:2], groups=["scene 1", "scene 0"])
+    assert other.groups.tolist() == bank.groups[[4, 0]].tolist()
+    assert bank.groups.unique_consecutive().shape == (-(-N // 4),)
+    assert bank.rows(bank.labels == 0).groups.tolist() == bank.groups[bank.labels == 0].tolist()
+    for wrong, message in ((["a"], "should be .2."), ([0.5, 1], "whole numbers or names")):
+        with pytest.raises(UserError, match=message):
+            ood_lab.features_from_arrays(bank.features[:2], groups=wrong)
+
+
+def test_copies_in_groups_are_evaluated_as_the_images_are():
+    """k, values, intervals and shift of images that are there three times each."""
+    pixels, _ = images()
+    sets = {}
+    for name, seed, far in (("train", 0, False), ("test", 1, False), ("far", 2, True)):
+        pixels, labels = images(seed=seed, far=far)
+        sets[name] = pixels.mean((2, 3)), labels if name != "far" else None
+    results = []
+    for copies in 1, 3:
+        banks = {
+            name: ood_lab.features_from_arrays(
+                x.repeat(copies, 1),
+                None if y is None else y.repeat(copies),
+                head=(torch.eye(3), None),
+                groups=[f"{name} {row % N}" for row in range(copies * N)],
+            )
+            for name, (x, y) in sets.items()
+        }
+        result = ood_lab.evaluate(
+            train=banks["train"],
+            val=banks["train"],
+            test=banks["test"],
+            ood={"far": banks["far"]},
+            detectors=["mds", "msp"],
+            n_bootstrap=50,
+        )
+        results.append(result.results)
+    one, other = (of[of["metric"].isin(["auroc", "id_accuracy"])] for of in results)
+    assert set(one["unit"]) == {"image"}
+    assert set(other["unit"]) == {"group"}
+    columns = ["metric", "detector", "n_id", "n_ood", "value", "ci_low", "ci_high"]
+    pd.testing.assert_frame_equal(one[columns], other[columns], atol=1e-6)

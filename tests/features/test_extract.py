@@ -59,9 +59,12 @@ def test_second_call_reads_and_does_no_forward(trainer, backbone, images, tmp_pa
     caplog.set_level(logging.INFO, "ood_lab")
     first = extract(trainer, backbone, images, tmp_path, [MapPower()], batch_size=6, **COUNTED)
     assert backbone.forwards == 4
+    assert first.groups is None
+    images.groups = torch.arange(PRIME) // 3  # of the table: no forward finds them
     second = extract(make_trainer(), backbone, images, tmp_path, [MapPower()], **COUNTED)
     assert backbone.forwards == 4
     assert torch.equal(first.features, second.features)
+    assert torch.equal(second.groups, images.groups)
     assert torch.equal(first.columns["map-power(power=2)"], second.columns["map-power(power=2)"])
     assert [record.message.split(":")[1].split()[0] for record in caplog.records] == [
         "extracted",

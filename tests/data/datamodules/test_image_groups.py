@@ -6,6 +6,7 @@ from pictures import picture
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.datamodules.folder import FolderDataModule
+from ood_lab.evaluation.prediction.unlabelled_images import groups_of, list_images
 
 
 @pytest.fixture(scope="module")
@@ -84,3 +85,14 @@ def test_a_group_in_two_sets_is_said_and_its_column_is_part_of_the_identity(fram
     files = "table.csv", "other.csv"
     first, second = (module(frames / file, "scene").splits["train"] for file in files)
     assert first.identity != second.identity
+
+
+def test_new_images_have_the_groups_of_a_pattern_a_folder_or_a_table(frames):
+    for source, by in ("", r"(.*\d+)_f"), ("", "folder"), ("table.csv", "scene"):
+        listed = list_images(str(frames / source))
+        paths = pd.Series([listed.images.address(row) for row in range(len(listed))][:-1])
+        codes = pd.factorize(groups_of(listed, paths, by))[0]
+        scenes = pd.factorize(paths.str.rpartition("_f")[0])[0]
+        assert codes.tolist() == scenes.tolist()
+    with pytest.raises(UserError, match=r"task\.group=scenes: task\.images has no column"):
+        groups_of(listed, paths, "scenes")

@@ -45,7 +45,7 @@ _OPTION = re.compile(r"(?:^|[\s(])([A-H])[.):]\s*(.+?)(?=\s+\(?[B-H][.):]\s|\s*[
 _LINE_OPTION = re.compile(r"^([A-Z])\. (.+)$", re.MULTILINE)
 #: A Chinese question for a thing.
 _IN_CHARACTERS = re.compile(
-    rf"(?:有没有|是否有|多少|几|有)[一几]?[{MEASURES}]?([\u4e00-\u9fff]+?)[吗嗎？?。]"
+    rf"(?:有没有|是否有|有多少|有几|多少|几|有)[一几]?[{MEASURES}]?([\u4e00-\u9fff]+?)[吗嗎？?。]"
 )
 _NAMES = packaged_table(__package__, "object_names.yaml")
 _NUMBER_FIRST = re.compile(r"(?:one|two|three|four|five|\d+|more)\b")

@@ -67,6 +67,11 @@ _NEEDLESS = re.compile(
 )
 
 
+def is_in_characters(text: str) -> bool:
+    """Whether a text has more of them than of Latin letters: a sign in an image may be Chinese."""
+    return len(CHARACTERS.findall(text)) > len(re.findall("[A-Za-z]", text))
+
+
 def said_in_characters(text: str, names: Sequence[str] = ()) -> str | None:
     """What the clauses of a plain text claim of a thing; None where nothing or both.
 

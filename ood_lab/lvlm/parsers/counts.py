@@ -13,6 +13,7 @@ from ood_lab.lvlm.parsers.base import NO, is_foreign, parser_with_question, word
 from ood_lab.lvlm.parsers.chinese_japanese import (
     CHARACTERS,
     MEASURES,
+    is_in_characters,
     said_in_characters,
     with_digits,
 )
@@ -244,7 +245,7 @@ def _count_in(text: str, asked: Asked, question: str) -> str | None:
             return str(total)
     if asked.thing is not None and said_by_sentences(text, asked, question) == NO:
         return "0"
-    if CHARACTERS.search(text) and not mentions:
+    if is_in_characters(text) and not mentions:
         return "0" if said_in_characters(text, asked.names) == NO else None
     if any(each.value is None for each in usable):
         return None
@@ -304,7 +305,7 @@ def _mention(found: re.Match[str], text: str, asked: Asked) -> _Mention:
 
 def _counts_thing(word: str, before: str, after: str, text: str, asked: Asked) -> bool | None:
     """Whether a number counts the thing; None where it stands for itself."""
-    if CHARACTERS.search(text):
+    if is_in_characters(text):
         noun = _AFTER_MEASURE.match(after)
         topic = _TOPIC.search(before)
         if not asked.names or not (noun or topic):

@@ -12,7 +12,7 @@ from ood_lab.lvlm.parsers.base import (
     parser_with_question,
     words_of,
 )
-from ood_lab.lvlm.parsers.chinese_japanese import CHARACTERS, said_in_characters
+from ood_lab.lvlm.parsers.chinese_japanese import is_in_characters, said_in_characters
 from ood_lab.lvlm.parsers.choices import chosen_option
 from ood_lab.lvlm.parsers.corrections import settled
 from ood_lab.lvlm.parsers.explicit_answers import explicit_answers
@@ -46,7 +46,7 @@ def default(reply: str, question: str) -> str | None:
             return said
 
     def says(words: str) -> str | None:
-        if CHARACTERS.search(words):
+        if is_in_characters(words):
             return said_in_characters(words, asked.names)
         return said_by_a_word(words) or said_by_sentences(words, asked, question)
 

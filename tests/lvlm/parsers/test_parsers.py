@@ -96,6 +96,25 @@ def test_replies_of_every_kind_are_read_as_they_are_meant_or_unread(kind):
     assert not wrong
 
 
+@pytest.mark.parametrize(
+    ("name", "question", "reply", "says"),
+    [
+        ("default", "图中有狗吗？", "图中有一只狗。", "yes"),
+        ("default", "图中有狗吗？", "图中有一只猫。", None),
+        ("default", "Is there a kettle?", "图中有一个水壶", None),  # its name is not known
+        ("default", "Is there a kettle?", "没有水壶", "no"),
+        ("number", "图中有多少只狗？", "三只狗", "3"),
+        ("number", "图中有几只狗？", "两只猫", None),
+        ("number", "How many kettles are there?", "三个水壶", "3"),
+        ("number", "How many people are there?", "Five people: two men and three women.", "5"),
+        ("default", "Is there a dog?", "네, 있습니다", None),
+        ("number", "How many dogs are there?", "개가 3마리", None),
+    ],
+)
+def test_things_have_names_in_chinese_and_other_languages_are_unread(name, question, reply, says):
+    assert PARSERS[name](reply, question) == says
+
+
 @pytest.mark.parametrize("part", ["5", "1,000,000,", "1, 2, ", "wait ", "a ", "no ", "at first "])
 def test_a_model_that_repeats_itself_is_unread_and_quickly_so(part):
     start = time.monotonic()

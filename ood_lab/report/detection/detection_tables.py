@@ -42,7 +42,7 @@ def main_table(view: RunView) -> Table:
     for ood in view.sets:
         n = f"n {view.get('auroc', first, ood).n_ood:,}"
         columns += _columns(view, Group(view.marked(ood), n), shown, ood)
-    for of in (group for group in view.groups if group not in view.sets):
+    for of in view.shown_means:
         columns += _columns(view, Group(f"{of} mean"), [f"mean_{of}_{m}" for m in shown])
     if len(view.sets) > 1:
         columns += _columns(view, Group("mean"), [f"mean_{m}" for m in shown])

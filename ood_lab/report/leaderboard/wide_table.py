@@ -73,7 +73,7 @@ class _Layout:
 
         first, *others = dict.fromkeys([self.summary, *self.board.sets])
         add_set(first, "" if first == MEAN else f"n {self._n_ood(first):,}")
-        for group in (group for group in self.board.groups if group not in self.board.sets):
+        for group in self.board.runs[0].view.shown_means:
             add_set(f"{MEAN} {group}", "")
         for kind, words in self.board.dads.items():
             dads = self._column(kind, None, "{:.1f}".format)

@@ -58,14 +58,19 @@ def test_groups_have_the_dad_of_their_means(tmp_path):
     table = pd.read_parquet(path / "results.parquet")
     rows = []
     for detector, (near, *others) in aurocs.items():
-        means = {"little": near, "much": sum(others) / 2}
-        dad = float(1 - means["little"] > 1 - means["much"])
+        means = {"near": near, "far": sum(others) / 2}
+        dad = float(1 - means["near"] > 1 - means["far"])
         found = {"dad_of_means": dad, "dad_pooled": 1 - dad}
         for group, auroc in means.items():
             found |= {f"mean_{group}_auroc": auroc, f"mean_{group}_fpr95": 1 - auroc}
-        common = table[table["detector"] == detector].iloc[0].to_dict()
+        of_set = (table["detector"] == detector) & (table["metric"] == "auroc")
+        common = table[of_set].iloc[0].to_dict()
         common |= {"dataset": None, "shift_level": None}
-        rows += [common | {"metric": metric, "value": v} for metric, v in found.items()]
+        n = {"mean_far_auroc": 2 * common["n_ood"], "mean_far_fpr95": 2 * common["n_ood"]}
+        rows += [
+            common | {"metric": metric, "value": v, "n_ood": n.get(metric, common["n_ood"])}
+            for metric, v in found.items()
+        ]
     pd.concat([table, pd.DataFrame(rows)]).to_parquet(path / "results.parquet")
     board = make_leaderboard([read_run(path)])
     knn, vim = methods_by_dad(board)
@@ -73,8 +78,12 @@ def test_groups_have_the_dad_of_their_means(tmp_path):
     assert knn.fpr95 == pytest.approx([0.3, 0.15])
     assert vim.fpr95 == pytest.approx([0.05, 0.35])
     titles = [axes.get_title() for axes in dad_figure(board).axes]
-    assert titles == ["DAD (of means, of 1)", "mean little", "mean much"]
+    assert titles == ["DAD (of means, of 1)", "mean near", "mean far"]
     wide = wide_table(board)
+    # The group near is the set near; far is the mean of two sets, of which one has its name.
+    groups = [group.text for group in wide.groups]
+    assert "mean near" not in groups
+    assert "mean far" in groups
     heads = {head.note: place for place, head in enumerate(wide.heads) if head.text == "DAD"}
     assert list(heads) == ["of 3", "of means, of 1", "pooled, of 1"]
     shown = {row[0].text: [row[place].text for place in heads.values()] for row in wide.rows}

@@ -2,23 +2,156 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import check_known
+from ood_lab.common.tensor_file import Tensors
+from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows, row_chunks
 from ood_lab.detectors.support.compute_device import head_on_device, on_device
-from ood_lab.detectors.support.layer_statistics import split_layers
+from ood_lab.detectors.support.layer_probe import channels_first
+from ood_lab.detectors.support.layer_statistics import LayerColumn, split_layers
 from ood_lab.detectors.support.neighbour_search import choose_rows
-from ood_lab.detectors.support.neuron_influence import InfluenceColumn
-from ood_lab.detectors.support.requirements import check_count, require_column, require_labels
-from ood_lab.detectors.support.state_histogram import StateHistogram, histograms_of
+from ood_lab.detectors.support.requirements import (
+    check_count,
+    check_positive,
+    require_column,
+    require_labels,
+)
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.models.backbone import Backbone
 from ood_lab.models.head_kind import Part
+from ood_lab.models.output import Output
+
+
+class InfluenceColumn(LayerColumn):
+    r"""Activation times gradient of every channel of every layer, as :class:`LayerColumn` packs it.
+
+    .. math::
+        \Big(\sum_{HW} a_l\Big) \odot
+        \Big(\sum_{HW} \frac{\partial\,\mathrm{KL}}{\partial a_l}\Big), \qquad
+        \mathrm{KL} = -\tfrac1C \sum_c \log p_c
+
+    with the maps a_l ``[C_l, H, W]``: the sums are multiplied, as in the code of NAC's authors
+    (pytorch-ood sums the products). One backward pass, which ends at the first of the layers.
+    """
+
+    owner = "nac"
+    title = "NAC"
+    needs_input_grad = True
+
+    def __init__(self, layers: str | list[str]) -> None:
+        super().__init__(layers)
+        self.key = f"influence(layers={self.chosen})"
+
+    def layers(self, backbone: Backbone) -> list[str]:
+        """The layers of :class:`LayerColumn`.
+
+        Raises:
+            DetectorRefusal: one of them yields no map.
+        """
+        try:
+            return super().layers(backbone)
+        except DetectorRefusal as refusal:
+            raise DetectorRefusal(
+                f"{refusal}; the input of the last layer is called 'features'"
+            ) from None
+
+    def of_map(self, map_: Tensor) -> Tensor:
+        """The sum over the positions of one layer's maps, or of their gradient."""
+        return map_.float().sum(dim=2)
+
+    def width_of(self, channels: int) -> int:
+        """One number per channel."""
+        return channels
+
+    def compute(self, backbone: Backbone, image: Tensor, output: Output, maps: Tensors) -> Tensor:
+        """One backward pass through the shared forward; ``layers`` must have been called before."""
+        with torch.no_grad():
+            towards = output.logits.double().softmax(dim=1) - 1 / output.logits.shape[1]
+            # Where the network is sure of nothing, half precision would lose it.
+            scale = towards.abs().amax(dim=1, keepdim=True).clamp(min=1e-30)
+        chosen = [maps[name] for name in self.names]
+        unit = (towards / scale).to(output.logits.dtype)
+        gradients = torch.autograd.grad(output.logits, chosen, unit)
+        with torch.no_grad():
+            pairs = zip(chosen, gradients, strict=True)
+            sums = [[self.of_map(channels_first(backbone, one)) for one in pair] for pair in pairs]
+            return self.packed([(a * g.double() * scale).float() for a, g in sums])
+
+
+def bin_edges(m: int) -> Tensor:
+    """M ascending edges from 0 that leave M − 1 bins, narrow near 0 and 1: ``[m] float64``.
+
+    The lower half is log_1000 of M/2 equal steps from 1 to √1000, the upper one its mirror image;
+    the last bin also takes states of exactly 1.
+    """
+    low = np.log(np.linspace(1, math.sqrt(1000), m // 2)) / math.log(1000)
+    edges = np.concatenate([low[:-1], (1 - low)[::-1], [1.2]])
+    edges[-2] += 0.01
+    return torch.from_numpy(edges)
+
+
+class StateHistogram(NamedTuple):
+    """The bins in which the states σ(α · influence) of one layer are counted.
+
+    Attributes:
+        bins: M, edges.
+        full: O, images that fill a bin.
+        steepness: α.
+    """
+
+    bins: int
+    full: float
+    steepness: float
+
+    @classmethod
+    def checked(cls, key: str, bins: int, full: float, steepness: float) -> Self:
+        """The histogram of the settings under ``detector.<key>``.
+
+        Raises:
+            UserError: an impossible value.
+        """
+        if check_count(f"{key}.bins", bins) % 2 or bins < 4:
+            raise UserError(f"detector.{key}.bins={bins}: must be an even number from 4")
+        return cls(
+            bins, check_positive(f"{key}.full", full), check_positive(f"{key}.steepness", steepness)
+        )
+
+    def places(self, influence: Tensor) -> Tensor:
+        """Bin of the state of every neuron: ``[b, D] int64``."""
+        state = torch.sigmoid(self.steepness * influence)
+        return torch.bucketize(state, on_device(bin_edges(self.bins)), right=True) - 1
+
+
+def histograms_of(
+    common: StateHistogram, layers: str | Sequence[str] | Mapping[str, Mapping[str, float] | None]
+) -> dict[str, StateHistogram]:
+    """The histogram of every layer that ``layers`` names; empty where it is a single word.
+
+    Raises:
+        UserError: there is no layer, or a setting that histograms do not have.
+    """
+    if isinstance(layers, str):
+        return {}
+    by_layer = dict(layers) if isinstance(layers, Mapping) else dict.fromkeys(layers)
+    if not by_layer:
+        raise UserError("detector.nac.layers is empty: name a layer, or null for the last one")
+    histograms = {}
+    for name, changes in by_layer.items():
+        check_known(changes or {}, StateHistogram._fields, f"detector.nac.layers.{name}.{{name}}")
+        settings = common._asdict() | dict(changes or {})
+        histograms[name] = StateHistogram.checked(f"nac.layers.{name}", **settings)
+    return histograms
+
 
 #: What ``layers`` calls the input of the last layer.
 LAST = "features"

@@ -24,7 +24,7 @@ from ood_lab.detectors import (
     TempScaling,
     temp_scaling,
 )
-from ood_lab.detectors.support.weibull_fit import fit_weibull
+from ood_lab.detectors.openmax import fit_weibull
 from ood_lab.features.bank import FeatureBank
 
 

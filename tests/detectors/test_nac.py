@@ -19,7 +19,7 @@ from ood_lab.detectors import (
     load_detector,
     save_detector,
 )
-from ood_lab.detectors.support.state_histogram import bin_edges
+from ood_lab.detectors.nac import bin_edges
 from ood_lab.features.bank import FeatureBank
 from ood_lab.models.backbone import Backbone
 

@@ -13,11 +13,10 @@ from torch.nn import functional as F
 from ood_lab.common.errors import UserError
 from ood_lab.detectors.adascale import AdaSCALEA, AdaSCALEL
 from ood_lab.detectors.base import DetectorRefusal, check_memory
-from ood_lab.detectors.gram import Gram
+from ood_lab.detectors.gram import Gram, gram_vectors
 from ood_lab.detectors.iodin import IODIN
 from ood_lab.detectors.odin import ODIN
 from ood_lab.detectors.rankfeat import RankFeat, top_component
-from ood_lab.detectors.support.gram_rows import gram_vectors
 from ood_lab.models.backbone import Backbone
 
 # ODIN

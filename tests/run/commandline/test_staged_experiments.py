@@ -224,7 +224,8 @@ def test_validation_lists_what_shifted_bronzes_lacks(tmp_path, capsys):
     out = " ".join(capsys.readouterr().out.split())
     assert "stage 15 of 15: tables" in out
     assert "data annotations:" in out
-    assert out.count("0 of 1 jobs can run") == 12
+    assert out.count("0 of 1 jobs can run") == 9
+    assert out.count("0 of 6 jobs can run") == 3  # prompts, with 1 to all shots
     assert "it waits for nts, sps, p2p, yourfl, hrn, akg" in out
     assert not (tmp_path / "outputs").exists()
 

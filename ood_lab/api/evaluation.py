@@ -27,6 +27,7 @@ from ood_lab.detectors.base import COSTS, Detectors
 from ood_lab.evaluation.detector_fitting import cut_at, memory_limit, score_banks
 from ood_lab.evaluation.detector_results import DetectorResults
 from ood_lab.evaluation.id_accuracy import Chance, other_order
+from ood_lab.evaluation.near_copies import NearCopies, auroc_sentences, with_scenes
 from ood_lab.evaluation.score_warnings import suspicious
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn, statistics_of_sets
 from ood_lab.evaluation.verdict_remarks import kind_remarks, shift_remarks
@@ -181,7 +182,8 @@ def evaluate(
 
     Features are banks, or arrays: ``x [N, D]``, or ``(x, labels)``. Without banks the head is a
     linear one that is fitted on ``train``; without labels there is none, and the detectors that
-    read nothing else are scored.
+    read nothing else are scored. Where no bank has groups, images that look like scenes count as
+    such, see :func:`~ood_lab.neighbours.near_copies`.
 
     Args:
         train: what most detectors are fitted on.
@@ -218,7 +220,12 @@ def evaluate(
             )
     given = {"test": test, **ood} | ({"val": val} if val is not None else {})
     of_train, sets = banks_of(train, given)
-    sets = with_groups(_several_labels({"train": of_train, **sets}))
+    every = _several_labels({"train": of_train, **sets})
+    sets = with_groups(every)
+    copies = NearCopies()
+    if all(bank.groups is None for bank in every.values()):
+        remedy = "groups=range(n) in features_from_arrays counts every image."
+        sets, copies = with_scenes(sets, remedy)
     of_train = sets["train"]
     _check_one_head(sets)
     shared = list(shared_rows(ID_SPLITS, sets))
@@ -254,7 +261,8 @@ def evaluate(
         of_head = map_of(z, targets.numpy(), model, draws=draws, seed=seed)
         results = pd.concat([of_head, results], ignore_index=True)
         results.attrs = attrs
-    doubts = [*shared, *doubts]
+    of_copies = auroc_sentences(copies.auroc(scores, list(timing)), found.recommended)
+    doubts = [*shared, *copies.sentences, *of_copies, *doubts]
     for doubt in doubts:
         log.warning(doubt)
     measured = {name: sets[name] for name in ood}

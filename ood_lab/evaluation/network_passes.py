@@ -10,6 +10,7 @@ from typing import Any
 from ood_lab.detectors.base import Detectors
 from ood_lab.evaluation.detector_tuning import Tuning
 from ood_lab.evaluation.ensembles import HELD_OUT, Member, same_network
+from ood_lab.evaluation.near_copies import NearCopies, with_near_copies
 from ood_lab.evaluation.second_pass import SecondPass
 from ood_lab.evaluation.split_features import Extraction
 from ood_lab.evaluation.streaming_scores import Fitted, fit_before
@@ -33,6 +34,7 @@ class Passed:
         banks: features of the sets, by name; with ``fitted``, what is left of the evaluated ones.
         fitted: the detectors, where they were fitted before the images passed.
         members: further networks of an ensemble.
+        copies: near copies among the images.
     """
 
     limit: int
@@ -42,6 +44,7 @@ class Passed:
     banks: dict[str, Any] = field(default_factory=dict)
     fitted: Fitted | None = None
     members: Sequence[Member] = ()
+    copies: NearCopies = field(default_factory=NearCopies)
 
     def extracted(
         self,
@@ -61,7 +64,8 @@ class Passed:
             What is left, and what to warn of networks that are one.
         """
         members: list[Member] = []
-        banks = self.extraction.banks(self.usable, *sets)
+        extracted = self.extraction.banks(self.usable, *sets)
+        banks, copies = with_near_copies(self.extraction.data, extracted)
         known, same = {self.extraction.network}, []
         for name, load in networks:
             made = replace(self.extraction, backbone=load(), always=())
@@ -72,7 +76,8 @@ class Passed:
             own = {key: d for key, d in new_detectors().items() if key in self.usable}
             members.append(Member.passed(name, made, own, sets[:2], self.limit))
         self.extraction.data.use_transform(eval=self.extraction.backbone.transform)
-        return replace(self, banks=banks, members=members), same_network(same, len(members))
+        passed = replace(self, banks=banks, members=members, copies=copies)
+        return passed, same_network(same, len(members))
 
     def scored(self, sets: PassedSets, tuning: Tuning, folder: Path, seed: int) -> Passed:
         """Fits first, and then scores the evaluated sets while they pass; call it on all ranks.

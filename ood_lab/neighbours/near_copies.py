@@ -15,9 +15,9 @@ _ALPHA = 0.01
 #: A larger share of the images, or so many times the mean group, is a kind of image, no scene.
 _SHARE, _TIMES_MEAN = 0.125, 16
 #: Neighbours whose distances show the dimension, and its lower bound.
-_NEIGHBOURS, _BOUND = 8, 0.05
-#: Above all distances between vectors of length 1, and below all others than 0.
-_APART, _TINY = 4.0, 1e-12
+_NEIGHBOURS, _BOUND = (1, 2, 4, 8, 16), 0.05
+#: Above all distances between vectors of length 1, and at most rounding.
+_APART, _TINY = 4.0, 1e-6
 _TURNS = 6
 
 
@@ -33,11 +33,11 @@ def near_copies(features: Tensor, labels: Tensor | None = None) -> Tensor:
     - with p ≤ 0.01 / N, the outermost of nested ones;
     - or one that Benjamini and Hochberg's rule takes at 0.01, without such a node inside.
 
-    m is the lower 95% bound of the maximum-likelihood estimate
-    :math:`S / \sum_i k \log(d_{i,k+1} / d_{i,k})` from one image of each of S groups, in turns with
-    the groups; the largest of k = 1 to 8. A node of more than an eighth of the images, or of 16
-    times the mean group, is a kind of image, and nothing in it is grouped. Measured:
-    docs/results/few-photographs.md.
+    m is the lower 95% bound of
+    :math:`S (1/k + ... + 1/(2k - 1)) / \sum_i \log(d_{i,2k} / d_{i,k})` from one image of each of S
+    groups, in turns with the groups; the largest of k = 1, 2, 4, 8 and 16. Twice as many neighbours
+    reach beyond the scene, and to another one. A node of more than an eighth of the images, or of
+    16 times the mean group, is a kind of image, and nothing in it is grouped.
 
     Args:
         features: ``[N, D]``.
@@ -61,13 +61,13 @@ def near_copies(features: Tensor, labels: Tensor | None = None) -> Tensor:
     ratios = np.where(near, tree[:, 2] / np.maximum(outside[n:], _TINY), 1.0)
     for _ in range(_TURNS):
         p = ratios ** _dimension(distances, np.unique(groups))
+        certain = p <= _ALPHA / n
         likely = scipy.stats.false_discovery_control(p) <= _ALPHA
-        previous, groups = groups, _joined(tree, likely.astype(int))
+        chosen = certain | (likely & ~_above(tree, certain))
+        previous, groups = groups, _joined(tree, chosen.astype(int))
         if (groups == previous).all():
             break
-    certain = p <= _ALPHA / n
-    chosen = certain | (likely & ~_above(tree, certain))
-    mean = n / len(np.unique(_joined(tree, chosen.astype(int))))
+    mean = n / len(np.unique(groups))
     largest = min(max(2.0, _SHARE * n), _TIMES_MEAN * mean)
     marks = np.where(tree[:, 3] > largest, 2, 1) * chosen
     return torch.from_numpy(_joined(tree, marks))
@@ -87,15 +87,14 @@ def _dimension(distances: NDArray[np.float64], rows: NDArray[np.int64]) -> float
     """The dimension m that some rows show."""
     between = distances[np.ix_(rows, rows)]
     np.fill_diagonal(between, _APART)
-    orders = min(_NEIGHBOURS, len(rows) // 3)
-    nearest = np.sort(np.partition(between, orders, 1)[:, : orders + 1], 1)
-    steps = np.diff(np.log(np.maximum(nearest, _TINY)), axis=1)
     found = [0.0]
-    for k in range(orders):
-        step = steps[nearest[:, k + 1] < _APART, k]
-        bound = scipy.stats.chi2.ppf(_BOUND, 2 * len(step)) / 2
-        found.append(bound / max((k + 1) * step.sum(), _TINY))
-    return float(np.nanmax(found))
+    for k in [k for k in _NEIGHBOURS if 4 * k <= len(rows)]:
+        near, far = np.partition(between, (k - 1, 2 * k - 1), 1)[:, [k - 1, 2 * k - 1]].T
+        seen = (far > _TINY) & (far < _APART)
+        steps = np.log(far[seen] / np.maximum(near[seen], _TINY)).sum()
+        bound = scipy.stats.chi2.ppf(_BOUND, 2 * seen.sum()) / 2 if seen.any() else 0.0
+        found.append((1 / np.arange(k, 2 * k)).sum() * bound / max(steps, _TINY))
+    return float(max(found))
 
 
 def _above(tree: NDArray[np.float64], chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -82,6 +82,7 @@ class DataRecord(Section):
         csid: ID sets with shifted covariates.
         synthetic_ood: settings of the OOD sets that are made of ID test.
         id_split: which ID images are compared.
+        near_copies: ``heading``, and ``images``: set, row and name of each; the examples of a page.
     """
 
     data: dict[str, str] = {}
@@ -93,6 +94,7 @@ class DataRecord(Section):
     csid: list[str] = []
     synthetic_ood: Facts | None = None
     id_split: str | None = None
+    near_copies: list[Facts] = []
 
 
 class NetworkRecord(Section):
@@ -173,6 +175,7 @@ class DetectionRecord(Section):
         threshold_from: TPR, and sizes of the OOD sets that thresholds come from.
         causes: statistics in which the new images differ.
         not_exported: detectors without an ONNX file, and why.
+        near_copies_auroc: ``dataset, detector, auroc, without`` copies of training images.
     """
 
     fpr95_positive: str = ""
@@ -187,6 +190,7 @@ class DetectionRecord(Section):
     threshold_from: Facts | None = None
     causes: list[Facts] = []
     not_exported: dict[str, str] | None = None
+    near_copies_auroc: list[Facts] = []
 
 
 class ShiftRecord(Section):

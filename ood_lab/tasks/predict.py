@@ -165,7 +165,7 @@ class Predict(Task):
             groups = groups_of(listed, paths, self.group, lambda _: None)
             found = replace(found, judged=replace(found.judged, groups=groups))
         shortages = {each.shortage: None for each in ready.values() if each.shortage}
-        for warning in (said := [*warnings, *shortages]):
+        for warning in (said := [*warnings, *features.copies.sentences, *shortages]):
             log.warning("%s", warning)
         ws.record.warnings.extend(said)
         note_prediction(
@@ -173,6 +173,8 @@ class Predict(Task):
         )
         ws.record.refused = refused
         ws.record.second_pass = features.second.describe()
+        ws.record.near_copies = features.copies.examples
+        ws.record.id_split = features.id_split
         if self.onnx:
             not_exported = export_onnx_files(ready, backbone, found.images, ws.folder / "detectors")
             ws.record.not_exported = not_exported

@@ -18,6 +18,7 @@ from ood_lab.evaluation.ensembles import HELD_OUT
 from ood_lab.evaluation.hierarchy_tables import heads_to_read, hierarchy_results
 from ood_lab.evaluation.id_accuracy import accuracy_warnings, check_id_accuracy, id_map
 from ood_lab.evaluation.method_scores import MethodScores
+from ood_lab.evaluation.near_copies import NearCopies, auroc_sentences
 from ood_lab.evaluation.network_passes import Passed
 from ood_lab.evaluation.pass_cost import affordable
 from ood_lab.evaluation.prediction.calibration import n_held_out, threshold_of
@@ -112,7 +113,13 @@ class Score(Task):
         passed, same = passed.extracted(sets, others, ws.new_detectors)
         if same:
             ws.record.warnings.extend(same)
+        self.note_copies(ws, passed.copies)
         return passed
+
+    def note_copies(self, ws: Workspace, copies: NearCopies) -> None:
+        """Near copies in the record of the run."""
+        ws.record.warnings.extend(copies.sentences)
+        ws.record.near_copies.extend(copies.examples)
 
     def scored(
         self, ws: Workspace, distances: Distances | None = None, passed: Passed | None = None
@@ -187,6 +194,8 @@ class Score(Task):
             remarks.append(asked_sentence(asked.said_of(ood_sets), asked.name))
         record.verdict.remarks = [*remarks, *remarks_of(record)]
         self._note_detectors(ws, banks, methods, found.recommended)
+        record.near_copies_auroc = passed.copies.auroc(methods.table, list(methods.facts))
+        doubts += auroc_sentences(record.near_copies_auroc, found.recommended)
         more = asked.warnings if asked else ()
         warnings = [*record.warnings, *doubts, *methods.selection.warnings, *more]
         record.warnings = warnings

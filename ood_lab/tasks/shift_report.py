@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from ood_lab.common.arguments import Count, Levels
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_json, read_table, write_table
+from ood_lab.evaluation.near_copies import group_near_copies
 from ood_lab.evaluation.network_passes import Passed
 from ood_lab.evaluation.run_page import STATISTICS
 from ood_lab.evaluation.shift.image_distances import (
@@ -192,6 +193,7 @@ class ShiftReport(Score):
         features = clip_features(*where, ws.clip, names, ws.stages, made)
         if not ws.is_main:
             return None
+        self.note_copies(ws, group_near_copies(ws.data, features))
         if doubt := unknowing(ws.clip, ws.data, features["test"]):
             ws.record.warnings.append(doubt)
         decompositions = load_decompositions(ws.clip, folder)

@@ -36,6 +36,13 @@ def test_scenes_are_found_in_any_order(sizes: list[int]) -> None:
     assert torch.equal(mixed[:, None] == mixed, first[order][:, None] == first[order])
 
 
+@pytest.mark.parametrize("frames", [2, 3, 5, 8, 12])
+@pytest.mark.parametrize("spread", [0.0, 1e-6, 1e-3])
+def test_frames_may_be_equal(frames: int, spread: float) -> None:
+    features, first = _scenes([frames] * 25, spread)
+    assert torch.equal(near_copies(features), first)
+
+
 @pytest.mark.parametrize("dim", [2, 8, 64])
 @pytest.mark.parametrize("n", [20, 200])
 def test_images_that_only_look_alike_keep_their_number(n: int, dim: int) -> None:

@@ -7,13 +7,16 @@ import shutil
 import tarfile
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import timm
 import torch
 from cli import call, run_folders
 from photos import write_photos
+from PIL import Image
 
+from ood_lab.detectors import load_detector
 from ood_lab.models import load_weights
 from ood_lab.run.building import linear_probe
 from ood_lab.run.commandline.composition import composed, jobs_of
@@ -174,3 +177,44 @@ def test_the_recipe_reaches_the_probe_on_photographs(tmp_path, rate):
     facts = manifest(run)
     assert facts["val_accuracy"] >= facts["probe"]["val_accuracy"] > 0.85
     assert facts["id_accuracy"] > 0.84
+
+
+@pytest.fixture
+def frames(tmp_path):
+    """20 scenes of three equal frames each, and new scenes."""
+    rng = np.random.default_rng(0)
+    for kind, scenes in (("train", 20), ("new", 8)):
+        (tmp_path / kind).mkdir()
+        for scene in range(scenes):
+            colours = Image.fromarray(rng.integers(0, 256, (5, 5, 3), np.uint8))
+            image = colours.resize((32, 32), Image.Resampling.BICUBIC)
+            for frame in range(3):
+                # Files of other content, with the same pixels.
+                place = tmp_path / kind / f"{scene:02}_{frame}.png"
+                image.save(place, compress_level=frame)
+    return tmp_path
+
+
+@pytest.mark.parametrize("group", ["null", pytest.param("none", marks=pytest.mark.slow)])
+def test_frames_of_scenes_count_once(line, frames, group):
+    arguments = ("task=predict", "data=folder", f"data.id.train={frames}/train")
+    arguments += (f"task.images={frames}/new", "model.head=none", f"data.group={group}")
+    model = [part for part in line if part.startswith(("model", "paths"))]
+    assert call("eval.py", *arguments, *model, "detector=[knn]", "logger=none") == 0
+    (run,) = run_folders(frames / "o")
+    knn, page = manifest(run)["detectors"]["knn"], (run / "predictions.html").read_text()
+    assert knn["held_out"] == 60
+    sentence = "60 images look like 20 scenes; each scene counts once."
+    assert (sentence in page) == (group == "null")
+    assert knn["groups"] == (20 if group == "null" else 60)
+    saved = load_detector(run / "detectors" / "knn.safetensors")
+    assert saved.groups == knn["groups"]
+    if group == "null":
+        names = [f"{scene:02}_{frame}" for scene in range(20) for frame in range(3)]
+        examples = manifest(run)["near_copies"]
+        assert len(examples) == 3
+        for example in examples:
+            shown = {name for _, _, name in example["images"]}
+            (scene,) = {name.partition("_")[0] for name in shown}
+            assert shown == {f"{name}.png" for name in names if name.startswith(scene)}
+            assert all(f"{name} (train)" in page for name in shown)

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
+import torch
 from lightning import Trainer
 
 from ood_lab.data.datamodules.base import OODDataModule
+from ood_lab.data.datamodules.splits import ID_SPLITS
 from ood_lab.data.dataset import ImageDataset, Splits
 from ood_lab.detectors.base import Detectors
+from ood_lab.evaluation.near_copies import NearCopies, with_near_copies
 from ood_lab.evaluation.prediction.calibration import fit_and_held_out
 from ood_lab.evaluation.prediction.image_differences import IDRange
 from ood_lab.evaluation.prediction.unlabelled_images import Images
@@ -34,12 +37,14 @@ class PredictionFeatures:
         ood: the OOD images that a threshold is made of.
         pooled: of ID there is only ``train``, on which all detectors are cross-fitted.
         second: the second pass over these sets.
+        copies: near copies among the ID images.
     """
 
     banks: dict[str, FeatureBank]
     ood: Splits
     pooled: bool
     second: SecondPass
+    copies: NearCopies
 
     @property
     def id_split(self) -> str:
@@ -128,9 +133,19 @@ class PredictionPasses:
             columns += [StatisticsColumn()] if data and name in (id_split, "images") else []
             bank = self._bank(found, columns, moments_for(detectors, name))
             banks |= {} if bank is None else {name: bank}
+        copies = NearCopies()
+        if data:
+            of_id, copies = with_near_copies(
+                data, {n: bank for n, bank in banks.items() if n in ID_SPLITS}
+            )
+            banks |= of_id
         second = SecondPass.fit(
             self.trainer, detectors, lambda d: fit_and_held_out(d, banks, seed)[0], limit
         )
         scored = ["images", "val", *(f"ood/{name}" for name in ood)]
         second.over(banks, {n: partial(self._bank, sets[n]) for n in scored if n in sets})
-        return PredictionFeatures(banks, ood, pooled, second)
+        left = set(range(len(banks.get("val", ())))) - set(copies.rows.get("val", ()))
+        if left and "val" in copies.rows:
+            banks["val"] = banks["val"].rows(torch.tensor(sorted(left)))
+            copies.sentences.append("The copies in val are excluded from the calibration.")
+        return PredictionFeatures(banks, ood, pooled, second, copies)

@@ -25,6 +25,8 @@ from ood_lab.report.detection.detection_tables import (
 )
 from ood_lab.report.detection.hierarchy_tables import hierarchy_notes, hierarchy_tables
 from ood_lab.report.detection.level_curves import HIERARCHY, level_blocks, of_section
+from ood_lab.report.detection.near_copies import TITLE as COPIES
+from ood_lab.report.detection.near_copies import near_copy_pictures, without_copies
 from ood_lab.report.detection.unusual_images import UNUSUAL_BY, IDImages, unusual_id_images
 from ood_lab.report.rendering.blocks import Block, FigureFile, Folded, Text
 from ood_lab.report.rendering.metric_definitions import definitions_of, percent
@@ -114,6 +116,10 @@ def write_report(
     if load_image is not None and shown:
         mistakes = mistake_blocks(scores, view.detectors, view.sets, classes, store)
         marginal += marginal_blocks(*_semantic_shift(view, scores, measured), classes, store)
+    copies: list[Block] = []
+    if load_image is not None and (examples := view.record.near_copies):
+        sets = {name: name for example in examples for name, _, _ in example["images"]}
+        copies += near_copy_pictures(examples, store, sets)
     blocks = detection_blocks(view)
     blocks = [b for b in blocks if not isinstance(b, Text) or b.style != "finding"]  # above
     before: list[Section] = []
@@ -148,6 +154,7 @@ def write_report(
             Section("Figures", [f for f in figures if not of_section(f)]),
             Section("OOD images with the smallest semantic shift", marginal),
             Section("Most confident mistakes", mistakes),
+            Section(COPIES, [*copies, *without_copies(view.record.near_copies_auroc)]),
             Section(
                 "Unusual ones among your ID images",
                 [unusual_id_images(own, UNUSUAL_BY, store, "train")] if own else [],

@@ -14,6 +14,8 @@ from matplotlib.figure import Figure
 
 from ood_lab.common.english import counted
 from ood_lab.common.files import packaged_table
+from ood_lab.report.detection.near_copies import TITLE as COPIES
+from ood_lab.report.detection.near_copies import near_copy_pictures
 from ood_lab.report.detection.prediction_summary import DETECTORS, FIRST, Judged
 from ood_lab.report.detection.unusual_images import EXTREMES, IDImages, said_of, unusual_id_images
 from ood_lab.report.figures.densities import draw_densities, limits_of
@@ -73,9 +75,12 @@ def write_predictions_page(
     store = Thumbnails(images)
     strips = [Folded(name, _extremes(read, name, store)) for name in id_scores]
     of_id: list[Block] = []
+    copies: list[Block] = []
     if own:
         unusual = [Folded(name, [unusual_id_images(own, name, store)]) for name in id_scores]
         of_id.append(Menu("detector", unusual))
+        stored = {str(record.id_split): "id"}
+        copies += near_copy_pictures(record.near_copies, store, stored)
     figure = PlannedFigure(
         "predictions",
         "Scores compared with those of ID images",
@@ -94,6 +99,7 @@ def write_predictions_page(
         sections=[
             Section("Most and least unusual images", [Menu("detector", strips)]),
             Section("Unusual ones among your ID images", of_id),
+            Section(COPIES, copies),
             Section("Scores", [figure]),
             Section("Images", [_first_rows(judged, list(id_scores))]),
         ],

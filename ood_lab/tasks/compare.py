@@ -54,24 +54,26 @@ class Compare(Task):
         """See the class."""
         if not ws.is_main:
             return
-        runs, choices = _with_detectors(finished_runs(self.runs)), list[str]()
-        if self.best_shots:
-            runs, choices = best_shots(runs)
-        main, *others = comparable_groups(runs)
+        main, *others = comparable_groups(_with_detectors(finished_runs(self.runs)))
         groups = {"leaderboard": main}
         groups |= {f"leaderboard-{n}": group for n, group in enumerate(others, 2)}
         apart = {name: f"{name}: {why_apart(groups[name], main)}" for name in [*groups][1:]}
         console = Console()
         every = ws.settings["detector_table"] == "all"
-        for name, group in reversed(groups.items()):  # the verdict over most runs is the last
+        warnings = list(apart.values())
+        for name in reversed([*groups]):  # the verdict over most runs is the last
+            notes = [apart[name]] if name in apart else list(apart.values())
+            if self.best_shots:
+                groups[name], choices = best_shots(groups[name])
+                notes, warnings = [*choices, *notes], [*choices, *warnings]
+            group = groups[name]
             board = make_leaderboard(group)
-            notes = [*choices, *([apart[name]] if name in apart else apart.values())]
             write_leaderboard(board, ws.folder, name, notes)
             title = f"{name} of {_counted(board, group)}"
             blocks = terminal(board, title, every)
             write_summary(blocks, ws.folder, name)
             console.print(Printed(blocks))
-        for line in (*choices, *apart.values()):
+        for line in warnings:
             log.warning("%s", line)
         ws.record.runs = {n: [str(run.path) for run in group] for n, group in groups.items()}
 

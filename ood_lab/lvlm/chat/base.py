@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeVar
 
+from ood_lab.common.arguments import Remedy
 from ood_lab.lvlm.questions.question_files import Question, ReplyForm
 
 Message = Mapping[str, Any]
@@ -16,6 +17,11 @@ where the url is the path of a local file; a client turns it into what its serve
 """
 
 
+#: Further pairs of tags around thoughts in replies, see
+#: :func:`ood_lab.lvlm.answers.reply_text.with_known_tags`.
+ReasoningTags = Annotated[
+    Sequence[tuple[str, str]], Remedy("pairs of begin and end: [['<plan>','</plan>']]")
+]
 _Limit = TypeVar("_Limit", int, int | None)
 #: Longest reply to a question of each form, in tokens, where it is ``auto``.
 LONGEST: Mapping[ReplyForm, int] = {"word": 64, "open": 1024, "steps": 1024, "text": 512}

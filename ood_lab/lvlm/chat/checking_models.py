@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from ood_lab.common.arguments import Share
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.answers.recorded_answers import matcher
-from ood_lab.lvlm.chat.base import Reply, Request, Requests
+from ood_lab.lvlm.chat.base import ReasoningTags, Reply, Request, Requests
 
 
 class _Rule:
@@ -120,7 +120,7 @@ class Replay:
         reasoning_tags: see :class:`~ood_lab.lvlm.chat.openai.OpenAIChat`.
     """
 
-    def __init__(self, path: str, reasoning_tags: Sequence[tuple[str, str]] = ()) -> None:
+    def __init__(self, path: str, reasoning_tags: ReasoningTags = ()) -> None:
         self.path, self.reasoning_tags = Path(path), reasoning_tags
         self._expected: Requests = ()
 

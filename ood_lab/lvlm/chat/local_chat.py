@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
 from ood_lab.common.arguments import Count
-from ood_lab.lvlm.chat.base import longest_reply
+from ood_lab.lvlm.chat.base import ReasoningTags, longest_reply
 from ood_lab.lvlm.chat.model_folder import ModelFolder
 from ood_lab.lvlm.questions.question_files import Question
 
@@ -35,7 +35,7 @@ class LocalChat:
     max_pixels: Count | None = field(default=None, kw_only=True)
     trust_remote_code: bool = field(default=False, kw_only=True)
     download: bool = field(default=False, kw_only=True)
-    reasoning_tags: Sequence[tuple[str, str]] = field(default=(), kw_only=True)
+    reasoning_tags: ReasoningTags = field(default=(), kw_only=True)
 
     @cached_property
     def folder(self) -> ModelFolder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -16,7 +16,7 @@ from ood_lab.common.arguments import Count, Remedy
 from ood_lab.common.errors import Stopped, UserError
 from ood_lab.lvlm.answers.answer_files import is_text, one_address
 from ood_lab.lvlm.answers.reply_text import APART, is_cut
-from ood_lab.lvlm.chat.base import Reply, Request, Requests, longest_reply
+from ood_lab.lvlm.chat.base import ReasoningTags, Reply, Request, Requests, longest_reply
 from ood_lab.lvlm.chat.request_images import sendable
 from ood_lab.lvlm.chat.server.answer_probabilities import p_options_of, p_yes_of
 from ood_lab.lvlm.chat.server.batch_api import Batches
@@ -92,7 +92,7 @@ class OpenAIChat(OpenAIServer):
     give_up_after: Count = 50
     batch: Literal["wait", "stop"] | None = None
     samples: Count = 1
-    reasoning_tags: Sequence[tuple[str, str]] = ()
+    reasoning_tags: ReasoningTags = ()
     node: ClassVar[str] = "lvlm"
 
     def __post_init__(self) -> None:

@@ -42,8 +42,9 @@ _WORD = re.compile(rf"(?<![\w'])(?:{'|'.join(sorted(_SAID, key=len, reverse=True
 _STRETCHED = re.compile(r"(?<!\w)(?:y+e+(s+)|n+(o+))(?!\w)")
 #: Both words as a pair, which says neither.
 _PAIR = re.compile(
-    r"\b(?:either\s+|neither\s+)?(?:an?\s+)?(?:yes\b\W+(?:or|nor)\W+(?:an?\s+)?no"
-    r"|no\b\W+(?:or|nor)\W+(?:an?\s+)?yes|yes\s*/\s*no|no\s*/\s*yes"
+    r"\b(?:either\s+|neither\s+)?(?:an?\s+)?(?:yes\b\W+(?:or|nor)\W+(?:(?:an?|maybe|perhaps"
+    r"|possibly)\s+)?no"
+    r"|no\b\W+(?:or|nor)\W+(?:(?:an?|maybe|perhaps|possibly)\s+)?yes|yes\s*/\s*no|no\s*/\s*yes"
     r"|yes\s+and\s+no(?=\W*$|\s*[,.:;!])|oui\s+ou\s+non|s[ií]\s+o\s+no|ja\s+oder\s+nein"
     r"|sim\s+ou\s+não)\b"
 )

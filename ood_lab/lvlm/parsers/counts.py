@@ -134,7 +134,8 @@ _PLACE = re.compile(
 )
 #: What may follow a number that stands for itself; any other word is what it counts.
 _BARE = re.compile(
-    r"\s*(?:$|[^\w\s'-]|-\s|(?:in|on|at|to|from|near|beside|by|next|behind|under|over|above|below|with"
+    r"\s*(?:$|[^\w\s'-]|-\s|(?:in|on|at|to|from|near|beside|by|next|behind|under|over|above|below"
+    r"|with"
     r"|and|or|but|so|is|are|was|were|of|more|total|altogether|overall|here|there|visible|present"
     r"|shown"
     r"|that|which|who|i|as|for|only|ones?|\w+ing|\w+ed|\w+ly)\b)"

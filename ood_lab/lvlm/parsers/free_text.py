@@ -16,7 +16,7 @@ _RIGHT = "\ue000"
 #: Where an explicit answer ends, and its reason begins.
 _REASON = re.compile(r"\.\s|\n|;|[,(]?\s+(?:although|though|but|because|since|while)\b")
 _CLAUSE = re.compile(
-    r"[.!;\n。！；](?!\d)|,\s+(?=(?:it|this|that|but|i|so)\b)|,\s+(?=an?\s(?:(?!\bor\b)[^,])*$)"
+    r"[.!;\n。！；](?!\d)|,\s+(?=(?:it|this|that|but|so)\b)|,\s+(?=an?\s(?:(?!\bor\b)[^,])*$)"
     r"|[，,](?=[而但是没])"
     r"|(?<!anything )(?<!everything )\b(?:but|however|although|though|whereas)\b|而是|但是?|—|–"
 )

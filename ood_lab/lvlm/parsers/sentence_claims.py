@@ -50,7 +50,8 @@ _NOT = re.compile(
 _NO_TRACE = re.compile(
     r"(?:\b(?:no|zero)|n't any|\bnot any) (?:\w+ )?(?:evidence|signs?|indications?|traces?|hints?"
     r"|proof|sight)"
-    r" (?:of|for|that there (?:is|are))\s+(?:any\s+|an?\s+)?"
+    r" (?:(?:of|for|that there (?:is|are)|that(?= an?\b| any\b))\s+(?:any\s+|an?\s+)?)"
+    r"|\bno (?:evidence|indication|proof) (?:there (?:is|are) )?(?:any|an?)\s+"
     r"|\bnothing\b[^.;!?]*?\b(?:(?:could|might|may) be|looks? like|resembl\w+|is|like"
     r"|similar to)\s+(?:an?"
     r"|any)\s+"

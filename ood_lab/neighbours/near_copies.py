@@ -39,6 +39,11 @@ def near_copies(features: Tensor, labels: Tensor | None = None) -> Tensor:
     reach beyond the scene, and to another one. A node of more than an eighth of the images, or of
     16 times the mean group, is a kind of image, and nothing in it is grouped.
 
+    Measured on EfficientNet-lite0, three draws (``tests/benchmarks/near_copies.py``): 45 dogs with
+    2, 4 or 8 crops of 94% or two bursts are 45 groups, with two crops of 70% 50 to 52, and no group
+    has two dogs. 1,000 photographs, and solar and blood cells of one kind (80 to 150), have none;
+    nor have 5,000 images of CIFAR-10 on a ResNet-20.
+
     Args:
         features: ``[N, D]``.
         labels: ``[N]``, classes that no group crosses; None = one class.

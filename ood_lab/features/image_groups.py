@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -59,12 +59,6 @@ def group_weights(groups: Tensor) -> Tensor:
     """1 / size of the group of each image, ``[N] float64``: each group has weight one."""
     _, codes, sizes = groups.unique(return_inverse=True, return_counts=True)
     return 1 / sizes.double()[codes]
-
-
-def single_groups(images: Images) -> Iterator[Tensor]:
-    """The images of one group after the other, ``[N] bool``; its complement leaves it out."""
-    codes = group_codes(images)
-    return (codes == code for code in range(group_count(images)))
 
 
 def with_groups(banks: Mapping[str, FeatureBank]) -> dict[str, FeatureBank]:

@@ -55,8 +55,8 @@ SCENE_HEAD = """## Frames of scenes
 Output of `python -m tests.benchmarks.few_photographs TASK EFFICIENTNET`, {}.
 A scene is one of 177 photographs of dogs and birds; its frames are crops of 94% of the sides with a
 brightness within 8%. `knn` on EfficientNet-lite0 of ImageNet is fitted on the frames of some scenes
-and calibrated on them. Flagged at alpha 0.05, mean and 95% interval over {} draws of scenes:
-one frame of each other scene (own kind), and frames of vehicles, instruments and food (others).
+and calibrated on them. Flagged at alpha 0.05, mean and 95% interval over {} draws of scenes.
+*Own kind*: one frame of each other scene. *Others*: frames of vehicles, instruments and food.
 *Images*: each image counts (`data.group=none`). *No setting*: near copies are found from the
 features. *Groups*: each scene counts (`data.group`).
 """

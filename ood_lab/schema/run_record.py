@@ -407,14 +407,13 @@ class RunRecord(
     warnings: list[str] = []
 
     def facts(self) -> Facts:
-        """What was set, as plain values by field."""
-        fields = type(self).model_fields
+        """What was set, as plain values by field; ``warnings`` always."""
         plain = self.model_dump()
-        empty = {name: field.get_default() for name, field in fields.items()}
+        empty = type(self)().model_dump()
         return {
             name: value
             for name, value in plain.items()
-            if getattr(self, name) != empty[name] or name in self.model_fields_set
+            if value != empty[name] or name in self.model_fields_set | {"warnings"}
         }
 
     def write(self, folder: Path) -> None:

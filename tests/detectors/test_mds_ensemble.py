@@ -199,7 +199,7 @@ def test_who_cannot_be_fitted_gets_no_second_pass(fit_bank):
         made = SecondPass.fit(trainer, {"it": detector}, lambda _: unlabelled, 2**40)
         made.over(banks, sources)
         assert banks["far"] is fit_bank
-        assert made.describe() == {}
+        assert made.describe() is None
         with pytest.raises(DetectorRefusal, match="needs class labels"):
             fit_within(detector, unlabelled, 2**40)
 

@@ -34,5 +34,3 @@ def test_the_distance_of_made_images_has_an_interval_and_is_in_the_legend():
     words = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
     shown = f"long-tail (n=60), distance {row['distance']:.3f} "
     assert words[1] == f"{shown}[{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
-    earlier = feature_clouds(sets, table.drop(columns=["ci_low", "ci_high"]), "")
-    assert earlier.legends[0].get_texts()[1].get_text() == shown.strip()

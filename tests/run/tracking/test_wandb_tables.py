@@ -19,6 +19,7 @@ from ood_lab.run.commandline.sweeps import headline
 from ood_lab.run.tracking.experiment_loggers import charts, summary_values, validation_values
 from ood_lab.run.tracking.sweep_goals import check_sweep
 from ood_lab.schema.results import write_results
+from ood_lab.schema.run_record import RunRecord
 from ood_lab.shift.dataset_shift import KIND
 
 
@@ -133,7 +134,7 @@ def test_the_wandb_sweep_holds_overrides_that_compose():
     with initialize_config_dir(version_base="1.3", config_dir=str(ROOT / "conf")):
         compose("train", overrides)
     check_sweep(sweep)
-    assert sweep["metric"]["name"] in validation_values({"val_accuracy": 0.5})
+    assert sweep["metric"]["name"] in validation_values(RunRecord(val_accuracy=0.5))
 
 
 @pytest.mark.parametrize(

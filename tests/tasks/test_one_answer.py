@@ -54,8 +54,7 @@ def means(run):
     """Mean AUROC by detector from the scores: the second formula."""
     scores = pd.read_parquet(run / "scores.parquet")
     of = dict(iter(scores.groupby("dataset")))
-    found = RunRecord.read(run)["findings"]
-    assert {name for finding in found for name in finding["sets"]} == {"small"}
+    assert {name for finding in RunRecord.read(run).findings for name in finding.sets} == {"small"}
     return {
         name: sum(auroc(of["test"][name], of[ood][name]) for ood in ("noise", "dim")) / 2
         for name in NAMES

@@ -152,7 +152,10 @@ def scenes_of(
         if names is inside:
             for name in names if TRAIN in groups else ():
                 copies.note_training_copies(name, groups[TRAIN], groups[name])
-        elif (n := len(features.get(TRAIN, ()))) and n + len(rows) <= MOST_IMAGES:
+        elif (n := len(features.get(TRAIN, ()))) and n + len(rows) > MOST_IMAGES:
+            words = counted(n + len(rows), "image")
+            log.info("%s of train and %s: too many to look for near copies", words, names[0])
+        elif n:
             both = near_copies(torch.cat([features[TRAIN], rows]))
             copies.note_training_copies(names[0], both[:n], both[n:])
     return groups, copies

@@ -159,7 +159,6 @@ class Score(Task):
         ws.record.fpr95_positive = ws.metrics["fpr95_positive"]
         ws.record.model = model
         note_run(ws.record, data, ws.backbone, test, accuracy, made)
-        ws.record.refused = passed.refused
 
     def _with_detectors(
         self,
@@ -176,6 +175,7 @@ class Score(Task):
         lost, doubts = accuracy_warnings(banks, data.splits["val"].labels, ws.backbone, record)
         sets = ["test", *data.csid_names, *ood_sets]
         methods = MethodScores.of(passed, second, data, sets, ws.tuning, ws.seed)
+        record.refused = passed.refused  # the scoring adds to them
         if methods.ensemble:
             record.title += f", with an ensemble of {methods.ensemble['networks']} networks"
             record.ensemble = dict(methods.ensemble)

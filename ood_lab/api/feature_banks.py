@@ -23,7 +23,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
 from ood_lab.evaluation.split_features import split_by_columns
-from ood_lab.features.bank import NETWORK, FeatureBank, weight_and_bias
+from ood_lab.features.bank import FeatureBank, weight_and_bias
 from ood_lab.features.bank_identity import NetworkIdentity
 from ood_lab.features.image_groups import groups_of
 from ood_lab.features.lightning_extractor import Extractor, frozen
@@ -39,6 +39,7 @@ from ood_lab.models.loading.head_search import reading_of
 from ood_lab.models.output import as_logits, probabilities
 from ood_lab.models.trial_passes import like_weights
 from ood_lab.schema.label_codes import SEVERAL
+from ood_lab.schema.run_record import BankRecord
 
 log = logging.getLogger(__name__)
 
@@ -79,10 +80,10 @@ def features_from_arrays(
         UserError: neither features nor logits, shapes that do not fit, values that are not finite,
             or logits that are not those of the head.
     """
-    made_by = {} if network is None else {NETWORK: str(network)}
+    record = BankRecord(network=str(network or ""))
     if head is None:
         bank = _without_head(features, labels, logits, label_classes)
-        return replace(bank, manifest=made_by, groups=groups_of(groups, len(bank)))
+        return replace(bank, record=record, groups=groups_of(groups, len(bank)))
     if features is None:
         raise UserError("a head is given without features: give features [N, D] too")
     x = matrix_of(features, "features")
@@ -105,7 +106,7 @@ def features_from_arrays(
             )
         own = given
     y, columns = _labels(labels, len(x), label_classes or len(weight))
-    bank = FeatureBank(x, own, y, torch.arange(len(x)), weight, bias, columns, made_by)
+    bank = FeatureBank(x, own, y, torch.arange(len(x)), weight, bias, columns, record)
     together = groups_of(groups, len(x))
     return replace(bank, label_classes=label_classes, groups=together)
 
@@ -315,7 +316,7 @@ def _joined(parts: Sequence[dict[str, Any]], backbone: Backbone, network: str) -
         weight,
         bias,
         {key: whole("columns", key) for key in parts[0]["columns"]},
-        {NETWORK: network},
+        BankRecord(network=network),
         label_classes=backbone.label_classes,
     )
 

@@ -45,6 +45,6 @@ def note_run(
     record.shift_order = list(data.shift_order)
     record.ood_groups = {group: list(names) for group, names in data.ood_groups.items()}
     record.csid = list(data.csid_names)
-    record.backbone = dict(test.manifest)
+    record.backbone = test.record
     record.transform_overrides = dict(backbone.transform_overrides or {})
     record.data = {name: split.identity for name, split in data.splits.items()}

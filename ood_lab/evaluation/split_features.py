@@ -194,7 +194,7 @@ class Extraction:
         for split, own in _columns(detectors, *sets).items():
             columns = [*own, *self.always]
             images = self.data.predict_dataset(split)
-            key = made_from(self.trainer, self.backbone, images, network=self.network)["key"]
+            key = made_from(self.trainer, self.backbone, images, network=self.network).key
             missing = BankStore(self.root, key).missing([column.key for column in columns])
             if missing:
                 left[split] = len(images), [c for c in columns if c.key in missing.columns]
@@ -246,11 +246,11 @@ class Extraction:
         Parts that are in ``folder`` from an earlier attempt are not made again.
         """
         images = self.data.predict_dataset(split)
-        manifest = made_from(self.trainer, self.backbone, images, network=self.network)
+        record = made_from(self.trainer, self.backbone, images, network=self.network)
         fitted_on = {d.fit_split for d in detectors.values() if d.fit_split}
         by = identity_of(detectors, {name: self.data.splits[name].identity for name in fitted_on})
         parts = DatasetParts(len(images), self.data.loading.evaluated, PART)
-        files = PartFiles(folder / split, parts, lambda rows: f"{manifest['key']} {by}")
+        files = PartFiles(folder / split, parts, lambda rows: f"{record.key} {by}")
         with self.stages("extract") as stage:
             missing = files_to_make(self.trainer, files)
             stage.found = not missing
@@ -264,8 +264,8 @@ class Extraction:
                 )
         if self.trainer.global_rank != 0:
             return None
-        manifest |= {"n": len(images)}
-        facts = {"manifest": manifest, "num_classes": self.backbone.num_classes}
+        record.n = len(images)
+        facts = {"record": record, "num_classes": self.backbone.num_classes}
         return read_scored(files, facts, images.labels, kept)
 
     def _sums(self, split: str, moments: Collection[str]) -> FeatureBank | None:

@@ -25,6 +25,7 @@ from ood_lab.evaluation.second_pass import SecondPass
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.process_agreement import made_by_main
+from ood_lab.schema.run_record import BankRecord
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Scored:
         index: ``[N] int64``, ``labels`` and ``predictions`` too; see
             :class:`~ood_lab.features.bank.FeatureBank`.
         num_classes: of the network.
-        manifest: of the bank that it would be.
+        record: of the bank that it would be.
         scores: by detector, ``[N] float64``.
         refused: detectors that could not score some of the images, and why.
         seconds: that the detectors took.
@@ -46,7 +47,7 @@ class Scored:
     labels: Tensor
     predictions: Tensor
     num_classes: int
-    manifest: Mapping[str, Any]
+    record: BankRecord
     scores: Mapping[str, Tensor]
     refused: Mapping[str, str] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -101,7 +102,7 @@ class ScoreSink(PartSink):
 def read_scored(
     files: PartFiles, bank_of: Mapping[str, Any], labels: Tensor, kept: Sequence[BankColumn]
 ) -> Scored:
-    """What the parts hold; ``bank_of`` has ``num_classes`` and ``manifest``.
+    """What the parts hold; ``bank_of`` has ``num_classes`` and ``record``.
 
     Raises:
         UserError: a part is missing or damaged, or its rows are not those of the set.
@@ -131,7 +132,7 @@ def read_scored(
     }
     predictions = torch.from_numpy(values["pred"].copy())
     return Scored(
-        *(index, labels, predictions, bank_of["num_classes"], bank_of["manifest"], scores),
+        *(index, labels, predictions, bank_of["num_classes"], bank_of["record"], scores),
         *(refused, seconds, columns),
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +12,7 @@ from ood_lab.common.tensor_file import Tensors
 from ood_lab.features.derived_statistics import Derived
 from ood_lab.models.head_kind import HeadKind, Part, parts_of
 from ood_lab.schema.label_codes import SEVERAL
-
-#: Key of a bank's manifest whose text names the network that made its features.
-NETWORK = "network"
+from ood_lab.schema.run_record import BankRecord
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,7 @@ class FeatureBank:
             they are those of the logits.
         groups: ``[N] int64``, equal where images belong together, in all banks alike; None = each
             image is its own (:mod:`ood_lab.features.image_groups`).
-        manifest: n, dtype, weights sha256, transform, dataset identity, versions.
+        record: what it was made from.
         derived: what follows from the rows, worked out once; made again for other rows.
     """
 
@@ -46,7 +43,7 @@ class FeatureBank:
     head_weight: Tensor
     head_bias: Tensor
     columns: Tensors = field(default_factory=dict)
-    manifest: dict[str, Any] = field(default_factory=dict)
+    record: BankRecord = field(default_factory=BankRecord)
     label_classes: int | None = None
     groups: Tensor | None = None
     derived: Derived = field(default=None, repr=False, compare=False)  # type: ignore[assignment]
@@ -93,7 +90,7 @@ class FeatureBank:
     @property
     def network(self) -> str | None:
         """Names the network and weights that made the features; None where they are not known."""
-        return self.manifest.get(NETWORK) or self.manifest.get("weights_sha256")
+        return self.record.network or self.record.weights_sha256 or None
 
     @property
     def multilabel(self) -> bool:

@@ -66,31 +66,6 @@ def versions() -> dict[str, str]:
     return {"torch": version("torch"), "timm": version("timm"), "ood_lab": __version__}
 
 
-def bank_key(
-    *,
-    weights_sha256: str,
-    parts_sha256: str,
-    transform: str,
-    dataset_identity: str,
-    precision: str,
-    dtype: str,
-    versions: dict[str, str],
-) -> str:
-    """Folder name of a bank: a hash of everything that changes its numbers.
-
-    Args:
-        weights_sha256: see :func:`ood_lab.models.weights.weights_sha256`.
-        parts_sha256: see :class:`NetworkIdentity`.
-        transform: see :func:`transform_text`.
-        dataset_identity: sha256 of what determines pixels and labels.
-        precision: the Trainer's, for example ``32-true`` or ``bf16-mixed``.
-        dtype: type of the features on disk, ``float32`` or ``float16``.
-        versions: see :func:`versions`.
-    """
-    parts = {**locals(), "format": FORMAT}
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
-
-
 @dataclass(frozen=True)
 class NetworkIdentity:
     """What the features of a network depend on, in addition to its images.

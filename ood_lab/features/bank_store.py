@@ -28,7 +28,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -39,12 +38,12 @@ from ood_lab.common.file_locks import try_lock
 from ood_lab.common.tensor_file import Tensors, save_tensors
 from ood_lab.features import row_shards as shards
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.bank_identity import bank_key
 from ood_lab.features.derived_statistics import MOMENTS, Derived
 from ood_lab.features.disk_space import writing
 from ood_lab.features.moments import merge_files
+from ood_lab.schema.run_record import BankRecord
 
-__all__ = ["BankStore", "Missing", "bank_key", "column_folder", "load"]
+__all__ = ["BankStore", "Missing", "column_folder", "load"]
 
 log = logging.getLogger(__name__)
 
@@ -100,13 +99,13 @@ def load(folder: Path, columns: Sequence[str] | None = None) -> FeatureBank:
     Raises:
         UserError: the bank or a column is absent or damaged; the message names the file.
     """
-    manifest = shards.check(folder)
+    record = shards.check(folder)
     base = shards.gather(folder)
-    shards.verify(manifest, folder / HEAD)
+    shards.verify(record, folder / HEAD)
     head = _load_head(folder)
     if columns is None:
-        found = sorted((folder / COLUMNS).glob(f"*/{shards.MANIFEST}"))
-        columns = [shards.check(path.parent)["key"] for path in found]
+        manifests = sorted((folder / COLUMNS).glob(f"*/{shards.MANIFEST}"))
+        columns = [shards.check(path.parent).key for path in manifests]
     values = {
         key: shards.gather(folder / COLUMNS / column_folder(key))["values"] for key in columns
     }
@@ -117,15 +116,14 @@ def load(folder: Path, columns: Sequence[str] | None = None) -> FeatureBank:
         head_weight=head["weight"],
         head_bias=head["bias"],
         columns=values,
-        manifest={k: v for k, v in manifest.items() if k != "checksums"}
-        | {"columns": list(columns)},
-        derived=Derived(*rows, folder / MOMENTS, _identity(manifest)),
+        record=record.model_copy(update={"columns": list(columns), "checksums": {}}),
+        derived=Derived(*rows, folder / MOMENTS, _identity(record)),
     )
 
 
-def _identity(manifest: dict[str, Any]) -> str:
+def _identity(record: BankRecord) -> str:
     """The very bytes of a bank: an extraction repeated may differ in the last digit."""
-    text = json.dumps(manifest["checksums"], sort_keys=True)
+    text = json.dumps(record.checksums, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -176,7 +174,7 @@ class BankStore:
 
     Args:
         root: folder of all banks.
-        key: see :func:`ood_lab.features.bank_identity.bank_key`.
+        key: see :class:`~ood_lab.schema.run_record.BankRecord`.
     """
 
     def __init__(self, root: Path, key: str) -> None:
@@ -280,7 +278,7 @@ class BankStore:
         staging: Path,
         n: int,
         columns: Sequence[str],
-        manifest: dict[str, Any],
+        record: BankRecord,
         head: tuple[Tensor, Tensor] | None,
     ) -> None:
         """Makes what a finished pass has written part of the bank; call it while ``locked``.
@@ -289,21 +287,23 @@ class BankStore:
             staging: the folder from :meth:`stage`.
             n: number of images.
             columns: keys of the columns in it.
-            manifest: what the bank is made from.
+            record: what the bank is made from.
             head: its weight and bias when the pass wrote the base, else None.
 
         Raises:
             UserError: the shards do not hold every image once, or the disk is full.
         """
-        made = {name: manifest[name] for name in ("chunk", "memory_format") if name in manifest}
+        pass_facts = record.model_dump(include={"chunk", "memory_format"})
         with writing(self.root):
             for key in columns:
-                shards.seal(staging / COLUMNS / column_folder(key), n, {"key": key} | made)
+                shards.seal(
+                    staging / COLUMNS / column_folder(key), n, BankRecord(key=key, **pass_facts)
+                )
             if head is not None:
                 weight, bias = head
                 save_tensors({"weight": weight, "bias": bias}, staging / HEAD)
-                shards.seal(staging, n, manifest)
-                merge_files(staging / PARTIAL, staging / MOMENTS, _identity(shards.check(staging)))
+                identity = _identity(shards.seal(staging, n, record))
+                merge_files(staging / PARTIAL, staging / MOMENTS, identity)
                 self._keep_columns(staging)
                 self._replace(staging, self.folder)
                 return

@@ -71,8 +71,8 @@ def sums_bank(
         UserError: see :func:`~ood_lab.features.streaming.pass_through`.
     """
     images: Images = dataset
-    manifest = made_from(trainer, backbone, images, network=network)
-    n, folder = len(images), BankStore(root, manifest["key"]).stage()
+    record = made_from(trainer, backbone, images, network=network)
+    n, folder = len(images), BankStore(root, record.key).stage()
     parts = DatasetParts(
         n, batch_size, -(-n // trainer.world_size) + batch_size - 1
     )  # one a process
@@ -96,4 +96,4 @@ def sums_bank(
     facts: dict[str, Any] = {"label_classes": backbone.label_classes, "derived": derived}
     facts["groups"] = dataset.groups
     head = torch.arange(n), weight, bias
-    return FeatureBank(*rows, *head, manifest=manifest | {"n": n}, **facts)
+    return FeatureBank(*rows, *head, record=record.model_copy(update={"n": n}), **facts)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from lightning.pytorch import Trainer
@@ -15,7 +17,7 @@ from lightning.pytorch import Trainer
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import require_space
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.bank_identity import NetworkIdentity, bank_key, transform_text, versions
+from ood_lab.features.bank_identity import FORMAT, NetworkIdentity, transform_text, versions
 from ood_lab.features.bank_store import BankStore, Missing
 from ood_lab.features.disk_space import base_bytes
 from ood_lab.features.extraction_hooks import BankColumn
@@ -25,6 +27,7 @@ from ood_lab.features.process_agreement import agreed, join
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.determinism_check import deviation, tolerances
 from ood_lab.models.output import Output
+from ood_lab.schema.run_record import BankRecord
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +85,8 @@ def extract(
             trainer's precision would alter the weights.
     """
     network = network or NetworkIdentity.of(backbone)
-    manifest = made_from(trainer, backbone, dataset, dtype, network)
-    store = BankStore(Path(root), manifest["key"])
+    record = made_from(trainer, backbone, dataset, dtype, network)
+    store = BankStore(Path(root), record.key)
     wanted = {column.key: column for column in columns}
     main = trainer.global_rank == 0
     join(trainer)
@@ -118,7 +121,7 @@ def extract(
                 *(backbone, chosen, missing.base, batch_size, dataset.name, trainer.num_devices),
                 choices=store.root / CHUNKS,
             )
-            run_extraction(*(trainer, extractor, loader, dataset, store, manifest, moments, begun))
+            run_extraction(*(trainer, extractor, loader, dataset, store, record, moments, begun))
             if passed is not None:
                 passed.append(dataset.name)
         elif main:
@@ -153,7 +156,7 @@ def _outdated(
     with frozen(backbone), trainer.precision_plugin.forward_context():
         now = Extractor(backbone.to(device)).outputs(image)
         rounding, _ = tolerances(backbone)
-    for dtype in (narrow, getattr(torch, bank.manifest["dtype"])):
+    for dtype in (narrow, getattr(torch, bank.record.dtype)):
         rounding = max(rounding, 16 * torch.finfo(dtype).eps)
     before = Output(bank.logits[rows], bank.features[rows])
     moved = deviation(before, Output(now["logits"].cpu(), now["features"].cpu()), rounding)
@@ -172,7 +175,7 @@ def made_from(
     dataset: Images,
     dtype: str = "float32",
     network: NetworkIdentity | None = None,
-) -> dict[str, Any]:
+) -> BankRecord:
     """What the bank is made from; its ``key`` hashes all of it but the dataset's name."""
     if trainer.precision not in PRECISIONS:
         raise UserError(
@@ -180,7 +183,7 @@ def made_from(
             f"choose one of {', '.join(PRECISIONS)}"
         )
     network = network or NetworkIdentity.of(backbone)
-    parts: dict[str, Any] = {
+    parts = {
         "weights_sha256": network.weights_sha256,
         "parts_sha256": network.parts_sha256,
         "transform": transform_text(dataset.transform, dataset.name),
@@ -189,7 +192,9 @@ def made_from(
         "dtype": dtype,
         "versions": versions(),
     }
-    return {"key": bank_key(**parts), "dataset": dataset.name, **parts}
+    text = json.dumps({**parts, "format": FORMAT}, sort_keys=True)
+    key = hashlib.sha256(text.encode()).hexdigest()[:32]
+    return BankRecord.model_validate({"key": key, "dataset": dataset.name, **parts})
 
 
 def _check_size(

@@ -23,6 +23,7 @@ from ood_lab.features.bank import weight_and_bias
 from ood_lab.features.bank_store import BankStore, Begun
 from ood_lab.features.bank_writer import FeatureWriter
 from ood_lab.features.lightning_extractor import Extractor, frozen
+from ood_lab.schema.run_record import BankRecord
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +82,7 @@ def run_extraction(
     loader: DataLoader[dict[str, Any]],
     dataset: Images,
     store: BankStore,
-    manifest: dict[str, Any],
+    record: BankRecord,
     moments: Collection[str] = (),
     begun: Begun | None = None,
 ) -> None:
@@ -93,14 +94,14 @@ def run_extraction(
         loader: of the images that are left to do.
         dataset: all of them.
         store: of the bank.
-        manifest: what the bank is made from.
+        record: what the bank is made from.
         moments: that are gathered, unless the pass resumes one that was killed.
         begun: what that one has left.
 
     Raises:
         UserError: whatever ends the pass; what it has written is removed.
     """
-    main, dtype, left = trainer.global_rank == 0, getattr(torch, manifest["dtype"]), len(dataset)
+    main, dtype, left = trainer.global_rank == 0, getattr(torch, record.dtype), len(dataset)
     if begun is None:
         staging = store.stage()
         writer = FeatureWriter(staging, dataset, dtype, moments)
@@ -114,9 +115,9 @@ def run_extraction(
         predict(trainer, extractor, loader, writer)
         if main:
             extractor.keep_chunk()
-            chosen = extractor.chunk.describe() if extractor.chunk else {}
+            sealed = record.model_copy(update=extractor.chunk.describe() if extractor.chunk else {})
             head = weight_and_bias(extractor.backbone.head) if extractor.base else None
-            store.publish(staging, len(dataset), extractor.column_keys, manifest | chosen, head)
+            store.publish(staging, len(dataset), extractor.column_keys, sealed, head)
             log.info(
                 "features of '%s': extracted %s in %.1f s%s",
                 dataset.name,

@@ -9,10 +9,8 @@ lost some of its bytes would otherwise give other scores without a word.
 from __future__ import annotations
 
 import hashlib
-import json
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import torch
 import xxhash
@@ -22,6 +20,7 @@ from torch import Tensor
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.features.disk_space import roomy
+from ood_lab.schema.run_record import BankRecord
 
 MANIFEST = "manifest.json"
 #: Floating types that are widened when read: they only save disk space.
@@ -65,19 +64,19 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()
 
 
-def verify(manifest: dict[str, Any], path: Path) -> None:
+def verify(record: BankRecord, path: Path) -> None:
     """Compares a file of a folder with the checksum in the folder's manifest.
 
     Raises:
         UserError: the file is missing, or its content is not what was written.
     """
-    if checksum(path) != manifest["checksums"].get(path.name):
+    if checksum(path) != record.checksums.get(path.name):
         raise UserError(
             f"feature cache file '{path}' is damaged: its content is not what was written"
         )
 
 
-def seal(folder: Path, n: int, manifest: dict[str, Any]) -> None:
+def seal(folder: Path, n: int, record: BankRecord) -> BankRecord:
     """Writes the manifest that makes a folder complete.
 
     Raises:
@@ -85,18 +84,20 @@ def seal(folder: Path, n: int, manifest: dict[str, Any]) -> None:
     """
     checksums = {path.name: checksum(path) for path in sorted(folder.glob("*.safetensors"))}
     shards = {path.name: _rows(path) for path in sorted(folder.glob("*-of-*.safetensors"))}
-    found = sum(shards.values())
-    if found != n:
+    if sum(shards.values()) != n:
         raise UserError(
-            f"feature extraction wrote {found} rows for {n} images: run it with a Trainer that "
-            "visits every image once (use_distributed_sampler=True, one file system for all nodes)"
+            f"feature extraction wrote {sum(shards.values())} rows for {n} images: run it with a "
+            "Trainer that visits every image once (use_distributed_sampler=True, one file system "
+            "for all nodes)"
         )
-    files = {"shards": shards, "checksums": checksums}
-    text = json.dumps({"n": n, **manifest, **files}, indent=2)
+    files = {"n": n, "shards": shards, "checksums": checksums}
+    sealed = record.model_copy(update=files)
+    text = sealed.model_dump_json(indent=2, exclude_defaults=True)
     (folder / MANIFEST).write_text(text, encoding="utf-8")
+    return sealed
 
 
-def check(folder: Path) -> dict[str, Any]:
+def check(folder: Path) -> BankRecord:
     """Reads the manifest and the headers of all shards, not their contents.
 
     Headers show a truncated file, which is what a full disk or a crash of the machine leaves:
@@ -107,29 +108,26 @@ def check(folder: Path) -> dict[str, Any]:
     """
     path = folder / MANIFEST
     try:
-        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        shards: dict[str, int] = manifest["shards"]
-        n, _ = int(manifest["n"]), dict(manifest["checksums"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        record = BankRecord.model_validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
         raise UserError(f"feature cache manifest '{path}' is missing or damaged") from error
-    for name, rows in shards.items():
+    for name, rows in record.shards.items():
         if _rows(folder / name) != rows:
             raise UserError(f"feature cache shard '{folder / name}' does not hold {rows} rows")
-    if sum(shards.values()) != n:
+    if not record.n == sum(record.shards.values()) > 0:
         raise UserError(f"feature cache manifest '{path}' is damaged: its shards do not add up")
-    return manifest
+    return record
 
 
-def check_contents(folder: Path) -> dict[str, Any]:
+def check_contents(folder: Path) -> None:
     """:func:`check`, and every file against its checksum.
 
     Raises:
         UserError: see :func:`check` and :func:`verify`.
     """
-    manifest = check(folder)
-    for name in manifest["checksums"]:
-        verify(manifest, folder / name)
-    return manifest
+    record = check(folder)
+    for name in record.checksums:
+        verify(record, folder / name)
 
 
 def gather(folder: Path) -> Tensors:
@@ -143,12 +141,12 @@ def gather(folder: Path) -> Tensors:
     Raises:
         UserError: a shard is damaged, or the rows are not ``0 .. n - 1`` once each.
     """
-    manifest = check(folder)
-    n = manifest["n"]
+    record = check(folder)
+    n = record.n
     tensors: Tensors = {}
     seen = torch.zeros(n, dtype=torch.bool)
-    for name in manifest["shards"]:
-        verify(manifest, folder / name)
+    for name in record.shards:
+        verify(record, folder / name)
         with safe_open(folder / name, framework="pt") as shard:
             index = shard.get_tensor("index")
             if index.min() < 0 or index.max() >= n or seen[index].any():

@@ -97,6 +97,47 @@ class DataRecord(Section):
     near_copies: list[Facts] = []
 
 
+class BankRecord(Section):
+    """Feature bank: what its rows were made from, and the files that hold them.
+
+    The manifest of a column in the bank has ``key`` and the files alone.
+
+    Attributes:
+        key: hash of all that follows but ``dataset``; of a column, its own key.
+        dataset: name of the set.
+        dataset_identity: sha256 of what determines pixels and labels.
+        network: a text that names network and weights, where the caller extracted the features.
+        weights_sha256, parts_sha256: of the network.
+        transform: printed.
+        precision: of the Trainer.
+        dtype: of the features on disk.
+        versions: of what turns pixels into features.
+        n: number of images.
+        columns: keys of the columns that were read.
+        shards: rows of every file.
+        checksums: of every file, XXH3.
+        chunk: images that passed the network together.
+        memory_format: of those.
+    """
+
+    key: str = ""
+    dataset: str = ""
+    dataset_identity: str = ""
+    network: str = ""
+    weights_sha256: str = ""
+    parts_sha256: str = ""
+    transform: str = ""
+    precision: str = ""
+    dtype: str = "float32"
+    versions: dict[str, str] = {}
+    n: int = 0
+    columns: list[str] = []
+    shards: dict[str, int] = {}
+    checksums: dict[str, str] = {}
+    chunk: int | None = None
+    memory_format: str = ""
+
+
 class NetworkRecord(Section):
     """The network and its weights.
 
@@ -104,7 +145,7 @@ class NetworkRecord(Section):
         model: its name.
         head: kind of its head, see :class:`~ood_lab.models.head_kind.HeadKind`.
         multilabel: whether an image may have several classes.
-        backbone: what the features of ID test were made from.
+        backbone: features of ID test.
         backbones: runs whose networks were compared, by name.
         transform_overrides: of the network's own transform.
         fitted_head: of a network without one.
@@ -123,7 +164,7 @@ class NetworkRecord(Section):
     model: str = ""
     head: str | None = None
     multilabel: bool = False
-    backbone: Facts = {}
+    backbone: BankRecord = BankRecord()
     backbones: dict[str, str] = {}
     transform_overrides: Facts = {}
     fitted_head: Facts | None = None

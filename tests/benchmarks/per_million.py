@@ -91,7 +91,6 @@ def scoring(queries: int = 2000, rows: int = 20_000) -> None:
             head_weight=head[0],
             head_bias=head[1],
             columns={},
-            manifest={},
         )
 
     train, asked = bank(rows), bank(queries)

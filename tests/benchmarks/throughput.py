@@ -47,6 +47,7 @@ from ood_lab.features.extraction_pass import build_loader, collate
 from ood_lab.models import Classifier
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.loading.timm_networks import timm_backbone
+from ood_lab.schema.run_record import BankRecord
 
 QUICKSTART = {"layers": [1, 1, 1, 1], "channels": [32, 64, 128, 256]}
 
@@ -105,8 +106,8 @@ def extraction(args: argparse.Namespace) -> None:
     data, fit = InMemory(args.images_in_memory, side, 10), trainer()
     with tempfile.TemporaryDirectory() as root:
         bank = extract(fit, backbone, data, f"{root}/first", batch_size=args.batch_size)
-        made = bank.manifest if bank else {}
-        chosen = Chunk(made.get("chunk", 16), made.get("memory_format") == "channels_last")
+        made = bank.record if bank else BankRecord()
+        chosen = Chunk(made.chunk or 16, made.memory_format == "channels_last")
         print(f"{args.network}: {chosen.describe()}")
         folders = iter(range(1_000_000))
 

@@ -113,7 +113,7 @@ def test_an_ensemble_beside_its_networks(runs, outputs, capsys):
     assert not (scores["dataset"] == "val").any()
     # From the banks, by another formula.
     banks = [load(path.parent) for path in (outputs / "features").glob("*/manifest.json")]
-    tests = [bank for bank in banks if bank.manifest["dataset"] == "test"]
+    tests = [bank for bank in banks if bank.record.dataset == "test"]
     p = [softmax(bank.logits.double().numpy(), axis=1) for bank in tests]
     mutual = np.mean([entropy(each, np.mean(p, axis=0), axis=1) for each in p], axis=0)
     of_test = scores[scores["dataset"] == "test"]

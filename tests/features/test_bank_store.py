@@ -37,7 +37,7 @@ def run(root, columns=COLUMNS, **attributes):
 
 
 def folder_of(bank, root):
-    return root / bank.manifest["key"]
+    return root / bank.record.key
 
 
 def assert_same(bank, other):

@@ -127,8 +127,8 @@ def test_small_batches_are_not_timed(trainer, backbone, tmp_path, monkeypatch):
     bank = extract(
         trainer, backbone, TinyImages(40), tmp_path, [GradientStep()], batch_size=16, **COUNTED
     )
-    assert bank.manifest["chunk"] == 4
-    assert bank.manifest["memory_format"] == "channels_last"
+    assert bank.record.chunk == 4
+    assert bank.record.memory_format == "channels_last"
     assert backbone.forwards == 2 * 10
     assert not list(tmp_path.rglob(".chunks"))  # no choice that the next run could begin with
 
@@ -154,7 +154,7 @@ def test_large_images_are_timed(trainer, backbone, tmp_path, monkeypatch):
     bank = extract(trainer, backbone, TinyImages(40), tmp_path, batch_size=16)
     assert [images for images, _ in tried] == [4] * 10
     assert all(seconds > 0 for _, seconds in tried)
-    assert bank.manifest["chunk"] == 4  # nothing else was tried
+    assert bank.record.chunk == 4  # nothing else was tried
 
 
 @pytest.mark.slow
@@ -181,7 +181,7 @@ def begun_with(trainer, backbone, folder, identity):
     """The chunk that the pass of another data set begins with, in a new process."""
     new_process()
     bank = extract(trainer, backbone, TinyImages(40, identity=identity), folder, batch_size=16)
-    return Chunk(bank.manifest["chunk"], bank.manifest["memory_format"] == "channels_last")
+    return Chunk(bank.record.chunk, bank.record.memory_format == "channels_last")
 
 
 def test_the_next_run_begins_with_what_was_found(trainer, backbone, tmp_path, monkeypatch, caplog):
@@ -323,10 +323,10 @@ def test_numbers_do_not_depend_on_the_chunk(trainer, backbone, tmp_path, monkeyp
         folder = tmp_path / f"{chunk.size}{chunk.channels_last}"
         bank = extract(trainer, backbone, TinyImages(40), folder, columns)
         assert f"{chunk.size} at a time, {chunk.describe()['memory_format']}" in caplog.text
-        assert bank.manifest["chunk"] == chunk.size
-        assert bank.manifest["memory_format"] == chunk.describe()["memory_format"]
+        assert bank.record.chunk == chunk.size
+        assert bank.record.memory_format == chunk.describe()["memory_format"]
         assert all(weight.is_contiguous() for weight in backbone.parameters())
-        banks.append(load(folder / bank.manifest["key"]))
+        banks.append(load(folder / bank.record.key))
     for other in banks[1:]:
         torch.testing.assert_close(banks[0].features, other.features, rtol=1e-6, atol=1e-6)
         torch.testing.assert_close(banks[0].logits, other.logits, rtol=1e-6, atol=1e-6)
@@ -348,7 +348,7 @@ def test_a_chunk_beyond_the_memory_is_halved(trainer, backbone, images, tmp_path
     backbone.conv.forward = small_memory
     halved = extract(trainer, backbone, images, tmp_path / "halved", [GradientStep()])
     assert max(sizes) > 6
-    assert halved.manifest["chunk"] <= 6
+    assert halved.record.chunk <= 6
     torch.testing.assert_close(halved.features, whole.features)
 
     backbone.conv.forward = lambda image: small_memory(image.repeat(7, 1, 1, 1))
@@ -359,7 +359,7 @@ def test_a_chunk_beyond_the_memory_is_halved(trainer, backbone, images, tmp_path
 def test_small_batches_leave_channels_last_weights_alone(trainer, backbone, images, tmp_path):
     backbone.to(memory_format=torch.channels_last)
     bank = extract(trainer, backbone, images, tmp_path)
-    assert bank.manifest["memory_format"] == "channels_last"
+    assert bank.record.memory_format == "channels_last"
     assert not backbone.conv.weight.is_contiguous()
 
 

@@ -50,9 +50,9 @@ def test_numbers_equal_a_plain_forward(trainer, backbone, images, tmp_path):
     assert bank.labels.tolist() == images.table["label"].tolist()
     assert bank.index.tolist() == list(range(PRIME))
     torch.testing.assert_close(bank.features @ bank.head_weight.T + bank.head_bias, bank.logits)
-    assert bank.manifest["n"] == PRIME
-    assert bank.manifest["dataset"] == "test"
-    assert bank.manifest["columns"] == ["map-power(power=2)", "gradient-step/1.0"]
+    assert bank.record.n == PRIME
+    assert bank.record.dataset == "test"
+    assert bank.record.columns == ["map-power(power=2)", "gradient-step/1.0"]
 
 
 def test_second_call_reads_and_does_no_forward(trainer, backbone, images, tmp_path, caplog):
@@ -74,7 +74,7 @@ def test_second_call_reads_and_does_no_forward(trainer, backbone, images, tmp_pa
 
 def test_a_column_is_added_without_the_base(trainer, backbone, images, tmp_path):
     bank = extract(trainer, backbone, images, tmp_path, [MapPower(2)], batch_size=PRIME)
-    folder = tmp_path / bank.manifest["key"]
+    folder = tmp_path / bank.record.key
     before = {path: path.stat().st_mtime_ns for path in folder.glob("*.*")}
     columns = [MapPower(2), MapPower(3), GradientStep(), GradientStep(0.5)]
     bank = extract(trainer, backbone, images, tmp_path, columns, batch_size=PRIME)
@@ -105,7 +105,7 @@ def test_numbers_do_not_depend_on_the_batch_size(
     whole = extract(trainer, backbone, images, tmp_path / "a", columns, batch_size=PRIME)
     monkeypatch.setattr(FeatureWriter, "shard_bytes", 300)  # several shards
     parts = extract(trainer, backbone, images, tmp_path / "b", columns, batch_size=batch_size)
-    assert len(parts.manifest["shards"]) > 1
+    assert len(parts.record.shards) > 1
     torch.testing.assert_close(whole.features, parts.features)
     torch.testing.assert_close(whole.logits, parts.logits)
     for column in columns:
@@ -118,7 +118,7 @@ def test_what_changes_the_numbers_changes_the_bank(trainer, backbone, images, tm
     def key(**changes):
         settings = {"trainer": trainer, "backbone": backbone, "dataset": images, **changes}
         bank = extract(root=tmp_path, **settings)
-        keys.add(bank.manifest["key"])
+        keys.add(bank.record.key)
         return len(keys)
 
     assert key() == 1

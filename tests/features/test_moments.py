@@ -116,7 +116,7 @@ def test_an_extraction_gathers_what_fits_read(tmp_path, monkeypatch, devices):
     plain = FeatureBank(
         bank.features, bank.logits, bank.labels, bank.index, bank.head_weight, bank.head_bias
     )
-    folder = tmp_path / bank.manifest["key"]
+    folder = tmp_path / bank.record.key
     assert sorted(path.name for path in folder.glob("mom*")) == [MOMENTS]
     expected = {kind: kind().fit(plain).score(plain) for kind in DETECTORS}
     monkeypatch.setattr(Moments, "update", None)  # whoever gathers again fails

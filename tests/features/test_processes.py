@@ -25,8 +25,8 @@ def test_the_same_numbers_from_several_processes(backbone, images, tmp_path, dev
     columns = [MapPower(), GradientStep()]
     one = extract(several(1), backbone, images, tmp_path / "1", columns, batch_size=4)
     many = extract(several(devices), backbone, images, tmp_path / "n", columns, batch_size=4)
-    assert len(many.manifest["shards"]) == devices
-    assert sorted(many.manifest["shards"].values())[-1] == -(-PRIME // devices)
+    assert len(many.record.shards) == devices
+    assert sorted(many.record.shards.values())[-1] == -(-PRIME // devices)
     assert many.index.tolist() == one.index.tolist() == list(range(PRIME))
     assert torch.equal(many.labels, one.labels)
     torch.testing.assert_close(many.features, one.features)

@@ -183,8 +183,8 @@ class CalibratedDetector:
             cross_fitted_scores(detector, bank),
             alpha,
             classes=classes,
-            weights_sha256=weights_sha256 or bank.manifest.get("weights_sha256", ""),
-            transform=transform or bank.manifest.get("transform", ""),
+            weights_sha256=weights_sha256 or bank.record.weights_sha256,
+            transform=transform or bank.record.transform,
             calibration=cross_fitting_of(detector, bank),
             groups=bank.groups,
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from torch import Tensor
@@ -235,8 +234,8 @@ def fit_detectors(
             scores,
             alpha,
             classes=classes,
-            weights_sha256=of.manifest["weights_sha256"],
-            transform=of.manifest["transform"],
+            weights_sha256=of.record.weights_sha256,
+            transform=of.record.transform,
             given_threshold=None if threshold_of is None else threshold_of(name, detector),
             calibration=how,
             groups=of.groups,
@@ -259,7 +258,12 @@ def threshold_of(detector: Detector, banks: Banks, classes: list[str]) -> float 
         return None
     if too_few(group_count(val), DEFAULT_ALPHA):
         return None
-    made: dict[str, Any] = {key: val.manifest[key] for key in ("weights_sha256", "transform")}
-    scores = checked_score(detector, val)
-    made |= {"classes": classes, "groups": val.groups}
-    return CalibratedDetector.of(detector, scores, DEFAULT_ALPHA, **made).threshold
+    return CalibratedDetector.of(
+        detector,
+        checked_score(detector, val),
+        DEFAULT_ALPHA,
+        classes=classes,
+        weights_sha256=val.record.weights_sha256,
+        transform=val.record.transform,
+        groups=val.groups,
+    ).threshold

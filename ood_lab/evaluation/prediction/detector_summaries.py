@@ -57,7 +57,7 @@ def note_prediction(
     record.images = PredictedImages(
         source=images, identity=found.identity, passed_over=list(found.passed)
     )
-    record.classes, record.backbone = list(source.classes), dict(found.made_of)
+    record.classes, record.backbone = list(source.classes), found.made_of
     record.id_accuracy, record.id_accuracy_n = right, n or 0
     record.id_accuracy_independent = independent or 0
     record.threshold_from = {"tpr": tpr, "ood": made_of} if made_of else None

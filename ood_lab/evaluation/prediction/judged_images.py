@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
 
@@ -34,6 +33,7 @@ from ood_lab.features.cached_extraction import made_from
 from ood_lab.features.streaming import DatasetParts, pass_through
 from ood_lab.report.detection.prediction_summary import Judged
 from ood_lab.report.rendering.thumbnails import LoadImage
+from ood_lab.schema.run_record import BankRecord
 
 log = logging.getLogger(__name__)
 #: In the run folder: the table, or the folder of its parts.
@@ -58,7 +58,7 @@ class JudgedImages:
     picture: LoadImage
     identity: str
     passed: Sequence[str]
-    made_of: dict[str, Any]
+    made_of: BankRecord
 
     @classmethod
     def at_once(
@@ -75,7 +75,7 @@ class JudgedImages:
         def picture(_: str, row: int) -> Image.Image:
             return load_rgb(table["path"].iloc[row], readable.store, readable.decoding)
 
-        judged, made_of = judged_at_once(table, list(ready)), dict(bank.manifest)
+        judged, made_of = judged_at_once(table, list(ready)), bank.record
         return cls(judged, readable, picture, readable.identity, new.passed, made_of)
 
     @classmethod
@@ -108,7 +108,7 @@ class JudgedImages:
         trainer, backbone = passes.trainer, passes.backbone
         images.transform = backbone.transform
         made_of = made_from(trainer, backbone, images, network=passes.network)
-        by = f"{made_of['key']} {verdicts_by}"
+        by = f"{made_of.key} {verdicts_by}"
         parts = DatasetParts(len(images), passes.batch_size, shard_size)
         files = PartFiles(folder / PARTS, parts, lambda rows: f"{by} {images.digest(rows)}")
         missing = files_to_make(trainer, files)

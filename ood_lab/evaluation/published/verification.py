@@ -138,7 +138,7 @@ def numbers_of(
     return results, {
         **MEANING.get(str(record.fpr95_positive), {}),
         "model": record.model or results["model"].iloc[0],
-        "transform": record.backbone.get("transform"),
+        "transform": record.backbone.transform or None,
         "dataset": data,
         "id_accuracy": None if accuracy is None else 100 * accuracy,
         "shift_order": record.shift_order or list(record.ood_groups),

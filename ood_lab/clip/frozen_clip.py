@@ -156,8 +156,8 @@ class ClipModel(KeyedModule):
         Raises:
             LocalFeaturesUnsupported: this image tower has none.
         """
-        whole, regions = local_features.features(self.model.visual, self._cast(images), self.name)
-        return _normalised(whole), _normalised(regions)
+        pooled, regions = local_features.features(self.model.visual, self._cast(images), self.name)
+        return _normalised(pooled), _normalised(regions)
 
     def _cast(self, images: Tensor) -> Tensor:
         return images if self.input_dtype is None else images.to(self.input_dtype)

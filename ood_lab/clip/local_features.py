@@ -87,9 +87,9 @@ def _timm_vit(visual: TimmModel, images: Tensor) -> tuple[Tensor, Tensor]:
     for block in trunk.blocks[:-1]:
         x = block(x)
     last: nn.Module = trunk.blocks[-1]
-    whole = visual.head(trunk.forward_head(trunk.norm(last(x))))
+    pooled = visual.head(trunk.forward_head(trunk.norm(last(x))))
     regions = trunk.norm(last(x, attn_mask=_self_only(x)))[:, trunk.num_prefix_tokens :]
-    return whole, visual.head(trunk.fc_norm(regions))
+    return pooled, visual.head(trunk.fc_norm(regions))
 
 
 def _self_only(x: Tensor) -> Tensor:

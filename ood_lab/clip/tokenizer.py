@@ -53,8 +53,8 @@ class WordTokenizer:
 
     def knows(self, text: str) -> bool:
         """True when no word of ``text`` has to be spelled."""
-        known = (_LETTER, _UNKNOWN)
-        return not any(self.tokens[i - 1].startswith(known) for i in self.encode(text))
+        spelled = (_LETTER, _UNKNOWN)
+        return not any(self.tokens[i - 1].startswith(spelled) for i in self.encode(text))
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without start, end and padding."""

@@ -164,8 +164,8 @@ def _published(tag: dict[str, Any], cache_dir: str | None) -> tuple[str, Path | 
         safe = {"open_clip_pytorch_model.bin": "open_clip_model.safetensors"}.get(
             filename, str(Path(filename).with_suffix(".safetensors"))
         )
-        found = [_cached(repository, f, cache_dir) for f in (safe, filename)]
-        return f"{repository}/{filename}", next((f for f in found if f), None)
+        files = [_cached(repository, f, cache_dir) for f in (safe, filename)]
+        return f"{repository}/{filename}", next((f for f in files if f), None)
     folder = Path(cache_dir) if cache_dir else Path.home() / ".cache" / "clip"
     file = folder / tag["url"].rpartition("/")[2]
     return tag["url"], file if file.is_file() else None

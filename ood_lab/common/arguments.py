@@ -91,12 +91,12 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
         hints |= get_type_hints(group, include_extras=True)
     for owner in owners:
         try:
-            own = get_type_hints(owner, include_extras=True)
+            declared = get_type_hints(owner, include_extras=True)
             passes_on = _takes_options(owner)
         except (NameError, TypeError, AttributeError, ValueError):  # not to be read from outside
-            own, passes_on = {}, False
-        hints = (hints if passes_on or groups else {}) | own
-        for hint in own.values():  # of **options: those that a TypedDict names
+            declared, passes_on = {}, False
+        hints = (hints if passes_on or groups else {}) | declared
+        for hint in declared.values():  # of **options: those that a TypedDict names
             if get_origin(hint) is Unpack:
                 hints |= get_type_hints(get_args(hint)[0], include_extras=True)
     return hints
@@ -142,8 +142,8 @@ def _adapter(hint: Any) -> TypeAdapter[Any] | None:
 
 
 def _wanted(error: ValidationError, hint: Any) -> str:
-    found = [e for e in error.errors() if e["type"] not in _OBJECTS] or error.errors()
-    parts = dict.fromkeys(_words(e["type"], e.get("ctx", {}), e["msg"]) for e in found)
+    errors = [e for e in error.errors() if e["type"] not in _OBJECTS] or error.errors()
+    parts = dict.fromkeys(_words(e["type"], e.get("ctx", {}), e["msg"]) for e in errors)
     remedies = [r.text for h in (hint, *get_args(hint)) for r in _metadata(h)]
     return "; ".join([" or ".join(parts), *remedies])
 

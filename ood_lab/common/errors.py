@@ -30,8 +30,8 @@ def user_error_in(error: Exception) -> UserError | None:
 
     Those hand back the text of a traceback in which only the last lines say what happened.
     """
-    found = re.findall(r"^ood_lab\.[\w.]+: (.+)$", str(error), re.MULTILINE)
-    return UserError(found[-1]) if found else None
+    messages = re.findall(r"^ood_lab\.[\w.]+: (.+)$", str(error), re.MULTILINE)
+    return UserError(messages[-1]) if messages else None
 
 
 @contextmanager
@@ -55,5 +55,5 @@ def reported_as(
             raise
         kind = type(error).__name__
         reason = " ".join(str(error).split())[:_LONGEST] or kind
-        told = message.replace("{kind}", kind).replace("{reason}", reason)
-        raise UserError(told) from error
+        text = message.replace("{kind}", kind).replace("{reason}", reason)
+        raise UserError(text) from error

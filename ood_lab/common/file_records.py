@@ -36,12 +36,12 @@ class Stamp(NamedTuple):
 def stamp(path: StrPath) -> Stamp:
     """The stamp of a file, whose content is not read; -1 in all fields where there is none."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return Stamp(-1, -1, -1)
-    text = f"{found.st_ino} {found.st_ctime_ns}"
+    text = f"{status.st_ino} {status.st_ctime_ns}"
     change = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7])
-    return Stamp(found.st_size, found.st_mtime_ns, change)
+    return Stamp(status.st_size, status.st_mtime_ns, change)
 
 
 def ends_sha256(path: str, start: int = 0, size: int | None = None) -> str:
@@ -66,8 +66,8 @@ def check_recorded(folder: Path, records: Mapping[str, Mapping[str, Any]]) -> No
     Raises:
         UserError: a file is missing, cut short or changed; the message names the first one.
     """
-    if found := next(damaged(folder, records), None):
-        raise UserError(f"{found}: restore it, or repeat that run with force=true")
+    if damage := next(damaged(folder, records), None):
+        raise UserError(f"{damage}: restore it, or repeat that run with force=true")
 
 
 def damaged(folder: Path, records: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

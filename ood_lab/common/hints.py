@@ -22,9 +22,9 @@ def nearest(word: str, options: Iterable[str], n: int = 3, cutoff: float = 0.5) 
         n: so many at most.
         cutoff: least similarity, from 0 (anything) to 1 (equal).
     """
-    known = grouped((option.lower(), option) for option in dict.fromkeys(options))
-    close = difflib.get_close_matches(word.lower(), known, n=n, cutoff=cutoff)
-    return [option for name in close for option in known[name]][:n]
+    by_lower = grouped((option.lower(), option) for option in dict.fromkeys(options))
+    close = difflib.get_close_matches(word.lower(), by_lower, n=n, cutoff=cutoff)
+    return [option for name in close for option in by_lower[name]][:n]
 
 
 def suggestion(word: str, options: Iterable[str], shown: int = 5) -> str:
@@ -41,20 +41,20 @@ def suggestion(word: str, options: Iterable[str], shown: int = 5) -> str:
     return f"there is: {', '.join(names[:shown])}{more}"
 
 
-def check_known(names: Iterable[str | None], known: Collection[object], problem: str) -> None:
+def check_known(names: Iterable[str | None], options: Collection[object], problem: str) -> None:
     """Rejects the first name that is not known; None is skipped.
 
     Args:
         names: as typed.
-        known: what there is.
+        options: what there is.
         problem: with ``{name}`` for the name; the nearest known one follows.
 
     Raises:
         UserError: see ``problem``.
     """
     for name in names:
-        if name is not None and name not in known:
-            near = suggestion(name, map(str, known))
+        if name is not None and name not in options:
+            near = suggestion(name, map(str, options))
             raise UserError(f"{problem.replace('{name}', name)}: {near}")
 
 
@@ -67,9 +67,9 @@ def missing_path(path: StrPath) -> UserError:
     first, *rest = wanted.relative_to(parent).parts
     names = sorted(p.name for p in parent.iterdir() if not p.name.startswith("."))
     for match in nearest(first, names, 3, 0.6):
-        found = parent / match
-        full = found.joinpath(*rest)
+        similar = parent / match
+        full = similar.joinpath(*rest)
         return UserError(
-            f"'{path}' does not exist; nearest: '{full if os.path.exists(full) else found}'"
+            f"'{path}' does not exist; nearest: '{full if os.path.exists(full) else similar}'"
         )
     return UserError(f"'{path}' does not exist; in '{parent}' {suggestion(first, names)}")

@@ -23,13 +23,13 @@ LIBRARIES = sys.stdlib_module_names | {
 
 def package_versions(names: Iterable[str]) -> dict[str, str]:
     """Installed versions by package, for the record."""
-    found = {}
+    versions = {}
     for name in names:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            versions[name] = "not installed"
+    return versions
 
 
 def need(package: str, extra: str, what: str) -> None:

@@ -14,11 +14,11 @@ log = logging.getLogger("ood_lab.common.progress")
 
 def duration(seconds: float) -> str:
     """A time in words, to two units: ``45 s``, ``3 min 20 s``, ``2 h 5 min``, ``3 d 4 h``."""
-    whole = max(0, round(seconds))
+    rest = max(0, round(seconds))
     units = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
     parts: list[str] = []
     for size, name in units:
-        count, whole = divmod(whole, size)
+        count, rest = divmod(rest, size)
         if count or parts or name == "s":
             parts.append(f"{count} {name}")
     return " ".join(part for part in parts[:2] if part[0] != "0" or len(parts) == 1)
@@ -33,9 +33,9 @@ class Pace:
         every: seconds without a line after which one is :attr:`due`.
     """
 
-    def __init__(self, total: int | None, done: int = 0, every: float = 60.0) -> None:
+    def __init__(self, total: int | None, done: int = 0, interval: float = 60.0) -> None:
         self.total = total
-        self.every = every
+        self.every = interval
         self._done = done
         self._start = self._said = time.monotonic()
 

@@ -63,9 +63,11 @@ class Stages:
 
     def __str__(self) -> str:
         """``train 31 s, measure 2.1 s; done before: extract``."""
-        said = [f"{name} {_shown(s)} s" for name, s in self.seconds.items() if name in self.worked]
+        stages = [
+            f"{name} {_shown(s)} s" for name, s in self.seconds.items() if name in self.worked
+        ]
         before = f"done before: {', '.join(self.skipped)}" if self.skipped else ""
-        return "; ".join(filter(None, [", ".join(said), before]))
+        return "; ".join(filter(None, [", ".join(stages), before]))
 
 
 def _shown(seconds: float) -> str:

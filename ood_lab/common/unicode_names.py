@@ -29,8 +29,8 @@ def existing(path: str) -> str:
 
 def remark(path: str) -> str:
     """What an error adds where the file of a path exists in another Unicode form; else nothing."""
-    found = existing(path)
-    if found == path or not os.path.exists(found):
+    spelling = existing(path)
+    if spelling == path or not os.path.exists(spelling):
         return ""
     return (
         ". A file of that name exists, whose accents have another Unicode form (NFC, NFD): rename "

@@ -33,7 +33,7 @@ def mean_average_precision(
     """
     s, y = np.asarray(scores, np.float64), np.asarray(targets, bool)
     w = np.ones((1, len(s))) if weights is None else np.asarray(weights, np.float64)
-    found = []
+    precisions = []
     for column, there in zip(s.T, y.T, strict=True):
         order = np.argsort(-column, kind="stable")
         ends = np.flatnonzero(np.append(np.diff(column[order]) != 0, True))
@@ -42,11 +42,11 @@ def mean_average_precision(
         gained = np.diff(right, prepend=0.0, axis=1)
         with np.errstate(invalid="ignore"):  # no weight yet, or none at all
             precision = np.nan_to_num(right / passed)
-            found.append((gained * precision).sum(axis=1) / right[:, -1])
-    known = ~np.isnan(found)
-    total = np.where(known, found, 0.0).sum(axis=0)
+            precisions.append((gained * precision).sum(axis=1) / right[:, -1])
+    defined = ~np.isnan(precisions)
+    total = np.where(defined, precisions, 0.0).sum(axis=0)
     with np.errstate(invalid="ignore"):
-        values: Floats = total / known.sum(axis=0)
+        values: Floats = total / defined.sum(axis=0)
     return values
 
 

@@ -143,8 +143,8 @@ def mean_aurocs(evaluation: Evaluation, sets: Sequence[str]) -> JointEstimate:
     id_scores, blocks = evaluation.id_matrix.T, [evaluation.matrix(part).T for part in parts]
     shares = [np.zeros(id_scores.shape), *(np.zeros(block.shape) for block in blocks)]
     for place, block in enumerate(blocks, 1):
-        for d, (own, other) in enumerate(zip(id_scores, block, strict=True)):
-            of_id, shares[place][d] = (of / len(blocks) for of in placements(own, other))
+        for d, (of_image, other) in enumerate(zip(id_scores, block, strict=True)):
+            of_id, shares[place][d] = (of / len(blocks) for of in placements(of_image, other))
             shares[0][d] += of_id
     values = evaluation.sets.values["auroc"][:, evaluation.places(sets)].mean(axis=1)
     unknown = JointEstimate(values, np.full([len(values)] * 2, np.nan), 0)
@@ -178,14 +178,14 @@ def turned(estimate: JointEstimate) -> JointEstimate:
     return replace(estimate, values=-estimate.values)
 
 
-def with_own_ends(estimate: JointEstimate, own: Ends) -> Ends:
+def with_own_ends(estimate: JointEstimate, bounds: Ends) -> Ends:
     """Simultaneous intervals, no narrower than those that each detector has by itself.
 
     The bootstrap and the exact intervals near 0 and 1 know what a normal approximation does not:
     errors of 0 are no certainty.
     """
     low, high = (np.where(np.equal(*estimate.ends()), np.nan, end) for end in estimate.ends())
-    return np.fmin(low, own[0]), np.fmax(high, own[1])
+    return np.fmin(low, bounds[0]), np.fmax(high, bounds[1])
 
 
 def _freedom(covariances: Sequence[Floats], sizes: Sequence[int]) -> float:

@@ -57,23 +57,23 @@ def causes_of(
     Returns:
         ``dataset, statistic, value, ci_low, ci_high, n, median, median_id, p_holm``.
     """
-    known = [s for s in statistics if images[s].notna().all() and images[s].nunique() > 1]
+    usable = [s for s in statistics if images[s].notna().all() and images[s].nunique() > 1]
     columns = ["dataset", "statistic", "value", "ci_low", "ci_high", "n", "median", "median_id"]
-    if not known or set(images["dataset"]) <= {"test"}:
+    if not usable or set(images["dataset"]) <= {"test"}:
         return pd.DataFrame(columns=[*columns, "p_holm"])
     metrics = (AUROC, FPR95_ID_POSITIVE)
     evaluation = Evaluation(
-        images, known, seed=seed, fpr95_positive="id", n_bootstrap=draws, metrics=metrics
+        images, usable, seed=seed, fpr95_positive="id", n_bootstrap=draws, metrics=metrics
     )
     low, high = evaluation.sets.ends["auroc"]
     rows = []
     for place, name in enumerate(evaluation.ood_names):
         of_set = evaluation.rows_of(name)
         outside = evaluation.matrix(of_set)
-        found = pd.DataFrame(
+        causes = pd.DataFrame(
             {
                 "dataset": name,
-                "statistic": known,
+                "statistic": usable,
                 "value": evaluation.sets.values["auroc"][:, place],
                 "ci_low": low[:, place],
                 "ci_high": high[:, place],
@@ -85,12 +85,12 @@ def causes_of(
         )
         spread = np.sqrt((evaluation.id_matrix.var(axis=0) + outside.var(axis=0)) / 2)
         keys = {
-            "of_file": ~found["statistic"].isin(PIXELS),
-            "strength": -(found["value"] - 0.5).abs().round(2),
-            "gap": -(found["median"] - found["median_id"]).abs() / np.maximum(spread, 1e-12),
+            "of_file": ~causes["statistic"].isin(PIXELS),
+            "strength": -(causes["value"] - 0.5).abs().round(2),
+            "gap": -(causes["median"] - causes["median_id"]).abs() / np.maximum(spread, 1e-12),
         }
         order = pd.DataFrame(keys).sort_values(list(keys), kind="stable").index
-        rows.append(found.loc[order])
+        rows.append(causes.loc[order])
     return pd.concat(rows, ignore_index=True)
 
 
@@ -155,7 +155,7 @@ def matched_aurocs(
     Returns:
         ``dataset, statistic, detector, value, ci_low, ci_high, n``; n counts the images.
     """
-    found = []
+    rows = []
     keys = ["dataset", "index"]
     joined = images.drop(columns=detector, errors="ignore").merge(
         scores[[*keys, detector]], on=keys, validate="one_to_one"
@@ -177,8 +177,8 @@ def matched_aurocs(
             ).sets
             low, high = (float(end[0, 0]) for end in alike.ends["auroc"])
             numbers = {"value": float(alike.values["auroc"][0, 0]), "ci_low": low, "ci_high": high}
-        found.append({**row, **numbers})
-    return pd.DataFrame(found)
+        rows.append({**row, **numbers})
+    return pd.DataFrame(rows)
 
 
 def cause_results(
@@ -202,10 +202,10 @@ def cause_results(
         draws: of the bootstrap.
         seed: of the bootstrap, and of the run.
     """
-    found = causes_of(images, statistics, draws=draws, seed=seed)
-    parts = [found.assign(metric="auroc")]
+    causes = causes_of(images, statistics, draws=draws, seed=seed)
+    parts = [causes.assign(metric="auroc")]
     if detector is not None:
-        alike = matched_aurocs(found, images, scores, detector, draws=draws, seed=seed)
+        alike = matched_aurocs(causes, images, scores, detector, draws=draws, seed=seed)
         parts.append(alike.assign(metric="matched_auroc"))
     rows = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
     return CAUSE.table(rows, model=model, seed=seed)

@@ -88,5 +88,5 @@ def amber_f1(precision: float, recall: float, epsilon: float = EXISTENCE_EPSILON
     return round(2 * p * r / (p + r + epsilon) * 100, 1)
 
 
-def _percent(part: float, whole: float) -> float:
-    return round(part / (whole + AMBER_EPSILON) * 100, 1)
+def _percent(part: float, total: float) -> float:
+    return round(part / (total + AMBER_EPSILON) * 100, 1)

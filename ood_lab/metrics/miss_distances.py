@@ -122,26 +122,26 @@ def follow_all(
     None where the score is itself that distance (rank correlation above 0.98): it explains its own
     misses whatever the data are. See :func:`missed` for the tables.
     """
-    found: dict[tuple[str, str], MissDistances | None] = {}
+    distances: dict[tuple[str, str], MissDistances | None] = {}
     for name in detectors:
         rows = missed(degrees, scores, name)
         baseline = rows[BASELINE] if name != BASELINE and BASELINE in rows else None
         for axis in axes:
             if rows[axis].corr(rows[name], method="spearman") > _ITSELF:
-                found[name, axis] = None
+                distances[name, axis] = None
                 continue
             made_of = photographs(rows)
-            found[name, axis] = follow(rows[axis], rows["missed"], baseline, made_of=made_of)
-    return found
+            distances[name, axis] = follow(rows[axis], rows["missed"], baseline, made_of=made_of)
+    return distances
 
 
 def follow_results(
-    found: Mapping[tuple[str, str], MissDistances | None], n: int, model: str, seed: int
+    distances: Mapping[tuple[str, str], MissDistances | None], n: int, model: str, seed: int
 ) -> pd.DataFrame:
     """A results table of the misses: see :class:`MissDistances`.
 
     Args:
-        found: see :func:`follow_all`.
+        distances: see :func:`follow_all`.
         n: OOD images.
         model: whose features the detectors read.
         seed: of the run.
@@ -152,7 +152,7 @@ def follow_results(
         "explained": "miss_distance_r2",
     }
     rows = []
-    for (detector, axis), of in found.items():
+    for (detector, axis), of in distances.items():
         for field, metric in names.items():
             value: Estimate | None = getattr(of, field, None)
             row = {"detector": detector, "axis": axis, "metric": metric, "n": n}
@@ -179,9 +179,9 @@ def _levels(values: Floats) -> np.ndarray:
     return np.searchsorted(edges, values, side="left")
 
 
-def _some(found: Estimate | None) -> Estimate:
-    assert found is not None  # there are missed and noticed images
-    return found
+def _some(estimate: Estimate | None) -> Estimate:
+    assert estimate is not None  # there are missed and noticed images
+    return estimate
 
 
 def _pairs(
@@ -238,8 +238,8 @@ def _explained(
         return Estimate(0.0, 0.0, 1.0)
     if photos is None:
         trials = n.astype(int), hits / n
-        drawn = rng.binomial(*trials, (_DRAWS, *n.shape)).astype(np.float64)
-        draws = _judged(n, drawn)
+        flags = rng.binomial(*trials, (_DRAWS, *n.shape)).astype(np.float64)
+        draws = _judged(n, flags)
     else:
         codes, found = pd.factorize(photos)
         counts = np.zeros((len(found), 2, cells), np.int64)
@@ -257,7 +257,7 @@ def _judged(n: Floats, hits: Floats) -> Floats:
     """R² of each half's curve for the other, not below 0; of each draw, ``[draws, 2, cells]``."""
     n = np.broadcast_to(n, hits.shape)
     rates = hits / n
-    halves = zip(*(each.reshape(-1, n.shape[-1]) for each in (rates, n)), strict=True)
+    halves = zip(*(array.reshape(-1, n.shape[-1]) for array in (rates, n)), strict=True)
     curves = np.reshape([_falling(*half) for half in halves], n.shape)
     means = (rates * n).sum(-1, keepdims=True) / n.sum(-1, keepdims=True)
     wrong, total = ((n * (rates - of) ** 2).sum(-1)[:, ::-1] for of in (curves[:, ::-1], means))

@@ -152,14 +152,14 @@ class SortedScores:
     def aupr(self, positive: Literal["in", "out"], method: AuprMethod) -> float:
         """See :func:`aupr`."""
         if positive == "out":
-            found, found_before = _not_below(self.ood, self.ood)
+            detected, detected_before = _not_below(self.ood, self.ood)
             n = self.id.size
-            area = precision_area(found, n - self.below, found_before, n - self.up_to, method)
+            area = precision_area(detected, n - self.below, detected_before, n - self.up_to, method)
         elif positive == "in":
             # From the ID side everything is mirrored: low scores are found first.
-            found, found_before = _not_below(-self.id[::-1], -self.id[::-1])
+            detected, detected_before = _not_below(-self.id[::-1], -self.id[::-1])
             false, false_before = _not_below(-self.ood[::-1], -self.id[::-1])
-            area = precision_area(found, false, found_before, false_before, method)
+            area = precision_area(detected, false, detected_before, false_before, method)
         else:
             raise ValueError(f"positive: expected 'in' or 'out', got {positive!r}")
         return float(area.mean())

@@ -98,8 +98,8 @@ _COMPUTED: Mapping[str, tuple[Point, Drawn]] = {
 
 
 def _record(name: str, entry: Mapping[str, Any]) -> Metric:
-    point, drawn = _COMPUTED.get(name, (None, None))
-    return Metric(name, point=point, drawn=drawn, **entry)
+    point, draws = _COMPUTED.get(name, (None, None))
+    return Metric(name, point=point, drawn=draws, **entry)
 
 
 _KNOWN = {
@@ -128,10 +128,10 @@ def metric_of(name: str) -> Metric:
     for beginning in ("correlation", "sensitivity", "id_accuracy"):
         if name.startswith(f"{beginning}_"):
             return _KNOWN[beginning]
-    if found := re.fullmatch(r"(?:all_cells|all_images|larger_semantic(?:_images)?)_(.+)", name):
-        return replace(metric_of(found[1]), of_sets=False)
-    if found := re.fullmatch(r"mean_(?:.*?_)??(" + "|".join(map(re.escape, _KNOWN)) + ")", name):
-        return _KNOWN[found[1]]
+    if match := re.fullmatch(r"(?:all_cells|all_images|larger_semantic(?:_images)?)_(.+)", name):
+        return replace(metric_of(match[1]), of_sets=False)
+    if match := re.fullmatch(r"mean_(?:.*?_)??(" + "|".join(map(re.escape, _KNOWN)) + ")", name):
+        return _KNOWN[match[1]]
     return Metric(name, name, better=None, headline=True)
 
 
@@ -149,7 +149,7 @@ def load_metrics(names: Iterable[str]) -> tuple[Metric, ...]:
     Raises:
         UserError: there is no such record, it has no ``point``, or its name is taken.
     """
-    found = []
+    metrics = []
     for name in names:
         module, _, attribute = str(name).rpartition(".")
         try:
@@ -163,5 +163,5 @@ def load_metrics(names: Iterable[str]) -> tuple[Metric, ...]:
             raise UserError(f"metrics.extra: {name} is not a Metric with a `point`")
         if _KNOWN.setdefault(metric.name, metric) is not metric:
             raise UserError(f"metrics.extra: {name} has the name '{metric.name}' of another metric")
-        found.append(metric)
-    return tuple(found)
+        metrics.append(metric)
+    return tuple(metrics)

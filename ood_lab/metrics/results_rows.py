@@ -193,8 +193,8 @@ def _accuracy_rows(rows: pd.DataFrame, metric: str = "id_accuracy") -> Iterator[
         right = np.asarray(labelled["label"] == labelled["pred"], np.float64)
         accuracy = float(right.mean())
         low, high = wilson_interval(accuracy, effective_size(right, photographs(labelled)))
-        found = {"metric": metric, "value": accuracy, "ci_low": low, "ci_high": high}
-        yield {"detector": None, "dataset": None, "n_id": sample_size(rows), "n_ood": 0} | found
+        estimate = {"metric": metric, "value": accuracy, "ci_low": low, "ci_high": high}
+        yield {"detector": None, "dataset": None, "n_id": sample_size(rows), "n_ood": 0} | estimate
 
 
 def _csid_accuracy_rows(evaluation: Evaluation) -> Iterator[Row]:
@@ -284,8 +284,8 @@ def _axis_rows(evaluation: Evaluation, of_set: LevelCells, axis: str, metric: st
     members = of_set.members(axis)
     levels = list(members)
     n_ood = np.array(of_set.measured.n_ood)
-    known = ~np.isnan(of_set.measured.values[metric]).all(axis=0)
-    smallest = min(evaluation.n_id, int(n_ood[known].min(initial=evaluation.n_id)))
+    defined = ~np.isnan(of_set.measured.values[metric]).all(axis=0)
+    smallest = min(evaluation.n_id, int(n_ood[defined].min(initial=evaluation.n_id)))
     for position, level in enumerate(levels):
         numbers = values[:, position], draws[:, position]
         yield from _rows(

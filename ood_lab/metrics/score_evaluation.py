@@ -142,14 +142,14 @@ class Evaluation:
     @property
     def sets(self) -> Measured:
         """Every OOD set as a whole."""
-        found: list[Measured] = self._drawn("sets")
-        return found[0]
+        results: list[Measured] = self._drawn("sets")
+        return results[0]
 
     @property
     def levels(self) -> list[LevelCells]:
         """The shift cells of every set that has levels; all of them share one bootstrap."""
-        found: list[list[LevelCells]] = self._drawn("levels")
-        return [of_set for each in found for of_set in each]
+        results: list[list[LevelCells]] = self._drawn("levels")
+        return [of_set for cells in results for of_set in cells]
 
     @property
     def failures(self) -> list[FailureCell]:
@@ -175,8 +175,8 @@ class Evaluation:
             "failures": self._failure_jobs,
         }
         jobs = {kind: make[kind]() for kind in kinds if kind not in self._found}
-        found = iter(carried_out([job for of_kind in jobs.values() for job in of_kind]))
-        self._found |= {kind: [next(found) for _ in of_kind] for kind, of_kind in jobs.items()}
+        results = iter(carried_out([job for of_kind in jobs.values() for job in of_kind]))
+        self._found |= {kind: [next(results) for _ in of_kind] for kind, of_kind in jobs.items()}
 
     @property
     def has_dad(self) -> bool:
@@ -258,14 +258,14 @@ class Evaluation:
     def dad_pooled(self) -> tuple[Floats, Floats]:
         """DAD over the headline FPR95 of all images of every group, ``[D]`` and ``[D, B]``."""
         groups = [self.scores["dataset"].isin(names) for names in self.groups.values()]
-        found = self.as_sets(groups, [m for m in self.metrics if m.name == self.headline_fpr])
-        return dad(found.values["fpr95"].T), dad(found.draws["fpr95"].swapaxes(0, 1))
+        pooled = self.as_sets(groups, [m for m in self.metrics if m.name == self.headline_fpr])
+        return dad(pooled.values["fpr95"].T), dad(pooled.draws["fpr95"].swapaxes(0, 1))
 
     def as_sets(self, chosen: Sequence[pd.Series], metrics: Sequence[Metric]) -> Measured:
         """Metrics of other groups of rows, each as one set; the headline FPR95 is among them."""
         parts = [self.scores[rows] for rows in chosen]
-        found: Measured = carried_out([self._measuring(parts, metrics, min_count=1)])[0]
-        return found
+        pooled: Measured = carried_out([self._measuring(parts, metrics, min_count=1)])[0]
+        return pooled
 
     def made_of(self, *parts: pd.DataFrame) -> list[NDArray[np.object_]] | None:
         """The photographs of ID and of these rows in turn; None where no two rows are of one."""
@@ -415,8 +415,8 @@ def _point_values(
     ]
     values = {}
     for metric in metrics:
-        found = [] if metric.point is None else [metric.point(pair, method) for pair in pairs]
-        values[metric.name] = np.array(found, np.float64).reshape(len(id_sorted), len(blocks))
+        points = [] if metric.point is None else [metric.point(pair, method) for pair in pairs]
+        values[metric.name] = np.array(points, np.float64).reshape(len(id_sorted), len(blocks))
     return values
 
 

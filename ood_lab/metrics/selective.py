@@ -102,8 +102,8 @@ class Ranked:
         accepted = self.accepted(counts)
         area, best = accepted.areas()
         kept = accepted.accuracies_at(COVERAGES)
-        found = [area, area - best, accepted.joint_area(), *np.moveaxis(kept, -1, 0)]
-        return dict(zip(METRICS, found, strict=True))
+        values = [area, area - best, accepted.joint_area(), *np.moveaxis(kept, -1, 0)]
+        return dict(zip(METRICS, values, strict=True))
 
 
 @dataclass(frozen=True)
@@ -242,8 +242,8 @@ def measures_of(scores: ArrayLike, failures: ArrayLike) -> dict[str, float]:
     Arguments and errors as in :func:`aurc`.
     """
     ranked = Ranked.of(scores, failures)
-    found = ranked.measures(ranked.once)
-    return {metric: float(value.item()) for metric, value in found.items()}
+    values = ranked.measures(ranked.once)
+    return {metric: float(value.item()) for metric, value in values.items()}
 
 
 @dataclass(frozen=True)
@@ -293,17 +293,20 @@ def failure_job(
     def draw(numbers: range) -> Floats:
         # The first is no draw, but the images themselves.
         counts = [groups.resample(draw_generator(seed, b - 1, 2)) if b else once for b in numbers]
-        drawn = np.stack(counts)
-        return np.stack([np.stack(list(each.measures(drawn).values())) for each in ranked])
+        weights = np.stack(counts)
+        return np.stack([np.stack(list(ranking.measures(weights).values())) for ranking in ranked])
 
-    def finish(found: Floats) -> FailureCell:  # [D, metric, 1 + draws]
+    def finish(values: Floats) -> FailureCell:  # [D, metric, 1 + draws]
         resampled = copies.n if copies else sizes
         return FailureCell(
             ood,
             resampled[0],
             sum(resampled[1:]),
-            {m: found[:, i, 0] for i, m in enumerate(METRICS)},
-            {m: bootstrap_interval(found[:, i, 1:], min(resampled)) for i, m in enumerate(METRICS)},
+            {m: values[:, i, 0] for i, m in enumerate(METRICS)},
+            {
+                m: bootstrap_interval(values[:, i, 1:], min(resampled))
+                for i, m in enumerate(METRICS)
+            },
         )
 
     return Job(draw, 1 + min(draws, MAX_DRAWS), len(scores), len(ranked), finish)

@@ -47,10 +47,10 @@ class Measured:
     ) -> Ends:
         """Both ends of the intervals of a mean over the ``members`` that have a value."""
         members = members[~np.isnan(self.values[metric][:, members]).all(axis=0)]
-        own = (self.ends[metric][0][:, members], self.ends[metric][1][:, members])
+        member_ends = (self.ends[metric][0][:, members], self.ends[metric][1][:, members])
         n_ood = [self.n_ood[member] for member in members]
         definition = self.headline_fpr if metric == "fpr95" else metric
-        return mean_ends(metric_of(definition).rule, values, draws, own, n_id, n_ood)
+        return mean_ends(metric_of(definition).rule, values, draws, member_ends, n_id, n_ood)
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,11 @@ def split_by_level(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[pd.DataFrame]
     levels = rows.reindex(columns=columns).astype("Float64").astype("float64")
     levels = levels.where(levels >= 0)
     axes = [column for column in columns if levels[column].notna().any()]
-    known = levels.reset_index(drop=True).dropna(subset=axes)
-    cells = known[columns].drop_duplicates().sort_values(columns, ignore_index=True)
-    cell_of_row = known.reset_index().merge(cells.reset_index(), on=columns, suffixes=("", "_cell"))
+    leveled = levels.reset_index(drop=True).dropna(subset=axes)
+    cells = leveled[columns].drop_duplicates().sort_values(columns, ignore_index=True)
+    cell_of_row = leveled.reset_index().merge(
+        cells.reset_index(), on=columns, suffixes=("", "_cell")
+    )
     rows_of_cell = cell_of_row.groupby("index_cell")["index"]
     return cells, [rows.iloc[members.to_numpy()] for _, members in rows_of_cell]
 

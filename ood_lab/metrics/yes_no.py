@@ -32,7 +32,7 @@ def outcome_counts(truth: ArrayLike, yes: ArrayLike, no: ArrayLike) -> Counts:
         yes: ``[N]``, whether the answer is "yes".
         no: ``[N]``, whether the answer is "no"; neither: it could not be read.
     """
-    right, said_yes, said_no = (np.asarray(each, bool) for each in (truth, yes, no))
+    right, said_yes, said_no = (np.asarray(column, bool) for column in (truth, yes, no))
     neither = ~said_yes & ~said_no
     columns = [
         right & said_yes,

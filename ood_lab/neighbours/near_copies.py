@@ -92,14 +92,14 @@ def _dimension(distances: NDArray[np.float64], rows: NDArray[np.int64]) -> float
     """The dimension m that some rows show."""
     between = distances[np.ix_(rows, rows)]
     np.fill_diagonal(between, _APART)
-    found = [0.0]
+    dimensions = [0.0]
     for k in [k for k in _NEIGHBOURS if 4 * k <= len(rows)]:
         near, far = np.partition(between, (k - 1, 2 * k - 1), 1)[:, [k - 1, 2 * k - 1]].T
         seen = (far > _TINY) & (far < _APART)
         steps = np.log(far[seen] / np.maximum(near[seen], _TINY)).sum()
         bound = scipy.stats.chi2.ppf(_BOUND, 2 * seen.sum()) / 2 if seen.any() else 0.0
-        found.append((1 / np.arange(k, 2 * k)).sum() * bound / max(steps, _TINY))
-    return float(max(found))
+        dimensions.append((1 / np.arange(k, 2 * k)).sum() * bound / max(steps, _TINY))
+    return float(max(dimensions))
 
 
 def _above(tree: NDArray[np.float64], chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -26,11 +26,11 @@ def neighbour_count(images: int, classes: int, largest: int) -> int:
     Returns:
         k, at least 1; at most n where n > 0.
     """
-    each = SHARE * (classes or UNKNOWN_CLASSES)
-    return max(1, min(largest, -(-images // each)))
+    per_neighbour = SHARE * (classes or UNKNOWN_CLASSES)
+    return max(1, min(largest, -(-images // per_neighbour)))
 
 
 def neighbours_in_words(k: int, images: int, classes: int, unit: str = "image") -> str:
     """The k that :func:`neighbour_count` gives, and for how many images, or groups of them."""
-    each = f"{images / classes:,.0f} {unit}s per class" if classes else f"{images:,} {unit}s"
-    return f"k = {k}, for {each}"
+    count = f"{images / classes:,.0f} {unit}s per class" if classes else f"{images:,} {unit}s"
+    return f"k = {k}, for {count}"

@@ -142,8 +142,8 @@ class ContextPrompts(nn.Module):
         self.texts = LearnedTexts(clip, rows, classnames)
         self.ctx = nn.Parameter(self._start(clip, n_ctx, words, class_specific))
         parts = [f"[{n}]" for n in (before, n_ctx - before)]
-        own = ", vectors of each class" if class_specific else ""
-        self.template = " ".join(p for p in (parts[0], "{}", parts[1]) if p != "[0]") + "." + own
+        suffix = ", vectors of each class" if class_specific else ""
+        self.template = " ".join(p for p in (parts[0], "{}", parts[1]) if p != "[0]") + "." + suffix
 
     def _start(
         self, clip: ClipModel, n_ctx: int, words: list[int] | None, class_specific: bool

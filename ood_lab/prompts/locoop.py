@@ -33,8 +33,10 @@ def outlier_regions(local_logits: Tensor, labels: Tensor, top_k: int) -> Tensor:
         labels: ``[B]``.
         top_k: K; with K = C no region is selected.
     """
-    own = local_logits.gather(2, labels[:, None, None].expand(-1, local_logits.shape[1], 1))
-    return (local_logits > own).sum(dim=2) >= top_k
+    label_logits = local_logits.gather(
+        2, labels[:, None, None].expand(-1, local_logits.shape[1], 1)
+    )
+    return (local_logits > label_logits).sum(dim=2) >= top_k
 
 
 def outlier_entropy(local_logits: Tensor, labels: Tensor, top_k: int) -> Tensor:
@@ -94,9 +96,9 @@ class LoCoOp(PromptLearner):
         """Logits of the images and of their regions, from one pass of the text tower."""
         clip = self.backbone.clip
         with torch.no_grad():
-            whole, local = clip.image_features_and_local(batch["image"])
+            pooled, local = clip.image_features_and_local(batch["image"])
         texts = self.backbone.prompts.features(clip)
-        return LocalOutput(self.scaled(whole, texts), self.scaled(local, texts))
+        return LocalOutput(self.scaled(pooled, texts), self.scaled(local, texts))
 
     def losses(self, outputs: Output | LocalOutput, batch: dict[str, Any]) -> Tensors:
         """Cross-entropy of the images, in training also the entropy of the regions."""

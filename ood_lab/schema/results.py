@@ -86,8 +86,8 @@ def write_results(results: pd.DataFrame | Sequence[pd.DataFrame], folder: Path) 
     if (folder / RESULTS).exists():
         before = read_results(folder)
         kinds = {kind for table in tables for kind in table["kind"]}
-        others = before[~before["kind"].isin(kinds)]
-        tables = [others, *tables] if len(others) else tables
+        rest = before[~before["kind"].isin(kinds)]
+        tables = [rest, *tables] if len(rest) else tables
     together = tables[0]
     if len(tables) > 1:
         together = pd.concat(tables, ignore_index=True)
@@ -125,14 +125,14 @@ def whole(results: pd.DataFrame) -> pd.DataFrame:
 
 def why_missing(row: Mapping[Any, Any]) -> str:
     """Why a row about answers has no value, from its counts; empty where these do not tell."""
-    asked, unparsed, cut, failed = (
+    total, unparsed, cut, failed = (
         int(row[k]) for k in ("n_asked", "n_unparsed", "n_cut", "n_failed")
     )
-    if not asked:
+    if not total:
         return "no question was sent"
-    if failed == asked:
+    if failed == total:
         return "every request failed"
-    if unparsed and unparsed + failed == asked:
+    if unparsed and unparsed + failed == total:
         return "no answer could be read" + (f" ({cut:,} replies were cut)" if cut else "")
     if not row["n"] and (unparsed or failed):
         return f"no {row['unit']} has answers that could all be read"

@@ -62,10 +62,10 @@ def summarise_degrees(
         {
             n: of_copies[n][place]
             if n in copies
-            else drawn(values[n], draws, np.random.default_rng((*seeds[n], place)))
+            else draws_of(values[n], draws, np.random.default_rng((*seeds[n], place)))
             for n in names
         }
-        for place, drawn in enumerate((_mean_draws, median_draws))
+        for place, draws_of in enumerate((_mean_draws, median_draws))
     )
     sizes = {n: copies[n].n[0] if n in copies else len(values[n]) for n in names}
     rows = [_row(n, values[n], sizes[n], means[n], medians[n]) for n in names]
@@ -105,10 +105,10 @@ def shift_results(
     if rulers is not None:
         order = summary.set_index(["dataset", "axis"])["order"]
         columns = ["dataset", "axis", "metric", "value", "ci_low", "ci_high", "n"]
-        known = rulers[rulers["value"].notna()]
+        measured = rulers[rulers["value"].notna()]
         rows += [
             {**row, "order": order[row["dataset"], row["axis"]]}
-            for row in known[columns].to_dict("records")
+            for row in measured[columns].to_dict("records")
         ]
     return KIND.table([row | {"encoder": encoder} for row in rows], model=None, seed=seed)
 
@@ -161,9 +161,9 @@ def _copied_draws(
     rng = np.random.default_rng((*seed, 0))
     order = np.argsort(values)
     ordered, n = values[order], len(values)
-    found = np.empty((2, draws))
+    statistics = np.empty((2, draws))
     for b in range(draws):
         count = copies.resample(rng)[order]
         middle = np.searchsorted(count.cumsum(), [(n + 1) // 2, n // 2 + 1])
-        found[:, b] = count @ ordered / n, ordered[middle].mean()
-    return found[0], found[1]
+        statistics[:, b] = count @ ordered / n, ordered[middle].mean()
+    return statistics[0], statistics[1]

@@ -70,7 +70,7 @@ def image_statistics(pixels: Tensor) -> Tensor:
     variance = _variance(grey)
     laplacian, noise = _filtered(grey)
     relative = _variance(laplacian) / variance.clamp_min(_LEAST_NOISE**2)
-    found = [
+    statistics = [
         _mean(grey),
         variance.sqrt(),
         _mean((top - bottom) / top.clamp_min(_LEAST_NOISE)),
@@ -83,7 +83,7 @@ def image_statistics(pixels: Tensor) -> Tensor:
         _mean((grey >= _WHITE).float()),
         _mean((grey <= _BLACK).float()),
     ]
-    return torch.stack(found, dim=1)
+    return torch.stack(statistics, dim=1)
 
 
 def _mean(of: Tensor) -> Tensor:
@@ -134,10 +134,10 @@ def _high_share(grey: Tensor) -> Tensor:
 
 def _blockiness(grey: Tensor) -> Tensor:
     steps = (grey[:, :, 1:] - grey[:, :, :-1]).abs().mean(dim=1)
-    whole = steps.shape[1] // _BLOCK * _BLOCK
-    if not whole:
+    width = steps.shape[1] // _BLOCK * _BLOCK
+    if not width:
         return torch.ones(len(grey), device=grey.device)
-    phases = steps[:, :whole].reshape(len(grey), -1, _BLOCK).mean(dim=1)
+    phases = steps[:, :width].reshape(len(grey), -1, _BLOCK).mean(dim=1)
     typical = phases.median(dim=1).values
     floor = _LEAST_NOISE
     return (phases.max(dim=1).values + floor) / (typical + floor)

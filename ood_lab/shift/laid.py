@@ -91,11 +91,11 @@ class Decomposition:
         if features.ndim != 2 or features.shape[1] != self.width:
             raise ValueError(f"features: expected [N, {self.width}], got {tuple(features.shape)}")
         W = self.W.to(features.device)[:, self._columns(axis)]
-        found = torch.empty(len(features), W.shape[1], device=features.device)
+        projected = torch.empty(len(features), W.shape[1], device=features.device)
         for start in range(0, len(features), _ROWS):
             chunk = slice(start, start + _ROWS)
-            found[chunk] = F.normalize(features[chunk].float() @ W, dim=1)
-        return found
+            projected[chunk] = F.normalize(features[chunk].float() @ W, dim=1)
+        return projected
 
     def _columns(self, axis: Axis) -> slice:
         s = self.semantic_width

@@ -26,13 +26,13 @@ def agreement(degrees: pd.DataFrame, data: OODDataModule) -> pd.DataFrame:
         table = data.splits[name].table
         if not all(f"{axis}_level" in table for axis in AXES):
             continue
-        known = table[[f"{axis}_level" for axis in AXES]].reset_index(drop=True)
-        found = degrees[degrees["dataset"] == name].reset_index(drop=True)
-        degrees_of = [c for c in map(str, found) if c.startswith("semantic") and "level" not in c]
+        levels = table[[f"{axis}_level" for axis in AXES]].reset_index(drop=True)
+        of_set = degrees[degrees["dataset"] == name].reset_index(drop=True)
+        degrees_of = [c for c in map(str, of_set) if c.startswith("semantic") and "level" not in c]
         for suffix in dict.fromkeys(c.removeprefix("semantic") for c in degrees_of):
             for degree in AXES:
-                both = known.assign(degree=found[degree + suffix])
-                cells = both.groupby(list(known), as_index=False)["degree"].mean()
+                both = levels.assign(degree=of_set[degree + suffix])
+                cells = both.groupby(list(levels), as_index=False)["degree"].mean()
                 for level in AXES:
                     column = f"{level}_level"
                     rows.append(

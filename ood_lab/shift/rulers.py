@@ -142,11 +142,11 @@ def read_ruler(
     """
     together = {name: of for name, of in datasets.items() if of.photographs is not None}
     samples = [*ruler.marks, *together.values()]
-    drawn = _median_draws_together(
+    medians = _median_draws_together(
         samples, draws, stream(seed, f"ruler {ruler.metric} {ruler.axis}")
     )
     marks = np.array([np.median(mark.distances) for mark in ruler.marks])
-    mark_draws, of_together = np.split(drawn, [len(marks)])
+    mark_draws, of_together = np.split(medians, [len(marks)])
     drawn_of = dict(zip(together, of_together, strict=True))
     n = min(mark.n for mark in ruler.marks)
     reason = ruler.missing or _why_flat(ruler, marks, mark_draws, n)
@@ -175,8 +175,8 @@ def _value(
     value = float(_SCALES[metric](np.median(of.distances), marks))
     if not math.isfinite(value):
         return dict.fromkeys(("value", "ci_low", "ci_high", "multiple"), math.nan)
-    found = _SCALES[metric](draws, mark_draws)
-    ends = percentile_interval(np.where(np.isfinite(found), found, np.nan), n)
+    scaled = _SCALES[metric](draws, mark_draws)
+    ends = percentile_interval(np.where(np.isfinite(scaled), scaled, np.nan), n)
     low, high = (float(end) if n > 1 else math.nan for end in ends)
     multiple = value / 5 if metric == SEVERITY and value > 5 else math.nan
     return {"value": value, "ci_low": low, "ci_high": high, "multiple": multiple}
@@ -206,8 +206,8 @@ def _median_draws_together(samples: list[Sample], draws: int, rng: np.random.Gen
     ordered = values[order]
     # A resample has the size of its sample, so that the ranks in the middle are known.
     middle = np.cumsum(sizes) - sizes + np.stack([(sizes + 1) // 2, sizes // 2 + 1])
-    found = np.empty((len(samples), draws))
+    medians = np.empty((len(samples), draws))
     for b in range(draws):
         run = copies.resample(rng)[order].cumsum()
-        found[:, b] = ordered[run.searchsorted(middle)].mean(axis=0)
-    return found
+        medians[:, b] = ordered[run.searchsorted(middle)].mean(axis=0)
+    return medians

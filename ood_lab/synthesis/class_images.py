@@ -39,8 +39,8 @@ def with_boxes(
     with progress_bar("looking for the main objects of images", len(todo)) as progress:
         for start in range(0, len(todo), batch_size):
             batch = todo.iloc[start : start + batch_size]
-            found = model([load_rgb(path) for path in batch["path"]], batch["label"].tolist())
-            boxes.add((p, b._asdict()) for p, b in zip(batch["path"], found, strict=True))
+            predicted = model([load_rgb(path) for path in batch["path"]], batch["label"].tolist())
+            boxes.add((p, b._asdict()) for p, b in zip(batch["path"], predicted, strict=True))
             progress((start + len(batch)) / len(todo))
-    known = [boxes.answers[path] for path in listed["path"]]
-    return listed.assign(**{key: [box[key] for box in known] for key in ("score", "share")})
+    answers = [boxes.answers[path] for path in listed["path"]]
+    return listed.assign(**{key: [box[key] for box in answers] for key in ("score", "share")})

@@ -31,12 +31,12 @@ def write_datasheet(
         words: fill its title and its intended use.
     """
     fixed = _FIXED[ood_set]
-    own = fixed["licence"]
+    licence = fixed["licence"]
     sections: dict[str, Mapping[str, Any] | str] = {
         "What it is": facts,
         "How it was made": {**fixed["method"], **made_with},
         "Versions": package_versions(fixed["packages"]),
-        "Licence": own if isinstance(own, str) else {**(licences or {}), **own},
+        "Licence": licence if isinstance(licence, str) else {**(licences or {}), **licence},
         "Intended use": fixed["use"].format(**words),
         "How to use it": f"`data=folder data.ood.{ood_set}=manifest.csv` with this folder's path.",
     }

@@ -33,8 +33,8 @@ class ForegroundSegmenter:
 
     def __call__(self, image: Image.Image) -> Image.Image:
         """White = foreground; black everywhere if there is only background."""
-        found = np.zeros((image.height, image.width), dtype=bool)
+        mask = np.zeros((image.height, image.width), dtype=bool)
         for segment in self.model(image):
             if segment["label"] not in self.background:
-                found |= np.asarray(segment["mask"].convert("L")) > 127
-        return Image.fromarray(255 * found.astype(np.uint8))
+                mask |= np.asarray(segment["mask"].convert("L")) > 127
+        return Image.fromarray(255 * mask.astype(np.uint8))

@@ -87,12 +87,12 @@ def keep_made(
     plan: pd.DataFrame, withheld: Sequence[int], columns: Sequence[str], folder: Path
 ) -> pd.DataFrame:
     """Writes ``manifest.csv``: the rows of a plan whose image is there, ``file`` as ``path``."""
-    made = plan.drop(index=list(withheld)).rename(columns={"file": "path"})
-    write_csv(made[list(columns)], folder / "manifest.csv")
+    images = plan.drop(index=list(withheld)).rename(columns={"file": "path"})
+    write_csv(images[list(columns)], folder / "manifest.csv")
     if withheld:
         log.warning("the pipeline's safety check withheld %d images", len(withheld))
-    log.info("%d images: %s", len(made), folder / "manifest.csv")
-    return made
+    log.info("%d images: %s", len(images), folder / "manifest.csv")
+    return images
 
 
 def _save(image: Image.Image, file: Path) -> None:

@@ -52,13 +52,13 @@ def select_by_keyword(synsets: Iterable[Synset], keywords: Sequence[str]) -> dic
     patterns = {
         word: re.compile(rf"\b{re.escape(word)}(?:s|es)?\b", re.IGNORECASE) for word in keywords
     }
-    found = {}
+    hits = {}
     for synset in synsets:
         text = f"{synset.lemmas}; {synset.definition}"
         hit = next((word for word, pattern in patterns.items() if pattern.search(text)), None)
         if hit is not None:
-            found[synset.wnid] = hit
-    return found
+            hits[synset.wnid] = hit
+    return hits
 
 
 def wnids_of(names: Sequence[str], synsets: Mapping[str, Synset], option: str) -> list[str]:
@@ -71,11 +71,11 @@ def wnids_of(names: Sequence[str], synsets: Mapping[str, Synset], option: str) -
     for synset in synsets.values():
         for name in (synset.wnid, *synset.lemmas.split(",")):
             by_name.setdefault(name.strip().lower(), []).append(synset.wnid)
-    found = []
+    wnids = []
     for name in names:
         if name.lower() not in by_name:
             near = nearest(name.lower(), by_name, 1, 0.6)
             hint = f"; did you mean '{near[0]}'?" if near else ""
             raise UserError(f"{option}: ImageNet-21K has no class '{name}'{hint}")
-        found += by_name[name.lower()]
-    return list(dict.fromkeys(found))
+        wnids += by_name[name.lower()]
+    return list(dict.fromkeys(wnids))

@@ -15,8 +15,8 @@ _ANSWER = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
 
 def parse_answer(text: str) -> bool | None:
     """The first ``yes`` or ``no`` of an answer, after its thoughts; None without any."""
-    found = _ANSWER.search(_THOUGHT.sub("", text))
-    return None if found is None else found[1].lower() == "yes"
+    match = _ANSWER.search(_THOUGHT.sub("", text))
+    return None if match is None else match[1].lower() == "yes"
 
 
 class LanguageModel:

@@ -109,14 +109,14 @@ def _check_apart(
     split: str,
     rule: str = "materials must come only from ID test images",
 ) -> None:
-    others = data.splits[split]
-    if not isinstance(others, FileDataset):
+    compared = data.splits[split]
+    if not isinstance(compared, FileDataset):
         return
-    seen = _by_content(others)
+    seen = _by_content(compared)
     leaks = [(p, seen[d]) for p, d in zip(paths, digests, strict=True) if d in seen]
     if leaks:
         raise UserError(
-            f"exemplar '{leaks[0][0]}' is also a {split} image, '{others.paths[leaks[0][1]]}' "
+            f"exemplar '{leaks[0][0]}' is also a {split} image, '{compared.paths[leaks[0][1]]}' "
             f"({len(leaks)} such): {rule}"
         )
 

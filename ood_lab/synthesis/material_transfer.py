@@ -44,8 +44,10 @@ def check_transfer(
     """
     check_package("diffusers", "transformers", "accelerate")
     problems = []
-    for name, given in folders.items():
-        problems += model_problems({f"task.{name}": given}, variant if name == "pipeline" else None)
+    for name, folder_of in folders.items():
+        problems += model_problems(
+            {f"task.{name}": folder_of}, variant if name == "pipeline" else None
+        )
     folder = Path(adapter.get("folder") or "").expanduser()
     if not adapter.get("folder") or not folder.is_dir():
         problems.append(f"task.ip_adapter.folder={adapter.get('folder')} is not a directory")
@@ -55,8 +57,8 @@ def check_transfer(
             problems.append(f"task.ip_adapter.weights: no file {weights}")
         problems += model_problems({"task.ip_adapter.image_encoder": str(encoder)})
     raise_problems(problems)
-    found = {name: str(Path(str(given)).expanduser()) for name, given in folders.items()}
-    return found | {"ip_adapter": str(folder)}
+    paths = {name: str(Path(str(folder_of)).expanduser()) for name, folder_of in folders.items()}
+    return paths | {"ip_adapter": str(folder)}
 
 
 class MaterialTransfer:
@@ -104,8 +106,8 @@ class MaterialTransfer:
             variant=variant,
             local_files_only=True,
         )
-        known = check_arguments(self.pipeline, arguments)
-        if taken := sorted(set(arguments) & set(_OWN)) or sorted(set(_OWN) - known):
+        accepted = check_arguments(self.pipeline, arguments)
+        if taken := sorted(set(arguments) & set(_OWN)) or sorted(set(_OWN) - accepted):
             raise UserError(
                 f"{type(self.pipeline).__name__}: task.arguments may not hold, and the pipeline "
                 f"must take, {', '.join(taken)}"

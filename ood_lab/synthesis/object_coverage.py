@@ -50,8 +50,8 @@ class MainObject:
             {"image": image, "candidate_labels": [self.query.replace("{label}", label)]}
             for image, label in zip(images, labels, strict=True)
         ]
-        found = self.model(inputs, threshold=0.0, top_k=1)
-        return [_box(boxes, image) for boxes, image in zip(found, images, strict=True)]
+        detections = self.model(inputs, threshold=0.0, top_k=1)
+        return [_box(boxes, image) for boxes, image in zip(detections, images, strict=True)]
 
 
 def _box(boxes: list[dict], image: Image.Image) -> Box:

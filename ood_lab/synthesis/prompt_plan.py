@@ -73,14 +73,14 @@ def make_plan(
     Raises:
         UserError: the degrees do not spread, or cells are short and ``on_short`` is ``stop``.
     """
-    numbers, given = np.arange(len(pool)), choice.given_edges()
+    numbers, fixed = np.arange(len(pool)), choice.given_edges()
     if choice.prompts is not None and choice.prompts < len(pool):
         draw = np.random.default_rng(choice.seed)
         numbers = np.sort(draw.choice(len(pool), choice.prompts, replace=False))
     with progress_bar("measuring prompts", len(numbers)) as progress:
         degrees = measure_prompts(pool, numbers.tolist(), clip.encode_text, meter, progress)
     semantic, covariate = degrees.semantic.numpy(), degrees.covariate.numpy()
-    edges = given or pool_edges(semantic, covariate, levels=choice.levels)
+    edges = fixed or pool_edges(semantic, covariate, levels=choice.levels)
     cells = edges.levels(semantic, covariate)
     _report_short(short_cells(*cells, edges.shape, choice.per_cell), edges, choice)
     folder.mkdir(parents=True, exist_ok=True)

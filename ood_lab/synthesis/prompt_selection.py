@@ -65,8 +65,8 @@ def choose(semantic: Ints, covariate: Ints, per_cell: int, seed: int) -> Ints:
     cells = sorted(set(zip(covariate.tolist(), semantic.tolist(), strict=True)))
     for row, column in cells:
         members = np.flatnonzero((covariate == row) & (semantic == column))
-        drawn = np.random.default_rng([seed, row, column]).permutation(members)[:per_cell]
-        chosen.append(np.sort(drawn))
+        sample = np.random.default_rng([seed, row, column]).permutation(members)[:per_cell]
+        chosen.append(np.sort(sample))
     return np.concatenate(chosen)
 
 

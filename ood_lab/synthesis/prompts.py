@@ -98,9 +98,9 @@ def read_styles(path: StrPath | None = None) -> list[Style]:
 
 def _of_syn_is(entries: Sequence[Mapping[str, str]], place: str) -> list[dict[str, str]]:
     """The styles of Syn-IS among those of Stable Diffusion XL, under their names in the paper."""
-    whole = [e for e in entries if isinstance(e, dict) and {*_KEYS[:2]} <= {*e}]
-    names = [str(entry["name"]).partition("-")[2] for entry in whole]
-    by_name = dict(zip((_SPELLING.get(name, name) for name in names), whole, strict=True))
+    complete = [e for e in entries if isinstance(e, dict) and {*_KEYS[:2]} <= {*e}]
+    names = [str(entry["name"]).partition("-")[2] for entry in complete]
+    by_name = dict(zip((_SPELLING.get(name, name) for name in names), complete, strict=True))
     wanted = [style.name for style in read_styles()]
     if missing := [name for name in wanted if name not in by_name]:
         raise UserError(f"{place} lacks {', '.join(missing)} of Syn-IS: join the style files")

@@ -19,7 +19,7 @@ def progress_bar(text: str, total: int) -> Iterator[Callable[[float], None]]:
     """
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-    pace = Pace(total, every=10.0)
+    pace = Pace(total, interval=10.0)
     with Progress(
         *columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal
     ) as bar:

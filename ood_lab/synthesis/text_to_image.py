@@ -139,10 +139,10 @@ def load_pipeline(kind: Any, source: str, device: torch.device, **arguments: Any
 
 def check_arguments(pipeline: Any, arguments: Mapping[str, Any]) -> set[str]:
     """Names that a call of the pipeline takes; raises ``UserError`` naming those it does not."""
-    known = set(inspect.signature(pipeline.__call__).parameters)
-    if unknown := sorted(set(arguments) - known):
+    accepted = set(inspect.signature(pipeline.__call__).parameters)
+    if unknown := sorted(set(arguments) - accepted):
         raise UserError(
             f"{type(pipeline).__name__} takes no task.arguments.{', '.join(unknown)}; it takes "
-            f"{', '.join(sorted(known))}"
+            f"{', '.join(sorted(accepted))}"
         )
-    return known
+    return accepted

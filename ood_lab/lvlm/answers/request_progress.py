@@ -25,7 +25,7 @@ def asking_progress(total: int, cost_of: CostOf | None = None) -> Iterator[Calla
         total: replies to come.
         cost_of: of the usage of a reply; None = the cost is not reported.
     """
-    console, pace = get_console(), Pace(total, every=10.0)
+    console, pace = get_console(), Pace(total, interval=10.0)
     count, failed, cost = 0, 0, 0.0
     columns = (
         TextColumn("asking"),

@@ -85,7 +85,7 @@ def in_batches(
         score: maps a list of images to ``[B, columns]``.
     """
     found = np.empty((len(images), columns), np.float32)
-    pace = Pace(len(images), every=10.0)
+    pace = Pace(len(images), interval=10.0)
     for start in range(0, len(images), size):
         part = images[start : start + size]
         with torch.inference_mode():

@@ -60,7 +60,7 @@ class DetectorScores:
         texts = texts_of(labels, self.template)
         place = {text: number for number, text in enumerate(texts)}
         found = np.zeros((len(images), len(labels)), np.float32)
-        pace = Pace(len(images), every=10.0)
+        pace = Pace(len(images), interval=10.0)
         for row, path in enumerate(images):
             for box in self._model(open_images([path])[0], candidate_labels=texts, threshold=0.0):
                 column = place.get(box["label"])

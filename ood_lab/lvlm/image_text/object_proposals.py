@@ -104,7 +104,7 @@ class ObjectDetector:
         device = chosen_device(self.device)
         model = self.model.to(device).eval()
         rows: list[tuple[int | str, str, float]] = []
-        pace = Pace(len(images), every=10.0)
+        pace = Pace(len(images), interval=10.0)
         for start in range(0, len(images), self.batch_size):
             batch = open_images(images[start : start + self.batch_size])
             found = detected(self.processor, model, batch, self.threshold)

@@ -51,8 +51,8 @@ def flagged_p_value(flagged: int, n: int, false_alarms: int, held_out: int) -> f
     """
     if not (0 <= flagged <= n and 0 <= false_alarms <= held_out and held_out > 0):
         raise ValueError(f"{flagged} of {n} and {false_alarms} of {held_out} are no counts")
-    drawn = false_alarms + flagged
-    return float(scipy.stats.hypergeom.cdf(false_alarms, held_out + n, held_out, drawn))
+    positives = false_alarms + flagged
+    return float(scipy.stats.hypergeom.cdf(false_alarms, held_out + n, held_out, positives))
 
 
 class GroupComparison(NamedTuple):
@@ -113,7 +113,7 @@ def _compared_by_group(
     id_scores: ArrayLike, new_scores: ArrayLike, groups: tuple[ArrayLike, ArrayLike]
 ) -> GroupComparison:
     """:func:`group_comparison` of groups."""
-    own, new = (np.asarray(scores, np.float64) for scores in (id_scores, new_scores))
+    id_values, new = (np.asarray(scores, np.float64) for scores in (id_scores, new_scores))
     codes = [pd.factorize(np.asarray(names))[0] for names in groups]
     sizes = [np.bincount(of_side) for of_side in codes]
     of_own, of_new = (1 / size[code] for size, code in zip(sizes, codes, strict=True))
@@ -121,18 +121,18 @@ def _compared_by_group(
     def means(values: Floats, side: int) -> Floats:
         return np.bincount(codes[side], values) / sizes[side]
 
-    above = means(_weight_below(own, new, of_own), 1) / len(sizes[0])
-    below = 1 - means(_weight_below(new, own, of_new), 0) / len(sizes[1])
+    above = means(_weight_below(id_values, new, of_own), 1) / len(sizes[0])
+    below = 1 - means(_weight_below(new, id_values, of_new), 0) / len(sizes[1])
     exceeded, n = float(above.mean()), min(map(len, sizes))
     deviation = 0.0
     if n > 1:
         deviation = math.sqrt(above.var(ddof=1) / len(above) + below.var(ddof=1) / len(below))
     low, high = auroc_interval(exceeded, [exceeded - deviation, exceeded + deviation], n)
-    everything, weights = np.concatenate([own, new]), np.concatenate([of_own, of_new])
+    everything, weights = np.concatenate([id_values, new]), np.concatenate([of_own, of_new])
     # Rounded, for equal scores must stay tied.
     ranks = (
         means(_weight_below(everything, side, weights), place).round(9)
-        for place, side in enumerate((own, new))
+        for place, side in enumerate((id_values, new))
     )
     id_ranks, new_ranks = ranks
     p = scipy.stats.mannwhitneyu(new_ranks, id_ranks, alternative="greater").pvalue

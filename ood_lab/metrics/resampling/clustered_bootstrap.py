@@ -40,11 +40,11 @@ class Clustered:
 
     def estimates(self) -> dict[str, Estimate]:
         """Each metric with its percentile interval. Only where nothing but clusters was counted."""
-        found = {}
+        estimates = {}
         for name, value in self.values.items():
             low, high = percentile_interval(self.drawn[name], self.n)
-            found[name] = Estimate(float(value), float(low), float(high))
-        return found
+            estimates[name] = Estimate(float(value), float(low), float(high))
+        return estimates
 
 
 def clustered(
@@ -71,8 +71,8 @@ def clustered(
         nothing = {name: np.full(np.shape(value), np.nan) for name, value in values.items()}
         return Clustered(nothing, {k: v[..., None] for k, v in nothing.items()}, 0)
     flat = resampled_sums(sums.reshape(len(sums), -1), draws, np.random.default_rng(seed))
-    drawn = metrics(flat.reshape(draws, *sums.shape[1:]))
-    return Clustered(values, {k: np.moveaxis(v, 0, -1) for k, v in drawn.items()}, len(sums))
+    of_draws = metrics(flat.reshape(draws, *sums.shape[1:]))
+    return Clustered(values, {k: np.moveaxis(v, 0, -1) for k, v in of_draws.items()}, len(sums))
 
 
 def cluster_sums(
@@ -94,7 +94,7 @@ def cluster_sums(
     return sums
 
 
-def contrast(names: Sequence[Any], found: Clustered, first: Any = None) -> pd.DataFrame:
+def contrast(names: Sequence[Any], measured: Clustered, first: Any = None) -> pd.DataFrame:
     """The differences between M groups that share their clusters.
 
     The p-values are two-sided, a normal approximation with the bootstrap's standard error, see
@@ -104,7 +104,7 @@ def contrast(names: Sequence[Any], found: Clustered, first: Any = None) -> pd.Da
 
     Args:
         names: of the groups.
-        found: values ``[M]`` and draws ``[M, B]``.
+        measured: values ``[M]`` and draws ``[M, B]``.
         first: compare this group with each other one only; None = all pairs.
 
     Returns:
@@ -112,13 +112,16 @@ def contrast(names: Sequence[Any], found: Clustered, first: Any = None) -> pd.Da
     """
     pairs = [(a, b) for a, b in combinations(range(len(names)), 2) if first in (None, names[a])]
     rows: list[dict[str, Any]] = []
-    for metric, value in found.values.items():
-        drawn = found.drawn[metric]
-        p_values, least = bootstrap_p_values(value, drawn), 1 / (drawn.shape[1] + 1)
+    for metric, value in measured.values.items():
+        values_of_draws = measured.drawn[metric]
+        p_values, least = (
+            bootstrap_p_values(value, values_of_draws),
+            1 / (values_of_draws.shape[1] + 1),
+        )
         # NaN, where there is no test, stays NaN.
         raw = [float(np.maximum(p_values[a, b], least)) for a, b in pairs]
         for (a, b), p, adjusted in zip(pairs, raw, holm(raw).tolist(), strict=True):
-            low, high = percentile_interval(drawn[a] - drawn[b], found.n)
+            low, high = percentile_interval(values_of_draws[a] - values_of_draws[b], measured.n)
             rows.append(
                 {
                     "a": names[a],
@@ -131,7 +134,7 @@ def contrast(names: Sequence[Any], found: Clustered, first: Any = None) -> pd.Da
                     "ci_high": float(high),
                     "p_value": p,
                     "p_holm": adjusted,
-                    "n": found.n,
+                    "n": measured.n,
                 }
             )
     return pd.DataFrame(rows)
@@ -149,15 +152,15 @@ def resampled_sums(rows: NDArray[Any], draws: int, rng: np.random.Generator) -> 
         draws: number of resamples.
         rng: of the draws.
     """
-    whole = np.issubdtype(rows.dtype, np.integer)
-    kinds, sizes = _kinds(rows) if whole else (rows, np.ones(len(rows), np.int64))
+    integral = np.issubdtype(rows.dtype, np.integer)
+    kinds, sizes = _kinds(rows) if integral else (rows, np.ones(len(rows), np.int64))
     return rng.multinomial(len(rows), sizes / len(rows), size=draws) @ kinds
 
 
-def share(part: Floats, whole: Floats, otherwise: float = 0.0) -> Floats:
+def share(part: Floats, total: Floats, otherwise: float = 0.0) -> Floats:
     """``part / whole``, and ``otherwise`` where the denominator is 0."""
-    found = np.full(np.broadcast(part, whole).shape, otherwise)
-    return np.divide(part, whole, out=found, where=whole > 0)
+    quotient = np.full(np.broadcast(part, total).shape, otherwise)
+    return np.divide(part, total, out=quotient, where=total > 0)
 
 
 def shares(

@@ -84,9 +84,9 @@ def _joint_estimates(evaluation: Evaluation) -> Joint:
             if metric == "auroc":
                 joint[None, f"{mean}_{metric}"] = mean_aurocs(evaluation, names)
                 continue
-            found = drawn_means(evaluation, metric, names)
+            means = drawn_means(evaluation, metric, names)
             lower = metric_of(metric).better == "lower"
-            joint[None, f"{mean}_{metric}"] = turned(found) if lower else found
+            joint[None, f"{mean}_{metric}"] = turned(means) if lower else means
     return joint
 
 
@@ -94,14 +94,14 @@ def _detected(evaluation: Evaluation, joint: Joint) -> dict[str, bool]:
     """Whether any detector is significantly above chance, by dataset or metric of a mean."""
     low, _ = evaluation.sets.ends["auroc"]
     values = evaluation.sets.values["auroc"]
-    known = np.where(np.isnan(low), values, low)  # of one image nothing is significant
-    above_chance = [bool((of_set > CHANCE).any()) for of_set in known.T]
-    found = dict(zip(evaluation.ood_names, above_chance, strict=True))
+    lower = np.where(np.isnan(low), values, low)  # of one image nothing is significant
+    above_chance = [bool((of_set > CHANCE).any()) for of_set in lower.T]
+    detected = dict(zip(evaluation.ood_names, above_chance, strict=True))
     for mean in evaluation.means:
         aurocs = joint[None, f"{mean}_auroc"]
         above = bool((aurocs.ends()[0] > CHANCE).any()) or not aurocs.known
-        found |= {f"{mean}_{metric}": above for metric in _tested(evaluation)}
-    return found
+        detected |= {f"{mean}_{metric}": above for metric in _tested(evaluation)}
+    return detected
 
 
 def _tests(evaluation: Evaluation) -> Iterator[tuple[str | None, str, Floats, Floats]]:
@@ -113,12 +113,12 @@ def _tests(evaluation: Evaluation) -> Iterator[tuple[str | None, str, Floats, Fl
             if metric == "auroc" and min(evaluation.n_id, sets.n_ood[group]) > 1:
                 rows = evaluation.rows_of(ood)
                 made_of = evaluation.made_of(rows)
-                found = delong(
+                variances = delong(
                     evaluation.id_matrix,
                     evaluation.matrix(rows),
                     (made_of[0], made_of[1]) if made_of else None,
                 )
-                yield ood, metric, values, delong_p_values(*found)
+                yield ood, metric, values, delong_p_values(*variances)
             else:
                 yield ood, metric, values, bootstrap_p_values(values, draws)
     for mean, names in evaluation.means.items():

@@ -71,7 +71,7 @@ def group_ends(
 
 
 def mean_ends(
-    rule: Rule, values: Floats, draws: Floats, own: Ends, n_id: int, n_ood: Sequence[int]
+    rule: Rule, values: Floats, draws: Floats, group_ends: Ends, n_id: int, n_ood: Sequence[int]
 ) -> Ends:
     """Both ends of the 95% intervals of a mean over G groups, ``[D]`` each.
 
@@ -88,7 +88,7 @@ def mean_ends(
         rule: of the metric.
         values: the means, ``[D]``.
         draws: those of the draws, ``[D, B]``.
-        own: the ends of the groups, ``[D, G]`` each.
+        group_ends: the ends of the groups, ``[D, G]`` each.
         n_id: ID images.
         n_ood: images of the groups, ``[G]``; a group without a value is not among them.
     """
@@ -98,7 +98,7 @@ def mean_ends(
     n = min(n_id, *n_ood)
     if rule == "auroc":
         if n < _FEWEST_OF_A_MEAN:
-            return own[0].mean(axis=1), own[1].mean(axis=1)
+            return group_ends[0].mean(axis=1), group_ends[1].mean(axis=1)
         pooled = min(n_id, sum(n_ood))
         return _where(
             is_rare(values, pooled),
@@ -111,8 +111,8 @@ def mean_ends(
     few = (n_id if rule == "threshold_id" else min(n_ood)) < FEWEST or n < _FEWEST_OF_A_MEAN
     # Ends that are missing are 0 and 1.
     means = (
-        np.nan_to_num(own[0], nan=0.0).mean(axis=1),
-        np.nan_to_num(own[1], nan=1.0).mean(axis=1),
+        np.nan_to_num(group_ends[0], nan=0.0).mean(axis=1),
+        np.nan_to_num(group_ends[1], nan=1.0).mean(axis=1),
     )
     return _where(few | (low == high), means, (low, high))
 

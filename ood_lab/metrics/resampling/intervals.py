@@ -59,8 +59,8 @@ def percentile_interval(draws: ArrayLike, n: int, level: float = 0.95) -> tuple[
         low, high = np.quantile(values, [tail, 1 - tail], axis=-1)
         return low, high
     nothing = missing.all(axis=-1)
-    known = np.where(np.expand_dims(nothing, -1), 0.0, values)
-    low, high = np.nanquantile(known, [tail, 1 - tail], axis=-1)
+    defined = np.where(np.expand_dims(nothing, -1), 0.0, values)
+    low, high = np.nanquantile(defined, [tail, 1 - tail], axis=-1)
     return np.where(nothing, np.nan, low), np.where(nothing, np.nan, high)
 
 
@@ -150,9 +150,9 @@ def _mixture_quantile(share: float, weight: Floats, a: Ints, total: int) -> Floa
     """
     at_zero, at_one = ((weight * (a == end)).sum(axis=1) for end in (0, total))
     # Compared with a slack, as the weights sum to 1 but for rounding.
-    found = np.where(at_zero >= share, 0.0, np.where(1 - at_one <= share + 1e-9, 1.0, np.nan))
-    if not (sought := np.isnan(found)).any():
-        return found
+    quantiles = np.where(at_zero >= share, 0.0, np.where(1 - at_one <= share + 1e-9, 1.0, np.nan))
+    if not (sought := np.isnan(quantiles)).any():
+        return quantiles
     a, at_zero = a[sought], at_zero[sought]
     # Many of a detector's parts have the same a.
     keys = np.arange(len(a))[:, None] * (total + 1) + a
@@ -167,8 +167,8 @@ def _mixture_quantile(share: float, weight: Floats, a: Ints, total: int) -> Floa
         parts[inner] = scipy.special.betainc(first, total - first, middle[detector])
         under = at_zero + (weight * parts[place]).sum(axis=1) < share
         low, high = np.where(under, middle, low), np.where(under, high, middle)
-    found[sought] = high
-    return found
+    quantiles[sought] = high
+    return quantiles
 
 
 def bootstrap_interval(draws: ArrayLike, n: int) -> tuple[Floats, Floats]:

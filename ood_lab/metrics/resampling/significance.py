@@ -67,10 +67,10 @@ def summed_variance(shares: Floats, made_of: ArrayLike) -> Floats:
 
     ``K / (K - 1) sum_k phi_k phi_k'`` with the sums ``phi_k`` over the K photographs.
     """
-    codes, found = pd.factorize(np.asarray(made_of, object))
-    sums = np.zeros((len(found), len(shares)))
+    codes, names = pd.factorize(np.asarray(made_of, object))
+    sums = np.zeros((len(names), len(shares)))
     np.add.at(sums, codes, shares.T)
-    return sums.T @ sums * len(found) / (len(found) - 1)
+    return sums.T @ sums * len(names) / (len(names) - 1)
 
 
 def delong_p_values(auroc: Floats, covariance: Floats) -> Floats:
@@ -95,10 +95,12 @@ def bootstrap_p_values(values: ArrayLike, draws: ArrayLike) -> Floats:
         ``[D, D]``, symmetric, 1 on the diagonal, NaN where a value is.
     """
     value = np.asarray(values, dtype=np.float64)
-    drawn = np.asarray(draws, dtype=np.float64)
-    drawn = drawn[:, ~np.isnan(drawn).any(axis=0)]
+    resampled = np.asarray(draws, dtype=np.float64)
+    resampled = resampled[:, ~np.isnan(resampled).any(axis=0)]
     covariance = (
-        np.atleast_2d(np.cov(drawn)) if drawn.shape[1] > 1 else np.full([len(value)] * 2, np.nan)
+        np.atleast_2d(np.cov(resampled))
+        if resampled.shape[1] > 1
+        else np.full([len(value)] * 2, np.nan)
     )
     return delong_p_values(value, covariance)
 

@@ -58,7 +58,7 @@ class Job(Generic[Made]):
     def then(self, make: Callable[[Made], Other]) -> Job[Other]:
         """The same draws, and what is made of that which is made of them."""
         shape = self.draws, self.samples, self.detectors
-        return Job(self.draw, *shape, lambda found: make(self.finish(found)))
+        return Job(self.draw, *shape, lambda result: make(self.finish(result)))
 
     @property
     def numbers(self) -> int:
@@ -148,8 +148,8 @@ def drawing(
             for the others too, so that the draws of a group do not depend on who is wanted.
     """
 
-    def finish(found: Floats) -> dict[str, Floats]:  # [D, metric, B, G]
-        return {metric.name: found[:, i].swapaxes(1, 2) for i, metric in enumerate(metrics)}
+    def finish(values: Floats) -> dict[str, Floats]:  # [D, metric, B, G]
+        return {metric.name: values[:, i].swapaxes(1, 2) for i, metric in enumerate(metrics)}
 
     detectors = id_matrix.shape[1]
     kept = np.arange(len(blocks)) if wanted is None else np.asarray(wanted, dtype=np.int64)
@@ -166,9 +166,11 @@ def drawing(
 
     def draw(numbers: range) -> Floats:
         if copies is None:
-            drawn = [[draw_generator(seed, draw, stream) for draw in numbers] for stream in (0, 1)]
-            id_counts = np.stack([id_groups.resample(rng) for rng in drawn[0]])
-            ood_counts = np.stack([all_groups.resample(rng).take(of_kept) for rng in drawn[1]])
+            generators = [
+                [draw_generator(seed, draw, stream) for draw in numbers] for stream in (0, 1)
+            ]
+            id_counts = np.stack([id_groups.resample(rng) for rng in generators[0]])
+            ood_counts = np.stack([all_groups.resample(rng).take(of_kept) for rng in generators[1]])
         else:
             both = np.stack([copies.resample(draw_generator(seed, draw, 0)) for draw in numbers])
             id_counts, ood_counts = both[:, : len(id_matrix)], both[:, len(id_matrix) + of_kept]

@@ -46,9 +46,9 @@ class Groups:
     def resample(self, rng: np.random.Generator) -> Counts:
         """The number of draws of each sample when every group is resampled to its own size."""
         size_of, start_of = self._of_member
-        drawn = (rng.random(self.member.size) * size_of).astype(np.int64)
-        drawn += start_of
-        return np.bincount(drawn, minlength=self.member.size).astype(np.int32)
+        rows = (rng.random(self.member.size) * size_of).astype(np.int64)
+        rows += start_of
+        return np.bincount(rows, minlength=self.member.size).astype(np.int32)
 
     @cached_property
     def end(self) -> NDArray[np.float32]:
@@ -86,8 +86,8 @@ class Draws:
             return counts.astype(np.float32)
 
         below, up_to = _each(real, (self.below, self.up_to))
-        own, other = real(self.id), real(self.ood)
-        return Draws(own, other, real(self.id_run), real(self.ood_run), below, up_to)
+        of_id, other = real(self.id), real(self.ood)
+        return Draws(of_id, other, real(self.id_run), real(self.ood_run), below, up_to)
 
 
 class RankedScores:
@@ -123,13 +123,13 @@ class RankedScores:
     def each_resampled(self, draws: Draws, value: Callable[[SortedScores], float]) -> Floats:
         """Any function of two sorted samples, for every draw and group, ``[B, G]``: slow."""
         ends = np.append(self.groups.start[1:], self._ood.size)
-        found = np.empty((len(draws.id), ends.size))
-        for b, (own, other) in enumerate(zip(draws.id, draws.ood, strict=True)):
-            resampled = np.repeat(self._id, own)
+        values = np.empty((len(draws.id), ends.size))
+        for b, (count, other) in enumerate(zip(draws.id, draws.ood, strict=True)):
+            resampled = np.repeat(self._id, count)
             for g, (start, end) in enumerate(zip(self.groups.start, ends, strict=True)):
                 group = np.repeat(self._ood[start:end], other[start:end])
-                found[b, g] = value(SortedScores(resampled, group))
-        return found
+                values[b, g] = value(SortedScores(resampled, group))
+        return values
 
     def fpr95_id_positive(self, draws: Draws) -> Floats:
         """FPR95 with ID positive, ``[B, G]``."""
@@ -164,13 +164,13 @@ class RankedScores:
         """AUPR with ID positive, ``[B, G]``."""
         draws = draws.real
         own_start, own_end = self._id_among_id
-        found, found_before = (_at(draws.id_run, place) for place in (own_end, own_start))
+        detected, detected_before = (_at(draws.id_run, place) for place in (own_end, own_start))
         starts, ends = self._id_among_ood
         areas = []
         for group, first in enumerate(self.groups.start.astype(np.float32)):  # fits in the cache
             places = [starts[group]] if ends is starts else [starts[group], ends[group]]
             false = [draws.ood_run.take(place, axis=1) - first for place in places]
-            area = precision_area(found, false[-1], found_before, false[0], method)
+            area = precision_area(detected, false[-1], detected_before, false[0], method)
             areas.append(np.einsum("bn,bn->b", area, draws.id))
         return np.stack(areas, axis=1) / self.n
 
@@ -179,12 +179,12 @@ class RankedScores:
         draws = draws.real
         own_start, own_end = self._ood_among_ood
         false, false_before = _each(lambda below: self.n - below, (draws.below, draws.up_to))
-        found, found_before = (
+        detected, detected_before = (
             self.groups.end - _at(draws.ood_run, place) for place in (own_start, own_end)
         )
-        area = precision_area(found, false, found_before, false_before, method)
-        found = np.add.reduceat(draws.ood * area, self.groups.start, axis=1, dtype=np.float64)
-        return found / self.groups.size
+        area = precision_area(detected, false, detected_before, false_before, method)
+        detected = np.add.reduceat(draws.ood * area, self.groups.start, axis=1, dtype=np.float64)
+        return detected / self.groups.size
 
     @cached_property
     def _id_among_id(self) -> tuple[Places, Places]:
@@ -205,8 +205,8 @@ class RankedScores:
         self, queries: Callable[[Floats], Floats], join: Callable[[list[Ints]], Ints]
     ) -> tuple[Ints, Ints]:
         blocks = np.split(self._ood, self.groups.start[1:])
-        found = [_positions(block, queries(block)) for block in blocks]
-        starts, ends = zip(*found, strict=True)
+        positions = [_positions(block, queries(block)) for block in blocks]
+        starts, ends = zip(*positions, strict=True)
         shift = self.groups.start
         return _one_if_equal(
             join([a + s for a, s in zip(starts, shift, strict=True)]),

@@ -17,7 +17,7 @@ from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
 from ood_lab.lvlm.questions.question_files import Questions
 from ood_lab.run.building.benchmark_rules import results_options
 from ood_lab.run.building.caption_task import CaptionBenchmark
-from ood_lab.run.building.workspace import Workspace
+from ood_lab.run.job.workspace import Workspace
 from ood_lab.schema.results import NamedTables, Tables
 
 

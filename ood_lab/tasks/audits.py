@@ -28,7 +28,7 @@ from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.rendering.page import write_summary
 from ood_lab.report.rendering.table import Head, Table, count_cell, name_cell, number_cell
 from ood_lab.report.rendering.terminal import print_blocks
-from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import PART, Kind, write_results
 
 log = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ from ood_lab.report.rendering.paper_tables import latex, markdown
 from ood_lab.report.rendering.table import Table
 from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.run.building.benchmark_task import Benchmark
-from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import PART
 
 #: What ``task=compare`` leaves in its folder.

@@ -22,7 +22,7 @@ from ood_lab.report.leaderboard.run_locations import finished_runs
 from ood_lab.report.leaderboard.shots_page import best_shots
 from ood_lab.report.rendering.page import write_summary
 from ood_lab.report.rendering.terminal import Printed
-from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.run_record import RunRecord
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from ood_lab.common.files import write_csv
 from ood_lab.common.hints import missing_path
 from ood_lab.data.checks.class_counts import class_table, count_table
 from ood_lab.data.datamodules.base import OODDataModule
-from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.run.job.workspace import Task, Workspace
 
 #: Of more classes only the smallest and the largest are printed.
 _MAX_CLASSES = 40

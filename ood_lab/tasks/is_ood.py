@@ -9,7 +9,7 @@ import pandas as pd
 from ood_lab.common.arguments import Positive
 from ood_lab.data.sources.level_tables import apply_levels
 from ood_lab.evaluation.split_features import require_ood
-from ood_lab.run.building.workspace import Workspace
+from ood_lab.run.job.workspace import Workspace
 from ood_lab.tasks.score import Score
 from ood_lab.tasks.shift_levels import ShiftLevels
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from ood_lab.evaluation.shift.shift_encoder import save_matrices
 from ood_lab.report.rendering.run_summary import show_accuracies
-from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import ACCURACY, write_results
 from ood_lab.shift import (
     LaidTraining,

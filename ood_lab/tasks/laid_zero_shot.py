@@ -17,7 +17,7 @@ from ood_lab.metrics import wilson_interval
 from ood_lab.report.rendering.page import write_summary
 from ood_lab.report.rendering.table import Head, Table, estimate_cell, name_cell
 from ood_lab.report.rendering.terminal import print_blocks
-from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import ACCURACY, write_results
 from ood_lab.schema.shift_axes import AXES
 

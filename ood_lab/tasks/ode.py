@@ -64,7 +64,7 @@ from ood_lab.lvlm.questions.question_files import Question, Questions, read_ques
 from ood_lab.lvlm.training.tuning_data import Tuning, sizes, write_tuning
 from ood_lab.run.building.benchmark_rules import results_options
 from ood_lab.run.building.caption_task import CaptionBenchmark
-from ood_lab.run.building.workspace import Workspace
+from ood_lab.run.job.workspace import Workspace
 from ood_lab.schema.results import NamedTables, Tables
 from ood_lab.schema.run_record import RunRecord
 from ood_lab.schema.shift_axes import LEVELS

@@ -42,7 +42,7 @@ from ood_lab.lvlm.questions.question_forms import Form, Forms, in_forms
 from ood_lab.lvlm.scoring.yes_no_scores import Unparsed
 from ood_lab.run.building.benchmark_rules import results_options
 from ood_lab.run.building.benchmark_task import Benchmark
-from ood_lab.run.building.workspace import Workspace
+from ood_lab.run.job.workspace import Workspace
 from ood_lab.schema.results import NamedTables, Tables
 
 log = logging.getLogger(__name__)

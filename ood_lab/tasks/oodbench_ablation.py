@@ -27,8 +27,8 @@ from ood_lab.report.rendering.page import Page, Section, write_summary
 from ood_lab.report.rendering.sentences import compared, noted, values_of
 from ood_lab.report.rendering.table import Head, Table, count_cell, estimate_cell, name_cell
 from ood_lab.report.rendering.terminal import print_blocks
-from ood_lab.run.building.workspace import Task, Workspace
-from ood_lab.run.job.run_identity import leaves
+from ood_lab.run.commandline.composition import leaves
+from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import read_results, whole
 from ood_lab.schema.run_record import RunRecord
 

@@ -50,7 +50,7 @@ from ood_lab.report.rendering.blocks import Text
 from ood_lab.report.rendering.output_failures import optional
 from ood_lab.report.rendering.page import write_summary
 from ood_lab.report.rendering.terminal import print_blocks
-from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import write_results
 
 log = logging.getLogger(__name__)

@@ -54,7 +54,7 @@ from ood_lab.lvlm.scoring.wording_scores import contrasts, form_contrasts
 from ood_lab.lvlm.training.oric_questions import write_dataset
 from ood_lab.run.building.benchmark_rules import results_options
 from ood_lab.run.building.benchmark_task import Benchmark
-from ood_lab.run.building.workspace import Workspace
+from ood_lab.run.job.workspace import Workspace
 from ood_lab.schema.arrays import Ints
 from ood_lab.schema.results import NamedTables, Tables
 

@@ -48,8 +48,8 @@ from ood_lab.report.detection.prediction_page import write_predictions_page
 from ood_lab.report.detection.prediction_summary import show_predictions
 from ood_lab.report.detection.unusual_images import ID_IMAGES, IDImages
 from ood_lab.report.rendering.output_failures import optional
-from ood_lab.run.building.workspace import Task, Workspace
 from ood_lab.run.commandline.composition import command_to_repeat
+from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.run_record import RunRecord
 
 log = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
-from ood_lab.run.building.workspace import Task, Workspace
 from ood_lab.run.commandline.composition import running_overrides
+from ood_lab.run.job.workspace import Task, Workspace
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,7 +62,7 @@ from ood_lab.report.rendering.blocks import PlannedFigure, Text
 from ood_lab.report.rendering.table import Table
 from ood_lab.run.building.benchmark_rules import results_options
 from ood_lab.run.building.benchmark_task import Benchmark
-from ood_lab.run.building.workspace import Workspace
+from ood_lab.run.job.workspace import Workspace
 from ood_lab.schema.results import Tables
 
 #: The set of questions that name none.

@@ -39,9 +39,9 @@ from ood_lab.report.rendering.run_summary import show, show_warnings
 from ood_lab.report.rendering.sentences import asked_sentence
 from ood_lab.report.results_lookup import RunView
 from ood_lab.report.verdict import Verdict
-from ood_lab.run.building.workspace import Task, Workspace
 from ood_lab.run.commandline.composition import plain
 from ood_lab.run.commandline.next_command import head_command, later, next_command
+from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import read_results, write_results
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from ood_lab.report.rendering.page import write_summary
 from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.report.shift.shift_figures import Space, separability_figure
 from ood_lab.report.shift.shift_tables import separability_table
-from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.shift import Separability as Separated
 from ood_lab.shift import separability as separate
 from ood_lab.shift.separability import Axes

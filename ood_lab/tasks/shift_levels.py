@@ -20,7 +20,7 @@ from ood_lab.report.rendering.blocks import Text
 from ood_lab.report.rendering.sentences import cells_sentence
 from ood_lab.report.shift.shift_figures import cells_figure
 from ood_lab.report.shift.shift_tables import cells_table
-from ood_lab.run.building.workspace import Workspace
+from ood_lab.run.job.workspace import Workspace
 from ood_lab.schema.arrays import Ints
 from ood_lab.schema.image_groups import MADE_OF
 from ood_lab.schema.shift_axes import LEVELS, cell_file

@@ -64,7 +64,7 @@ from ood_lab.lvlm.answers.membership_detector import (
 )
 from ood_lab.lvlm.questions.question_files import write_questions
 from ood_lab.metrics import cause_results
-from ood_lab.run.building.workspace import Workspace
+from ood_lab.run.job.workspace import Workspace
 from ood_lab.schema.image_groups import MADE_OF
 from ood_lab.schema.results import Names
 from ood_lab.shift import LEVELS as MOST

@@ -25,7 +25,7 @@ from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.report.shift.shift_page import write_shift_page
 from ood_lab.report.shift.shift_tables import agreement_table, summary_tables
 from ood_lab.report.verdict import Verdict, shift_units
-from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import write_results
 from ood_lab.shift import shift_results
 from ood_lab.shift.level_agreement import agreement

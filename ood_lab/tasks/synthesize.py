@@ -16,7 +16,7 @@ from ood_lab.common.arguments import BatchSize, Count, Levels
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.english import counted
 from ood_lab.evaluation.shift.shift_encoder import clip_features, load_decompositions
-from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.shift import ShiftMeter, imagenet21k_labels, read_texts
 from ood_lab.synthesis import (
     Prompts,

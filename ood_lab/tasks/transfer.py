@@ -20,7 +20,7 @@ from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.data.sources.image_files import load_rgb
-from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.synthesis import (
     ForegroundSegmenter,
     MaterialTransfer,

@@ -29,7 +29,7 @@ from ood_lab.lvlm.training.rewards import Reward, accuracy_reward, format_reward
 from ood_lab.report.rendering.page import write_summary
 from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.run.building import checkpoints
-from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import write_results
 
 _REWARDS: Mapping[str, Reward] = {"format": format_reward, "accuracy": accuracy_reward}

@@ -25,7 +25,7 @@ from ood_lab.evaluation.published.verification import (
     protocol_differences,
     read_runs,
 )
-from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.run.job.workspace import Task, Workspace
 
 STYLES = {WITHIN: "green", OUTSIDE: "bold red", OTHER: "yellow", ABSENT: "dim"}
 

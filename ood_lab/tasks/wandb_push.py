@@ -11,7 +11,7 @@ from rich.progress import track
 
 from ood_lab.common.english import counted
 from ood_lab.report.leaderboard.run_locations import finished_runs
-from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.run.job.workspace import Task, Workspace
 
 log = logging.getLogger(__name__)
 

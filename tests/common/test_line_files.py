@@ -8,7 +8,7 @@ import time
 import pandas as pd
 
 from ood_lab.common.line_files import append_lines, create_with
-from ood_lab.run.commandline.sweeps import record_failure
+from ood_lab.run.job.sweeps import record_failure
 
 
 def test_a_line_begins_where_a_line_can_begin(tmp_path):

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from ood_lab.evaluation.published.numbers import SETTINGS, SHIPPED
 from ood_lab.run.commandline.composition import composed, jobs_of
 from ood_lab.run.commandline.resolvers import register_resolvers
-from ood_lab.run.commandline.staged_experiments import own_overrides, read_stages
+from ood_lab.run.job.stages import own_overrides, read_stages
 from ood_lab.scripts import CONF
 
 ENTRIES = yaml.safe_load((SHIPPED / SETTINGS).read_text(encoding="utf-8"))

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from cli import ROOT
 
-from ood_lab.run.commandline.launch import rewrite
 from ood_lab.run.commandline.line_checks import check_overrides, read_arguments
 from ood_lab.run.commandline.resolvers import register_resolvers
-from ood_lab.run.commandline.staged_experiments import stages_of
+from ood_lab.run.job.launch import rewrite
 from ood_lab.run.job.preflight import asks_for_validation
+from ood_lab.run.job.stages import stages_of
 
 README, DOCS = ROOT / "README.md", sorted((ROOT / "docs").rglob("*.md"))
 GALLERY = ROOT / "docs" / "site" / "gallery.yaml"

@@ -35,7 +35,7 @@ from ood_lab.report.rendering.page import write_summary
 from ood_lab.report.rendering.run_summary import show_warnings
 from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.run.building.benchmark_rules import BenchmarkRules
-from ood_lab.run.building.workspace import Workspace
+from ood_lab.run.job.workspace import Workspace
 from ood_lab.schema.results import PART, NamedTables, Tables, write_results
 from ood_lab.schema.run_record import ReadingRecord
 

@@ -21,7 +21,7 @@ from ood_lab.lvlm.questions.package_exports import Format, GroupMetric
 from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.lvlm.questions.question_forms import Forms
 from ood_lab.lvlm.scoring.run_comparison import ComparedRuns
-from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import NamedTables, Tables
 
 

@@ -33,7 +33,7 @@ from ood_lab.lvlm.questions.question_prompts import sampled, with_prompt
 from ood_lab.lvlm.questions.relocated_images import with_images_found
 from ood_lab.run.building.answer_scoring import AnswerScoring
 from ood_lab.run.building.benchmark_rules import BenchmarkRules
-from ood_lab.run.building.workspace import Workspace
+from ood_lab.run.job.workspace import Workspace
 from ood_lab.schema.run_record import QuestionsRecord, RunRecord
 
 QUESTIONS, ANSWERS = "questions.jsonl", "answers.jsonl"

@@ -16,7 +16,7 @@ from ood_lab.lvlm.captions.question_kinds import GENERATIVE
 from ood_lab.lvlm.captions.word_similarity import Similarity
 from ood_lab.lvlm.questions.question_files import Questions
 from ood_lab.run.building.benchmark_task import Benchmark
-from ood_lab.run.building.workspace import Workspace
+from ood_lab.run.job.workspace import Workspace
 from ood_lab.schema.results import Tables
 
 

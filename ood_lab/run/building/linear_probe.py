@@ -22,7 +22,7 @@ from ood_lab.models.training.cpu_threads import seconds_of_a_step
 from ood_lab.run.building import checkpoints
 from ood_lab.run.building.trainers import has_length, steps_per_epoch
 from ood_lab.run.commandline.composition import command_line, plain, running_overrides
-from ood_lab.run.job.process_start import is_main
+from ood_lab.run.commandline.process_start import is_main
 
 log = logging.getLogger(__name__)
 #: Images of a class below which fine-tuning rarely beats a linear head on frozen features.

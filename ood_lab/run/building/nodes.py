@@ -12,9 +12,7 @@ from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from ood_lab.common.errors import UserError
-from ood_lab.run.job.run_identity import leaves
-
-_OF_HYDRA = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")
+from ood_lab.run.commandline.composition import leaves
 
 
 def build(cfg: DictConfig, key: str, **arguments: Any) -> Any:
@@ -24,9 +22,6 @@ def build(cfg: DictConfig, key: str, **arguments: Any) -> Any:
         UserError: the node cannot be built; the message names it.
     """
     node = OmegaConf.select(cfg, key)
-    if isinstance(node, DictConfig):  # others, as a task's _subject_, are for other nodes
-        own = [str(name) for name in node if not str(name).startswith("_") or name in _OF_HYDRA]
-        node = node if len(own) == len(node) else OmegaConf.masked_copy(node, own)
     try:
         return instantiate(node, **arguments, _convert_="all")
     except HydraException as error:

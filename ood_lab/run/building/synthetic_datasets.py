@@ -19,8 +19,8 @@ MADE = (
 def chosen_unasked(settings: Mapping[str, Any]) -> str | None:
     """The file of ``conf/synthetic_ood`` that the task takes by itself; None where it takes none.
 
-    Its YAML names the file in ``_graded_``. It is taken where ``data`` has sources, none of them of
-    an OOD dataset, and nothing was chosen for ``synthetic_ood`` (``none`` is a choice).
+    The task names the file. It is taken where ``data`` has sources, none of them of an OOD
+    dataset, and nothing was chosen for ``synthetic_ood`` (``none`` is a choice).
 
     Args:
         settings: the resolved configuration.
@@ -29,7 +29,7 @@ def chosen_unasked(settings: Mapping[str, Any]) -> str | None:
     given = any((data.get("ood") or {}).values())
     if settings.get("synthetic_ood") is not None or given or not {"id", "ood"} <= set(data):
         return None
-    name: str | None = settings["task"].get("_graded_")
+    name: str | None = settings["task"].get("synthetic_ood")
     return name
 
 

@@ -7,7 +7,7 @@ import os
 import pickle
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, cast
 
@@ -88,6 +88,16 @@ def is_default(group: str) -> bool:
 def plain(cfg: DictConfig, whole: bool = False) -> dict[str, Any]:
     """The resolved configuration as plain Python; a ``whole`` one must have no missing values."""
     return cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True, throw_on_missing=whole))
+
+
+def leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """``(dotted key, value)`` for every leaf of nested settings."""
+    parts = node.items() if isinstance(node, Mapping) else enumerate(node)
+    for key, value in parts:
+        if isinstance(value, (Mapping, list)) and value:
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def running_overrides() -> list[str]:

@@ -18,10 +18,9 @@ from ood_lab.common.credentials import check_secret
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import missing_path
 from ood_lab.run.commandline import key_suggestions
-from ood_lab.run.commandline.composition import chosen, is_choice, parsed
+from ood_lab.run.commandline.composition import chosen, is_choice, leaves, parsed
 from ood_lab.run.commandline.hydra_internals import apply, flag_parser
 from ood_lab.run.commandline.override_values import values_of
-from ood_lab.run.job.run_identity import leaves
 from ood_lab.scripts import CONF, OWN_CONF, conf_files, is_group
 
 #: Dotted names with an optional sign before and package after, as in ``+group@package``.

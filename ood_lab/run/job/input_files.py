@@ -23,8 +23,9 @@ from ood_lab.common.file_records import Stamp, ends_sha256, stamp
 from ood_lab.common.files import read_table, write_table
 from ood_lab.common.installed_packages import target_sources
 from ood_lab.run.building import checkpoints
+from ood_lab.run.commandline.composition import leaves
 from ood_lab.run.job.run_directory import RunFolder
-from ood_lab.run.job.run_identity import leaves, telling
+from ood_lab.run.job.run_identity import telling
 
 if TYPE_CHECKING:
     from ood_lab.data.datamodules.base import OODDataModule

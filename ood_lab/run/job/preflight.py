@@ -15,12 +15,12 @@ from rich.progress import track
 
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
-from ood_lab.run.building import checkpoints, network_training
-from ood_lab.run.building.workspace import Workspace
+from ood_lab.run.building import checkpoints
 from ood_lab.run.commandline.composition import composed, jobs_of
 from ood_lab.run.commandline.terminal_output import JobRow, print_jobs
-from ood_lab.run.job.job_steps import Job
 from ood_lab.run.job.preparation import prepare
+from ood_lab.run.job.training import classifier
+from ood_lab.run.job.workspace import Workspace
 from ood_lab.scripts import CONF
 
 
@@ -80,7 +80,7 @@ def _dry_build(config_name: str, overrides: list[str], built: dict[str, Any]) ->
     return JobRow({"state": state, "run folder": str(job.folder)}, problems)
 
 
-def _obstacles(config_name: str, job: Job, built: dict[str, Any]) -> list[str]:
+def _obstacles(config_name: str, job: Workspace, built: dict[str, Any]) -> list[str]:
     """Problems that would stop a job that has work to do."""
     found = _problem(partial(_clip_files, job))
     if job.trains or "data" in job.uses:
@@ -93,7 +93,7 @@ def _obstacles(config_name: str, job: Job, built: dict[str, Any]) -> list[str]:
     ]
     network: list[Callable[[], Any]] = []
     if config_name == "train" and job.trains:
-        network = [partial(network_training.classifier, job)]
+        network = [partial(classifier, job)]
     elif config_name == "eval" and "backbone" in job.uses:
         network = [partial(_backbone, job, built)]
     for step in (*network, lambda: job.task.check(job)):
@@ -124,7 +124,7 @@ def _data(job: Workspace, built: dict[str, Any]) -> None:
             raise UserError("\n".join(f"data {n}: {p} does not exist" for n, p in missing.items()))
         data.setup()
         built[key] = data
-    job.share(data=built[key])
+    job.data = built[key]
 
 
 def _clip_files(job: Workspace) -> None:
@@ -146,7 +146,7 @@ def _backbone(job: Workspace, built: dict[str, Any]) -> None:
     key = "model" + json.dumps([node, job.data.classes], sort_keys=True, default=str)
     if key not in built:
         built[key] = job.load_backbone(job.data.classes, fit=False)
-    job.share(backbone=built[key])
+    job.backbone = built[key]
 
 
 def _check_writable(folder: Path) -> None:

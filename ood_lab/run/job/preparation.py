@@ -24,13 +24,11 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.hints import missing_path
 from ood_lab.run.building import checkpoints, nodes
 from ood_lab.run.building.synthetic_datasets import graded_of
-from ood_lab.run.building.task_groups import ignored_groups
-from ood_lab.run.building.workspace import Workspace
-from ood_lab.run.commandline.composition import composed_again, plain, trains
+from ood_lab.run.commandline.composition import composed_again, leaves, plain, trains
 from ood_lab.run.commandline.override_values import key_of
-from ood_lab.run.job.job_steps import Job
 from ood_lab.run.job.run_directory import RunFolder
-from ood_lab.run.job.run_identity import config_hash, leaves
+from ood_lab.run.job.run_identity import config_hash
+from ood_lab.run.job.workspace import Workspace, ignored_groups, uses_of
 from ood_lab.scripts import CONF
 
 log = logging.getLogger(__name__)
@@ -44,7 +42,7 @@ _SOURCES = ("id", "ood", "ood_val", "csid")
 _SHARDS = re.compile(r".*[{*?\[].*\.tar")
 
 
-def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
+def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
     """The job of a configuration, with its run folder ``<outputs>/<name>/<hash>/seed=<s>``.
 
     The overrides of the command line win over what is taken over from ``ckpt``.
@@ -66,7 +64,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
     if not isinstance(settings["seed"], int) or not 0 <= settings["seed"] < 2**32:
         raise UserError(f"seed={settings['seed']}: give a whole number from 0 to {2**32 - 1}")
     _check_name(str(cfg.name))
-    ignored = frozenset() if trains(cfg) else ignored_groups(settings["task"])
+    ignored = frozenset() if trains(cfg) else ignored_groups(uses_of(settings["task"]))
     told = {key: value for key, value in _of_any_seed(cfg, settings).items() if key not in ignored}
     if "synthetic_ood" not in ignored and (synthetic_ood := graded_of(settings)) is not None:
         told["synthetic_ood"] = plain(
@@ -87,7 +85,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
     unused = ignored - _referred_to(cfg, ignored)
     if ignored:
         cfg = OmegaConf.create({k: v for k, v in _resolved(cfg).items() if k not in ignored})
-    return Job(cfg, RunFolder(path), recipe, unused)
+    return Workspace(cfg, RunFolder(path), recipe, unused)
 
 
 def _referred_to(cfg: DictConfig, groups: Collection[str]) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ood_lab.common.files import packaged_table
@@ -26,13 +26,3 @@ def config_hash(config: Mapping[str, Any]) -> str:
     """First 10 hex digits of the SHA-256 of everything in ``config`` that can change a number."""
     text = json.dumps(telling(config), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:10]
-
-
-def leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """``(dotted key, value)`` for every leaf of nested settings."""
-    parts = node.items() if isinstance(node, Mapping) else enumerate(node)
-    for key, value in parts:
-        if isinstance(value, (Mapping, list)) and value:
-            yield from leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

@@ -23,19 +23,17 @@ from ood_lab.common.cpu_cores import out_of_shared_memory
 from ood_lab.common.errors import Stopped, UserError
 from ood_lab.common.files import DISK_FULL
 from ood_lab.run.building.synthetic_datasets import MADE, chosen_unasked
-from ood_lab.run.building.task_groups import OF_TRAINING
-from ood_lab.run.building.workspace import Workspace
 from ood_lab.run.commandline.composition import running_overrides
-from ood_lab.run.commandline.launch import JOB_VARIABLE
 from ood_lab.run.commandline.override_values import key_of
+from ood_lab.run.commandline.process_start import is_main, loading
 from ood_lab.run.commandline.resolvers import register_resolvers
-from ood_lab.run.commandline.sweeps import FAILURES, record_failure
 from ood_lab.run.commandline.terminal_output import configure_logging, fail, log_file
 from ood_lab.run.job import dead_processes
-from ood_lab.run.job.job_steps import Job
+from ood_lab.run.job.launch import JOB_VARIABLE
 from ood_lab.run.job.preparation import check_places, prepare
-from ood_lab.run.job.process_start import is_main, loading
 from ood_lab.run.job.sigterm import Terminated, terminable
+from ood_lab.run.job.sweeps import FAILURES, record_failure
+from ood_lab.run.job.workspace import OF_TRAINING, Workspace
 from ood_lab.scripts import find_own_classes
 
 log = logging.getLogger(__name__)
@@ -43,10 +41,10 @@ DDP_VARIABLES = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER
 
 
 @contextmanager
-def job(cfg: DictConfig) -> Iterator[Job]:
+def job(cfg: DictConfig) -> Iterator[Workspace]:
     """Opens the run folder, sets seeds, yields the workspace, and leaves a clean process behind.
 
-    Ask :attr:`Job.finished` first: a finished run is shown again and not repeated.
+    Ask :attr:`Workspace.finished` first: a finished run is shown again and not repeated.
     """
     # A launcher of parallel jobs starts processes that never saw the command line.
     configure_logging()
@@ -76,7 +74,7 @@ def job(cfg: DictConfig) -> Iterator[Job]:
 
 
 @contextmanager
-def _watched(this: Job) -> Iterator[None]:
+def _watched(this: Workspace) -> Iterator[None]:
     """Keeps the log of a run that has work to do, and reports what interrupts it."""
     begins = this.is_main and not this.run_folder.done
     with log_file(this.folder) if begins else nullcontext():
@@ -100,7 +98,7 @@ def _watched(this: Job) -> Iterator[None]:
             raise KeyboardInterrupt from stop
 
 
-def _open(cfg: DictConfig) -> Job:
+def _open(cfg: DictConfig) -> Workspace:
     """The job with its run folder, which only the main process locks and writes."""
     this = prepare(cfg, running_overrides())
     if not this.done:

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from ood_lab.detectors.base import Detector
 from ood_lab.features.bank import FeatureBank
-from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.run.job.workspace import Task, Workspace
 
 TASK = """
 _target_: own_yaml.CountImages
-_uses_: [data]
+uses: [data]
 least: 0
 """
 MODEL = """

@@ -15,10 +15,10 @@ from PIL import Image
 from ood_lab.common.errors import UserError
 from ood_lab.run.building.trainers import check_machine
 from ood_lab.run.commandline.composition import _chosen, composed, parsed
-from ood_lab.run.commandline.launch import JOB_VARIABLE, rewrite
 from ood_lab.run.commandline.line_checks import check_overrides, read_arguments
 from ood_lab.run.commandline.override_values import quoted
 from ood_lab.run.commandline.resolvers import register_resolvers
+from ood_lab.run.job.launch import JOB_VARIABLE, rewrite
 from ood_lab.run.tracking.experiment_loggers import check_login
 
 CASES = {

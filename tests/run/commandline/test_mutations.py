@@ -14,10 +14,10 @@ from cli import ROOT
 from mutations import mutations
 
 from ood_lab.common.errors import UserError
-from ood_lab.run.commandline import launch
 from ood_lab.run.commandline.composition import composed, jobs_of
 from ood_lab.run.commandline.line_checks import read_arguments
 from ood_lab.run.commandline.terminal_output import fail
+from ood_lab.run.job import launch
 from ood_lab.run.job.preparation import prepare
 
 COUNT = 300

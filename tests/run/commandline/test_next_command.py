@@ -12,10 +12,10 @@ from photos import write_photos
 from ood_lab.common.files import read_json
 from ood_lab.run.commandline import next_command as module
 from ood_lab.run.commandline.composition import composed
-from ood_lab.run.commandline.launch import rewrite
 from ood_lab.run.commandline.line_checks import check_overrides, read_arguments
 from ood_lab.run.commandline.next_command import later, next_command
 from ood_lab.run.commandline.resolvers import register_resolvers
+from ood_lab.run.job.launch import rewrite
 from ood_lab.scripts import CONF
 
 SMALL = ("trainer.max_epochs=2", "metrics.n_bootstrap=20", "logger=none", "trainer.accelerator=cpu")

@@ -17,7 +17,7 @@ SMALL = [
 @pytest.fixture(autouse=True)
 def yaml_files(tmp_path, monkeypatch):
     """The three YAMLs and one more, in a folder of the user's own."""
-    undeclared = yaml.safe_load(own_yaml.TASK) | {"_uses_": ["clip"]}
+    undeclared = yaml.safe_load(own_yaml.TASK) | {"uses": ["clip"]}
     files = {
         "task/count_images": own_yaml.TASK,
         "task/undeclared": yaml.safe_dump(undeclared),
@@ -47,7 +47,7 @@ def test_a_task_is_a_class_and_a_yaml(tmp_path):
 def test_a_task_gets_what_its_yaml_says_and_no_more(tmp_path, capsys):
     assert call("eval.py", "task=undeclared", *SMALL, f"paths.outputs={tmp_path}") == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert "own_yaml.CountImages asks for the data of the workspace: add data to _uses_" in line
+    assert "own_yaml.CountImages asks for the data of the workspace: add data to uses" in line
 
 
 @pytest.mark.slow

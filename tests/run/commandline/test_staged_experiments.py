@@ -10,9 +10,9 @@ from PIL import Image
 
 from ood_lab.common.errors import UserError
 from ood_lab.run.commandline.composition import composed, jobs_of
-from ood_lab.run.commandline.launch import run_line
 from ood_lab.run.commandline.resolvers import register_resolvers
-from ood_lab.run.commandline.staged_experiments import (
+from ood_lab.run.job.launch import run_line
+from ood_lab.run.job.stages import (
     Stage,
     best_runs,
     own_overrides,

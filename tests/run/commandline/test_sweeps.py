@@ -9,8 +9,8 @@ from cli import call, run_folders
 from finished_runs import add_verdict, write_run
 from rich.console import Console
 
-from ood_lab.run.commandline.sweeps import headline
 from ood_lab.run.commandline.terminal_output import JobRow, job_table
+from ood_lab.run.job.sweeps import headline
 
 
 @pytest.fixture

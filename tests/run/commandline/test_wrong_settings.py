@@ -3,7 +3,7 @@
 import pytest
 from cli import ROOT, call
 
-from ood_lab.run.job.job_steps import Job
+from ood_lab.run.job.workspace import Workspace
 
 SMALL = ("data.train=44", "data.val=22", "data.test=22", "data.per_shift_set=4", "data.per_cell=0")
 
@@ -87,7 +87,7 @@ def test_before_torch_is_loaded(case, tmp_path, capsys, monkeypatch):
     (page := tmp_path / "run" / "report.html").write_text("<!DOCTYPE html>")
     line = [argument.replace("FILE", str(page)) for argument in arguments]
     # Values are checked as the classes have them, for which torch is loaded.
-    monkeypatch.setattr(Job, "check_settings", lambda self: pytest.fail("too late"))
+    monkeypatch.setattr(Workspace, "check_settings", lambda self: pytest.fail("too late"))
     assert call("eval.py", *line, f"paths.outputs={tmp_path}/out", "logger=none") == 1
     (error,) = capsys.readouterr().err.splitlines()
     assert named in error

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from ood_lab.run.job.process_start import loading
+from ood_lab.run.commandline.process_start import loading
 
 SCRIPT = """
 import atexit, sys
-from ood_lab.run.job.process_start import quick_exit
+from ood_lab.run.commandline.process_start import quick_exit
 
 class Package:
     def __del__(self):
@@ -52,7 +52,7 @@ def test_a_pool_of_processes_leaves_no_semaphores():
     pytest.importorskip("joblib")
     code = """
 import multiprocessing.util, sys
-from ood_lab.run.job.process_start import quick_exit
+from ood_lab.run.commandline.process_start import quick_exit
 from joblib.externals.loky import get_reusable_executor
 with quick_exit():
     pool = get_reusable_executor(max_workers=1)

@@ -11,7 +11,7 @@ from ood_lab.common.files import read_table
 from ood_lab.lvlm.benchmarks.oodbench.page import SPLITS
 from ood_lab.lvlm.benchmarks.oodbench.scoring import contrasts, results_of
 from ood_lab.lvlm.questions.question_files import read_questions
-from ood_lab.run.commandline.sweeps import headline
+from ood_lab.run.job.sweeps import headline
 from ood_lab.run.tracking.experiment_loggers import answer_values
 from ood_lab.schema.results import whole
 

@@ -15,7 +15,7 @@ from scripted_answers import answer_of
 
 from ood_lab.common.files import read_table
 from ood_lab.lvlm.questions.question_files import read_questions
-from ood_lab.run.commandline.sweeps import headline
+from ood_lab.run.job.sweeps import headline
 from ood_lab.schema.results import read_results
 
 NO_PAGE = "task.report=false"

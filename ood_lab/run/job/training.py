@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ood_lab.run.building import checkpoints
-from ood_lab.run.building.workspace import Workspace
+from ood_lab.run.job.workspace import Workspace
 
 if TYPE_CHECKING:
     import lightning as L
@@ -23,7 +23,7 @@ def classifier(job: Workspace) -> L.LightningModule:
     from ood_lab.run.building.networks import make_classifier
 
     module, own_training = make_classifier(job.cfg, job.data, job.is_main)
-    job.share(own_training=own_training)
+    job.own_training = own_training
     return module
 
 
@@ -93,4 +93,4 @@ def finish_training(job: Workspace, module: L.LightningModule) -> None:
     backbone.load(checkpoints.weights_file(job.weights.path))
     if backbone.chance:
         job.record.warnings.append(backbone.chance)
-    job.share(backbone=backbone, model_seed=job.seed)
+    job.backbone, job.model_seed = backbone, job.seed

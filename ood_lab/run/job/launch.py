@@ -28,9 +28,8 @@ from ood_lab.run.commandline.line_checks import (
 )
 from ood_lab.run.commandline.other_names import with_own_names
 from ood_lab.run.commandline.override_values import key_of, paths_of, quoted, trimmed
+from ood_lab.run.commandline.process_start import quick_exit
 from ood_lab.run.commandline.resolvers import register_resolvers
-from ood_lab.run.commandline.staged_experiments import run_stages, stages_of, validate_stages
-from ood_lab.run.commandline.sweeps import run_sweep
 from ood_lab.run.commandline.terminal_output import (
     configure_logging,
     fail,
@@ -39,8 +38,9 @@ from ood_lab.run.commandline.terminal_output import (
     terminated,
 )
 from ood_lab.run.job.preflight import asks_for_validation, validate
-from ood_lab.run.job.process_start import quick_exit
 from ood_lab.run.job.sigterm import Terminated
+from ood_lab.run.job.stages import run_stages, stages_of, validate_stages
+from ood_lab.run.job.sweeps import run_sweep
 from ood_lab.scripts import CONF, OWN_CONF, find_own_classes, script_main
 
 #: Holds the script and overrides of the running job, for the other ranks of a DDP job.

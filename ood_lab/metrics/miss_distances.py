@@ -241,15 +241,15 @@ def _explained(
         flags = rng.binomial(*trials, (_DRAWS, *n.shape)).astype(np.float64)
         draws = _judged(n, flags)
     else:
-        codes, found = pd.factorize(photos)
-        counts = np.zeros((len(found), 2, cells), np.int64)
+        codes, photographs = pd.factorize(photos)
+        counts = np.zeros((len(photographs), 2, cells), np.int64)
         np.add.at(counts[:, 0], (codes, cell), 1)
         np.add.at(counts[:, 1], (codes, cell), missed.astype(np.int64))
-        sums = resampled_sums(counts.reshape(len(found), -1), _DRAWS, rng)
+        sums = resampled_sums(counts.reshape(len(photographs), -1), _DRAWS, rng)
         both = sums.reshape(_DRAWS, 2, 2, -1).astype(np.float64)
         both = both[both[:, 0].min(axis=(1, 2)) > 0]
         draws = _judged(both[:, 0], both[:, 1])
-    low, high = percentile_interval(draws, len(far) if photos is None else len(found))
+    low, high = percentile_interval(draws, len(far) if photos is None else len(photographs))
     return Estimate(float(_judged(n, hits[None])[0]), float(low), float(high))
 
 

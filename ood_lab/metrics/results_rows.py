@@ -221,14 +221,14 @@ def _mean_rows(evaluation: Evaluation) -> Iterator[Row]:
 
 
 def _dad_rows(evaluation: Evaluation) -> Iterator[Row]:
-    n_ood, found = evaluation.sets.n_ood, {}
+    n_ood, dads = evaluation.sets.n_ood, {}
     if evaluation.has_dad:
-        found["dad"] = evaluation.dad(), n_ood[: len(evaluation.shift_levels)]
+        dads["dad"] = evaluation.dad(), n_ood[: len(evaluation.shift_levels)]
     if evaluation.has_group_dad:
         sizes = [[n_ood[p] for p in evaluation.places(n)] for n in evaluation.groups.values()]
-        found["dad_of_means"] = evaluation.dad_of_means(), [*chain(*sizes)]
-        found["dad_pooled"] = evaluation.dad_pooled(), [*map(sum, sizes)]
-    for name, ((values, draws), counts) in found.items():
+        dads["dad_of_means"] = evaluation.dad_of_means(), [*chain(*sizes)]
+        dads["dad_pooled"] = evaluation.dad_pooled(), [*map(sum, sizes)]
+    for name, ((values, draws), counts) in dads.items():
         ends = bootstrap_interval(draws, min(evaluation.n_id, *counts))
         yield from _rows(evaluation, name, values, ends, dataset=None, n_ood=sum(counts))
 

@@ -90,9 +90,9 @@ class Backbone(KeyedModule):
     def gives(self) -> frozenset[Part]:
         """What detectors may read of it."""
         sizes = self.num_features, self.num_classes
-        own = self.label_classes is None
-        found = parts_of(*sizes, self.head is not None, self.normalised, own)
-        return found | OF_NETWORKS if self.differentiable else found
+        of_data = self.label_classes is None
+        parts = parts_of(*sizes, self.head is not None, self.normalised, of_data)
+        return parts | OF_NETWORKS if self.differentiable else parts
 
     @property
     def kind(self) -> HeadKind:

@@ -86,14 +86,14 @@ def _problem(backbone: Backbone, one: Tensor, two: Tensor) -> str | None:
         alone = error
     both = backbone(torch.cat([other, one]))
     moved = Output(both.logits[1:2], both.features[1:2])
-    drawn = _random_states(one) != states
+    random_used = _random_states(one) != states
     loose, tight = tolerances(backbone)
     if isinstance(alone, Output) and alone.logits.ndim != 2:
         alone = ValueError(f"it gives logits {list(alone.logits.shape)} instead of [1, C]")
-    found = deviation(alone, moved, loose) if isinstance(alone, Output) else None
-    if drawn or found:
+    deviates = deviation(alone, moved, loose) if isinstance(alone, Output) else None
+    if random_used or deviates:
         first = backbone(pair)
-        for _ in range(PASSES if drawn else 1):
+        for _ in range(PASSES if random_used else 1):
             if chance := deviation(first, backbone(pair), tight):
                 place = _place(backbone, [pair] * PASSES, tight)
                 return f"gives other logits when it runs twice on the same images: {chance}{place}"
@@ -103,10 +103,10 @@ def _problem(backbone: Backbone, one: Tensor, two: Tensor) -> str | None:
             "cannot process an image by itself, only in a batch with other images "
             f"({type(alone).__name__}: {reason}){_switched(backbone)}"
         )
-    if found is None:
+    if deviates is None:
         return None
     place = _place(backbone, [pair, torch.cat([one, other])], loose)
-    return f"gives logits that depend on the other images of the batch: {found}{place}"
+    return f"gives logits that depend on the other images of the batch: {deviates}{place}"
 
 
 def _random_states(image: Tensor) -> tuple[Any, ...]:

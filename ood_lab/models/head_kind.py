@@ -77,11 +77,11 @@ def parts_of(
         normalised: the logits are logarithms of probabilities.
         own_classes: labels of the data name classes of the logits.
     """
-    found: dict[Part, bool] = {
+    parts: dict[Part, bool] = {
         "features": features > 0,
         "logits": logits > 0,
         "level": logits > 0 and not normalised,
         "head": linear,
         "own_classes": logits > 0 and own_classes,
     }
-    return frozenset(part for part, there in found.items() if there)
+    return frozenset(part for part, there in parts.items() if there)

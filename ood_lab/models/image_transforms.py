@@ -84,7 +84,7 @@ def transform_options(**settings: Unpack[TransformSettings]) -> dict[str, Any]:
         raise TypeError(f"got an unexpected keyword argument '{min(unknown)}'")
     size = settings.get("input_size")
     size = (3, size, size) if isinstance(size, int) else size
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "input_size": None if size is None else tuple(size),
         "mean": _three(settings.get("mean")),
         "std": _three(settings.get("std")),
@@ -92,14 +92,14 @@ def transform_options(**settings: Unpack[TransformSettings]) -> dict[str, Any]:
         "crop_mode": settings.get("crop_mode"),
         "interpolation": settings.get("interpolation"),
     }
-    given["mean"], given["std"] = of_unit_range(given["mean"], given["std"])
-    if given["input_size"] is not None and len(given["input_size"]) != 3:
-        raise UserError(f"input_size={list(given['input_size'])} must be one number or three")
-    _check_ranges(given)
+    options["mean"], options["std"] = of_unit_range(options["mean"], options["std"])
+    if options["input_size"] is not None and len(options["input_size"]) != 3:
+        raise UserError(f"input_size={list(options['input_size'])} must be one number or three")
+    _check_ranges(options)
     for key, choices in _CHOICES.items():
-        if given[key] is not None and given[key] not in choices:
-            raise UserError(f"{key}={given[key]} is unknown; choose from {', '.join(choices)}")
-    return {key: value for key, value in given.items() if value is not None}
+        if options[key] is not None and options[key] not in choices:
+            raise UserError(f"{key}={options[key]} is unknown; choose from {', '.join(choices)}")
+    return {key: value for key, value in options.items() if value is not None}
 
 
 def of_unit_range(
@@ -114,13 +114,13 @@ def of_unit_range(
         return mean, std
     log.warning("mean=%s, std=%s: of pixels from 0 to 255, so both are divided by 255", mean, std)
     first, second = (
-        each and tuple(round(value / 255, 9) for value in each) for each in (mean, std)
+        channels and tuple(round(value / 255, 9) for value in channels) for channels in (mean, std)
     )
     return first, second
 
 
-def _check_ranges(given: dict[str, Any]) -> None:
-    size, std, crop = given["input_size"], given["std"], given["crop_pct"]
+def _check_ranges(options: dict[str, Any]) -> None:
+    size, std, crop = options["input_size"], options["std"], options["crop_pct"]
     if size is not None and not all(isinstance(n, int) and 1 <= n <= LARGEST for n in size):
         shown = size[1] if size[1] == size[2] else list(size)
         raise UserError(
@@ -176,8 +176,8 @@ class NormalisedTensor:
     def __init__(self, to_tensor: ToTensor, normalise: Normalize) -> None:
         self._steps = Compose([to_tensor, normalise])
         self._mean, self._std = (
-            torch.as_tensor(each, dtype=torch.float32).numpy()[:, None, None]
-            for each in (normalise.mean, normalise.std)
+            torch.as_tensor(values, dtype=torch.float32).numpy()[:, None, None]
+            for values in (normalise.mean, normalise.std)
         )
 
     def __call__(self, image: Image.Image) -> Tensor:
@@ -217,14 +217,14 @@ class Channels:
 
     def __call__(self, image: Image.Image) -> Tensor:
         """Raises :class:`UserError` for an image of other channels."""
-        found: np.ndarray | None = getattr(image, "channels", None)
-        n = len(image.getbands()) if found is None else found.shape[2]
-        if found is None or n != self.channels:
+        array: np.ndarray | None = getattr(image, "channels", None)
+        n = len(image.getbands()) if array is None else array.shape[2]
+        if array is None or n != self.channels:
             raise UserError(
                 f"the network takes {self.channels} channels, and the image has {n}: give images "
                 f"[H, W, {self.channels}] as .npy or TIFF, or a network whose first layer takes {n}"
             )
-        tensor = torch.from_numpy(np.ascontiguousarray(np.moveaxis(found, 2, 0)))
+        tensor = torch.from_numpy(np.ascontiguousarray(np.moveaxis(array, 2, 0)))
         return tensor / 255 if tensor.dtype == torch.uint8 else tensor
 
     def __repr__(self) -> str:
@@ -251,18 +251,18 @@ def _check_steps(backbone: Backbone, steps: Sequence[Callable[[Any], Any]]) -> N
 
 
 def stamp_mismatch(
-    backbone: Backbone, known: dict[str, Any], overrides: dict[str, Any], allowed: bool
+    backbone: Backbone, expected: dict[str, Any], overrides: dict[str, Any], allowed: bool
 ) -> None:
     """Records the options that differ from what the weights are known to expect.
 
     Raises:
         UserError: some do, and ``allowed`` is False.
     """
-    differing = {k: v for k, v in overrides.items() if k in known and v != known[k]}
+    differing = {k: v for k, v in overrides.items() if k in expected and v != expected[k]}
     if differing and not allowed:
         key, value = next(iter(differing.items()))
         raise UserError(
-            f"{key}={value} is not what the weights of {backbone.name} expect ({known[key]}): "
+            f"{key}={value} is not what the weights of {backbone.name} expect ({expected[key]}): "
             "remove it, or set model.backbone."
             "allow_transform_mismatch=true to do so on purpose"
         )

@@ -37,16 +37,16 @@ def logits_of(returned: object) -> object:
 
 def entries_of(returned: object) -> Tensors:
     """The tensors of an output, by key, attribute or place; none of a tensor."""
-    found: Any = {}
+    entries: Any = {}
     if isinstance(returned, Mapping):
-        found = returned
+        entries = returned
     elif isinstance(returned, tuple) and hasattr(returned, "_asdict"):
-        found = returned._asdict()
+        entries = returned._asdict()
     elif isinstance(returned, tuple | list):
-        found = dict(enumerate(returned))
+        entries = dict(enumerate(returned))
     elif is_dataclass(returned):
-        found = {field.name: getattr(returned, field.name) for field in fields(returned)}
-    return {str(key): value for key, value in found.items() if isinstance(value, Tensor)}
+        entries = {field.name: getattr(returned, field.name) for field in fields(returned)}
+    return {str(key): value for key, value in entries.items() if isinstance(value, Tensor)}
 
 
 def entry_of(returned: object, key: str | None, name: str, setting: str = "output") -> Tensor:
@@ -58,9 +58,9 @@ def entry_of(returned: object, key: str | None, name: str, setting: str = "outpu
     entries = entries_of(returned)
     if key is not None and key in entries:
         return entries[key]
-    found = logits_of(returned) if key is None else None
-    if isinstance(found, Tensor):
-        return found
+    logits = logits_of(returned) if key is None else None
+    if isinstance(logits, Tensor):
+        return logits
     if key is None and len(entries) == 1:
         return next(iter(entries.values()))
     problem = "" if key is None else f", without '{key}'"
@@ -97,8 +97,8 @@ def probabilities(values: object) -> str | None:
     """``softmax`` or ``log_softmax`` where an output ``[B, C]`` is that; None where it is not."""
     if not isinstance(values, Tensor) or values.ndim != 2 or values.shape[1] < 2:
         return None
-    found = values.detach().double()
-    for name, p in (("softmax", found), ("log_softmax", found.exp())):
+    logits = values.detach().double()
+    for name, p in (("softmax", logits), ("log_softmax", logits.exp())):
         if bool((p >= 0).all()) and bool(((p.sum(dim=1) - 1).abs() < ROUNDING).all()):
             return name
     return None

@@ -24,14 +24,14 @@ def processing(
 
 def channels_taken(net: nn.Module, input_size: tuple[int, ...]) -> int:
     """Channels of the images that ``net`` takes: those of its first layer, if it rejects three."""
-    given, height, width = input_size
+    expected, height, width = input_size
     first = next((m for m in net.modules() if isinstance(m, nn.Conv2d | nn.Linear)), None)
     if isinstance(first, nn.Conv2d):
         wanted, rest = first.in_channels, 0
     else:
         wanted, rest = divmod(getattr(first, "in_features", 0), height * width)
-    if rest or wanted in (0, 3, given):
-        return given
+    if rest or wanted in (0, 3, expected):
+        return expected
     for channels in (3, wanted):
         try:
             with evaluating(net):
@@ -39,7 +39,7 @@ def channels_taken(net: nn.Module, input_size: tuple[int, ...]) -> int:
         except Exception:  # whatever the network of a user raises
             continue
         return channels
-    return given
+    return expected
 
 
 def random_batch(net: nn.Module, input_size: tuple[int, ...]) -> Tensor:

@@ -100,27 +100,27 @@ def weights_of(
     path = Path(file)
     checkpoint = read_weights(path)
     sets = weight_sets(checkpoint)
-    found = [c for place, tensors in sets.items() for c in _candidates(place, tensors, target)]
-    found += _unnamed_averages(checkpoint, found, target)
-    if not found:
+    candidates = [c for place, tensors in sets.items() for c in _candidates(place, tensors, target)]
+    candidates += _unnamed_averages(checkpoint, candidates, target)
+    if not candidates:
         raise UserError(_empty(checkpoint, path))
-    labels = list(dict.fromkeys(c.label for c in found))
+    labels = list(dict.fromkeys(c.label for c in candidates))
     if file.entry is not None:
-        named = [c for c in found if file.entry in (c.label, c.place, c.prefix.rstrip("."))]
+        named = [c for c in candidates if file.entry in (c.label, c.place, c.prefix.rstrip("."))]
         if not named:
             raise UserError(
                 f"model.weights_entry={file.entry}: {path} has {listed(labels[:8])}, "
                 "name one of them"
             )
-        found = named
+        candidates = named
     needed = [k for k in target if not k.endswith("num_batches_tracked")]
-    whole = _distinct([c for c in found if all(k in c.tensors for k in needed)], needed)
-    if whole:
-        fitting = max(c.fits for c in whole)
-        return checkpoint, _chosen([c for c in whole if c.fits == fitting], checkpoint, path)
-    best = max(found, key=lambda c: (c.hits, c.place in _USUAL, -len(c.prefix)))
+    complete = _distinct([c for c in candidates if all(k in c.tensors for k in needed)], needed)
+    if complete:
+        fitting = max(c.fits for c in complete)
+        return checkpoint, _chosen([c for c in complete if c.fits == fitting], checkpoint, path)
+    best = max(candidates, key=lambda c: (c.hits, c.place in _USUAL, -len(c.prefix)))
     if file.match == "shape":
-        return checkpoint, _by_shape(found, target, path, headless)
+        return checkpoint, _by_shape(candidates, target, path, headless)
     return checkpoint, best.tensors
 
 
@@ -131,8 +131,8 @@ def same_shapes(source: Tensors, target: Tensors) -> dict[str, str] | None:
     return dict(zip(b, a, strict=True)) if alike else None
 
 
-def _by_shape(found: list[_Candidate], target: Tensors, path: Path, headless: bool) -> Tensors:
-    for candidate in sorted(found, key=lambda c: (not _averaged(c.label), len(c.prefix))):
+def _by_shape(candidates: list[_Candidate], target: Tensors, path: Path, headless: bool) -> Tensors:
+    for candidate in sorted(candidates, key=lambda c: (not _averaged(c.label), len(c.prefix))):
         tensors = candidate.tensors
         for head in ([], _last_layer(tensors)) if headless else ([],):
             body = {name: value for name, value in tensors.items() if name not in head}
@@ -165,27 +165,27 @@ def _empty(checkpoint: dict[str, Any], path: Path) -> str:
 def _candidates(place: str, tensors: Tensors, target: Tensors) -> Iterator[_Candidate]:
     """One set of weights under every pair of prefixes, and with all wrappers' words left out."""
     source = {_unmarked(k): v for k, v in tensors.items()}
-    own = {_unmarked(k): k for k in target}
-    plain = list(own)
+    by_name = {_unmarked(k): k for k in target}
+    plain = list(by_name)
     usual = [p for p in _prefix_chains(plain) if all(t.startswith(p) for t in plain)]
     for new in usual:
         for old in _own_prefixes(source, [name[len(new) :] for name in plain]):
             renamed = {new + k[len(old) :]: v for k, v in source.items() if k.startswith(old)}
-            yield _candidate(place, old, {own.get(k, k): v for k, v in renamed.items()}, target)
+            yield _candidate(place, old, {by_name.get(k, k): v for k, v in renamed.items()}, target)
     bare, wanted = _bare(source), _bare(plain)
     if len(bare) == len(source) and len(wanted) == len(plain):
-        both = {own[wanted[k]]: source[bare[k]] for k in wanted if k in bare}
+        both = {by_name[wanted[k]]: source[bare[k]] for k in wanted if k in bare}
         yield _candidate(place, "", both, target)
 
 
 def _unnamed_averages(
-    checkpoint: dict[str, Any], found: list[_Candidate], target: Tensors
+    checkpoint: dict[str, Any], candidates: list[_Candidate], target: Tensors
 ) -> Iterator[_Candidate]:
     """Lists with the shapes of the parameters in their order; buffers are those of a named set."""
     lists = weight_lists(checkpoint)
     if not lists:
         return
-    named = max(found, key=lambda c: c.fits).tensors if found else {}
+    named = max(candidates, key=lambda c: c.fits).tensors if candidates else {}
     parameters = [k for k in target if not k.endswith(_BUFFERS)]
     for place, values in lists.items():
         for names in (parameters, list(target)):
@@ -229,30 +229,30 @@ def _averaged(label: str) -> bool:
     return _AVERAGED.search(label) is not None
 
 
-def _chosen(found: list[_Candidate], checkpoint: dict[str, Any], path: Path) -> Tensors:
+def _chosen(candidates: list[_Candidate], checkpoint: dict[str, Any], path: Path) -> Tensors:
     """The averaged weights, else those at the usual place; says what else there is."""
-    averaged = [c for c in found if _averaged(c.label)]
+    averaged = [c for c in candidates if _averaged(c.label)]
     # Both have put the average under state_dict: MMEngine swaps the two when it saves.
     if "current_model_state" in checkpoint or "mmengine_version" in (checkpoint.get("meta") or {}):
-        averaged = [c for c in found if c.place == "state_dict" and not _averaged(c.prefix)]
-    pool = averaged or found
+        averaged = [c for c in candidates if c.place == "state_dict" and not _averaged(c.prefix)]
+    pool = averaged or candidates
     places = [place for place in _USUAL if any(c.place == place for c in pool)]
     pool = [c for c in pool if c.place == places[0]] if places else pool
-    known = [c for c in pool if c.prefix in _prefix_chains([c.prefix])]
-    taken, others = (known or pool)[0], [c.label for c in found]
-    if len(found) == 1:
+    usual = [c for c in pool if c.prefix in _prefix_chains([c.prefix])]
+    taken, labels = (usual or pool)[0], [c.label for c in candidates]
+    if len(candidates) == 1:
         return taken.tensors
-    if len(known or pool) > 1 and not known:
+    if len(usual or pool) > 1 and not usual:
         raise UserError(
-            f"{path} holds several such networks, {listed([repr(label) for label in others])}: "
-            f"choose one with model.weights_entry=NAME, such as model.weights_entry={others[0]}"
+            f"{path} holds several such networks, {listed([repr(label) for label in labels])}: "
+            f"choose one with model.weights_entry=NAME, such as model.weights_entry={labels[0]}"
         )
-    others.remove(taken.label)
+    labels.remove(taken.label)
     why = "averaged (EMA) weights are preferred" if averaged else "at the usual place"
     say(
         path,
         f"'{taken.label}' is taken ({why}); the other weights in it that fit are "
-        f"{listed(others[:5])}: model.weights_entry={others[0]} takes those",
+        f"{listed(labels[:5])}: model.weights_entry={labels[0]} takes those",
     )
     return taken.tensors
 
@@ -263,9 +263,9 @@ def _own_prefixes(source: Tensors, target: list[str]) -> list[str]:
     A name of one word, such as ``weight``, is at the end of too many others to tell.
     """
     anchors = [name for name in (target[0], target[-1]) if "." in name] if target else []
-    found = {k[: -len(a)] for k in source for a in anchors if k.endswith(f".{a}")}
+    prefixes = {k[: -len(a)] for k in source for a in anchors if k.endswith(f".{a}")}
     chains = _prefix_chains(source)
-    return chains + sorted(found - set(chains), key=lambda prefix: (len(prefix), prefix))
+    return chains + sorted(prefixes - set(chains), key=lambda prefix: (len(prefix), prefix))
 
 
 def _prefix_chains(names: Iterable[str]) -> list[str]:

@@ -45,14 +45,14 @@ def foreign_format(path: Path) -> str | None:
     with path.open("rb") as file:
         start = file.read(32).decode("latin-1")
     starts = (kind for magic, kind in _FOREIGN["first_bytes"].items() if start.startswith(magic))
-    found = _first("endings", [path.suffix.lower()]) or next(starts, None)
+    foreign = _first("endings", [path.suffix.lower()]) or next(starts, None)
     if start[:2] == "PK" and zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
         scripted = any("/code/" in name for name in names)
         plain = any(name.endswith("data.pkl") for name in names) and not scripted
-        found = found or (None if plain else _first("inside", names))
-    return None if found is None else f"{path} is {found[0]}: {found[1]}"
+        foreign = foreign or (None if plain else _first("inside", names))
+    return None if foreign is None else f"{path} is {foreign[0]}: {foreign[1]}"
 
 
 def _first(where: str, names: list[str]) -> tuple[str, str] | None:
@@ -84,11 +84,11 @@ def weight_sets(content: Any, name: str = "", depth: int = 3) -> dict[str, Tenso
     if not isinstance(content, dict):
         return {}
     named = {k: v for k, v in content.items() if isinstance(k, str) and isinstance(v, Tensor)}
-    found = {name: named} if named else {}
+    sets = {name: named} if named else {}
     for key, value in content.items():
         if depth and not re.match(_NO_WEIGHTS, str(key)):
-            found |= weight_sets(value, f"{name}.{key}" if name else str(key), depth - 1)
-    return found
+            sets |= weight_sets(value, f"{name}.{key}" if name else str(key), depth - 1)
+    return sets
 
 
 def weight_lists(content: Any, name: str = "", depth: int = 3) -> dict[str, list[Tensor]]:
@@ -103,28 +103,28 @@ def weight_lists(content: Any, name: str = "", depth: int = 3) -> dict[str, list
         content = dict(enumerate(content))
     if not isinstance(content, dict) or not depth:
         return {}
-    found: dict[str, list[Tensor]] = {}
+    lists: dict[str, list[Tensor]] = {}
     state = content.get("state")
     if isinstance(state, dict) and "param_groups" in content:
         for key in _AVERAGES:
             values = [state[i].get(key) for i in sorted(state) if isinstance(state[i], dict)]
             if values and all(isinstance(value, Tensor) for value in values):
-                found[f"{name}.{key}" if name else key] = values
+                lists[f"{name}.{key}" if name else key] = values
     for key, value in content.items():
         if key != "state":
-            found |= weight_lists(value, f"{name}.{key}" if name else str(key), depth - 1)
-    return found
+            lists |= weight_lists(value, f"{name}.{key}" if name else str(key), depth - 1)
+    return lists
 
 
 def _parts(path: Path) -> list[Path]:
     if path.name.endswith(_INDEX) and path.is_file():
         names = (read_json(path) or {}).get("weight_map") or {}
         return [path.parent / name for name in sorted(set(names.values()))]
-    found = _PART.fullmatch(path.name)
-    if not found or not path.is_file():
+    match = _PART.fullmatch(path.name)
+    if not match or not path.is_file():
         return [path]
-    name = f"{found['stem']}-{{:05}}-of-{found['all']}{found['suffix']}"
-    return [path.with_name(name.format(n + 1)) for n in range(int(found["all"]))]
+    name = f"{match['stem']}-{{:05}}-of-{match['all']}{match['suffix']}"
+    return [path.with_name(name.format(n + 1)) for n in range(int(match["all"]))]
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -188,8 +188,8 @@ class _TensorsAlone:
 
         def find_class(self, module: str, name: str) -> Any:
             """The class itself where it is harmless."""
-            known = (module, name) in _HARMLESS
-            return super().find_class(module, name) if known else _LeftOut
+            harmless = (module, name) in _HARMLESS
+            return super().find_class(module, name) if harmless else _LeftOut
 
 
 def _without_objects(path: Path) -> dict[str, Any] | None:

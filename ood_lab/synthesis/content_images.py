@@ -57,13 +57,13 @@ def find_masks(masks: str, contents: pd.DataFrame) -> dict[str, str]:
     place = Path(masks).expanduser()
     if not place.is_dir():
         raise UserError(f"task.masks={masks} is not a directory")
-    found = {p.stem: str(p) for p in place.iterdir() if p.suffix.lower() in image_extensions()}
+    mask_of = {p.stem: str(p) for p in place.iterdir() if p.suffix.lower() in image_extensions()}
     stems = {path: Path(path).stem for path in contents["path"]}
-    lacking = [path for path, stem in stems.items() if stem not in found]
+    lacking = [path for path, stem in stems.items() if stem not in mask_of]
     if lacking:
         raise UserError(
             f"'{masks}' has no mask for {len(lacking)} of {len(stems)} content images: "
             f"{', '.join(Path(path).name for path in lacking[:5])}"
             + (", ..." if len(lacking) > 5 else "")
         )
-    return {path: found[stem] for path, stem in stems.items()}
+    return {path: mask_of[stem] for path, stem in stems.items()}

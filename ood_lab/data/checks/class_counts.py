@@ -50,30 +50,35 @@ def count_table(splits: Splits) -> pd.DataFrame:
         with several of them. An unknown name is not counted; an unknown ``category`` is "".
     """
     columns = {str(c) for images in splits.values() for c in images.table}
-    given = sorted(c.removesuffix("_name") for c in columns if c.endswith("_name"))
+    labels = sorted(c.removesuffix("_name") for c in columns if c.endswith("_name"))
     parts = [
-        found.assign(dataset=dataset)
+        counts.assign(dataset=dataset)
         for dataset, images in splits.items()
-        for found in _counts(images, given)
+        for counts in _counts(images, labels)
     ]
     return pd.concat(parts, ignore_index=True)[COUNTS] if parts else pd.DataFrame(columns=COUNTS)
 
 
-def _counts(images: ImageDataset, given: Sequence[str]) -> Iterator[pd.DataFrame]:
+def _counts(images: ImageDataset, labels: Sequence[str]) -> Iterator[pd.DataFrame]:
     table = images.table
     category = _names(images, "category")
     named = [c for c in label_columns(table) if not c.startswith((_ATTRIBUTE, LISTS))]
-    rows = {label: _names(images, label) for label in dict.fromkeys(["class", *given, *named])}
+    rows = {label: _names(images, label) for label in dict.fromkeys(["class", *labels, *named])}
     if not images.classes and "path" in table:
         folders = table["path"].astype(str).str.rsplit("/", n=2).str[-2]
         rows |= {"folder": folders} if folders.nunique() > 1 else {}
     if LISTS in table:
         rows["class"] = table[LISTS].dropna().map(json.loads).explode().dropna()
-    known = [images.classes, *images.names.values()]
+    vocabularies = [images.classes, *images.names.values()]
     for label, names in rows.items():
-        found = names[names != ""]
-        words = next((words for words in known if set(found) <= set(words)), sorted(set(found)))
-        yield _sizes(label, found.astype(pd.CategoricalDtype([*dict.fromkeys(words)])), category)
+        words_present = names[names != ""]
+        words = next(
+            (words for words in vocabularies if set(words_present) <= set(words)),
+            sorted(set(words_present)),
+        )
+        yield _sizes(
+            label, words_present.astype(pd.CategoricalDtype([*dict.fromkeys(words)])), category
+        )
     for column in label_columns(table):
         if column.startswith(_ATTRIBUTE):
             present = table[column] > 0

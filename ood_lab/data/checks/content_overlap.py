@@ -17,7 +17,7 @@ def shared_content(firsts: Iterable[ImageDataset], second: ImageDataset) -> list
     Files are the same if their sha256 is; only files of equal size are read. Sets that are not
     files share everything if their identities agree, and nothing else is known of them.
     """
-    return [found for first in firsts if (found := _shared(first, second))]
+    return [overlap for first in firsts if (overlap := _shared(first, second))]
 
 
 def _shared(first: ImageDataset, second: ImageDataset) -> Overlap | None:

@@ -150,8 +150,8 @@ def _look_at(
                 continue
             look = partial(_look, deep=deep, store=store, decoding=decoding)
             # What is readable in one way need not be in another.
-            own = kind if decoding == DECODING else f"{kind} {_words(decoding)}"
-            seen = file_facts(part["path"], look, own, cache_dir, store)
+            memory_name = kind if decoding == DECODING else f"{kind} {_words(decoding)}"
+            seen = file_facts(part["path"], look, memory_name, cache_dir, store)
             parts.append(part.assign(**seen.drop(columns="path").set_index(part.index)))
     some = (
         f"{int(decoded.sum()):,} of {len(files):,} files were decoded, the rest only opened; "
@@ -234,13 +234,13 @@ def _hashed(facts: pd.DataFrame, splits: Splits, within: bool) -> dict[str, pd.D
     by_size = facts.groupby("bytes")["split"]
     shared = by_size.transform("size" if within else "nunique") > 1
     alike = facts[shared & (facts["bytes"] > 0)]
-    found = {}
+    hashed = {}
     for name, part in alike.groupby("split", sort=False):
         data = splits[str(name)]
         assert isinstance(data, FileDataset)
         part = part.assign(sha256=data.content_hashes(part["row"].tolist()))
-        found[str(name)] = part[part["sha256"] != ""]
-    return {name: part for name, part in found.items() if len(part)}
+        hashed[str(name)] = part[part["sha256"] != ""]
+    return {name: part for name, part in hashed.items() if len(part)}
 
 
 def _overlaps(by_set: Tables) -> list[Overlap]:
@@ -269,16 +269,16 @@ def _copies(by_set: Tables, splits: Splits) -> Iterable[Finding]:
             continue
         copy = copies.iloc[0]
         twin = part[part["sha256"] == copy["sha256"]].iloc[0]
-        known = part.assign(label=splits[name].labels.numpy()[part["row"].to_numpy(int)])
-        labels = known[known["label"] != UNKNOWN].groupby("sha256")["label"].nunique()
+        labelled = part.assign(label=splits[name].labels.numpy()[part["row"].to_numpy(int)])
+        labels = labelled[labelled["label"] != UNKNOWN].groupby("sha256")["label"].nunique()
         torn = int((labels > 1).sum())
         cases = f", with 2 labels in {torn:,} case{'s' * (torn > 1)}" if torn else ""
         same = "is listed twice" if copy["path"] == twin["path"] else f"= {twin['path']}"
         one = len(copies) == 1
         which = f"image of {name} repeats" if one else f"images of {name} repeat"
-        others = "another one" if one else "others"
+        rest = "another one" if one else "others"
         yield Finding(
-            f"{len(copies):,} {which} the content of {others} in it{cases}: {copy['path']} {same}",
+            f"{len(copies):,} {which} the content of {rest} in it{cases}: {copy['path']} {same}",
             (name,),
         )
 

@@ -37,10 +37,10 @@ def id_size(splits: Splits, checked: Sequence[SetSummary]) -> ImageSize:
         splits: the sets.
         checked: what the check says of them.
     """
-    found = [s for s in checked if s.name in ID_SPLITS and s.median_size is not None]
-    if found:
-        sizes = {size for s in found for size in (s.median_size, s.common_size)}
-        median = found[0].median_size
+    id_sets = [s for s in checked if s.name in ID_SPLITS and s.median_size is not None]
+    if id_sets:
+        sizes = {size for s in id_sets for size in (s.median_size, s.common_size)}
+        median = id_sets[0].median_size
         assert median is not None
         return ImageSize(*median, shared=len(sizes) == 1)
     train = splits["train"]

@@ -63,13 +63,13 @@ def check_consistent(tables: Tables, classes: Sequence[str]) -> None:
     if twice.empty:
         return
     path = twice["path"].iloc[0]
-    found = [
+    labels = [
         f"'{classes[label]}' in row {row} of {source}"
         for label, row, source in twice.loc[
             twice["path"] == path, ["label", "row", "source"]
         ].to_numpy()
     ]
-    raise UserError(f"'{path}' has two labels: {' and '.join(found[:2])}: keep one of them")
+    raise UserError(f"'{path}' has two labels: {' and '.join(labels[:2])}: keep one of them")
 
 
 def require_labels(splits: Splits, sources: Mapping[str, object]) -> None:

@@ -54,15 +54,15 @@ def file_statistics(facts: pd.DataFrame) -> pd.DataFrame:
         ``path``, the statistics, and of every format a column that is 1 for its files; NaN where
         something is not known.
     """
-    known = facts["format"] != ""  # of images that arrive decoded nobody knows the format
-    found = pd.DataFrame({"path": facts["path"]})
-    found["size"] = (facts["width"] * facts["height"]).astype(float) ** 0.5
-    found["aspect ratio"] = facts["width"] / facts["height"]
-    found["JPEG quality"] = facts["quality"].astype(float).where(known)
-    found["grey"] = facts["grey"].astype(float)
-    for name in sorted(set(facts.loc[known, "format"])):
-        found[f"{FORMAT}{name}"] = (facts["format"] == name).astype(float).where(known)
-    return found
+    from_file = facts["format"] != ""  # of images that arrive decoded nobody knows the format
+    statistics = pd.DataFrame({"path": facts["path"]})
+    statistics["size"] = (facts["width"] * facts["height"]).astype(float) ** 0.5
+    statistics["aspect ratio"] = facts["width"] / facts["height"]
+    statistics["JPEG quality"] = facts["quality"].astype(float).where(from_file)
+    statistics["grey"] = facts["grey"].astype(float)
+    for name in sorted(set(facts.loc[from_file, "format"])):
+        statistics[f"{FORMAT}{name}"] = (facts["format"] == name).astype(float).where(from_file)
+    return statistics
 
 
 def _by_format(inside: pd.DataFrame, outside: pd.DataFrame, name: str) -> Iterable[str]:
@@ -72,8 +72,8 @@ def _by_format(inside: pd.DataFrame, outside: pd.DataFrame, name: str) -> Iterab
     # The AUROC of a statistic that is 0 or 1 is 50% and half of the difference of the shares.
     far = [c for c in a if 2 * abs(_auroc(a[c], b[c]) - 0.5) > SHARE]
     if set(far) & set(formats):
-        known = (pd.Series(shares_of_formats(part), dtype=float) for part in (inside, outside))
-        id_shares, shares = map(_shares, known)
+        parts = (pd.Series(shares_of_formats(part), dtype=float) for part in (inside, outside))
+        id_shares, shares = map(_shares, parts)
         yield f"file format: ID {id_shares}, {name} {shares}"
     if "grey" in far:
         yield f"colour: ID {a['grey'].mean():.0%} grey images, {name} {b['grey'].mean():.0%}"
@@ -87,8 +87,8 @@ def _auroc(inside: pd.Series, outside: pd.Series) -> float:
 
 def shares_of_formats(facts: pd.DataFrame) -> dict[str, float]:
     """Share of each known file format, largest first."""
-    known = facts.loc[facts["format"] != "", "format"]
-    return {str(name): share for name, share in known.value_counts(normalize=True).items()}
+    formats = facts.loc[facts["format"] != "", "format"]
+    return {str(name): share for name, share in formats.value_counts(normalize=True).items()}
 
 
 def _shares(formats: pd.Series) -> str:
@@ -99,10 +99,10 @@ def _by_size(inside: pd.DataFrame, outside: pd.DataFrame, names: tuple[str, str]
     if inside.empty:
         return
     a, b = (file_statistics(part)["size"] for part in (inside, outside))
-    found = _auroc(a, b)
+    auroc = _auroc(a, b)
     ratio = b.median() / a.median()
-    if max(found, 1 - found) >= SEPARATION and max(ratio, 1 / ratio) >= RATIO:
+    if max(auroc, 1 - auroc) >= SEPARATION and max(ratio, 1 / ratio) >= RATIO:
         yield (
-            f"size, AUROC {max(found, 1 - found):.0%}: "
+            f"size, AUROC {max(auroc, 1 - auroc):.0%}: "
             f"{names[0]} {a.median():.0f} px (median side), {names[1]} {b.median():.0f} px"
         )

@@ -192,8 +192,8 @@ class OODDataModule(L.LightningDataModule):
                 :func:`~ood_lab.data.sources.image_files.found_decoding`.
             stores: of the sets, those of train where none is given; None = files.
         """
-        known, checking = stores or {}, self.checking
-        of_train = known.get("train", FILES)
+        stores_of, checking = stores or {}, self.checking
+        of_train = stores_of.get("train", FILES)
         paths = tables["train"]["path"].tolist()
         decoding, remarks = found_decoding(paths, of_train, *pixels, checking.cache_dir)
         for remark in remarks:
@@ -201,7 +201,7 @@ class OODDataModule(L.LightningDataModule):
         shared = checking.identify, checking.cache_dir, names
         return {
             name: FileDataset(
-                name, table, classes.get(name, []), *shared, known.get(name, of_train), decoding
+                name, table, classes.get(name, []), *shared, stores_of.get(name, of_train), decoding
             )
             for name, table in tables.items()
         }
@@ -227,9 +227,9 @@ class OODDataModule(L.LightningDataModule):
             return
         splits = dict(self.build_splits())
         if self.synthetic_ood:
-            whole = splits["train"].classes
+            all_classes = splits["train"].classes
             splits, notes = self.synthetic_ood.hold_out(splits, [*ID_SPLITS, *self.csid_names])
-            self.held_out = [name for name in whole if name not in splits["train"].classes]
+            self.held_out = [name for name in all_classes if name not in splits["train"].classes]
             self.notes += notes
             if not (self.shift_order or self.ood_groups):
                 self.shift_order = self.synthetic_ood.order(splits)
@@ -257,7 +257,7 @@ class OODDataModule(L.LightningDataModule):
         for name, rows in report.broken.items():
             splits[name] = _less(splits[name], rows)
             self.notes.append(f"unreadable images of {name} skipped: {len(rows)}")
-        if all(found.grey == 1 for found in report.sets if found.name in ID_SPLITS):
+        if all(of_set.grey == 1 for of_set in report.sets if of_set.name in ID_SPLITS):
             self.notes.append(
                 "all ID images are grey: corruptions, CLIP and networks of three channels read "
                 "them as RGB with three equal channels"
@@ -295,13 +295,13 @@ class OODDataModule(L.LightningDataModule):
         if len(set(self.shift_order)) < len(self.shift_order):
             raise UserError(f"data.shift_order names a set twice: {', '.join(self.shift_order)}")
         check_groups(self.ood_groups, ood)
-        known = [*splits, *self.left_out]
-        check_known(self.unresized, known, "data.unresized names '{name}', which is not a set")
+        names = [*splits, *self.left_out]
+        check_known(self.unresized, names, "data.unresized names '{name}', which is not a set")
 
     def _ood_of(self, splits: Iterable[str]) -> list[str]:
-        others = (*ID_SPLITS, *self.csid_names, *self.val_ood_names)
-        others += (OUTLIERS,) if self.exposure.outliers is not None else ()
-        return [name for name in splits if name not in others]
+        not_ood = (*ID_SPLITS, *self.csid_names, *self.val_ood_names)
+        not_ood += (OUTLIERS,) if self.exposure.outliers is not None else ()
+        return [name for name in splits if name not in not_ood]
 
     @property
     def ood_names(self) -> list[str]:
@@ -367,8 +367,8 @@ class OODDataModule(L.LightningDataModule):
             UserError: an image has no such entry.
         """
         self.setup()
-        known = ["image", *self.splits["train"].facts(0)]
-        check_known(keys or (), known, "model.batch names '{name}'")
+        entries = ["image", *self.splits["train"].facts(0)]
+        check_known(keys or (), entries, "model.batch names '{name}'")
         self._batch_keys = keys
 
     def use_outliers(self, per_image: int) -> None:

@@ -84,16 +84,16 @@ class Labels:
 def _parents(data: ImageDataset, upper: str, lower: str) -> tuple[int, ...]:
     """The label of ``upper`` that goes with each label of ``lower``."""
     table = data.table
-    known = table[(table[upper] != UNKNOWN) & (table[lower] != UNKNOWN)]
-    found = known.groupby(lower)[upper].unique()
+    labelled = table[(table[upper] != UNKNOWN) & (table[lower] != UNKNOWN)]
+    parents_of = labelled.groupby(lower)[upper].unique()
     names = data.names_of(upper)
     parents = []
     for label, name in enumerate(data.names_of(lower)):
-        above = list(found.get(label, ()))
+        above = list(parents_of.get(label, ()))
         if len(above) != 1:
-            given = ", ".join(names[i] for i in above) or "none"
+            several = ", ".join(names[i] for i in above) or "none"
             raise UserError(
-                f"'{name}' of {lower} has {len(above)} parents in {upper} ({given}): "
+                f"'{name}' of {lower} has {len(above)} parents in {upper} ({several}): "
                 "a hierarchy gives each label one"
             )
         parents.append(int(above[0]))

@@ -150,10 +150,10 @@ def class_chances(labels: Tensor) -> Tensor:
     Raises:
         UserError: no image has a label.
     """
-    known = labels != UNKNOWN
-    if not bool(known.any()):
+    labelled = labels != UNKNOWN
+    if not bool(labelled.any()):
         raise UserError("data.balanced needs labels, and no training image has one")
-    counts = torch.bincount(labels[known])
+    counts = torch.bincount(labels[labelled])
     chances = torch.zeros(len(labels), dtype=torch.float64)
-    chances[known] = 1 / counts[labels[known]].double()
+    chances[labelled] = 1 / counts[labels[labelled]].double()
     return chances

@@ -123,28 +123,28 @@ class FolderDataModule(OODDataModule):
 
     @property
     def _all_sources(self) -> dict[str, Source]:
-        others = {**self.csid_sources, **self.ood_sources, **self.val_ood_sources}
-        return {**self.id_sources, **others}
+        beyond_id = {**self.csid_sources, **self.ood_sources, **self.val_ood_sources}
+        return {**self.id_sources, **beyond_id}
 
     def missing_images(self) -> dict[str, str]:
         """What is not there of each set: listed images, or a data set that cannot be made."""
-        found = {name: source.missing() for name, source in self._all_sources.items()}
-        return {name: sentence for name, sentence in found.items() if sentence}
+        sentences = {name: source.missing() for name, source in self._all_sources.items()}
+        return {name: sentence for name, sentence in sentences.items() if sentence}
 
     def build_splits(self) -> Splits:
         """Reads the sources and splits off what is missing."""
         self._check_sources()
         read = {"train": self._read_id(self.id_sources["train"], None)}
         classes = read["train"].classes
-        given = [split for split in ID_SPLITS[1:] if split in self.id_sources]
-        read |= {split: self._read_id(self.id_sources[split], classes) for split in given}
+        configured = [split for split in ID_SPLITS[1:] if split in self.id_sources]
+        read |= {split: self._read_id(self.id_sources[split], classes) for split in configured}
         tables = {split: listed.table for split, listed in read.items()}
         self._check_labels(tables, classes)
         if not classes:
             self._note("ID has no labels: detectors that need classes are skipped")
         shifted = {name: self._read_id(s, classes) for name, s in self.csid_sources.items()}
-        others = {**self.ood_sources, **self.val_ood_sources}
-        beyond = shifted | {name: self._read(source, []) for name, source in others.items()}
+        ood_sources = {**self.ood_sources, **self.val_ood_sources}
+        beyond = shifted | {name: self._read(source, []) for name, source in ood_sources.items()}
         outside = {name: listed.table for name, listed in beyond.items()}
         stores = {name: listed.store for name, listed in (read | beyond).items()}
         names = encode_names(tables, outside)
@@ -225,12 +225,12 @@ class FolderDataModule(OODDataModule):
         skip = self.checking.on_broken == "skip"
         return source.read(classes, Reading(self.remark, self.checking.cache_dir, skip, self.group))
 
-    def _sources(self, kind: str, given: Mapping[str, Given | None] | None) -> dict[str, Source]:
+    def _sources(self, kind: str, settings: Mapping[str, Given | None] | None) -> dict[str, Source]:
         """The sources of sets by name, less those that are skipped."""
         return {
-            name: source_of(each, f"data.{kind}.{name}", self.root)
-            for name, each in (given or {}).items()
-            if not (each is None or (isinstance(each, (str, Mapping)) and not each))
+            name: source_of(setting, f"data.{kind}.{name}", self.root)
+            for name, setting in (settings or {}).items()
+            if not (setting is None or (isinstance(setting, (str, Mapping)) and not setting))
         }
 
     def _complete(self, tables: dict[str, pd.DataFrame], grouped: bool) -> dict[str, pd.DataFrame]:
@@ -238,18 +238,18 @@ class FolderDataModule(OODDataModule):
         missing = [split for split in ID_SPLITS if split not in tables]
         if not missing:
             return tables
-        whole = tables["train"]
-        groups = whole[GROUP].to_numpy() if grouped else None
-        units = len(whole) if groups is None else len(np.unique(groups))
+        train = tables["train"]
+        groups = train[GROUP].to_numpy() if grouped else None
+        units = len(train) if groups is None else len(np.unique(groups))
         every = default_shares(units) if self.split is None else self.split
         check_shares(every)
         shares = [every[ID_SPLITS.index(split)] for split in missing]
-        strata = whole["label"].clip(lower=UNKNOWN).to_numpy()
+        strata = train["label"].clip(lower=UNKNOWN).to_numpy()
         parts = stratified_split(strata, shares, self.split_seed, groups)
         for split, rows in zip(["train", *missing], parts, strict=True):
-            tables[split] = whole.iloc[rows].reset_index(drop=True)
-        given = ", ".join(f"{len(tables[s]):,} {s}" for s in ["train", *missing])
-        self._note(f"{' and '.join(missing)} split off train (seed {self.split_seed}): {given}")
+            tables[split] = train.iloc[rows].reset_index(drop=True)
+        counts = ", ".join(f"{len(tables[s]):,} {s}" for s in ["train", *missing])
+        self._note(f"{' and '.join(missing)} split off train (seed {self.split_seed}): {counts}")
         self.split_off = missing
         return {split: tables[split] for split in ID_SPLITS}
 

@@ -103,23 +103,23 @@ def group_names(
     if by == FOLDER:
         return paths.map(os.path.dirname).to_numpy(object)
     if by in table:
-        found = label_text(table[by])
-        found = found.where(found != NO_LABEL)
+        names = label_text(table[by])
+        names = names.where(names != NO_LABEL)
     elif "(" in by:
-        found = _matches(paths, key, by)
+        names = _matches(paths, key, by)
     elif required:
         columns = [str(c) for c in table if c not in ("path", "label")]
         near = suggestion(by, columns).rstrip("?")
         raise UserError(f"{key}={by}: {of} has no column '{by}' ({near}): {_KINDS}")
     else:
-        found = pd.Series(None, paths.index, object)
-    alone = int(found.isna().sum())
+        names = pd.Series(None, paths.index, object)
+    alone = int(names.isna().sum())
     if required and alone == len(table):
         raise UserError(f"{key}={by} matches no image of {of}, as '{paths.iat[0]}': {_KINDS}")
     if alone:
         text = f"{key}={by}: {counted(alone, 'image')} of {of} without a group, each its own"
         tell(ReadingWarning(text, doubtful=required))
-    return found.fillna(paths).to_numpy(object)
+    return names.fillna(paths).to_numpy(object)
 
 
 def _matches(paths: pd.Series, key: str, pattern: str) -> pd.Series:

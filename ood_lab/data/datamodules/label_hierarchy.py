@@ -131,7 +131,7 @@ def add_levels(
     """
     check_known(classes, hierarchy.index, f"{source} lacks the class '{{name}}' of train")
     rows = hierarchy.loc[list(classes)]
-    found: dict[str, list[str]] = {}
+    by_level: dict[str, list[str]] = {}
     for table in tables.values():
         old = [column for column in table if str(column).startswith("level_")]
         table.drop(columns=old, inplace=True)
@@ -140,8 +140,8 @@ def add_levels(
         of_class = np.array([*map(words.index, rows[level]), UNKNOWN], dtype=np.int64)
         for table in tables.values():
             table[f"level_{i}"] = of_class[table["label"]]  # the last entry is that of label -1
-        found[f"level_{i}"] = words
-    return found | _add_classes(tables, classes, len(found))
+        by_level[f"level_{i}"] = words
+    return by_level | _add_classes(tables, classes, len(by_level))
 
 
 def complete_levels(
@@ -158,16 +158,16 @@ def complete_levels(
     if not levels or not classes:
         return dict(names)
     for name, table in tables.items():
-        own = sorted(c for c in map(str, table) if c.startswith("level_"))
-        if own and own != levels:
+        columns = sorted(c for c in map(str, table) if c.startswith("level_"))
+        if columns and columns != levels:
             raise UserError(
-                f"train has the columns {', '.join(levels)}, {name} {', '.join(own)}: "
+                f"train has the columns {', '.join(levels)}, {name} {', '.join(columns)}: "
                 "give all the same levels"
             )
     train = tables["train"]
-    known = train[train["label"] != UNKNOWN]
-    pairs = known[["label", levels[-1]]].drop_duplicates()
-    same = len(pairs) == known["label"].nunique() == known[levels[-1]].nunique()
+    labelled = train[train["label"] != UNKNOWN]
+    pairs = labelled[["label", levels[-1]]].drop_duplicates()
+    same = len(pairs) == labelled["label"].nunique() == labelled[levels[-1]].nunique()
     return {**names, **_add_classes(tables, classes, len(levels) - same)}
 
 

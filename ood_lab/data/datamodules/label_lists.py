@@ -35,14 +35,14 @@ def with_lists(listed: Listed, classes: Sequence[str] | None, source: str) -> Li
         else _names(text, source)
         for text in listed.classes
     ]
-    given = {name for names in lists for name in names}
-    every = ordered_names(given) if classes is None else list(classes)
-    position, _ = matched(given, every, True)
-    if unknown := sorted(given - position.keys()):
-        raise UserError(mismatch(given, every, unknown[0], source))
+    present = {name for names in lists for name in names}
+    names_of_classes = ordered_names(present) if classes is None else list(classes)
+    position, _ = matched(present, names_of_classes, True)
+    if unknown := sorted(present - position.keys()):
+        raise UserError(mismatch(present, names_of_classes, unknown[0], source))
     texts = [
         json.dumps(
-            [every[place] for place in sorted({position[name] for name in names})],
+            [names_of_classes[place] for place in sorted({position[name] for name in names})],
             ensure_ascii=False,
         )
         for names in lists
@@ -52,18 +52,18 @@ def with_lists(listed: Listed, classes: Sequence[str] | None, source: str) -> Li
         label=np.where(labels >= 0, SEVERAL, UNKNOWN),
         **{LISTS: labels.map(dict(enumerate(texts)))},
     )
-    return Listed(table, every, listed.store)
+    return Listed(table, names_of_classes, listed.store)
 
 
 def targets(data: ImageDataset) -> tuple[np.ndarray, np.ndarray]:
     """Which classes the images have, ``[N, C] bool``, and of which that is known, ``[N] bool``."""
-    known = (data.labels == SEVERAL).numpy()
-    found = np.zeros((len(data), len(data.classes)), dtype=bool)
+    labelled = (data.labels == SEVERAL).numpy()
+    has = np.zeros((len(data), len(data.classes)), dtype=bool)
     position = {name: place for place, name in enumerate(data.classes)}
-    for row in np.flatnonzero(known).tolist():
+    for row in np.flatnonzero(labelled).tolist():
         names = json.loads(str(data.table[LISTS].iat[row]))
-        found[row, [position[name] for name in names]] = True
-    return found, known
+        has[row, [position[name] for name in names]] = True
+    return has, labelled
 
 
 def _names(text: str, source: str) -> list[str]:

@@ -167,11 +167,11 @@ class Exposure:
         """Raises :class:`UserError` where outliers are among the images of another set."""
         if OUTLIERS not in splits:
             return
-        others = [data for name, data in splits.items() if name != OUTLIERS]
-        if found := shared_content(others, splits[OUTLIERS]):
+        compared = [data for name, data in splits.items() if name != OUTLIERS]
+        if overlaps := shared_content(compared, splits[OUTLIERS]):
             raise UserError(
                 "training would see, as outliers, images that are ID or evaluated: "
-                f"{'; '.join(map(str, found))}. Remove them from data.outliers"
+                f"{'; '.join(map(str, overlaps))}. Remove them from data.outliers"
             )
 
 

@@ -93,10 +93,10 @@ class BronzesDataModule(OODDataModule):
     @property
     def sources(self) -> dict[str, Path]:
         """The annotations, the colour images, the folders of the OOD sets, and a given split."""
-        found = {"annotations": self.root / "annotations.csv", COLOUR: self.root / COLOUR}
+        paths = {"annotations": self.root / "annotations.csv", COLOUR: self.root / COLOUR}
         for name, places in self.folders.items():
-            found |= {name if len(places) == 1 else f"{name}/{p.name}": p for p in places}
-        return found | ({"splits": self.given_splits} if self.given_splits else {})
+            paths |= {name if len(places) == 1 else f"{name}/{p.name}": p for p in places}
+        return paths | ({"splits": self.given_splits} if self.given_splits else {})
 
     def further_counts(self) -> pd.DataFrame:
         """Boxes by characteristic, of all images in distribution."""
@@ -172,11 +172,11 @@ class BronzesDataModule(OODDataModule):
                 raise UserError(f"'{folder}' contains no images{instead(folder)}")
             parts.append(part.assign(kind=folder.name))
         table = pd.concat(parts, ignore_index=True)
-        known = annotated.set_index("path")
-        table["category"] = table["path"].map(known["category"]).fillna(str(UNKNOWN))
+        by_path = annotated.set_index("path")
+        table["category"] = table["path"].map(by_path["category"]).fillna(str(UNKNOWN))
         for name in ("era", "period", "shape"):  # to be counted, not predicted
-            found = table["path"].map(known[name]).fillna("")
-            table[f"{name}_name"] = found.where(found != str(UNKNOWN), "")
+            labels = table["path"].map(by_path[name]).fillna("")
+            table[f"{name}_name"] = labels.where(labels != str(UNKNOWN), "")
         table["category_name"] = table["label"].where(table["label"] != str(UNKNOWN), "")
         return table.assign(label=UNKNOWN)
 

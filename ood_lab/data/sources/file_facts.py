@@ -51,21 +51,21 @@ def file_facts(
     unique = _stat(wanted["path"].drop_duplicates().tolist(), store)
     place = Path(cache_dir) / "files" if cache_dir and store.changeless else None
     memory = place / f"{kind.replace(' ', '_')}.parquet" if place else None
-    known = _load(memory)
-    todo, found = unique, None
-    if known is not None:
-        merged = unique.merge(known, on=_KEY, how="left", indicator=True)
+    remembered = _load(memory)
+    todo, facts = unique, None
+    if remembered is not None:
+        merged = unique.merge(remembered, on=_KEY, how="left", indicator=True)
         todo = merged.loc[merged["_merge"] == "left_only", _KEY]
-        found = merged.loc[merged["_merge"] == "both"].drop(columns="_merge")
-    if len(todo) or found is None:
+        facts = merged.loc[merged["_merge"] == "both"].drop(columns="_merge")
+    if len(todo) or facts is None:
         answers = _in_threads(todo["path"].tolist(), compute, kind, store.threads)
         fresh = pd.concat([todo.reset_index(drop=True), pd.DataFrame(answers)], axis=1)
         if memory is not None and len(todo):
-            _save(memory, known, fresh)
-        found = fresh if found is None else pd.concat([found, fresh])
-    if found["path"].tolist() == wanted["path"].tolist():
-        return found.reset_index(drop=True)
-    return wanted.merge(found, on="path", how="left", validate="many_to_one")
+            _save(memory, remembered, fresh)
+        facts = fresh if facts is None else pd.concat([facts, fresh])
+    if facts["path"].tolist() == wanted["path"].tolist():
+        return facts.reset_index(drop=True)
+    return wanted.merge(facts, on="path", how="left", validate="many_to_one")
 
 
 def content_hashes(
@@ -84,8 +84,8 @@ def stand_ins(paths: Iterable[str], cache_dir: StrPath | None, store: Store) -> 
     The rest of its stamp would be another on every machine.
     """
     compute = partial(_hash, read=store.ends)
-    found = file_facts(paths, compute, "reading the ends of files", cache_dir, store)
-    columns = (found["bytes"], found["mtime_ns"], found["sha256"])
+    facts = file_facts(paths, compute, "reading the ends of files", cache_dir, store)
+    columns = (facts["bytes"], facts["mtime_ns"], facts["sha256"])
     return [f"{size} {time} {ends}" for size, time, ends in zip(*columns, strict=True)]
 
 
@@ -93,8 +93,8 @@ def _hash(path: str, read: Callable[[str], str]) -> Facts:
     try:
         return {"sha256": read(path), "error": ""}
     except Exception as error:  # data sets of others raise anything
-        said = getattr(error, "strerror", None) or str(error)
-        return {"sha256": "", "error": said or type(error).__name__}
+        reason = getattr(error, "strerror", None) or str(error)
+        return {"sha256": "", "error": reason or type(error).__name__}
 
 
 def _stat(paths: list[str], store: Store) -> pd.DataFrame:
@@ -133,9 +133,9 @@ def _load(memory: Path | None) -> pd.DataFrame | None:
         return None
 
 
-def _save(memory: Path, known: pd.DataFrame | None, fresh: pd.DataFrame) -> None:
+def _save(memory: Path, remembered: pd.DataFrame | None, fresh: pd.DataFrame) -> None:
     """Adds the fresh answers; several processes may do so at once, none sees half a file."""
     table = fresh[fresh["error"] == ""]
-    if known is not None:
-        table = pd.concat([known[~known["path"].isin(fresh["path"])], table])
+    if remembered is not None:
+        table = pd.concat([remembered[~remembered["path"].isin(fresh["path"])], table])
     write_table(table, memory)

@@ -63,10 +63,10 @@ def splits_message(place: object, names: Collection[str]) -> str:
     """The error for a folder of splits, with what to give instead."""
     held = next((name for name in names if _split(name) == "held out"), None)
     train = next((name for name in names if _split(name) == "train"), None)
-    given = [f"data.id.{key}={place}/{name}" for key, name in (("train", train), ("test", held))]
-    known = [text for text, name in zip(given, (train, held), strict=True) if name]
-    each = " ".join(known) or f"'{place}/{next(iter(names))}'"
+    settings = [f"data.id.{key}={place}/{name}" for key, name in (("train", train), ("test", held))]
+    options = [text for text, name in zip(settings, (train, held), strict=True) if name]
+    example = " ".join(options) or f"'{place}/{next(iter(names))}'"
     return (
         f"'{place}' holds splits ({', '.join(sorted(names))}), not classes: give each split its "
-        f"own folder, such as {each}"
+        f"own folder, such as {example}"
     )

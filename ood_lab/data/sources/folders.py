@@ -118,7 +118,7 @@ class _Search:
 
     def images(self, folder: Path, deep: bool) -> list[str]:
         """Paths of the images of a folder, and if ``deep`` of those below it, sorted."""
-        found: list[str] = []
+        paths: list[str] = []
         if deep:
             self._seen.add(os.path.realpath(folder))
         # Links are followed: data sets on shared disks are often folders of links.
@@ -128,13 +128,13 @@ class _Search:
             folders[:] = list(self._next(parent, folders)) if deep else []
             for name in sorted(filter(_visible, names)):
                 if os.path.splitext(name)[1].lower() in image_extensions():
-                    found.append(os.path.join(parent, name))
+                    paths.append(os.path.join(parent, name))
                 else:
                     self.others.append(name)
-        for path in found:
+        for path in paths:
             if not path.isascii() and path != path.encode("utf-8", "replace").decode():
                 raise UserError(f"the name of {os.fsencode(path)!r} is not UTF-8: rename the file")
-        return found
+        return paths
 
     def _next(self, parent: str, folders: list[str]) -> Iterator[str]:
         for name in sorted(filter(_visible, folders)):
@@ -147,7 +147,7 @@ class _Search:
         """Counts the images in files and folders that a system keeps for itself, by name."""
         for name in names:
             place = os.path.join(parent, name)
-            below = [n for _, _, found in os.walk(place) for n in found] or [name]
+            below = [n for _, _, files in os.walk(place) for n in files] or [name]
             kind = name if os.path.isdir(place) or not name.startswith("._") else "._*"
             count = sum(os.path.splitext(n)[1].lower() in image_extensions() for n in below)
             if count:

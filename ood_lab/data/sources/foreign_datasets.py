@@ -162,20 +162,20 @@ class Samples:
                 f"{self.name} gives another image at every read of the same row: remove "
                 "its random transforms; the network's own are applied later"
             )
-        found = file_facts(paths, self._look, "reading images and labels", cache_dir, self)
-        self._hashes = dict(zip(paths, found["sha256"], strict=True))
-        if len(broken := found[found["error"] != ""]):
+        facts = file_facts(paths, self._look, "reading images and labels", cache_dir, self)
+        self._hashes = dict(zip(paths, facts["sha256"], strict=True))
+        if len(broken := facts[facts["error"] != ""]):
             first = broken.iloc[0]
             text = (
-                f"{len(broken):,} of {len(found):,} samples cannot be read: '{first['path']}' "
+                f"{len(broken):,} of {len(facts):,} samples cannot be read: '{first['path']}' "
                 f"({first['error']})"
             )
-            if not skip or len(broken) == len(found):
+            if not skip or len(broken) == len(facts):
                 raise UserError(f"{text}. Repair them, or set data.on_broken=skip")
             tell(ReadingWarning(f"{text}; they are skipped"))
-            found = found[found["error"] == ""]
-            paths = found["path"].tolist()
-        labels = found["label"].map(json.loads)
+            facts = facts[facts["error"] == ""]
+            paths = facts["path"].tolist()
+        labels = facts["label"].map(json.loads)
         return pd.DataFrame({"path": paths, "label": self._texts(labels)})
 
     def _example(self) -> Any:
@@ -251,29 +251,31 @@ class Samples:
         return None, None
 
     def _choose(
-        self, kind: str, given: Column | None, keys: list[str], found: list[str], needed: bool
+        self, kind: str, column: Column | None, keys: list[str], candidates: list[str], needed: bool
     ) -> Any:
-        if given is not None:
+        if column is not None:
             wrong = f"{self.name} has no column '{{name}}' for the {kind}"
-            check_known([str(given)], keys, wrong)
-            return str(given)
-        if len(found) == 1:
-            return found[0]
-        if found or needed:
-            which = f"several columns for the {kind}" if found else f"no column that is an {kind}"
+            check_known([str(column)], keys, wrong)
+            return str(column)
+        if len(candidates) == 1:
+            return candidates[0]
+        if candidates or needed:
+            which = (
+                f"several columns for the {kind}" if candidates else f"no column that is an {kind}"
+            )
             raise UserError(
-                f"{self.name} has {which} ({', '.join(found or keys)}): name one, as in "
-                f"{{dataset: ..., {kind}: {(found or keys)[0]}}}"
+                f"{self.name} has {which} ({', '.join(candidates or keys)}): name one, as in "
+                f"{{dataset: ..., {kind}: {(candidates or keys)[0]}}}"
             )
         return None
 
     def _names(self, features: Any) -> list[str] | None:
         """Names of the classes, position = label, as the data set numbers them."""
         if isinstance(features, Mapping):
-            given = getattr(features.get(self._label), "names", None)
+            class_list = getattr(features.get(self._label), "names", None)
         else:
-            given = _classes_of(self.dataset)
-        return None if given is None else class_names(given)
+            class_list = _classes_of(self.dataset)
+        return None if class_list is None else class_names(class_list)
 
 
 def _classes_of(dataset: Any) -> list[Any] | None:
@@ -292,9 +294,9 @@ def _classes_of(dataset: Any) -> list[Any] | None:
     return lists[0] if lists else None
 
 
-def class_names(given: Sequence[Any]) -> list[str]:
+def class_names(entries: Sequence[Any]) -> list[str]:
     """Names as texts, each once: ImageNet has two cranes."""
-    names = [", ".join(map(str, n)) if isinstance(n, (tuple, list)) else str(n) for n in given]
+    names = [", ".join(map(str, n)) if isinstance(n, (tuple, list)) else str(n) for n in entries]
     return [f"{n} ({i})" if names.count(n) > 1 else n for i, n in enumerate(names)]
 
 

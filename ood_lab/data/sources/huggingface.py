@@ -29,7 +29,7 @@ def holds_images(path: str) -> bool:
         schema = pq.read_schema(place)
     except (pa.ArrowException, OSError):  # the reader of tables names the fault
         return False
-    structs = [each.type for each in schema if pa.types.is_struct(each.type)]
+    structs = [field.type for field in schema if pa.types.is_struct(field.type)]
     encoded = any(kind.get_field_index("bytes") >= 0 for kind in structs)
     return encoded and "path" not in schema.names
 
@@ -53,25 +53,25 @@ def load(
         import datasets
     place = Path(path).expanduser()
     if is_saved(path):
-        found = datasets.load_from_disk(str(place))
+        dataset = datasets.load_from_disk(str(place))
     elif place.is_file():
-        found = datasets.load_dataset("parquet", data_files={"train": str(place)})
+        dataset = datasets.load_dataset("parquet", data_files={"train": str(place)})
     elif place.is_dir():
-        found = datasets.load_dataset(str(place), config)
+        dataset = datasets.load_dataset(str(place), config)
     elif download:
-        found = datasets.load_dataset(path, config)
+        dataset = datasets.load_dataset(path, config)
     else:
         raise UserError(
             f"'{path}' is no file or folder here; if it is a name on the hub, download: true "
             "fetches it"
         )
-    if not isinstance(found, Mapping):
-        if split not in (None, str(found.split)):
+    if not isinstance(dataset, Mapping):
+        if split not in (None, str(dataset.split)):
             raise UserError(f"'{path}' has no split '{split}': it is one set, leave split out")
-        return found
-    if split is None and len(found) == 1:
-        return next(iter(found.values()))
-    if split not in found:
+        return dataset
+    if split is None and len(dataset) == 1:
+        return next(iter(dataset.values()))
+    if split not in dataset:
         which = f"no split '{split}'" if split else "several splits; name one with split:"
-        raise UserError(f"'{path}' has {which}; {suggestion(split or '', found)}")
-    return found[split]
+        raise UserError(f"'{path}' has {which}; {suggestion(split or '', dataset)}")
+    return dataset[split]

@@ -79,10 +79,10 @@ def load_rgb(path: StrPath, store: Store = FILES, decoding: Decoding = DECODING)
             channels = all_channels(image)
             with decoding.loaded(image) as decoded:
                 turn = _turn(image)
-                whole = decoded if turn is None else decoded.transpose(turn)
-                if channels is None and whole.mode in ("LA", "RGBA"):
-                    channels = np.asarray(whole)
-                picture = _as_rgb(whole, decoding)
+                upright = decoded if turn is None else decoded.transpose(turn)
+                if channels is None and upright.mode in ("LA", "RGBA"):
+                    channels = np.asarray(upright)
+                picture = _as_rgb(upright, decoding)
         return picture if channels is None else decoding.with_channels(picture, channels)
     # Broken files make PIL's readers raise almost anything: OSError, SyntaxError, struct.error.
     except Exception as error:
@@ -195,8 +195,8 @@ class FileDataset(ImageDataset):
         names: Mapping[str, Sequence[str]],
     ) -> FileDataset:
         """Another set of images from the same store."""
-        own = self.identify, self.cache_dir, names, self.store, self.decoding
-        return FileDataset(name, table, classes, *own)
+        settings = self.identify, self.cache_dir, names, self.store, self.decoding
+        return FileDataset(name, table, classes, *settings)
 
 
 def decoding_of(data: ImageDataset) -> Decoding:
@@ -231,7 +231,7 @@ def found_decoding(
     decoding = Decoding(max_megapixels=max_megapixels)
     rows = np.unique(np.linspace(0, len(paths) - 1, _SAMPLE).astype(int))
     values = pixel_values([paths[row] for row in rows], store, decoding, cache_dir)
-    found, text = range_of(values, pixel_range)
+    value_range, text = range_of(values, pixel_range)
     remarks = [ReadingWarning(text, doubtful=pixel_range == "auto")] if text else []
     pages = values["pages"] > 1
     if pages.any():
@@ -250,7 +250,7 @@ def found_decoding(
                 doubtful=False,
             )
         )
-    return Decoding(found, max_megapixels), remarks
+    return Decoding(value_range, max_megapixels), remarks
 
 
 def pixel_values(
@@ -288,12 +288,12 @@ def _values(path: str, store: Store, decoding: Decoding) -> Facts:
                 facts["floats"] = channels.dtype.kind == "f"
             if colours is None:
                 plain = image if deep or image.mode in ("L", "RGB") else _as_rgb(image, decoding)
-            whole = np.asarray(plain) if colours is None else colours
+            array = np.asarray(plain) if colours is None else colours
         # Percentiles of so many pixels need no more of them.
-        step = max(1, int((whole.shape[0] * whole.shape[1] / _PIXELS) ** 0.5))
-        some = whole[::step, ::step].astype(np.float64)
+        step = max(1, int((array.shape[0] * array.shape[1] / _PIXELS) ** 0.5))
+        some = array[::step, ::step].astype(np.float64)
         values = some[np.isfinite(some)]
-        ends = np.nanmin(whole), np.nanmax(whole)
+        ends = np.nanmin(array), np.nanmax(array)
         percents = np.percentile(values, (*PERCENTILES, TOP))
         hot = max(1, int(HOT * values.size)) if values.size > 1 else 0
         solid = np.partition(values, -1 - hot)[-1 - hot]
@@ -329,6 +329,6 @@ def _identity(
     if groups:
         named = "\0".join(place(groups[code]) for code in table[GROUP])
         digest.update(named.encode("utf-8", "surrogateescape"))
-    if others := label_columns(table):
-        digest.update(table[others].to_csv(index=False).encode())
+    if labels := label_columns(table):
+        digest.update(table[labels].to_csv(index=False).encode())
     return digest.hexdigest()

@@ -65,8 +65,8 @@ def image_extensions() -> frozenset[str]:
 
 def pictures_among(paths: Sequence[str]) -> list[str]:
     """The images of some files with :func:`image_extensions`: arrays only where no others are."""
-    others = [path for path in paths if not path.lower().endswith(ARRAYS)]
-    return others or list(paths)
+    pictures = [path for path in paths if not path.lower().endswith(ARRAYS)]
+    return pictures or list(paths)
 
 
 def passed_over(names: Iterable[str]) -> str:
@@ -124,8 +124,8 @@ def _channels_first(shape: Sequence[int]) -> bool:
 
 def _numpy_array(file: Any) -> np.ndarray:
     file.seek(0)
-    found = np.load(file, allow_pickle=False)
-    arrays = found if isinstance(found, Mapping) else {"image": found}
+    content = np.load(file, allow_pickle=False)
+    arrays = content if isinstance(content, Mapping) else {"image": content}
     names = list(arrays)
     if len(names) != 1 and "image" not in names:
         raise ValueError(f"it has the arrays {', '.join(names)}: call one of them 'image'")

@@ -89,8 +89,8 @@ class Listing:
 
     def address(self, row: int) -> str:
         """See :meth:`Addresses.address`."""
-        source, own = self._place(row)
-        return source.address(own)
+        source, inside = self._place(row)
+        return source.address(inside)
 
     def store(self, row: int) -> Store:
         """The store of an image."""
@@ -138,12 +138,14 @@ class Listing:
 
     def taken(self, rows: np.ndarray) -> Listing:
         """Some of the images, ``rows`` ascending."""
-        found, start = [], 0
+        addresses, start = [], 0
         for source in self.sources:
-            own = rows[(rows >= start) & (rows < start + len(source))] - start
-            found.append(Addresses(source.texts.take(pa.array(own)), source.store, source.base))
+            inside = rows[(rows >= start) & (rows < start + len(source))] - start
+            addresses.append(
+                Addresses(source.texts.take(pa.array(inside)), source.store, source.base)
+            )
             start += len(source)
-        return Listing(found, self.decoding)
+        return Listing(addresses, self.decoding)
 
 
 def texts_of(values: Any) -> pa.Array:
@@ -197,9 +199,9 @@ def _texts(file: Path) -> pa.Array:
 
 
 def _column(names: Sequence[str], file: Path) -> str:
-    known = renamed(names, file)
+    columns = renamed(names, file)
     for name in names:
-        if known[name] == "path":
+        if columns[name] == "path":
             return name
     raise UserError(f"'{file}' has no column 'path': {suggestion('path', names)}")
 

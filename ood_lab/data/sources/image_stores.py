@@ -148,10 +148,10 @@ class ShardStore:
         shard, start, size, _ = self.members[path]
         with open(shard, "rb") as file:
             file.seek(start)
-            found = file.read(size)
-        if len(found) < size:
+            content = file.read(size)
+        if len(content) < size:
             raise OSError(f"'{shard}' ends within it")
-        return found
+        return content
 
     def open(self, path: str) -> Image.Image:
         """The image of a member."""

@@ -37,8 +37,8 @@ def is_named(column: str) -> bool:
 def label_columns(table: pd.DataFrame) -> list[str]:
     """The columns that are labels, except the class."""
     names = [str(column) for column in table.columns]
-    others = ("attribute_", LISTS)
-    return [name for name in names if is_named(name) or name.startswith(others)]
+    prefixes = ("attribute_", LISTS)
+    return [name for name in names if is_named(name) or name.startswith(prefixes)]
 
 
 def encode_names(identity: Tables, outside: Tables) -> dict[str, list[str]]:
@@ -66,12 +66,12 @@ def encode_names(identity: Tables, outside: Tables) -> dict[str, list[str]]:
         table.drop(
             columns=[c for c in named if c.startswith("level_") or c not in columns], inplace=True
         )
-    found = {}
+    names = {}
     for column in filter(is_named, columns):
         inside = {name: table for name, table in identity.items() if column in table}
         beyond = {name: table for name, table in outside.items() if column in table}
-        found[column] = _encode(column, inside, beyond)
-    return found
+        names[column] = _encode(column, inside, beyond)
+    return names
 
 
 def _encode(column: str, inside: Tables, outside: Tables) -> list[str]:
@@ -79,11 +79,11 @@ def _encode(column: str, inside: Tables, outside: Tables) -> list[str]:
     names = ordered_names(set(first) - {_UNKNOWN_NAME})
     position = {name: value for value, name in enumerate(names)} | {_UNKNOWN_NAME: UNKNOWN}
     for name, table in inside.items():
-        given = table[column].map(str)
-        unknown = sorted(set(given) - set(position))
+        texts = table[column].map(str)
+        unknown = sorted(set(texts) - set(position))
         wrong = f"{name} has {column} '{{name}}', which {next(iter(inside))} does not have"
         check_known(unknown, names, wrong)
-        table[column] = given.map(position).astype(np.int64)
+        table[column] = texts.map(position).astype(np.int64)
     for table in outside.values():
         table[column] = table[column].map(str).map(position).fillna(UNKNOWN).astype(np.int64)
     return names
@@ -98,23 +98,25 @@ def align_attributes(tables: Tables) -> dict[str, pd.DataFrame]:
     wanted = [c for c in map(str, tables["train"]) if c.startswith("attribute_")]
     aligned = {}
     for name, table in tables.items():
-        own = [c for c in map(str, table) if c.startswith("attribute_")]
-        if own and (odd := sorted(set(own) ^ set(wanted))):
+        columns = [c for c in map(str, table) if c.startswith("attribute_")]
+        if columns and (odd := sorted(set(columns) ^ set(wanted))):
             raise UserError(
                 f"{name} and train differ in column {odd[0]}: give both the same attribute_ columns"
             )
-        aligned[name] = table[[*(c for c in table if c not in own), *(wanted if own else [])]]
+        aligned[name] = table[
+            [*(c for c in table if c not in columns), *(wanted if columns else [])]
+        ]
     return aligned
 
 
-def ordered_names(given: Iterable[str]) -> list[str]:
+def ordered_names(labels: Iterable[str]) -> list[str]:
     """The names of the classes of a table, position = class.
 
     Whole numbers that begin at 0 and omit at most half are positions: 0, 1, 3 are four
     classes. All other names are one class each: numbers in their order, else sorted as text.
     Names are text: ``1`` and ``01`` are two.
     """
-    names = sorted(set(given))
+    names = sorted(set(labels))
     if not names or not all(map(_DIGITS.fullmatch, names)):
         return names
     if "0" in names and all(map(_NUMBER.fullmatch, names)):
@@ -137,7 +139,7 @@ def vectors_of(labels: Collection[str]) -> dict[str, list[int]]:
 
 
 def matched(
-    given: Collection[str], names: Sequence[str], numeric: bool
+    labels: Collection[str], names: Sequence[str], numeric: bool
 ) -> tuple[dict[str, int], str]:
     """The class of each given name, and how they were matched where not letter by letter.
 
@@ -146,7 +148,7 @@ def matched(
     gives every name one class.
 
     Args:
-        given: names of one set.
+        labels: names of one set.
         names: of the classes, position = class.
         numeric: numbers may be positions.
 
@@ -154,19 +156,19 @@ def matched(
         Position by name, of as many as have one, and a sentence or nothing.
     """
     exact = {name: i for i, name in enumerate(names)}
-    found = {name: exact[name] for name in given if name in exact}
-    if len(found) == len(given):
-        return found, ""
+    classes = {name: exact[name] for name in labels if name in exact}
+    if len(classes) == len(labels):
+        return classes, ""
     loose = _unique({name: _plain(name) for name in names})
-    spellings = {_plain(name) for name in given}
-    if spellings <= loose.keys() and len(spellings) == len(given):
-        pairs = {name: exact[loose[_plain(name)]] for name in given}
-        changed = [name for name in sorted(given) if name not in exact]
+    spellings = {_plain(name) for name in labels}
+    if spellings <= loose.keys() and len(spellings) == len(labels):
+        pairs = {name: exact[loose[_plain(name)]] for name in labels}
+        changed = [name for name in sorted(labels) if name not in exact]
         shown = first_of([f"'{name}' is '{loose[_plain(name)]}'" for name in changed])
         return pairs, f"its names are spelled in another way than the classes: {shown}"
-    numbers = {name: int(name) for name in given if numeric and _NUMBER.fullmatch(name)}
-    if found or len(numbers) < len(given):
-        return found, ""
+    numbers = {name: int(name) for name in labels if numeric and _NUMBER.fullmatch(name)}
+    if classes or len(numbers) < len(labels):
+        return classes, ""
     if max(numbers.values()) < len(names):
         return numbers, f"its numbers are positions of the classes: 0 is '{names[0]}'"
     if sorted(numbers.values()) == list(range(1, len(names) + 1)):
@@ -175,12 +177,12 @@ def matched(
     return {name: number for name, number in numbers.items() if number < len(names)}, ""
 
 
-def mismatch(given: Collection[str], names: Sequence[str], unknown: str, source: str) -> str:
+def mismatch(labels: Collection[str], names: Sequence[str], unknown: str, source: str) -> str:
     """The message for a name that is no class."""
     return (
         f"'{source}' has class '{unknown}', which is not one of the {len(names)} classes "
         f"of train: {suggestion(unknown, names)} "
-        f"(it has {_shown(sorted(given))}; train has {_shown(names)})"
+        f"(it has {_shown(sorted(labels))}; train has {_shown(names)})"
     )
 
 

@@ -38,9 +38,9 @@ def apply_levels(sets: Splits, table: pd.DataFrame, source: str) -> None:
     """
     named = [name for name in sets if (table["dataset"] == name).any()]
     if not named:
-        found = sorted(map(str, table["dataset"].unique()))
+        datasets = sorted(map(str, table["dataset"].unique()))
         raise UserError(
-            f"{source} has levels of {', '.join(found)}, the data has "
+            f"{source} has levels of {', '.join(datasets)}, the data has "
             f"{', '.join(sets)}: divide these data first (task=shift_levels)"
         )
     for name, data in sets.items():

@@ -103,8 +103,8 @@ def read_manifest(
         table = _present(table, place, root, tell) if skip else table
         table["path"] = _absolute(table["path"], place, root)
         if "mask" in table:
-            given = table["mask"].notna()
-            table.loc[given, "mask"] = _absolute(table.loc[given, "mask"], place, root)
+            masked = table["mask"].notna()
+            table.loc[masked, "mask"] = _absolute(table.loc[masked, "mask"], place, root)
     if table.empty:
         raise UserError(f"'{place}' contains no images{instead(place)}")
     table = check_columns(table, place)
@@ -166,12 +166,12 @@ def metadata_of(folder: Path, tell: Tell | None, chosen: Mapping[str, str]) -> P
             return None
         if "label" in columns or chosen.get("label") in columns:
             return file
-        others = [c for c in columns if c not in ("file_name", "path")]
-        if tell is not None and others:
+        unread = [c for c in columns if c not in ("file_name", "path")]
+        if tell is not None and unread:
             tell(
                 ReadingWarning(
-                    f"'{file}' has the columns {', '.join(others[:8])}, which are not read: if one "
-                    f"is the class, give {{path: {folder}, label: {others[0]}}}"
+                    f"'{file}' has the columns {', '.join(unread[:8])}, which are not read: if one "
+                    f"is the class, give {{path: {folder}, label: {unread[0]}}}"
                 )
             )
         return None
@@ -232,9 +232,9 @@ def csv_separator(file: Path) -> tuple[str, list[str]]:
     """The mark between the cells of a CSV or TSV file, and its first line unchanged."""
     with file.open(encoding="utf-8-sig", newline="") as lines:
         header = next((line for line in lines if line.strip()), "")
-    own, *others = (",", ";", "\t") if file.suffix.lower() == ".csv" else ("\t", ",", ";")
+    usual, *rest = (",", ";", "\t") if file.suffix.lower() == ".csv" else ("\t", ",", ";")
     # Spreadsheets of some languages write semicolons.
-    sep = own if own in header else next((mark for mark in others if mark in header), own)
+    sep = usual if usual in header else next((mark for mark in rest if mark in header), usual)
     return sep, next(csv.reader([header], delimiter=sep), [])
 
 
@@ -272,15 +272,15 @@ def _absolute(paths: pd.Series, file: Path, root: StrPath | None) -> list[str]:
     base = _base(file, root)
     if not base.is_dir():
         raise missing_path(base)
-    found = [found_below(base, path) for path in _path_text(paths, file)]
-    missing = [path for path in found if not os.path.isfile(path)]
+    absolute = [found_below(base, path) for path in _path_text(paths, file)]
+    missing = [path for path in absolute if not os.path.isfile(path)]
     if missing:
         raise UserError(
-            f"{len(missing)} of {len(found)} files listed in '{file}' are missing; first: "
+            f"{len(missing)} of {len(absolute)} files listed in '{file}' are missing; first: "
             f"{missing_path(missing[0])}; if its paths start from another folder, give that as "
             "root: {path: LIST, root: DIR}"
         )
-    return found
+    return absolute
 
 
 def _present(table: pd.DataFrame, file: Path, root: StrPath | None, tell: Tell) -> pd.DataFrame:
@@ -303,11 +303,11 @@ def _present(table: pd.DataFrame, file: Path, root: StrPath | None, tell: Tell) 
 def missing_of(file: Path, root: StrPath | None) -> str:
     """The number of listed images that are not there, in words; empty where all are."""
     base, paths = _base(file, root), _read_file(file)["path"]
-    found = [found_below(base, path) for path in _path_text(paths, file)]
-    missing = [path for path in found if not os.path.isfile(path)]
+    absolute = [found_below(base, path) for path in _path_text(paths, file)]
+    missing = [path for path in absolute if not os.path.isfile(path)]
     if not missing:
         return ""
-    return f"{len(missing):,} of {len(found):,} images are missing, first '{missing[0]}'"
+    return f"{len(missing):,} of {len(absolute):,} images are missing, first '{missing[0]}'"
 
 
 def _base(file: Path, root: StrPath | None) -> Path:
@@ -383,9 +383,9 @@ def _numbers(column: pd.Series, source: Path, allowed: set[int] | None = None) -
 
 def _check_no_fractions(labels: pd.Series, source: str) -> None:
     """Rejects measurements as labels: each fraction would become a class of its own."""
-    known = labels != NO_LABEL
-    numbers = pd.to_numeric(labels[known], errors="coerce")
-    broken = np.flatnonzero(known)[(np.isfinite(numbers) & (numbers % 1 != 0)).to_numpy()]
+    labelled = labels != NO_LABEL
+    numbers = pd.to_numeric(labels[labelled], errors="coerce")
+    broken = np.flatnonzero(labelled)[(np.isfinite(numbers) & (numbers % 1 != 0)).to_numpy()]
     if len(broken) and numbers.notna().all():
         row = int(broken[0])
         raise UserError(
@@ -398,22 +398,22 @@ def _encode(
     labels: pd.Series, classes: Sequence[str] | None, source: str, numeric: bool, tell: Tell
 ) -> tuple[np.ndarray, list[str]]:
     """Turns label texts into positions in the list of classes."""
-    given = sorted(set(labels) - {NO_LABEL})
+    present = sorted(set(labels) - {NO_LABEL})
     if numeric and (classes is None or classes):
         _check_no_fractions(labels, source)
-        negative = [name for name in given if re.fullmatch("-[0-9]+", name)]
-        if negative and all(re.fullmatch("-?[0-9]+", name) for name in given):
+        negative = [name for name in present if re.fullmatch("-[0-9]+", name)]
+        if negative and all(re.fullmatch("-?[0-9]+", name) for name in present):
             raise UserError(
                 f"'{source}' has label {negative[0]}: write {NO_LABEL} for an unknown class"
             )
     # Folder names are names even if they look like numbers: 001, 002, ...
-    found = ordered_names(given) if numeric else given
-    names = found if classes is None else list(classes)
+    ordered = ordered_names(present) if numeric else present
+    names = ordered if classes is None else list(classes)
     if not names:
         return np.full(len(labels), UNKNOWN, dtype=np.int64), names
-    position, how = matched(given, names, numeric)
-    if unknown := [name for name in given if name not in position]:
-        raise UserError(mismatch(given, names, unknown[0], source))
+    position, how = matched(present, names, numeric)
+    if unknown := [name for name in present if name not in position]:
+        raise UserError(mismatch(present, names, unknown[0], source))
     if how:
         tell(ReadingWarning(f"'{source}': {how}", False))
     if classes is None and numeric and names[0] == "1" and names[-1] == str(len(names)):

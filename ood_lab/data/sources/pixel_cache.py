@@ -29,12 +29,12 @@ class KeptImages:
 
     def __init__(self, rows: int, height: int, width: int, most_bytes: int = MOST_BYTES) -> None:
         self._arguments = (rows, height, width, most_bytes)
-        each = height * width * 3
-        kept = min(rows, most_bytes // each)
+        image_bytes = height * width * 3
+        kept = min(rows, most_bytes // image_bytes)
         # Anonymous and shared: neither a file nor the size of /dev/shm limits it.
-        memory = mmap.mmap(-1, max(1, kept * (each + 1)))
+        memory = mmap.mmap(-1, max(1, kept * (image_bytes + 1)))
         self._made = np.frombuffer(memory, bool, kept)
-        pixels = np.frombuffer(memory, np.uint8, kept * each, offset=kept)
+        pixels = np.frombuffer(memory, np.uint8, kept * image_bytes, offset=kept)
         self._pixels = pixels.reshape(kept, height, width, 3)
 
     def get(self, row: int, make: Callable[[], NDArray[np.uint8]]) -> NDArray[np.uint8]:

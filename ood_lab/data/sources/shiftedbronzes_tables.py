@@ -44,8 +44,8 @@ def read_annotations(root: Path) -> pd.DataFrame:
             f"{missing_path(absent[0])}"
         )
     shape = table["shape"].replace("", str(UNKNOWN)) if "shape" in table else str(UNKNOWN)
-    found = pd.DataFrame({"image": image, "path": path, "kind": image.str.split("/").str[0]})
-    return found.join(table[["category", "era", "period"]]).assign(shape=shape)
+    images = pd.DataFrame({"image": image, "path": path, "kind": image.str.split("/").str[0]})
+    return images.join(table[["category", "era", "period"]]).assign(shape=shape)
 
 
 def boxes_of(root: Path, images: pd.Series) -> pd.DataFrame:

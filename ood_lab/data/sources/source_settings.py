@@ -68,11 +68,11 @@ class Source(Protocol):
         """See :func:`~ood_lab.data.sources.manifest.read_manifest`."""
 
 
-def source_of(given: Given, key: str, root: StrPath | None = None) -> Source:
+def source_of(setting: Given, key: str, root: StrPath | None = None) -> Source:
     """The source that a value of the configuration stands for.
 
     Args:
-        given: see :data:`Given`. A path is a folder, table or list (see :func:`read_manifest`), tar
+        setting: see :data:`Given`. A path is a folder, a table or list (:func:`read_manifest`), tar
             shards (see :func:`read_shards`) or a folder that Hugging Face's ``save_to_disk`` wrote.
         key: of the value, for messages.
         root: folder that relative paths in tables and lists start from; None = their own.
@@ -80,9 +80,9 @@ def source_of(given: Given, key: str, root: StrPath | None = None) -> Source:
     Raises:
         UserError: unknown keys.
     """
-    options = dict(given) if isinstance(given, Mapping) else {}
+    options = dict(setting) if isinstance(setting, Mapping) else {}
     kind = next((kind for kind in _KEYS if kind in options), "path")
-    if isinstance(given, Mapping):
+    if isinstance(setting, Mapping):
         unknown = [name for name in options if name not in _KEYS[kind]]
         if unknown or kind not in options:
             wrong = f"'{unknown[0]}'" if unknown else "no path"
@@ -90,11 +90,11 @@ def source_of(given: Given, key: str, root: StrPath | None = None) -> Source:
                 "a data source is a path, {path: ..., root: ...} or {dataset: ..., image: ..., "
                 f"label: ...}}, not with {wrong}"
             )
-        given = options[kind]
+        setting = options[kind]
     columns = options.get("image"), options.get("label")
-    if not isinstance(given, (str, os.PathLike)):
-        return OwnData(given, key, *columns)
-    path = os.fspath(given)
+    if not isinstance(setting, (str, os.PathLike)):
+        return OwnData(setting, key, *columns)
+    path = os.fspath(setting)
     if huggingface.is_saved(path) or huggingface.holds_images(path):
         return OwnData(partial(huggingface.load, path=path), key, *columns)
     if are_shards(path):
@@ -164,10 +164,10 @@ class OwnData:
     """
 
     def __init__(
-        self, given: Any, key: str, image: Column | None = None, label: Column | None = None
+        self, dataset: Any, key: str, image: Column | None = None, label: Column | None = None
     ) -> None:
-        self.given, self.key, self.image, self.label = given, key, image, label
-        self.made_by = given.func if isinstance(given, partial) else type(given)
+        self.setting, self.key, self.image, self.label = dataset, key, image, label
+        self.made_by = dataset.func if isinstance(dataset, partial) else type(dataset)
 
     @cached_property
     def dataset(self) -> Any:
@@ -176,10 +176,10 @@ class OwnData:
         Raises:
             UserError: its class rejects.
         """
-        if not isinstance(self.given, partial):
-            return self.given
+        if not isinstance(self.setting, partial):
+            return self.setting
         try:
-            return self.given()
+            return self.setting()
         except UserError as error:
             raise UserError(f"{self.key}: {error}") from error
         except Exception as error:  # whatever the class of another package finds wrong
@@ -194,7 +194,7 @@ class OwnData:
 
     @property
     def _arguments(self) -> Mapping[str, Any]:
-        return self.given.keywords if isinstance(self.given, partial) else {}
+        return self.setting.keywords if isinstance(self.setting, partial) else {}
 
     @property
     def _downloads(self) -> bool:
@@ -253,8 +253,8 @@ class OwnData:
         tell: Tell,
     ) -> Listed:
         table = check_columns(table, Path(self.key))
-        given = names if classes is None and names else classes
-        return Listed(*encode_labels(table, given, self.key, not names, tell), store)
+        names_to_use = names if classes is None and names else classes
+        return Listed(*encode_labels(table, names_to_use, self.key, not names, tell), store)
 
     def _version(self) -> int | None:
         """Changes with its code, its arguments and every file that they name; None: no file is."""
@@ -291,6 +291,6 @@ def _plain_files(dataset: Any) -> list[tuple[str, int]]:
 
     if not isinstance(dataset, DatasetFolder):
         return []
-    own = type(dataset).__getitem__ is DatasetFolder.__getitem__
+    unchanged = type(dataset).__getitem__ is DatasetFolder.__getitem__
     changed = dataset.transform or dataset.target_transform or dataset.loader is not default_loader
-    return list(dataset.samples) if own and not changed else []
+    return list(dataset.samples) if unchanged and not changed else []

@@ -35,15 +35,15 @@ def renamed(columns: Iterable[object], file: Path) -> dict[object, str]:
     names = {column: str(column) for column in columns}
     for column, name in names.items():
         wanted[_plain(name)].append(column)
-    for plain, given in wanted.items():
+    for plain, candidates in wanted.items():
         if not _is_read(plain) or plain in names.values():
             continue
-        if len(given) > 1:
+        if len(candidates) > 1:
             raise UserError(
-                f"'{file}' has {len(given)} columns that may be '{plain}': "
-                f"{' and '.join(repr(names[column]) for column in given)}: keep one of them"
+                f"'{file}' has {len(candidates)} columns that may be '{plain}': "
+                f"{' and '.join(repr(names[column]) for column in candidates)}: keep one of them"
             )
-        names[given[0]] = plain
+        names[candidates[0]] = plain
     return names
 
 
@@ -55,12 +55,12 @@ def unread(columns: Iterable[str], source: Path, labelled: bool) -> Iterator[Rea
         source: the table.
         labelled: whether labels are needed.
     """
-    given = list(columns)
-    free = [name for name in (*KNOWN, "level_0") if name not in given and name != "path"]
+    names = list(columns)
+    free = [name for name in (*KNOWN, "level_0") if name not in names and name != "path"]
     if not labelled:
         free = [name for name in free if name not in ("label", "level_0")]
-    others = []
-    for name in given:
+    nothing_reads = []
+    for name in names:
         plain = _plain(name)
         if _is_read(name):
             continue
@@ -71,10 +71,10 @@ def unread(columns: Iterable[str], source: Path, labelled: bool) -> Iterator[Rea
                 f"it '{close[0]}'"
             )
         elif not _OWN.fullmatch(plain):
-            others.append(f"'{name}'")
-    if others:
+            nothing_reads.append(f"'{name}'")
+    if nothing_reads:
         yield ReadingWarning(
-            f"nothing reads these columns of '{source}': {first_of(others, 5)}", False
+            f"nothing reads these columns of '{source}': {first_of(nothing_reads, 5)}", False
         )
 
 

@@ -120,15 +120,15 @@ def read_shards(
         find = find or _label(images[0][1], pattern, label)
         try:
             addresses.append(texts_of([f"{shard[0]}#{part.name}" for part, _ in images]))
-            found = [find(part.name, parts) for part, parts in images]
-            labels.append(texts_of(found))
+            label_texts = [find(part.name, parts) for part, parts in images]
+            labels.append(texts_of(label_texts))
         except UnicodeEncodeError as error:
             raise UserError(f"'{shard[0]}' has names that are not UTF-8: write it again") from error
         spans = [(number, part.member.start, part.member.size) for part, _ in images]
         places.append(np.array(spans, Members.PLACE))
         dotted += sum(isinstance(parts, ChainMap) for _, parts in images)
         if not lost:
-            lost = _lost(images, found)
+            lost = _lost(images, label_texts)
     if not addresses:
         samples = (_samples("", (0, 0), files) for files in index["files"])
         endings = sorted({ending for of in samples for parts in of for ending in parts})
@@ -179,8 +179,8 @@ def _images(
     for ending, part in parts.items():
         stem, _, last = ending.rpartition(".")
         if last in pictures or ending in pictures:
-            own = twins.get(stem, {})
-            yield part, ChainMap(parts, own) if len(own) > 1 else parts
+            both = twins.get(stem, {})
+            yield part, ChainMap(parts, both) if len(both) > 1 else parts
 
 
 def _lost(images: Sequence[tuple[_Part, Mapping[str, _Part]]], labels: Sequence[str]) -> str:
@@ -202,8 +202,8 @@ def _shards(pattern: str) -> list[str]:
     place = os.path.abspath(os.path.expanduser(pattern))
     if os.path.isdir(place):
         place = os.path.join(glob.escape(place), "*.tar")
-    if found := _RANGE.search(place):
-        first, last = found.groups()
+    if match := _RANGE.search(place):
+        first, last = match.groups()
         numbers = range(int(first), int(last) + 1)
         files = [_RANGE.sub(f"{number:0{len(first)}}", place, 1) for number in numbers]
     else:
@@ -252,8 +252,8 @@ def _label(
     """The function from the name and the parts of a sample to the text of its label."""
 
     def from_json(parts: Mapping[str, _Part], key: str) -> str:
-        found = json.loads(parts["json"].read()) if "json" in parts else {}
-        return NO_LABEL if found.get(key) is None else str(found[key])
+        record = json.loads(parts["json"].read()) if "json" in parts else {}
+        return NO_LABEL if record.get(key) is None else str(record[key])
 
     if label is None:
         label = next((ending for ending in _LABELS if ending in example), None)
@@ -263,8 +263,8 @@ def _label(
         return lambda name, _: name.split("/")[0] if "/" in name else NO_LABEL
     ending, _, key = label.partition(".")
     inner = json.loads(example["json"].read()) if "json" in example else ()
-    known = [*example, *(f"json.{k}" for k in inner)]
-    check_known([label], known, f"'{pattern}' has no label '{{name}}'")
+    names = [*example, *(f"json.{k}" for k in inner)]
+    check_known([label], names, f"'{pattern}' has no label '{{name}}'")
     if ending == "json" and key:
         return lambda _, parts: from_json(parts, key)
     return lambda _, parts: parts[label].read() if label in parts else NO_LABEL

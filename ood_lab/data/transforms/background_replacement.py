@@ -153,7 +153,7 @@ def mask_files(images: Sequence[str], folder: StrPath) -> list[str]:
     place = Path(os.path.abspath(Path(folder).expanduser()))
     if not place.is_dir():
         raise missing_path(place)
-    found = {
+    files = {
         Path(path).relative_to(place).with_suffix("").parts: path
         for path in read_folder(place, labelled=False)["path"]
     }
@@ -161,7 +161,7 @@ def mask_files(images: Sequence[str], folder: StrPath) -> list[str]:
     for image in images:
         parts = Path(image).with_suffix("").parts
         ends = (parts[-n:] for n in range(len(parts), 0, -1))
-        mask = next((found[end] for end in ends if end in found), None)
+        mask = next((files[end] for end in ends if end in files), None)
         if mask is None:
             missing.append(image)
         else:

@@ -46,7 +46,7 @@ class Replacement:
     def apply(
         self,
         splits: dict[str, ImageDataset],
-        own: Backgrounds | None,
+        of_data: Backgrounds | None,
         seed: int,
         cache_dir: StrPath | None,
     ) -> list[str]:
@@ -54,7 +54,7 @@ class Replacement:
 
         Args:
             splits: all sets by name.
-            own: backgrounds of the data itself; used where there is no ``source``.
+            of_data: backgrounds of the data itself; used where there is no ``source``.
             seed: of the backgrounds.
             cache_dir: keeps hashes and segmented masks.
 
@@ -67,7 +67,9 @@ class Replacement:
         if self.background == "origin":
             return []
         backgrounds = (
-            FolderBackgrounds(self.background_source, cache_dir) if self.background_source else own
+            FolderBackgrounds(self.background_source, cache_dir)
+            if self.background_source
+            else of_data
         )
         if backgrounds is None:
             raise UserError(

@@ -47,8 +47,8 @@ class CorruptedImages(ImageDataset):
         self.sources = list(sources)
         self.seed, self.size = seed, size
         self._plan = list(plan[list(PLAN)].itertuples(index=False, name=None))
-        made = f"corruptions {VERSION}, seed {seed}, {size} px\0{plan.to_csv(index=False)}"
-        whole = "\0".join([*(data.identity for data in sources), made])
+        recipe = f"corruptions {VERSION}, seed {seed}, {size} px\0{plan.to_csv(index=False)}"
+        content = "\0".join([*(data.identity for data in sources), recipe])
         begin = np.cumsum([0, *map(len, sources)])[plan["source"]]
         shown = pd.concat(map(_described, sources)).iloc[begin + plan["row"].to_numpy()]
         added = plan.drop(columns=["source", "row"])
@@ -58,7 +58,7 @@ class CorruptedImages(ImageDataset):
         table["path"] = table["path"].astype(str) + marks
         table["label"] = UNKNOWN
         names = {GROUP: sources[0].names[GROUP]} if GROUP in table else {}
-        super().__init__(name, table, [], hashlib.sha256(whole.encode()).hexdigest(), names)
+        super().__init__(name, table, [], hashlib.sha256(content.encode()).hexdigest(), names)
 
     def load_image(self, index: int) -> Image.Image:
         """Returns row ``index`` as an RGB PIL image."""
@@ -72,11 +72,11 @@ class CorruptedImages(ImageDataset):
             rng = stream(self.seed, "corrupted pixels", source, row, number)
             return corrupt(_reduced(part, self.size), name, severity, rng)
 
-        made = corrupted(image)
+        image_out = corrupted(image)
         if (channels := getattr(image, CHANNELS, None)) is not None:
             parts = [np.asarray(corrupted(part)) for part in _threes(channels)]
-            setattr(made, CHANNELS, np.concatenate(parts, axis=2)[..., : channels.shape[2]])
-        return made
+            setattr(image_out, CHANNELS, np.concatenate(parts, axis=2)[..., : channels.shape[2]])
+        return image_out
 
 
 def _described(data: ImageDataset) -> pd.DataFrame:

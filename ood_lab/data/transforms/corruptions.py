@@ -286,15 +286,15 @@ class Corruption:
 
 def _corruptions() -> dict[str, Corruption]:
     """Those of the table of strengths, each applied by the function of its name."""
-    found = {}
+    corruptions = {}
     for name, of_sizes in packaged_table(__package__, "corruptions.yaml").items():
         sides = of_sizes.pop("sides", {})  # of which the numbers are shares
         strengths = {
             size: [tuple(sides.get(size, 1) * value for value in one) for one in strengths]
             for size, strengths in of_sizes.items()
         }
-        found[name] = Corruption(globals()[name], strengths)
-    return found
+        corruptions[name] = Corruption(globals()[name], strengths)
+    return corruptions
 
 
 CORRUPTIONS = _corruptions()

@@ -97,5 +97,5 @@ def _draw(
 ) -> np.ndarray:
     by_path = rows[np.argsort(paths[rows], kind="stable")]
     names = pd.unique(groups[by_path])
-    drawn = np.random.default_rng(seed).permutation(names)[:shots]
-    return rows[np.isin(groups[rows], drawn)]
+    chosen = np.random.default_rng(seed).permutation(names)[:shots]
+    return rows[np.isin(groups[rows], chosen)]

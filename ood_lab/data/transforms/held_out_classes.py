@@ -23,8 +23,8 @@ def labels_above(train: ImageDataset) -> Above:
     """The labels above each class, as the columns ``level_<n>`` of the training images say."""
     uppers = _levels(train)[:-1]
     first = train.table[train.table["label"] != UNKNOWN].drop_duplicates("label")
-    found = first.set_index("label")[uppers].itertuples(name=None)
-    above = {label: tuple(map(int, labels)) for label, *labels in found}
+    labels_of = first.set_index("label")[uppers].itertuples(name=None)
+    above = {label: tuple(map(int, labels)) for label, *labels in labels_of}
     # A class without an image stands apart from all others.
     return [above.get(c, (UNKNOWN - 1 - c,) * len(uppers)) for c in range(len(train.classes))]
 
@@ -65,11 +65,11 @@ def choose(above: Above, share: float, seed: int) -> list[int]:
             branches[labels[: depth + 1], None if finer else c].append(c)
         groups = list(branches.values())
         groups = [groups[i] for i in rng.permutation(len(groups))]
-        each = max(1, (most - len(held)) // (finer + 1))
+        per_distance = max(1, (most - len(held)) // (finer + 1))
         taken = 0
         # Those that fit come first; else the smallest, where it leaves one for each other distance.
-        for group in sorted(groups, key=lambda g: len(g) if len(g) > each else 0):
-            room = each - taken if taken else max(each, most - len(held) - finer)
+        for group in sorted(groups, key=lambda g: len(g) if len(g) > per_distance else 0):
+            room = per_distance - taken if taken else max(per_distance, most - len(held) - finer)
             if len(group) <= room and _leaves_siblings(above, depth, group, held):
                 held.update(group)
                 taken += len(group)
@@ -112,7 +112,7 @@ def without_classes(splits: Splits, held: Sequence[int]) -> dict[str, ImageDatas
     numbers |= dict.fromkeys(["label", *levels[-1:]], kept)
     names: dict[str, Sequence[str]] = dict(train.names)
     names |= {level: [train.names_of(level)[i] for i in numbers[level]] for level in levels}
-    found = {}
+    parts = {}
     for name, data in splits.items():
         rows = np.flatnonzero(data.table["label"].isin(kept))
         table = data.table.iloc[rows].copy()
@@ -120,8 +120,8 @@ def without_classes(splits: Splits, held: Sequence[int]) -> dict[str, ImageDatas
             if column in table:
                 table[column] = table[column].map(dict(zip(old, range(len(old)), strict=True)))
                 table[column] = table[column].fillna(UNKNOWN).astype(np.int64)
-        found[name] = _relabelled(data, rows, table, name, classes, names)
-    return found
+        parts[name] = _relabelled(data, rows, table, name, classes, names)
+    return parts
 
 
 def images_of_classes(
@@ -138,9 +138,9 @@ def images_of_classes(
     table = data.table.iloc[rows].drop(columns=_levels(data))
     table["category_name"] = [data.classes[label] for label in table["label"]]
     table = table.assign(label=UNKNOWN)
-    found = _relabelled(data, rows, table, name, [], dict(data.names))
-    found.set_levels(levels)
-    return found
+    images = _relabelled(data, rows, table, name, [], dict(data.names))
+    images.set_levels(levels)
+    return images
 
 
 def _levels(data: ImageDataset) -> list[str]:

@@ -50,9 +50,11 @@ class Rembg:
 
     def _places(self) -> list[Path]:
         """The places where releases of the package look for the model's file, the latest first."""
-        given, data = os.environ.get("U2NET_HOME"), os.environ.get("XDG_DATA_HOME")
-        home = given or os.environ.get("REMBG_HOME") or (f"{data}/rembg" if data else "~/.rembg")
-        before = given or f"{data or '~'}/.u2net"
+        configured, data = os.environ.get("U2NET_HOME"), os.environ.get("XDG_DATA_HOME")
+        home = (
+            configured or os.environ.get("REMBG_HOME") or (f"{data}/rembg" if data else "~/.rembg")
+        )
+        before = configured or f"{data or '~'}/.u2net"
         file = f"{self.model}.onnx"
         return [
             Path(home).expanduser() / "models" / self.model / file,

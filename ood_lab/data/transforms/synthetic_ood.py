@@ -151,23 +151,24 @@ class SyntheticOOD:
                 f"{counted(len(classes), 'class')}"
                 f" and leave {stay}: hold out at least one, and leave two"
             )
-        apart = distances(above, held)
-        made = self._held_out_sets(test, apart)
-        _check_free(made, splits)
+        distance_of = distances(above, held)
+        sets = self._held_out_sets(test, distance_of)
+        _check_free(sets, splits)
         parts = {name: data for name, data in splits.items() if name in labelled}
         kept = without_classes(parts, held)
         notes = [
-            f"held out {len(held)} of {len(classes)} classes: {_listed(classes, apart, above)}"
+            f"held out {len(held)} of {len(classes)} classes: "
+            f"{_listed(classes, distance_of, above)}"
         ]
         for name, data in parts.items():
             if unknown := int((data.labels == UNKNOWN).sum()):
                 notes.append(f"{name}: {counted(unknown, 'image')} of no known class left out")
-        return {**splits, **kept, **made}, notes
+        return {**splits, **kept, **sets}, notes
 
     def _held_out_sets(
-        self, test: ImageDataset, apart: Mapping[int, int]
+        self, test: ImageDataset, distance_of: Mapping[int, int]
     ) -> dict[str, ImageDataset]:
-        distance = test.table["label"].map(apart).fillna(0).to_numpy(np.int64)
+        distance = test.table["label"].map(distance_of).fillna(0).to_numpy(np.int64)
         levels = sorted(set(distance.tolist()) - {0})
         if not levels:
             raise UserError(f"synthetic_ood={self.kind}: no ID test image shows a held-out class")
@@ -177,10 +178,10 @@ class SyntheticOOD:
                 f"held_out_{d}": images_of_classes(test, f"held_out_{d}", rows[d], {})
                 for d in levels
             }
-        every = np.sort(np.concatenate(list(rows.values())))
+        all_rows = np.sort(np.concatenate(list(rows.values())))
         several = len(levels) > 1 or self.kind == "both"
-        column = {SEMANTIC: distance[every]} if several else {}
-        return {"held_out": images_of_classes(test, "held_out", every, column)}
+        column = {SEMANTIC: distance[all_rows]} if several else {}
+        return {"held_out": images_of_classes(test, "held_out", all_rows, column)}
 
     def corrupt(self, splits: Splits) -> tuple[dict[str, ImageDataset], list[str]]:
         """Adds the sets :attr:`names`; for ``both``, ``held_out`` becomes a part of it.
@@ -193,7 +194,7 @@ class SyntheticOOD:
         test = splits["test"]
         plan = self._plan(0, self._some(np.arange(len(test)), 0), self.severities)
         kinds, levels = plan["corruption"].nunique(), ", ".join(map(str, sorted(self.severities)))
-        made: dict[str, ImageDataset] = {}
+        sets: dict[str, ImageDataset] = {}
         if self.kind == "both":
             held = splits["held_out"]
             plan = pd.concat([plan, self._plan(1, np.arange(len(held)), (0, *self.severities))])
@@ -202,23 +203,23 @@ class SyntheticOOD:
             of_held = (plan["source"] == 1).to_numpy()
             plan[SEMANTIC] = 0
             plan.loc[of_held, SEMANTIC] = semantic[plan.loc[of_held, "row"]]
-            made["synthetic_ood"] = self._set("synthetic_ood", [test, held], plan, COVARIATE)
+            sets["synthetic_ood"] = self._set("synthetic_ood", [test, held], plan, COVARIATE)
         elif self.by_set:
             for severity, part in plan.groupby("severity"):
                 name = f"corrupted_{severity}"
-                made[name] = self._set(name, [test], part, None)
+                sets[name] = self._set(name, [test], part, None)
         else:
             level = COVARIATE if len(self.severities) > 1 else None
-            made["corrupted"] = self._set("corrupted", [test], plan, level)
-        size = counted(sum(map(len, made.values())), "image")
-        photos = len({path for data in made.values() for path in data.table[MADE_OF]})
+            sets["corrupted"] = self._set("corrupted", [test], plan, level)
+        size = counted(sum(map(len, sets.values())), "image")
+        photos = len({path for data in sets.values() for path in data.table[MADE_OF]})
         unit = "photograph" if test.groups is None else "group"
         note = (
-            f"{', '.join(made)}: {size} made of {counted(photos, unit)} of ID test, "
+            f"{', '.join(sets)}: {size} made of {counted(photos, unit)} of ID test, "
             f"severity {levels}, corruptions: {kinds}"
         )
         rest = {n: d for n, d in splits.items() if not (self.kind == "both" and n == "held_out")}
-        return rest | made, [note]
+        return rest | sets, [note]
 
     def _set(
         self, name: str, sources: list[ImageDataset], plan: pd.DataFrame, level: str | None
@@ -242,14 +243,14 @@ class SyntheticOOD:
 
     def _some(self, rows: np.ndarray, level: int) -> np.ndarray:
         """``images`` of these rows by chance, ascending."""
-        drawn = stream(self.seed, "synthetic_ood images", level).permutation(rows)
-        return np.sort(drawn[: self.images])
+        order = stream(self.seed, "synthetic_ood images", level).permutation(rows)
+        return np.sort(order[: self.images])
 
 
-def _listed(classes: Sequence[str], apart: Mapping[int, int], above: Above) -> str:
+def _listed(classes: Sequence[str], distance_of: Mapping[int, int], above: Above) -> str:
     """The first held-out classes, with their distance where there is a hierarchy."""
     tree = bool(above[0])
-    names = [f"{classes[c]} ({d})" if tree else classes[c] for c, d in apart.items()]
+    names = [f"{classes[c]} ({d})" if tree else classes[c] for c, d in distance_of.items()]
     meaning = "; in brackets: levels up to the nearest class that stays" if tree else ""
     return f"{first_of(names, _SHOWN)}{meaning}"
 

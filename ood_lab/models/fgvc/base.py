@@ -94,15 +94,15 @@ class FGVCNet(Backbone):
         self.trunk, self.channels = pyramid(
             name, self.strides, self.method, pretrained, trunk_weights, kwargs
         )
-        given = settings.keys() & TransformSettings.__annotations__
-        transform = {key: settings.pop(key) for key in given}
+        transform_keys = settings.keys() & TransformSettings.__annotations__
+        transform = {key: settings.pop(key) for key in transform_keys}
         options = transform_options(input_size=input_size, **transform)
         self.add_heads(**settings)
         self.to(memory_format=torch.channels_last)
-        known = resolve_model_data_config(self.trunk)
+        data_config = resolve_model_data_config(self.trunk)
         if weights is not None:
-            known |= load_weights(self, weights, self.name)
-        set_transform(self, known, options)
+            data_config |= load_weights(self, weights, self.name)
+        set_transform(self, data_config, options)
         self.transform_overrides = {}
         check_contract(self)
 
@@ -166,8 +166,8 @@ class FGVCModule(Classifier):
     def parameter_groups(self) -> list[dict[str, Any]]:
         """The trunk with its own learning rate, then everything else."""
         trunk = list(self.backbone.trunk.parameters())
-        known = {id(p) for p in trunk}
-        rest = [p for p in self.backbone.parameters() if id(p) not in known]
+        trunk_ids = {id(p) for p in trunk}
+        rest = [p for p in self.backbone.parameters() if id(p) not in trunk_ids]
         slower = {} if self.trunk_lr is None else {"lr": self.trunk_lr}
         return [{"params": trunk, **slower}, {"params": rest}]
 

@@ -95,8 +95,8 @@ def focal_cross_entropy(logits: Tensor, target: Tensor, gamma: float) -> Tensor:
         gamma: exponent.
     """
     log_p = _gather(logits.float().log_softmax(1), target)
-    known = target != UNKNOWN
-    return _mean(-_weight(log_p, known, gamma) * log_p, known)
+    labelled = target != UNKNOWN
+    return _mean(-_weight(log_p, labelled, gamma) * log_p, labelled)
 
 
 def focal_binary_cross_entropy(logits: Tensor, target: Tensor, gamma: float) -> Tensor:
@@ -120,9 +120,9 @@ def _gather(values: Tensor, index: Tensor) -> Tensor:
     return values.gather(1, index.clamp(min=0)[:, None]).squeeze(1)
 
 
-def _weight(log_p: Tensor, known: Tensor, gamma: float) -> Tensor:
-    return torch.where(known, (1 - log_p.exp()).clamp(min=0) ** gamma, 1.0)
+def _weight(log_p: Tensor, labelled: Tensor, gamma: float) -> Tensor:
+    return torch.where(labelled, (1 - log_p.exp()).clamp(min=0) ** gamma, 1.0)
 
 
-def _mean(values: Tensor, known: Tensor) -> Tensor:
-    return (values * known).sum() / known.sum().clamp(min=1)
+def _mean(values: Tensor, labelled: Tensor) -> Tensor:
+    return (values * labelled).sum() / labelled.sum().clamp(min=1)

@@ -40,12 +40,12 @@ class LabelSpace:
     @classmethod
     def of(cls, classes: int, plain: Mapping[str, Any] | None) -> LabelSpace:
         """From plain numbers and lists, as configurations and checkpoints hold them."""
-        given = dict(plain or {})
+        settings = dict(plain or {})
         return cls(
             classes,
-            tuple(given.get("level_sizes") or ()),
-            tuple(tuple(level) for level in given.get("parents") or ()),
-            *(int(given.get(key) or 0) for key in ("categories", "shapes", "attributes")),
+            tuple(settings.get("level_sizes") or ()),
+            tuple(tuple(level) for level in settings.get("parents") or ()),
+            *(int(settings.get(key) or 0) for key in ("categories", "shapes", "attributes")),
         )
 
     def require(self, method: str, needs: Iterable[str]) -> None:

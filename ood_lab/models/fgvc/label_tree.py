@@ -113,16 +113,16 @@ class Hierarchy:
             A scalar; 0, with a gradient of 0, where nothing is known.
         """
         node = self.deepest(levels)
-        known = node != UNKNOWN
+        labelled = node != UNKNOWN
         log_p = self.log_marginals(potentials)[0].gather(1, node.clamp(min=0)[:, None]).squeeze(1)
-        return -(log_p * known).sum() / known.sum().clamp(min=1)
+        return -(log_p * labelled).sum() / labelled.sum().clamp(min=1)
 
     def _path_sums(self, potentials: Tensor) -> list[Tensor]:
         """Sum of the potentials from the root to each node, a tensor per level."""
-        own = potentials.split(self.level_sizes, dim=1)
-        paths = [own[0]]
-        for level in range(1, len(own)):
-            paths.append(own[level] + paths[-1][:, self._parents[level - 1]])
+        by_level = potentials.split(self.level_sizes, dim=1)
+        paths = [by_level[0]]
+        for level in range(1, len(by_level)):
+            paths.append(by_level[level] + paths[-1][:, self._parents[level - 1]])
         return paths
 
 

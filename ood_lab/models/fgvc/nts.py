@@ -69,14 +69,14 @@ class NTSNet(FGVCNet):
 
     def forward(self, image: Tensor) -> Output:
         """Maps ``image [B, 3, H, W]`` to logits and ``[p_1, ..., p_K, f]``."""
-        whole, parts, _ = self._vectors(image, self.best)
-        return self._classify(whole, parts)
+        image_vector, parts, _ = self._vectors(image, self.best)
+        return self._classify(image_vector, parts)
 
     def train_outputs(self, image: Tensor) -> NTSOutput:
         """All M parts, and the logits of each layer."""
-        whole, parts, scores = self._vectors(image, self.proposals.count)
-        logits = self._classify(whole, parts).logits
-        return NTSOutput(logits, self.raw(whole), self.part(parts), scores)
+        image_vector, parts, scores = self._vectors(image, self.proposals.count)
+        logits = self._classify(image_vector, parts).logits
+        return NTSOutput(logits, self.raw(image_vector), self.part(parts), scores)
 
     @contextmanager
     def capture(self, layers: Sequence[str]) -> Iterator[Tensors]:
@@ -102,8 +102,8 @@ class NTSNet(FGVCNet):
     def _pool(self, top: Tensor) -> Tensor:
         return self.dropout(top.mean((2, 3)))
 
-    def _classify(self, whole: Tensor, parts: Tensor) -> Output:
-        features = torch.cat([parts[:, : self.best].flatten(1), whole], dim=1)
+    def _classify(self, image_vector: Tensor, parts: Tensor) -> Output:
+        features = torch.cat([parts[:, : self.best].flatten(1), image_vector], dim=1)
         return Output(self.head(features), features)
 
 

@@ -38,14 +38,14 @@ def pyramid(
     check_one_source(name, pretrained, weights, "model.trunk_weights")
     kwargs = dict(kwargs or {})
     probe: Any = create_timm(name, pretrained=False, features_only=True, **kwargs)
-    found = list(probe.feature_info.reduction())
-    if found[-1] != strides[-1] or not set(strides) <= set(found):
+    reductions = list(probe.feature_info.reduction())
+    if reductions[-1] != strides[-1] or not set(strides) <= set(reductions):
         wanted = ("strides are " if len(strides) > 1 else "stride is ") + _listed(strides)
         raise UserError(
             f"{method} needs a backbone whose last {wanted}; the maps of {name} have "
-            f"{_listed(sorted(set(found)))}: choose a pyramid such as model.trunk=resnet50"
+            f"{_listed(sorted(set(reductions)))}: choose a pyramid such as model.trunk=resnet50"
         )
-    last = dict(zip(found, probe.feature_info.out_indices, strict=True))
+    last = dict(zip(reductions, probe.feature_info.out_indices, strict=True))
     taps = tuple(last[stride] for stride in strides)
     trunk: Any = create_timm(name, pretrained, features_only=True, out_indices=taps, **kwargs)
     if weights is not None:
@@ -62,10 +62,10 @@ def channels_first(trunk: nn.Module, maps: Sequence[Tensor]) -> list[Tensor]:
 
 def _load(trunk: nn.Module, name: str, weights: StrPath, kwargs: Mapping[str, Any]) -> None:
     """Loads the file into the whole network, where every tensor has a place, and copies it."""
-    whole: Any = create_timm(name, pretrained=False, **kwargs)
-    load_weights(whole, weights, name, new_head=whole.pretrained_cfg["classifier"])
+    network: Any = create_timm(name, pretrained=False, **kwargs)
+    load_weights(network, weights, name, new_head=network.pretrained_cfg["classifier"])
     # timm writes stages.0 of the whole network as stages_0, or model.stages.0, in the pyramid.
-    values = {_plain(key): value for key, value in whole.state_dict().items()}
+    values = {_plain(key): value for key, value in network.state_dict().items()}
     trunk.load_state_dict({key: values[_plain(key)] for key in trunk.state_dict()})
 
 

@@ -52,12 +52,12 @@ def exported_backbone(
     if not place.is_file():
         raise UserError(f"model.path={path} does not exist: name a TorchScript or .pt2 file")
     net = ExportedNet(place)
-    known = {} if net.size is None else {"input_size": net.size}
+    data_config = {} if net.size is None else {"input_size": net.size}
     backbone = module_backbone(
         net,
         head,
         num_classes,
-        data_config=known,
+        data_config=data_config,
         image_size=image_size,
         classes=classes,
         name=place.name,
@@ -104,10 +104,10 @@ class ExportedNet(KeyedModule):
         parts = []
         for start in range(0, len(image), step):
             part = image[start : start + step]
-            whole = torch.cat([part, part[-1:].expand(step - len(part), *part.shape[1:])])
-            returned = self._run(whole)
-            found = entries_of(returned) or {"": returned}
-            parts.append({key: value[: len(part)] for key, value in found.items()})
+            padded = torch.cat([part, part[-1:].expand(step - len(part), *part.shape[1:])])
+            returned = self._run(padded)
+            entries = entries_of(returned) or {"": returned}
+            parts.append({key: value[: len(part)] for key, value in entries.items()})
         joined = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
         return joined.get("", joined)
 
@@ -132,9 +132,9 @@ def _load(path: str, device: torch.device) -> Callable[[Tensor], Any]:
         return torch.export.load(path).module().to(device)
     except Exception as error:  # damaged files fail in many ways
         reasons.append(error)
-    told = "; ".join(" ".join(str(reason).split())[:100] for reason in reasons)
+    details = "; ".join(" ".join(str(reason).split())[:100] for reason in reasons)
     raise UserError(
-        f"model.path={path} is neither a TorchScript file nor a program of torch.export: {told}"
+        f"model.path={path} is neither a TorchScript file nor a program of torch.export: {details}"
     )
 
 

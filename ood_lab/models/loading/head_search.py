@@ -83,8 +83,8 @@ def reading_of(
     """
     returned, layers = _linear_layers(net, image, name, advice)
     entries, parts = entries_of(returned), dict(net.named_modules())
-    whole = keyword_in(features, (OUTPUT,), {*entries, *parts}, f"model.features of {name}")
-    features = None if whole else features
+    from_output = keyword_in(features, (OUTPUT,), {*entries, *parts}, f"model.features of {name}")
+    features = None if from_output else features
     entry = features if features in entries else None
     chosen = () if entry or features is None else (features,)
     if chosen and features not in parts:
@@ -95,11 +95,11 @@ def reading_of(
     if head == NO_HEAD:
         if chosen:
             return Reading(layers=chosen, logits=False)
-        given = entry_of(returned, entry or output, name, "features")
-        searched = not (entry or output or whole) and given.ndim == 2
-        last = tuple(group[0] for group in _makers(layers, given)) if searched else ()
+        vector = entry_of(returned, entry or output, name, "features")
+        searched = not (entry or output or from_output) and vector.ndim == 2
+        last = tuple(group[0] for group in _makers(layers, vector)) if searched else ()
         return Reading((), last, bool(last), entry or output, logits=False)
-    if whole:
+    if from_output:
         raise UserError(
             f"model.features={OUTPUT}: {name} keeps its own head, which reads its features; "
             "model.head=linear|nearest_mean|none takes what it returns for features"
@@ -112,7 +112,7 @@ def reading_of(
         )
     kind = kind_of(values)
     single = (values.ndim == 1 or values.shape[1] == 1) and num_classes != 1
-    found = Reading((), chosen, False, entry, output, probabilities=kind, one_logit=single)
+    reading = Reading((), chosen, False, entry, output, probabilities=kind, one_logit=single)
     if head and not kind:
         groups: tuple[tuple[str, ...], ...] = ((head,),)
     else:
@@ -120,25 +120,25 @@ def reading_of(
         groups = _makers(near, values.reshape(len(values), -1), kind)
     if groups:
         linear = Reading(heads=groups, output=output, probabilities=kind, one_logit=single)
-        if features is None or _same_features(net, image, linear, found):
+        if features is None or _same_features(net, image, linear, reading):
             return linear
     if features is None:
         with evaluating(net):
             last, of_input = ((head,), True) if head else _last_vector(net, image, values)
-        found = replace(found, layers=last, of_input=of_input)
-    return found
+        reading = replace(reading, layers=last, of_input=of_input)
+    return reading
 
 
 def _linear_layers(
     net: nn.Module, image: Tensor, name: str, advice: str
 ) -> tuple[object, dict[str, tuple[Tensor, Tensor]]]:
     """What the network returns, and one vector an image before and after all linear layers."""
-    found: dict[str, tuple[Tensor, Tensor]] = {}
+    layers: dict[str, tuple[Tensor, Tensor]] = {}
 
     def keep(layer: str, module: nn.Module, args: tuple[Any, ...], out: Tensor) -> None:
         vectors = [one_vector(value) for value in (*args[:1], out)]
         if len(vectors) == 2 and vectors[0] is not None and vectors[1] is not None:
-            found[layer] = vectors[0], vectors[1]
+            layers[layer] = vectors[0], vectors[1]
 
     handles = [
         part.register_forward_hook(partial(keep, layer))
@@ -146,7 +146,7 @@ def _linear_layers(
         if layer and (isinstance(part, nn.Linear) or is_pointwise(part))
     ]
     with hooked(handles), evaluating(net), processing(name, image.shape, advice):
-        return net(image), found
+        return net(image), layers
 
 
 def _makers(
@@ -173,11 +173,11 @@ def _makers(
         return ((alone[-1],),) if alone else ()
     groups: list[list[str]] = []
     for layer, (value, _) in wide.items():
-        known = next((g for g in groups if _same(wide[g[0]][0], value)), None)
-        if known is None:
+        group = next((g for g in groups if _same(wide[g[0]][0], value)), None)
+        if group is None:
             groups.append([layer])
         else:
-            known.append(layer)
+            group.append(layer)
     return tuple(map(tuple, groups))
 
 
@@ -188,7 +188,7 @@ def _same(one: Tensor, other: Tensor) -> bool:
 def _same_features(net: nn.Module, image: Tensor, head: Reading, chosen: Reading) -> bool:
     """Whether the features that were chosen are those that the head gets."""
     with evaluating(net):
-        one, other = (read(net, each, image, "").features for each in (head, chosen))
+        one, other = (read(net, layer, image, "").features for layer in (head, chosen))
     return one.shape == other.shape and torch.allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
@@ -198,7 +198,7 @@ def _last_vector(net: nn.Module, image: Tensor, logits: Tensor) -> tuple[tuple[s
     A vector ``[B, D]`` is preferred to a map ``[B, D, H, W]``, whose mean over positions serves;
     one as wide as the logits counts as a step of the head.
     """
-    found: dict[int, tuple[tuple[str, ...], bool]] = {}
+    by_rank: dict[int, tuple[tuple[str, ...], bool]] = {}
     width = 1 if logits.ndim == 1 else logits.shape[1]
 
     def keep(
@@ -213,7 +213,7 @@ def _last_vector(net: nn.Module, image: Tensor, logits: Tensor) -> tuple[tuple[s
             and value.is_floating_point()
             and value.shape != image.shape
         ):
-            found[value.ndim] = (name,), of_input
+            by_rank[value.ndim] = (name,), of_input
 
     handles = []
     for name, part in net.named_modules():
@@ -222,4 +222,4 @@ def _last_vector(net: nn.Module, image: Tensor, logits: Tensor) -> tuple[tuple[s
             handles.append(part.register_forward_hook(partial(keep, name, False)))
     with hooked(handles):
         net(image)
-    return found.get(2) or found.get(4) or ((), False)
+    return by_rank.get(2) or by_rank.get(4) or ((), False)

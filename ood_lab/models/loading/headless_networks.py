@@ -37,9 +37,9 @@ class WithHead(nn.Module):
         super().__init__()
         self.reading, self._name = reading, name
         with evaluating(net):
-            found = read(net, reading, image, name).features
+            features = read(net, reading, image, name).features
         self.net = net
-        self.head = nn.Linear(found.shape[1], classes)
+        self.head = nn.Linear(features.shape[1], classes)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
 
@@ -107,8 +107,8 @@ def linear_head(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor,
 
     with torch.enable_grad():
         solver.step(loss)
-    found = weight.detach()
-    return found, bias.detach() - found @ mean
+    weights = weight.detach()
+    return weights, bias.detach() - weights @ mean
 
 
 #: By what ``model.head`` names them.

@@ -63,12 +63,12 @@ def one_attempt() -> Iterator[None]:
     Its own client tries a host that is not there for a minute and more, file by file, cached or
     not.
     """
-    given = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = given or not _reachable()
+    offline = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = offline or not _reachable()
     try:
         yield
     finally:
-        constants.HF_HUB_OFFLINE = given
+        constants.HF_HUB_OFFLINE = offline
 
 
 def _reachable() -> bool:

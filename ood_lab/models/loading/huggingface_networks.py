@@ -61,8 +61,10 @@ def hf_backbone(
         net, fresh = _classifier(transformers, folder, named, num_classes)
         layers = _try(net, config, named)
         head = head or (layers[0] if len(layers) == 1 else None)
-        own = (head,) if head else tuple(layers)
-        if lost := [k for k in fresh if num_classes is None or not f"model.{k}".startswith(own)]:
+        head_names = (head,) if head else tuple(layers)
+        if lost := [
+            k for k in fresh if num_classes is None or not f"model.{k}".startswith(head_names)
+        ]:
             raise UserError(
                 f"{named} is not an image classifier: its files lack {lost[0]}. "
                 "model.head=linear|nearest_mean fits a head on its features, model.head=none takes "
@@ -98,8 +100,8 @@ class ProcessorTransform:
     def __call__(self, image: Image.Image) -> Tensor:
         """The image as the model takes it."""
         pixels = self.processor(images=image.convert("RGB"), return_tensors="pt")["pixel_values"]
-        found: Tensor = pixels[0]
-        return found
+        image_tensor: Tensor = pixels[0]
+        return image_tensor
 
     def __repr__(self) -> str:
         """All settings: they key the features."""
@@ -148,8 +150,8 @@ class _Features(_Classifier):
     def forward(self, image: Tensor) -> Tensor:
         output = self.model(pixel_values=image)
         pooled = getattr(output, "pooler_output", None)
-        found: Tensor = output.last_hidden_state[:, 0] if pooled is None else pooled.flatten(1)
-        return found
+        features: Tensor = output.last_hidden_state[:, 0] if pooled is None else pooled.flatten(1)
+        return features
 
 
 _OPTIONS = {"local_files_only": True, "dtype": torch.float32, "output_loading_info": True}
@@ -158,12 +160,12 @@ _OPTIONS = {"local_files_only": True, "dtype": torch.float32, "output_loading_in
 def _features(transformers: ModuleType, folder: Path, named: str) -> _Features:
     """The model without a head; a pooling layer whose weights its files lack is taken out."""
     with _one_line(named):
-        model, told = transformers.AutoModel.from_pretrained(folder, **_OPTIONS)
-    lost = sorted(told["missing_keys"])
+        model, report = transformers.AutoModel.from_pretrained(folder, **_OPTIONS)
+    lost = sorted(report["missing_keys"])
     if any(key.startswith("pooler.") for key in lost):
         model.pooler = None
-    if others := [key for key in lost if not key.startswith("pooler.")]:
-        raise UserError(f"{named} is not whole: its files lack {others[0]}")
+    if missing := [key for key in lost if not key.startswith("pooler.")]:
+        raise UserError(f"{named} is not whole: its files lack {missing[0]}")
     return _Features(model)
 
 
@@ -174,10 +176,10 @@ def _classifier(
     outputs = {} if num_classes is None else {"num_labels": num_classes}
     auto = transformers.AutoModelForImageClassification
     with _one_line(named, " (is it an image classifier?)"):
-        model, told = auto.from_pretrained(
+        model, report = auto.from_pretrained(
             folder, ignore_mismatched_sizes=True, **outputs, **_OPTIONS
         )
-    return _Classifier(model), sorted(told["missing_keys"])
+    return _Classifier(model), sorted(report["missing_keys"])
 
 
 def _processor(transformers: ModuleType, folder: Path, named: str) -> Any:

@@ -63,12 +63,12 @@ def onnx_backbone(
     input_size = transform.get("input_size")
     if net.size is not None and input_size not in (None, net.size[1], list(net.size), net.size):
         raise UserError(f"input_size={input_size}: {path} takes only {list(net.size)}")
-    known = {} if net.size is None else {"input_size": net.size}
+    data_config = {} if net.size is None else {"input_size": net.size}
     backbone = module_backbone(
         net,
         "head" if net.head is not None else head,
         num_classes,
-        data_config=known,
+        data_config=data_config,
         image_size=image_size,
         classes=classes,
         name=Path(path).name,
@@ -103,41 +103,46 @@ class OnnxNet(KeyedModule):
         model = _read(path)
         self.path, graph = str(path), model.graph
         chosen, key = (features, "features") if alone else (logits, "logits")
-        known = {name for node in graph.node for name in node.output}
-        last = _output(graph, None if chosen == OUTPUT not in known else chosen, path, key)
+        tensors = {name for node in graph.node for name in node.output}
+        last = _output(graph, None if chosen == OUTPUT not in tensors else chosen, path, key)
         self._logits = None if alone else last
         self._input, self._batch, self.size = _input(graph, path)
         linear = _Linears(graph)
-        found = linear.of(last)
-        self.features = features or (found[0] if found else None)
+        linear_parts = linear.of(last)
+        self.features = features or (linear_parts[0] if linear_parts else None)
         if alone:
-            if found and features is None:
+            if linear_parts and features is None:
                 log.info(
                     "%s: its features are '%s', the input of its last linear layer; "
                     "model.features=%s takes what it returns",
                     *(path, self.features, OUTPUT),
                 )
-            self.features, found = (found[0] if found and features is None else last), None
-        elif found is None:
-            others = [name for node in graph.node for name in node.output if linear.of(name)]
+            self.features, linear_parts = (
+                (linear_parts[0] if linear_parts and features is None else last),
+                None,
+            )
+        elif linear_parts is None:
+            candidates = [name for node in graph.node for name in node.output if linear.of(name)]
             kind = next((n.op_type for n in graph.node if last in n.output), "its input")
-            self.features = features or (linear.of(others[-1]) or [None])[0] if others else features
-            remedy = f": model.logits=NAME reads one of {', '.join(others)} instead"
+            self.features = (
+                features or (linear.of(candidates[-1]) or [None])[0] if candidates else features
+            )
+            remedy = f": model.logits=NAME reads one of {', '.join(candidates)} instead"
             log.warning(
                 "%s: '%s' is made by %s, not by one linear layer with weights of its own%s",
-                *(path, last, kind, remedy if others else ""),
+                *(path, last, kind, remedy if candidates else ""),
             )
         for name in filter(None, (self._logits, self.features)):
-            check_known([name], known, f"{path} has no tensor '{{name}}'")
+            check_known([name], tensors, f"{path} has no tensor '{{name}}'")
             if name not in [output.name for output in graph.output]:
                 graph.output.add().name = name
         self._model = model.SerializeToString()
         self._sha256 = hashlib.sha256(self._model).hexdigest()
         self._session: Any = None
         self.head = None
-        if found is None:
+        if linear_parts is None:
             return
-        weight, bias = (torch.from_numpy(array.astype(np.float32)) for array in found[1:])
+        weight, bias = (torch.from_numpy(array.astype(np.float32)) for array in linear_parts[1:])
         self.head = nn.Linear(weight.shape[1], weight.shape[0])
         self.head.weight = nn.Parameter(weight)
         self.head.bias = nn.Parameter(bias)
@@ -148,15 +153,17 @@ class OnnxNet(KeyedModule):
             logits: Tensor = self.head(self._run(image, self.features)[0])
             return logits
         names = {"logits": self._logits, "features": self.features}
-        given = {key: name for key, name in names.items() if name}
-        return dict(zip(given, self._run(image, *given.values()), strict=True))
+        outputs = {key: name for key, name in names.items() if name}
+        return dict(zip(outputs, self._run(image, *outputs.values()), strict=True))
 
     def check_logits(self, image: Tensor) -> None:
         """Raises :class:`UserError` if the head does not make the logits of the file."""
         with torch.no_grad():
-            own, (theirs,) = self(image), self._run(image, self._logits)
-        assert isinstance(own, Tensor)
-        if own.shape != theirs.shape or not torch.allclose(own, theirs, rtol=1e-3, atol=1e-4):
+            computed, (theirs,) = self(image), self._run(image, self._logits)
+        assert isinstance(computed, Tensor)
+        if computed.shape != theirs.shape or not torch.allclose(
+            computed, theirs, rtol=1e-3, atol=1e-4
+        ):
             raise UserError(
                 f"{self.path}: the last layer does not make '{self._logits}' of "
                 f"'{self.features}': leave model.features out, and the graph says of what it does"
@@ -178,9 +185,9 @@ class OnnxNet(KeyedModule):
         rows: list[list[np.ndarray]] = []
         for start in range(0, len(pixels), step):
             part = pixels[start : start + step]
-            whole = np.concatenate([part, np.repeat(part[-1:], step - len(part), axis=0)])
-            found = self._session.run(list(names), {self._input: whole})
-            rows.append([values[: len(part)] for values in found])
+            padded = np.concatenate([part, np.repeat(part[-1:], step - len(part), axis=0)])
+            outputs = self._session.run(list(names), {self._input: padded})
+            rows.append([values[: len(part)] for values in outputs])
         joined = [np.concatenate(values) for values in zip(*rows, strict=True)]
         return [torch.from_numpy(values).to(image.device) for values in joined]
 
@@ -206,10 +213,10 @@ class _Linears:
         if node.op_type == "Add":
             for layer, constant in (node.input, reversed(node.input)):
                 shift = self._constants.get(constant)
-                if shift is None or (found := self.of(layer)) is None:
+                if shift is None or (parts := self.of(layer)) is None:
                     continue
-                if shift.size in (1, len(found[2])):
-                    return found[0], found[1], found[2] + shift.reshape(-1)
+                if shift.size in (1, len(parts[2])):
+                    return parts[0], parts[1], parts[2] + shift.reshape(-1)
             return None
         if node.op_type not in ("MatMul", "Gemm"):
             return None
@@ -264,8 +271,8 @@ def _output(graph: Any, chosen: str | None, path: Path, key: str) -> str:
         return str(names[0])
     if chosen is None:
         raise UserError(f"{path} has the outputs {', '.join(names)}: give model.{key}=NAME")
-    known = [name for node in graph.node for name in node.output]
-    if chosen not in known:
+    tensors = [name for node in graph.node for name in node.output]
+    if chosen not in tensors:
         raise UserError(f"{path} has no output '{chosen}': {suggestion(chosen, names)}")
     return chosen
 

@@ -127,8 +127,8 @@ def timm_backbone(
         stamp_mismatch(backbone, expected, overrides, allow_transform_mismatch)
     check_contract(backbone)
     if pretrained:
-        told: dict[str, Any] = net.pretrained_cfg  # type: ignore[assignment]
-        backbone.outputs = list(told.get("label_names") or ())
+        pretrained_cfg: dict[str, Any] = net.pretrained_cfg  # type: ignore[assignment]
+        backbone.outputs = list(pretrained_cfg.get("label_names") or ())
     return backbone
 
 
@@ -199,21 +199,21 @@ def module_backbone(
             f"model.head={head} is fitted on ID images, and these have no labels to fit one: give "
             "data.id.train images of several classes, or take features only: model.head=none"
         )
-    own = getattr(net, "pretrained_cfg", None)
-    known = resolve_model_data_config(net) if own else {}
+    of_timm = getattr(net, "pretrained_cfg", None)
+    config = resolve_model_data_config(net) if of_timm else {}
     if weights is not None:
         fresh = (str(head),) if head in layers and new_head else ()
-        known |= load_weights(net, weights, name, fresh, headless=keyword is not None)
-    known |= _as_saved(data_config)
+        config |= load_weights(net, weights, name, fresh, headless=keyword is not None)
+    config |= _as_saved(data_config)
     overrides = transform_options(**transform)
-    open_keys = [k for k in ("input_size", "mean", "std") if k not in known and k not in overrides]
+    open_keys = [k for k in ("input_size", "mean", "std") if k not in config and k not in overrides]
     habit = _IMAGENET | ({} if "input_size" in open_keys else {"crop_pct": 1.0})
-    own = image_size is not None and max(image_size) <= LARGEST_TAKEN
-    if own and "input_size" in open_keys:
+    keeps_size = image_size is not None and max(image_size) <= LARGEST_TAKEN
+    if keeps_size and "input_size" in open_keys:
         habit |= {"input_size": (3, *reversed(image_size or ())), "crop_pct": 1.0}
-    expected = habit | known
-    given = (expected | overrides)["input_size"]
-    if (channels := channels_taken(net, given)) != given[0]:
+    expected = habit | config
+    input_size = (expected | overrides)["input_size"]
+    if (channels := channels_taken(net, input_size)) != input_size[0]:
         expected, overrides = for_channels(expected, channels), for_channels(overrides, channels)
         how = "images are converted to grey" if channels == 1 else "images need as many"
         _log.info("%s takes %s: %s", name, counted(channels, "channel"), how)
@@ -221,7 +221,7 @@ def module_backbone(
         _log.warning(
             "%s does not say what images it expects; taking %s",
             name,
-            ", ".join(f"{key}={_words(key, expected[key], own)}" for key in open_keys),
+            ", ".join(f"{key}={_words(key, expected[key], keeps_size)}" for key in open_keys),
         )
     image = random_batch(net, (expected | overrides)["input_size"])
     wanted = head if keyword is None else NO_HEAD
@@ -236,10 +236,10 @@ def module_backbone(
         _check_outputs(backbone, num_classes, remedy)
     backbone.fitted_head = fitted
     set_transform(backbone, expected, overrides)
-    stamp_mismatch(backbone, known, overrides, allow_transform_mismatch)
+    stamp_mismatch(backbone, config, overrides, allow_transform_mismatch)
     check_contract(backbone)
-    said = classifier or output or reading.probabilities or head is not None
-    if not (said or reading.heads) and backbone.num_classes != outputs:
+    explicit = classifier or output or reading.probabilities or head is not None
+    if not (explicit or reading.heads) and backbone.num_classes != outputs:
         width = backbone.num_classes
         raise UserError(
             f"no linear layer makes the output [2, {width}] of {name}. If it gives features, "
@@ -290,13 +290,13 @@ def _classes_argument(net: nn.Module) -> str:
 
 def _as_saved(data_config: Mapping[str, Any] | None) -> dict[str, Any]:
     """Transform settings as a checkpoint has them: a configuration makes lists of its tuples."""
-    given = (data_config or {}).items()
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in given}
+    entries = (data_config or {}).items()
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in entries}
 
 
-def _words(key: str, value: tuple[float, ...], own: bool) -> str:
+def _words(key: str, value: tuple[float, ...], of_images: bool) -> str:
     """A setting that was not given, and where its value comes from."""
-    origin = "that of all images" if own and key == "input_size" else "as for ImageNet"
+    origin = "that of all images" if of_images and key == "input_size" else "as for ImageNet"
     shown = f"{value[2]} × {value[1]}" if key == "input_size" else ", ".join(map(str, value))
     return f"{shown} ({origin})"
 
@@ -320,10 +320,10 @@ def create_timm(name: str, pretrained: bool, **kwargs: Any) -> nn.Module:
             "here: fetch them elsewhere and give model.weights=FILE (or name=local-dir:PATH)"
         ) from error
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
-        given = {k: v for k, v in kwargs.items() if v is not None}
+        arguments = {k: v for k, v in kwargs.items() if v is not None}
         reason = " ".join(str(error).split())[:200]
         raise UserError(
-            f"timm cannot build {name} with pretrained={pretrained}, {given}: {reason}"
+            f"timm cannot build {name} with pretrained={pretrained}, {arguments}: {reason}"
         ) from error
 
 

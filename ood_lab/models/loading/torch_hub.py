@@ -104,8 +104,8 @@ def _cached(repo: str) -> Path | None:
     place, _, branch = repo.partition(":")
     stem = place.replace("/", "_")
     branches = (branch.replace("/", "_"),) if branch else _BRANCHES
-    found = [Path(torch.hub.get_dir()) / f"{stem}_{branch}" for branch in branches]
-    return next((path for path in found if (path / "hubconf.py").is_file()), None)
+    folders = [Path(torch.hub.get_dir()) / f"{stem}_{branch}" for branch in branches]
+    return next((path for path in folders if (path / "hubconf.py").is_file()), None)
 
 
 @contextmanager

@@ -107,10 +107,10 @@ def transform_of(weights: WeightsEnum) -> dict[str, Any]:
 def _published(name: str, weights_name: str | None) -> WeightsEnum:
     names = zoo.list_models(module=zoo)
     check_known([name], names, "torchvision has no classifier '{name}'")
-    known = {member.name: member for member in zoo.get_model_weights(name)}
-    check_known([weights_name], known, f"torchvision has no weights '{{name}}' of {name}")
-    found: WeightsEnum = known[weights_name or next(iter(known))]
-    return found
+    members = {member.name: member for member in zoo.get_model_weights(name)}
+    check_known([weights_name], members, f"torchvision has no weights '{{name}}' of {name}")
+    weights: WeightsEnum = members[weights_name or next(iter(members))]
+    return weights
 
 
 def _download(weights: WeightsEnum, name: str) -> Mapping[str, Any]:

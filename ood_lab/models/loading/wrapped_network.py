@@ -92,8 +92,8 @@ class Reading:
                 )
             two = "its only logit z is read as [0, z]" if self.one_logit else None
             return two if len(self.names) == 1 else f"its head is the mean of {listed(self.names)}"
-        known = self.layers or self.features
-        gives = f"features: {self.place}" if known else "no features are read"
+        located = self.layers or self.features
+        gives = f"features: {self.place}" if located else "no features are read"
         if self.probabilities:
             what, last = "logarithms", "softmax"
             if self.probabilities == "sigmoid":
@@ -114,7 +114,7 @@ def read(net: nn.Module, reading: Reading, image: Tensor, name: str) -> Output:
     layers = [group[0] for group in reading.heads] or reading.layers
     with _seen(net, layers, of_input=reading.of_input or bool(reading.heads)) as seen:
         returned = net(image)
-    found = []
+    vectors = []
     if layers:
         if missing := [layer for layer in layers if layer not in seen]:
             what = "head" if reading.heads else "layer"
@@ -122,10 +122,10 @@ def read(net: nn.Module, reading: Reading, image: Tensor, name: str) -> Output:
                 f"the {what} '{missing[0]}' of {name} does not run in its forward pass: name the "
                 "layer that makes the logits"
             )
-        found = [seen[layer] for layer in layers]
+        vectors = [seen[layer] for layer in layers]
     elif reading.features or not reading.logits:
-        found = [entry_of(returned, reading.features, name, "features")]
-    features = _joined(found, name) if found else None
+        vectors = [entry_of(returned, reading.features, name, "features")]
+    features = _joined(vectors, name) if vectors else None
     if not reading.logits:
         assert features is not None  # it gives nothing else
         return Output(features.new_zeros(len(features), 0), features)
@@ -202,10 +202,10 @@ class WrappedBackbone(Backbone):
 
     def forward(self, image: Tensor) -> Output:
         """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, D])``."""
-        found = read(self.net, self.reading, image, self.name)
+        output = read(self.net, self.reading, image, self.name)
         if self.reading.probabilities and (head := self.head) is not None:
-            return found._replace(logits=head(found.features))
-        return found
+            return output._replace(logits=head(output.features))
+        return output
 
     def match_outputs(self, classes: Sequence[str]) -> None:
         """Puts the logits into the order of the classes, where :attr:`outputs` are these by name.
@@ -282,8 +282,8 @@ def _seen(net: nn.Module, layers: Sequence[str], of_input: bool) -> Iterator[Ten
 
 def _check_head_name(net: nn.Module, head: str, name: str) -> None:
     linear = [key for key, module in net.named_modules() if isinstance(module, nn.Linear) and key]
-    found = dict(net.named_modules()).get(head)
-    if head in linear or is_pointwise(found):
+    layer = dict(net.named_modules()).get(head)
+    if head in linear or is_pointwise(layer):
         return
     if not linear:
         raise UserError(
@@ -292,7 +292,7 @@ def _check_head_name(net: nn.Module, head: str, name: str) -> None:
             "train, and model.head=none takes only them"
         )
     near = nearest(head, linear, 3, 0.3) or linear[-3:]
-    problem = "it has no such layer" if found is None else f"that is a {type(found).__name__}"
+    problem = "it has no such layer" if layer is None else f"that is a {type(layer).__name__}"
     raise UserError(
         f"'{head}' is not a linear layer of {name} ({problem}); nearest: {', '.join(near)}"
     )

@@ -171,9 +171,9 @@ class Classifier(LightningModule):
 
         Not under ``16-mixed``, where it would unscale the gradients itself and rule out clipping.
         """
-        asked = getattr(self.optimizer_factory, "keywords", {})
+        keywords = getattr(self.optimizer_factory, "keywords", {})
         has_one = "fused" in inspect.signature(self.optimizer_factory).parameters
-        if not has_one or {"fused", "foreach"} & set(asked):
+        if not has_one or {"fused", "foreach"} & set(keywords):
             return {}
         on_gpu = all(p.is_cuda and p.is_floating_point() for p in self.parameters())
         return {"fused": True} if on_gpu and self.trainer.precision != "16-mixed" else {}
@@ -188,8 +188,8 @@ class Classifier(LightningModule):
         share = getattr(loader, "sampler", None)
         if not isinstance(share, DistributedSampler):
             return n
-        own = len(range(share.rank, len(share.dataset), share.num_replicas))  # type: ignore[arg-type]
-        return max(0, min(n, own - batch_idx * loader.batch_size))
+        rank_length = len(range(share.rank, len(share.dataset), share.num_replicas))  # type: ignore[arg-type]
+        return max(0, min(n, rank_length - batch_idx * loader.batch_size))
 
     def _step(
         self, batch: dict[str, Any], stage: str, accuracy: Metric, weight: int | None = None
@@ -223,12 +223,12 @@ class Classifier(LightningModule):
         """Parameters of the schedule that stand for the length of the training, if left open."""
         assert self.scheduler_factory is not None
         accepted = inspect.signature(self.scheduler_factory).parameters
-        given = getattr(self.scheduler_factory, "keywords", {})
+        keywords = getattr(self.scheduler_factory, "keywords", {})
         # OneCycleLR also takes its length as epochs × steps_per_epoch.
         return [
             key
             for key in ("total_steps", "T_max")
-            if key in accepted and given.get(key) is None and "epochs" not in given
+            if key in accepted and keywords.get(key) is None and "epochs" not in keywords
         ]
 
     def _schedule_length(self) -> dict[str, int]:

@@ -49,9 +49,11 @@ def times_of_a_step(backbone: Backbone, images: Tensor) -> tuple[float, float] |
     with isolate_rng(include_cuda=False):
         try:
             network = copy.deepcopy(backbone)
-            every = _seconds(network, part)
+            all_threads = _seconds(network, part)
             with threadpool_limits(1, user_api="openmp"):
-                return (every, _seconds(network, part)) if torch.get_num_threads() == 1 else None
+                return (
+                    (all_threads, _seconds(network, part)) if torch.get_num_threads() == 1 else None
+                )
         except Exception as error:  # of a network that is nobody's to know; this is advice only
             log.debug("no time of a step with one thread: %s", error)
             return None

@@ -112,8 +112,8 @@ class TrainingLog(Callback):
             return
         if threads == 1 or not one_process_on_cpu or _SHARE * left < 1 + threads:
             return
-        each = self._pace.each(step)  # before the look, which takes its time, too
-        if each * left < _LONG or not (times := times_of_a_step(backbone, batch["image"])):
+        step_seconds = self._pace.each(step)  # before the look, which takes its time, too
+        if step_seconds * left < _LONG or not (times := times_of_a_step(backbone, batch["image"])):
             return
         if (factor := times[0] / times[1]) >= _FASTER:
             log.warning(
@@ -121,9 +121,9 @@ class TrainingLog(Callback):
                 "keeps the cores busy: stop with Ctrl-C; the same command with "
                 "OMP_NUM_THREADS=1 before it resumes faster, after the last whole "
                 "epoch (the last digits then differ)",
-                each,
+                step_seconds,
                 threads,
-                each / factor,
+                step_seconds / factor,
             )
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -236,13 +236,13 @@ def _work(trainer: Trainer) -> str:
 
 def _metrics(trainer: Trainer, validated: bool) -> list[str]:
     """Training loss and, of an epoch with a validation, its accuracy or other measures."""
-    found = {key: float(value) for key, value in trainer.callback_metrics.items()}
-    parts = [f"loss {found['train/loss']:.4g}"] if "train/loss" in found else []
-    if validated and "val/acc" in found:
-        parts.append(f"val accuracy {found['val/acc']:.1%}")
+    metrics = {key: float(value) for key, value in trainer.callback_metrics.items()}
+    parts = [f"loss {metrics['train/loss']:.4g}"] if "train/loss" in metrics else []
+    if validated and "val/acc" in metrics:
+        parts.append(f"val accuracy {metrics['val/acc']:.1%}")
     elif validated:
-        others = {key: value for key, value in found.items() if key.startswith("val/")}
-        parts += [f"{key.replace('/', ' ')} {value:.4g}" for key, value in others.items()]
+        validation = {key: value for key, value in metrics.items() if key.startswith("val/")}
+        parts += [f"{key.replace('/', ' ')} {value:.4g}" for key, value in validation.items()]
     return parts
 
 

@@ -66,7 +66,7 @@ class FinishedRun:
     @property
     def weights(self) -> str:
         """Identity of the weights; that of the configuration where the record has none."""
-        return str(self.record.backbone.get("weights_sha256") or self.sweep)
+        return str(self.record.backbone.weights_sha256 or self.sweep)
 
     @cached_property
     def numbers(self) -> pd.DataFrame:

@@ -116,7 +116,7 @@ def swept_job(script: str, line: Sequence[str], reason: str, began: str) -> JobR
         return JobRow({"state": "failed"}, [one_line(error)])
     if done:
         cells = {"state": "finished", **headline(job.folder)}
-        network = RunRecord.read(job.folder).backbone.get("weights_sha256")
+        network = RunRecord.read(job.folder).backbone.weights_sha256
         return JobRow(cells, folder=job.folder, network=network)
     file = job.folder.parents[1] / FAILURES
     if noted := _last_error(file, job.folder, line, began):

@@ -69,6 +69,17 @@ FLOORS = (
     {"api", "tasks"},
     {"ood_lab"},
 )
+#: Rooms of packages, likewise; a file beside them is a room of its own.
+ROOMS = {
+    "report": (
+        {"rendering"},
+        {"figures"},
+        {"verdict"},
+        {"results_lookup"},
+        {"shift"},
+        {"detection", "leaderboard"},
+    ),
+}
 #: Files of one kind, one of each: there may be any number of them in a folder.
 ALIKE = {"detectors", "tasks"}
 MOST = 20
@@ -148,6 +159,20 @@ def test_no_package_imports_one_above_it():
         for other in imported_files(path)
         if package_of(name) != package_of(other)
         and floor[package_of(name)] <= floor[package_of(other)]
+    }
+    assert not upwards
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_no_room_imports_one_above_it(package):
+    floor = {room: height for height, rooms in enumerate(ROOMS[package]) for room in rooms}
+    here = f"ood_lab.{package}."
+    rooms = {name: name.removeprefix(here).partition(".")[0] for name in MODULES if here in name}
+    upwards = {
+        (name, other)
+        for name, room in rooms.items()
+        for other in imported_files(MODULES[name]) & rooms.keys()
+        if room != rooms[other] and floor[room] <= floor[rooms[other]]
     }
     assert not upwards
 

@@ -37,7 +37,6 @@ from ood_lab.metrics import CAUSE, VERDICT, Evaluation, PositiveClass, cause_res
 from ood_lab.models.head_kind import OF_NETWORKS
 from ood_lab.report.detection.detection_page import detection_blocks, write_report
 from ood_lab.report.detection.detection_tables import main_table
-from ood_lab.report.detection.run_figures import write_figures
 from ood_lab.report.rendering.page import page_template
 from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.report.results_lookup import RunView
@@ -150,9 +149,8 @@ class EvaluationResult:
 
         The figures are PNG and SVG files in ``<path without .html>_figures``.
         """
-        page, view = Path(path), self._view
-        figures = write_figures(page.with_name(f"{page.stem}_figures"), view, self.scores)
-        return write_report(page, view, self.scores, figures=figures)
+        page = Path(path)
+        return write_report(page, self._view, self.scores, figures=f"{page.stem}_figures")
 
     def __str__(self) -> str:
         """The tables of a run, 80 columns wide, in the characters of the terminal."""

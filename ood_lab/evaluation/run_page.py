@@ -13,27 +13,13 @@ from ood_lab.evaluation.shift.image_distances import Distances
 from ood_lab.evaluation.unusual_images import unusual_training_images
 from ood_lab.features.bank import Banks
 from ood_lab.report.detection.detection_page import write_report
-from ood_lab.report.detection.run_figures import write_figures
-from ood_lab.report.detection.unusual_images import ID_IMAGES
+from ood_lab.report.detection.image_strips import ID_IMAGES
 from ood_lab.report.results_lookup import RunView
 from ood_lab.report.shift.distance_page import Measured
 from ood_lab.schema.results import read_results
 
-#: Files of a run folder that the page links to.
+#: Statistics of the images of a run.
 STATISTICS = "image_statistics.parquet"
-DOWNLOADS = (
-    "results.csv",
-    "results.parquet",
-    "significance.csv",
-    "scores.parquet",
-    "shift_scores.parquet",
-    "ruler.parquet",
-    STATISTICS,
-    "levels.parquet",
-    ID_IMAGES,
-    "manifest.json",
-    "config.yaml",
-)
 
 
 def write_page(
@@ -50,18 +36,9 @@ def write_page(
     ``banks`` give features to draw, as far as there are any, ``data`` images to show.
     """
     evaluated = [name for name in scores["dataset"].unique() if name not in data.csid_names]
-    figures = write_figures(
-        folder / "figures",
-        view,
-        # All that counts as ID is drawn as one.
-        scores.replace({"dataset": dict.fromkeys(data.csid_names, "test")}),
-        features={n: banks[n].features.numpy() for n in evaluated if n in banks},
-        classes=data.classes,
-        hierarchy=hierarchy,
-    )
-    own = unusual_training_images(data, banks.get("train"))
-    if own is not None:
-        write_csv(own.table, folder / ID_IMAGES)
+    id_images = unusual_training_images(data, banks.get("train"))
+    if id_images is not None:
+        write_csv(id_images.table, folder / ID_IMAGES)
     measured = None
     if distances is not None:
         measured = Measured(
@@ -78,12 +55,11 @@ def write_page(
         folder / "report.html",
         view,
         scores,
-        figures=figures,
+        features={n: banks[n].features.numpy() for n in evaluated if n in banks},
         load_image=data.load_image,
         classes=data.classes,
-        downloads=DOWNLOADS,
         hierarchy=hierarchy,
         measured=measured,
-        own=own,
+        id_images=id_images,
         published=published_blocks(read_results(folder), view.record, str(data.name)),
     )

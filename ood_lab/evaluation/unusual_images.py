@@ -9,7 +9,7 @@ from ood_lab.detectors import DEFAULT_ALPHA, KNN, CalibratedDetector
 from ood_lab.detectors.deployment.cross_fitting import cross_fitted_scores
 from ood_lab.evaluation.prediction.detector_summaries import id_images
 from ood_lab.features.bank import FeatureBank
-from ood_lab.report.detection.unusual_images import UNUSUAL_BY, IDImages
+from ood_lab.report.detection.image_strips import UNUSUAL_BY, IDImages
 
 #: Of more training images nobody looks at the most unusual ones.
 MOST = 20_000

@@ -20,6 +20,8 @@ Tables = Mapping[str, pd.DataFrame]
 #: The same, one after another.
 NamedTables = Iterator[tuple[str, pd.DataFrame]]
 RESULTS = "results.parquet"
+#: Dataset of the ID test images.
+ID_TEST = "test"
 #: Columns of every results table. ``n`` counts what was resampled, which ``unit`` names.
 CORE = (
     *("kind", "model", "metric", "value", "ci_low", "ci_high", "n", "unit", "seed"),

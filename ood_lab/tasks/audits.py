@@ -25,9 +25,8 @@ from ood_lab.lvlm.scoring.human_verdicts import (
 )
 from ood_lab.lvlm.statistics.training_coverage import clopper_pearson
 from ood_lab.report.rendering.metric_definitions import percent
-from ood_lab.report.rendering.page import write_summary
+from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import Head, Table, count_cell, name_cell, number_cell
-from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import PART, Kind, write_results
 
@@ -108,8 +107,7 @@ class Audits(Task):
         results = KIND.table(rows, model="people", seed=ws.seed)
         write_results(results, ws.folder)
         blocks = [self._table(results)]
-        write_summary(blocks, ws.folder, "audits")
-        print_blocks(blocks)
+        show_blocks(blocks, ws.folder, "audits")
         return results
 
     def _rates(self, audits: dict[str, pd.DataFrame]) -> Iterator[dict[str, Any]]:

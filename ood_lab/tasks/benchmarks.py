@@ -28,10 +28,9 @@ from ood_lab.report.leaderboard.metric_tables import metric_figures, metric_rows
 from ood_lab.report.leaderboard.run_locations import finished_runs
 from ood_lab.report.rendering.blocks import Folded, Text
 from ood_lab.report.rendering.output_failures import optional
-from ood_lab.report.rendering.page import write_summary
 from ood_lab.report.rendering.paper_tables import latex, markdown
+from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import Table
-from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.run.building.benchmark_task import Benchmark
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import PART
@@ -98,13 +97,10 @@ class Benchmarks(Task):
             blocks.append(Folded(title, differences, page_only=True))
         if alone := [table for table in tables if len(table.rows) == 1]:
             blocks.append(Folded("All metrics of single runs", alone, page_only=True))
-        write_summary(blocks, ws.folder, "benchmarks")
-        print_blocks(blocks)
-        files = ["benchmarks.csv", "benchmark_metrics.csv", "benchmarks.md", "benchmarks.tex"]
-        files += ["benchmark_differences.csv"] * bool(differences)
+        show_blocks(blocks, ws.folder, "benchmarks")
         with optional("benchmarks.html"):
             figures = list(metric_figures(rows))
-            page = board_page(blocks, beside, runs, ws.record, figures, files)
+            page = board_page(blocks, beside, runs, ws.record, figures)
             page.write(ws.folder / "benchmarks.html")
 
 

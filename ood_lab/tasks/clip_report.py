@@ -13,7 +13,7 @@ from ood_lab.builtin.vessels.scene import RENDERER
 from ood_lab.clip import ClipBackbone, save_clip
 from ood_lab.common.errors import UserError
 from ood_lab.metrics import wilson_interval
-from ood_lab.report.rendering.run_summary import show_accuracies
+from ood_lab.report.rendering.summary import show_accuracies
 from ood_lab.run.commandline.composition import command_to_repeat
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import ACCURACY, write_results

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from ood_lab.common.errors import UserError
 from ood_lab.report.leaderboard.file_formats import terminal, write_leaderboard
 from ood_lab.report.leaderboard.finished_runs import (
@@ -20,8 +18,7 @@ from ood_lab.report.leaderboard.finished_runs import (
 from ood_lab.report.leaderboard.long_table import Leaderboard, make_leaderboard
 from ood_lab.report.leaderboard.run_locations import finished_runs
 from ood_lab.report.leaderboard.shots_page import best_shots
-from ood_lab.report.rendering.page import write_summary
-from ood_lab.report.rendering.terminal import Printed
+from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.run_record import RunRecord
 
@@ -58,7 +55,6 @@ class Compare(Task):
         groups = {"leaderboard": main}
         groups |= {f"leaderboard-{n}": group for n, group in enumerate(others, 2)}
         apart = {name: f"{name}: {why_apart(groups[name], main)}" for name in [*groups][1:]}
-        console = Console()
         every = ws.settings["detector_table"] == "all"
         warnings = list(apart.values())
         for name in reversed([*groups]):  # the verdict over most runs is the last
@@ -71,8 +67,7 @@ class Compare(Task):
             write_leaderboard(board, ws.folder, name, notes)
             title = f"{name} of {_counted(board, group)}"
             blocks = terminal(board, title, every)
-            write_summary(blocks, ws.folder, name)
-            console.print(Printed(blocks))
+            show_blocks(blocks, ws.folder, name)
         for line in warnings:
             log.warning("%s", line)
         ws.record.runs = {n: [str(run.path) for run in group] for n, group in groups.items()}

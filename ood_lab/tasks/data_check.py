@@ -77,7 +77,7 @@ class DataCheck(Task):
         counts = pd.concat([count_table(data.splits), data.further_counts()], ignore_index=True)
         if len(counts):
             from ood_lab.report.detection.class_figures import count_figures  # slow to load
-            from ood_lab.report.figures.drawing import write_all
+            from ood_lab.report.rendering.drawing import write_all
 
             write_csv(counts, ws.folder / "counts.csv")
             write_all(ws.folder / "figures", list(count_figures(counts)))
@@ -90,7 +90,7 @@ class DataCheck(Task):
         from ood_lab.evaluation.prediction.calibration import pool
         from ood_lab.evaluation.split_features import Extraction
         from ood_lab.evaluation.unusual_images import MOST, unusual_training_images
-        from ood_lab.report.detection.unusual_images import ID_IMAGES, write_unusual_images
+        from ood_lab.report.detection.image_strips import ID_IMAGES, write_unusual_images
 
         data, backbone = ws.data, ws.load_backbone(ws.data.classes, fit=False)
         pool(data, {}, learned=False)

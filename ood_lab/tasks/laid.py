@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from ood_lab.evaluation.shift.shift_encoder import save_matrices
-from ood_lab.report.rendering.run_summary import show_accuracies
+from ood_lab.report.rendering.summary import show_accuracies
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import ACCURACY, write_results
 from ood_lab.shift import (

@@ -14,9 +14,8 @@ from ood_lab.clip import zero_shot_weights
 from ood_lab.common.errors import UserError
 from ood_lab.evaluation.shift.shift_encoder import clip_features, load_decompositions
 from ood_lab.metrics import wilson_interval
-from ood_lab.report.rendering.page import write_summary
+from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import Head, Table, estimate_cell, name_cell
-from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import ACCURACY, write_results
 from ood_lab.schema.shift_axes import AXES
@@ -95,5 +94,4 @@ def _show(results: pd.DataFrame, folder: Path, classes: int) -> None:
     heads = [Head("features", "ascending"), *(Head(f"Acc@{top}") for top in TOP)]
     title = f"Zero-shot accuracy in %, {classes} classes (chance {100 / classes:.1f})"
     blocks = [Table(title, heads, rows, spreads=True)]
-    write_summary(blocks, folder, "laid_zero_shot")
-    print_blocks(blocks)
+    show_blocks(blocks, folder, "laid_zero_shot")

@@ -21,12 +21,12 @@ from ood_lab.lvlm.scoring.setting_differences import setting_differences
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.layout import add_legend, panels, wrapped
 from ood_lab.report.figures.lines import draw_lines, lines_of
-from ood_lab.report.rendering.blocks import Folded, PlannedFigure, Text
+from ood_lab.report.rendering.blocks import Folded, PlannedFigure, Section, Text
 from ood_lab.report.rendering.output_failures import optional
-from ood_lab.report.rendering.page import Page, Section, write_summary
+from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.sentences import compared, noted, values_of
+from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import Head, Table, count_cell, estimate_cell, name_cell
-from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.run.commandline.composition import leaves
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import read_results, whole
@@ -77,8 +77,7 @@ class OODBenchAblation(Task):
             blocks += _differences(differences, labels)
         said = _said(table, differences, labels, int(ws.metrics["n_bootstrap"]))
         blocks[:0] = [Text(sentence, "answer") for sentence in said]
-        write_summary(blocks, ws.folder, "oodbench_ablation")
-        print_blocks(blocks)
+        show_blocks(blocks, ws.folder, "oodbench_ablation")
         caption = "Answers to yes/no questions by setting, with 95% intervals."
         figures = [PlannedFigure("ablation", "Ablation", caption, partial(self._figure, table))]
         if table["detectors"].nunique() > 1:
@@ -89,10 +88,8 @@ class OODBenchAblation(Task):
             page = Page(
                 title=f"OODBench: {counted(len(runs), 'setting')}",
                 sentence="Positive class: yes",
-                summary=blocks,
-                sections=[Section("Figures", figures)],
+                blocks=[Section("Results", blocks), Section("Figures", figures)],
                 record=ws.record,
-                downloads=["ablation.csv", "differences.csv"],
             )
             page.write(ws.folder / "ablation.html")
 

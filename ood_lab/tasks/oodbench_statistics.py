@@ -48,8 +48,7 @@ from ood_lab.lvlm.statistics.statistics_page import (
 from ood_lab.lvlm.statistics.training_texts import Corpora
 from ood_lab.report.rendering.blocks import Text
 from ood_lab.report.rendering.output_failures import optional
-from ood_lab.report.rendering.page import write_summary
-from ood_lab.report.rendering.terminal import print_blocks
+from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import write_results
 
@@ -185,8 +184,7 @@ class OODBenchStatistics(Task):
         said = [*statistics_sentences(found, pairs, self.split)]
         said += [] if flags is None else flag_sentences(flags)
         blocks = [*(Text(each, "answer") for each in said), *statistics_tables(found)]
-        write_summary(blocks, ws.folder, "oodbench_statistics")
-        print_blocks(blocks)
+        show_blocks(blocks, ws.folder, "oodbench_statistics")
         names, ood = [run.name for run in runs], SPLITS[self.split]
         ws.record.title = f"OODBench's statistics: {', '.join(names)}"
         ws.record.sentence = (

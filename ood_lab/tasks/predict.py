@@ -44,9 +44,9 @@ from ood_lab.evaluation.split_features import check_sizes
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.process_agreement import made_by_main
 from ood_lab.models import Backbone, require_onnx
+from ood_lab.report.detection.image_strips import ID_IMAGES, IDImages
 from ood_lab.report.detection.prediction_page import write_predictions_page
 from ood_lab.report.detection.prediction_summary import show_predictions
-from ood_lab.report.detection.unusual_images import ID_IMAGES, IDImages
 from ood_lab.report.rendering.output_failures import optional
 from ood_lab.run.commandline.composition import command_to_repeat
 from ood_lab.run.job.workspace import Task, Workspace

@@ -34,10 +34,11 @@ from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.image_groups import group_count
 from ood_lab.lvlm.answers.membership_detector import MembershipScores, said_results
 from ood_lab.metrics import Evaluation, accuracy_of
+from ood_lab.report.detection.detection_page import show
 from ood_lab.report.rendering.output_failures import optional
-from ood_lab.report.rendering.run_summary import show, show_warnings
-from ood_lab.report.rendering.sentences import asked_sentence
+from ood_lab.report.rendering.summary import show_warnings
 from ood_lab.report.results_lookup import RunView
+from ood_lab.report.shift.shift_sentences import asked_sentence
 from ood_lab.report.verdict import Verdict
 from ood_lab.run.commandline.composition import plain
 from ood_lab.run.commandline.next_command import head_command, later, next_command

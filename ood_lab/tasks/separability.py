@@ -18,9 +18,8 @@ from ood_lab.common.random_streams import stream
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.transforms.few_shot import only_rows
 from ood_lab.evaluation.split_features import Extraction
-from ood_lab.report.figures.drawing import write_all
-from ood_lab.report.rendering.page import write_summary
-from ood_lab.report.rendering.terminal import print_blocks
+from ood_lab.report.rendering.drawing import write_all
+from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.shift.shift_figures import Space, separability_figure
 from ood_lab.report.shift.shift_tables import separability_table
 from ood_lab.run.job.workspace import Task, Workspace
@@ -100,8 +99,7 @@ class Separability(Task):
         ws.record.id_split = self.id_split
         ws.record.data = {name: split.identity for name, split in data.splits.items()}
         blocks = [separability_table(spaces, self.id_split, self.axes)]
-        write_summary(blocks, ws.folder, "separability")
-        print_blocks(blocks)
+        show_blocks(blocks, ws.folder, "separability")
 
 
 def _space(found: Separated) -> Space:

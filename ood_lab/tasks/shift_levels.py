@@ -17,8 +17,8 @@ from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.sources.file_facts import content_hashes
 from ood_lab.data.sources.image_files import FileDataset
 from ood_lab.report.rendering.blocks import Text
-from ood_lab.report.rendering.sentences import cells_sentence
 from ood_lab.report.shift.shift_figures import cells_figure
+from ood_lab.report.shift.shift_sentences import cells_sentence
 from ood_lab.report.shift.shift_tables import cells_table
 from ood_lab.run.job.workspace import Workspace
 from ood_lab.schema.arrays import Ints

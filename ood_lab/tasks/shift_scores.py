@@ -18,13 +18,12 @@ from ood_lab.evaluation.verdict_remarks import shift_remarks
 from ood_lab.metrics import VERDICT
 from ood_lab.report.rendering.blocks import PlannedFigure, Text
 from ood_lab.report.rendering.output_failures import optional
-from ood_lab.report.rendering.page import write_summary
-from ood_lab.report.rendering.sentences import agreement_sentences, farthest_sentences
+from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import Table
-from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.report.shift.shift_page import write_shift_page
+from ood_lab.report.shift.shift_sentences import agreement_sentences, farthest_sentences
 from ood_lab.report.shift.shift_tables import agreement_table, summary_tables
-from ood_lab.report.verdict import Verdict, shift_units
+from ood_lab.report.verdict.rules import Verdict, shift_units
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import write_results
 from ood_lab.shift import shift_results
@@ -78,8 +77,7 @@ class ShiftScores(Task):
 
     def show(self, ws: Workspace, measured: Measured, more: Sequence[PlannedFigure] = ()) -> None:
         """Prints the tables, keeps them to be shown again, and writes the page."""
-        write_summary(measured.blocks, ws.folder, "shift")
-        print_blocks(measured.blocks)
+        show_blocks(measured.blocks, ws.folder, "shift")
         if self.report:
             with optional("shift.html"):
                 write_shift_page(

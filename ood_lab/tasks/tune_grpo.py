@@ -26,8 +26,7 @@ from ood_lab.lvlm.scoring.answer_differences import same_questions
 from ood_lab.lvlm.training.grpo import VlmGrpo
 from ood_lab.lvlm.training.oric_questions import OricTraining
 from ood_lab.lvlm.training.rewards import Reward, accuracy_reward, format_reward
-from ood_lab.report.rendering.page import write_summary
-from ood_lab.report.rendering.terminal import print_blocks
+from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.run.building import checkpoints
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import write_results
@@ -129,6 +128,5 @@ class TuneGrpo(Task):
         run = Scored(ws.folder, folder, after, {}, {}, ws.record)
         title = "After minus before, points"
         blocks = [*summary(run), difference_table(title, table, {}, COMPARED)]
-        write_summary(blocks, ws.folder, "tune_grpo")
-        print_blocks(blocks)
+        show_blocks(blocks, ws.folder, "tune_grpo")
         return results

@@ -20,7 +20,7 @@ from ood_lab.common.files import write_text
 from ood_lab.lvlm.chat.transformers import TransformersChat
 from ood_lab.lvlm.training.example_batches import Chats
 from ood_lab.lvlm.training.tuning_module import VlmTuning
-from ood_lab.report.rendering.run_summary import show_accuracies
+from ood_lab.report.rendering.summary import show_accuracies
 from ood_lab.run.building import checkpoints
 from ood_lab.run.commandline.composition import command_to_repeat
 from ood_lab.run.job.workspace import Task, Workspace

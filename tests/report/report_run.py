@@ -6,6 +6,9 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.metrics.results_rows import KIND
+from ood_lab.report.detection.figure_inputs import FigureInputs
+from ood_lab.report.detection.run_figures import level_figures, planned_figures
+from ood_lab.report.rendering.drawing import write_all
 from ood_lab.report.results_lookup import RunView
 from ood_lab.schema.run_record import RunRecord
 
@@ -184,3 +187,10 @@ def without_levels(results):
     trends = results["metric"].str.contains("_semantic_|_covariate_")
     values = ["value", "ci_low", "ci_high"]
     return results.assign(**{c: results[c].mask(levels | trends) for c in values})
+
+
+def write_figures(folder, view, scores, features=None):
+    """Draws all figures of a run."""
+    inputs = FigureInputs(view, scores, features or {}, ())
+    by_level = [figure for ood in view.level_sets for figure in level_figures(inputs, ood)]
+    return write_all(folder, [*planned_figures(inputs), *by_level])

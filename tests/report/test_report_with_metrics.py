@@ -3,12 +3,11 @@
 import math
 
 import pytest
-from report_run import make_run
+from report_run import make_run, write_figures
 from rich.console import Console
 
 from ood_lab.metrics import Evaluation, best_detectors, results_of
 from ood_lab.report.detection.detection_page import detection_blocks, write_report
-from ood_lab.report.detection.run_figures import write_figures
 from ood_lab.report.rendering.terminal import Printed
 from ood_lab.report.results_lookup import RunView
 

@@ -10,7 +10,7 @@ from photos import write_photos
 
 from ood_lab.lvlm.answers.answer_files import read_answers
 from ood_lab.metrics import auroc
-from ood_lab.report.rendering.run_summary import show_run
+from ood_lab.report.rendering.summary import show_run
 from ood_lab.report.verdict import Verdict
 from ood_lab.run.commandline.composition import chosen
 from ood_lab.run.commandline.resolvers import register_resolvers

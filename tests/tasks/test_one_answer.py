@@ -13,7 +13,7 @@ from ood_lab.metrics import auroc
 from ood_lab.report.leaderboard import finished_runs
 from ood_lab.report.leaderboard.long_table import make_leaderboard
 from ood_lab.report.leaderboard.verdict import BoardVerdict
-from ood_lab.report.rendering.page import read_summary
+from ood_lab.report.rendering.summary import read_summary
 from ood_lab.report.verdict import Verdict
 from ood_lab.run.job.sweeps import headline
 from ood_lab.schema.results import read_results

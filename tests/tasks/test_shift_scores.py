@@ -10,7 +10,7 @@ from PIL import Image
 from scripted_answers import answer_of
 from wandb_offline import read_run
 
-from ood_lab.report.rendering.page import read_summary
+from ood_lab.report.rendering.summary import read_summary
 from ood_lab.schema.results import read_results
 
 SMALL = ("trainer.accelerator=cpu", "task.report=false")

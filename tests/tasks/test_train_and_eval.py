@@ -198,7 +198,6 @@ def test_a_page_that_fails_is_one_warning(trained, outputs, capsys, monkeypatch)
         raise UserError("cannot read image 'moved.png'")
 
     monkeypatch.setattr("ood_lab.evaluation.run_page.write_report", fails)
-    monkeypatch.setattr("ood_lab.evaluation.run_page.write_figures", lambda *_, **__: [])
     arguments = (f"ckpt={trained}", f"paths.outputs={outputs}", "detector=[msp]", "logger=none")
     arguments += ("metrics.n_bootstrap=20",)
     assert call("eval.py", *arguments, "name=no_page") == 0

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from ood_lab.builtin.scenes import PLACES, STYLES, THINGS, Scene, render, sample_scene, visible
 from ood_lab.builtin.scenes.sprite import Look, draw
 from ood_lab.builtin.vessels.scene import generator
-from ood_lab.report.figures.drawing import write_figure
 from ood_lab.report.figures.image_grid import Box, Tile, annotated
-from ood_lab.report.figures.style import rc
+from ood_lab.report.rendering.drawing import write_figure
+from ood_lab.report.rendering.fonts import rc
 
 #: Squares that a thing is drawn on in the sheet of things, pixels.
 _SIZES = (48, 24, 12)

@@ -21,8 +21,8 @@ from ood_lab.evaluation.prediction.judged_images import JudgedImages
 from ood_lab.evaluation.prediction.prediction_features import PredictionFeatures
 from ood_lab.features.bank import FeatureBank
 from ood_lab.metrics import flagged_p_value, group_comparison, wilson_interval
+from ood_lab.report.detection.image_strips import IDImages
 from ood_lab.report.detection.prediction_summary import Judged
-from ood_lab.report.detection.unusual_images import IDImages
 from ood_lab.schema.run_record import PredictedImages, RunRecord
 
 

@@ -21,8 +21,8 @@ from ood_lab.evaluation.prediction.unlabelled_images import Images
 from ood_lab.evaluation.streaming_scores import identity_of
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.moments import digest_of
+from ood_lab.report.detection.image_strips import EXTREMES
 from ood_lab.report.detection.prediction_summary import FIRST, Judged
-from ood_lab.report.detection.unusual_images import EXTREMES
 from ood_lab.shift import STATISTICS_VERSION
 
 #: Images whose scores are drawn, where there are more.

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ood_lab.lvlm.pages.benchmark_page import Scored, first_of_each, quoted, thumbnails_of
-from ood_lab.report.rendering.misclassified_images import Thumbnails
-from ood_lab.report.rendering.page import Section
+from ood_lab.report.rendering.blocks import Section
+from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.schema.results import NamedTables, Names, whole
 
 #: Metric, and what it is called in tables; in this order.

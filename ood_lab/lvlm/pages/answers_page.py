@@ -102,12 +102,6 @@ def write_answers_page(
     text = page_template("answers.html.j2").render(
         title=run.title,
         sentence=f"All questions with images, replies, parsed and correct answers{note}",
-        answer=[],
-        facts=[],
-        warnings=[],
-        thumbnails=[],
-        manifest=[],
-        downloads=[],
         report=f"../{run.benchmark.page}",
         states=_STATES,
         counts=[sum(row["state"] == state for row in rows) for state in _STATES],

@@ -17,11 +17,8 @@ from ood_lab.lvlm.pages.figure_captions import captioned
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.heatmap import level_cells
 from ood_lab.report.figures.lines import level_lines
-from ood_lab.report.rendering.blocks import Folded, Picture, Pictures, PlannedFigure, Text
-from ood_lab.report.rendering.metric_definitions import MISSING
-from ood_lab.report.rendering.misclassified_images import Thumbnails
-from ood_lab.report.rendering.p_values import P_NOTE, p_text
-from ood_lab.report.rendering.page import Section
+from ood_lab.report.rendering.blocks import Folded, Picture, Pictures, PlannedFigure, Section, Text
+from ood_lab.report.rendering.metric_definitions import MISSING, P_NOTE, p_text
 from ood_lab.report.rendering.table import (
     Cell,
     Group,
@@ -31,7 +28,7 @@ from ood_lab.report.rendering.table import (
     estimate_cell,
     name_cell,
 )
-from ood_lab.report.rendering.thumbnails import Pictures as Images
+from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.schema.results import PART, Names, Tables, whole, why_missing
 from ood_lab.schema.run_record import BenchmarkFacts, RunRecord
 
@@ -296,7 +293,7 @@ def thumbnails_of(table: pd.DataFrame, source: Path | None = None) -> Thumbnails
     def load(_: str, row: int) -> Image.Image | None:
         return Image.open((source or Path()) / files[row]) if files[row] else None
 
-    return Thumbnails(Images(load))
+    return Thumbnails(load)
 
 
 def first_of_each(

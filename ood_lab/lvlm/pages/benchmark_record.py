@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from ood_lab.lvlm.pages.benchmark_page import Headline, Scored, table_columns
 from ood_lab.lvlm.pages.result_sentences import MetricSentence
 from ood_lab.lvlm.questions.question_forms import COT, WORDS
-from ood_lab.report.rendering.blocks import Block, Folded, PlannedFigure, Text
-from ood_lab.report.rendering.misclassified_images import Thumbnails
-from ood_lab.report.rendering.page import Page, Section
+from ood_lab.report.rendering.blocks import Block, Folded, PlannedFigure, Section, Text
+from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.table import Table
+from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.schema.results import Kind, Names
 from ood_lab.schema.run_record import BenchmarkFacts
 
@@ -34,7 +34,6 @@ class BenchmarkRecord:
         figures: those of the page.
         wrong: the section of wrong answers, and its pictures.
         definitions: terms of the page and their meanings.
-        downloads: files of a run in addition to those that every benchmark leaves.
         metric_tables: all its metrics where several models are shown: title → metric → words.
         sets: sets of questions that comparisons separate, and their names.
         told_as: names of sets in sentences, if not their own; "" = a set has no sentence.
@@ -57,7 +56,6 @@ class BenchmarkRecord:
     figures: Callable[[Scored], Iterable[PlannedFigure | Folded]]
     wrong: Callable[[Scored], tuple[Section, Thumbnails]]
     definitions: Sequence[tuple[str, str]]
-    downloads: Sequence[str] = ()
     metric_tables: Mapping[str, Names] = field(default_factory=dict)
     sets: Names = field(default_factory=dict)
     told_as: Names = field(default_factory=dict)
@@ -82,21 +80,17 @@ class BenchmarkRecord:
 
     def page(self, run: Scored, blocks: Sequence[Block]) -> Page:
         """The page of a run, which begins with these blocks of the summary."""
-        files = ["results.csv", "results.parquet", *(f"{name}.csv" for name in run.tables)]
-        files += [f"{name}.{kind}" for name in run.judged for kind in ("csv", "parquet")]
-        files += ["questions.jsonl", "answers.jsonl", *self.downloads, "config.yaml"]
         wrong, pictures = self.wrong(run)
         sections = [
+            Section("Results", blocks),
             Section("More results", list(self.details(run, pictures))),
             Section("Figures", list(self.figures(run))),
             wrong,
         ]
         return Page(
             title=run.title,
-            summary=blocks,
-            sections=sections,
-            thumbnails=pictures.uris,
+            blocks=sections,
+            pictures=pictures,
             definitions=self.definitions,
             record=run.record,
-            downloads=list(dict.fromkeys(files)),
         )

@@ -20,7 +20,7 @@ from ood_lab.report.figures.layout import add_legend, panels, short_names, wrapp
 from ood_lab.report.figures.lines import Line, draw_lines
 from ood_lab.report.figures.style import COLOURS, INK, SOFT, WIDTH, Style, style
 from ood_lab.report.rendering.blocks import Folded, PlannedFigure
-from ood_lab.report.rendering.p_values import p_text
+from ood_lab.report.rendering.metric_definitions import p_text
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.results import Tables
 

@@ -14,10 +14,9 @@ from ood_lab.common.files import packaged_table
 from ood_lab.lvlm.benchmarks.oodbench.page import SPLITS
 from ood_lab.lvlm.pages.definitions import defined
 from ood_lab.lvlm.statistics.statistic_tables import Findings
-from ood_lab.report.rendering.blocks import Folded, PlannedFigure, Text
-from ood_lab.report.rendering.metric_definitions import MISSING, percent
-from ood_lab.report.rendering.p_values import p_text
-from ood_lab.report.rendering.page import Page, Section
+from ood_lab.report.rendering.blocks import Folded, PlannedFigure, Section, Text
+from ood_lab.report.rendering.metric_definitions import MISSING, p_text, percent
+from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.sentences import ALPHA, listing, noted, spread_of, values_of
 from ood_lab.report.rendering.table import Cell, Head, Table
 from ood_lab.schema.run_record import RunRecord
@@ -83,11 +82,9 @@ def statistics_page(
     return Page(
         title=record.title,
         sentence=record.sentence,
-        summary=blocks,
-        sections=[Section("Figures", figures)],
+        blocks=[Section("Results", blocks), Section("Figures", figures)],
         definitions=defined("oodbench_statistics"),
         record=record,
-        downloads=[*(f"{name}.csv" for name in (*TITLES, "errors_together")), DRAWS, "results.csv"],
     )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from ood_lab.common.english import counted, listed
@@ -18,29 +19,40 @@ from ood_lab.report.detection.detection_tables import (
     all_metrics,
     brief_table,
     failure_tables,
+    hierarchy_notes,
+    hierarchy_tables,
     larger_table,
     level_menu,
     level_tables,
     main_table,
 )
-from ood_lab.report.detection.hierarchy_tables import hierarchy_notes, hierarchy_tables
-from ood_lab.report.detection.level_curves import HIERARCHY, level_blocks, of_section
-from ood_lab.report.detection.near_copies import TITLE as COPIES
-from ood_lab.report.detection.near_copies import near_copy_pictures, without_copies
-from ood_lab.report.detection.unusual_images import UNUSUAL_BY, IDImages, unusual_id_images
-from ood_lab.report.rendering.blocks import Block, FigureFile, Folded, Text
-from ood_lab.report.rendering.metric_definitions import definitions_of, percent
-from ood_lab.report.rendering.misclassified_images import (
-    Thumbnails,
+from ood_lab.report.detection.figure_inputs import FigureInputs
+from ood_lab.report.detection.image_strips import (
+    COPIES,
+    UNUSUAL,
+    UNUSUAL_BY,
+    IDImages,
     marginal_blocks,
     mistake_blocks,
+    near_copy_pictures,
+    unusual_id_images,
+    without_copies,
 )
-from ood_lab.report.rendering.page import Page, Section
-from ood_lab.report.rendering.thumbnails import LoadImage, Pictures
+from ood_lab.report.detection.level_curves import level_blocks
+from ood_lab.report.detection.run_figures import hierarchy_figure, level_figures, planned_figures
+from ood_lab.report.rendering.blocks import Block, Folded, Section, Text
+from ood_lab.report.rendering.metric_definitions import definitions_of, percent
+from ood_lab.report.rendering.page import Page
+from ood_lab.report.rendering.summary import show_blocks, show_warnings
+from ood_lab.report.rendering.thumbnails import LoadImage, Thumbnails
 from ood_lab.report.results_lookup import UNGROUPED, RunView
 from ood_lab.report.shift.distance_page import Measured, sections_of
 from ood_lab.report.verdict import Verdict
+from ood_lab.schema.results import ID_TEST
 from ood_lab.schema.shift_axes import DEGREES, LEVELS
+
+#: Skipped detectors whose reasons a terminal shows.
+_REASONS = 3
 
 
 def detection_blocks(view: RunView, every: bool = False) -> list[Block]:
@@ -77,96 +89,125 @@ def detection_blocks(view: RunView, every: bool = False) -> list[Block]:
     return blocks
 
 
+def show(view: RunView, folder: Path, every: bool = False) -> None:
+    """Prints the verdict of a run that scored detectors, and keeps it to be shown again.
+
+    ``every``: before it all tables, with a row for each of many detectors.
+    """
+    blocks = detection_blocks(view, every)
+    if not every:
+        blocks = [block for block in blocks if isinstance(block, Text)]
+        blocks += [Text(sentence, "note") for sentence in _skipped(view.refused)]
+    blocks += view.verdict.blocks() if view.verdict else []
+    show_warnings(view.record)
+    show_blocks(blocks, folder, "detection")
+
+
+def _skipped(reasons: Mapping[str, str]) -> list[str]:
+    """Why detectors were skipped; of many the names, as the report has the reasons."""
+    if len(reasons) > _REASONS:
+        return [f"Skipped, with the reasons in the report: {', '.join(reasons)}."]
+    return [f"skipped {name}: {reason}" for name, reason in reasons.items()]
+
+
 def write_report(
     path: Path | str,
     view: RunView,
     scores: pd.DataFrame,
     *,
-    figures: Sequence[FigureFile] = (),
+    figures: str = "figures",
+    features: Mapping[str, np.ndarray] | None = None,
     load_image: LoadImage | None = None,
     classes: Sequence[str] = (),
-    downloads: Sequence[str] = (),
     hierarchy: pd.DataFrame | None = None,
     measured: Measured | None = None,
     published: Sequence[Block] = (),
-    own: IDImages | None = None,
+    id_images: IDImages | None = None,
 ) -> Path:
-    """Writes ``report.html``, with styles, script and images inside.
+    """Writes ``report.html``, with styles, script and images inside, and its figures beside it.
 
     Args:
         path: the file to write; replaced as a whole.
         view: of the run. The page begins with its verdict; its findings and warnings are above.
             All of its record is shown, nested mappings with dotted keys.
         scores: scores table, higher = more OOD; ID test is ``test``.
-        figures: what :func:`ood_lab.report.detection.run_figures.write_figures` returned; embedded.
+        figures: folder of PNG (200 dpi) and SVG files, beside the page.
+        features: dataset → ``[N, D]`` for the scatter of features.
         load_image: ``(dataset, index)`` → PIL image, encoded bytes or None; without it the
             most confident mistakes are skipped.
         classes: names of the ID classes, position = label.
-        downloads: files next to the report, by relative name.
         hierarchy: the hierarchy table, where the ID classes have levels or a category.
         measured: shift of the images, where that is known.
         published: numbers of papers about the same data.
-        own: the training images, with their scores by :data:`UNUSUAL_BY`.
+        id_images: the training images, with their scores by :data:`UNUSUAL_BY`.
     """
-    path, verdict = Path(path), view.verdict
+    verdict, record = view.verdict, view.record
     shown = bool(view.detectors and view.sets)
-    pictures = Pictures(load_image or (lambda *_: None))
-    store, mistakes = Thumbnails(pictures), []
+    store = Thumbnails(load_image or (lambda *_: None))
+    mistakes: list[Block] = []
     marginal: list[Block] = []
-    if load_image is not None and shown:
-        mistakes = mistake_blocks(scores, view.detectors, view.sets, classes, store)
-        marginal += marginal_blocks(*_semantic_shift(view, scores, measured), classes, store)
     copies: list[Block] = []
-    if load_image is not None and (examples := view.record.near_copies):
-        sets = {name: name for example in examples for name, _, _ in example["images"]}
-        copies += near_copy_pictures(examples, store, sets)
-    blocks = detection_blocks(view)
-    blocks = [b for b in blocks if not isinstance(b, Text) or b.style != "finding"]  # above
+    if load_image is not None:
+        if shown:
+            mistakes += mistake_blocks(scores, view.detectors, view.sets, classes, store)
+            ood, shift = _semantic_shift(view, scores, measured)
+            marginal += marginal_blocks(ood, shift, classes, store)
+        sets = {name: name for copy in record.near_copies for name, _, _ in copy["images"]}
+        copies += near_copy_pictures(record.near_copies, store, sets)
+    # All that counts as ID is drawn as one.
+    of_id = scores.replace({"dataset": dict.fromkeys(record.csid, ID_TEST)})
+    inputs = FigureInputs(view, of_id, features or {}, classes)
     before: list[Section] = []
     after: list[Section] = []
     shift_map: list[Block] = []
     if measured:
-        ranked = replace(measured, others=view.detectors)
-        figure, before, after = sections_of(ranked, scores, store)
+        of_all = replace(measured, others=view.detectors)
+        figure, before, after = sections_of(of_all, scores, store)
         shift_map.append(figure)
-    named = verdict.named if verdict else None
-    if verdict:
-        opening = [*verdict.blocks(page=True), *_threshold(verdict, view.record.threshold)]
-        before.insert(0, Section("Verdict", opening, shift_map))
-    levels = Section("Detection by shift level", level_blocks(view, figures, named, path.parent))
+    by_level = {ood: list(level_figures(inputs, ood)) for ood in view.level_sets}
+    levels = Section(
+        "Detection by shift level",
+        level_blocks(view, by_level, verdict.named if verdict else None),
+    )
     before += [levels] if measured else []
     after += [] if measured else [levels]
     details = [*failure_tables(view), all_metrics(view)] if shown else []
-    page = Page(
-        title=view.record.title or "OOD detection report",
+    opening: list[Block] = []
+    if verdict:
+        opening += [*verdict.blocks(page=True), *_threshold(verdict, record.threshold)]
+    dating: list[Block] = []
+    if hierarchy is not None:
+        dating += [Text(note) for note in hierarchy_notes(hierarchy)]
+        dating += [*hierarchy_tables(hierarchy), hierarchy_figure(hierarchy)]
+    unusual = [unusual_id_images(id_images, UNUSUAL_BY, store, "train")] if id_images else []
+    return Page(
+        title=record.title or "OOD detection report",
         sentence=view.fpr95 if shown else "",
         facts=_facts(view, made_remark(scores)),
-        before=before,
-        summary=[
-            *blocks,
-            *(Folded(table.caption, [table]) for table in details),
-            *_settings_in_force(view),
-        ],
-        sections=[
+        blocks=[
+            Section("Verdict", opening, shift_map),
+            *before,
+            Section(
+                "Results",
+                [
+                    *detection_blocks(view),
+                    *(Folded(table.caption, [table]) for table in details),
+                    *_settings_in_force(view),
+                ],
+            ),
             *after,
-            Section("Hierarchical classification", _hierarchy(hierarchy, figures)),
+            Section("Hierarchical classification", dating),
             Section("Published numbers of these data", published),
-            Section("Figures", [f for f in figures if not of_section(f)]),
+            Section("Figures", list(planned_figures(inputs))),
             Section("OOD images with the smallest semantic shift", marginal),
             Section("Most confident mistakes", mistakes),
-            Section(COPIES, [*copies, *without_copies(view.record.near_copies_auroc)]),
-            Section(
-                "Unusual ones among your ID images",
-                [unusual_id_images(own, UNUSUAL_BY, store, "train")] if own else [],
-            ),
+            Section(COPIES, [*copies, *without_copies(record.near_copies_auroc)]),
+            Section(UNUSUAL, unusual),
         ],
-        thumbnails=store.uris,
+        pictures=store,
         definitions=definitions_of(view.table),
-        record=view.record,
-        downloads=downloads,
-    ).write(path)
-    pictures.warn(path.name)
-    return page
+        record=record,
+    ).write(Path(path), figures)
 
 
 def _settings_in_force(view: RunView) -> Iterator[Block]:
@@ -198,13 +239,6 @@ def _threshold(verdict: Verdict, threshold: float | None) -> Iterator[Block]:
             f"{verdict.recommended} flags an image that scores above {threshold:.4g} (alpha 0.05): "
             "at most 5% of ID images score as high, by the ID validation images."
         )
-
-
-def _hierarchy(hierarchy: pd.DataFrame | None, figures: Sequence[FigureFile]) -> list[Block]:
-    if hierarchy is None:
-        return []
-    notes = [Text(note) for note in hierarchy_notes(hierarchy)]
-    return [*notes, *hierarchy_tables(hierarchy), *(f for f in figures if f.png.stem == HIERARCHY)]
 
 
 def _headline(view: RunView) -> str:

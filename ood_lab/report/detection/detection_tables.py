@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ood_lab.metrics import BASELINE, FEWEST, metric_of
 from ood_lab.metrics.selective import ACCURACIES, AREAS
@@ -19,6 +21,7 @@ from ood_lab.report.rendering.table import (
     Head,
     Table,
     count_cell,
+    estimate_cell,
     metric_head,
     name_cell,
     number_cell,
@@ -29,6 +32,7 @@ from ood_lab.schema.shift_axes import AXES, Axis
 
 #: Detectors of each kind that a short table has.
 _OF_EACH = 2
+_ALL = "all"
 
 
 def main_table(view: RunView) -> Table:
@@ -229,3 +233,57 @@ def _failure_table(
         group = Group(name, f"n {first.n_id + first.n_ood:,}")
         columns += _columns(view, group, metrics, place)
     return table_of(title, columns)
+
+
+def hierarchy_tables(hierarchy: pd.DataFrame) -> list[Table]:
+    """Overall accuracy of each level, then the recall of the labels of each level, finest first."""
+    rows = hierarchy[hierarchy["metric"] == "accuracy"]
+    source = rows.drop_duplicates("label_level")["source"]
+    predicted = Column(Head("predicted by", "ascending"), [*map(name_cell, source)], Group())
+    columns = [*_hierarchy_columns(rows, "level", "label_level", "accuracy"), predicted]
+    tables = [table_of("Overall accuracy (micro) in %", columns)]
+    recalls = hierarchy[hierarchy["metric"] == "recall"]
+    for level in hierarchy["label_level"].unique()[::-1]:
+        rows = recalls[recalls["label_level"] == level]
+        columns = _hierarchy_columns(rows, level, "name", "recall")
+        tables.append(table_of(f"Recall in %, {level}", columns))
+    return tables
+
+
+def hierarchy_notes(hierarchy: pd.DataFrame) -> list[str]:
+    """What the tables mean, a sentence each."""
+    notes = [
+        "Accuracy is the share of all images that are right. Recall is the share of the images of "
+        "a class that are given that class (per-class or independent accuracy), not precision."
+    ]
+    if (hierarchy["source"] == "derived").any():
+        notes.append(
+            "Predicted by: a head of the network for that level; derived: the parent of the "
+            "predicted class."
+        )
+    return notes
+
+
+def _hierarchy_columns(rows: pd.DataFrame, head: str, key: str, metric: str) -> list[Column]:
+    """The names in ``key``, and a value and n of each of them in every subset."""
+    found = {(r[key], r["subset"]): r for r in rows.to_dict("records")}
+    names = list(rows[key].unique())
+    subsets = list(rows["subset"].unique())
+    columns = [
+        Column(
+            Head(head, "ascending"), [name_cell(name, place) for place, name in enumerate(names)]
+        )
+    ]
+    for subset in subsets:
+        group = Group("" if subsets == [_ALL] and metric == "recall" else subset)
+        pairs = [_pair(found.get((name, subset))) for name in names]
+        for text, cells in zip((metric, "n"), zip(*pairs, strict=True), strict=True):
+            columns.append(Column(Head(text), cells, group))
+    return columns
+
+
+def _pair(row: Mapping[Any, Any] | None) -> list[Cell]:
+    """The value with its interval, and n."""
+    if row is None:
+        return [Cell(""), Cell("")]
+    return [estimate_cell(row), count_cell(row["n"])]

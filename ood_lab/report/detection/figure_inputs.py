@@ -13,7 +13,7 @@ from ood_lab.metrics import BASELINE
 from ood_lab.report.figures.lines import Line, curve
 from ood_lab.report.figures.style import style
 from ood_lab.report.results_lookup import RunView
-from ood_lab.report.shift.shift_tables import ID_TEST
+from ood_lab.schema.results import ID_TEST
 
 #: Lines above this number are not told apart: the best ones stand out, the rest is grey.
 _MAX_HIGHLIGHTED = 6

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 
 from ood_lab.metrics import metric_of
-from ood_lab.report.rendering.blocks import Block, FigureFile, Folded, Links, Menu, Text
+from ood_lab.report.rendering.blocks import Block, Folded, Menu, PlannedFigure, Text
 from ood_lab.report.rendering.table import (
     Cell,
     Group,
@@ -20,17 +18,10 @@ from ood_lab.report.rendering.table import (
 )
 from ood_lab.report.results_lookup import Estimate, RunView
 
-#: First parts of the names of the figures by level, and the name of that of the hierarchy.
-_CURVES, _MAPS, HIERARCHY = "levels_", "heatmap_", "hierarchy"
 #: AUROC of a coin, the dark end of its colours.
 _CHANCE = 0.5
 #: Semantic and covariate.
 _Levels = tuple[list[float], list[float]]
-
-
-def map_name(ood: str, metric: str) -> str:
-    """Name of the figure of a metric in the cells of an OOD set."""
-    return f"{_MAPS}{ood}" if metric == "auroc" else f"{_MAPS}{ood}_{metric}"
 
 
 def lowest(metric: str) -> float:
@@ -38,33 +29,25 @@ def lowest(metric: str) -> float:
     return _CHANCE if metric == "auroc" else 0.0
 
 
-def of_section(figure: FigureFile) -> bool:
-    """True for a figure in the section of the levels or of the hierarchy."""
-    return figure.png.stem == HIERARCHY or figure.png.stem.startswith((_CURVES, _MAPS))
-
-
 def level_blocks(
-    view: RunView, figures: Sequence[FigureFile], first: str | None, folder: Path
+    view: RunView, figures: Mapping[str, Sequence[PlannedFigure]], first: str | None
 ) -> list[Block]:
     """Curves and fields of every OOD set with levels; those after the first set are folded.
 
     Args:
         view: the results.
-        figures: of the run; those of the levels are taken.
+        figures: by level, of every set.
         first: the detector that a menu shows first; None = the best.
-        folder: of the page.
     """
-    files = {figure.png.stem: figure for figure in figures}
-    parts = {name: list(_of_set(view, name, files, first, folder)) for name in view.level_sets}
+    parts = {name: list(_of_set(view, name, figures[name], first)) for name in view.level_sets}
     whole, *others = [(name, blocks) for name, blocks in parts.items() if blocks] or [("", [])]
     return [*whole[1], *(Folded(f"The levels of {name}", blocks) for name, blocks in others)]
 
 
 def _of_set(
-    view: RunView, ood: str, files: dict[str, FigureFile], first: str | None, folder: Path
+    view: RunView, ood: str, figures: Sequence[PlannedFigure], first: str | None
 ) -> Iterator[Block]:
-    if curves := files.get(_CURVES + ood):
-        yield curves
+    yield from (figure for figure in figures if not figure.linked)
     semantic, covariate = levels = view.cell_levels(ood)
     if min(len(semantic), len(covariate)) < 2:
         return
@@ -77,14 +60,7 @@ def _of_set(
     options = [Folded(name, _field(view, name, ood, levels)) for name in names]
     counts = _grid(view, "auroc", names[0], ood, levels, counts=True)
     yield Menu("Detector", [*options, Folded("number of images", [counts])])
-    links = [
-        (f"{metric_of(metric).title} of all detectors ({kind})", os.path.relpath(file, folder))
-        for metric in view.level_metrics
-        if (drawn := files.get(map_name(ood, metric)))
-        for kind, file in (("PNG", drawn.png), ("SVG", drawn.svg))
-    ]
-    if links:
-        yield Links([(text, Path(file).as_posix()) for text, file in links])
+    yield from (figure for figure in figures if figure.linked)
 
 
 def _field(view: RunView, detector: str, ood: str, levels: _Levels) -> list[Block]:

@@ -14,10 +14,16 @@ from matplotlib.figure import Figure
 
 from ood_lab.common.english import counted
 from ood_lab.common.files import packaged_table
-from ood_lab.report.detection.near_copies import TITLE as COPIES
-from ood_lab.report.detection.near_copies import near_copy_pictures
+from ood_lab.report.detection.image_strips import (
+    COPIES,
+    EXTREMES,
+    UNUSUAL,
+    IDImages,
+    near_copy_pictures,
+    score_text,
+    unusual_id_images,
+)
 from ood_lab.report.detection.prediction_summary import DETECTORS, FIRST, Judged
-from ood_lab.report.detection.unusual_images import EXTREMES, IDImages, said_of, unusual_id_images
 from ood_lab.report.figures.densities import draw_densities, limits_of
 from ood_lab.report.figures.layout import add_legend, panels
 from ood_lab.report.figures.scatter import styles_of
@@ -29,13 +35,12 @@ from ood_lab.report.rendering.blocks import (
     Picture,
     Pictures,
     PlannedFigure,
+    Section,
     Text,
 )
-from ood_lab.report.rendering.misclassified_images import Thumbnails
-from ood_lab.report.rendering.page import Page, Section
+from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.table import Cell, Head, Table, name_cell
-from ood_lab.report.rendering.thumbnails import LoadImage
-from ood_lab.report.rendering.thumbnails import Pictures as Images
+from ood_lab.report.rendering.thumbnails import LoadImage, Thumbnails
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.run_record import RunRecord
 
@@ -53,7 +58,7 @@ def write_predictions_page(
     record: RunRecord,
     load_image: LoadImage,
     command: str,
-    own: IDImages | None = None,
+    id_images: IDImages | None = None,
 ) -> Path:
     """Writes the page.
 
@@ -65,19 +70,20 @@ def write_predictions_page(
         record: of the run.
         load_image: ``("images", number of the image)`` → the image.
         command: that repeats the run.
-        own: the ID images; None = the detectors were read from files, without them.
+        id_images: None = the detectors were read from files, without them.
     """
     table = judged.table
     read = table[table["error"] == ""]
     drawn = read if judged.drawn is None else judged.drawn[judged.drawn["error"] == ""]
     some = "" if judged.drawn is None else f" Drawn: {counted(len(drawn), 'image')} at equal steps."
-    images = Images(lambda of, row: own.image(row) if own and of == "id" else load_image(of, row))
-    store = Thumbnails(images)
+    store = Thumbnails(
+        lambda of, row: id_images.image(row) if id_images and of == "id" else load_image(of, row)
+    )
     strips = [Folded(name, _extremes(read, name, store)) for name in id_scores]
     of_id: list[Block] = []
     copies: list[Block] = []
-    if own:
-        unusual = [Folded(name, [unusual_id_images(own, name, store)]) for name in id_scores]
+    if id_images:
+        unusual = [Folded(n, [unusual_id_images(id_images, n, store)]) for n in id_scores]
         of_id.append(Menu("detector", unusual))
         stored = {str(record.id_split): "id"}
         copies += near_copy_pictures(record.near_copies, store, stored)
@@ -88,28 +94,25 @@ def write_predictions_page(
         partial(_densities, drawn, id_scores, record.detectors),
     )
     broken = judged.unreadable
-    page = Page(
+    return Page(
         title=f"Predictions for {counted(judged.images, 'image')}",
         sentence=f"Images: {record.images.source}" if record.images else "",
         warnings=[
             *(record.images.passed_over if record.images else ()),
             *([f"{counted(broken, 'image')} cannot be read."] if broken else []),
         ],
-        summary=[*summary, Text(command, "command")],
-        sections=[
+        blocks=[
+            Section("Results", [*summary, Text(command, "command")]),
             Section("Most and least unusual images", [Menu("detector", strips)]),
-            Section("Unusual ones among your ID images", of_id),
+            Section(UNUSUAL, of_id),
             Section(COPIES, copies),
             Section("Scores", [figure]),
             Section("Images", [_first_rows(judged, list(id_scores))]),
         ],
-        thumbnails=store.uris,
+        pictures=store,
         definitions=list(_TERMS.items()),
         record=record,
-        downloads=["predictions.csv", "id_images.csv", "manifest.json", "config.yaml"],
     ).write(file)
-    images.warn(page.name)
-    return page
 
 
 def _extremes(read: pd.DataFrame, name: str, store: Thumbnails) -> list[Pictures]:
@@ -124,7 +127,7 @@ def _extremes(read: pd.DataFrame, name: str, store: Thumbnails) -> list[Pictures
     none = "no class" if read["predicted"].ne("").any() else ""  # else the network names none
 
     def picture(row: int, at: pd.Series) -> Picture:
-        return Picture(said_of(at, at["predicted"] or none, name), store.number("images", row))
+        return Picture(score_text(at, at["predicted"] or none, name), store.number("images", row))
 
     return [
         Pictures([picture(int(row), at) for row, at in rows.iterrows()], heading)  # type: ignore[call-overload]

@@ -17,11 +17,10 @@ from ood_lab.common.english import counted, listed
 from ood_lab.common.grouping import grouped
 from ood_lab.metrics import wilson_interval
 from ood_lab.report.rendering.blocks import Block, Text
-from ood_lab.report.rendering.p_values import p_text
-from ood_lab.report.rendering.page import write_summary
+from ood_lab.report.rendering.metric_definitions import p_text
+from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import Cell, Head, Table, count_cell, name_cell, number_cell
-from ood_lab.report.rendering.terminal import print_blocks
-from ood_lab.report.shift.cause_sentences import cause_sentence
+from ood_lab.report.verdict.cause_sentences import cause_sentence
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.run_record import RunRecord
 
@@ -91,8 +90,7 @@ def show_predictions(
         *(Text(line, "answer") for line in _verdict_sentences(judged.read, record)),
         _verdict_table(title, record.detectors),
     ]
-    write_summary(blocks, folder, "predict")
-    print_blocks(blocks)
+    show_blocks(blocks, folder, "predict")
     log.info("predictions: %s", folder / judged.file)
     return blocks
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,7 +14,7 @@ from ood_lab.metrics import BASELINE, metric_of
 from ood_lab.metrics.record import FPR95
 from ood_lab.report.detection.class_figures import confusion, recall_by_category
 from ood_lab.report.detection.figure_inputs import FigureInputs
-from ood_lab.report.detection.level_curves import HIERARCHY, lowest, map_name
+from ood_lab.report.detection.level_curves import lowest
 from ood_lab.report.detection.score_figures import (
     best_of,
     dad_against_fpr95,
@@ -24,23 +23,21 @@ from ood_lab.report.detection.score_figures import (
     risk_curves,
     roc,
 )
-from ood_lab.report.figures.drawing import write_all
 from ood_lab.report.figures.heatmap import cell_panels, shades
 from ood_lab.report.figures.layout import panels
 from ood_lab.report.figures.lines import level_lines
 from ood_lab.report.figures.scatter import component_labels, components_of, draw_clouds
 from ood_lab.report.figures.style import COLOURS, ID_COLOUR, Style
-from ood_lab.report.rendering.blocks import FigureFile, PlannedFigure
+from ood_lab.report.rendering.blocks import PlannedFigure
 from ood_lab.report.rendering.metric_definitions import MISSING, star_sentence
-from ood_lab.report.results_lookup import RunView
-from ood_lab.report.shift.shift_tables import ID_TEST
+from ood_lab.schema.results import ID_TEST
 from ood_lab.schema.shift_axes import LEVELS
 
 _MAX_POINTS = 400
 
 
 def planned_figures(inputs: FigureInputs) -> Iterator[PlannedFigure]:
-    """All that can be drawn, in reading order."""
+    """What can be drawn of all levels together, in reading order."""
     if inputs.view.sets:
         yield PlannedFigure(
             "densities",
@@ -72,21 +69,6 @@ def planned_figures(inputs: FigureInputs) -> Iterator[PlannedFigure]:
             "are rejected: wrong predictions on ID, and all OOD images. Dotted: the best order.",
             partial(risk_curves, inputs),
         )
-    titles = [metric_of(name).title for name in inputs.view.level_metrics]
-    for ood in inputs.view.level_sets:
-        yield PlannedFigure(
-            f"levels_{ood}",
-            f"By level of shift: {ood}",
-            f"{listed(titles)} of every level, along each axis of shift.",
-            partial(levels, inputs, ood),
-        )
-        for metric, title in zip(inputs.view.level_metrics, titles, strict=True):
-            yield PlannedFigure(
-                map_name(ood, metric),
-                f"{title} by semantic × covariate level: {ood}",
-                f"{title} of every cell, one panel per detector.",
-                partial(heatmap, inputs, ood, metric),
-            )
     yield PlannedFigure(
         "features",
         "Features",
@@ -98,43 +80,29 @@ def planned_figures(inputs: FigureInputs) -> Iterator[PlannedFigure]:
     )
 
 
-def write_figures(
-    folder: Path | str,
-    view: RunView,
-    scores: pd.DataFrame,
-    *,
-    features: Mapping[str, np.ndarray] | None = None,
-    classes: Sequence[str] = (),
-    hierarchy: pd.DataFrame | None = None,
-) -> list[FigureFile]:
-    """Writes every figure the tables allow to ``folder`` as PNG (200 dpi) and SVG.
-
-    One that cannot be drawn is skipped with a warning.
-
-    Args:
-        folder: made if missing.
-        view: of the run.
-        scores: scores table, higher = more OOD.
-        features: dataset → ``[N, D]`` for the scatter of features.
-        classes: names of the ID classes, position = label.
-        hierarchy: the hierarchy table of the run; its figure is the recall of every class.
-
-    Returns:
-        The files in reading order.
-    """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    inputs = FigureInputs(view, scores, features or {}, classes)
-    plan = list(planned_figures(inputs))
-    if hierarchy is not None:
-        plan.append(hierarchy_figure(hierarchy))
-    return write_all(folder, plan)
+def level_figures(inputs: FigureInputs, ood: str) -> Iterator[PlannedFigure]:
+    """By level of shift of a set: curves, then maps of all detectors, which a page links to."""
+    titles = [metric_of(name).title for name in inputs.view.level_metrics]
+    yield PlannedFigure(
+        f"levels_{ood}",
+        f"By level of shift: {ood}",
+        f"{listed(titles)} of every level, along each axis of shift.",
+        partial(levels, inputs, ood),
+    )
+    for metric, title in zip(inputs.view.level_metrics, titles, strict=True):
+        yield PlannedFigure(
+            f"heatmap_{ood}" if metric == "auroc" else f"heatmap_{ood}_{metric}",
+            f"{title} of all detectors",
+            f"{title} of every cell, one panel per detector.",
+            partial(heatmap, inputs, ood, metric),
+            linked=True,
+        )
 
 
 def hierarchy_figure(hierarchy: pd.DataFrame) -> PlannedFigure:
     """Recall of every class, by category; none where no image of the ID test set has a label."""
     return PlannedFigure(
-        HIERARCHY,
+        "hierarchy",
         "Recall of every class",
         "Share of the images of a class that are given that class, with 95% intervals.",
         partial(recall_by_category, hierarchy),

@@ -25,7 +25,7 @@ from ood_lab.report.figures.scatter import styles_of
 from ood_lab.report.figures.style import COLOURS, INK, SOFT, WIDTH, style
 from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.results_lookup import RunView
-from ood_lab.report.shift.shift_tables import ID_TEST
+from ood_lab.schema.results import ID_TEST
 
 _TICKS = (-1000, -100, -10, -1, 0, 1, 10, 100, 1000, 10_000)
 _NEAR = 4.0  # percentage points: marks of equal DAD that are nearer would cover each other

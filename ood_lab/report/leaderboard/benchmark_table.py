@@ -15,9 +15,9 @@ from ood_lab.common.english import counted, listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config
 from ood_lab.report.leaderboard.long_table import MEAN
-from ood_lab.report.rendering.blocks import Folded, Links, PlannedFigure, Text
+from ood_lab.report.rendering.blocks import Folded, Links, PlannedFigure, Section, Text
 from ood_lab.report.rendering.metric_definitions import MISSING
-from ood_lab.report.rendering.page import Page, Section
+from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.sentences import ALPHA, EACH, INTERVALS, listing, tested, value_of
 from ood_lab.report.rendering.table import Cell, Head, Table, count_cell, estimate_cell, name_cell
 from ood_lab.schema.results import RESULTS, read_results, whole, why_missing
@@ -320,7 +320,6 @@ def board_page(
     runs: Sequence[BenchmarkRun],
     record: RunRecord,
     figures: Sequence[PlannedFigure] = (),
-    downloads: Sequence[str] = ("benchmarks.csv",),
 ) -> Page:
     """The page ``benchmarks.html``: vision-language models first, then detectors.
 
@@ -331,7 +330,6 @@ def board_page(
         runs: are linked.
         record: ``title`` is read; all of it is shown.
         figures: behind the tables.
-        downloads: files in the folder of the page.
     """
     beside = [_detectors(folder, table) for folder, table in detectors.items()]
     pages = [(run.record.title, run.page) for run in runs]
@@ -340,14 +338,13 @@ def board_page(
     return Page(
         title=record.title,
         sentence="Vision-language models, and detectors",
-        summary=blocks,
-        sections=[
+        blocks=[
+            Section("Results", blocks),
             Section("Figures", figures),
             Section("Detectors", beside),
-            Section("Pages", [Links(links)] if links else []),
+            Section("Pages", [Links(links)]),
         ],
         record=record,
-        downloads=downloads,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,14 +16,14 @@ from ood_lab.report.leaderboard.long_table import Leaderboard
 from ood_lab.report.leaderboard.shots_page import best_of_all, shots_rows
 from ood_lab.report.leaderboard.verdict import BoardVerdict
 from ood_lab.report.leaderboard.wide_table import wide_table
-from ood_lab.report.rendering.blocks import Block, FigureFile, Folded, PlannedFigure, Text
+from ood_lab.report.rendering.blocks import Block, Folded, PlannedFigure, Section, Text
 from ood_lab.report.rendering.metric_definitions import (
     definitions_of,
     fpr95_sentence,
     star_sentence,
 )
 from ood_lab.report.rendering.output_failures import optional
-from ood_lab.report.rendering.page import Page, Section
+from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.paper_tables import latex, markdown
 from ood_lab.report.rendering.table import Cell, Head, Table
 from ood_lab.schema.run_record import RunRecord
@@ -71,52 +71,43 @@ def write_leaderboard(
         texts[f"{name}_shots.csv"] = shots.to_csv(index=False)
     for file, text in texts.items():
         write_text(text, folder / file)
-    figures = _figures(board, name, folder, shots)
     files = list(texts)
     with optional(f"{name}.html"):
         dating: list[Block] = []
         if hierarchy:
             dating = [hierarchy, *(Folded(t.caption, [t]) for t in recalls)]
-        page(board, wide, dating, figures, files, notes).write(folder / f"{name}.html")
+        figures = _figures(board, name, shots)
+        page(board, wide, dating, figures, notes).write(folder / f"{name}.html", figures=".")
         files.append(f"{name}.html")
     return [folder / file for file in files]
 
 
-def _figures(board: Leaderboard, name: str, folder: Path, shots: pd.DataFrame) -> list[FigureFile]:
-    """Writes what more training images bring, and the DAD, where they are known."""
-    planned = []
+def _figures(board: Leaderboard, name: str, shots: pd.DataFrame) -> Iterator[PlannedFigure]:
+    """What more training images bring, and the DAD, where they are known."""
     if not shots.empty:
         from ood_lab.report.leaderboard.shots_figure import shots_figure  # slow to load
 
-        planned.append(
-            PlannedFigure(
-                f"{name}_shots",
-                "Number of training images",
-                "ID accuracy, and AUROC as the mean over all OOD sets, against the training images "
-                "of each class. Bands are one standard deviation over seeds on either side; grey "
-                "and dashed is the best of all methods.",
-                partial(shots_figure, shots, best_of_all(board)),
-            )
+        yield PlannedFigure(
+            f"{name}_shots",
+            "Number of training images",
+            "ID accuracy, and AUROC as the mean over all OOD sets, against the training images of "
+            "each class. Bands are one standard deviation over seeds on either side; grey and "
+            "dashed is the best of all methods.",
+            partial(shots_figure, shots, best_of_all(board)),
         )
     if board.dads:
         from ood_lab.report.leaderboard.dad_figure import dad_figure
 
         caption = "DAD and FPR95 of every method, grouped and ordered by DAD."
         draw = partial(dad_figure, board)
-        planned.append(PlannedFigure(f"{name}_dad", "DAD and FPR95", caption, draw))
-    if not planned:
-        return []
-    from ood_lab.report.figures.drawing import write_all
-
-    return write_all(folder, planned)
+        yield PlannedFigure(f"{name}_dad", "DAD and FPR95", caption, draw)
 
 
 def page(
     board: Leaderboard,
     wide: Table,
     hierarchy: Sequence[Block],
-    figures: Sequence[FigureFile],
-    downloads: Sequence[str],
+    figures: Iterable[PlannedFigure],
     notes: Sequence[str] = (),
 ) -> Page:
     """The page of the leaderboard."""
@@ -135,17 +126,16 @@ def page(
             ("Highest mean AUROC", best[0].text, f"{auroc} · {named}" if named else auroc),
         ],
         warnings=[*notes, *board.warnings],
-        before=[Section("Verdict", BoardVerdict(board).blocks(page=True))],
-        summary=[wide, Folded("Runs and settings", [_settings_table(board)])],
-        sections=[
+        blocks=[
+            Section("Verdict", BoardVerdict(board).blocks(page=True)),
+            Section("Results", [wide, Folded("Runs and settings", [_settings_table(board)])]),
             Section("Hierarchical classification", hierarchy),
-            Section("Figures", figures),
+            Section("Figures", list(figures)),
         ],
         definitions=definitions_of(board.rows),
         record=RunRecord(
             runs={f"{run.sweep}/seed={run.seed}": str(run.path) for run in board.runs}
         ),
-        downloads=downloads,
     )
 
 

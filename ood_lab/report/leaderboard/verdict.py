@@ -19,7 +19,7 @@ from ood_lab.report.rendering.blocks import Block, Folded, Text
 from ood_lab.report.rendering.metric_definitions import DAGGER, fpr95_sentence, percent
 from ood_lab.report.rendering.sentences import listing
 from ood_lab.report.rendering.table import Cell, Head, Table, name_cell, plain_table
-from ood_lab.report.verdict import WEAK
+from ood_lab.report.verdict.rules import WEAK
 
 #: Rows on a terminal, its width, and the fewest letters of a name there.
 _ROWS, _WIDTH, _LETTERS = 10, 80, 16

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from ood_lab.report.rendering.table import Table
 
@@ -40,6 +40,7 @@ class PlannedFigure:
         title: above it on the page.
         caption: below it on the page.
         draw: returns the figure, or None where its inputs show nothing.
+        linked: the page links to its files and does not show it.
     """
 
     kind: ClassVar[str] = "figure"
@@ -47,6 +48,7 @@ class PlannedFigure:
     title: str
     caption: str
     draw: Callable[[], Figure | None]
+    linked: bool = False
 
     def file(self, folder: Path) -> FigureFile:
         """Its path after it is written."""
@@ -103,10 +105,38 @@ class Words:
 
 @dataclass(frozen=True)
 class Links:
-    """Other pages."""
+    """Other pages, and files: what they are called, and where they are."""
 
     kind: ClassVar[str] = "links"
     pairs: Sequence[tuple[str, str]]
 
 
-Block = Table | Text | PlannedFigure | FigureFile | Pictures | Folded | Menu | Words | Links
+@dataclass(frozen=True)
+class Section:
+    """A heading, which the navigation leads to, and the blocks below it, in one column or two."""
+
+    kind: ClassVar[str] = "section"
+    title: str
+    blocks: Sequence[Block]
+    beside: Sequence[Block] = ()
+
+
+Block = Table | Text | PlannedFigure | Pictures | Folded | Menu | Words | Links | Section
+
+
+def leaves(blocks: Sequence[Any], page_only: bool = True) -> Iterator[Any]:
+    """Blocks and, in the place of a section, a folded one or a menu, what is in it."""
+    for block in blocks:
+        if isinstance(block, Section):
+            yield from leaves([*block.blocks, *block.beside], page_only)
+        elif isinstance(block, Menu):
+            yield from leaves(block.options, page_only)
+        elif not isinstance(block, Folded):
+            yield block
+        elif page_only or not block.page_only:
+            yield from leaves(block.blocks, page_only)
+
+
+def printed(blocks: Sequence[Block]) -> Iterator[Table | Text]:
+    """What of these blocks a terminal can show."""
+    return (b for b in leaves(blocks, page_only=False) if isinstance(b, Table | Text))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import pandas as pd
@@ -17,6 +18,12 @@ FPR95 = {
 
 #: Shown for a cell with too few samples; never 0.
 MISSING = "N/A"
+
+#: What the p-values of contrasts are.
+P_NOTE = (
+    "p: two-sided, normal approximation with the bootstrap's standard error, at least "
+    "1 / (resamples + 1); then Holm-corrected."
+)
 
 #: What a number of a detector is, whatever the metric; before and behind the metrics.
 _SCORE = ("Score", "One number per image, higher = more OOD, in any range; ties count half.")
@@ -75,3 +82,10 @@ def fpr95_sentence(positive: str) -> str:
 def percent(value: float) -> str:
     """A fraction as percent with one decimal, ``N/A`` where it is missing (NaN)."""
     return MISSING if value != value else f"{100 * value:.1f}"
+
+
+def p_text(value: float) -> str:
+    """Three decimals, ``<.001`` below."""
+    if math.isnan(value):
+        return MISSING
+    return "<.001" if value < 0.001 else f"{value:.3f}".removeprefix("0")

@@ -3,47 +3,46 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from ood_lab.common.files import read_json, write_text
+from ood_lab.common.files import write_text
 from ood_lab.report.rendering.blocks import (
     Block,
     FigureFile,
     Folded,
+    Links,
     Menu,
     Pictures,
     PlannedFigure,
+    Section,
     Text,
     Words,
+    leaves,
 )
 from ood_lab.report.rendering.metric_definitions import finding_sentences
-from ood_lab.report.rendering.table import Cell, Group, Head, Table
+from ood_lab.report.rendering.table import Table
+from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.schema.run_record import RunRecord
 
-#: What a run shows first, on its page and in the terminal, is kept beside its results.
-SUMMARY = "summary.json"
 #: Of a longer list in the record, such as a thousand classes, only the first are shown.
 _LISTED = 40
 #: Pixels of a figure that is 7.2 inches wide.
 _FULL = 900
-
-
-@dataclass(frozen=True)
-class Section:
-    """A heading, which the navigation leads to, and the blocks below it."""
-
-    title: str
-    blocks: Sequence[Block]
-    beside: Sequence[Block] = ()
+#: The record's parts that are above everything else.
+_ABOVE = ("findings", "warnings")
+#: Styles of paragraphs that are at the top of a page already.
+_AT_THE_TOP = ("answer", "title", "finding")
+#: Files of a run folder that are data for people, and those of them that are not.
+_DATA = (".csv", ".parquet", ".jsonl", ".json", ".graphml", ".md", ".tex", ".yaml")
+_INTERNAL = {"inputs.parquet", "significance_best.parquet", "summary.json", "hparams.yaml"}
 
 
 @dataclass(frozen=True)
@@ -52,153 +51,124 @@ class Page:
 
     Attributes:
         title: of the run.
-        sentence: below it.
+        blocks: sections. The paragraphs of the style ``answer`` among them begin the page.
+        sentence: below the answer.
         facts: name, value and remark of the numbers at the top.
         warnings: what to know before a number is believed, behind those of the record.
-        before: blocks above the results.
-        summary: what the terminal prints, too; blocks of the style ``answer`` come first.
-        sections: what only the page shows.
-        thumbnails: pictures as data URIs.
+        pictures: of the images that the blocks show.
         definitions: name and words.
         record: all of it is shown, its ``findings`` (of the check of the data) and ``warnings``
             above everything else.
-        downloads: files of the run folder; missing ones are skipped.
     """
 
     title: str
+    blocks: Sequence[Section]
     sentence: str = ""
     facts: Sequence[tuple[str, str, str]] = ()
     warnings: Sequence[str] = ()
-    before: Sequence[Section] = ()
-    summary: Sequence[Block] = ()
-    sections: Sequence[Section] = ()
-    thumbnails: Sequence[str] = ()
+    pictures: Thumbnails | None = None
     definitions: Sequence[tuple[str, str]] = ()
     record: RunRecord = field(default_factory=RunRecord)
-    downloads: Sequence[str] = ()
 
-    def write(self, path: Path) -> Path:
-        """Draws the figures below ``figures``, and writes the page whole or not at all.
+    def write(self, path: Path, figures: str = "figures") -> Path:
+        """Draws the figures into a folder beside the page, and writes it whole or not at all.
 
-        A figure that cannot be drawn is skipped with a warning.
+        A figure that cannot be drawn is skipped with a warning. A page in a run folder links to
+        the data there.
         """
-        folder = path.parent
-        answer = [b.text for b in self.summary if isinstance(b, Text) and b.style == "answer"]
-        results = [b for b in self.summary if not isinstance(b, Text) or b.style != "answer"]
-        parts = [*self.before, Section("Results", results), *self.sections]
-        parts.append(Section("Definitions", [Words(self.definitions)] if self.definitions else []))
-        above = ("findings", "warnings")
-        rest = {key: value for key, value in self.record.facts().items() if key not in above}
-        pairs = flatten(rest) if rest else []
-        warnings = [
-            *finding_sentences(self.record.findings),
-            *self.record.warnings,
-            *self.warnings,
+        facts = {k: v for k, v in self.record.facts().items() if k not in _ABOVE}
+        manifest = Words(flatten(facts) if facts else [], "manifest")
+        parts = [
+            *self.blocks,
+            Section("Definitions", [Words(self.definitions)]),
+            Section("Manifest", [manifest]),
         ]
-        parts.append(Section("Manifest", [Words(pairs, "manifest")] if pairs else []))
-        planned = [block for part in parts for block in (*part.blocks, *part.beside)]
-        drawn = _drawn(planned, folder / "figures")
-        shown = [
-            Section(s.title, *(list(_rendered(of, folder, drawn)) for of in (s.blocks, s.beside)))
-            for s in parts
-        ]
+        files = _drawn(parts, path.parent / figures)
+        sections = list(_rendered(parts, path.parent, files))
+        paragraphs = [b for part in self.blocks for b in part.blocks if isinstance(b, Text)]
         text = page_template().render(
             title=self.title,
             sentence=self.sentence,
-            answer=answer,
+            answer=[block.text for block in paragraphs if block.style == "answer"],
             facts=self.facts,
-            warnings=warnings,
-            sections=[section for section in shown if section.blocks],
+            warnings=[
+                *finding_sentences(self.record.findings),
+                *self.record.warnings,
+                *self.warnings,
+            ],
+            sections=sections,
             intervals=any(
                 isinstance(block, Table) and block.has_hidden_intervals
-                for section in shown
-                for block in _leaves(section.blocks)
+                for block in leaves(sections)
             ),
-            thumbnails=self.thumbnails,
-            manifest=[],
-            downloads=[name for name in self.downloads if (folder / name).exists()],
+            thumbnails=self.pictures.uris if self.pictures else [],
+            downloads=_downloads(path.parent),
         )
         write_text(text, path)
+        if self.pictures:
+            self.pictures.warn(path.name)
         return path
 
 
-def _drawn(blocks: Sequence[Any], folder: Path) -> dict[PlannedFigure, FigureFile]:
-    """The planned figures among these blocks that could be drawn, all of them at once."""
-    from ood_lab.report.figures.drawing import write_all  # drawing is slow to load
+def _downloads(folder: Path) -> list[str]:
+    """The data in a run folder, the results first."""
+    if not (folder / "config.yaml").exists():
+        return []
+    names = {f.name for f in folder.iterdir() if f.suffix in _DATA} - _INTERNAL
+    return sorted(names, key=lambda name: (not name.startswith("results"), name))
 
-    plan = [block for block in _leaves(blocks) if isinstance(block, PlannedFigure)]
-    written = write_all(folder, plan) if plan else []
-    return {figure: file for figure in plan if (file := figure.file(folder)) in written}
+
+def _drawn(blocks: Sequence[Block], folder: Path) -> dict[PlannedFigure, FigureFile]:
+    """The planned figures among these blocks that could be drawn, all of them at once."""
+    plan = [block for block in leaves(blocks) if isinstance(block, PlannedFigure)]
+    if not plan:
+        return {}
+    from ood_lab.report.rendering.drawing import write_all  # drawing is slow to load
+
+    files = {file.png.stem: file for file in write_all(folder, plan)}
+    return {figure: files[figure.name] for figure in plan if figure.name in files}
 
 
 def _rendered(
-    blocks: Sequence[Any], folder: Path, drawn: Mapping[PlannedFigure, FigureFile]
+    blocks: Sequence[Any], folder: Path, files: Mapping[PlannedFigure, FigureFile]
 ) -> Iterator[Any]:
     """Blocks as the template knows them: figures are embedded; what is empty goes."""
     for block in blocks:
         if isinstance(block, PlannedFigure):
-            if block in drawn:
-                yield embed(drawn[block], folder)
-        elif isinstance(block, FigureFile):
-            yield embed(block, folder)
+            if block in files:
+                yield _links(files[block], folder) if block.linked else embed(files[block], folder)
+        elif isinstance(block, Section):
+            columns = [list(_rendered(of, folder, files)) for of in (block.blocks, block.beside)]
+            if columns[0]:
+                yield Section(block.title, columns[0], columns[1])
         elif isinstance(block, Folded):
-            inner = list(_rendered(block.blocks, folder, drawn))
-            if inner:
+            if inner := list(_rendered(block.blocks, folder, files)):
                 yield replace(block, blocks=inner)
         elif isinstance(block, Menu):
-            yield replace(block, options=list(_rendered(block.options, folder, drawn)))
-        elif not isinstance(block, Pictures) or block.items:
+            yield replace(block, options=list(_rendered(block.options, folder, files)))
+        elif not _is_elsewhere(block):
             yield block
 
 
-def _leaves(blocks: Sequence[Any], page_only: bool = True) -> Iterator[Any]:
-    """Blocks and, in the place of a folded one or a menu, what is in it."""
-    for block in blocks:
-        if isinstance(block, Menu):
-            yield from _leaves(block.options, page_only)
-        elif not isinstance(block, Folded):
-            yield block
-        elif page_only or not block.page_only:
-            yield from _leaves(block.blocks, page_only)
+def _is_elsewhere(block: Block) -> bool:
+    """True for a paragraph that the page has above, and for what is empty."""
+    if isinstance(block, Text):
+        return block.style in _AT_THE_TOP
+    if isinstance(block, Pictures):
+        return not block.items
+    return isinstance(block, Words | Links) and not block.pairs
 
 
-def write_summary(blocks: Sequence[Block], folder: Path, part: str) -> None:
-    """Keeps what a run shows first, so that it can be shown again.
-
-    Args:
-        blocks: in order.
-        folder: of the run.
-        part: of the run that shows them; the others are kept.
-    """
-    known = read_json(folder / SUMMARY) if (folder / SUMMARY).exists() else {}
-    known[part] = [{"kind": block.kind, **asdict(block)} for block in printed(blocks)]
-    # A number of numpy becomes one of Python.
-    text = json.dumps(known, ensure_ascii=False, default=lambda number: number.item())
-    write_text(text, folder / SUMMARY)
+def _links(figure: FigureFile, folder: Path) -> Links:
+    return Links([(f"{figure.title} ({kind})", file) for kind, file in _files(figure, folder)])
 
 
-def printed(blocks: Sequence[Block]) -> Iterator[Table | Text]:
-    """What of these blocks a terminal can show."""
-    return (b for b in _leaves(blocks, page_only=False) if isinstance(b, Table | Text))
-
-
-def read_summary(folder: Path) -> list[Table | Text]:
-    """What :func:`write_summary` has kept.
-
-    Raises:
-        UserError: the file is missing or damaged.
-    """
-    parts = read_json(folder / SUMMARY).values()
-    return [_block(dict(found)) for part in parts for found in part]
-
-
-def _block(found: dict[str, Any]) -> Table | Text:
-    if found.pop("kind") == Text.kind:
-        return Text(**found)
-    found["heads"] = [Head(**head) for head in found["heads"]]
-    found["groups"] = [Group(**group) for group in found["groups"]]
-    found["rows"] = [[Cell(**cell) for cell in row] for row in found["rows"]]
-    return Table(**found)
+def _files(figure: FigureFile, folder: Path) -> list[tuple[str, str]]:
+    """The files of a figure as a page of ``folder`` links to them."""
+    return [
+        (kind, Path(os.path.relpath(file, folder)).as_posix())
+        for kind, file in (("PNG", figure.png), ("SVG", figure.svg))
+    ]
 
 
 @cache
@@ -216,20 +186,16 @@ def page_template(name: str = "page.html.j2") -> Any:
 
 def embed(figure: FigureFile, folder: Path) -> dict[str, Any]:
     """A figure inside a page of ``folder``, with links to its files."""
-    drawn = figure.svg.read_bytes()
-    data = base64.b64encode(drawn).decode()
-    width = re.search(rb'<svg [^>]*width="([0-9.]+)pt"', drawn)
+    data = figure.svg.read_bytes()
+    width = re.search(rb'<svg [^>]*width="([0-9.]+)pt"', data)
     return {
         # A narrow figure is not blown up to the width of the others.
         "width": round(_FULL / 7.2 * float(width[1]) / 72) if width else _FULL,
         "kind": "figure",
         "title": figure.title,
         "caption": figure.caption,
-        "uri": f"data:image/svg+xml;base64,{data}",
-        "files": [
-            (kind, Path(os.path.relpath(file, folder)).as_posix())
-            for kind, file in (("PNG", figure.png), ("SVG", figure.svg))
-        ],
+        "uri": f"data:image/svg+xml;base64,{base64.b64encode(data).decode()}",
+        "files": _files(figure, folder),
     }
 
 

@@ -7,12 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.common.english import counted, listed
+from ood_lab.common.english import listed
 from ood_lab.report.rendering.metric_definitions import percent
-from ood_lab.report.shift.shift_tables import ID_TEST, rows_of
-from ood_lab.schema.arrays import Ints
-from ood_lab.schema.results import Names, why_missing
-from ood_lab.schema.shift_axes import AXES
+from ood_lab.schema.results import why_missing
 
 #: Sets that a sentence names.
 _NAMED = 6
@@ -113,50 +110,3 @@ def compared(
     if alike := list(rows.loc[p >= ALPHA, "on"]):
         parts.append(f"not significantly different {of} {listing(alike)}")
     return parts, list(rows.loc[p.isna(), "on"])
-
-
-def farthest_sentences(summary: pd.DataFrame, axes: Names) -> list[str]:
-    """The farthest of several sets on average, see :func:`~.shift_tables.summary_tables`."""
-    parts = []
-    for axis in AXES:
-        rows = rows_of(summary, axis).set_index("dataset")
-        others = rows.drop(index=ID_TEST)
-        of_id, last = rows["mean"][ID_TEST], others.iloc[-1]
-        parts.append(f"for {last.name} {axes[axis]} ({last['mean']:.2f}; ID test: {of_id:.2f})")
-    return [f"The mean distance is largest {listed(parts)}."] if len(others) > 1 else []
-
-
-def agreement_sentences(known: pd.DataFrame, axes: Names) -> list[str]:
-    """How well distances by LAID follow the levels that sets bring along; see ``agreement``."""
-    rows = known[known["spearman"].notna() & (known["decomposition"] == "laid")]
-    of = rows[rows["degree"] == "D_" + rows["level"]].set_index("level")["spearman"]
-    parts = [f"{spread_of(of[[axis]], 2, 1)} {words}" for axis, words in axes.items() if axis in of]
-    sets = listing(list(dict.fromkeys(known["dataset"])))
-    begins = f"The rank correlation of measured distances with the known levels of {sets} is"
-    return [f"{begins} {listed(parts)}."] if parts else []
-
-
-def cells_sentence(counts: Ints, min_count: int) -> str:
-    """How many cells ``[covariate, semantic]`` of a division hold enough images."""
-    least, (looks, meaning) = max(min_count, 1), counts.shape
-    return (
-        f"In {looks} levels of covariate and {meaning} of semantic shift, the "
-        f"{int(counts.sum()):,} OOD images fill {int((counts >= least).sum())} of "
-        f"{counts.size} cells with at least {counted(least, 'image')} each. "
-        "Detectors are evaluated only on these."
-    )
-
-
-def asked_sentence(said: pd.DataFrame, name: str) -> str:
-    """How many images a vision-language model says show none of the ID classes.
-
-    Args:
-        said: ``dataset, n, rejected``: how many images it says no to.
-        name: of the model.
-    """
-    shares = dict(zip(said["dataset"], said["rejected"] / said["n"], strict=True))
-    of_id = shares.pop(ID_TEST)
-    return (
-        f"{name} answers that {spread_of([of_id])}% of the ID test images show none of the ID "
-        f"classes, and {spread_of(shares.values())}% of the OOD images."
-    )

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.text import Text as RichText
 
-from ood_lab.report.rendering.blocks import Block, Text
-from ood_lab.report.rendering.page import printed
+from ood_lab.report.rendering.blocks import Block, Text, printed
 from ood_lab.report.rendering.table import Span, Table, spans_of, spread_texts
 from ood_lab.report.rendering.terminal_columns import (
     Column,

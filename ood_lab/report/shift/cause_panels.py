@@ -15,11 +15,11 @@ from ood_lab.report.figures.densities import draw_histograms, limits_of
 from ood_lab.report.figures.layout import add_legend, panels
 from ood_lab.report.figures.style import COLOURS, GREY
 from ood_lab.report.rendering.blocks import Block, Folded, Picture, Pictures, PlannedFigure, Text
-from ood_lab.report.rendering.misclassified_images import Thumbnails
-from ood_lab.report.shift.cause_sentences import cause_sentence, differs
+from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.report.shift.shift_figures import label_of
-from ood_lab.report.shift.shift_tables import ID_TEST
+from ood_lab.report.verdict.cause_sentences import cause_sentence, differs
 from ood_lab.schema.image_statistics import value_text
+from ood_lab.schema.results import ID_TEST
 
 #: Bars and bins of a panel, and datasets whose panels are open.
 _BARS, _BINS, _OPEN = 8, 20, 4

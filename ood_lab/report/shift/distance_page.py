@@ -19,11 +19,16 @@ from ood_lab.report.figures.densities import draw_densities, limits_of
 from ood_lab.report.figures.layout import add_legend, panels
 from ood_lab.report.figures.lines import Line, draw_lines
 from ood_lab.report.figures.scatter import styles_of
-from ood_lab.report.figures.shift_scales import draw_ruler
 from ood_lab.report.figures.style import COLOURS, GREY, style
-from ood_lab.report.rendering.blocks import Block, Folded, Picture, Pictures, PlannedFigure, Text
-from ood_lab.report.rendering.misclassified_images import Thumbnails
-from ood_lab.report.rendering.page import Section
+from ood_lab.report.rendering.blocks import (
+    Block,
+    Folded,
+    Picture,
+    Pictures,
+    PlannedFigure,
+    Section,
+    Text,
+)
 from ood_lab.report.rendering.table import (
     Column,
     Group,
@@ -33,10 +38,16 @@ from ood_lab.report.rendering.table import (
     number_cell,
     table_of,
 )
+from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.report.shift.cause_panels import cause_blocks
-from ood_lab.report.shift.shift_figures import ShiftInputs, build_shift_figures, label_of
-from ood_lab.report.shift.shift_tables import ID_TEST, summary_tables
-from ood_lab.schema.results import Names, Tables
+from ood_lab.report.shift.shift_figures import (
+    ShiftInputs,
+    build_shift_figures,
+    draw_ruler,
+    label_of,
+)
+from ood_lab.report.shift.shift_tables import summary_tables
+from ood_lab.schema.results import ID_TEST, Names, Tables
 from ood_lab.schema.shift_axes import AXES
 
 _ID_SHOWN = 3

@@ -18,22 +18,21 @@ from ood_lab.report.figures.heatmap import draw_cells, shades
 from ood_lab.report.figures.image_grid import SIDE, Strip, contact_sheet
 from ood_lab.report.figures.layout import add_legend, new_figure, panels, wrapped
 from ood_lab.report.figures.scatter import component_labels, draw_clouds, styles_of
-from ood_lab.report.figures.shift_scales import draw_ruler
 from ood_lab.report.figures.style import GREY, INK, MARKERS, WIDTH, Style
 from ood_lab.report.rendering.blocks import PlannedFigure
 from ood_lab.report.rendering.metric_definitions import MISSING
-from ood_lab.report.rendering.thumbnails import Pictures
-from ood_lab.report.shift.extreme_images import nearest_farthest
+from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.report.shift.shift_tables import (
     DEGREE,
     ID_NAME,
-    ID_TEST,
     SAME,
     distances_of,
+    nearest_farthest,
     rows_of,
     same_as_next,
 )
 from ood_lab.schema.arrays import Bools, Floats, Ints
+from ood_lab.schema.results import ID_TEST
 from ood_lab.schema.shift_axes import AXES, Axis
 
 _NAMES = {axis: name.replace("D_", "$D_{") + "}$" for axis, name in DEGREE.items()}
@@ -42,6 +41,13 @@ _FACES = (INK, "white", GREY)
 #: Ratio of the largest to the smallest distance above which the scale is logarithmic.
 _WIDE = 30
 _COUNT = 5  # pictures at each end
+#: What the units of a ruler are called, by its metric.
+UNITS = {
+    "held_out_class_units": "1 = one of your own classes, held out",
+    "corruption_severity": "severity of corruption of your test images",
+}
+#: Ticks are no nearer than this share of the axis.
+_ROOM = 0.035
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ class ShiftInputs:
         summary: see :func:`ood_lab.report.shift.shift_tables.summary_tables`.
         footer: text below every figure.
         rulers: scales in units of ID data, see
-            :func:`~ood_lab.report.figures.shift_scales.draw_ruler`.
+            :func:`draw_ruler`.
     """
 
     degrees: pd.DataFrame
@@ -184,7 +190,7 @@ def shift_decompositions(inputs: ShiftInputs) -> Figure:
 
 
 def image_sheet(
-    degrees: pd.DataFrame, names: Sequence[str], axis: Axis, pictures: Pictures, footer: str
+    degrees: pd.DataFrame, names: Sequence[str], axis: Axis, pictures: Thumbnails, footer: str
 ) -> Figure:
     """One row per set: the 5 nearest images on an axis, the 5 farthest, each with its degree.
 
@@ -207,6 +213,36 @@ def image_sheet(
         found = nearest_farthest(degrees, name, axis, _COUNT)
         sheet[label_of(name)] = [strip(name, found.nearest), strip(name, found.farthest[::-1])]
     return contact_sheet(sheet, [f"nearest ({axis})", f"farthest ({axis})"], _COUNT, footer)
+
+
+def draw_ruler(axes: Axes, ruler: Mapping[str, Any], *, upright: bool, place: float = 1) -> None:
+    """Draws the marks of a ruler as a second axis; nothing where there is no ruler.
+
+    Args:
+        axes: whose x axis, or y axis where ``upright``, has its limits and holds distances.
+        ruler: ``metric``, ``reason`` (why there is none) and ``marks``, the distances at 0, 1, ...;
+            two of them define an even, open scale.
+        upright: the distances run upwards.
+        place: of the axis, 1 = at the edge.
+    """
+    if ruler["reason"]:
+        return
+    marks = np.array(ruler["marks"])
+    other: Any = axes.secondary_yaxis if upright else axes.secondary_xaxis
+    if len(marks) == 2:
+        start, unit = marks[0], marks[1] - marks[0]
+        scale = other(place, functions=(lambda d: (d - start) / unit, lambda u: start + u * unit))
+    else:
+        low, high = axes.get_ylim() if upright else axes.get_xlim()
+        room = _ROOM * (high - low)
+        scale, shown = other(place), [len(marks) - 1]
+        for number in range(len(marks) - 2, 0, -1):
+            if marks[shown[0]] - marks[number] >= room <= marks[number] - marks[0]:
+                shown.insert(0, number)
+        shown.insert(0, 0)
+        scale.set_ticks(marks[shown], labels=[str(number) for number in shown])
+    scale.tick_params(labelsize=6, length=2)
+    (scale.set_ylabel if upright else scale.set_xlabel)(UNITS[ruler["metric"]], fontsize=7)
 
 
 def cells_figure(counts: Ints, enough: Bools, min_count: int) -> PlannedFigure:

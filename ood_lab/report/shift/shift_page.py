@@ -9,34 +9,21 @@ from pathlib import Path
 import pandas as pd
 
 from ood_lab.common.english import ordinal
-from ood_lab.report.rendering.blocks import Folded, Picture, Pictures, PlannedFigure, Text
-from ood_lab.report.rendering.misclassified_images import Thumbnails
-from ood_lab.report.rendering.page import Page, Section
+from ood_lab.report.rendering.blocks import Folded, Picture, Pictures, PlannedFigure, Section, Text
+from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.table import Table
-from ood_lab.report.rendering.thumbnails import LoadImage
-from ood_lab.report.rendering.thumbnails import Pictures as Images
-from ood_lab.report.shift.extreme_images import nearest_farthest
+from ood_lab.report.rendering.thumbnails import LoadImage, Thumbnails
 from ood_lab.report.shift.shift_figures import (
     ShiftInputs,
     build_shift_figures,
     image_sheet,
     label_of,
 )
-from ood_lab.report.shift.shift_tables import rows_of
+from ood_lab.report.shift.shift_tables import nearest_farthest, rows_of
 from ood_lab.schema.run_record import RunRecord
 from ood_lab.schema.shift_axes import AXES
 
 _SHOWN = 6  # images at each end
-#: Files of a run folder that the page links to, where they are.
-_DOWNLOADS = (
-    "results.csv",
-    "results.parquet",
-    "shift_scores.parquet",
-    "ruler.parquet",
-    "level_counts.csv",
-    "levels.parquet",
-    "config.yaml",
-)
 _DEFINITIONS = (
     (
         "D_sem",
@@ -104,34 +91,30 @@ def write_shift_page(
         f"Cosine distance to the {ordinal(k)} nearest of {id_images:,} ID images, CLIP {clip}"
     )
     inputs = ShiftInputs(degrees, summary, f"{measured}.", record.rulers)
-    images = Images(load_image)
-    store = Thumbnails(images)
+    store = Thumbnails(load_image)
     examples = [_examples(degrees, name, store, not n) for n, name in enumerate(inputs.names)]
     below = Text("Below each image: its degree and its file.")
-    page = Page(
+    return Page(
         title=record.title,
         sentence=measured,
-        summary=blocks,
-        sections=[
+        blocks=[
+            Section("Results", blocks),
             Section("Figures", [*build_shift_figures(inputs), *more]),
-            Section("Nearest and farthest images", [below, *examples, *_sheets(inputs, images)]),
+            Section("Nearest and farthest images", [below, *examples, *_sheets(inputs, store)]),
         ],
-        thumbnails=store.uris,
+        pictures=store,
         definitions=_DEFINITIONS,
         record=record,
-        downloads=_DOWNLOADS,
     ).write(folder / "shift.html")
-    images.warn(page.name)
-    return page
 
 
-def _sheets(inputs: ShiftInputs, images: Images) -> Iterator[Folded]:
+def _sheets(inputs: ShiftInputs, store: Thumbnails) -> Iterator[Folded]:
     """The same images as figures for a paper."""
     for axis in AXES:
         names = [str(name) for name in rows_of(inputs.summary, axis)["dataset"]]
         title = f"Nearest and farthest: {axis}"
         caption = f"Images of each set by {axis} shift."
-        draw = partial(image_sheet, inputs.degrees, names, axis, images, inputs.footer)
+        draw = partial(image_sheet, inputs.degrees, names, axis, store, inputs.footer)
         yield Folded(title, [PlannedFigure(f"shift_images_{axis}", title, caption, draw)])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,13 +21,11 @@ from ood_lab.report.rendering.table import (
     table_of,
 )
 from ood_lab.schema.arrays import Ints
-from ood_lab.schema.results import Tables
+from ood_lab.schema.results import ID_TEST, Tables
 from ood_lab.schema.shift_axes import AXES, Axis
 
 #: What D of an axis is called.
 DEGREE = {"semantic": "D_sem", "covariate": "D_cov"}
-#: The ID set that was measured like the OOD sets.
-ID_TEST = "test"
 ID_NAME = "ID test (no shift)"
 #: Stands where the mean of a set does not differ significantly from that of the next one.
 SAME = "≈"
@@ -168,3 +166,18 @@ def distances_of(found: Tables) -> pd.DataFrame:
     columns = {name: table.set_index("dataset")["bhattacharyya"] for name, table in found.items()}
     distances = pd.DataFrame(columns)
     return distances.loc[distances.mean(axis=1).sort_values(kind="stable").index]
+
+
+class NearestFarthest(NamedTuple):
+    """Rows of the table of degrees: the nearest to ID first, and the farthest first."""
+
+    nearest: pd.DataFrame
+    farthest: pd.DataFrame
+
+
+def nearest_farthest(
+    degrees: pd.DataFrame, dataset: str, axis: Axis, count: int
+) -> NearestFarthest:
+    """The ``count`` images of a set nearest to ID on an axis, and as many of the farthest."""
+    rows = degrees[degrees["dataset"] == dataset]
+    return NearestFarthest(rows.nsmallest(count, axis), rows.nlargest(count, axis))

@@ -609,7 +609,7 @@ class Workspace:
     @property
     def finished(self) -> bool:
         """Shows a run that is :attr:`done` instead of repeating it; False for any other."""
-        from ood_lab.report.rendering.run_summary import show_run
+        from ood_lab.report.rendering.summary import show_run
 
         if not self.done:
             return False

@@ -10,19 +10,20 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.lines import Line2D
 from matplotlib.path import Path
 from matplotlib.transforms import Affine2D
-from report_run import make_run, without_levels
+from report_run import make_run, without_levels, write_figures
 
 from ood_lab.metrics import risk_coverage, roc_curve
 from ood_lab.report.detection import figure_inputs
 from ood_lab.report.detection.class_figures import confusion, confusion_counts
 from ood_lab.report.detection.figure_inputs import FigureInputs
-from ood_lab.report.detection.run_figures import heatmap, planned_figures, write_figures
+from ood_lab.report.detection.run_figures import heatmap, level_figures, planned_figures
 from ood_lab.report.detection.score_figures import dad_against_fpr95, densities, normalise, roc
 from ood_lab.report.figures.densities import density
 from ood_lab.report.figures.layout import short_names, spread
 from ood_lab.report.figures.lines import curve
 from ood_lab.report.figures.scatter import principal_components
-from ood_lab.report.figures.style import rc, style
+from ood_lab.report.figures.style import style
+from ood_lab.report.rendering.fonts import rc
 from ood_lab.report.results_lookup import RunView
 from ood_lab.schema.run_record import RunRecord
 
@@ -77,7 +78,9 @@ def test_no_text_overlaps_or_leaves_the_page(detectors, sets, monkeypatch):
     run = make_run(detectors, sets, levels=0 if sets == 2 else 4)
     with warnings.catch_warnings(), rc():
         warnings.simplefilter("error")
-        for planned in planned_figures(inputs_of(run)):
+        inputs = inputs_of(run)
+        by_level = [f for ood in inputs.view.level_sets for f in level_figures(inputs, ood)]
+        for planned in [*planned_figures(inputs), *by_level]:
             name = planned.name
             if (figure := planned.draw()) is None:
                 continue
@@ -221,7 +224,7 @@ def test_names_of_classes_are_not_on_each_other(classes, monkeypatch):
 
 def test_missing_cells_are_named_with_their_n(run, monkeypatch):
     with rc():
-        draw = {f.name: f.draw for f in planned_figures(inputs_of(run))}["heatmap_grid"]
+        draw = {f.name: f.draw for f in level_figures(inputs_of(run), "grid")}["heatmap_grid"]
         figure = draw()
         words = [text for text, _ in drawn_texts(figure, monkeypatch)]
     assert words.count("N/A") == len(run.detectors)

@@ -5,9 +5,9 @@ import warnings
 import pytest
 from matplotlib.figure import Figure
 
-from ood_lab.report.figures.drawing import write_all, write_figure
-from ood_lab.report.figures.style import RC
 from ood_lab.report.rendering.blocks import PlannedFigure
+from ood_lab.report.rendering.drawing import write_all, write_figure
+from ood_lab.report.rendering.fonts import RC
 
 
 def bars(names):

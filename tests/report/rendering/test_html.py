@@ -12,10 +12,9 @@ from report_run import make_run, view_of, without_levels
 
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.report.detection.detection_page import write_report
-from ood_lab.report.detection.run_figures import write_figures
-from ood_lab.report.rendering.misclassified_images import Thumbnails, marginal_blocks
+from ood_lab.report.detection.image_strips import marginal_blocks
 from ood_lab.report.rendering.page import flatten
-from ood_lab.report.rendering.thumbnails import Pictures
+from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.report.results_lookup import RunView
 
 
@@ -64,8 +63,8 @@ def small():
 @pytest.fixture(scope="module")
 def text(small, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    figures = write_figures(folder / "figures", RunView(small.results), small.scores)
-    (folder / "results.csv").touch()
+    for name in ("results.csv", "config.yaml", "inputs.parquet"):
+        (folder / name).touch()
     view = view_of(
         small.results,
         versions={"torch": "2.8"},
@@ -78,10 +77,8 @@ def text(small, tmp_path_factory):
         folder / "report.html",
         view,
         small.scores,
-        figures=figures,
         load_image=image,
         classes=["ding", "<gui>"],
-        downloads=["results.csv"],
     )
     assert not list(folder.glob("*.part"))
     return path.read_text(encoding="utf-8")
@@ -111,6 +108,7 @@ def test_headline_positive_class_manifest_and_warnings_are_there(text, small):
         'href="results.csv"', "a &amp; b", "share of OOD images accepted",
     ):  # fmt: skip
         assert words in text
+    assert "inputs.parquet" not in text
     assert "<gui>" not in text
     assert "&lt;gui&gt;" in text
     page = Page(text)
@@ -254,7 +252,7 @@ def test_the_images_of_the_smallest_semantic_shift_have_prediction_and_msp(colum
     )
     shift = pd.Series(np.random.default_rng(0).permutation(20) / 10, name=column)
     shift[3] = np.nan
-    store = Thumbnails(Pictures(lambda *_: None))
+    store = Thumbnails(lambda *_: None)
     said, block = marginal_blocks(scores, shift, ["cat", "dog"], store)
     assert ("only levels are known" in said.text) == (word == "level")
     nearest = shift.dropna().sort_values().index[:12]

@@ -14,10 +14,9 @@ from test_html import Page
 
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.evaluation.shift.image_distances import summarised
-from ood_lab.report.figures.drawing import write_all
-from ood_lab.report.figures.style import rc
+from ood_lab.report.rendering.drawing import write_all
+from ood_lab.report.rendering.fonts import rc
 from ood_lab.report.rendering.terminal import Printed
-from ood_lab.report.shift.extreme_images import nearest_farthest
 from ood_lab.report.shift.shift_figures import (
     ShiftInputs,
     Space,
@@ -26,7 +25,12 @@ from ood_lab.report.shift.shift_figures import (
     shift_scatter,
 )
 from ood_lab.report.shift.shift_page import write_shift_page
-from ood_lab.report.shift.shift_tables import cells_table, separability_table, summary_tables
+from ood_lab.report.shift.shift_tables import (
+    cells_table,
+    nearest_farthest,
+    separability_table,
+    summary_tables,
+)
 from ood_lab.schema.run_record import RunRecord
 from ood_lab.shift import separability
 
@@ -97,7 +101,8 @@ def degrees():
 @pytest.fixture(scope="module")
 def page(degrees, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    (folder / "results.csv").touch()
+    for name in ("results.csv", "config.yaml"):
+        (folder / name).touch()
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         made(folder, degrees, images(), MANIFEST)

@@ -34,8 +34,8 @@ from ood_lab.lvlm.pages.definitions import defined
 from ood_lab.lvlm.pages.result_sentences import CHAIR, MetricSentence
 from ood_lab.lvlm.scoring.scored_results import POOLED
 from ood_lab.report.rendering.blocks import Text
-from ood_lab.report.rendering.misclassified_images import Thumbnails
 from ood_lab.report.rendering.table import Table, plain_table
+from ood_lab.report.rendering.thumbnails import Thumbnails
 
 #: Sets of yes/no questions, and what they are called; the three of attributes are parts of theirs.
 SETS = {

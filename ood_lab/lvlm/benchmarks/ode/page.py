@@ -38,8 +38,8 @@ from ood_lab.lvlm.scoring.scored_results import POOLED
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.lines import trend_lines
 from ood_lab.report.rendering.blocks import PlannedFigure, Text
-from ood_lab.report.rendering.misclassified_images import Thumbnails
 from ood_lab.report.rendering.table import Table, plain_table
+from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.schema.results import PART
 
 ALL = "All yes/no questions"
@@ -70,18 +70,6 @@ _PLAIN = {
 }
 _HEADS = {"chair": "CHAIR", "cover": "Cover", "hal": "Hal", "cog": "Cog", "rate": "rate, %"}
 _LEVEL_METRICS = {"chair": "CHAIR", "hal": "Hal", "all_accuracy": "Acc"}
-_MADE = (
-    "pictures.jsonl",
-    "plan.jsonl",
-    "pairs.csv",
-    "graph_T.graphml",
-    "graph_H.graphml",
-    "graphs.csv",
-    "audit.csv",
-    "effectiveness.csv",
-    "tuning_llava.json",
-    "tuning_trl.jsonl",
-)
 
 
 def summary(run: Scored) -> Iterator[Table | Text]:
@@ -202,7 +190,6 @@ RECORD = BenchmarkRecord(
     figures=_figures,
     wrong=lambda run: made_up(run, _names(run), _sets(run)),
     definitions=defined("ode_criteria", "captions", "caption_answers", "ode"),
-    downloads=_MADE,
     # As the paper's table 1.
     metric_tables={"Captions": CAPTIONS, **ANSWERS, _POPE: POPE},
     told_as={

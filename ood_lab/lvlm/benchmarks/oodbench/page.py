@@ -36,8 +36,8 @@ from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.lines import curve, curves
 from ood_lab.report.figures.style import style
 from ood_lab.report.rendering.blocks import Block, Folded, PlannedFigure, Text
-from ood_lab.report.rendering.misclassified_images import Thumbnails
 from ood_lab.report.rendering.table import Table
+from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.results import PART, whole
 
@@ -168,7 +168,6 @@ RECORD = BenchmarkRecord(
     figures=_figures,
     wrong=lambda run: wrong_answers(_yes_no(run), SPLITS, run.source),
     definitions=defined("oodbench", "yes_no", "doubt", "oodbench_bap"),
-    downloads=("division.parquet", "audit.csv"),
     # As the paper's tables 1, 3 and 10 to 17.
     metric_tables={"Yes/no questions": METRICS, "Basic-to-advanced progression": BAP},
     sets=SPLITS,

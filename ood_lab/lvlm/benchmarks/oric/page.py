@@ -28,8 +28,8 @@ from ood_lab.lvlm.pages.definitions import defined
 from ood_lab.lvlm.pages.result_sentences import MetricSentence
 from ood_lab.lvlm.scoring.wording_scores import METRICS, WORDING
 from ood_lab.report.rendering.blocks import PlannedFigure, Text
-from ood_lab.report.rendering.misclassified_images import Thumbnails
 from ood_lab.report.rendering.table import Table
+from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.schema.results import PART
 
 #: Set of questions, and what it is called.
@@ -109,7 +109,6 @@ RECORD = BenchmarkRecord(
     figures=_figures,
     wrong=lambda run: wrong_answers(run.judged["judged"], SETS, run.source),
     definitions=defined("oric"),
-    downloads=("oric_bench.json", "oric_train.json", "audit.csv", "analyses.csv"),
     metric_tables={"Answers": METRICS},
     sets=SETS,
     told_as={name: LINES.get(name, "") for name in SETS},

@@ -29,7 +29,7 @@ from ood_lab.report.rendering.table import (
     number_cell,
     table_of,
 )
-from ood_lab.report.shift.cause_sentences import cause_sentences
+from ood_lab.report.verdict.cause_sentences import cause_sentences
 from ood_lab.schema.results import of_kind
 from ood_lab.schema.run_record import RunRecord
 from ood_lab.schema.shift_axes import CLASS_UNITS, RATIO, SEVERITY

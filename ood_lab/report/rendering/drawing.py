@@ -15,9 +15,15 @@ from matplotlib.text import Text
 from PIL import Image
 
 from ood_lab.common.cpu_cores import on_all_cores
-from ood_lab.report.figures.glyphs import NumberedNames, fonts_with, missing_characters
-from ood_lab.report.figures.style import RC, add_fonts, rc
 from ood_lab.report.rendering.blocks import FigureFile, PlannedFigure
+from ood_lab.report.rendering.fonts import (
+    RC,
+    NumberedNames,
+    add_fonts,
+    fonts_with,
+    missing_characters,
+    rc,
+)
 from ood_lab.report.rendering.output_failures import optional
 
 

@@ -1,26 +1,73 @@
-"""Names in any script: a font of the system that has their characters, or numbers with a legend."""
+"""The look of all figures, and names in any script: a font with their characters, or numbers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain
+from pathlib import Path
+from typing import Any
 
+import matplotlib
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.font_manager import fontManager
+from matplotlib.font_manager import fontManager, weight_dict
 from matplotlib.ft2font import FT2Font
 from matplotlib.text import Text
-
-from ood_lab.report.figures.style import weight_number
 
 #: What separates a name from the text around it.
 _BETWEEN = r"\s,;:()'\"=·"
 #: Fonts that draw a box for every character.
 _BOXES = "Last Resort"
 _BOLD = 600
+#: Fonts for the letters that DejaVu Sans lacks (Chinese, Japanese, Korean), where installed.
+_FALLBACKS = (
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Noto Sans SC",
+    "WenQuanYi Zen Hei",
+    "WenQuanYi Micro Hei",
+    "Droid Sans Fallback",
+    "PingFang SC",
+    "Microsoft YaHei",
+)
+_HEAVY = 700
+
+
+def _with_bold(name: str) -> bool:
+    """Whether a font is installed; one without a bold face counts as bold.
+
+    Otherwise matplotlib warns whenever a bold text looks for its letters.
+    """
+    faces = [face for face in fontManager.ttflist if face.name == name]
+    if faces and not any(weight_number(face.weight) >= _HEAVY for face in faces):
+        fontManager.ttflist.append(replace(faces[0], weight=_HEAVY))
+    return bool(faces)
+
+
+def add_fonts(names: Iterable[str]) -> None:
+    """Lets later figures look for letters in these fonts, too."""
+    RC["font.family"] += [name for name in names if _with_bold(name)]
+
+
+def weight_number(weight: int | str) -> int:
+    """The weight of a font from 100 to 900, which may be given as a word."""
+    return weight if isinstance(weight, int) else weight_dict[weight]
+
+
+RC: Any = {
+    **matplotlib.rc_params_from_file(
+        Path(__file__).with_name("figures.mplstyle"), use_default_template=False
+    ),
+    "font.family": ["DejaVu Sans", *filter(_with_bold, _FALLBACKS)],
+}
+
+
+def rc() -> Any:
+    """Context in which figures are built and saved."""
+    return matplotlib.rc_context(RC)
 
 
 @cache

@@ -1,0 +1,111 @@
+"""What a run shows in the terminal when it ends, and when it is run again."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ood_lab.common.files import read_json, write_text
+from ood_lab.report.rendering.blocks import Block, Text, printed
+from ood_lab.report.rendering.metric_definitions import finding_sentences, percent
+from ood_lab.report.rendering.table import (
+    Cell,
+    Group,
+    Head,
+    Table,
+    count_cell,
+    estimate_cell,
+    name_cell,
+)
+from ood_lab.report.rendering.terminal import print_blocks
+from ood_lab.schema.results import RESULTS, read_results
+from ood_lab.schema.run_record import RunRecord
+
+log = logging.getLogger(__name__)
+#: What a run shows first, on its page and in the terminal, is kept beside its results.
+SUMMARY = "summary.json"
+
+
+def show_blocks(blocks: Sequence[Block], folder: Path, part: str) -> None:
+    """Prints what a run shows first, and keeps it in ``summary.json`` to be shown again.
+
+    Args:
+        blocks: in order.
+        folder: of the run.
+        part: of the run that shows them; the others are kept.
+    """
+    parts = read_json(folder / SUMMARY) if (folder / SUMMARY).exists() else {}
+    parts[part] = [{"kind": block.kind, **asdict(block)} for block in printed(blocks)]
+    # A number of numpy becomes one of Python.
+    text = json.dumps(parts, ensure_ascii=False, default=lambda number: number.item())
+    write_text(text, folder / SUMMARY)
+    print_blocks(blocks)
+
+
+def read_summary(folder: Path) -> list[Table | Text]:
+    """What :func:`show_blocks` has kept.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    parts = read_json(folder / SUMMARY).values()
+    return [_block(dict(fields)) for part in parts for fields in part]
+
+
+def _block(fields: dict[str, Any]) -> Table | Text:
+    if fields.pop("kind") == Text.kind:
+        return Text(**fields)
+    fields["heads"] = [Head(**head) for head in fields["heads"]]
+    fields["groups"] = [Group(**group) for group in fields["groups"]]
+    fields["rows"] = [[Cell(**cell) for cell in row] for row in fields["rows"]]
+    return Table(**fields)
+
+
+def show_accuracies(
+    results: pd.DataFrame, title: str, folder: Path, show: Callable[[float], str] = percent
+) -> None:
+    """Prints what a model that was trained or measured gets right, and keeps it.
+
+    Args:
+        results: a results table of :data:`~ood_lab.schema.results.ACCURACY`.
+        title: of the table.
+        folder: of the run.
+        show: value → text.
+    """
+    rows = []
+    for row in results.to_dict("records"):
+        name = name_cell(str(row["metric"]).replace("_", " "))
+        rows.append([name, estimate_cell(row, show), count_cell(float(row["n"]))])
+    heads = [Head("metric", "ascending"), Head("value"), Head("n")]
+    n = 3 if results["n"].notna().any() else 2
+    table = Table(title, heads[:n], [row[:n] for row in rows], spreads=True)
+    show_blocks([table], folder, "accuracies")
+
+
+def show_warnings(record: RunRecord) -> None:
+    """Says what to know before a number of the run is believed."""
+    for warning in record.warnings:
+        log.warning(warning)
+
+
+def show_run(folder: Path) -> None:
+    """Prints the tables of a finished run.
+
+    Raises:
+        UserError: its results are damaged.
+    """
+    record = RunRecord.read(folder)
+    if (folder / RESULTS).exists():
+        read_results(folder)  # whole
+    if (folder / SUMMARY).exists():
+        show_warnings(record)
+        print_blocks(read_summary(folder))
+        return
+    for sentence in finding_sentences(record.findings):
+        log.warning(sentence)

@@ -28,8 +28,8 @@ class ClipModel(KeyedModule):
     """Image and text features of an open_clip model, ``f / ||f||`` in float32 whatever the towers.
 
     All parameters are frozen and the towers stay in eval mode, also when the module that holds
-    this one is put into training mode (frozen batch norm must not drift); :meth:`unfreeze` ends
-    that. No method switches gradients off: they flow to images and to prompt embeddings.
+    this one is put into training mode (frozen batch norm must not drift). No method switches
+    gradients off: they flow to images and to prompt embeddings.
 
     Args:
         model: an open_clip model with ``visual.preprocess_cfg``.
@@ -48,9 +48,7 @@ class ClipModel(KeyedModule):
         preprocess: evaluation transform, RGB image -> ``[3, H, W] float32``.
     """
 
-    neutral = frozenset(
-        {"tokenizer", "name", "templates", "knows", "data_config", "preprocess", "frozen"}
-    )
+    neutral = frozenset({"tokenizer", "name", "templates", "knows", "data_config", "preprocess"})
 
     def __init__(
         self,
@@ -70,20 +68,14 @@ class ClipModel(KeyedModule):
         self.knows = knows
         self.data_config = _data_config(model, name)
         self.preprocess: Callable[[Image.Image], Tensor] = evaluation_transform(self.data_config)
-        self.frozen = True
         self.requires_grad_(False)
         self.eval()
         with torch.no_grad():
             self.embed_dim = int(self.encode_text(["a"]).shape[1])
 
     def train(self, mode: bool = True) -> Self:
-        """Training mode, for a CLIP that is not frozen."""
-        return super().train(mode and not self.frozen)
-
-    def unfreeze(self) -> Self:
-        """Makes all parameters trainable."""
-        self.frozen = False
-        return self.requires_grad_(True).train()
+        """Stays in evaluation mode."""
+        return super().train(False)
 
     @property
     def logit_scale(self) -> float:
@@ -115,10 +107,6 @@ class ClipModel(KeyedModule):
                 for ids in self.tokenizer(list(texts)).split(_TEXTS_A_BATCH)
             ]
         return _normalised(torch.cat(parts))
-
-    def encode_tokens(self, ids: Tensor, crop: bool = True) -> Tensor:
-        """Maps token ids ``[N, L]`` to features ``[N, d]``, with gradients."""
-        return self.text_from_embeddings(self.embed_tokens(ids), ids, crop)
 
     def embed_tokens(self, ids: Tensor) -> Tensor:
         """Token embeddings ``[N, L, w]`` of ``ids [N, L]``, positions not yet added.

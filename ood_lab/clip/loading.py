@@ -20,7 +20,15 @@ from torch import nn
 from ood_lab.clip import weight_sources
 from ood_lab.clip.frozen_clip import PLAIN_TEMPLATES, ClipModel
 from ood_lab.clip.tokenizer import WordTokenizer
-from ood_lab.clip.weight_sources import ABOUT, VOCABULARY, Source, find_source
+from ood_lab.clip.weight_sources import (
+    ABOUT,
+    CONFIG,
+    SHIPPED,
+    VOCABULARY,
+    Source,
+    find_source,
+    read_config,
+)
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.models.loading.hub_models import one_attempt
 
@@ -72,8 +80,8 @@ def load_clip(
     if source.folder is None:
         tokenizer = _named_tokenizer(source, cache_dir, download)
         return ClipModel(model, tokenizer, name, input_dtype=dtype)
-    tokenizer = folder_tokenizer(source.folder, source.config)
-    about = folder_facts(source.folder)
+    tokenizer = _folder_tokenizer(source.folder, source.config)
+    about = _folder_facts(source.folder)
     return ClipModel(model, tokenizer, name, about.templates, dtype, about.knows)
 
 
@@ -90,7 +98,31 @@ def missing_files(
     return find_source(name, pretrained, cache_dir).missing(cache_dir)
 
 
-def folder_tokenizer(folder: Path, config: dict[str, Any]) -> Any:
+def untrained_clip(folder: str | Path | None = None) -> ClipModel:
+    """A CLIP with fresh weights, as the configuration in ``folder`` describes it.
+
+    Args:
+        folder: with ``open_clip_config.json`` and, for an own vocabulary, ``vocabulary.txt``
+            (one token per line, see :class:`WordTokenizer`); None = those of the shipped CLIP: a
+            ResNet of 4 blocks at 64 pixels, a text transformer of 2 layers, 32 tokens per text.
+
+    Raises:
+        UserError: the folder lacks something.
+    """
+    place = SHIPPED / "tiny" if folder is None else Path(folder)
+    config = read_config(place)["model_cfg"]
+    tokenizer = _folder_tokenizer(place, config)
+    rows = config["text_cfg"]["vocab_size"]
+    if tokenizer.vocab_size != rows:
+        raise UserError(
+            f"{place / CONFIG}: text_cfg.vocab_size={rows}, the vocabulary has "
+            f"{tokenizer.vocab_size} ids (its lines and the padding)"
+        )
+    model = create(f"local-dir:{place}", load_weights=False)
+    return ClipModel(model, tokenizer, place.name, _folder_facts(place).templates)
+
+
+def _folder_tokenizer(folder: Path, config: dict[str, Any]) -> Any:
     """The tokenizer of a model in a folder: its own vocabulary if it has one."""
     if (folder / VOCABULARY).is_file():
         return WordTokenizer.load(folder / VOCABULARY, config["text_cfg"]["context_length"])
@@ -111,7 +143,7 @@ def _named_tokenizer(source: Source, cache_dir: str | None, download: bool) -> A
         ) from error
 
 
-class FolderFacts(NamedTuple):
+class _FolderFacts(NamedTuple):
     """What a model in a folder says of itself.
 
     Attributes:
@@ -123,11 +155,11 @@ class FolderFacts(NamedTuple):
     knows: str | None
 
 
-def folder_facts(folder: Path) -> FolderFacts:
+def _folder_facts(folder: Path) -> _FolderFacts:
     """Reads ``about.json``, which a folder need not have."""
     about = folder / ABOUT
     facts = json.loads(about.read_text()) if about.is_file() else {}
-    return FolderFacts(tuple(facts.get("templates") or PLAIN_TEMPLATES), facts.get("knows"))
+    return _FolderFacts(tuple(facts.get("templates") or PLAIN_TEMPLATES), facts.get("knows"))
 
 
 def _activation(source: Source, name: str, pretrained: str | None, quick_gelu: bool | None) -> bool:

@@ -240,7 +240,6 @@ class ShiftRecord(Section):
     Attributes:
         distance: of a report of detectors: ``by, k, unsplit, rulers`` and what split the features.
         clip: identity of the CLIP.
-        clip_folder: where a CLIP was written.
         laid: details of the decomposition.
         k: which neighbour.
         id_images: number of ID train.
@@ -253,7 +252,6 @@ class ShiftRecord(Section):
 
     distance: Facts = {}
     clip: Facts = {}
-    clip_folder: str | None = None
     laid: Facts = {}
     k: int = 0
     id_images: int = 0

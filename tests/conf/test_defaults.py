@@ -16,7 +16,6 @@ CHOICES = {
     ("ood_lab.shift.LaidTraining", "margin"),
     ("ood_lab.shift.LaidTraining", "lr"),
     ("ood_lab.shift.LaidTraining", "steps_per_epoch"),
-    ("ood_lab.builtin.vlm.conversation_files.FileOrSceneChats", "questions"),
     ("ood_lab.lvlm.training.oric_questions.OricTraining", "problem"),
     ("ood_lab.lvlm.image_text.object_detector.DetectorScores", "name"),
     ("ood_lab.lvlm.image_generation.image_filter.Filter", "min_conf"),

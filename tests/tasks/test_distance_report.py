@@ -312,7 +312,7 @@ def test_without_synthetic_ood_sets_there_is_nothing_to_measure(tmp_path, capsys
 @pytest.mark.slow
 def test_models_that_train_in_their_own_way_bring_their_own_task():
     register_resolvers()
-    tasks = {"laid": "TrainLaid", "vlm": "TuneVlm", "tiny_clip": "ClipReport"}
+    tasks = {"laid": "TrainLaid", "vlm": "TuneVlm"}
     for model, task in tasks.items():
         assert chosen("train", [f"model={model}"]).task._target_.endswith(f".{task}")
     assert chosen("train", ["task=score"]).task._target_.endswith(".Score")

@@ -15,7 +15,6 @@ object.
 
 from ood_lab.builtin.scenes.coco_files import write_coco as write_coco
 from ood_lab.builtin.scenes.covariate_styles import STYLES as STYLES
-from ood_lab.builtin.scenes.dataset import GRID as GRID
 from ood_lab.builtin.scenes.dataset import SHIFTS as SHIFTS
 from ood_lab.builtin.scenes.dataset import ScenesDataset as ScenesDataset
 from ood_lab.builtin.scenes.dataset import ScenesGrid as ScenesGrid

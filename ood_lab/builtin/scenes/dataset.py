@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from ood_lab.builtin.scenes.rendering import Visible, render, visible
 from ood_lab.builtin.scenes.scene import RENDERER, Scene
 from ood_lab.builtin.scenes.scene_requests import check_size
 from ood_lab.builtin.scenes.scene_sampling import sample_scene
-from ood_lab.builtin.vessels.rendered_dataset import RenderedImages, check_counts
+from ood_lab.builtin.vessels.datasets import GRID, RenderedImages, check_counts
 from ood_lab.builtin.vessels.scene import generator, pick
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
@@ -27,8 +26,6 @@ from ood_lab.schema.arrays import Bools
 from ood_lab.schema.shift_axes import LEVELS
 
 _PLACES = tuple(PLACES)
-#: (semantic level, covariate level) of every scene but those in distribution.
-GRID = tuple(product(range(6), range(6)))[1:]
 #: OOD sets: familiar objects where they are not expected; archaic vessels and patterns where
 #: something else is; and what is expected, in other light, materials and drawings.
 SHIFTS = {

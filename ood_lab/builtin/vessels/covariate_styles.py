@@ -157,7 +157,7 @@ def _x_ray(layers: Layers, rng: np.random.Generator) -> Array:
 
 
 @dataclass(frozen=True)
-class Style:
+class VesselStyle:
     """A way to picture things.
 
     Attributes:
@@ -175,10 +175,10 @@ class Style:
     paint: Painter
 
 
-def _style(name: str, level: int, material: str = "", **words: Sequence[str]) -> Style:
+def _style(name: str, level: int, material: str = "", **words: Sequence[str]) -> VesselStyle:
     """A style of the table, painted by the function of its name, else as a photo."""
     phrases, backgrounds = tuple(words["phrases"]), tuple(words["backgrounds"])
-    return Style(level, phrases, material, backgrounds, globals().get(f"_{name}", photo))
+    return VesselStyle(level, phrases, material, backgrounds, globals().get(f"_{name}", photo))
 
 
 STYLES = {

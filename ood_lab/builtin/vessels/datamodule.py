@@ -13,7 +13,6 @@ from ood_lab.builtin.vessels import (
     ShiftedVessels,
     VesselsDataset,
     VesselsGrid,
-    VesselsWorld,
 )
 from ood_lab.common.arguments import Positive, Remedy, Seed
 from ood_lab.data.datamodules.base import OODDataModule
@@ -78,7 +77,8 @@ class VesselsDataModule(OODDataModule):
     def build_splits(self) -> Splits:
         """Draws what is on every image; the images themselves are rendered when asked for."""
         splits: dict[str, ImageDataset] = {
-            name: self._id_split(name, n) for name, n in self.sizes.items()
+            name: VesselsDataset(name, n, self.seed, self.prior, self.ambiguity, self.min_per_class)
+            for name, n in self.sizes.items()
         }
         for kind in SHIFTS if self.per_shift_set else ():
             splits[kind] = ShiftedVessels(kind, kind, self.per_shift_set, self.seed, self.ambiguity)
@@ -89,32 +89,3 @@ class VesselsDataModule(OODDataModule):
     def own_backgrounds(self) -> Backgrounds:
         """The renderer's other places."""
         return OtherPlaces()
-
-    def _id_split(self, name: str, n: int) -> ImageDataset:
-        return VesselsDataset(name, n, self.seed, self.prior, self.ambiguity, self.min_per_class)
-
-
-class VesselsWorldModule(VesselsDataModule):
-    """Vessels whose train and val sets are :class:`VesselsWorld`: all things, with captions.
-
-    Test and the OOD sets are those of :class:`VesselsDataModule`; ``world``, a third captioned
-    set, comes last.
-
-    Args:
-        world: number of images of that set.
-        options: see :class:`VesselsDataModule`.
-    """
-
-    def __init__(self, world: Images, **options: Any) -> None:
-        super().__init__(**options)
-        self.world = world
-
-    def build_splits(self) -> Splits:
-        """As :class:`VesselsDataModule`, and the captioned set."""
-        world = VesselsWorld("world", self.world, self.seed, self.ambiguity)
-        return {**super().build_splits(), "world": world}
-
-    def _id_split(self, name: str, n: int) -> ImageDataset:
-        if name == "test":
-            return super()._id_split(name, n)
-        return VesselsWorld(name, n, self.seed, self.ambiguity)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from ood_lab.builtin.vessels.covariate_styles import STYLES, Layers
 from ood_lab.builtin.vessels.drawings.backgrounds import BACKGROUNDS, hue
@@ -40,7 +41,7 @@ def pick(rng: np.random.Generator, options: tuple[str, ...]) -> str:
 
 
 @dataclass(frozen=True)
-class Scene:
+class VesselScene:
     """Every parameter of one image but its fine texture.
 
     Attributes:
@@ -76,14 +77,14 @@ class Scene:
         return STYLES[self.style].level
 
 
-def sample_scene(
+def sample_vessel_scene(
     rng: np.random.Generator, subject: Bronze | str, style: str, background: str | None = None
-) -> Scene:
+) -> VesselScene:
     """Draws the pose, patina and light for a given subject, style and (or) background."""
     bronze = subject if isinstance(subject, Bronze) else None
     motif = bronze.motif if bronze else pick(rng, tuple(MOTIFS))
     p = rng.uniform(-1.0, 1.0, 3)
-    return Scene(
+    return VesselScene(
         bronze=bronze,
         noun=CATEGORIES[subject.category] if isinstance(subject, Bronze) else subject,
         style=style,
@@ -101,19 +102,21 @@ def sample_scene(
     )
 
 
-def _figure(scene: Scene, u: Array, v: Array) -> Figure:
+def _figure(scene: VesselScene, u: Array, v: Array) -> Figure:
     if scene.bronze is not None:
         return scene.bronze.figure(u, v)
     return NOUNS[scene.noun].draw(u, v, scene.proportions)
 
 
-def mask(scene: Scene) -> Bools:
+def mask(scene: VesselScene) -> Bools:
     """Foreground of a scene, ``[H, W] bool``: pixels at least half inside the object."""
     u, v = scene.pose.place()
     return coverage(_figure(scene, u, v).solid, scene.pose.scale) >= 0.5
 
 
-def _ornament(scene: Scene, figure: Figure, u: Array, v: Array, rng: np.random.Generator) -> Array:
+def _ornament(
+    scene: VesselScene, figure: Figure, u: Array, v: Array, rng: np.random.Generator
+) -> Array:
     if not figure.belt_height:
         # Dark blotches, without lines: lines would pass for an ornament of the dated vessels.
         return 0.6 * (smooth(rng, 6) > 0.55).astype(np.float32)
@@ -124,7 +127,7 @@ def _ornament(scene: Scene, figure: Figure, u: Array, v: Array, rng: np.random.G
     return (MOTIFS[scene.motif](a, b) & belt).astype(np.float32)
 
 
-def render(scene: Scene, rng: np.random.Generator) -> NDArray[np.uint8]:
+def render(scene: VesselScene, rng: np.random.Generator) -> NDArray[np.uint8]:
     """Paints a scene, ``[H, W, 3] uint8``; ``rng`` gives the fine texture."""
     u, v = scene.pose.place()
     figure = _figure(scene, u, v)
@@ -143,5 +146,29 @@ def render(scene: Scene, rng: np.random.Generator) -> NDArray[np.uint8]:
         backdrop=BACKGROUNDS[scene.background].paint(rng),
     )
     image = STYLES[scene.style].paint(layers, rng)
+    return to_pixels(image)
+
+
+def to_pixels(image: Array) -> NDArray[np.uint8]:
+    """An image ``[3, H, W]`` in [0, 1] as ``[H, W, 3] uint8``."""
     pixels = (np.clip(image, 0.0, 1.0) * 255.0 + 0.5).astype(np.uint8)
     return np.ascontiguousarray(pixels.transpose(1, 2, 0))
+
+
+class OtherPlaces:
+    """Backgrounds of places where no dated vessel is photographed, each equally likely.
+
+    Dated vessels stand in a studio or a museum; paper and the dark are for drawings and light.
+    """
+
+    names = ("indoor", "outdoor", "dim", "colourful")
+
+    @property
+    def identity(self) -> str:
+        """Version of the renderer, and the places."""
+        return f"{RENDERER} {' '.join(self.names)}"
+
+    def draw(self, rng: np.random.Generator, size: tuple[int, int]) -> Image.Image:
+        """A background, RGB, of ``size`` (width, height)."""
+        image = Image.fromarray(to_pixels(BACKGROUNDS[pick(rng, self.names)].paint(rng)))
+        return image if image.size == size else image.resize(size)

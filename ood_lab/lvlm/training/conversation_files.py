@@ -11,6 +11,7 @@ from torch.utils.data import Dataset
 from ood_lab.common.errors import UserError
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.lvlm.benchmarks.published_files import read_json_list
+from ood_lab.lvlm.training.example_batches import Chats
 from ood_lab.lvlm.training.examples import Conversation, Example
 
 _ROLES = {
@@ -56,6 +57,19 @@ class ChatFile(Dataset[Example]):
         if path is None:
             return Example(None, conversations)
         return Example(load_rgb(path), conversations)
+
+
+class FileChats(Chats):
+    """Conversations of files.
+
+    Args:
+        train: file of conversations, see :class:`ChatFile`.
+        val: another such file; None = no validation.
+        options: see :class:`Chats`.
+    """
+
+    def __init__(self, train: str, val: str | None = None, **options: Any) -> None:
+        super().__init__(ChatFile(train), None if val is None else ChatFile(val), **options)
 
 
 def _entry(record: Any, file: Path, number: int) -> tuple[Path | None, list[Conversation]]:

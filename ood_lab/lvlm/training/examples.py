@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,17 +26,10 @@ class Example:
     Attributes:
         image: RGB, or None.
         conversations: each is learned apart from the others: its last message only.
-        kinds: what each asks (``yes_no`` or another word), for validation.
-        grounds: what is where, for the tower: words and the centre of their object, in shares of
-            the image's width and height.
-        key: of the image, the same for the same pixels; None = unknown.
     """
 
     image: Image.Image | None
     conversations: Sequence[Conversation]
-    kinds: Sequence[str] = ()
-    grounds: Sequence[tuple[Sequence[str], tuple[float, float]]] = ()
-    key: Hashable = None
 
 
 def conversation(question: str, answer: str, image: bool = True) -> Conversation:
@@ -75,8 +68,7 @@ class Rows:
             # PaliGemma sees its prompt from both sides, and what it learns from one alone.
             inputs["token_type_ids"] = learned.long()
         labels = inputs["input_ids"].masked_fill(~learned, IGNORED)
-        kinds = [kind for e in examples for kind in e.kinds]
-        return {"inputs": {**inputs, "labels": labels}, "kinds": kinds}
+        return {"inputs": {**inputs, "labels": labels}}
 
     def _encode(self, texts: list[str], images: list[list[Image.Image]]) -> Tensors:
         side = self.processor.tokenizer.padding_side

@@ -63,8 +63,6 @@ class Classifier(LightningModule):
     """
 
     not_saved: tuple[str, ...] = ("backbone", "optimizer", "scheduler", "loss")
-    #: Whether the training images need class labels, of two classes or more.
-    needs_labels = True
 
     def __init__(
         self,

@@ -183,7 +183,7 @@ def make_classifier(
             "multi-label network with eval.py"
         )
     make = nodes.build(cfg, "model.classifier")
-    if issubclass(make.func, Classifier) and make.func.needs_labels:
+    if issubclass(make.func, Classifier):
         data.require_labels()
     if "loss" in cfg.model.classifier and "loss" not in inspect.signature(make.func).parameters:
         raise UserError(f"model={cfg.model.name} has a loss of its own: leave loss=... out")

@@ -7,7 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -29,7 +29,6 @@ def register_resolvers() -> None:
         "coop_epochs": _coop_epochs,
         "class_name": lambda target: str(target).rpartition(".")[2],
         "last_part": _last_part,
-        "stem": _stem,
         "wandb_offline": _wandb_offline,
         "help_command": command,
         "help_group": _help_group,
@@ -66,11 +65,6 @@ def _coop_epochs(shots: int) -> int:
 def _last_part(name: str) -> str:
     """The last folder of ``local-dir:DIR``, for a run folder's name; other names unchanged."""
     return name.rstrip("/").replace("\\", "/").rpartition("/")[2].removeprefix("local-dir:")
-
-
-def _stem(file: str | None, otherwise: str) -> str:
-    """The name of a file without folder and suffix; ``otherwise`` if there is none."""
-    return PurePath(file).stem if file else otherwise
 
 
 def _wandb_offline() -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from ood_lab.builtin.vessels import LightAugment, VesselsDataset, rendered_dataset
+from ood_lab.builtin.vessels import LightAugment, VesselsDataset, datasets
 from ood_lab.data.datamodules.epoch_sampler import TrainingView
 from ood_lab.data.dataset import UNKNOWN
 from ood_lab.data.sources.pixel_cache import KeptImages
@@ -43,7 +43,7 @@ def test_what_a_loader_process_has_rendered_is_not_rendered_again(monkeypatch):
     data = VesselsDataset("train", 22, 0)
     data.transform = lambda image: torch.from_numpy(np.array(image))
     batches = list(DataLoader(data, 11, num_workers=2))
-    monkeypatch.setattr(rendered_dataset, "render", None)  # nothing calls it from now on
+    monkeypatch.setattr(datasets, "render", None)  # nothing calls it from now on
     for batch in batches:
         for row, image in zip(batch["index"], batch["image"], strict=True):
             np.testing.assert_array_equal(data.load_image(int(row)), image)

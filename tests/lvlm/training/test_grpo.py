@@ -153,18 +153,20 @@ def test_an_image_is_seen_once_and_every_reply_has_its_own_probability(files):
 @pytest.mark.slow
 @pytest.mark.parametrize("ratio", ["reference", "policy"])
 def test_a_training_learns_what_is_rewarded(files, ratio):
-    """A reward for one letter: the untrained tiny model comes to say what has it."""
+    """A reward for one letter: an untrained model comes to say what has it."""
     import lightning as L
+    from transformers import AutoConfig, AutoModelForImageTextToText
 
-    from ood_lab.builtin.vlm.tiny_architecture import untrained_vlm
+    from ood_lab.lvlm.chat.model_folder import ModelFolder
     from ood_lab.lvlm.training.grpo import VlmGrpo
 
     L.seed_everything(0, verbose=False)
-    vlm = untrained_vlm(hidden=32, layers=1, heads=2, vocabulary=400)
+    folder = ModelFolder("shipped:tiny")
+    config = AutoConfig.from_pretrained(folder.path)
     data = OricTraining(str(files / "oric_train.json"), str(files), "plain", val_share=0.0)
     module = VlmGrpo(
-        vlm.model,
-        vlm.processor,
+        AutoModelForImageTextToText.from_config(config),
+        folder.load_processor(),
         lambda p: torch.optim.AdamW(p, lr=1e-2),
         [lambda reply, truth: float("e" in reply)],
         beta=0.0,

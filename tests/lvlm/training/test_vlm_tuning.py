@@ -15,31 +15,24 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch.utils.data import DistributedSampler
 
-from ood_lab.builtin.vlm.scene_conversations import SceneChats
-from ood_lab.builtin.vlm.tiny_architecture import untrained_vlm
-from ood_lab.builtin.vlm.tuning_module import vlm_tuning
 from ood_lab.common.errors import UserError
+from ood_lab.lvlm.chat.model_folder import ModelFolder
 from ood_lab.lvlm.training.conversation_files import ChatFile
 from ood_lab.lvlm.training.example_batches import Chats
-from ood_lab.lvlm.training.examples import IGNORED, Rows
+from ood_lab.lvlm.training.examples import IGNORED, Example, Rows, conversation
 from ood_lab.lvlm.training.tuning_module import VlmTuning, with_lora
 
 
 @pytest.fixture(scope="module")
 def vlm():
-    torch.manual_seed(0)
-    model, processor = untrained_vlm(hidden=32, layers=2, heads=2)
-    return model.eval(), processor
+    folder = ModelFolder("shipped:tiny")
+    return folder.load_model("float32"), folder.load_processor()
 
 
-@pytest.fixture(scope="module")
-def scenes():
-    return SceneChats("train", 6)
-
-
-def test_only_the_last_message_is_learned(vlm, scenes):
+def test_only_the_last_message_is_learned(vlm):
     _, processor = vlm
-    example = scenes[0]
+    pairs = [("Is there a mug in the image?", "Yes"), ("What is it?", "A kitchen with a mug.")]
+    example = Example(Image.new("RGB", (96, 96)), [conversation(*pair) for pair in pairs])
     labels = Rows(processor)([example])["inputs"]["labels"]
     texts = [processor.tokenizer.decode(row[row != IGNORED]) for row in labels]
     assert texts == [f"{c[-1]['content'][0]['text']}<|end|>" for c in example.conversations]
@@ -141,9 +134,7 @@ def test_files_of_another_form_are_one_line(tmp_path, content, message):
 def command(folder, *settings):
     return [
         "model=vlm",
-        "model.chats.val_scenes=4",
         "model.chats.batch_size=10",
-        "task.scenes=3",
         "logger=none",
         f"paths.outputs={folder}",
         *settings,
@@ -165,11 +156,11 @@ def chats_in(folder):
 
 
 def test_without_validation_the_last_epoch_is_exported(tmp_path, recwarn, capsys):
-    settings = ["model.path=shipped:tiny", "task.scenes=0", "trainer.max_epochs=2"]
+    settings = ["trainer.max_epochs=2"]
     arguments = command(tmp_path / "out", *settings, f"model.chats.train={chats_in(tmp_path)}")
     assert call("train.py", *arguments) == 0
     [folder] = run_folders(tmp_path / "out")
-    assert folder.parents[1].name == "vlm-chats"
+    assert folder.parents[1].name == "vlm"
     assert "val/loss" not in "".join([*map(str, recwarn), *capsys.readouterr()])
     best, last = (
         torch.load(folder / "checkpoints" / name, weights_only=True)
@@ -192,7 +183,6 @@ def test_two_processes_train_a_model_of_ones_own(vlm, tmp_path):
         "model.chats.batch_size=2",
         "trainer=ddp_cpu",
         "trainer.max_epochs=1",
-        "task.scenes=0",
     )
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "train.py", *arguments], check=True, env=environment, cwd=ROOT)
@@ -225,8 +215,9 @@ def test_only_adapters_are_trained_and_then_merged(vlm, tmp_path):
     assert not any("lora" in name for name, _ in again.named_parameters())
 
 
-def test_what_is_no_model_is_said_in_one_line(tmp_path):
-    with pytest.raises(UserError, match=r"holds no config\.json"):
-        vlm_tuning(str(tmp_path), partial(torch.optim.SGD, lr=0.1))
-    with pytest.raises(UserError, match=r"for a model in model\.path"):
-        vlm_tuning(None, partial(torch.optim.SGD, lr=0.1), lora={"r": 2})
+def test_what_is_missing_is_said_in_one_line(tmp_path, capsys):
+    assert call("train.py", *command(tmp_path / "out")) == 1
+    assert "model.chats.train" in capsys.readouterr().err
+    line = (f"model.path={tmp_path}", f"model.chats.train={chats_in(tmp_path)}")
+    assert call("train.py", *command(tmp_path / "out", *line)) == 1
+    assert "holds no config.json" in capsys.readouterr().err

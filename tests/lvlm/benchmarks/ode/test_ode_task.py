@@ -353,7 +353,7 @@ def test_the_loop_closes_on_what_was_answered_wrongly(tmp_path):
     learned = tmp_path / "tuned"
     training = ("model=vlm", "model.path=shipped:tiny", "trainer.max_epochs=4", "logger=none")
     data = (f"model.chats.train={first}/tuning_trl.jsonl", "model.optimizer.lr=5e-4")
-    export = (f"task.export={learned}", "task.scenes=0", f"paths.outputs={tmp_path}")
+    export = (f"task.export={learned}", f"paths.outputs={tmp_path}")
     assert call("train.py", *training, *data, *export) == 0
     (log,) = tmp_path.glob("vlm-*/*/seed=0/log.txt")
     assert "weights of shipped:tiny" in log.read_text()

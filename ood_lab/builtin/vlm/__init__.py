@@ -1,1 +1,0 @@
-"""How the shipped vision-language model was made: questions about builtin scenes."""

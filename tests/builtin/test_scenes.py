@@ -8,7 +8,6 @@ import torch
 from torch.utils.data import DataLoader
 
 from ood_lab.builtin.scenes import (
-    GRID,
     PLACES,
     SHIFTS,
     STYLES,
@@ -29,6 +28,7 @@ from ood_lab.builtin.scenes.drawings.colours import COLOURS
 from ood_lab.builtin.scenes.layout import MAX_HIDDEN
 from ood_lab.builtin.scenes.sprite import Look, draw
 from ood_lab.builtin.scenes.things import ABSTRACT, FAMILIAR, UNFAMILIAR
+from ood_lab.builtin.vessels.datasets import GRID
 from ood_lab.builtin.vessels.scene import generator
 from ood_lab.common.errors import UserError
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ood_lab.builtin.scenes import GRID, SHIFTS, ScenesDataset, ScenesGrid, ShiftedScenes
+from ood_lab.builtin.scenes import SHIFTS, ScenesDataset, ScenesGrid, ShiftedScenes
+from ood_lab.builtin.vessels.datasets import GRID
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset, Splits
 

@@ -81,7 +81,7 @@ def load_clip(
         tokenizer = _named_tokenizer(source, cache_dir, download)
         return ClipModel(model, tokenizer, name, input_dtype=dtype)
     tokenizer = _folder_tokenizer(source.folder, source.config)
-    about = _folder_facts(source.folder)
+    about = folder_facts(source.folder)
     return ClipModel(model, tokenizer, name, about.templates, dtype, about.knows)
 
 
@@ -119,7 +119,7 @@ def untrained_clip(folder: str | Path | None = None) -> ClipModel:
             f"{tokenizer.vocab_size} ids (its lines and the padding)"
         )
     model = create(f"local-dir:{place}", load_weights=False)
-    return ClipModel(model, tokenizer, place.name, _folder_facts(place).templates)
+    return ClipModel(model, tokenizer, place.name, folder_facts(place).templates)
 
 
 def _folder_tokenizer(folder: Path, config: dict[str, Any]) -> Any:
@@ -155,7 +155,7 @@ class _FolderFacts(NamedTuple):
     knows: str | None
 
 
-def _folder_facts(folder: Path) -> _FolderFacts:
+def folder_facts(folder: Path) -> _FolderFacts:
     """Reads ``about.json``, which a folder need not have."""
     about = folder / ABOUT
     facts = json.loads(about.read_text()) if about.is_file() else {}

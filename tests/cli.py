@@ -10,7 +10,7 @@ from unittest import mock
 
 from PIL import Image
 
-from ood_lab.report.figures import drawing
+from ood_lab.report.rendering import drawing
 
 ROOT = Path(__file__).parents[1]
 

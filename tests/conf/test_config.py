@@ -15,8 +15,9 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from ood_lab.api.detector_settings import chosen_detectors
 from ood_lab.detectors.base import COSTS
 from ood_lab.run.building.nodes import check_nodes
+from ood_lab.run.commandline.composition import leaves
 from ood_lab.run.commandline.resolvers import register_resolvers
-from ood_lab.run.job.run_identity import NEUTRAL, config_hash, leaves
+from ood_lab.run.job.run_identity import NEUTRAL, config_hash
 
 CONF = Path(__file__).parents[2] / "conf"
 NO_GROUP = {CONF}

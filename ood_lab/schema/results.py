@@ -125,6 +125,17 @@ def whole(results: pd.DataFrame) -> pd.DataFrame:
     return results[results[columns].isna().all(axis=1)]
 
 
+def first_way(results: pd.DataFrame) -> pd.DataFrame:
+    """Of results that treat unparsed answers in two ways, the rows of the first one.
+
+    Rows that no unparsed answer can change stay.
+    """
+    if "unparsed" not in results:
+        return results
+    ways = results["unparsed"]
+    return results[ways.isna() | ways.isin(ways.dropna().head(1))]
+
+
 def why_missing(row: Mapping[Any, Any]) -> str:
     """Why a row about answers has no value, from its counts; empty where these do not tell."""
     total, unparsed, cut, failed = (

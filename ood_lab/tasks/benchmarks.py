@@ -15,17 +15,15 @@ from ood_lab.lvlm.pages.benchmark_page import difference_table
 from ood_lab.lvlm.scoring.answer_differences import same_questions, together
 from ood_lab.report.leaderboard.benchmark_table import (
     answer_board,
+    benchmark_runs,
     board_page,
     board_sentences,
     board_tables,
     both_ways,
     detector_table,
-    read_benchmarks,
     reading_warnings,
-    tests_of,
 )
 from ood_lab.report.leaderboard.metric_tables import metric_figures, metric_rows, metric_tables
-from ood_lab.report.leaderboard.run_locations import finished_runs
 from ood_lab.report.rendering.blocks import Folded, Text
 from ood_lab.report.rendering.output_failures import optional
 from ood_lab.report.rendering.paper_tables import latex, markdown
@@ -33,7 +31,8 @@ from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import Table
 from ood_lab.run.building.benchmark_task import Benchmark
 from ood_lab.run.job.workspace import Task, Workspace
-from ood_lab.schema.results import PART
+from ood_lab.schema.finished_run import FinishedRun, finished_runs
+from ood_lab.schema.results import PART, RESULTS
 
 #: What ``task=compare`` leaves in its folder.
 _LEADERBOARD = "leaderboard.csv"
@@ -64,20 +63,20 @@ class Benchmarks(Task):
         """See the class."""
         if not ws.is_main:
             return
-        folders = finished_runs(self.runs, ("results.parquet", _LEADERBOARD))
-        runs = read_benchmarks(folders)
+        finished = finished_runs(self.runs, (RESULTS, _LEADERBOARD))
+        runs = benchmark_runs(finished)
         board = answer_board(runs)
         write_csv(board, ws.folder / "benchmarks.csv")
-        beside = {
-            folder: detector_table(pd.read_csv(folder / _LEADERBOARD))
-            for folder in folders
-            if (folder / _LEADERBOARD).exists()
+        detectors = {
+            run: detector_table(read_table(run.folder / _LEADERBOARD))
+            for run in finished
+            if run.has(_LEADERBOARD)
         }
         models = len(board.drop_duplicates(["model", "weights"]))
         ws.record.title = f"Vision-language benchmarks of {models} model{'s' * (models > 1)}"
-        ws.record.runs = [str(folder) for folder in folders]
+        ws.record.runs = [*map(str, finished)]
         contrasts, differences = _contrasts(ws, board)
-        tests = pd.concat([tests_of(runs), both_ways(contrasts)])
+        tests = both_ways(contrasts, int(ws.metrics["n_bootstrap"]))
         rows = metric_rows(runs, dict(zip(board["run"], board["label"], strict=True)), tests)
         tables, headlines = metric_tables(rows), board_tables(board)
         write_csv(rows, ws.folder / "benchmark_metrics.csv")
@@ -85,7 +84,7 @@ class Benchmarks(Task):
             text = "\n".join(show(table) for table in (*headlines, *tables))
             write_text(text, ws.folder / f"benchmarks.{name}")
         blocks: list[Text | Table | Folded] = [
-            Text(s, "answer") for s in board_sentences(board, runs, contrasts)
+            Text(s, "answer") for s in board_sentences(board, runs, tests)
         ]
         blocks += headlines
         ws.record.warnings = warnings = [*reading_warnings(board)]
@@ -100,40 +99,42 @@ class Benchmarks(Task):
         show_blocks(blocks, ws.folder, "benchmarks")
         with optional("benchmarks.html"):
             figures = list(metric_figures(rows))
-            page = board_page(blocks, beside, runs, ws.record, figures)
+            page = board_page(blocks, detectors, runs, ws.record, figures)
             page.write(ws.folder / "benchmarks.html")
 
 
 def _contrasts(ws: Workspace, board: pd.DataFrame) -> tuple[pd.DataFrame, list[Table]]:
     """Paired tests of all runs with the same questions, Holm-corrected; a table of each set."""
-    found, tables = [pd.DataFrame()], []
+    contrasts, tables = [pd.DataFrame()], []
     for _, part in board.groupby(["asked", "parser", "reader"], sort=False):
-        runs = part.drop_duplicates("run").set_index("label")["run"].map(Path)
-        tests, task = _tests(ws, {str(label): run for label, run in runs.items()})
+        runs = part.drop_duplicates("run").set_index("label")["run"]
+        tests, task = _tests(ws, {str(name): FinishedRun(Path(run)) for name, run in runs.items()})
         if task is not None and len(tests):
-            found.append(tests)
+            contrasts.append(tests)
             title = "{benchmark} on {data}, read by {parser}, points".format(**part.iloc[0])
             sets = task.record.sets if "split" in tests else None
             tables.append(difference_table(title, tests, {}, task.record.compared, sets))
-    return pd.concat(found).assign(draws=int(ws.metrics["n_bootstrap"])), tables
+    return pd.concat(contrasts).assign(draws=int(ws.metrics["n_bootstrap"])), tables
 
 
-def _tests(ws: Workspace, runs: Mapping[str, Path]) -> tuple[pd.DataFrame, Benchmark | None]:
+def _tests(ws: Workspace, runs: Mapping[str, FinishedRun]) -> tuple[pd.DataFrame, Benchmark | None]:
     """The tests that their benchmark makes of models; empty where it cannot read one of the runs.
 
     Args:
         ws: has the draws.
-        runs: model → folder; they have the same questions.
+        runs: by model; they have the same questions.
     """
-    files = [n for n in _ANSWERS if all((run / f"{n}.parquet").is_file() for run in runs.values())]
+    files = [n for n in _ANSWERS if all(run.has(f"{n}.parquet") for run in runs.values())]
     if "judged" not in files or len(runs) == 1:
         return pd.DataFrame(), None
-    answers = {n: {m: read_table(run / f"{n}.parquet") for m, run in runs.items()} for n in files}
+    answers = {
+        n: {m: read_table(run.folder / f"{n}.parquet") for m, run in runs.items()} for n in files
+    }
     try:
         tables = {name: together(of_models) for name, of_models in answers.items()}
         tables["judged"] = same_questions(answers["judged"], texts=False)
-        task = cast(Benchmark, ws.task_of(next(iter(runs.values()))))
-        found = task.form_contrasts(ws, tables)
+        task = cast(Benchmark, ws.task_of(next(iter(runs.values())).folder))
+        contrasts = task.form_contrasts(ws, tables)
     except UserError:
         return pd.DataFrame(), None
-    return (found[found[PART].isna()] if PART in found else found), task
+    return (contrasts[contrasts[PART].isna()] if PART in contrasts else contrasts), task

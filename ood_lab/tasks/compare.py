@@ -5,22 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from ood_lab.common.errors import UserError
-from ood_lab.report.leaderboard.file_formats import terminal, write_leaderboard
-from ood_lab.report.leaderboard.finished_runs import (
-    FinishedRun,
+from ood_lab.report.leaderboard.detector_runs import (
+    DetectorRun,
     comparable_groups,
-    read_run,
-    why_apart,
+    why_separate,
 )
+from ood_lab.report.leaderboard.file_formats import terminal, write_leaderboard
 from ood_lab.report.leaderboard.long_table import Leaderboard, make_leaderboard
-from ood_lab.report.leaderboard.run_locations import finished_runs
 from ood_lab.report.leaderboard.shots_page import best_shots
 from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.run.job.workspace import Task, Workspace
-from ood_lab.schema.run_record import RunRecord
+from ood_lab.schema.finished_run import FinishedRun, finished_runs
 
 log = logging.getLogger(__name__)
 
@@ -54,11 +51,11 @@ class Compare(Task):
         main, *others = comparable_groups(_with_detectors(finished_runs(self.runs)))
         groups = {"leaderboard": main}
         groups |= {f"leaderboard-{n}": group for n, group in enumerate(others, 2)}
-        apart = {name: f"{name}: {why_apart(groups[name], main)}" for name in [*groups][1:]}
+        reasons = {name: f"{name}: {why_separate(groups[name], main)}" for name in [*groups][1:]}
         every = ws.settings["detector_table"] == "all"
-        warnings = list(apart.values())
+        warnings = list(reasons.values())
         for name in reversed([*groups]):  # the verdict over most runs is the last
-            notes = [apart[name]] if name in apart else list(apart.values())
+            notes = [reasons[name]] if name in reasons else list(reasons.values())
             if self.best_shots:
                 groups[name], choices = best_shots(groups[name])
                 notes, warnings = [*choices, *notes], [*choices, *warnings]
@@ -70,21 +67,22 @@ class Compare(Task):
             show_blocks(blocks, ws.folder, name)
         for line in warnings:
             log.warning("%s", line)
-        ws.record.runs = {n: [str(run.path) for run in group] for n, group in groups.items()}
+        ws.record.runs = {n: [*map(str, group)] for n, group in groups.items()}
 
 
-def _counted(board: Leaderboard, group: Sequence[FinishedRun]) -> str:
+def _counted(board: Leaderboard, group: Sequence[DetectorRun]) -> str:
     """``3 runs``, and how many of them repeat the numbers of others."""
     repeated = len(group) - len(board.runs)
     runs = f"{len(group)} run{'s' * (len(group) > 1)}"
     return f"{runs}, of which {repeated} only repeat numbers of others" if repeated else runs
 
 
-def _with_detectors(paths: Sequence[Path]) -> list[FinishedRun]:
+def _with_detectors(runs: Sequence[FinishedRun]) -> list[DetectorRun]:
     """Runs that scored detectors; others (zero-shot accuracies of a CLIP) are named."""
-    scored = {path: bool(RunRecord.read(path).detectors) for path in paths}
-    if not any(scored.values()):
-        raise UserError(f"no detector was scored in {', '.join(map(str, paths))}")
-    for path in (path for path in paths if not scored[path]):
-        log.info("left out, as no detector was scored there: %s", path)
-    return [read_run(path) for path in paths if scored[path]]
+    scored = [DetectorRun(run.folder) for run in runs if run.record.detectors]
+    if not scored:
+        raise UserError(f"no detector was scored in {', '.join(map(str, runs))}")
+    for run in runs:
+        if not run.record.detectors:
+            log.info("left out, as no detector was scored there: %s", run)
+    return scored

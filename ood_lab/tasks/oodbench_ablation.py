@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from ood_lab.common.english import counted, listed
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_config, read_table, write_csv
+from ood_lab.common.files import write_csv
 from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS as DIVIDED
 from ood_lab.lvlm.benchmarks.oodbench.page import METRICS, RECORD, SPLITS
 from ood_lab.lvlm.pages.benchmark_page import difference_table
@@ -29,8 +29,8 @@ from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import Head, Table, count_cell, estimate_cell, name_cell
 from ood_lab.run.commandline.composition import leaves
 from ood_lab.run.job.workspace import Task, Workspace
-from ood_lab.schema.results import read_results, whole
-from ood_lab.schema.run_record import RunRecord
+from ood_lab.schema.finished_run import JUDGED, FinishedRun
+from ood_lab.schema.results import first_way, whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +55,10 @@ class OODBenchAblation(Task):
 
     def run(self, ws: Workspace) -> None:
         """See the class."""
-        runs = [Path(run) for run in self.runs]
+        runs = [FinishedRun(Path(run)) for run in self.runs]
         if not runs:
             raise UserError("no run: give run folders of task=oodbench as runs=[RUN_A,RUN_B]")
-        if missing := [run for run in runs if not (run / "judged.parquet").is_file()]:
+        if missing := [run for run in runs if not run.has(JUDGED)]:
             raise UserError(f"{missing[0]} is not a finished run of task=oodbench")
         labels = differences_of([_settings(run) for run in runs])
         table = pd.concat([_rows(r, n) for r, n in zip(runs, labels, strict=True)])
@@ -118,12 +118,12 @@ def differences_of(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _settings(run: Path) -> dict[str, Any]:
+def _settings(run: FinishedRun) -> dict[str, Any]:
     """What may differ between ablations: task, VLM, and the image-text models of the division."""
-    config = read_config(run)
-    read = {key: config.get(key) or {} for key in ("task", "lvlm", "annotations")}
-    found = {key: value for key, value in leaves(read) if not str(key).startswith("task.report")}
-    return found | {"image_text": "+".join(config.get("image_text") or {}), "seed": config["seed"]}
+    groups = {key: run.config.get(key) or {} for key in ("task", "lvlm", "annotations")}
+    settings = {k: value for k, value in leaves(groups) if not str(k).startswith("task.report")}
+    models = "+".join(run.config.get("image_text") or {})
+    return settings | {"image_text": models, "seed": run.config["seed"]}
 
 
 def _table(table: pd.DataFrame) -> Table:
@@ -182,21 +182,17 @@ def _differences(table: pd.DataFrame, labels: Sequence[str]) -> Iterator[Table |
         yield Folded("The same of the other splits", tables[:-1], page_only=True)
 
 
-def _answers(run: Path) -> pd.DataFrame:
+def _answers(run: FinishedRun) -> pd.DataFrame:
     """The judged answers; images of other annotations are other images, whatever their ids."""
-    judged = read_table(run / "judged.parquet")
-    record = RunRecord.read(run)
-    source = str(record.annotations.get("identity", ""))
-    return judged.assign(image=f"{source}/" + judged["image"].astype(str))
+    source = str(run.record.annotations.get("identity", ""))
+    return run.judged.assign(image=f"{source}/" + run.judged["image"].astype(str))
 
 
-def _rows(run: Path, label: str) -> pd.DataFrame:
-    record = RunRecord.read(run)
-    rows = whole(read_results(run))
-    rows = rows[rows["unparsed"] == rows["unparsed"].iloc[0]]  # the way that comes first
-    before = record.division.get("pairs") or {}
+def _rows(run: FinishedRun, label: str) -> pd.DataFrame:
+    rows = first_way(whole(run.results))
+    before = run.record.division.get("pairs") or {}
     initial = [before.get(split) if split != "id" else None for split in rows["split"]]
-    number = len(read_config(run).get("image_text") or {})
+    number = len(run.config.get("image_text") or {})
     return rows.assign(setting=label, initial_pairs=initial, detectors=number)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ood_lab.common.installed_packages import need
-from ood_lab.report.leaderboard.run_locations import finished_runs
 from ood_lab.run.job.workspace import Task, Workspace
+from ood_lab.schema.finished_run import finished_runs
 
 log = logging.getLogger(__name__)
 

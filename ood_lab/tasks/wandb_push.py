@@ -10,8 +10,8 @@ from functools import partial
 from rich.progress import track
 
 from ood_lab.common.english import counted
-from ood_lab.report.leaderboard.run_locations import finished_runs
 from ood_lab.run.job.workspace import Task, Workspace
+from ood_lab.schema.finished_run import finished_runs
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +38,8 @@ class WandbPush(Task):
 
         if not ws.is_main:
             return
-        paths = finished_runs(self.runs)
+        runs = finished_runs(self.runs)
         make_logger = partial(ws.build, "push.wandb", save_dir=str(ws.folder))
-        for path in track(paths, f"Pushing {counted(len(paths), 'run')}", transient=True):
-            push_run(path, make_logger)
-        log.info("%s pushed; offline ones wait for `wandb sync` below %s", len(paths), ws.folder)
+        for run in track(runs, f"Pushing {counted(len(runs), 'run')}", transient=True):
+            push_run(run, make_logger)
+        log.info("%s pushed; offline ones wait for `wandb sync` below %s", len(runs), ws.folder)

@@ -13,8 +13,8 @@ from ood_lab.common.errors import UserError
 from ood_lab.metrics import Evaluation, best_detectors, metric_of, results_of
 from ood_lab.metrics.record import load_metrics
 from ood_lab.report.detection.detection_page import detection_blocks, write_report
+from ood_lab.report.leaderboard.detector_runs import DetectorRun
 from ood_lab.report.leaderboard.file_formats import terminal, write_leaderboard
-from ood_lab.report.leaderboard.finished_runs import read_run
 from ood_lab.report.leaderboard.long_table import make_leaderboard
 from ood_lab.report.rendering.terminal import Printed
 from ood_lab.run.tracking.experiment_loggers import charts, summary_values
@@ -99,7 +99,7 @@ def test_the_leaderboard_and_wandb_have_it(run, tmp_path):
     folder = write_run(tmp_path / "a" / "b", dict.fromkeys(run.detectors, (0.7, 0.8)))
     (folder / "results.parquet").unlink()
     write_results(run.results, folder)
-    board = make_leaderboard([read_run(folder)])
+    board = make_leaderboard([DetectorRun(folder)])
     assert "missed_1" in set(board.rows["metric"])
     assert board.rows.loc[board.rows["metric"] == "missed_1", "best"].any()
     files = {f.name: f for f in write_leaderboard(board, tmp_path)}

@@ -10,12 +10,13 @@ from PIL import Image
 from wandb_offline import read_run
 
 from ood_lab.metrics import auroc
-from ood_lab.report.leaderboard import finished_runs
+from ood_lab.report.leaderboard.detector_runs import DetectorRun
 from ood_lab.report.leaderboard.long_table import make_leaderboard
 from ood_lab.report.leaderboard.verdict import BoardVerdict
 from ood_lab.report.rendering.summary import read_summary
 from ood_lab.report.verdict import Verdict
 from ood_lab.run.job.sweeps import headline
+from ood_lab.schema.finished_run import FinishedRun
 from ood_lab.schema.results import read_results
 from ood_lab.schema.run_record import RunRecord
 
@@ -82,8 +83,8 @@ def test_every_place_has_the_same_mean_set_and_order(run, means):
     assert shown["verdict/auroc"] == pytest.approx(means[verdict.named])
     assert shown["verdict/best"] == ", ".join(verdict.best)
     # The line of a sweep
-    assert headline(run)["recommended"] == (verdict.recommended or "none")
-    assert headline(run)["AUROC"] == f"{100 * means[verdict.named]:.1f}"
+    assert headline(FinishedRun(run))["recommended"] == (verdict.recommended or "none")
+    assert headline(FinishedRun(run))["AUROC"] == f"{100 * means[verdict.named]:.1f}"
     # Page: the tile, and the first table
     page = (run / "report.html").read_text()
     assert f"mean AUROC {100 * means[verdict.named]:.1f}%" in page
@@ -100,7 +101,7 @@ def test_every_place_has_the_same_mean_set_and_order(run, means):
     assert f"{100 * means[verdict.named]:.1f}% [" in texts
     assert "small (†)" in texts
     # Leaderboard
-    board = make_leaderboard([finished_runs.read_run(run)])
+    board = make_leaderboard([DetectorRun(run)])
     rows = board.rows.query("dataset == 'mean' and metric == 'auroc'").set_index("detector")
     assert rows["value"].to_dict() == pytest.approx(means)
     assert set(rows.index[rows["best"]]) == stars

@@ -28,8 +28,7 @@ from ood_lab.report.rendering.table import (
     estimate_cell,
     name_cell,
 )
-from ood_lab.report.rendering.thumbnails import Thumbnails
-from ood_lab.schema.results import PART, Names, Tables, whole, why_missing
+from ood_lab.schema.results import PART, Names, Tables, first_way, whole, why_missing
 from ood_lab.schema.run_record import BenchmarkFacts, RunRecord
 
 _SHOWN = 6  # pictures of a set
@@ -94,14 +93,8 @@ class Scored:
 
     @property
     def first_way(self) -> pd.DataFrame:
-        """Results under the way of treating unparsed answers that comes first, where there are two.
-
-        Rows that no unparsed answer can change stay.
-        """
-        if "unparsed" not in self.results:
-            return self.results
-        ways = self.results["unparsed"]
-        return self.results[ways.isna() | ways.isin(ways.dropna().iloc[:1])]
+        """Results under the way of treating unparsed answers that comes first."""
+        return first_way(self.results)
 
 
 def metric_table(

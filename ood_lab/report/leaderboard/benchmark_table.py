@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,26 @@ import pandas as pd
 
 from ood_lab.common.english import counted, listed
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_config
+from ood_lab.common.grouping import grouped
 from ood_lab.report.leaderboard.long_table import MEAN
 from ood_lab.report.rendering.blocks import Folded, Links, PlannedFigure, Section, Text
 from ood_lab.report.rendering.metric_definitions import MISSING
 from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.sentences import ALPHA, EACH, INTERVALS, listing, tested, value_of
-from ood_lab.report.rendering.table import Cell, Head, Table, count_cell, estimate_cell, name_cell
-from ood_lab.schema.results import RESULTS, read_results, whole, why_missing
-from ood_lab.schema.run_record import BenchmarkFacts, QuestionsRecord, RunRecord
+from ood_lab.report.rendering.table import (
+    Cell,
+    Column,
+    Head,
+    Table,
+    count_cell,
+    estimate_cell,
+    name_cell,
+    number_cell,
+    table_of,
+)
+from ood_lab.schema.finished_run import FinishedRun
+from ood_lab.schema.results import RESULTS, whole, why_missing
+from ood_lab.schema.run_record import BenchmarkFacts, RunRecord
 
 #: What the runs of one table have in common: they were asked the very same questions.
 ALIKE = ["benchmark", "data", "asked"]
@@ -38,36 +49,31 @@ _ASKING = {
     "retries": "retries",
     "latency_s": "latency, s",
 }
-_KEPT = ("split", "metric", "value", "ci_low", "ci_high", "n", "unit", *_LOST)
+_COLUMNS = [
+    *(*ALIKE, "questions", "images", "model", "label", *READING, "column", *_ASKING, "weights"),
+    *("split", "metric", "value", "ci_low", "ci_high", "n", "unit", *_LOST, "reason", "run"),
+]
 _TESTED = ["a", "b", "metric", "split", "value_a", "value_b", "ci_low", "p_value", "p_holm"]
 
 
-@dataclass(frozen=True)
-class BenchmarkRun:
-    """A finished run of a benchmark.
+class BenchmarkRun(FinishedRun):
+    """A finished run that prompted a vision-language model."""
 
-    Attributes:
-        path: its folder.
-        record: of the run.
-        results: its results table.
-        benchmark, questions: of the record.
-    """
-
-    path: Path
-    record: RunRecord
-    results: pd.DataFrame
-    benchmark: BenchmarkFacts
-    questions: QuestionsRecord
+    @cached_property
+    def benchmark(self) -> BenchmarkFacts:
+        """What its benchmark records for tables of several benchmarks."""
+        return self.record.benchmark or BenchmarkFacts()
 
     @property
     def about(self) -> dict[str, Any]:
         """The columns that all its rows share."""
+        questions = self.record.question_file
         return {
             "benchmark": self.benchmark.name,
             "data": self.benchmark.about,
-            "asked": self.questions.sha256[:10],
-            "questions": self.questions.n,
-            "images": self.questions.images,
+            "asked": questions.sha256[:10],
+            "questions": questions.n,
+            "images": questions.images,
         }
 
     @property
@@ -75,30 +81,17 @@ class BenchmarkRun:
         """The columns :data:`READING`."""
         return {key: str(value or "") for key, value in self.record.reading}
 
-    @property
-    def page(self) -> Path:
-        """Its page, which may not have been written."""
-        return self.path / self.benchmark.page
 
-
-def read_benchmarks(folders: Sequence[Path]) -> list[BenchmarkRun]:
-    """The runs among these folders that prompted a vision-language model.
+def benchmark_runs(runs: Sequence[FinishedRun]) -> list[BenchmarkRun]:
+    """Those that prompted a vision-language model.
 
     Raises:
         UserError: there is none.
     """
-    found = []
-    for folder in folders:
-        record = RunRecord.read(folder)
-        if record.benchmark and record.questions and (folder / RESULTS).exists():
-            found.append(
-                BenchmarkRun(
-                    folder, record, read_results(folder), record.benchmark, record.questions
-                )
-            )
-    if not found:
-        raise UserError(f"no run of a vision-language model in {', '.join(map(str, folders))}")
-    return found
+    of_benchmarks = [run for run in runs if run.record.benchmark and run.has(RESULTS)]
+    if not of_benchmarks:
+        raise UserError(f"no run of a vision-language model in {', '.join(map(str, runs))}")
+    return [BenchmarkRun(run.folder) for run in of_benchmarks]
 
 
 def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
@@ -114,42 +107,35 @@ def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for run in runs:
         results, asking = whole(run.results), run.record.asking
+        shared = {**run.about, **run.reading, "run": str(run)}
+        shared |= asking.model_dump(include={*_ASKING}) if asking else {}
+        shared["weights"] = str(run.record.lvlm.get("revision", ""))
         for split, metric, words in run.benchmark.headlines:
             # Where unparsed answers are treated in two ways, the first one is the headline.
             part = results[(results["split"] == split) & (results["metric"] == metric)]
             for row in part.head(1).to_dict("records"):
-                kept = {key: row[key] for key in _KEPT}
-                about: dict[str, Any] = {
-                    **run.about,
-                    "model": str(row["model"]),
-                    **run.reading,
-                    "column": words,
-                }
-                costs = {} if asking is None else asking.model_dump()
-                about.update((key, costs.get(key)) for key in _ASKING)
                 reason = why_missing(row) if math.isnan(row["value"]) else ""
-                about["weights"] = str(run.record.lvlm.get("revision", ""))
-                rows.append({**about, **kept, "reason": reason, "run": str(run.path)})
+                rows.append({**row, **shared, "column": words, "reason": reason})
     table = pd.DataFrame(rows)
     keys = [table[key] for key in (*ALIKE, "model")]
     number = table["run"].groupby(keys).transform("nunique")
     names = table["run"].map(lambda run: Path(run).parents[1].name)
     folders = table["run"].map(lambda run: "/".join(Path(run).parts[-2:]))
-    told = names.where(names.groupby(keys).transform("nunique") == number, folders)
-    table.insert(6, "label", table["model"].where(number == 1, table["model"] + " (" + told + ")"))
-    return table.sort_values("benchmark", kind="stable")
+    places = names.where(names.groupby(keys).transform("nunique") == number, folders)
+    several = table["model"] + " (" + places + ")"
+    table["label"] = table["model"].where(number == 1, several)
+    return table.reindex(columns=_COLUMNS).sort_values("benchmark", kind="stable")
 
 
 def board_sentences(
-    board: pd.DataFrame, runs: Sequence[BenchmarkRun], contrasts: pd.DataFrame | None = None
+    board: pd.DataFrame, runs: Sequence[BenchmarkRun], tests: pd.DataFrame
 ) -> Iterator[str]:
     """How many runs there are, and which model is ahead where several have the same questions.
 
     Args:
         board: see :func:`answer_board`.
         runs: behind it; they define the headline metrics, and of which less is better.
-        contrasts: between runs that were not compared when they were scored, with ``draws``; None =
-            there are none.
+        tests: between runs, see :func:`both_ways`.
     """
     parts = [part for _, part in board.groupby(TESTABLE, sort=False)]
     models = counted(len(board.drop_duplicates(["model", "weights"])), "model")
@@ -158,23 +144,24 @@ def board_sentences(
     yield f"{many} asked {models} {sets}{INTERVALS if board['ci_low'].notna().any() else ''}."
     several = [part for part in parts if part["run"].nunique() > 1]
     for part in parts if len(parts) <= EACH else several:
-        asked = [run for run in runs if str(run.path) in set(part["run"])]
-        told, more = asked[0].benchmark.told, both_ways(contrasts)
-        tests = pd.concat([tests_of(asked), more])
-        said: dict[tuple[str, str], list[str]] = {}
-        for column, rows in part[part["metric"].isin(told)].groupby("column", sort=False):
-            known = rows[rows["value"].notna()]
-            known = known.sort_values("value", ascending=told[rows["metric"].iloc[0]])
-            best_first = known.to_dict("records")
+        first = part.iloc[0]
+        lower = next(run for run in runs if str(run) == first["run"]).benchmark.told
+        outcomes = []
+        for column, rows in part[part["metric"].isin(lower)].groupby("column", sort=False):
+            best_first = (
+                rows[rows["value"].notna()]
+                .sort_values("value", ascending=lower[rows["metric"].iloc[0]])
+                .to_dict("records")
+            )
             text = f"{column} ({value_of(best_first[0])})" if best_first else str(column)
-            said.setdefault(_ahead(best_first, tests, len(asked)), []).append(text)
-        each = [f"{who} {listed(columns)}{how}" for (who, how), columns in said.items()]
-        about = f"{asked[0].about['data']}, {counted(asked[0].about['questions'], 'question')}"
-        same = board[(board[ALIKE] == part[ALIKE].iloc[0]).all(axis=1)]
+            outcomes.append((_ahead(best_first, tests, part["run"].nunique()), text))
+        clauses = [f"{who} {listed(texts)}{how}" for (who, how), texts in grouped(outcomes).items()]
+        about = f"{first['data']}, {counted(first['questions'], 'question')}"
+        same = board[(board[ALIKE] == first[ALIKE]).all(axis=1)]
         if len(same) > len(part):
-            about += f", read by {part['parser'].iloc[0]}"
-        if each:
-            yield f"On {asked[0].about['benchmark']} ({about}) {'; '.join(each)}."
+            about += f", read by {first['parser']}"
+        if clauses:
+            yield f"On {first['benchmark']} ({about}) {'; '.join(clauses)}."
     if len(parts) > max(EACH, len(several)):
         yield f"There is a single run of each{' other' if several else ''} set."
 
@@ -221,25 +208,15 @@ def p_value(tests: pd.DataFrame, best: Mapping[Any, Any], other: Mapping[Any, An
     return float(rows["p"].max())
 
 
-def tests_of(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
-    """The comparisons of models in their ``models.csv``, see :func:`both_ways`."""
-    return pd.concat([pd.DataFrame(columns=[*_TESTED, "p"]), *map(_tests, runs)])
+def both_ways(contrasts: pd.DataFrame, draws: int) -> pd.DataFrame:
+    """Contrasts with ``p``, see :func:`~.sentences.tested`, each also the other way round.
 
-
-def _tests(run: BenchmarkRun) -> pd.DataFrame:
-    """Its comparisons of models, both ways round, with ``p``, see :func:`~.answer.tested`."""
-    if not (run.path / "models.csv").exists():
-        return pd.DataFrame(columns=[*_TESTED, "p"])
-    table = pd.read_csv(run.path / "models.csv")
-    return both_ways(table.assign(draws=int(read_config(run.path)["metrics"]["n_bootstrap"])))
-
-
-def both_ways(contrasts: pd.DataFrame | None) -> pd.DataFrame:
-    """Contrasts with ``p``, each also the other way round."""
-    if contrasts is None or not len(contrasts):
-        return pd.DataFrame(columns=[*_TESTED, "p"])
+    Args:
+        contrasts: between runs; may be empty.
+        draws: behind them.
+    """
     table = contrasts.reindex(columns=_TESTED)
-    table = table.assign(p=tested(table, int(contrasts["draws"].iloc[0])))
+    table = table.assign(p=tested(table, draws))
     turned = {"a": "b", "b": "a", "value_a": "value_b", "value_b": "value_a"}
     return pd.concat([table, table.rename(columns=turned)])
 
@@ -316,7 +293,7 @@ def detector_table(leaderboard: pd.DataFrame) -> pd.DataFrame:
 
 def board_page(
     blocks: Sequence[Table | Text | Folded],
-    detectors: Mapping[Path, pd.DataFrame],
+    detectors: Mapping[FinishedRun, pd.DataFrame],
     runs: Sequence[BenchmarkRun],
     record: RunRecord,
     figures: Sequence[PlannedFigure] = (),
@@ -326,14 +303,14 @@ def board_page(
     Args:
         blocks: see :func:`board_sentences`, :func:`board_tables` and
             :func:`~ood_lab.report.leaderboard.metric_tables.metric_tables`.
-        detectors: tables of detectors by the folder of their leaderboard, which is linked.
+        detectors: tables of detectors by the run of their leaderboard, which is linked.
         runs: are linked.
         record: ``title`` is read; all of it is shown.
         figures: behind the tables.
     """
-    beside = [_detectors(folder, table) for folder, table in detectors.items()]
-    pages = [(run.record.title, run.page) for run in runs]
-    pages += [(f"Detectors: {f.parent.parent.name}", f / "leaderboard.html") for f in detectors]
+    boards = [_detectors(board.name, table) for board, table in detectors.items()]
+    pages = [(run.record.title, run.folder / run.benchmark.page) for run in runs]
+    pages += [(f"Detectors: {b.name}", b.folder / "leaderboard.html") for b in detectors]
     links = [(title, page.absolute().as_uri()) for title, page in pages if page.exists()]
     return Page(
         title=record.title,
@@ -341,20 +318,24 @@ def board_page(
         blocks=[
             Section("Results", blocks),
             Section("Figures", figures),
-            Section("Detectors", beside),
+            Section("Detectors", boards),
             Section("Pages", [Links(links)]),
         ],
         record=record,
     )
 
 
-def _detectors(folder: Path, table: pd.DataFrame) -> Table:
-    rows = [[_cell(value) for value in row] for row in table.itertuples(index=False)]
-    heads = [Head(str(name)) for name in table]
-    return Table(f"Detectors: {folder.parent.parent.name}, %", heads, rows, names=2)
-
-
-def _cell(value: Any) -> Cell:
-    if isinstance(value, float):
-        return Cell(MISSING) if math.isnan(value) else Cell(f"{value:.1f}", value)
-    return name_cell(value)
+def _detectors(name: str, table: pd.DataFrame) -> Table:
+    columns = [
+        Column(
+            Head(str(key)),
+            [
+                number_cell(value, show="{:.1f}".format)
+                if isinstance(value, float)
+                else name_cell(value)
+                for value in table[key]
+            ],
+        )
+        for key in table
+    ]
+    return table_of(f"Detectors: {name}, %", columns, names=2)

@@ -133,9 +133,7 @@ def page(
             Section("Figures", list(figures)),
         ],
         definitions=definitions_of(board.rows),
-        record=RunRecord(
-            runs={f"{run.sweep}/seed={run.seed}": str(run.path) for run in board.runs}
-        ),
+        record=RunRecord(runs={f"{run.sweep}/seed={run.seed}": str(run) for run in board.runs}),
     )
 
 

@@ -2,48 +2,70 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
-from ood_lab.report.leaderboard.finished_runs import FinishedRun
-from ood_lab.report.leaderboard.long_table import aggregate, once
-from ood_lab.report.leaderboard.run_names import differing, trainings
+from ood_lab.report.leaderboard.detector_runs import DetectorRun
+from ood_lab.report.leaderboard.long_table import ROW, aggregate, mean_cell, once
+from ood_lab.report.leaderboard.run_names import differing, name_columns, trainings
 from ood_lab.report.leaderboard.significance import mark_best
-from ood_lab.report.rendering.metric_definitions import MISSING, percent
-from ood_lab.report.rendering.table import Cell, Group, Head, Table, count_cell
-from ood_lab.schema.results import Names
+from ood_lab.report.rendering.table import (
+    Cell,
+    Column,
+    Group,
+    Head,
+    Table,
+    count_cell,
+    name_cell,
+    table_of,
+)
+from ood_lab.schema.results import Names, of_kind
 
 _ALL = "all"
 _DERIVED = "†"
+_KEYS = ["label_level", "subset", "name", "source"]
 _COLUMNS = [
     *("model", "training", "run", "seeds", "n_seeds", "label_level", "subset", "source", "n"),
     *("value", "seed_std", "sampling_half_width", "best", "metric", "name"),
 ]
-_SEPARATOR = "\t"
 _CATEGORY = "category"
 
 
-def hierarchy_rows(runs: Sequence[FinishedRun]) -> pd.DataFrame:
+def hierarchy_rows(runs: Sequence[DetectorRun]) -> pd.DataFrame:
     """Accuracies and recalls of runs with a hierarchy table, seeds of one configuration together.
 
     ``metric`` is ``accuracy`` of a level, or ``recall`` of its label ``name``. ``best``: within
     noise of the best of its level, subset and label, by the rule of
     :func:`~ood_lab.report.leaderboard.significance.mark_best`. Empty when no run has such a table.
     """
-    single = pd.DataFrame(row for run in runs for row in _rows_of(run))
+    single = pd.concat(map(_rows_of, runs), ignore_index=True)
     if single.empty:
         return pd.DataFrame(columns=_COLUMNS)
-    single = once(single, ["run"])
-    rows = aggregate(single)
+    rows = aggregate(once(single, ["run"]), [*ROW, *_KEYS])
     rows["training"] = rows["run"].map(trainings(runs))
     rows["best"] = mark_best(rows, {})
-    split = rows["dataset"].str.split(_SEPARATOR, expand=True)
-    named = rows.assign(label_level=split[0], subset=split[1], name=split[2], n=rows["n_id"])
-    source = single.groupby(["run", "dataset"], sort=False)["source"].first().reset_index()
-    return named.merge(source, on=["run", "dataset"], how="left")[_COLUMNS]
+    return rows.rename(columns={"n_id": "n"})[_COLUMNS]
+
+
+def _rows_of(run: DetectorRun) -> pd.DataFrame:
+    """The rows of one run; ``dataset`` is what is compared between models."""
+    rows = of_kind(run.results, "hierarchy").reindex(
+        columns=["model", "metric", *_KEYS, "n", "value", "ci_low", "ci_high"]
+    )
+    rows["name"] = rows["name"].where(rows["metric"] == "recall", "")
+    return rows.assign(
+        training=run.training,
+        run=run.sweep,
+        weights=run.weights,
+        seed=run.seed,
+        detector=None,
+        settings=None,
+        dataset=rows["label_level"] + "\t" + rows["subset"] + "\t" + rows["name"].astype(str),
+        n_ood=0,
+        sampling_half_width=(rows["ci_high"] - rows["ci_low"]) / 2,
+    ).rename(columns={"n": "n_id", "ci_low": "low"})
 
 
 def recall_tables(rows: pd.DataFrame) -> list[Table]:
@@ -60,17 +82,22 @@ def _recalls(rows: pd.DataFrame, names: Names, subset: str) -> Table:
     cells = {(r["run"], r["label_level"], r["name"]): r for r in rows.to_dict("records")}
     places = list(rows["label_level"].unique())
     labels = sorted(dict.fromkeys(key[1:] for key in cells), key=lambda key: places.index(key[0]))
-    shown = []
-    for place, (level, label) in enumerate(labels):
-        found = [cells.get((run, level, label)) for run in names]
-        n = max(int(row["n"]) for row in found if row)
-        cell = Cell(label or "overall accuracy", place)
-        shown.append([Cell(level, place), cell, count_cell(n), *map(_cell, found)])
-    heads = [Head("level", "ascending"), Head("label", "ascending"), Head("n")]
-    caption = f"Recall of every label in %, by model: {subset}"
+    sizes = rows.groupby(["label_level", "name"])["n"].max()
+    columns = [
+        Column(Head("level", "ascending"), [Cell(label[0], k) for k, label in enumerate(labels)]),
+        Column(
+            Head("label", "ascending"),
+            [Cell(label[1] or "overall accuracy", k) for k, label in enumerate(labels)],
+        ),
+        Column(Head("n"), [count_cell(sizes[label]) for label in labels]),
+    ]
+    columns += [
+        Column(Head(name), [_cell(cells.get((run, *label))) for label in labels])
+        for run, name in names.items()
+    ]
     first = "Bold or *: within noise of the best of the row. Recall: independent accuracy."
-    notes = (first, *_notes(rows)[1:])
-    return Table(caption, [*heads, *map(Head, names.values())], shown, [], 2, notes)
+    caption = f"Recall of every label in %, by model: {subset}"
+    return table_of(caption, columns, names=2, notes=(first, *_notes(rows)[1:]))
 
 
 def _models(rows: pd.DataFrame) -> tuple[list[dict[Any, Any]], list[str]]:
@@ -79,9 +106,7 @@ def _models(rows: pd.DataFrame) -> tuple[list[dict[Any, Any]], list[str]]:
     finest = rows[(rows["subset"] == _ALL) & (rows["label_level"] == [_CATEGORY, *levels][-1])]
     models = finest.sort_values("value", ascending=False, kind="stable")
     models["training"] = differing(models["training"])
-    names = ["model", "training"] if models["training"].any() else ["model"]
-    names += ["run"] if models.duplicated(names).any() else []
-    return models.to_dict("records"), names
+    return models.to_dict("records"), name_columns(models, "model")
 
 
 def hierarchy_wide(rows: pd.DataFrame) -> Table | None:
@@ -89,43 +114,33 @@ def hierarchy_wide(rows: pd.DataFrame) -> Table | None:
     rows = rows[rows["metric"] == "accuracy"]
     if rows.empty:
         return None
-    records = rows.to_dict("records")
-    cells = {(r["run"], r["subset"], r["label_level"]): r for r in records}
+    cells = {(r["run"], r["subset"], r["label_level"]): r for r in rows.to_dict("records")}
     levels = list(rows["label_level"].unique())
     # A run that reads no category head lacks that level: it stands first, as in single runs.
     levels.sort(key=lambda level: level != _CATEGORY)
-    columns = [(s, x) for s in rows["subset"].unique() for x in levels if _any(rows, s, x)]
     models, names = _models(rows)
-    shown = [
-        [
-            *(Cell(str(model[name]), str(model[name])) for name in names),
-            *(_cell(cells.get((model["run"], s, level))) for s, level in columns),
-        ]
-        for model in models
+    columns = [
+        Column(Head(name, "ascending"), [name_cell(model[name]) for model in models])
+        for name in names
     ]
-    groups = [Group("", "", len(names))]
-    for subset in rows["subset"].unique():
-        n = int(rows.loc[rows["subset"] == subset, "n"].max())
-        groups.append(Group(subset, f"n {n:,}", sum(s == subset for s, _ in columns)))
-    heads = [Head(name, "ascending") for name in names] + [Head(level) for _, level in columns]
+    for subset, of_subset in rows.groupby("subset", sort=False):
+        group = Group(str(subset), f"n {int(of_subset['n'].max()):,}")
+        columns += [
+            Column(
+                Head(level), [_cell(cells.get((m["run"], subset, level))) for m in models], group
+            )
+            for level in levels
+            if level in set(of_subset["label_level"])
+        ]
     caption = (
         "Hierarchical classification: overall accuracy (micro) in % by level, on the ID test set."
     )
-    return Table(caption, heads, shown, groups, len(names), _notes(rows))
-
-
-def _any(rows: pd.DataFrame, subset: str, level: str) -> bool:
-    return bool(((rows["subset"] == subset) & (rows["label_level"] == level)).any())
+    return table_of(caption, columns, names=len(names), notes=_notes(rows))
 
 
 def _cell(row: dict[Any, Any] | None) -> Cell:
-    if row is None or math.isnan(row["value"]):
-        return Cell(MISSING)
-    std, half = row["seed_std"], row["sampling_half_width"]
-    spread = "" if math.isnan(std) else f" ± {percent(std)}"
-    mark = _DERIVED if row["source"] == "derived" else ""
-    text = percent(row["value"]) + spread + mark
-    return Cell(text, row["value"], f"±{percent(half)}", best=bool(row["best"]))
+    derived = row is not None and row["source"] == "derived"
+    return mean_cell(row or {}, note=_DERIVED * derived)
 
 
 def _notes(rows: pd.DataFrame) -> tuple[str, ...]:
@@ -139,27 +154,3 @@ def _notes(rows: pd.DataFrame) -> tuple[str, ...]:
     if (rows["n_seeds"] > 1).any():
         notes.append("a ± b: mean and standard deviation over the seeds of a configuration.")
     return tuple(notes)
-
-
-def _rows_of(run: FinishedRun) -> Iterator[dict[str, Any]]:
-    if run.hierarchy is None:
-        return
-    for row in run.hierarchy.to_dict("records"):
-        label = row["name"] if row["metric"] == "recall" else ""
-        yield {
-            "model": row["model"],
-            "training": run.training,
-            "run": run.sweep,
-            "weights": run.weights,
-            "seed": run.seed,
-            "detector": None,
-            "settings": None,
-            "metric": row["metric"],
-            "dataset": _SEPARATOR.join((row["label_level"], row["subset"], str(label))),
-            "source": row["source"],
-            "n_id": row["n"],
-            "n_ood": 0,
-            "value": row["value"],
-            "sampling_half_width": (row["ci_high"] - row["ci_low"]) / 2,
-            "low": row["ci_low"],
-        }

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
-from ood_lab.report.leaderboard.finished_runs import FinishedRun
+from ood_lab.report.leaderboard.detector_runs import DetectorRun
 from ood_lab.report.leaderboard.run_names import trainings
 from ood_lab.report.leaderboard.significance import Pairs, mark_best
-from ood_lab.report.rendering.metric_definitions import finding_sentences, percent
+from ood_lab.report.rendering.metric_definitions import MISSING, finding_sentences, percent
+from ood_lab.report.rendering.table import Cell
 from ood_lab.report.results_lookup import Estimate
 
 MEAN = "mean"
@@ -20,7 +21,8 @@ COLUMNS = [
     *("model", "training", "detector", "settings", "run", "seeds", "n_seeds", "dataset", "metric"),
     *("n_id", "n_ood", "value", "seed_std", "sampling_half_width", "best", "fpr95_positive"),
 ]
-_ROW = ["model", "training", "detector", "settings", "run", "dataset", "metric"]
+#: Columns that together name a number of a configuration.
+ROW = ["model", "training", "detector", "settings", "run", "dataset", "metric"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +47,7 @@ class Leaderboard:
     sets: list[str]
     shift_order: tuple[str, ...]
     fpr95_positive: str
-    runs: Sequence[FinishedRun]
+    runs: Sequence[DetectorRun]
     warnings: tuple[str, ...] = ()
 
     def mark(self, dataset: str) -> str:
@@ -68,7 +70,7 @@ class Leaderboard:
         return self.runs[0].view.groups
 
 
-def make_leaderboard(runs: Sequence[FinishedRun]) -> Leaderboard:
+def make_leaderboard(runs: Sequence[DetectorRun]) -> Leaderboard:
     """Aggregates the seeds of each configuration and marks the best of every column.
 
     Equal results of one network under equal settings are shown once: a run and its evaluation,
@@ -78,8 +80,9 @@ def make_leaderboard(runs: Sequence[FinishedRun]) -> Leaderboard:
         runs: one group of :func:`comparable_groups`, which have evaluated the same sets.
     """
     shift_order = next((run.shift_order for run in runs if run.shift_order), ())
-    known = runs[0].view.sets
-    sets = [s for s in shift_order if s in known] + [s for s in known if s not in shift_order]
+    evaluated = runs[0].view.sets
+    sets = [s for s in shift_order if s in evaluated]
+    sets += [s for s in evaluated if s not in shift_order]
     single = once(pd.DataFrame(row for run in runs for row in _rows_of(run)), ["run", "detector"])
     kept = set(single.loc[single["detector"].notna(), "run"])
     single = single[single["run"].isin(kept)]
@@ -87,26 +90,26 @@ def make_leaderboard(runs: Sequence[FinishedRun]) -> Leaderboard:
     rows = aggregate(single)
     rows["training"] = rows["run"].map(trainings(runs))
     rows["fpr95_positive"] = positive = runs[0].record.fpr95_positive
-    lost = [run for run in runs if run.at_chance]
-    rows["best"] = mark_best(rows, _pairs(runs, rows), {run.sweep for run in lost})
+    at_chance = [run for run in runs if run.at_chance]
+    rows["best"] = mark_best(rows, _pairs(runs, rows), {run.sweep for run in at_chance})
     return Leaderboard(
         rows[COLUMNS],
         sets,
         shift_order,
         positive,
         runs,
-        (*_findings(runs, sets), *map(_at_chance, lost)),
+        (*_findings(runs, sets), *map(_at_chance, at_chance)),
     )
 
 
-def _findings(runs: Sequence[FinishedRun], sets: Sequence[str]) -> list[str]:
+def _findings(runs: Sequence[DetectorRun], sets: Sequence[str]) -> list[str]:
     """Those about sets of the table, each once."""
     shown = {"test", *sets}
-    found = [f for run in runs for f in run.record.findings if shown & {*f.sets}]
-    return list(dict.fromkeys(finding_sentences(found)))
+    findings = [f for run in runs for f in run.record.findings if shown & {*f.sets}]
+    return list(dict.fromkeys(finding_sentences(findings)))
 
 
-def _at_chance(run: FinishedRun) -> str:
+def _at_chance(run: DetectorRun) -> str:
     accuracy = run.view.get("id_accuracy", None).value
     return (
         f"{run.sweep}/seed={run.seed}: ID accuracy {percent(accuracy)}% is no better than chance "
@@ -115,11 +118,11 @@ def _at_chance(run: FinishedRun) -> str:
     )
 
 
-def _rows_of(run: FinishedRun) -> Iterator[dict[str, Any]]:
+def _rows_of(run: DetectorRun) -> Iterator[dict[str, Any]]:
     """Every number of one run, one seed: other runs have no part in them."""
     view = run.view
     common = {
-        "model": str(view.table["model"].iloc[0]),
+        "model": run.model,
         "training": run.training,
         "run": run.sweep,
         "weights": run.weights,
@@ -165,26 +168,26 @@ def once(single: pd.DataFrame, configuration: Sequence[str]) -> pd.DataFrame:
         single: one row a number of a run: ``run``, ``weights``, ``seed``, ``value``, ...
         configuration: columns that together name one.
     """
-    # Where a number was found is not a part of it, and draws decide the intervals.
-    told = single.drop(columns=["run", "sampling_half_width", "low"])
-    numbers = pd.Series(map(repr, told.itertuples(index=False, name=None)), index=single.index)
+    # The run of a number is not a part of it, and draws decide the intervals.
+    facts = single.drop(columns=["run", "sampling_half_width", "low"])
+    numbers = pd.Series(map(repr, facts.itertuples(index=False, name=None)), index=single.index)
     twice = pd.DataFrame({"run": single["run"], "number": numbers}).duplicated()
     single, numbers = single[~twice], numbers[~twice]
     keys = list(single[list(configuration)].itertuples(index=False, name=None))
-    found: dict[tuple[Any, ...], set[str]] = {}
+    by_key: dict[tuple[Any, ...], set[str]] = {}
     for key, number in zip(keys, numbers, strict=True):
         if not any(map(pd.isna, key)):
-            found.setdefault(key, set()).add(number)
+            by_key.setdefault(key, set()).add(number)
     kept: dict[tuple[Any, ...], set[str]] = {}
-    for key in sorted(found, key=lambda key: len(found[key]), reverse=True):
-        if not any(found[key] <= other for other in kept.values()):
-            kept[key] = found[key]
-    return single[[key in kept or key not in found for key in keys]]
+    for key in sorted(by_key, key=lambda key: len(by_key[key]), reverse=True):
+        if not any(by_key[key] <= other for other in kept.values()):
+            kept[key] = by_key[key]
+    return single[[key in kept or key not in by_key for key in keys]]
 
 
-def aggregate(single: pd.DataFrame) -> pd.DataFrame:
+def aggregate(single: pd.DataFrame, keys: Sequence[str] = ROW) -> pd.DataFrame:
     """Mean and standard deviation over the seeds of a configuration."""
-    seeds = single.groupby(_ROW, dropna=False, sort=False)
+    seeds = single.groupby([*keys], dropna=False, sort=False)
     rows = seeds.agg(
         seeds=("seed", lambda s: " ".join(map(str, sorted(s)))),
         n_seeds=("seed", "size"),
@@ -198,7 +201,30 @@ def aggregate(single: pd.DataFrame) -> pd.DataFrame:
     return rows.reset_index()
 
 
-def _pairs(runs: Sequence[FinishedRun], rows: pd.DataFrame) -> Pairs:
+def mean_cell(
+    row: Mapping[Any, Any],
+    show: Callable[[float], str] = percent,
+    note: str = "",
+    count: bool = False,
+) -> Cell:
+    """A row of :func:`aggregate`: ``mean ± standard deviation``, with the ± of its interval.
+
+    Args:
+        row: empty where there is no number.
+        show: value → text.
+        note: behind the number.
+        count: of one seed it is a whole number.
+    """
+    value, std, half = (row.get(key) for key in ("value", "seed_std", "sampling_half_width"))
+    if pd.isna(value):
+        return Cell(MISSING)
+    spread = "" if pd.isna(std) else f" ± {show(std)}"
+    interval = "" if pd.isna(half) else f"±{show(half)}"
+    text = f"{value:.0f}" if count and not spread else show(value)
+    return Cell(f"{text}{spread}{note}", value, interval, best=bool(row["best"]))
+
+
+def _pairs(runs: Sequence[DetectorRun], rows: pd.DataFrame) -> Pairs:
     """``(run, metric, set, detector)`` → not significantly worse than the best of its run.
 
     Only for configurations with one seed: such a test knows nothing of other seeds.

@@ -13,12 +13,12 @@ import pandas as pd
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.layout import wrapped
 from ood_lab.report.leaderboard.benchmark_table import ALIKE, TESTABLE, BenchmarkRun, p_value
+from ood_lab.report.leaderboard.significance import Row, best_rows, within_noise
 from ood_lab.report.rendering.blocks import PlannedFigure
 from ood_lab.report.rendering.metric_definitions import MISSING, percent, star_sentence
 from ood_lab.report.rendering.sentences import ALPHA
 from ood_lab.report.rendering.table import Cell, Group, Head, Table, name_cell, number_cell
-from ood_lab.schema.results import PART, NamedTables, Names
-from ood_lab.schema.run_record import BenchmarkFacts
+from ood_lab.schema.results import PART, NamedTables, Names, first_way
 from ood_lab.schema.shift_axes import LEVELS
 
 #: The table of what all calls took, and its metric.
@@ -37,7 +37,7 @@ def metric_rows(runs: Sequence[BenchmarkRun], labels: Names, tests: pd.DataFrame
     Args:
         runs: finished runs.
         labels: folder of a run → what its rows are called.
-        tests: between runs, see :func:`~ood_lab.report.leaderboard.benchmark_table.tests_of`.
+        tests: between runs, see :func:`~ood_lab.report.leaderboard.benchmark_table.both_ways`.
 
     Returns:
         ``benchmark, data, asked, parser, samples, reader, run, label`` (with the form of the
@@ -45,31 +45,22 @@ def metric_rows(runs: Sequence[BenchmarkRun], labels: Names, tests: pd.DataFrame
         unit, n_asked, best``; shares, but seconds. ``best``: the best value of its column, or not
         significantly worse.
     """
-    tables = [_rows_of(run, run.record.benchmark, labels) for run in runs if run.record.benchmark]
-    rows = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
-    if rows.empty:
-        return rows
+    rows = pd.concat([_rows_of(run, labels.get(str(run))) for run in runs], ignore_index=True)
     columns = rows.groupby([*TESTABLE, "table", "part", "split", "metric"], sort=False)
     best = [index for _, column in columns for index in _best(column, tests)]
     return rows.assign(best=rows.index.isin(best))
 
 
-def _rows_of(run: BenchmarkRun, says: BenchmarkFacts, labels: Names) -> pd.DataFrame:
-    """The rows of one run; of two ways to treat unparsed answers, the first one."""
-    found = run.results
-    if "unparsed" in found:
-        ways = found["unparsed"]
-        found = found[ways.isna() | ways.isin(ways.dropna().iloc[:1])]
-    found = found[found[[*LEVELS]].isna().all(axis=1)].reset_index(drop=True)
-    label = labels.get(str(run.path), str(found["model"].iloc[0]) if len(found) else "")
-    parts = found[PART].fillna("").astype(str) if PART in found else pd.Series("", found.index)
-    places = [_place(part, says.forms, says.finer) for part in parts]
-    shown = [place is not None for place in places]
-    rows = found.loc[shown, _KEPT].assign(
-        form=[place[0] for place in places if place], part=[place[1] for place in places if place]
-    )
+def _rows_of(run: BenchmarkRun, label: str | None) -> pd.DataFrame:
+    """The rows of one run, whose label is else its model; the first way of unparsed answers."""
+    facts, results = run.benchmark, first_way(run.results)
+    results = results[results[[*LEVELS]].isna().all(axis=1)]
+    parts = results[PART].fillna("").astype(str) if PART in results else [""] * len(results)
+    places = [_place(part, facts.forms, facts.finer) for part in parts]
+    rows = results[_KEPT].assign(form=[form for form, _ in places], part=[p for _, p in places])
+    rows = rows[rows["form"].notna()]
     columns = pd.DataFrame(
-        [(table, *column) for table, listed in says.tables.items() for column in listed],
+        [(table, *column) for table, listed in facts.tables.items() for column in listed],
         columns=["table", "metric", "column", "better"],
     )
     times = [
@@ -79,42 +70,32 @@ def _rows_of(run: BenchmarkRun, says: BenchmarkFacts, labels: Names) -> pd.DataF
     ]
     took = pd.DataFrame(times).assign(table=SECONDS, column="s", better="")
     rows = pd.concat([columns.merge(rows, on="metric"), *([took] if times else [])])
-    words = {split: says.sets.get(split, split.replace("_", " ")) for split in rows["split"]}
-    names = {"": label} | {form: f"{label}, {name}" for form, name in says.forms.items()}
-    about = {key: run.about[key] for key in ALIKE} | run.reading | {"run": str(run.path)}
+    words = {split: facts.sets.get(split, split.replace("_", " ")) for split in rows["split"]}
+    label = label or str(next(iter(results["model"]), ""))
+    names = {"": label} | {form: f"{label}, {name}" for form, name in facts.forms.items()}
+    about = {key: run.about[key] for key in ALIKE} | run.reading | {"run": str(run)}
     return rows.assign(**about, set=rows["split"].map(words), label=rows["form"].map(names))
 
 
-def _place(part: str, forms: Names, finer: Sequence[str]) -> tuple[str, str] | None:
-    """The form and the data set of a part; None where tables of models do not show it."""
+def _place(part: str, forms: Names, finer: Sequence[str]) -> tuple[str | None, str]:
+    """The form and the data set of a part; no form where tables of models do not show it."""
     first, _, rest = part.partition(", ")
     form, rest = (first, rest) if first in forms else ("", part)
-    return (form, rest) if not rest or rest.split(" ")[0] in finer else None
+    return form if not rest or rest.split(" ")[0] in finer else None, rest
 
 
 def _best(column: pd.DataFrame, tests: pd.DataFrame) -> list[Hashable]:
     """The best row of a column, and those behind it that are not significantly worse."""
-    better, known = column["better"].iloc[0], column[column["value"].notna()]
-    if not better or len(known) < 2:
+    better, rows = column["better"].iloc[0], column[column["value"].notna()]
+    if not better or len(rows) < 2:
         return []
-    known = known.sort_values("value", ascending=better == "lower", kind="stable")
-    rows = dict(zip(known.index, known.to_dict("records"), strict=True))
-    leader, *others = rows
-    best: list[Hashable] = [leader]
-    for index in others:
-        if not _alike(rows[leader], rows[index], tests):
-            break  # no row behind a significantly worse one
-        best.append(index)
-    return best
 
+    def not_worse(row: Row, leader: Row) -> bool:
+        p = p_value(tests, leader, row)
+        return within_noise(row, leader) if math.isnan(p) else p >= ALPHA
 
-def _alike(best: Mapping[Any, Any], row: Mapping[Any, Any], tests: pd.DataFrame) -> bool:
-    p = p_value(tests, best, row)
-    if not math.isnan(p):
-        return p >= ALPHA
-    reach = math.hypot(*((each["ci_high"] - each["ci_low"]) / 2 for each in (best, row)))
-    difference = abs(best["value"] - row["value"])
-    return difference < 5e-4 if math.isnan(reach) else difference <= reach
+    rows = rows.assign(sampling_half_width=(rows["ci_high"] - rows["ci_low"]) / 2)
+    return best_rows(rows, better, not_worse)
 
 
 def metric_tables(rows: pd.DataFrame) -> list[Table]:

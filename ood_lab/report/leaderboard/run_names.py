@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from ood_lab.report.leaderboard.finished_runs import FinishedRun
+from ood_lab.report.leaderboard.detector_runs import DetectorRun
 from ood_lab.report.rendering.page import flatten
 
 #: What a network is made of and trained with, the most telling first. The CLIP and the preset only
@@ -18,17 +18,16 @@ _TRAINER = ("max_epochs", "precision", "gradient_clip_val", "accumulate_grad_bat
 _LEFT_OUT = {"info", "num_workers", "cache_dir", "download", "shots", "background"}
 
 
-def trainings(runs: Sequence[FinishedRun]) -> dict[str, str]:
-    """``key=value; ...`` of every :attr:`FinishedRun.sweep`.
+def trainings(runs: Sequence[DetectorRun]) -> dict[str, str]:
+    """``key=value; ...`` of every :attr:`DetectorRun.sweep`.
 
-    That is :attr:`FinishedRun.training`, and the settings that differ between the runs of one
+    That is :attr:`DetectorRun.training`, and the settings that differ between the runs of one
     model. What follows from the choice of another model names no run.
     """
     trained = {run.weights: run for run in runs if not run.config.get("ckpt")}
-    by_model: dict[str, dict[str, FinishedRun]] = {}
+    by_model: dict[str, dict[str, DetectorRun]] = {}
     for run in runs:
-        model = str(run.view.table["model"].iloc[0])
-        by_model.setdefault(model, {}).setdefault(run.sweep, run)
+        by_model.setdefault(run.model, {}).setdefault(run.sweep, run)
     return {
         sweep: "; ".join([of_model[sweep].training, *pairs])
         for of_model in by_model.values()
@@ -37,13 +36,13 @@ def trainings(runs: Sequence[FinishedRun]) -> dict[str, str]:
 
 
 def _pairs(
-    runs: Mapping[str, FinishedRun], trained: Mapping[str, FinishedRun]
+    runs: Mapping[str, DetectorRun], trained: Mapping[str, DetectorRun]
 ) -> dict[str, list[str]]:
     """The pairs that differ between runs; of keys that differ alike, the first."""
     settings = [_settings(run, trained.get(run.weights)) for run in runs.values()]
     columns: dict[tuple[str | None, ...], str] = {}
-    for key in dict.fromkeys(key for found in settings for key in found):
-        values = tuple(_value(found, key) for found in settings)
+    for key in dict.fromkeys(key for of_run in settings for key in of_run):
+        values = tuple(_value(of_run, key) for of_run in settings)
         if len({*values} - {None}) > 1:
             columns.setdefault(values, key.removesuffix("._target_").rpartition(".")[2])
     return {
@@ -52,7 +51,7 @@ def _pairs(
     }
 
 
-def _settings(run: FinishedRun, trained: FinishedRun | None) -> dict[str, str]:
+def _settings(run: DetectorRun, trained: DetectorRun | None) -> dict[str, str]:
     """What its network was made with, by dotted key; an evaluation knows the Trainer by weights."""
     groups = {name: run.config[name] for name in _GROUPS if name in run.config}
     trainer = (trained.config.get("trainer") if trained else None) or {}
@@ -61,17 +60,16 @@ def _settings(run: FinishedRun, trained: FinishedRun | None) -> dict[str, str]:
 
 
 def _value(settings: Mapping[str, str], key: str) -> str | None:
-    """The value of a setting; ``none`` where its group is, and None where it is unknown."""
+    """The last part of the value of a setting, which may be a path or the name of a class.
+
+    ``none`` where its group is, and None where it is unknown.
+    """
     if key in settings:
-        return _short(settings[key])
+        last = settings[key].rstrip("/").rpartition("/")[2]
+        is_class = last.replace(".", "").replace("_", "").isalpha()
+        return last.rpartition(".")[2] if is_class else last
     parents = (key.rsplit(".", n)[0] for n in range(1, key.count(".") + 1))
     return "none" if any(settings.get(parent) == "none" for parent in parents) else None
-
-
-def _short(value: str) -> str:
-    """The last part of a path or of the name of a class."""
-    last = value.rstrip("/").rpartition("/")[2]
-    return last.rpartition(".")[2] if last.replace(".", "").replace("_", "").isalpha() else last
 
 
 def differing(settings: pd.Series) -> pd.Series:
@@ -81,10 +79,18 @@ def differing(settings: pd.Series) -> pd.Series:
     return items.map(lambda pairs: "; ".join(p for p in pairs if p not in common))
 
 
-def short_names(rows: pd.DataFrame, runs: Sequence[FinishedRun]) -> pd.DataFrame:
+def short_names(rows: pd.DataFrame, runs: Sequence[DetectorRun]) -> pd.DataFrame:
     """Rows ``detector, model, training, settings, run`` with what differs between them."""
     named = rows.assign(training=differing(rows["training"]))
     return named.assign(settings=_telling(named, runs))
+
+
+def name_columns(rows: pd.DataFrame, first: str) -> list[str]:
+    """The column ``first``, those that differ, and the run where nothing else tells rows apart."""
+    keys = [first]
+    keys += ["model"] if first != "model" and rows["model"].nunique() > 1 else []
+    keys += [key for key in ("training", "settings") if key in rows and rows[key].any()]
+    return keys + (["run"] if rows.duplicated(keys).any() else [])
 
 
 def labels(rows: pd.DataFrame) -> list[str]:
@@ -96,23 +102,22 @@ def labels(rows: pd.DataFrame) -> list[str]:
     return [" · ".join(filter(None, row)) for row in rows[keys].to_numpy()]
 
 
-def _telling(named: pd.DataFrame, runs: Sequence[FinishedRun]) -> pd.Series:
+def _telling(named: pd.DataFrame, runs: Sequence[DetectorRun]) -> pd.Series:
     """Settings that differ between the rows of a model, or were set to differ.
 
     What follows from another model (the layers that Gram reads) is not a choice.
     """
-    by_model = named.groupby(["detector", "model", "training"])["settings"]
-    told = by_model.transform(differing)
+    by_model = named.groupby(["detector", "model", "training"])["settings"].transform(differing)
     keys = {
         (detector, pair.partition("=")[0])
-        for detector, pairs in zip(named["detector"], told, strict=True)
+        for detector, pairs in zip(named["detector"], by_model, strict=True)
         for pair in pairs.split("; ")
     }
     by_name = {run.sweep: run for run in runs}
     for detector, of_detector in named.groupby("detector"):
-        asked = [by_name[sweep].asked(str(detector)) or {} for sweep in of_detector["run"]]
-        for key in {key for node in asked for key in node}:
-            if len({repr(node.get(key)) for node in asked}) > 1:
+        nodes = [by_name[sweep].configured(str(detector)) or {} for sweep in of_detector["run"]]
+        for key in {key for node in nodes for key in node}:
+            if len({repr(node.get(key)) for node in nodes}) > 1:
                 keys.add((detector, key))
     return pd.Series(
         [

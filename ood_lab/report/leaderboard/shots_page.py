@@ -10,7 +10,7 @@ import pandas as pd
 
 from ood_lab.common.english import listed
 from ood_lab.common.grouping import grouped
-from ood_lab.report.leaderboard.finished_runs import ALL_SHOTS, FinishedRun
+from ood_lab.report.leaderboard.detector_runs import ALL_SHOTS, DetectorRun
 from ood_lab.report.leaderboard.long_table import MEAN, Leaderboard
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ def _place(rows: pd.DataFrame) -> dict[str, int]:
     return {str(name): k for k, name in enumerate(best.sort_values(ascending=False).index)}
 
 
-def best_shots(runs: Sequence[FinishedRun]) -> tuple[list[FinishedRun], list[str]]:
+def best_shots(runs: Sequence[DetectorRun]) -> tuple[list[DetectorRun], list[str]]:
     """Of the runs of a model that differ in shots, those of its best number (section 4.4).
 
     The best has the largest mean AUROC over the OOD sets, of its best detector and the mean over
@@ -68,7 +68,7 @@ def best_shots(runs: Sequence[FinishedRun]) -> tuple[list[FinishedRun], list[str
     Returns:
         The runs, and a sentence for each model with a choice.
     """
-    models = grouped(((str(run.view.table["model"].iloc[0]), run.background), run) for run in runs)
+    models = grouped(((run.model, run.background), run) for run in runs)
     chosen, notes = [], []
     for (model, _), of_model in models.items():
         by_shots = grouped((run.shots, run) for run in of_model)
@@ -83,7 +83,7 @@ def best_shots(runs: Sequence[FinishedRun]) -> tuple[list[FinishedRun], list[str
     return chosen, notes
 
 
-def _best_auroc(run: FinishedRun) -> float:
+def _best_auroc(run: DetectorRun) -> float:
     return max(run.view.mean("auroc", detector).value for detector in run.view.detectors)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Mapping
-from itertools import compress
+from collections.abc import Callable, Collection, Hashable, Mapping
+from functools import partial
+from itertools import compress, takewhile
 from typing import Any
 
 import pandas as pd
@@ -51,18 +52,10 @@ def mark_best(rows: pd.DataFrame, pairs: Pairs, unmarked: Collection[str] = ()) 
         if column["run"].nunique() == 1 and None not in outcomes:
             best += compress(column.index, outcomes if len(column) > 1 else [])
             continue
-        values = column.loc[~at_chance[column.index], "value"]
-        if len(column) < 2 or values.empty:
-            continue
-        order = values.sort_values(ascending=metric_of(str(name)).better == "lower", kind="stable")
-        records = column.to_dict("index")
-        leader = records[order.index[0]]
-        for index in order.index:
-            found = _not_worse(records[index], leader, pairs, seeds_vary)
-            alike = round(records[index]["value"], 3) == round(leader["value"], 3)
-            if index != order.index[0] and not (alike if found is None else found):
-                break  # a test without power would else mark what is behind
-            best.append(index)
+        if len(column) > 1:
+            alike = partial(_not_worse, pairs=pairs, seeds_vary=seeds_vary)
+            rest = column[~at_chance[column.index]]
+            best += best_rows(rest, metric_of(str(name)).better, alike)
     return pd.Series(rows.index.isin(best), index=rows.index)
 
 
@@ -71,13 +64,39 @@ def _at_chance(rows: pd.DataFrame) -> pd.Series:
     aurocs = rows[rows["metric"] == "auroc"]
     low = aurocs["low"].fillna(aurocs["value"])  # of one image nothing is significant
     keys = ["run", "detector", "dataset"]
-    lost = set(aurocs.loc[low <= _CHANCE, keys].itertuples(index=False, name=None))
-    found = [key in lost for key in rows[keys].itertuples(index=False, name=None)]
-    return pd.Series(found, index=rows.index)
+    at_chance = set(aurocs.loc[low <= _CHANCE, keys].itertuples(index=False, name=None))
+    outcomes = [key in at_chance for key in rows[keys].itertuples(index=False, name=None)]
+    return pd.Series(outcomes, index=rows.index)
 
 
-def _not_worse(row: Row, leader: Row, pairs: Pairs, seeds_vary: bool) -> bool | None:
-    """Outcome of the test of ``row`` against the best of its column; None without a test."""
+def best_rows(
+    column: pd.DataFrame, better: str, not_worse: Callable[[Row, Row], bool]
+) -> list[Hashable]:
+    """The best row of a column, and those behind it up to the first that is worse.
+
+    A test without power would else mark what is behind a significantly worse row.
+
+    Args:
+        column: ``value`` and what the test reads; may be empty.
+        better: ``lower`` or ``higher``.
+        not_worse: test of a row against the best.
+    """
+    order = column.sort_values("value", ascending=better == "lower", kind="stable")
+    rows = order.to_dict("records")
+    alike = takewhile(lambda row: row is rows[0] or not_worse(row, rows[0]), rows)
+    return list(order.index[: len(list(alike))])
+
+
+def within_noise(row: Row, leader: Row) -> bool:
+    """Whether two rows differ by no more than the intervals together; without them, as shown."""
+    reach = math.hypot(row["sampling_half_width"], leader["sampling_half_width"])
+    if math.isnan(reach):
+        return round(row["value"], 3) == round(leader["value"], 3)
+    return bool(abs(row["value"] - leader["value"]) <= reach)
+
+
+def _not_worse(row: Row, leader: Row, pairs: Pairs, seeds_vary: bool) -> bool:
+    """Outcome of the test of ``row`` against the best of its column."""
     key = (row["run"], row["metric"], row["dataset"], row["detector"])
     if row["run"] == leader["run"] and key in pairs:
         return pairs[key]
@@ -87,5 +106,4 @@ def _not_worse(row: Row, leader: Row, pairs: Pairs, seeds_vary: bool) -> bool | 
         from scipy.stats import ttest_ind_from_stats  # half a second to load, for few tables
 
         return bool(ttest_ind_from_stats(*stats, equal_var=False).pvalue >= ALPHA)
-    reach = math.hypot(row["sampling_half_width"], leader["sampling_half_width"])
-    return None if math.isnan(reach) else abs(row["value"] - leader["value"]) <= reach
+    return within_noise(row, leader)

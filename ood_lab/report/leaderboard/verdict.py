@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.common.english import counted, listed
-from ood_lab.report.leaderboard.finished_runs import FinishedRun
+from ood_lab.report.leaderboard.detector_runs import DetectorRun
 from ood_lab.report.leaderboard.long_table import MEAN, Leaderboard, aggregate
 from ood_lab.report.leaderboard.run_names import labels, short_names, trainings
 from ood_lab.report.leaderboard.significance import mark_best
@@ -37,7 +37,7 @@ class BoardVerdict:
     board: Leaderboard
 
     @cached_property
-    def runs(self) -> list[FinishedRun]:
+    def runs(self) -> list[DetectorRun]:
         """Those that have a verdict on detectors."""
         return [run for run in self.board.runs if run.verdict.named]
 
@@ -178,7 +178,7 @@ def _columns(metric: str) -> dict[str, str]:
     return names | {"sampling_half_width": f"{metric}_half_width"}
 
 
-def _means_of(run: FinishedRun) -> pd.DataFrame:
+def _means_of(run: DetectorRun) -> pd.DataFrame:
     """The means of all detectors in the verdict of one run, as the leaderboard has its numbers."""
     rows = run.verdict.rows
     rows = rows[rows["metric"].isin([f"{MEAN}_auroc", f"{MEAN}_fpr95"])]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from ood_lab.report.leaderboard.long_table import MEAN, Leaderboard
-from ood_lab.report.leaderboard.run_names import short_names
+from ood_lab.report.leaderboard.long_table import MEAN, Leaderboard, mean_cell
+from ood_lab.report.leaderboard.run_names import name_columns, short_names
 from ood_lab.report.leaderboard.significance import RULE
 from ood_lab.report.rendering.metric_definitions import MISSING, fpr95_sentence, percent
 from ood_lab.report.rendering.table import (
@@ -21,6 +19,7 @@ from ood_lab.report.rendering.table import (
     Head,
     Table,
     metric_head,
+    name_cell,
     table_of,
 )
 
@@ -36,10 +35,9 @@ def wide_table(board: Leaderboard) -> Table:
 def row_names(board: Leaderboard) -> dict[tuple[str, str], str]:
     """Run and detector of every row → what tells the row apart."""
     layout = _Layout(board)
-    columns = [cells for head, cells in layout.names() if head.text != "seeds"]
+    columns = (column.cells for column in layout.names())
     texts = [" ".join(cell.text for cell in row if cell.text) for row in zip(*columns, strict=True)]
-    keys = layout.rows[_KEY].itertuples(index=False, name=None)
-    return dict(zip(keys, texts, strict=True))
+    return dict(zip(layout.keys, texts, strict=True))
 
 
 class _Layout:
@@ -48,10 +46,12 @@ class _Layout:
     def __init__(self, board: Leaderboard) -> None:
         self.board = board
         rows = board.rows
-        records = rows.astype(object).where(rows.notna(), None).to_dict("records")
-        self.cells = {(r["run"], r["detector"], r["metric"], r["dataset"]): r for r in records}
+        keys = rows[[*_KEY, "metric", "dataset"]].astype(object)
+        keys = keys.where(keys.notna(), None).itertuples(index=False, name=None)
+        self.cells = dict(zip(keys, rows.to_dict("records"), strict=True))
         self.summary = MEAN if len(board.sets) > 1 else board.sets[0]
         self.rows = self._ordered(rows)
+        self.keys = list(self.rows[_KEY].itertuples(index=False, name=None))
         self.shown = {m: metric_head(m) for m in board.runs[0].view.headlines}
         self.seeds = int(rows["n_seeds"].max())
 
@@ -64,7 +64,10 @@ class _Layout:
         return short_names(named, self.board.runs)
 
     def table(self) -> Table:
-        names = [Column(head, cells) for head, cells in self.names()]
+        names = self.names()
+        if self.seeds > 1:
+            counts = [Cell(str(n), int(n)) for n in self.rows["n_seeds"]]
+            names.append(Column(Head("seeds"), counts))
         columns: list[Column] = []
 
         def add_set(ood: str, note: str) -> None:
@@ -76,7 +79,7 @@ class _Layout:
         for group in self.board.runs[0].view.shown_means:
             add_set(f"{MEAN} {group}", "")
         for kind, words in self.board.dads.items():
-            dads = self._column(kind, None, "{:.1f}".format)
+            dads = [mean_cell(row, "{:.1f}".format, count=True) for row in self._rows(kind, None)]
             columns.append(Column(Head("DAD", note=words), dads, Group()))
         columns.append(Column(Head("ID acc."), self._column("id_accuracy", None), Group()))
         for ood in others:
@@ -94,48 +97,29 @@ class _Layout:
         options = {"names": len(names), "notes": self._notes(), "each": "{}, %"}
         return table_of(caption, [*names, *known], **options)
 
-    def names(self) -> list[tuple[Head, list[Cell]]]:
+    def names(self) -> list[Column]:
         """As many naming columns as it takes to tell the rows apart."""
+        return [
+            Column(Head(key, "ascending"), [name_cell(text) for text in self.rows[key]])
+            for key in name_columns(self.rows, "detector")
+        ]
 
-        def column(key: str) -> tuple[Head, list[Cell]]:
-            return Head(key, "ascending"), [Cell(t, t) for t in self.rows[key].astype(str)]
-
-        keys = ["detector"]
-        keys += ["model"] if self.rows["model"].nunique() > 1 else []
-        keys += [key for key in ("training", "settings") if self.rows[key].any()]
-        keys += ["run"] if self.rows.duplicated(keys).any() else []
-        shown = [column(key) for key in keys]
-        if self.seeds > 1:
-            counts = [Cell(str(n), int(n)) for n in self.rows["n_seeds"]]
-            shown.append((Head("seeds"), counts))
-        return shown
-
-    def _column(
-        self, metric: str, ood: str | None, show: Callable[[float], str] = percent
-    ) -> list[Cell]:
+    def _rows(self, metric: str, ood: str | None) -> list[dict[Any, Any]]:
+        """The number of every row of the table; empty where it is missing."""
         of_model = metric == "id_accuracy"
-        keys = [(run, None if of_model else name) for run, name in self.rows[_KEY].to_numpy()]
-        return [self._cell(self.cells.get((*key, metric, ood), {}), show) for key in keys]
+        keys = [(run, None if of_model else name) for run, name in self.keys]
+        return [self.cells.get((*key, metric, ood), {}) for key in keys]
 
-    def _cell(self, row: dict[Any, Any], show: Callable[[float], str]) -> Cell:
-        if row.get("value") is None:
-            return Cell(MISSING)
-        value, std, half = (row[k] for k in ("value", "seed_std", "sampling_half_width"))
-        spread = "" if std is None else f" ± {show(std)}"
-        interval = "" if half is None else f"±{show(half)}"
-        whole = std is None and row["metric"] in self.board.dads  # a count, no mean over seeds
-        text = (f"{value:.0f}" if whole else show(value)) + spread
-        return Cell(text, value, interval, best=bool(row["best"]))
+    def _column(self, metric: str, ood: str | None) -> list[Cell]:
+        return [mean_cell(row) for row in self._rows(metric, ood)]
 
     def _halves(self, metric: str) -> list[Cell]:
         """Median over the sets of the ± of the sampling interval."""
-        found = []
-        for run, detector in self.rows[_KEY].to_numpy():
-            cells = [self.cells.get((run, detector, metric, s), {}) for s in self.board.sets]
-            halves = [h for c in cells if (h := c.get("sampling_half_width")) is not None]
-            half = float(np.median(halves)) if halves else math.nan
-            found.append(Cell(percent(half), half if halves else ""))
-        return found
+        rows = self.board.rows
+        rows = rows[(rows["metric"] == metric) & rows["dataset"].isin(self.board.sets)]
+        medians = rows.groupby(_KEY)["sampling_half_width"].median().to_dict()
+        halves = [medians.get(key, math.nan) for key in self.keys]
+        return [Cell(percent(half), "" if math.isnan(half) else half) for half in halves]
 
     def _n_ood(self, ood: str) -> int:
         rows = self.board.rows

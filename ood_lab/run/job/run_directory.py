@@ -12,9 +12,10 @@ from typing import IO, Any
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_locks import try_lock
-from ood_lab.common.file_records import check_recorded, recorded
+from ood_lab.common.file_records import recorded
 from ood_lab.common.installed_packages import package_versions
-from ood_lab.schema.run_record import MANIFEST, RunRecord
+from ood_lab.schema.finished_run import FinishedRun
+from ood_lab.schema.run_record import MANIFEST
 from ood_lab.scripts import HOME
 
 PACKAGES = ("ood_lab", "torch", "torchvision", "lightning", "timm", "open_clip_torch", "numpy")
@@ -32,12 +33,7 @@ class RunFolder:
     @property
     def done(self) -> bool:
         """True once the run has finished."""
-        return (self.path / "DONE").exists()
-
-    @property
-    def label(self) -> str:
-        """``<name>/<config hash>/seed=<s>``, by which a run is known elsewhere."""
-        return "/".join(self.path.absolute().parts[-3:])
+        return FinishedRun(self.path).done
 
     def open(self, only_read: bool = False) -> None:
         """Creates and locks the folder; to be ``only_read``, it need not be writable.
@@ -69,10 +65,6 @@ class RunFolder:
         tables = (file for file in self.path.iterdir() if file.suffix in _READ_BACK)
         files = [file for file in tables if file.is_file() and file.name != MANIFEST]
         return recorded(self.path, [*files, *self.path.glob("checkpoints/*.ckpt")])
-
-    def check(self) -> None:
-        """Raises :class:`UserError` where a file of a finished run is missing or damaged."""
-        check_recorded(self.path, RunRecord.read(self.path).files)
 
     def empty(self) -> None:
         """Removes what is in the folder."""

@@ -41,9 +41,8 @@ from ood_lab.run.commandline.override_values import key_of, quote, quoted, value
 from ood_lab.run.commandline.terminal_output import INTERRUPTED
 from ood_lab.run.job.preflight import validate
 from ood_lab.run.job.preparation import prepare
-from ood_lab.run.job.run_directory import RunFolder
 from ood_lab.run.job.sigterm import TERMINATED
-from ood_lab.schema.run_record import RunRecord
+from ood_lab.schema.finished_run import FinishedRun
 
 log = logging.getLogger(__name__)
 
@@ -290,7 +289,7 @@ def results_for(stage: Stage, folders: dict[str, list[Path]]) -> list[str]:
         best = best_runs({name: folders.get(name, []) for name in stage.best_of})
         given.append(f"ckpt={','.join(quote(str(f)) for f in best)}")
     if stage.runs_of:
-        found = [f for name in stage.runs_of for f in folders.get(name, []) if RunFolder(f).done]
+        found = [f for name in stage.runs_of for f in folders.get(name, []) if FinishedRun(f).done]
         if not found:
             raise UserError(f"none of {', '.join(stage.runs_of)} is finished")
         if left := [n for n in stage.runs_of if not _all_done(folders.get(n, []))]:
@@ -327,11 +326,11 @@ def best_runs(folders: dict[str, list[Path]]) -> list[Path]:
 
 
 def _all_done(runs: Sequence[Path]) -> bool:
-    return bool(runs) and all(RunFolder(run).done for run in runs)
+    return bool(runs) and all(FinishedRun(run).done for run in runs)
 
 
 def _val_accuracy(run: Path) -> float:
-    value = RunRecord.read(run).val_accuracy
+    value = FinishedRun(run).record.val_accuracy
     if value is None:
         raise UserError(
             f"{run}/manifest.json has no val_accuracy: only a training that keeps its best epoch "

@@ -22,8 +22,8 @@ from ood_lab.report.verdict import Verdict
 from ood_lab.run.commandline.composition import composed, jobs_of
 from ood_lab.run.commandline.terminal_output import JobRow, fail, interrupted, one_line, print_jobs
 from ood_lab.run.job.preparation import prepare
-from ood_lab.schema.results import of_kind, read_results, whole
-from ood_lab.schema.run_record import RunRecord
+from ood_lab.schema.finished_run import FinishedRun
+from ood_lab.schema.results import RESULTS, of_kind, whole
 
 log = logging.getLogger(__name__)
 #: The jobs that failed and how to repeat them, beside the run folders of one name.
@@ -110,13 +110,14 @@ def swept_job(script: str, line: Sequence[str], reason: str, began: str) -> JobR
     """
     try:
         job = prepare(composed(script, line), line)
-        if done := job.run_folder.done:
-            job.run_folder.check()
+        run = FinishedRun(job.folder)
+        if run.done:
+            run.check()
     except UserError as error:
         return JobRow({"state": "failed"}, [one_line(error)])
-    if done:
-        cells = {"state": "finished", **headline(job.folder)}
-        network = RunRecord.read(job.folder).backbone.weights_sha256
+    if run.done:
+        cells = {"state": "finished", **headline(run)}
+        network = run.record.backbone.weights_sha256
         return JobRow(cells, folder=job.folder, network=network)
     file = job.folder.parents[1] / FAILURES
     if noted := _last_error(file, job.folder, line, began):
@@ -126,17 +127,16 @@ def swept_job(script: str, line: Sequence[str], reason: str, began: str) -> JobR
     return JobRow({"state": "failed"}, [reason], job.folder)
 
 
-def headline(folder: Path) -> dict[str, str]:
+def headline(run: FinishedRun) -> dict[str, str]:
     """ID accuracy, the recommended detector, and its mean AUROC and FPR95, in %.
 
     Where none is recommended, those of the detector with the highest mean AUROC.
 
     For a vision-language model: its accuracy on every split.
     """
-    file = folder / "results.parquet"
-    if not file.exists():
+    if not run.has(RESULTS):
         return {}
-    results = read_results(folder)
+    results = run.results
     sets = whole(results)
     if "split" in results:
         right = sets[sets["metric"] == "accuracy"].drop_duplicates("split")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ood_lab.run.building import checkpoints
 from ood_lab.run.job.workspace import Workspace
+from ood_lab.schema.finished_run import FinishedRun
 
 if TYPE_CHECKING:
     import lightning as L
@@ -59,7 +60,7 @@ def training(job: Workspace, module: L.LightningModule) -> Iterator[bool]:
                     of_probe = probe.compared(facts.get("val_accuracy"))
                     warnings = [*facts.get("warnings", []), *of_probe.pop("warnings", [])]
                     facts |= {**of_probe, "warnings": warnings}
-                facts |= {"run": job.run_folder.label, "classes": job.data.classes}
+                facts |= {"run": FinishedRun(job.folder).label, "classes": job.data.classes}
                 job.weights.finish(job.cfg, facts)
             job.weights.give_to(job.folder)
         if probe is not None:
@@ -86,7 +87,7 @@ def finish_training(job: Workspace, module: L.LightningModule) -> None:
     record.probe = known.get("probe")
     record.fitted_head = known.get("fitted_head") or record.fitted_head
     record.warnings.extend(known.get("warnings") or ())
-    if known.get("run") not in (None, job.run_folder.label):
+    if known.get("run") not in (None, FinishedRun(job.folder).label):
         record.weights_of = known["run"]
     own = job.own_training
     backbone: Backbone = own.backbone if own else module.backbone  # type: ignore[assignment]

@@ -26,6 +26,7 @@ from ood_lab.run.commandline.process_start import is_main
 from ood_lab.run.job import input_files
 from ood_lab.run.job.run_directory import RunFolder, environment
 from ood_lab.run.job.trained_weights import TrainedWeights, training_key
+from ood_lab.schema.finished_run import FinishedRun
 from ood_lab.schema.run_record import RunRecord
 
 if TYPE_CHECKING:
@@ -588,7 +589,7 @@ class Workspace:
         )
         # The device decides what the default leaves out, and not what a choice does.
         if self.run_folder.done and self.detectors_chosen:
-            left_out = RunRecord.read(self.folder).left_out_to_save_time
+            left_out = FinishedRun(self.folder).record.left_out_to_save_time
             changes += [f"it left out {', '.join(left_out)} to save time"] if left_out else []
         return changes
 
@@ -603,7 +604,7 @@ class Workspace:
 
     @cached_property
     def _whole(self) -> bool:
-        self.run_folder.check()
+        FinishedRun(self.folder).check()
         return True
 
     @property
@@ -626,7 +627,7 @@ class Workspace:
         if self.is_main and results is not None:
             from ood_lab.run.tracking.experiment_loggers import log_results
 
-            log_results(loggers, self.folder, self.record)
+            log_results(loggers, FinishedRun(self.folder), self.record)
 
     def _computing(self) -> AbstractContextManager[None]:
         """Makes detectors compute on ``detector_device``, which the record records."""

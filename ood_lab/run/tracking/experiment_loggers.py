@@ -17,7 +17,6 @@ import wandb
 from omegaconf import DictConfig
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_config
 from ood_lab.common.grouping import grouped
 from ood_lab.metrics import metric_of
 from ood_lab.report.results_lookup import RunView
@@ -26,7 +25,8 @@ from ood_lab.run.building import nodes
 from ood_lab.run.commandline.composition import plain
 from ood_lab.run.commandline.terminal_output import one_line
 from ood_lab.run.job.run_directory import RunFolder
-from ood_lab.schema.results import RESULTS, read_results, whole
+from ood_lab.schema.finished_run import FinishedRun
+from ood_lab.schema.results import RESULTS, whole
 from ood_lab.schema.run_record import RunRecord
 from ood_lab.schema.shift_axes import LEVELS
 
@@ -159,7 +159,7 @@ def table_of(frame: pd.DataFrame) -> wandb.Table:
     return table
 
 
-def log_results(loggers: Sequence[Logger], folder: Path, record: RunRecord) -> None:
+def log_results(loggers: Sequence[Logger], run: FinishedRun, record: RunRecord) -> None:
     """Writes the results and pages of a run to every W&B logger, online or offline.
 
     Whole sets become summary values; see :func:`summary_values` for detectors. The rest
@@ -167,10 +167,10 @@ def log_results(loggers: Sequence[Logger], folder: Path, record: RunRecord) -> N
     """
     from lightning.pytorch.loggers import WandbLogger
 
-    runs = [logger.experiment for logger in loggers if isinstance(logger, WandbLogger)]
-    if not runs or not (folder / RESULTS).exists():
+    trackers = [logger.experiment for logger in loggers if isinstance(logger, WandbLogger)]
+    if not trackers or not run.has(RESULTS):
         return
-    results = read_results(folder)
+    results = run.results
     kinds = {str(kind): rows for kind, rows in results.groupby("kind", sort=False)}
     values: dict[str, float | str] = {**validation_values(record)}
     for kind, rows in kinds.items():
@@ -179,29 +179,28 @@ def log_results(loggers: Sequence[Logger], folder: Path, record: RunRecord) -> N
         values |= Verdict.of(results, record).values()
     shown = charts(kinds["detection"]) if "detection" in kinds else {}
     plain = results.astype(object).where(results.notna(), None)  # W&B knows no pd.NA
-    for run in runs:
-        run.summary.update(values)
-        run.log({"results": table_of(plain), **shown, **_pages(folder)})
+    for tracker in trackers:
+        tracker.summary.update(values)
+        tracker.log({"results": table_of(plain), **shown, **_pages(run.folder)})
 
 
-def push_run(path: Path, make_logger: Callable[..., WandbLogger]) -> None:
+def push_run(run: FinishedRun, make_logger: Callable[..., WandbLogger]) -> None:
     """Uploads a finished run; one that was pushed before is replaced, not doubled.
 
     The W&B id is a hash of ``<name>/<config hash>/seed=<s>``. ``make_logger`` is given what is
     known about the run.
     """
-    label = RunFolder(path).label
-    config, record = read_config(path), RunRecord.read(path)
     logger = make_logger(
-        id=hashlib.sha256(label.encode()).hexdigest()[:16],
-        name=label,
-        group=label.partition("/")[0],
+        id=hashlib.sha256(run.label.encode()).hexdigest()[:16],
+        name=run.label,
+        group=run.name,
         job_type="pushed",
-        tags=list(config.get("tags") or []),
+        tags=list(run.config.get("tags") or []),
         reinit="finish_previous",
     )
-    logger.experiment.config.update({**config, "manifest": record.facts()}, allow_val_change=True)
-    log_results([logger], path, record)
+    settings = {**run.config, "manifest": run.record.facts()}
+    logger.experiment.config.update(settings, allow_val_change=True)
+    log_results([logger], run, run.record)
     wandb.finish()
 
 
@@ -320,7 +319,7 @@ def _of_wandb(node: Mapping[str, Any]) -> bool:
 
 def _named(run: RunFolder, node: Mapping[str, Any]) -> dict[str, str]:
     """The name shown in W&B for a run that the user has not named; W&B would invent one."""
-    return {"name": run.label} if _of_wandb(node) and not node.get("name") else {}
+    return {"name": FinishedRun(run.path).label} if _of_wandb(node) and not node.get("name") else {}
 
 
 @contextmanager

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 import wandb
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_config, write_text
+from ood_lab.common.files import write_text
 from ood_lab.common.grouping import grouped
 from ood_lab.metrics import metric_of
 from ood_lab.report.rendering.page import flatten
 from ood_lab.report.results_lookup import RunView
-from ood_lab.run.job.run_directory import RunFolder
 from ood_lab.run.tracking.experiment_loggers import (
     charts,
     refusals_explained,
     summary_values,
 )
-from ood_lab.schema.results import read_results
+from ood_lab.schema.finished_run import FinishedRun
+from ood_lab.schema.results import of_kind
 
 if TYPE_CHECKING:
     from wandb_workspaces.reports.v2 import Report
@@ -72,37 +72,35 @@ class Compared:
         return [f"level/{axis}/{level:g}/{detector}/{metric}" for level in sorted(found)]
 
 
-def compared(paths: Sequence[Path]) -> Compared:
-    """Reads the runs that scored detectors.
+def compared(runs: Sequence[FinishedRun]) -> Compared:
+    """What the runs that scored detectors have to compare.
 
     Raises:
         UserError: there is none.
     """
-    tables = {path: read_results(path) for path in paths}
-    tables = {path: t[t["kind"] == "detection"] for path, t in tables.items()}
-    tables = {path: t for path, t in tables.items() if "detector" in t}
-    tables = {path: t for path, t in tables.items() if t["detector"].notna().any()}
-    if not tables:
+    runs = [run for run in runs if run.record.detectors]
+    if not runs:
         raise UserError(
             "none of these runs has scored a detector, so there is nothing to compare: name others "
             "with runs=..."
         )
-    views = [RunView(table) for table in tables.values()]
+    tables = [of_kind(run.results, "detection") for run in runs]
+    views = [RunView(table) for table in tables]
     means = grouped(
         (name, view.mean("auroc", name).value) for view in views for name in view.detectors
     )
-    found: dict[str, wandb.plot.CustomChart] = {}
-    for table in tables.values():
-        found |= {key: chart for key, chart in charts(table).items() if key not in found}
+    first: dict[str, wandb.plot.CustomChart] = {}
+    for table in tables:
+        first = charts(table) | first
     return Compared(
-        sorted({RunFolder(path).label.partition("/")[0] for path in tables}),
+        sorted({run.name for run in runs}),
         list(dict.fromkeys(m for view in views for m in view.headlines)),
         list(dict.fromkeys(m for view in views for m in view.level_metrics)),
         sorted(means, key=lambda d: -_mean(means[d])),
         list(dict.fromkeys(s for view in views for s in view.sets)),
-        found,
-        _differing([dict(flatten(read_config(path))) for path in tables]),
-        list(dict.fromkeys(key for table in tables.values() for key in summary_values(table))),
+        first,
+        _differing([dict(flatten(run.config)) for run in runs]),
+        list(dict.fromkeys(key for table in tables for key in summary_values(table))),
     )
 
 

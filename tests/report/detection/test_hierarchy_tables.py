@@ -13,8 +13,8 @@ from ood_lab.evaluation.hierarchy_tables import KIND
 from ood_lab.metrics import hierarchy_table
 from ood_lab.report.detection.detection_page import write_report
 from ood_lab.report.detection.run_figures import hierarchy_figure
+from ood_lab.report.leaderboard.detector_runs import DetectorRun
 from ood_lab.report.leaderboard.file_formats import write_leaderboard
-from ood_lab.report.leaderboard.finished_runs import read_run
 from ood_lab.report.leaderboard.hierarchy_table import hierarchy_rows, recall_tables
 from ood_lab.report.leaderboard.long_table import make_leaderboard
 from ood_lab.report.rendering.drawing import write_all
@@ -86,7 +86,7 @@ def run_with(folder, right, seed=0, **options):
     path = write_run(folder, {"knn": (0.7, 0.8)}, seed=seed, model=folder.name)
     table = made(right, **options).drop(columns=["model", "seed"], errors="ignore")
     write_results(KIND.table(table, model=folder.name, seed=seed), path)
-    return read_run(path)
+    return DetectorRun(path)
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def test_models_stand_below_each_other_and_the_best_are_marked_within_noise(tmp_
         run_with(tmp_path / "name" / "good", 0.80),
         run_with(tmp_path / "name" / "near", 0.79, category=False),
         run_with(tmp_path / "name" / "bad", 0.40),
-        read_run(write_run(tmp_path / "name" / "undated", {"knn": (0.9, 0.9)})),
+        DetectorRun(write_run(tmp_path / "name" / "undated", {"knn": (0.9, 0.9)})),
     ]
     rows = hierarchy_rows(runs)
     rows = rows[rows.metric == "accuracy"]

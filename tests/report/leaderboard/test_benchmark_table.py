@@ -8,13 +8,15 @@ from rich.console import Console
 from ood_lab.common.errors import UserError
 from ood_lab.report.leaderboard.benchmark_table import (
     answer_board,
+    benchmark_runs,
     board_page,
     board_sentences,
     board_tables,
+    both_ways,
     detector_table,
-    read_benchmarks,
 )
 from ood_lab.report.rendering.terminal import Printed
+from ood_lab.schema.finished_run import FinishedRun
 from ood_lab.schema.results import Kind, write_results
 from ood_lab.schema.run_record import RunRecord
 
@@ -63,6 +65,10 @@ def run_folder(folder, model, splits, metric, benchmark="OODBench", about=(), **
     return folder
 
 
+def runs_of(*folders):
+    return benchmark_runs([FinishedRun(folder) for folder in folders])
+
+
 @pytest.fixture
 def runs(tmp_path):
     accuracy = {"id": 0.9, "ood_s": 0.7, "ood_h": 0.6}
@@ -75,7 +81,7 @@ def runs(tmp_path):
 
 
 def test_headlines_of_all_benchmarks(runs):
-    board = answer_board(read_benchmarks(runs))
+    board = answer_board(runs_of(*runs))
     assert set(board["benchmark"]) == {"OODBench", "ORIC", "ODE"}
     found = board.set_index(["benchmark", "model", "column"])["value"]
     assert found["OODBench", "tiny", "OOD-H Acc"] == 0.6
@@ -115,7 +121,7 @@ def page_of(board, detectors, runs, folder):
 
 
 def test_no_run_of_a_model_is_left_out(two_sizes):
-    board = answer_board(read_benchmarks(two_sizes))
+    board = answer_board(runs_of(*two_sizes))
     assert board["value"].tolist() == [0.9, 0.8, 0.3, 0.7]
     assert board["label"].tolist() == ["tiny (1/seed=0)", "tiny (2/seed=0)", "tiny", "big"]
     assert board["data"].tolist() == ["scenes"] * 4
@@ -125,7 +131,7 @@ def test_no_run_of_a_model_is_left_out(two_sizes):
 
 
 def test_runs_that_were_asked_other_questions_have_tables_of_their_own(two_sizes, tmp_path):
-    found = read_benchmarks(two_sizes)
+    found = runs_of(*two_sizes)
     board = answer_board(found)
     text = shown(board)
     html = page_of(board, {}, found, tmp_path).read_text()
@@ -141,7 +147,7 @@ def test_runs_that_were_asked_other_questions_have_tables_of_their_own(two_sizes
 
 
 def test_terminal_and_page_show_what_is_missing(runs, tmp_path):
-    found = read_benchmarks(runs)
+    found = runs_of(*runs)
     board = answer_board(found)
     text = shown(board)
     assert "60.0±10.0" in text
@@ -149,7 +155,7 @@ def test_terminal_and_page_show_what_is_missing(runs, tmp_path):
     leaderboard = tmp_path / "places" / "hash" / "seed=0"
     leaderboard.mkdir(parents=True)
     (leaderboard / "leaderboard.html").touch()
-    detectors = {leaderboard: pd.DataFrame({"detector": ["knn"], "auroc": [0.91]})}
+    detectors = {FinishedRun(leaderboard): pd.DataFrame({"detector": ["knn"], "auroc": [0.91]})}
     page = page_of(board, detectors, found, tmp_path)
     html = page.read_text()
     assert "All" in html
@@ -158,21 +164,15 @@ def test_terminal_and_page_show_what_is_missing(runs, tmp_path):
     assert "fictional" not in html  # nobody was measured on it
 
 
-def said(*folders):
-    runs = read_benchmarks(folders)
-    return list(board_sentences(answer_board(runs), runs))
-
-
-def compared(folder, *rows, draws=1000):
-    """Writes tests ``a, b, metric, split, value_a, value_b, p_value, p_holm``."""
+def said(*folders, tests=(), draws=1000):
+    """``tests``: ``a, b, metric, split, value_a, value_b, p_value, p_holm``."""
     names = ["a", "b", "metric", "split", "value_a", "value_b", "p_value", "p_holm"]
-    table = pd.DataFrame(rows, columns=names).assign(ci_low=0.1, ci_high=0.2)
-    table.to_csv(folder / "models.csv", index=False)
-    config = f"metrics: {{n_bootstrap: {draws}}}\npaths: {{}}\n"
-    (folder / "config.yaml").write_text(config)
+    table = pd.DataFrame(tests, columns=names).assign(ci_low=0.1, ci_high=0.2)
+    runs = runs_of(*folders)
+    return list(board_sentences(answer_board(runs), runs, both_ways(table, draws)))
 
 
-def test_who_is_ahead_and_whether_the_runs_have_tested_it(tmp_path):
+def test_who_is_ahead_and_whether_tests_say_so(tmp_path):
     values = {"a": (0.9, 0.7, 0.6), "b": (0.8, 0.7, 0.61), "c": (0.5, 0.4, 0.3)}
     folders = [
         run_folder(
@@ -187,8 +187,7 @@ def test_who_is_ahead_and_whether_the_runs_have_tested_it(tmp_path):
     tests += [("a", "c", "accuracy", "id", 0.9, 0.5, 0.01, 0.03)]
     tests += [("b", "a", "accuracy", "ood_h", 0.61, 0.6, 0.5, 0.9)]
     tests += [("b", "c", "accuracy", "ood_h", 0.61, 0.3, 0.01, 0.03)]
-    compared(folders[2], *tests)
-    many, ahead = said(*folders)
+    many, ahead = said(*folders, tests=tests)
     assert many == "3 runs asked 3 models 1 set of questions (95% intervals in brackets)."
     assert ahead == (
         "On OODBench (scenes, 250 questions) a is ahead in ID Acc (90.0% [80.0, 100.0]), "
@@ -204,8 +203,7 @@ def test_who_is_ahead_and_whether_the_runs_have_tested_it(tmp_path):
         (few, 100),
         ([], 1000),
     ):
-        compared(folders[2], *others, draws=draws)
-        assert unknown in said(*folders)[1]
+        assert unknown in said(*folders, tests=others, draws=draws)[1]
 
 
 def test_less_is_better_where_the_benchmark_says_so(tmp_path):
@@ -267,13 +265,13 @@ def test_runs_of_detectors_alone_are_refused(tmp_path):
     folder.mkdir()
     (folder / "manifest.json").write_text("{}")
     with pytest.raises(UserError, match="no run of a vision-language model"):
-        read_benchmarks([folder])
+        runs_of(folder)
 
 
 def test_what_is_missing_has_a_reason_and_no_interval(tmp_path):
     sizes = {"n_unparsed": 100, "n_failed": 0}
     silent = run_folder(tmp_path / "a", "tiny", {"id": math.nan}, "accuracy", **sizes)
-    found = read_benchmarks([silent])
+    found = runs_of(silent)
     board = answer_board(found)
     text = shown(board)
     html = page_of(board, {}, found, tmp_path).read_text()

@@ -5,8 +5,8 @@ import pytest
 from finished_runs import write_run
 
 from ood_lab.report.leaderboard.dad_figure import dad_figure, methods_by_dad
+from ood_lab.report.leaderboard.detector_runs import DetectorRun
 from ood_lab.report.leaderboard.file_formats import write_leaderboard
-from ood_lab.report.leaderboard.finished_runs import read_run
 from ood_lab.report.leaderboard.long_table import make_leaderboard
 from ood_lab.report.leaderboard.wide_table import wide_table
 
@@ -27,7 +27,7 @@ def board(tmp_path):
             table.to_parquet(path / file) if "parquet" in file else table.to_csv(
                 path / file, index=False
             )
-    return make_leaderboard([read_run(path) for path in paths])
+    return make_leaderboard([DetectorRun(path) for path in paths])
 
 
 def test_methods_of_all_runs_are_grouped_by_dad_and_ordered_by_fpr95(board):
@@ -72,7 +72,7 @@ def test_groups_have_the_dad_of_their_means(tmp_path):
             for metric, v in found.items()
         ]
     pd.concat([table, pd.DataFrame(rows)]).to_parquet(path / "results.parquet")
-    board = make_leaderboard([read_run(path)])
+    board = make_leaderboard([DetectorRun(path)])
     knn, vim = methods_by_dad(board)
     assert (knn.name, knn.dad, vim.dad) == ("knn", 1, 0)
     assert knn.fpr95 == pytest.approx([0.3, 0.15])

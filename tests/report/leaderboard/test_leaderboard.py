@@ -14,8 +14,12 @@ from rich.console import Console
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_table
 from ood_lab.metrics import Evaluation, best_detectors, results_of
+from ood_lab.report.leaderboard.detector_runs import (
+    DetectorRun,
+    comparable_groups,
+    why_separate,
+)
 from ood_lab.report.leaderboard.file_formats import terminal, write_leaderboard
-from ood_lab.report.leaderboard.finished_runs import comparable_groups, read_run, why_apart
 from ood_lab.report.leaderboard.long_table import make_leaderboard
 from ood_lab.report.leaderboard.wide_table import wide_table
 from ood_lab.report.rendering.terminal import Printed
@@ -26,7 +30,7 @@ SENTENCE = "share of ID flagged when 95"
 
 
 def board_of(*paths):
-    (group,) = comparable_groups([read_run(path) for path in paths])
+    (group,) = comparable_groups([DetectorRun(path) for path in paths])
     return make_leaderboard(group)
 
 
@@ -47,7 +51,7 @@ def swept(tmp_path_factory):
 
 def test_a_column_without_any_value_is_left_out(tmp_path):
     path = write_run(tmp_path / "name/dddd", {"knn": (0.8, 0.9)}, half=float("nan"))
-    wide = wide_table(make_leaderboard([read_run(path)]))
+    wide = wide_table(make_leaderboard([DetectorRun(path)]))
     assert "AUROC ±" not in [head.text for head in wide.heads]
     assert not any(note.startswith("95% sampling") for note in wide.notes)
     assert all(cell.text != "N/A" for row in wide.rows for cell in row)
@@ -108,7 +112,7 @@ def test_a_narrow_terminal_still_shows_the_means(tmp_path, swept):
 
 def test_a_mean_over_other_sets_shares_no_table(tmp_path, swept):
     less = write_run(tmp_path / "name" / "bbbb", {"knn": (0.9,)}, sets=("near",))
-    groups = comparable_groups([read_run(path) for path in (less, *swept)])
+    groups = comparable_groups([DetectorRun(path) for path in (less, *swept)])
     assert [make_leaderboard(group).sets for group in groups] == [["near", "far"], ["near"]]
 
 
@@ -124,9 +128,9 @@ def test_a_mean_over_other_sets_shares_no_table(tmp_path, swept):
 )
 def test_what_does_not_compare_shares_no_table(tmp_path, swept, change, named):
     other = write_run(tmp_path / "name" / "bbbb", {"knn": KNN[0]}, **change)
-    groups = comparable_groups([read_run(path) for path in (*swept, other)])
+    groups = comparable_groups([DetectorRun(path) for path in (*swept, other)])
     assert [len(group) for group in groups] == [3, 1]
-    reason = why_apart(groups[1], groups[0])
+    reason = why_separate(groups[1], groups[0])
     assert reason.startswith(f"{other} cannot share a table with {swept[0]}: ")
     assert named in reason
 
@@ -134,7 +138,7 @@ def test_what_does_not_compare_shares_no_table(tmp_path, swept, change, named):
 def test_training_on_other_images_is_no_conflict(tmp_path, swept):
     data = IDENTITY | {"train": "16 images of each class"}
     other = write_run(tmp_path / "name" / "bbbb", {"knn": KNN[0]}, data=data)
-    assert len(comparable_groups([read_run(path) for path in (*swept, other)])) == 1
+    assert len(comparable_groups([DetectorRun(path) for path in (*swept, other)])) == 1
 
 
 def test_a_single_run_is_marked_by_its_own_tests(tmp_path):
@@ -376,4 +380,4 @@ def test_results_without_a_core_column_are_refused_with_what_to_do(tmp_path):
     table = pd.read_parquet(run / "results.parquet").drop(columns=["kind", "n", "unit"])
     table.to_parquet(run / "results.parquet")
     with pytest.raises(UserError, match=r"has no column kind: .*force=true"):
-        read_run(run)
+        DetectorRun(run)

@@ -7,8 +7,8 @@ import pytest
 import yaml
 from finished_runs import add_verdict, write_run
 
+from ood_lab.report.leaderboard.detector_runs import DetectorRun, comparable_groups
 from ood_lab.report.leaderboard.file_formats import write_leaderboard
-from ood_lab.report.leaderboard.finished_runs import comparable_groups, read_run
 from ood_lab.report.leaderboard.long_table import make_leaderboard
 from ood_lab.report.leaderboard.verdict import BoardVerdict
 from ood_lab.report.rendering.table import Table
@@ -24,7 +24,7 @@ def run(folder, found, recommended=None, seed=0, epochs=5, left=None, fpr95=None
 
 
 def verdict_of(*paths):
-    (group,) = comparable_groups([read_run(path) for path in paths])
+    (group,) = comparable_groups([DetectorRun(path) for path in paths])
     return BoardVerdict(make_leaderboard(group))
 
 

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from finished_runs import write_run
 
+from ood_lab.report.leaderboard.detector_runs import DetectorRun
 from ood_lab.report.leaderboard.file_formats import write_leaderboard
-from ood_lab.report.leaderboard.finished_runs import read_run
 from ood_lab.report.leaderboard.long_table import make_leaderboard
 from ood_lab.report.leaderboard.shots_figure import shots_figure
 from ood_lab.report.leaderboard.shots_page import best_of_all, best_shots, shots_rows
@@ -27,7 +27,7 @@ def run(outputs, shots, seed, near, background="origin", name="coop", model="coo
 
 
 def board_of(paths):
-    return make_leaderboard([read_run(path) for path in paths])
+    return make_leaderboard([DetectorRun(path) for path in paths])
 
 
 @pytest.fixture
@@ -65,9 +65,9 @@ def test_the_best_number_of_shots_is_that_of_the_mean_over_seeds_and_sets(tmp_pa
     paths = [run(tmp_path, n, s, v) for n, vs in values.items() for s, v in enumerate(vs)]
     paths.append(run(tmp_path, -1, 0, 0.5, name="akg", model="akg"))
     paths.append(run(tmp_path, 1, 0, 0.4, "replaced"))
-    runs, notes = best_shots([read_run(path) for path in paths])
+    runs, notes = best_shots([DetectorRun(path) for path in paths])
     expected = [("coop", 4)] * 2 + [("akg", -1), ("coop", 1)]
-    assert [(one.path.parts[-3], one.shots) for one in runs] == expected
+    assert [(one.name, one.shots) for one in runs] == expected
     assert len(notes) == 1
     assert notes[0].startswith("coop is shown with 4 shots, the best of 1 shots, 4 shots and all")
 

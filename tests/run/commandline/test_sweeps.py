@@ -11,6 +11,7 @@ from rich.console import Console
 
 from ood_lab.run.commandline.terminal_output import JobRow, job_table
 from ood_lab.run.job.sweeps import headline
+from ood_lab.schema.finished_run import FinishedRun
 
 
 @pytest.fixture
@@ -112,7 +113,7 @@ def test_the_table_has_the_headline_numbers_of_the_jobs(tmp_path):
     ]
     add_verdict(runs[0], {"msp": 0.75, "knn": 0.85}, recommended="knn")
     add_verdict(runs[1], {"msp": 0.5})
-    jobs = [JobRow({"state": "finished", **headline(run)}) for run in runs]
+    jobs = [JobRow({"state": "finished", **headline(FinishedRun(run))}) for run in runs]
     own = ["detector=[msp,knn]", "detector=[msp]", "seed=x"]
     table = job_table(own, [*jobs, JobRow({"state": "failed"}, ["no"])])
     console = Console(width=120, record=True, file=io.StringIO())

@@ -18,7 +18,8 @@ def made(tmp_path):
 
     Beside them lies a run that has measured distances alone.
     """
-    other = write_run(tmp_path / "one" / "measured", {"knn": (0.5, 0.5)}) / "results.parquet"
+    measured = write_run(tmp_path / "one" / "measured", {"knn": (0.5, 0.5)}, detectors={})
+    other = measured / "results.parquet"
     pd.read_parquet(other).assign(kind="shift").drop(columns="detector").to_parquet(other)
     for place, lr in (("aaaa", 0.1), ("bbbb", 0.2)):
         run = write_run(tmp_path / "one" / place, {"knn": (0.7, 0.9), "vim": (0.8, 0.9)})

@@ -11,13 +11,14 @@ from finished_runs import add_grid, add_verdict, write_run
 from hydra import compose, initialize_config_dir
 from wandb_offline import read_run
 
-from ood_lab.report.leaderboard import finished_runs
+from ood_lab.report.leaderboard.detector_runs import DetectorRun
 from ood_lab.report.leaderboard.long_table import make_leaderboard
 from ood_lab.report.results_lookup import RunView
 from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.run.job.sweeps import headline
 from ood_lab.run.tracking.experiment_loggers import charts, summary_values, validation_values
 from ood_lab.run.tracking.sweep_goals import check_sweep
+from ood_lab.schema.finished_run import FinishedRun
 from ood_lab.schema.results import write_results
 from ood_lab.schema.run_record import RunRecord
 from ood_lab.shift.dataset_shift import KIND
@@ -88,8 +89,8 @@ def test_there_is_one_mean_wherever_it_is_shown(tmp_path):
     assert dict(charts(results)["charts/mean_auroc"].table.data)["knn"] == pytest.approx(0.8)
     add_verdict(run, {"knn": 0.8, "vim": 0.7}, recommended="knn", fpr95=0.2)
     shown = {"recommended": "knn", "AUROC": "80.0", "FPR95": "20.0"}
-    assert shown.items() <= headline(run).items()
-    rows = make_leaderboard([finished_runs.read_run(run)]).rows
+    assert shown.items() <= headline(FinishedRun(run)).items()
+    rows = make_leaderboard([DetectorRun(run)]).rows
     mean = rows[(rows.dataset == "mean") & (rows.metric == "auroc")].set_index("detector").value
     assert mean.to_dict() == pytest.approx({"knn": 0.8, "vim": 0.7})
 

@@ -13,6 +13,7 @@ from ood_lab.lvlm.benchmarks.oodbench.scoring import contrasts, results_of
 from ood_lab.lvlm.questions.question_files import read_questions
 from ood_lab.run.job.sweeps import headline
 from ood_lab.run.tracking.experiment_loggers import answer_values
+from ood_lab.schema.finished_run import FinishedRun
 from ood_lab.schema.results import whole
 
 SMALL = ("metrics.n_bootstrap=50", "metrics.min_count=2", "logger=none", "lvlm=oracle")
@@ -121,7 +122,7 @@ def test_what_mixes_id_and_ood_says_so_everywhere(pooled):
     results = read_table(pooled / "results.parquet")
     assert "pooled" not in set(results["split"])
     assert SPLITS["id_and_ood"] == "ID and OOD together"
-    assert list(headline(pooled))[-1] == "id_and_ood acc."
+    assert list(headline(FinishedRun(pooled)))[-1] == "id_and_ood acc."
     assert {"ood_h/accuracy", "id_and_ood/accuracy"} <= set(answer_values(results))
     shown = (pooled / "oodbench.html").read_text()
     assert "rooms and streets" in shown

@@ -16,6 +16,7 @@ from scripted_answers import answer_of
 from ood_lab.common.files import read_table
 from ood_lab.lvlm.questions.question_files import read_questions
 from ood_lab.run.job.sweeps import headline
+from ood_lab.schema.finished_run import FinishedRun
 from ood_lab.schema.results import read_results
 
 NO_PAGE = "task.report=false"
@@ -278,7 +279,12 @@ def test_who_says_so_may_divide_photographs_with_a_shipped_clip(photographs, tmp
 
 
 def test_a_sweep_shows_the_accuracies(finished):
-    assert list(headline(finished)) == ["id acc.", "ood_s acc.", "ood_h acc.", "id_and_ood acc."]
+    assert list(headline(FinishedRun(finished))) == [
+        "id acc.",
+        "ood_s acc.",
+        "ood_h acc.",
+        "id_and_ood acc.",
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -1,51 +1,49 @@
-"""Finished runs read back from their folders, and which of them may share a table."""
+"""Runs that scored detectors, as tables of several runs read them, and which may share one."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_config, read_table
+from ood_lab.common.files import read_table
 from ood_lab.common.grouping import grouped
 from ood_lab.metrics import at_chance
 from ood_lab.report.results_lookup import RunView
 from ood_lab.report.verdict import Verdict
-from ood_lab.schema.results import of_kind, read_results
-from ood_lab.schema.run_record import RunRecord
+from ood_lab.schema.finished_run import FinishedRun
 
 #: ``data.shots`` of runs that train on everything.
 ALL_SHOTS = -1
 _TIMING = ("input_type", "fit_seconds", "score_seconds")  # no settings
 
 
-@dataclass(frozen=True)
-class FinishedRun:
-    """One run folder ``<name>/<config hash>/seed=<s>``.
+class DetectorRun(FinishedRun):
+    """A finished run that scored detectors."""
 
-    Attributes:
-        path: the folder.
-        view: look-ups in its results.
-        best: its ``dataset, metric, detector, best``; None where the run tested nothing.
-        record: what made its numbers.
-        config: its configuration.
-        verdict: what it found, in short; without rows where ID accuracy is at chance.
-        hierarchy: its hierarchy table; None where its data has neither levels nor a category.
-    """
+    @cached_property
+    def view(self) -> RunView:
+        """Look-ups in its results."""
+        return RunView(self.results, record=self.record)
 
-    path: Path
-    view: RunView
-    best: pd.DataFrame | None
-    record: RunRecord
-    config: dict[str, Any]
-    verdict: Verdict
-    hierarchy: pd.DataFrame | None = None
+    @cached_property
+    def verdict(self) -> Verdict:
+        """Its verdict; without rows where ID accuracy is at chance."""
+        return Verdict.of(self.results, self.record)
+
+    @cached_property
+    def best(self) -> pd.DataFrame | None:
+        """Its ``dataset, metric, detector, best``; None where the run tested nothing."""
+        file = self.folder / "significance_best.parquet"
+        return read_table(file) if file.exists() else None
+
+    @property
+    def model(self) -> str:
+        """The name of its network."""
+        return str(self.view.table["model"].iloc[0])
 
     @cached_property
     def sweep(self) -> str:
@@ -54,9 +52,7 @@ class FinishedRun:
         With the folder's own seed where that is not the training's: weights that are evaluated
         under several seeds are not seeds of a training.
         """
-        *place, folder = self.path.absolute().parts[-3:]
-        own = [] if folder == f"seed={self.seed}" else [folder]
-        return "/".join([*place, *own])
+        return self.label.removesuffix(f"/seed={self.seed}")
 
     @cached_property
     def seed(self) -> int:
@@ -73,7 +69,7 @@ class FinishedRun:
         """The values of its results table, without the intervals, which draws decide."""
         return self.view.table.drop(columns=["ci_low", "ci_high"], errors="ignore")
 
-    @cached_property
+    @property
     def shift_order(self) -> tuple[str, ...]:
         """The sets that the DAD runs over, in their order; empty without a DAD."""
         return tuple(self.view.shift_levels)
@@ -116,7 +112,7 @@ class FinishedRun:
         """Share of the largest class of ID test; 0 where it has no labels."""
         return self.record.id_chance or 0.0
 
-    def asked(self, detector: str) -> dict[str, Any] | None:
+    def configured(self, detector: str) -> dict[str, Any] | None:
         """Hyperparameters as the configuration has them; None where it does not name it."""
         node = (self.config.get("detector") or {}).get(detector.removesuffix("_tuned"))
         return node and {k: v for k, v in node.items() if not k.startswith("_")}
@@ -132,86 +128,62 @@ class FinishedRun:
     def settings(self, detector: str) -> str:
         """Hyperparameters of a detector as ``key=value; ...``, without what was learnt."""
         used = self.record.detectors.get(detector, {})
-        asked = self.asked(detector)
-        if asked is None:
+        node = self.configured(detector)
+        if node is None:
             pairs = {k: v for k, v in used.items() if k not in _TIMING}
         else:
-            pairs = {k: used.get(k, v) for k, v in asked.items()} | self._tuned(detector)
+            pairs = {k: used.get(k, v) for k, v in node.items()} | self._tuned(detector)
         return "; ".join(f"{key}={value}" for key, value in sorted(pairs.items()))
 
 
-def read_run(path: Path) -> FinishedRun:
-    """Reads a finished run folder.
-
-    Raises:
-        UserError: a file is missing or damaged, or the run scored no detector.
-    """
-    results, record = read_results(path), RunRecord.read(path)
-    if not record.detectors:
-        raise UserError(f"no detector was scored in {path}: remove it from task.runs")
-    best = path / "significance_best.parquet"
-    hierarchy = of_kind(results, "hierarchy")
-    return FinishedRun(
-        path,
-        RunView(results, record=record),
-        read_table(best) if best.exists() else None,
-        record,
-        read_config(path),
-        Verdict.of(results, record),
-        hierarchy if len(hierarchy) else None,
-    )
-
-
-def why_not_comparable(a: FinishedRun, b: FinishedRun) -> list[str]:
+def why_not_comparable(a: DetectorRun, b: DetectorRun) -> list[str]:
     """Why the numbers of two runs do not compare; empty when they do.
 
     A mean over other sets, or a rank among other sets, does not compare, so both must have
     evaluated the same ones, with the same content. What they were trained and fitted on (train,
     val) is theirs to choose: few images of each class, or other backgrounds.
     """
-    found = []
+    reasons = []
     positives = [run.record.fpr95_positive for run in (a, b)]
     if len(set(positives)) > 1:
-        found.append(f"positive class of FPR95 ({' and '.join(positives)})")
-    other_sets = [*_lacking("with", a, b), *_lacking("without", b, a)]
+        reasons.append(f"positive class of FPR95 ({' and '.join(positives)})")
+    other_sets = [
+        f"{word} {', '.join(names)}"
+        for word, one, other in (("with", a, b), ("without", b, a))
+        if (names := [name for name in one.view.sets if name not in other.view.sets])
+    ]
     if other_sets:
-        found.append(f"evaluated sets ({', '.join(other_sets)})")
+        reasons.append(f"evaluated sets ({', '.join(other_sets)})")
     if a.id_sets != b.id_sets:
-        found.append(f"ID sets ({' and '.join(', '.join(run.id_sets) for run in (a, b))})")
+        reasons.append(f"ID sets ({' and '.join(', '.join(run.id_sets) for run in (a, b))})")
     ours, theirs = a.record.data, b.record.data
     shared = [name for name in (*a.id_sets, *a.view.sets) if name in ours and name in theirs]
     if changed := [name for name in shared if ours[name] != theirs[name]]:
-        found.append(f"content of the data ({', '.join(changed)})")
+        reasons.append(f"content of the data ({', '.join(changed)})")
     ordered = a.shift_order and b.shift_order and not other_sets
     if ordered and a.shift_words != b.shift_words:
         orders = " and ".join(run.shift_words for run in (a, b))
-        found.append(f"shift order of the DAD ({orders})")
+        reasons.append(f"shift order of the DAD ({orders})")
     same = (a.sweep, a.seed) == (b.sweep, b.seed)
     if same and not a.numbers.equals(b.numbers):
-        found.append("numbers, though configuration and seed are the same")
-    return found
+        reasons.append("numbers, though configuration and seed are the same")
+    return reasons
 
 
-def _lacking(word: str, one: FinishedRun, other: FinishedRun) -> list[str]:
-    """The sets of one run that the other has not evaluated, in words."""
-    names = [name for name in one.view.sets if name not in other.view.sets]
-    return [f"{word} {', '.join(names)}"] if names else []
-
-
-def comparable_groups(runs: Iterable[FinishedRun]) -> list[list[FinishedRun]]:
+def comparable_groups(runs: Iterable[DetectorRun]) -> list[list[DetectorRun]]:
     """Splits runs into groups within which all numbers compare, the largest group first.
 
     Seeds of one folder stay together: where there is a copy of some of them with other
     numbers, it is the copy that is odd.
     """
-    folders = grouped((run.path.parent, [run]) for run in runs)
+    folders = grouped((run.folder.parent, [run]) for run in runs)
     seeds = [group for siblings in folders.values() for group in _merged(siblings)]
     return sorted(_merged(sorted(seeds, key=len, reverse=True)), key=len, reverse=True)
 
 
-def _merged(parts: Iterable[list[FinishedRun]]) -> list[list[FinishedRun]]:
+def _merged(parts: Iterable[list[DetectorRun]]) -> list[list[DetectorRun]]:
     """Joins each part to the first group that it compares with."""
-    groups: list[list[FinishedRun]] = []
+    groups: list[list[DetectorRun]] = []
     for part in parts:
         for group in groups:
             if not any(why_not_comparable(a, b) for a in group for b in part):
@@ -222,12 +194,12 @@ def _merged(parts: Iterable[list[FinishedRun]]) -> list[list[FinishedRun]]:
     return groups
 
 
-def why_apart(group: Sequence[FinishedRun], main: Sequence[FinishedRun]) -> str:
+def why_separate(group: Sequence[DetectorRun], main: Sequence[DetectorRun]) -> str:
     """Why a group has a table of its own, in words: one of its runs against one of ``main``."""
     odd, other, reasons = next(
-        (odd, other, found)
+        (odd, other, reasons)
         for odd, other in itertools.product(group, main)
-        if (found := why_not_comparable(odd, other))
+        if (reasons := why_not_comparable(odd, other))
     )
     more = f" and {len(group) - 1} more" if len(group) > 1 else ""
-    return f"{odd.path}{more} cannot share a table with {other.path}: {'; '.join(reasons)}"
+    return f"{odd}{more} cannot share a table with {other}: {'; '.join(reasons)}"

@@ -30,7 +30,7 @@ from ood_lab.report.rendering.table import Head, Table, count_cell, estimate_cel
 from ood_lab.run.commandline.composition import leaves
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.finished_run import JUDGED, FinishedRun
-from ood_lab.schema.results import first_way, whole
+from ood_lab.schema.results import whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +189,8 @@ def _answers(run: FinishedRun) -> pd.DataFrame:
 
 
 def _rows(run: FinishedRun, label: str) -> pd.DataFrame:
-    rows = first_way(whole(run.results))
+    rows = whole(run.results)
+    rows = rows[rows["unparsed"] == rows["unparsed"].iloc[0]]  # the way that comes first
     before = run.record.division.get("pairs") or {}
     initial = [before.get(split) if split != "id" else None for split in rows["split"]]
     number = len(run.config.get("image_text") or {})

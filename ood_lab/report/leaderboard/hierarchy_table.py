@@ -40,10 +40,10 @@ def hierarchy_rows(runs: Sequence[DetectorRun]) -> pd.DataFrame:
     noise of the best of its level, subset and label, by the rule of
     :func:`~ood_lab.report.leaderboard.significance.mark_best`. Empty when no run has such a table.
     """
-    single = pd.concat(map(_rows_of, runs), ignore_index=True)
-    if single.empty:
+    tables = [_rows_of(run) for run in runs if len(of_kind(run.results, "hierarchy"))]
+    if not tables:
         return pd.DataFrame(columns=_COLUMNS)
-    rows = aggregate(once(single, ["run"]), [*ROW, *_KEYS])
+    rows = aggregate(once(pd.concat(tables, ignore_index=True), ["run"]), [*ROW, *_KEYS])
     rows["training"] = rows["run"].map(trainings(runs))
     rows["best"] = mark_best(rows, {})
     return rows.rename(columns={"n_id": "n"})[_COLUMNS]

@@ -380,4 +380,4 @@ def test_results_without_a_core_column_are_refused_with_what_to_do(tmp_path):
     table = pd.read_parquet(run / "results.parquet").drop(columns=["kind", "n", "unit"])
     table.to_parquet(run / "results.parquet")
     with pytest.raises(UserError, match=r"has no column kind: .*force=true"):
-        DetectorRun(run)
+        _ = DetectorRun(run).results

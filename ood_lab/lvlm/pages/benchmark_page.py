@@ -28,6 +28,7 @@ from ood_lab.report.rendering.table import (
     estimate_cell,
     name_cell,
 )
+from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.schema.results import PART, Names, Tables, first_way, whole, why_missing
 from ood_lab.schema.run_record import BenchmarkFacts, RunRecord
 

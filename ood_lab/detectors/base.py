@@ -56,6 +56,7 @@ class Detector(ABC):
             row of it.
         neighbours: it compares with the fit images one by one, and no fit image more raises a
             score.
+        leaves_out: :meth:`left_out_scores` scores the fit images by one fit.
         chosen: the settings that a rule has chosen from the fit images, in words; empty before
             the fit, and where the authors' are kept.
         fit_split: split whose bank ``fit`` receives; None = nothing to fit.
@@ -77,6 +78,7 @@ class Detector(ABC):
     moments: tuple[str, ...] = ()
     needs_rows: bool = True
     neighbours: bool = False
+    leaves_out: bool = False
     chosen: str = ""
     fit_split: FitSplit | None = None
     fitted: Tensors = cast("Tensors", MappingProxyType({}))
@@ -187,6 +189,14 @@ class Detector(ABC):
     @abstractmethod
     def score(self, bank: FeatureBank) -> Tensor:
         """Outlier score of every row, ``[N] float64`` on the CPU, higher = more OOD, any range."""
+
+    def left_out_scores(self, bank: FeatureBank) -> Tensor:
+        """Scores of the fit images, each by what is learned from the other groups, ``[N]``."""
+        raise NotImplementedError
+
+    def maps(self, bank: FeatureBank) -> Tensor | None:
+        """Score of every place of each image, ``[N, h, w]``; None of a detector without places."""
+        return None
 
     def describe(self) -> dict[str, Any]:
         """Every setting, after ``fit`` as ``used``."""

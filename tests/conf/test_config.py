@@ -215,7 +215,7 @@ def test_every_file_composes_and_binds(primary, files):
 
 #: Sets of detectors, the cheapest first; all others in the folder are detectors.
 SETS = ("logits", "features", "forward", "default", "all")
-DETECTORS = sorted({p.stem for p in (CONF / "detector").glob("*.yaml")} - {*SETS})
+DETECTORS = sorted({p.stem for p in (CONF / "detector").glob("*.yaml")} - {*SETS, "places"})
 
 
 @pytest.mark.parametrize("name", DETECTORS)

@@ -19,6 +19,7 @@ from ood_lab.neighbours.candidates import Blocks
 
 FOLDER = Path(__file__).parents[2] / "conf" / "detector"
 IN_PASS = {"odin", "iodin", "gram", "rankfeat", "adascale_a", "adascale_l", "mds_ensemble"}
+IN_PASS |= {"patch_knn"}
 EVERY = yaml.safe_load((FOLDER / "all.yaml").read_text())["defaults"]
 CACHED = sorted(set(EVERY) - IN_PASS)
 PRESETS = ("openood", "paper", "auto")

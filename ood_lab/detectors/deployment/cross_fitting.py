@@ -25,6 +25,7 @@ def cross_fitting_of(detector: Detector, bank: FeatureBank) -> Calibration:
     if detector.fit_split is None:
         return "held-out"
     single = detector.neighbours and group_count(bank) <= LEAVE_ONE_OUT
+    single |= detector.leaves_out
     return "leave-one-out" if single else "10-fold"
 
 
@@ -62,6 +63,8 @@ def cross_fitted_scores(detector: Detector, bank: FeatureBank, seed: int = 0) ->
         return checked_score(detector, bank)
     if n < 2:
         raise DetectorRefusal(f"{detector.name}: one image or group cannot be compared with itself")
+    if detector.leaves_out:
+        return detector.left_out_scores(bank)
     single = cross_fitting_of(detector, bank) == "leave-one-out"
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     fold = torch.empty(n, dtype=torch.int64)

@@ -24,7 +24,7 @@ pytest.importorskip("onnx")
 #: Those that read more than one pass gives, or use what ONNX does not have.
 OTHERS = {
     **dict.fromkeys(["adascale_a", "adascale_l", "gram", "iodin"], "gradients or inner layers"),
-    **dict.fromkeys(["mds_ensemble", "odin", "rankfeat"], "gradients or inner layers"),
+    **dict.fromkeys(["mds_ensemble", "odin", "patch_knn", "rankfeat"], "gradients or inner layers"),
     **dict.fromkeys(["cfood", "openmax"], "PyTorch makes no ONNX graph of it"),
 }
 

@@ -1,0 +1,188 @@
+"""PatchKNN: the distance of the most unusual place of an image to the places of fit images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from ood_lab.common.random_streams import stream
+from ood_lab.detectors.base import FitSplit
+from ood_lab.detectors.support.compute_device import on_device
+from ood_lab.detectors.support.network_scores import NetworkDetector
+from ood_lab.detectors.support.places import PlacesColumn, floats
+from ood_lab.detectors.support.requirements import check_choice, check_count, require_finite
+from ood_lab.features.bank import FeatureBank
+from ood_lab.features.image_groups import group_codes
+from ood_lab.models.head_kind import Part
+from ood_lab.neighbours.multiplication_speed import full_float32
+
+#: Images whose places are compared at a time.
+IMAGES = 2
+#: Neighbours of PatchCore's weight.
+NEIGHBOURS = 9
+#: Places that the greedy choice is made from, and the dimensions it compares.
+CANDIDATES, GREEDY_DIMS = 40_000, 32
+
+
+class PatchKNN(NetworkDetector):
+    r"""Largest distance of a place to the nearest kept place of the fit images (arXiv 2106.08265).
+
+    .. math::
+        d_p(x) = \min_{m \in M} \|f_p(x) - m\|_2, \qquad s(x) = \max_p d_p(x)
+
+    where f_p is the vector of place p (:class:`~ood_lab.detectors.support.places.PlacesColumn`) and
+    M, ``[K, D]``, a share of the places of all fit images. The map of an image is d_p(x) by place.
+    With ``reweight``, s is multiplied by PatchCore's weight
+    :math:`1 - e^{d_p} / \sum_{m \in N} e^{\|f_p - m\|}`, N the 9 nearest kept places of the nearest
+    one. Calibration scores come from the kept places of other groups than that of the image.
+
+    Own: PatchCore keeps a greedy share of 1% to 25%; a random one of 4,096 places detects as much
+    (docs/results/places.md), and costs nothing to choose.
+
+    Args:
+        layers: ``auto`` = the last maps of stride 8 and 16, of a transformer two middle blocks; or
+            a list of sub-module names.
+        places: K at most; None = as many as ``max_bytes`` holds.
+        choice: ``random``, or ``coreset``: greedily the farthest from those kept.
+        max_bytes: of M.
+        dims: more channels are projected randomly onto so many.
+        reweight: multiply by PatchCore's weight.
+        seed: of the choice and the projection.
+        fit_split: images that M comes from.
+    """
+
+    name = "patch_knn"
+    reads: tuple[Part, ...] = ("maps",)
+    multilabel = True
+    neighbours = True
+    leaves_out = True
+    formula = "largest distance of a place of the image to the nearest place of fit images"
+    source = "2106.08265"
+    suspicious = "a small part of the image looks like no part of the training images"
+
+    def __init__(
+        self,
+        layers: str | Sequence[str] = "auto",
+        places: int | None = 4096,
+        choice: str = "random",
+        max_bytes: int = 64 * 2**20,
+        dims: int = 256,
+        reweight: bool = False,
+        seed: int = 0,
+        fit_split: FitSplit = "train",
+    ) -> None:
+        check_choice("patch_knn.choice", choice, ("random", "coreset"))
+        for key, value in (("places", places), ("max_bytes", max_bytes), ("dims", dims)):
+            if value is not None:
+                check_count(f"patch_knn.{key}", value)
+        if isinstance(layers, str):
+            check_choice("patch_knn.layers", layers, ("auto", "[NAME, ...]"))
+        self.layers, self.places, self.choice = layers, places, choice
+        self.max_bytes, self.dims, self.reweight, self.seed = max_bytes, dims, reweight, seed
+        self._places = PlacesColumn(layers, dims, seed)
+        super().__init__(self._places, fit_split)
+
+    def fit_memory(self, n: int, d: int, c: int) -> int:
+        """The kept places."""
+        kept = self.max_bytes if self.places is None else 4 * self.places * (self.dims + 3)
+        return min(kept, self.max_bytes)
+
+    def fit(self, bank: FeatureBank) -> Self:
+        """Learns ``bank [K, D]``, ``half_square [K]`` and ``group [K]``, of the fit images."""
+        self.check(bank)
+        column = self.values(bank)
+        n, h, w, d = column.shape
+        kept = min(n * h * w, self.max_bytes // (4 * (d + 3)), self.places or n * h * w)
+        coreset = self.choice == "coreset"
+        rows = self._coreset(column, kept) if coreset else self._random(n * h * w, kept)
+        image, place = rows // (h * w), rows % (h * w)
+        places = floats(column[image, place // w, place % w])
+        self.fitted = {
+            "bank": require_finite(self, places),
+            "half_square": places.square().sum(dim=1) / 2,
+            "group": group_codes(bank)[image],
+        }
+        self.used = {"places": kept, "of_places": n * h * w}
+        return self
+
+    def _random(self, total: int, size: int) -> Tensor:
+        draws = stream(self.seed, "places").choice(total, size, replace=False, shuffle=False)
+        return torch.from_numpy(draws).sort().values
+
+    def _coreset(self, column: Tensor, size: int) -> Tensor:
+        """Greedy k-center of some of the places, in few random dimensions, as in PatchCore."""
+        n, h, w, d = column.shape
+        rows = self._random(n * h * w, min(n * h * w, max(CANDIDATES, 2 * size)))
+        image, place = rows // (h * w), rows % (h * w)
+        directions = stream(self.seed, "coreset").standard_normal((d, GREEDY_DIMS))
+        points = floats(column[image, place // w, place % w]) @ torch.from_numpy(directions).float()
+        squares = points.square().sum(dim=1)
+        distance, chosen = torch.full_like(squares, torch.inf), [0]
+        while len(chosen) < size:
+            last = points[chosen[-1]]
+            new = torch.addmv(squares, points, last, alpha=-2) + last @ last
+            torch.minimum(distance, new, out=distance)
+            chosen.append(int(distance.argmax()))
+        return rows[torch.tensor(chosen)].sort().values
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """The largest distance of each image, ``[N]``, from 0."""
+        return self._scores(self.values(bank), None)
+
+    def left_out_scores(self, bank: FeatureBank) -> Tensor:
+        """Of the fit images, each compared with the kept places of other groups only."""
+        return self._scores(self.values(bank), group_codes(bank))
+
+    def maps(self, bank: FeatureBank) -> Tensor:
+        """The distance of every place, ``[N, h, w] float32``."""
+        column = self.values(bank)
+        parts = [self._nearest(part, None)[0] for part in column.split(IMAGES)]
+        return torch.cat(parts).view(column.shape[:3]).cpu()
+
+    def _scores(self, column: Tensor, groups: Tensor | None) -> Tensor:
+        if torch.jit.is_tracing():
+            return self._score(column, groups)
+        starts = range(0, len(column), IMAGES)
+        with full_float32():
+            parts = [
+                self._score(
+                    column[i : i + IMAGES], None if groups is None else groups[i : i + IMAGES]
+                )
+                for i in starts
+            ]
+        return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64)
+
+    def _nearest(self, column: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Distance ``[n, P]`` of places to the nearest kept one; places; and all products."""
+        places = floats(on_device(column)).flatten(1, 2)
+        bank, half = self.fitted_tensors("bank", "half_square")
+        near = torch.addmm(-half, places.flatten(0, 1), bank.T).view(*places.shape[:2], -1)
+        if groups is not None:
+            same = on_device(groups[:, None] == self.fitted["group"])
+            near = near.masked_fill(same[:, None], -torch.inf)
+        squares = places.square().sum(dim=2) - 2 * near.amax(dim=2)
+        return squares.clamp(min=0).sqrt(), places, near
+
+    def _score(self, column: Tensor, groups: Tensor | None) -> Tensor:
+        distance, places, near = self._nearest(column, groups)
+        score, at = distance.max(dim=1)
+        if not self.reweight:
+            return score.double().cpu()
+        bank, half = self.fitted_tensors("bank", "half_square")
+        images = torch.arange(len(score), device=at.device)
+        query, products = places[images, at], near[images, at]
+        nearest = products.argmax(dim=1)
+        around = torch.addmm(-half, bank[nearest], bank.T)
+        around = around.masked_fill(products == -torch.inf, -torch.inf)
+        k = min(NEIGHBOURS, int(bank.shape[0]))
+        rows = around.topk(k, dim=1).indices
+        squares = query.square().sum(dim=1)[:, None] - 2 * products.gather(1, rows)
+        share = (score - squares.clamp(min=0).sqrt().logsumexp(dim=1)).exp()
+        return (score * (1 - share)).double().cpu()
+
+    def describe(self) -> dict[str, Any]:
+        """With the layers of the network."""
+        return super().describe() | {"layers": self._places.names or self.layers}

@@ -17,14 +17,14 @@ from ood_lab.models.loading.timm_networks import timm_backbone as timm_backbone
 from ood_lab.models.loading.torch_hub import torch_hub_backbone as torch_hub_backbone
 from ood_lab.models.loading.torchvision_networks import torchvision_backbone as torchvision_backbone
 from ood_lab.models.loading.wrapped_network import WrappedBackbone as WrappedBackbone
+from ood_lab.models.objectives.base import LabelledLoss as LabelledLoss
+from ood_lab.models.objectives.base import Objective as Objective
 from ood_lab.models.output import Output as Output
 from ood_lab.models.training.checkpoint_files import WholeCheckpointIO as WholeCheckpointIO
 from ood_lab.models.training.classifier import Classifier as Classifier
 from ood_lab.models.training.epoch_seed import EpochSeed as EpochSeed
 from ood_lab.models.training.foreign_module import OwnTraining as OwnTraining
 from ood_lab.models.training.foreign_module import own_steps as own_steps
-from ood_lab.models.training.losses import LogitNorm as LogitNorm
-from ood_lab.models.training.losses import OutlierExposure as OutlierExposure
 from ood_lab.models.training.progress_bar import TrainingProgressBar as TrainingProgressBar
 from ood_lab.models.training.training_length import epochs_for as epochs_for
 from ood_lab.models.training.training_log import TrainingLog as TrainingLog

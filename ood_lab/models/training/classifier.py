@@ -1,10 +1,10 @@
-"""Training a backbone with cross-entropy, and the base of methods with other losses."""
+"""Training a backbone with an objective, and the base of methods with heads of their own."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, NamedTuple, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 import torch
 from annotated_types import Interval
@@ -18,16 +18,8 @@ from torchmetrics.classification import MulticlassAccuracy
 from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.backbone import Backbone
+from ood_lab.models.objectives.base import LabelledLoss, Objective, Step
 from ood_lab.models.output import Output
-from ood_lab.models.training.losses import CrossEntropy, Loss
-
-
-class Exposed(NamedTuple):
-    """The :class:`Output` of a batch, and the logits ``[M, C]`` of its outliers."""
-
-    logits: Tensor
-    features: Tensor
-    outliers: Tensor
 
 
 class Schedule(TypedDict, total=False):
@@ -38,7 +30,7 @@ class Schedule(TypedDict, total=False):
 
 
 class Classifier(LightningModule):
-    """Trains a backbone on ``label`` with cross-entropy, or another loss of the logits.
+    """Trains a backbone on ``label`` with cross-entropy, or another objective.
 
     Logs ``train|val|test/loss`` and ``/acc`` (top-1 over all samples), reduced over all processes.
     A method with more heads, labels or losses overrides :meth:`outputs`, :meth:`losses` and
@@ -59,7 +51,11 @@ class Classifier(LightningModule):
         channels_last: the weights lie as ``[C, H, W, C_in]`` in memory: convolutional networks
             train up to 1.5 times faster, transformers as fast. It moves the last digits of every
             step, and so is a setting of the run and not chosen by measurement.
-        loss: see :mod:`ood_lab.models.training.losses`; None = cross-entropy.
+        loss: an :class:`~ood_lab.models.objectives.base.Objective`, or a function ``loss(logits,
+            labels)`` such as those of pytorch-ood; None = cross-entropy.
+
+    Raises:
+        UserError: the objective cannot train this network.
     """
 
     not_saved: tuple[str, ...] = ("backbone", "optimizer", "scheduler", "loss")
@@ -72,7 +68,7 @@ class Classifier(LightningModule):
         scheduler_interval: Literal["step", "epoch"] = "epoch",
         label_smoothing: Annotated[float, Interval(ge=0, lt=1)] = 0.0,
         channels_last: bool = False,
-        loss: Loss | None = None,
+        loss: Objective | Callable[[Tensor, Tensor], Tensor] | None = None,
     ) -> None:
         super().__init__()
         self.save_hyperparameters(ignore=list(self.not_saved), logger=False)
@@ -81,7 +77,10 @@ class Classifier(LightningModule):
         self.scheduler_factory = scheduler
         self.scheduler_interval = scheduler_interval
         self.label_smoothing = label_smoothing
-        self.loss = loss or CrossEntropy()
+        if loss is not None and not isinstance(loss, Objective):
+            loss = LabelledLoss(loss)
+        self.objective = loss or Objective()
+        self.objective.attach(backbone)
         if channels_last:  # a convolution takes its images as its weights lie
             backbone.to(memory_format=torch.channels_last)
         classes = backbone.num_classes
@@ -110,22 +109,26 @@ class Classifier(LightningModule):
         return self.backbone(image)
 
     def outputs(self, batch: dict[str, Any]) -> Any:
-        """What :meth:`losses` needs of the network; must have ``logits [B, C]``.
+        """What :meth:`losses` needs of the network; its ``logits [B, C]`` may be None.
 
         ID images and outliers, where the batch has some, pass together, as their batch norm should.
         """
-        images = batch["image"]
-        if not self.loss.outliers_per_image or "outliers" not in batch:
-            return self(images)
-        logits, features = self(torch.cat([images, batch["outliers"].flatten(0, 1)]))
-        n = len(images)
-        return Exposed(logits[:n], features[:n], logits[n:])
+        outliers = batch.get("outliers") if self.objective.outliers_per_image else None
+        epochs = self.trainer.max_epochs if self._trainer is not None else None
+        step = Step(
+            self.backbone,
+            batch["image"],
+            batch["label"],
+            None if outliers is None else outliers.flatten(0, 1),
+            smoothing=self.label_smoothing if self.training else 0.0,
+            progress=self.current_epoch / epochs if epochs and epochs > 0 else 0.0,
+        )
+        return self.objective(step)
 
     def losses(self, outputs: Any, batch: dict[str, Any]) -> Tensors:
         """The weighted loss terms by name, scalars; their sum is minimised."""
-        smoothing = self.label_smoothing if self.training else 0.0
-        outliers = outputs.outliers if isinstance(outputs, Exposed) else None
-        return self.loss(outputs.logits, batch["label"], outliers, smoothing)
+        terms: Tensors = outputs.terms
+        return terms
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """The optimiser's parameter groups; one group of all trainable parameters."""
@@ -177,8 +180,19 @@ class Classifier(LightningModule):
         return {"fused": True} if on_gpu and self.trainer.precision != "16-mixed" else {}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Adds the transform settings, so that the weights never travel without them."""
+        """Adds the transform settings, so that the weights never travel without them.
+
+        Tensors that evaluation reads replace the trained ones, which are kept for a resumed run.
+        """
         checkpoint["data_config"] = dict(self.backbone.data_config)
+        weights = checkpoint["state_dict"]
+        changed = {f"backbone.{k}": v for k, v in self.objective.evaluated(self.backbone).items()}
+        checkpoint["trained"] = {key: weights[key] for key in changed}
+        weights.update(changed)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Puts the trained tensors back, from which a training goes on."""
+        checkpoint["state_dict"].update(checkpoint.get("trained", {}))
 
     def _unrepeated(self, n: int, batch_idx: int) -> int:
         """Of the ``n`` images of a batch, how many are not repeated to fill up the devices."""
@@ -196,13 +210,15 @@ class Classifier(LightningModule):
         terms = self.losses(outputs, batch)
         total = torch.stack(list(terms.values())).sum()
         weight = len(labels) if weight is None else weight
-        if weight:
+        shown = outputs.logits is not None  # mixed images have no class
+        if weight and shown:
             accuracy.update(outputs.logits, labels)
         logged = {f"{stage}/loss": total}
         if len(terms) > 1:
             logged |= {f"{stage}/loss_{name}": term for name, term in terms.items()}
         self.log_dict(logged, on_step=False, on_epoch=True, sync_dist=True, batch_size=weight)
-        self.log(f"{stage}/acc", accuracy, on_step=False, on_epoch=True, prog_bar=True)
+        if shown:
+            self.log(f"{stage}/acc", accuracy, on_step=False, on_epoch=True, prog_bar=True)
         return total
 
     def _check_finite(self, loss: Tensor) -> None:

@@ -185,8 +185,11 @@ def make_classifier(
     make = nodes.build(cfg, "model.classifier")
     if issubclass(make.func, Classifier):
         data.require_labels()
-    if "loss" in cfg.model.classifier and "loss" not in inspect.signature(make.func).parameters:
-        raise UserError(f"model={cfg.model.name} has a loss of its own: leave loss=... out")
+    objective = {}
+    if cfg.get("loss"):
+        if "loss" not in inspect.signature(make.func).parameters:
+            raise UserError(f"model={cfg.model.name} has a loss of its own: leave loss=... out")
+        objective = {"loss": nodes.build(cfg, "loss")}
     asked_for = _asked_for(cfg, None, data.classes, lambda: data)
     backbone = _built(cfg, data.classes, num_classes=len(data.classes), **asked_for)
     if not backbone.num_classes:
@@ -204,7 +207,7 @@ def make_classifier(
     data.use_transform(train=train_transform(backbone, augment, geometry), eval=backbone.transform)
     if own := _own_training(cfg, backbone, data):
         return cast(L.LightningModule, own.backbone.net), own
-    module = make(backbone=backbone)
+    module = make(backbone=backbone, **objective)
     if isinstance(module, Classifier):
         module.check_optimizer()
         _give_outliers(module, data)
@@ -217,16 +220,16 @@ def _give_outliers(module: Classifier, data: OODDataModule) -> None:
     Raises:
         UserError: one of loss and data has no use for the other.
     """
-    needed, given = module.loss.outliers_per_image, data.exposure.outliers is not None
-    if needed and not given:
+    needed, present = module.objective.outliers_per_image, data.exposure.outliers is not None
+    if needed and not present:
         raise UserError(
-            "loss=outlier_exposure trains with images that are neither ID nor evaluated: give "
-            "them with data.outliers=DIR"
+            "this loss trains with images that are neither ID nor evaluated: give them with "
+            "data.outliers=DIR"
         )
-    if given and not needed:
+    if present and not needed:
         raise UserError(
-            "data.outliers is used only by loss=outlier_exposure: choose it, or remove "
-            "data.outliers"
+            "this loss does not use data.outliers: choose one that does, such as "
+            "loss=outlier_exposure, or remove data.outliers"
         )
     if needed:
         data.use_outliers(needed)

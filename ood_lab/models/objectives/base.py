@@ -1,0 +1,171 @@
+"""The contract of a training objective, and the objectives that read only logits.
+
+An objective says which layers it adds, which outliers it wants and what a batch loses. The module
+that trains (:class:`~ood_lab.models.training.classifier.Classifier`) calls it and knows no method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+import torch.nn.functional as F
+from annotated_types import Ge, Interval
+from torch import Tensor, nn
+
+from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_file import Tensors
+from ood_lab.models.backbone import Backbone
+from ood_lab.models.output import Output
+
+Weight = Annotated[float, Ge(0)]
+Share = Annotated[float, Interval(ge=0, le=1)]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One batch of a training, or of its validation.
+
+    Attributes:
+        backbone: the network.
+        image: ID images ``[B, 3, H, W]``.
+        label: ``[B] int64``.
+        outliers: images ``[M, 3, H, W]`` that are neither ID nor evaluated; None in validation, and
+            where the objective reads none.
+        smoothing: of the labels; 0 in validation.
+        progress: share of the epochs that is over, from 0 to 1.
+    """
+
+    backbone: Backbone
+    image: Tensor
+    label: Tensor
+    outliers: Tensor | None = None
+    smoothing: float = 0.0
+    progress: float = 0.0
+
+    @property
+    def training(self) -> bool:
+        """False in validation and test."""
+        return self.backbone.training
+
+    @property
+    def head(self) -> nn.Linear:
+        """The last layer; :meth:`Objective.attach` has seen that there is one."""
+        assert self.backbone.head is not None
+        return self.backbone.head
+
+    def together(self, images: Tensor) -> tuple[Output, Output]:
+        """Outputs of the ID images and of ``images``, which pass as one batch.
+
+        So the statistics of a batch norm are those of both.
+        """
+        logits, features = self.backbone(torch.cat([self.image, images]))
+        n = len(self.image)
+        return Output(logits[:n], features[:n]), Output(logits[n:], features[n:])
+
+    def cross_entropy(self, logits: Tensor, target: Tensor | None = None) -> Tensor:
+        """With ``target``, classes ``[N]`` or probabilities ``[N, C]``; None = the labels."""
+        target = self.label if target is None else target
+        return F.cross_entropy(logits, target, label_smoothing=self.smoothing)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What an objective says of a batch.
+
+    Attributes:
+        logits: of the ID images ``[B, C]``, for their accuracy; None where the network has not
+            seen them as they are.
+        terms: the weighted terms by name, scalars, whose sum is minimised.
+    """
+
+    logits: Tensor | None
+    terms: Tensors
+
+
+class Objective(nn.Module):
+    """What a classifier minimises. Its parameters are trained with those of the network.
+
+    Attributes:
+        outliers_per_image: M / B in training; 0 = it reads none.
+    """
+
+    outliers_per_image: int = 0
+
+    def attach(self, backbone: Backbone) -> None:
+        """Adds the layers and the memory that it needs for a network.
+
+        Raises:
+            UserError: the network cannot be trained so; the message says why.
+        """
+
+    def forward(self, step: Step) -> Loss:
+        """The loss of a batch. The default is cross-entropy."""
+        logits = step.backbone(step.image).logits
+        return Loss(logits, {"ce": step.cross_entropy(logits)})
+
+    def evaluated(self, backbone: Backbone) -> Tensors:
+        """Tensors by name that evaluation reads in place of those of the trained network."""
+        return {}
+
+
+class LogitsObjective(Objective):
+    """An objective that reads the logits of ID images and outliers, and nothing else."""
+
+    def forward(self, step: Step) -> Loss:
+        """One pass of both, then :meth:`of_logits`."""
+        if step.outliers is None:
+            logits = step.backbone(step.image).logits
+            return Loss(logits, self.of_logits(step, logits, None))
+        inside, outside = step.together(step.outliers)
+        return Loss(inside.logits, self.of_logits(step, inside.logits, outside.logits))
+
+    def of_logits(self, step: Step, logits: Tensor, outliers: Tensor | None) -> Tensors:
+        """The terms, of logits ``[B, C]`` and, in training, ``[M, C]``."""
+        raise NotImplementedError
+
+
+class LabelledLoss(LogitsObjective):
+    """``loss(logits, labels)`` of another package, in which outliers have the label -1.
+
+    So are the losses of pytorch-ood that read logits; the smoothing of labels is theirs.
+
+    Args:
+        loss: the function; it returns a scalar.
+        outliers_per_image: outliers of a batch for each of its images; 0 = none.
+    """
+
+    def __init__(
+        self,
+        loss: Callable[[Tensor, Tensor], Tensor],
+        outliers_per_image: Annotated[int, Ge(0)] = 0,
+    ) -> None:
+        super().__init__()
+        self.loss, self.outliers_per_image = loss, outliers_per_image
+
+    def of_logits(self, step: Step, logits: Tensor, outliers: Tensor | None) -> Tensors:
+        """The one term, called by the class of the loss."""
+        label = step.label
+        if outliers is not None:
+            label = torch.cat([label, label.new_full((len(outliers),), -1)])
+            logits = torch.cat([logits, outliers])
+        value = self.loss(logits, label)
+        if value.ndim:
+            raise UserError(f"{type(self.loss).__name__} returns no scalar: set reduction=mean")
+        return {type(self.loss).__name__: value}
+
+
+def require_head(objective: Objective, backbone: Backbone) -> nn.Linear:
+    """The linear head, for an objective that reads features.
+
+    Raises:
+        UserError: there is none.
+    """
+    if backbone.head is None:
+        raise UserError(
+            f"{type(objective).__name__} needs a linear head on the features of {backbone.name}: "
+            "choose another loss, or a network with one"
+        )
+    return backbone.head

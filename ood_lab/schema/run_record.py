@@ -100,7 +100,7 @@ class DataRecord(Section):
 class BankRecord(Section):
     """Feature bank: what its rows were made from, and the files that hold them.
 
-    The manifest of a column in the bank has ``key`` and the files alone.
+    The manifest of a column in the bank has only ``key`` and the files.
 
     Attributes:
         key: hash of all that follows but ``dataset``; of a column, its own key.

@@ -77,7 +77,7 @@ class Loss:
 
     Attributes:
         logits: of the ID images ``[B, C]``, for their accuracy; None where the network has not
-            seen them as they are.
+            seen them unchanged.
         terms: the weighted terms by name, scalars, whose sum is minimised.
     """
 

@@ -39,6 +39,9 @@ class VOS(Objective):
         ridge: is added to the diagonal of Σ.
     """
 
+    features: Tensor
+    count: Tensor
+
     def __init__(
         self,
         weight: Weight = 0.1,

@@ -191,7 +191,7 @@ class Classifier(LightningModule):
         weights.update(changed)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Puts the trained tensors back, from which a training goes on."""
+        """Puts the trained tensors back, from which a training resumes."""
         checkpoint["state_dict"].update(checkpoint.get("trained", {}))
 
     def _unrepeated(self, n: int, batch_idx: int) -> int:

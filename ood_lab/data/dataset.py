@@ -107,6 +107,10 @@ class ImageDataset(Dataset[dict[str, Any]], ABC):
         """Share of the object in every pixel of row ``index``, ``[H, W]``; None = not known."""
         return None
 
+    def address(self, row: int) -> str:
+        """Path of a row, as the table has it."""
+        return str(self.table["path"].iat[row])
+
     def __len__(self) -> int:
         return len(self.table)
 

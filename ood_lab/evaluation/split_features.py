@@ -27,8 +27,8 @@ from ood_lab.features.bank_store import BankStore
 from ood_lab.features.bank_sums import sums_bank
 from ood_lab.features.cached_extraction import extract, made_from
 from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.features.extraction_pass import DatasetParts, pass_through
 from ood_lab.features.image_groups import group_count
-from ood_lab.features.streaming import DatasetParts, pass_through
 from ood_lab.models import Backbone
 from ood_lab.models.head_kind import Part
 
@@ -257,9 +257,13 @@ class Extraction:
             if missing:
                 columns = [*hooks_of(detectors.values()), *kept]
                 pass_through(
-                    *(self.trainer, self.backbone, images, columns, parts, missing),
+                    self.trainer,
+                    self.backbone,
+                    images,
+                    columns,
+                    parts,
                     partial(ScoreSink, files, detectors, kept),
-                    self.root,
+                    numbers=missing,
                     num_workers=self.data.loading.num_workers,
                 )
         if self.trainer.global_rank != 0:

@@ -82,6 +82,12 @@ class Begun:
     rows: Tensor
     parts: int
 
+    def rows_left(self, n: int) -> list[int]:
+        """Rows of a data set of ``n`` images that have to pass."""
+        left = torch.ones(n, dtype=torch.bool)
+        left[self.rows] = False
+        return left.nonzero().flatten().tolist()
+
 
 def column_folder(key: str) -> str:
     """Folder name of a column: readable, and different for different keys."""

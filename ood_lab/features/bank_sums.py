@@ -16,25 +16,30 @@ from ood_lab.features.bank_identity import NetworkIdentity
 from ood_lab.features.bank_store import BankStore
 from ood_lab.features.cached_extraction import made_from
 from ood_lab.features.derived_statistics import Derived
-from ood_lab.features.extraction_pass import Images
+from ood_lab.features.extraction_pass import (
+    BlockConsumer,
+    DatasetParts,
+    Images,
+    pass_through,
+)
 from ood_lab.features.moments import FILE, Moments
-from ood_lab.features.streaming import DatasetParts, pass_through
 from ood_lab.models.backbone import Backbone
 
 
-class _Sums:
+class _Sums(BlockConsumer):
     """The moments of every part, as a file."""
 
     def __init__(self, folder: Path, wanted: Collection[str], trainer: Trainer) -> None:
+        super().__init__()
         # Every process of a script that ddp started has named a folder of its own.
         self._folder = Path(trainer.strategy.broadcast(str(folder)))
         self._wanted, self._device = {"means", *wanted}, trainer.strategy.root_device
         self._moments = Moments(self._wanted)
 
-    def take(self, block: FeatureBank) -> None:
-        self._moments.update(block.features, block.logits, block.labels, self._device)
+    def block(self, rows: FeatureBank) -> None:
+        self._moments.update(rows.features, rows.logits, rows.labels, self._device)
 
-    def close(self, part: int, errors: dict[int, str]) -> None:
+    def closed(self, part: int, errors: dict[int, str]) -> None:
         made = self._moments.gathered()
         FILE.write(self._folder / f"{part:05d}.safetensors", made.sums, made.description(""))
         self._moments = Moments(self._wanted)
@@ -68,20 +73,15 @@ def sums_bank(
         the main process; None on the others.
 
     Raises:
-        UserError: see :func:`~ood_lab.features.streaming.pass_through`.
+        UserError: see :func:`~ood_lab.features.extraction_pass.pass_through`.
     """
     images: Images = dataset
     record = made_from(trainer, backbone, images, network=network)
     n, folder = len(images), BankStore(root, record.key).stage()
-    parts = DatasetParts(
-        n, batch_size, -(-n // trainer.world_size) + batch_size - 1
-    )  # one a process
+    parts = DatasetParts.of_processes(n, batch_size, trainer.world_size)
     try:
         sums = partial(_Sums, folder, moments)
-        pass_through(
-            *(trainer, backbone, images, (), parts, parts.numbers, sums, root),
-            num_workers=num_workers,
-        )
+        pass_through(trainer, backbone, images, (), parts, sums, num_workers=num_workers)
         if trainer.global_rank != 0:
             return None
         found = [FILE.read(file) for file in sorted(folder.glob("*.safetensors"))]

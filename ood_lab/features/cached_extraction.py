@@ -5,23 +5,27 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import shutil
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import torch
 from lightning.pytorch import Trainer
 
+from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import require_space
-from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank import FeatureBank, weight_and_bias
 from ood_lab.features.bank_identity import FORMAT, NetworkIdentity, transform_text, versions
 from ood_lab.features.bank_store import BankStore, Missing
+from ood_lab.features.bank_writer import FeatureWriter
 from ood_lab.features.disk_space import base_bytes
 from ood_lab.features.extraction_hooks import BankColumn
-from ood_lab.features.extraction_pass import Images, build_loader, check_takes_all, run_extraction
+from ood_lab.features.extraction_pass import DatasetParts, Images, check_takes_all, pass_through
 from ood_lab.features.lightning_extractor import Extractor, frozen
 from ood_lab.features.process_agreement import agreed, join
 from ood_lab.models.backbone import Backbone
@@ -37,8 +41,6 @@ PRECISIONS = ("32-true", "16-mixed", "bf16-mixed")
 NARROW = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
 #: Images of a set that pass again before its bank is read.
 PROBE = 8
-#: Folder, beside the banks, of the chunks that were found fast.
-CHUNKS = ".chunks"
 
 
 def extract(
@@ -111,17 +113,44 @@ def extract(
             if main:
                 store.tidy(begun)
             begun = agreed(trainer, begun)
-            done = None if begun is None else begun.rows
-            loader = build_loader(trainer, dataset, batch_size, num_workers, done)
-            left = len(dataset) - (0 if done is None else len(done))
+            left = len(dataset) - (0 if begun is None else len(begun.rows))
             kind = getattr(torch, dtype)
             _check_size(trainer, backbone, dataset, store.folder, missing, kind, left)
             chosen = [wanted[key] for key in missing.columns]
-            extractor = Extractor(
-                *(backbone, chosen, missing.base, batch_size, dataset.name, trainer.num_devices),
-                choices=store.root / CHUNKS,
+            if main and begun is not None:
+                log.info("features of '%s': %s to go", dataset.name, counted(left, "image"))
+            staging = store.stage() if begun is None else begun.folder
+            writer = partial(
+                FeatureWriter,
+                staging,
+                dataset,
+                kind,
+                base=missing.base,
+                moments=moments if begun is None else (),
+                rows=left,
+                first_part=0 if begun is None else begun.parts,
             )
-            run_extraction(*(trainer, extractor, loader, dataset, store, record, moments, begun))
+            try:
+                extractor = pass_through(
+                    trainer,
+                    backbone,
+                    dataset,
+                    chosen,
+                    DatasetParts.of_processes(left, batch_size, trainer.world_size),
+                    writer,
+                    rows=None if begun is None else begun.rows_left(len(dataset)),
+                    num_workers=num_workers,
+                    keeps=True,
+                )
+                if main:
+                    made = record.model_copy(update=extractor.chunk_facts)
+                    head = weight_and_bias(backbone.head) if missing.base else None
+                    store.publish(staging, len(dataset), missing.columns, made, head)
+            except Exception:
+                _discard(staging, main or begun is None)
+                raise
+            # Not where the pass was interrupted: it goes on after what it has written.
+            _discard(staging, main or begun is None)
             if passed is not None:
                 passed.append(dataset.name)
         elif main:
@@ -130,6 +159,12 @@ def extract(
         return None
     found = store.load(list(wanted)) if bank is None else bank
     return replace(found, label_classes=backbone.label_classes, groups=dataset.groups)
+
+
+def _discard(staging: Path, own: bool) -> None:
+    """Removes the folder of a pass; that of a killed one belongs to the main process."""
+    if own:
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _whole(store: BankStore, columns: list[str], missing: Missing) -> FeatureBank | None:

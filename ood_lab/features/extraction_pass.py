@@ -1,35 +1,47 @@
-"""One pass over the images of a dataset, and what is needed to start and end it well."""
+"""The one pass over images: batches of rows for whoever reads them, and nothing waits for a device.
+
+The set is cut into parts of whole batches, each process takes parts of its own, and a
+:class:`Consumer` takes the rows of a batch after those of the one before. The bank writer, sums and
+scores are consumers. Nothing is exchanged between the processes.
+"""
 
 from __future__ import annotations
 
 import logging
-import shutil
 import time
 import warnings
-from collections.abc import Collection
-from pathlib import Path
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
-from lightning.pytorch import Callback, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
-from torch.utils.data import DataLoader, Subset, default_collate
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_collate
 
 from ood_lab.common.cpu_cores import fitting_processes, loading_processes
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError, user_error_in
 from ood_lab.common.tensor_file import Tensors
-from ood_lab.features.bank import weight_and_bias
-from ood_lab.features.bank_store import BankStore, Begun
-from ood_lab.features.bank_writer import FeatureWriter
+from ood_lab.features.bank import FeatureBank, weight_and_bias
+from ood_lab.features.device_copies import Arrival, copies_for
+from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.lightning_extractor import Extractor, frozen
-from ood_lab.schema.run_record import BankRecord
+from ood_lab.features.moments import BLOCK_BYTES
+from ood_lab.models.backbone import Backbone
 
 log = logging.getLogger(__name__)
 
+#: Number of a batch without images, of a process without parts: Lightning refuses it none.
+_NONE = -1
+#: Of the rows of a block, with all columns.
+MOST_BYTES = 64 * 2**20
+
 
 class Images(Protocol):
-    """What extraction needs of a dataset; samples hold ``image``, ``index`` and ``label``."""
+    """What a pass needs of a dataset; samples hold ``image``, ``index`` and ``label``."""
 
     name: str
     identity: str
@@ -39,9 +51,137 @@ class Images(Protocol):
     def groups(self) -> Tensor | None:
         """See :class:`~ood_lab.data.dataset.ImageDataset`."""
 
+    def address(self, row: int) -> str:
+        """Path of a row, for messages."""
+
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class DatasetParts:
+    """The images of a set, cut into parts of whole batches, so that each can be made separately.
+
+    Attributes:
+        images: in the set.
+        batch_size: images of a batch.
+        size: images of a part, about.
+    """
+
+    images: int
+    batch_size: int
+    size: int
+
+    @classmethod
+    def of_processes(cls, images: int, batch_size: int, processes: int) -> DatasetParts:
+        """One part a process, of equally many images; the batches of several may be smaller."""
+        share = -(-images // processes)
+        batches = -(-share // batch_size)
+        size = batch_size if processes == 1 else -(-share // batches)
+        return cls(images, size, batches * size)
+
+    @property
+    def whole(self) -> int:
+        """Images of every part but the last."""
+        return max(1, self.size // self.batch_size) * self.batch_size
+
+    @property
+    def numbers(self) -> range:
+        """Numbers of the parts."""
+        return range(-(-self.images // self.whole))
+
+    def rows(self, part: int) -> range:
+        """Rows of the set that a part holds."""
+        return range(part * self.whole, min((part + 1) * self.whole, self.images))
+
+    def batches(self, part: int) -> range:
+        """Numbers of the batches of a part."""
+        rows = self.rows(part)
+        return range(rows.start // self.batch_size, -(-rows.stop // self.batch_size))
+
+    def rows_of_batch(self, batch: int) -> range:
+        """Rows of the set that a batch holds."""
+        start = batch * self.batch_size
+        return range(start, min(start + self.batch_size, self.images))
+
+    def ended_by(self, batch: int) -> int | None:
+        """The part that a batch is the last of."""
+        part = batch * self.batch_size // self.whole
+        return part if batch + 1 == self.batches(part).stop else None
+
+
+class Consumer(Protocol):
+    """What becomes of the images: made in every process, for the images of its parts."""
+
+    def take(self, rows: FeatureBank) -> None:
+        """The rows of a batch, in order."""
+
+    def close(self, part: int, errors: dict[int, str]) -> None:
+        """All rows of a part have been taken, but for those that cannot be read, and why."""
+
+    def end(self, trainer: Trainer) -> None:
+        """All parts of the process are closed."""
+
+
+class BlockConsumer(ABC):
+    """A consumer that takes blocks of rows, whose size depends on no batch and no process."""
+
+    def __init__(self) -> None:
+        self._waiting: list[FeatureBank] = []
+
+    @abstractmethod
+    def block(self, rows: FeatureBank) -> None:
+        """Some rows of a part, in order."""
+
+    @abstractmethod
+    def closed(self, part: int, errors: dict[int, str]) -> None:
+        """See :meth:`Consumer.close`."""
+
+    def take(self, rows: FeatureBank) -> None:
+        """See :class:`Consumer`."""
+        self._waiting.append(rows)
+        if sum(map(len, self._waiting)) >= _block_rows(rows):
+            self._hand_on(last=False)
+
+    def close(self, part: int, errors: dict[int, str]) -> None:
+        """See :class:`Consumer`."""
+        if self._waiting:
+            self._hand_on(last=True)
+        self.closed(part, errors)
+
+    def end(self, trainer: Trainer) -> None:
+        """See :class:`Consumer`; other processes may still write."""
+        if torch.distributed.is_initialized():  # where processes stay
+            trainer.strategy.barrier("images passed")
+
+    def _hand_on(self, last: bool) -> None:
+        """Whole blocks, and with ``last`` the rest too."""
+        bank = _joined(self._waiting)
+        step, done = _block_rows(bank), 0
+        while len(bank) - done >= (1 if last else step):
+            self.block(bank.rows(torch.arange(done, min(done + step, len(bank)))))
+            done += step
+        self._waiting = [bank.rows(torch.arange(done, len(bank)))] if done < len(bank) else []
+
+
+def _block_rows(bank: FeatureBank) -> int:
+    """Rows of a block: of as many the moments of a whole bank are added up."""
+    tensors = (bank.features, bank.logits, *bank.columns.values())
+    row_bytes = sum(values[:1].nbytes for values in tensors)
+    width = max(1, bank.features.shape[1])
+    return max(1, min(BLOCK_BYTES // (8 * width), MOST_BYTES // max(1, row_bytes)))
+
+
+def _joined(banks: list[FeatureBank]) -> FeatureBank:
+    if len(banks) == 1:
+        return banks[0]
+    rows = ("features", "logits", "labels", "index")
+    joined: dict[str, Any] = {
+        name: torch.cat([vars(bank)[name] for bank in banks]) for name in rows
+    }
+    columns = {key: torch.cat([bank.columns[key] for bank in banks]) for key in banks[0].columns}
+    return replace(banks[0], **joined, columns=columns)
 
 
 def collate(samples: list[dict[str, Any]]) -> Tensors:
@@ -51,91 +191,144 @@ def collate(samples: list[dict[str, Any]]) -> Tensors:
     return batch
 
 
-def build_loader(
-    trainer: Trainer,
-    dataset: Images,
-    batch_size: int,
-    num_workers: int,
-    done: Tensor | None = None,
-) -> DataLoader[dict[str, Any]]:
-    """Images in dataset order but the rows that are done; Lightning shares them out."""
-    images: Any = dataset
-    if done is not None:
-        left = torch.ones(len(dataset), dtype=torch.bool)
-        left[done] = False
-        images = Subset(images, left.nonzero().flatten().tolist())
-    batches = -(-len(images) // batch_size)
-    workers = loading_processes(trainer, num_workers, batches)
-    size = min(batch_size, len(images))
-    return DataLoader(
-        images,
-        batch_size=batch_size,
-        num_workers=fitting_processes(workers, size, lambda: images[0], trainer.num_devices),
-        collate_fn=collate,
-        pin_memory=trainer.strategy.root_device.type == "cuda",
-    )
+class _Batches(Dataset[dict[str, Any]]):
+    """Batches by number.
 
-
-def run_extraction(
-    trainer: Trainer,
-    extractor: Extractor,
-    loader: DataLoader[dict[str, Any]],
-    dataset: Images,
-    store: BankStore,
-    record: BankRecord,
-    moments: Collection[str] = (),
-    begun: Begun | None = None,
-) -> None:
-    """Runs the pass on all processes; the main one publishes what they have written.
+    Lightning notes every row that a loader of rows has handed out, as long as the pass lasts.
 
     Args:
-        trainer: of the pass.
-        extractor: computes the rows.
-        loader: of the images that are left to do.
-        dataset: all of them.
-        store: of the bank.
-        record: what the bank is made from.
-        moments: that are gathered, unless the pass resumes one that was killed.
-        begun: what that one has left.
-
-    Raises:
-        UserError: whatever ends the pass; what it has written is removed.
+        images: the set.
+        parts: of ``rows``.
+        rows: of the set that pass.
+        lenient: an unreadable image is reported and does not end the pass.
     """
-    main, dtype, left = trainer.global_rank == 0, getattr(torch, record.dtype), len(dataset)
-    if begun is None:
-        staging = store.stage()
-        writer = FeatureWriter(staging, dataset, dtype, moments)
-    else:
-        staging, left = begun.folder, left - len(begun.rows)
-        writer = FeatureWriter(staging, dataset, dtype, (), left, begun.parts)
-        if main:
-            log.info("features of '%s': %s to go", dataset.name, counted(left, "image"))
-    start = time.perf_counter()
-    try:
-        predict(trainer, extractor, loader, writer)
-        if main:
-            extractor.keep_chunk()
-            sealed = record.model_copy(update=extractor.chunk.describe() if extractor.chunk else {})
-            head = weight_and_bias(extractor.backbone.head) if extractor.base else None
-            store.publish(staging, len(dataset), extractor.column_keys, sealed, head)
-            log.info(
-                "features of '%s': extracted %s in %.1f s%s",
-                dataset.name,
-                counted(left, "image"),
-                time.perf_counter() - start,
-                extractor.told,
-            )
-    except Exception:
-        _discard(staging, main or begun is None)
-        raise
-    # Not where the pass was interrupted: it goes on after what it has written.
-    _discard(staging, main or begun is None)
+
+    def __init__(
+        self, images: Images, parts: DatasetParts, rows: Sequence[int], lenient: bool
+    ) -> None:
+        self._images, self._parts, self._rows, self._lenient = images, parts, rows, lenient
+
+    def __len__(self) -> int:
+        return self._parts.batches(self._parts.numbers[-1]).stop
+
+    def __getitem__(self, batch: int) -> dict[str, Any]:
+        samples, errors = [], dict[int, str]()
+        for place in self._parts.rows_of_batch(batch) if batch != _NONE else ():
+            row = self._rows[place]
+            try:
+                samples.append(self._images[row])
+            except UserError as error:
+                if not self._lenient:
+                    raise
+                errors[row] = str(error)
+        return {**(collate(samples) if samples else {}), "batch": batch, "errors": errors}
 
 
-def _discard(staging: Path, own: bool) -> None:
-    """Removes the folder of a pass; that of a killed one belongs to the main process."""
-    if own:
-        shutil.rmtree(staging, ignore_errors=True)
+class _PartsOfProcess(DistributedSampler[int]):
+    """The batches of the parts of a process; Lightning leaves a sampler of this kind unchanged."""
+
+    def __init__(self, trainer: Trainer, parts: DatasetParts, numbers: Sequence[int]) -> None:
+        self._trainer, self._parts, self._numbers = trainer, parts, list(numbers)
+
+    @property
+    def _own(self) -> list[int]:
+        # Asked for in the process itself: Lightning may start it later.
+        return self._numbers[self._trainer.global_rank :: self._trainer.world_size]
+
+    def __iter__(self) -> Iterator[int]:
+        for part in self._own:
+            yield from self._parts.batches(part)
+        if not self._own:
+            yield _NONE
+
+    def __len__(self) -> int:
+        return max(1, sum(len(self._parts.batches(part)) for part in self._own))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Nothing is shuffled."""
+
+
+class _Loader:
+    """Batches on the device of the process; the next one travels while one is computed."""
+
+    def __init__(self, loader: DataLoader[dict[str, Any]], trainer: Trainer) -> None:
+        self._loader, self._trainer = loader, trainer
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return copies_for(self._trainer.strategy.root_device).ahead(self._loader)
+
+
+class _HandOver(Callback):
+    """Hands the rows of a batch to the consumer, on a GPU while the next batch is computed."""
+
+    def __init__(
+        self,
+        images: Images,
+        parts: DatasetParts,
+        backbone: Backbone,
+        make: Callable[[Trainer], Consumer],
+    ) -> None:
+        self._images, self._parts, self._make = images, parts, make
+        self._head = weight_and_bias(backbone.head)
+        self._under_way: deque[tuple[Arrival | None, dict[str, Any]]] = deque()
+
+    def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Makes the consumer."""
+        self._consumer = self._make(trainer)
+        self._copies = copies_for(trainer.strategy.root_device)
+        self._errors: dict[int, str] = {}
+
+    def on_predict_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, *_: Any
+    ) -> None:
+        """Starts the copy of a batch, and hands over one that has arrived.
+
+        Raises:
+            UserError: features or logits are not finite.
+        """
+        self._under_way.append((self._copies.to_host(outputs) if outputs else None, batch))
+        if len(self._under_way) > self._copies.lag:
+            self._hand_over()
+
+    def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Hands over the last batch."""
+        while self._under_way:
+            self._hand_over()
+        self._consumer.end(trainer)
+
+    def _hand_over(self) -> None:
+        arrival, batch = self._under_way.popleft()
+        if arrival is not None:
+            self._consumer.take(self._bank(arrival()))
+        self._errors |= batch["errors"]
+        part = self._parts.ended_by(batch["batch"]) if batch["batch"] != _NONE else None
+        if part is not None:
+            self._consumer.close(part, self._errors)
+            self._errors = {}
+
+    def _bank(self, rows: dict[str, Any]) -> FeatureBank:
+        named = {name: rows[name] for name in ("features", "logits", "labels", "index")}
+        if not rows["finite"]:
+            for name in ("logits", "features"):
+                require_finite(name, named[name], named["index"], self._images)
+        weight, bias = self._head
+        return FeatureBank(**named, head_weight=weight, head_bias=bias, columns=rows["columns"])
+
+
+def require_finite(name: str, values: Tensor, index: Tensor, images: Images) -> None:
+    """Raises :class:`UserError` where ``values [n, D]`` of rows ``index [n]`` are not finite."""
+    finite = torch.isfinite(values)
+    if finite.all():
+        return
+    rows = index[~finite.all(dim=1)][:3].tolist()
+    raise UserError(
+        f"{name} of '{images.name}' are not finite in rows {rows} "
+        f"({', '.join(map(images.address, rows))}): check the weights of the backbone, these "
+        "images, and the precision"
+    )
 
 
 def check_takes_all(trainer: Trainer, name: str) -> None:
@@ -148,27 +341,93 @@ def check_takes_all(trainer: Trainer, name: str) -> None:
         )
 
 
-def predict(
+def pass_through(
+    trainer: Trainer,
+    backbone: Backbone,
+    images: Images,
+    columns: Iterable[BankColumn],
+    parts: DatasetParts,
+    consumer: Callable[[Trainer], Consumer],
+    *,
+    numbers: Sequence[int] | None = None,
+    rows: Sequence[int] | None = None,
+    num_workers: int = 0,
+    lenient: bool = False,
+    keeps: bool = False,
+) -> Extractor:
+    """Passes images through the network, on all processes.
+
+    Args:
+        trainer: its processes share the parts out.
+        backbone: left as it was.
+        images: with their transform set.
+        columns: what detectors want of the pass; equal keys are computed once.
+        parts: of the images, or of ``rows``.
+        consumer: makes what takes the rows, in the process that computes them.
+        numbers: of the parts to make; the same on every process; None = all.
+        rows: of the images that pass; None = all.
+        num_workers: loader processes, for each process.
+        lenient: an unreadable image is reported to the consumer and does not end the pass.
+        keeps: features are kept, says the progress.
+
+    Returns:
+        What computed the rows, with the chunk that it took.
+
+    Raises:
+        UserError: features are not finite, an image cannot be read, a column cannot be served, or
+            the trainer would leave images out.
+    """
+    check_takes_all(trainer, images.name)
+    extractor = Extractor(
+        backbone,
+        list({column.key: column for column in columns}.values()),
+        batch_size=parts.batch_size,
+        description=images.name,
+        keeps=keeps,
+        processes=trainer.num_devices,
+    )
+    numbers = parts.numbers if numbers is None else numbers
+    rows = range(len(images)) if rows is None else rows
+    batches = sum(len(parts.batches(part)) for part in numbers)
+    workers = loading_processes(trainer, num_workers, batches)
+    size = min(parts.batch_size, len(rows))
+    loader: DataLoader[dict[str, Any]] = DataLoader(
+        _Batches(images, parts, rows, lenient),
+        batch_size=None,
+        sampler=_PartsOfProcess(trainer, parts, numbers),
+        num_workers=fitting_processes(workers, size, lambda: images[rows[0]], trainer.num_devices),
+        pin_memory=trainer.strategy.root_device.type == "cuda",
+    )
+    start = time.perf_counter()
+    _predict(trainer, extractor, loader, _HandOver(images, parts, backbone, consumer))
+    if trainer.global_rank == 0:
+        n = counted(sum(len(parts.rows(part)) for part in numbers), "image")
+        kept, passed = f"features of '{images.name}': extracted {n}", f"'{images.name}': {n} passed"
+        seconds = time.perf_counter() - start
+        log.info("%s in %.1f s%s", kept if keeps else passed, seconds, extractor.chunk_text)
+    return extractor
+
+
+def _predict(
     trainer: Trainer,
     extractor: Extractor,
     loader: DataLoader[dict[str, Any]],
-    writer: Callback,
+    hand_over: Callback,
 ) -> None:
-    """The pass itself; ``writer`` takes what it gives."""
     loop = trainer.predict_loop
     inference_mode = loop.inference_mode
     loop.inference_mode = False  # the extractor enters it wherever no gradient is wanted
-    trainer.callbacks.append(writer)  # type: ignore[attr-defined]
+    trainer.callbacks.append(hand_over)  # type: ignore[attr-defined]
     try:
         with frozen(extractor.backbone), warnings.catch_warnings():
             # The number of workers is the caller's choice; LeafSpec is Lightning's own affair.
             warnings.filterwarnings("ignore", message=".*does not have many workers|.*LeafSpec")
-            trainer.predict(extractor, loader, return_predictions=False)
+            trainer.predict(extractor, _Loader(loader, trainer), return_predictions=False)
     except Exception as error:
         if (plain := user_error_in(error)) is None:
             raise
         raise plain from error
     finally:
         extractor.close()
-        trainer.callbacks.remove(writer)  # type: ignore[attr-defined]
+        trainer.callbacks.remove(hand_over)  # type: ignore[attr-defined]
         loop.inference_mode = inference_mode

@@ -2,23 +2,119 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from itertools import chain
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import psutil
 import torch
 from lightning.pytorch import LightningModule
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ood_lab.common.tensor_file import Tensors
-from ood_lab.features.chunk_choice import Chunk, ChunkSearch, chunk_search, memory_format_of
 from ood_lab.features.extraction_hooks import BankColumn, GradientColumn, input_gradients
 from ood_lab.models.backbone import Backbone
+from ood_lab.models.forward_hooks import hooked
 from ood_lab.models.output import Output
-from ood_lab.models.trial_passes import kept_state
+from ood_lab.models.trial_passes import evaluating, kept_state
+
+#: Share of the free memory that the activations of a chunk may take.
+MEMORY_SHARE = 0.25
+#: Images of a chunk, by kind of work; they serve all passes of a network, halved ones too.
+_CHUNKS: WeakKeyDictionary[Backbone, dict[Hashable, int]] = WeakKeyDictionary()
+
+
+def chunk_size(backbone: Backbone, image: Tensor, graph: bool, processes: int) -> int:
+    """How many images go through a network together.
+
+    As many as a share of the free memory holds, by the activations of one image, and at most
+    :func:`most_images`.
+
+    Args:
+        backbone: the network.
+        image: some images, ``[B, 3, H, W]``, on their device.
+        graph: the work keeps activations for a backward pass.
+        processes: that share the memory of this machine.
+    """
+    if image.device.type == "cuda":
+        unused = torch.cuda.memory_reserved(image.device) - torch.cuda.memory_allocated(
+            image.device
+        )
+        free = torch.cuda.mem_get_info(image.device)[0] + unused
+    else:
+        free = psutil.virtual_memory().available // processes
+    fitting = int(MEMORY_SHARE * free) // max(1, activation_bytes(backbone, image[:1], graph))
+    return max(1, min(most_images(image.device.type, *image.shape[2:]), fitting))
+
+
+def most_images(device: str, height: int, width: int) -> int:
+    """Images of a chunk where memory is no bound, a power of two.
+
+    On a CPU 2¹¹ over the side of an image (64 images of 32 x 32 pixels, 8 of 224 x 224): layers of
+    that many stay in its caches, and those of small images have enough to do. On a GPU about 2²³
+    pixels.
+    """
+    pixels = height * width
+    images = 2**11 / math.sqrt(pixels) if device == "cpu" else 2**23 / pixels
+    return 2 ** int(math.log2(max(1, images)))
+
+
+def is_convolutional(backbone: Backbone) -> bool:
+    """Whether most layers are convolutions: such a network is fastest in ``channels_last``.
+
+    ConvNeXt, Swin and ViT, whose layers are mostly linear, gain nothing by it or lose.
+    """
+    convolutions = sum(isinstance(module, nn.Conv2d) for module in backbone.modules())
+    return convolutions > sum(isinstance(module, nn.Linear) for module in backbone.modules())
+
+
+def memory_format_of(backbone: Backbone) -> torch.memory_format:
+    """How the weights of convolutions lie."""
+    plain = all(weight.is_contiguous() for weight in backbone.parameters() if weight.ndim == 4)
+    return torch.contiguous_format if plain else torch.channels_last
+
+
+def activation_bytes(backbone: Backbone, image: Tensor, graph: bool) -> int:
+    """Bytes of activations of ``image [1, 3, H, W]``.
+
+    With a graph all that autograd keeps for the backward pass, each storage once (a layer and the
+    activation that works in its place share one), and the largest once more; without a graph three
+    times the largest, as inputs and outputs of a layer and a shortcut live at the same time.
+    """
+    kept: dict[int, int] = {}
+    largest = 0
+    weights = {
+        w.untyped_storage().data_ptr() for w in chain(backbone.parameters(), backbone.buffers())
+    }
+
+    def keep(value: Tensor) -> Tensor:
+        storage = value.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return value
+
+    def note(module: nn.Module, inputs: object, output: object) -> None:
+        nonlocal largest
+        if isinstance(output, Tensor):
+            largest = max(largest, output.nbytes)
+
+    leaves = [module for module in backbone.modules() if not list(module.children())]
+    handles = [leaf.register_forward_hook(note) for leaf in leaves]
+    with (
+        evaluating(backbone),
+        hooked(handles),
+        torch.set_grad_enabled(graph),
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value),
+    ):
+        # The graph lives until all is counted: no address is then given out twice.
+        output = backbone(image.detach().clone().requires_grad_(graph))
+    del output
+    return sum(kept.values()) + largest if graph else 3 * largest
 
 
 @contextmanager
@@ -34,49 +130,23 @@ def frozen(backbone: Backbone) -> Iterator[None]:
                 parameter.requires_grad_(required)
 
 
-class _Stopwatch:
-    """Seconds that a device works, from when it has finished earlier work.
-
-    On a CPU they are those of the processor, in this thread or, if that is more, in each of the
-    threads that share the work: other programs, for which all wait, then do not count.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._device, self._start = device, self._now(device)
-
-    @staticmethod
-    def _now(device: torch.device) -> tuple[float, ...]:
-        if device.type == "cpu":
-            return time.thread_time(), time.process_time() / torch.get_num_threads()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return (time.perf_counter(),)
-
-    def seconds(self) -> float:
-        now = self._now(self._device)
-        return max(end - start for start, end in zip(self._start, now, strict=True))
-
-
-_BASE = ("features", "logits")
-
-
 class Extractor(LightningModule):
     """Computes features, logits and columns of a batch; use it inside :func:`frozen`.
 
-    A batch goes through the network in chunks, see :class:`ChunkSearch`; each leaves nothing but
-    its rows behind.
+    A batch goes through the network in chunks of :func:`chunk_size` images, halved where memory
+    runs out; each leaves nothing but its rows behind.
 
-    ``predict_step`` returns ``index [B]``, ``columns {key: [B, ...]}`` and, with ``base``,
-    ``features [B, D] float32``, ``logits [B, C] float32``, ``labels [B]``.
+    ``predict_step`` returns ``index [B]``, ``labels [B]``, ``features [B, D] float32``,
+    ``logits [B, C] float32``, ``finite`` (both, everywhere) and ``columns {key: [B, ...]}``.
+    Nothing in it reads a value from the device.
 
     Args:
         backbone: the network.
         columns: what else to compute.
-        base: whether features, logits and labels are wanted.
         batch_size: of the loader; no chunk is larger.
         description: what the progress bar shows.
+        keeps: features are kept, says the progress.
         processes: that share the memory of this machine.
-        choices: folder of the chunks that earlier runs have found; None = each finds its own.
 
     Raises:
         UserError: the backbone cannot serve a column.
@@ -86,30 +156,32 @@ class Extractor(LightningModule):
         self,
         backbone: Backbone,
         columns: Sequence[BankColumn] = (),
-        base: bool = True,
         batch_size: int = 256,
         description: str = "Extracting",
+        keeps: bool = True,
         processes: int = 1,
-        choices: Path | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone
-        self.base = base
         self.batch_size = batch_size
         self.description = description
+        self.keeps = keeps
         self.processes = processes
-        self.choices = choices
+        self.chunk: int | None = None  # known from the first batch on
         self.needs_input_grad = any(column.needs_input_grad for column in columns)
         self._columns = list(columns)
         self._layers = {column.key: column.layers(backbone) for column in columns}
         self._maps: Tensors = {}
         self._hooks = ExitStack()
-        self._search: ChunkSearch | None = None
         self._arranged = self._own_format = memory_format_of(backbone)
+        linear = not is_convolutional(backbone)
+        self.memory_format = self._own_format if linear else torch.channels_last
 
     def progress(self, share: float) -> str:
         """Says what has been done with a share of the images."""
-        return f"features of '{self.description}': {share:.0%} extracted"
+        if self.keeps:
+            return f"features of '{self.description}': {share:.0%} extracted"
+        return f"'{self.description}': {share:.0%} of the images passed"
 
     @property
     def column_keys(self) -> list[str]:
@@ -117,23 +189,21 @@ class Extractor(LightningModule):
         return [column.key for column in self._columns]
 
     @property
-    def chunk(self) -> Chunk | None:
-        """The fastest so far; None before the first batch."""
-        return self._search.best if self._search else None
+    def chunk_facts(self) -> dict[str, Any]:
+        """The chunk, for the record of a bank."""
+        if self.chunk is None:  # other processes had the images
+            return {}
+        return {"chunk": self.chunk, "memory_format": str(self.memory_format).split(".")[-1]}
 
     @property
-    def told(self) -> str:
-        """The fastest so far, for the end of a line of the log; empty before the first batch."""
-        chosen = "{chunk} at a time, {memory_format}"
-        return f", {chosen.format(**self.chunk.describe())}" if self.chunk else ""
-
-    def keep_chunk(self) -> None:
-        """Writes the chunk down for the next run."""
-        if self._search:
-            self._search.keep()
+    def chunk_text(self) -> str:
+        """The chunk, for the end of a line of the log."""
+        facts = self.chunk_facts
+        return ", {chunk} at a time, {memory_format}".format(**facts) if facts else ""
 
     def on_predict_start(self) -> None:
-        """Places the hooks once, in the process that predicts: they cannot travel to another."""
+        """Places hooks and weights once, in the process that predicts: hooks cannot travel."""
+        self._arrange(self.memory_format)
         layers = sorted({layer for layers in self._layers.values() for layer in layers})
         if layers:
             self._maps = self._hooks.enter_context(self.backbone.capture(layers))
@@ -146,7 +216,7 @@ class Extractor(LightningModule):
             with frozen(self.backbone):
                 for _ in range(2):
                     start = time.perf_counter()
-                    self._compute(image.clone())
+                    self._compute(image.clone(memory_format=self.memory_format))
                     if image.device.type == "cuda":
                         torch.cuda.synchronize(image.device)
                     times.append(time.perf_counter() - start)
@@ -176,58 +246,57 @@ class Extractor(LightningModule):
                 self.backbone.to(memory_format=memory_format)
             self._arranged = memory_format
 
-    def predict_step(self, batch: Tensors, batch_idx: int) -> dict[str, Any]:
-        """Computes what the class says of one batch of ``image``, ``index``, ``label``."""
+    def transfer_batch_to_device(
+        self, batch: dict[str, Any], device: torch.device, dataloader_idx: int
+    ) -> dict[str, Any]:
+        """The batch itself: its images are there (:mod:`ood_lab.features.device_copies`)."""
+        return batch
+
+    def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
+        """Computes what the class says of ``image``, ``index``, ``label``; nothing of no images."""
+        if "image" not in batch:
+            return {}
         image = batch["image"]
-        if self._search is None:
-            work = (self.base, *self.column_keys)
-            self._search = chunk_search(
-                self.backbone,
-                image,
-                self.batch_size,
-                self.needs_input_grad,
-                work,
-                self.processes,
-                self.choices,
-            )
+        sizes, key = _CHUNKS.setdefault(self.backbone, {}), self._kind_of_work(image)
+        if key not in sizes:
+            sizes[key] = chunk_size(self.backbone, image, self.needs_input_grad, self.processes)
         rows: list[Tensors] = []
         done = 0
         while done < len(image):
-            part = image[done : done + self._search.chunk.size]
-            computed = self._attempt(part, self._search)
-            if computed is not None:
+            self.chunk = min(sizes[key], self.batch_size)
+            part = image[done : done + self.chunk]
+            computed = self._attempt(part)
+            if computed is None:
+                sizes[key] = self.chunk // 2
+            else:
                 rows.append(computed)
                 done += len(part)
-        joined = {key: torch.cat([row[key] for row in rows]) for key in rows[0]} if rows else {}
-        base = {key: joined.pop(key) for key in _BASE} if self.base else {}
-        labels = {"labels": batch["label"]} if self.base else {}
-        return {"index": batch["index"], **base, **labels, "columns": joined}
+        joined = {key: torch.cat([row[key] for row in rows]) for key in rows[0]}
+        base = {key: joined.pop(key) for key in ("features", "logits")}
+        finite = torch.stack([torch.isfinite(values).all() for values in base.values()]).all()
+        passed = {"index": batch["index"], "labels": batch["label"], "finite": finite}
+        return {**base, **passed, "columns": joined}
 
-    def _attempt(self, image: Tensor, search: ChunkSearch) -> Tensors | None:
-        """The rows of a chunk; None where it did not fit into memory and will be halved."""
-        chosen = search.chunk.memory_format
-        self._arrange(chosen)
-        image = image.contiguous(memory_format=chosen)
-        watch = _Stopwatch(image.device)
+    def _kind_of_work(self, image: Tensor) -> Hashable:
+        autocast = torch.is_autocast_enabled(image.device.type)
+        return (*self.column_keys, image.shape[1:], image.device, autocast, self.processes)
+
+    def _attempt(self, image: Tensor) -> Tensors | None:
+        """The rows of a chunk; None where it does not fit into memory."""
         try:
-            rows = self._compute(image)
+            return self._compute(image.contiguous(memory_format=self.memory_format))
         except torch.OutOfMemoryError:
-            if not search.halve():
+            if len(image) == 1:
                 raise
-            rows = None
-        if rows is None:  # outside the handler, whose traceback holds the tensors of the attempt
-            torch.cuda.empty_cache()
-            return None
-        search.record(len(image), watch.seconds())
-        return rows
+        # Outside the handler, whose traceback holds the tensors of the attempt.
+        torch.cuda.empty_cache()
+        return None
 
     def _compute(self, image: Tensor) -> Tensors:
-        """Features and logits, where they are wanted, and all columns, by name."""
+        """Features, logits and all columns, by name."""
         output, maps = self._forward(image, self.needs_input_grad)
-        base: Tensors = {}
-        if self.base:
-            features = output.features.detach().float()
-            base = {"features": features, "logits": self._logits(output.logits.detach(), features)}
+        features = output.features.detach().float()
+        base = {"features": features, "logits": self._logits(output.logits.detach(), features)}
         return base | self._compute_columns(image, output, maps)
 
     def _forward(self, image: Tensor, graph: bool) -> tuple[Output, Tensors]:

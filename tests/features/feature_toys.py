@@ -56,6 +56,9 @@ class TinyImages(Dataset):
         self.fatal: int | None = None
         self.groups = None
 
+    def address(self, row: int) -> str:
+        return str(self.table["path"].iat[row])
+
     def __len__(self) -> int:
         return len(self.images)
 

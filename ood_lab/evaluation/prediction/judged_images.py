@@ -30,7 +30,7 @@ from ood_lab.evaluation.prediction.unlabelled_images import Images
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
 from ood_lab.evaluation.split_features import hooks_of
 from ood_lab.features.cached_extraction import made_from
-from ood_lab.features.streaming import DatasetParts, pass_through
+from ood_lab.features.extraction_pass import DatasetParts, pass_through
 from ood_lab.report.detection.prediction_summary import Judged
 from ood_lab.report.rendering.thumbnails import LoadImage
 from ood_lab.schema.run_record import BankRecord
@@ -120,9 +120,13 @@ class JudgedImages:
             columns = hooks_of(each.detector for each in ready.values())
             columns += [StatisticsColumn()] if inside else []
             pass_through(
-                *(trainer, backbone, images, columns, parts, missing),
+                trainer,
+                backbone,
+                images,
+                columns,
+                parts,
                 partial(PredictionSink, files, images, ready, inside),
-                passes.root,
+                numbers=missing,
                 num_workers=passes.num_workers,
                 lenient=True,
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +18,8 @@ from lightning.pytorch import Trainer
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import replaced
 from ood_lab.features.bank import FeatureBank
+from ood_lab.features.extraction_pass import BlockConsumer, DatasetParts
 from ood_lab.features.process_agreement import agreed, join
-from ood_lab.features.streaming import DatasetParts
 
 _METADATA = b"ood_lab"
 #: Images of a part, where nobody says otherwise.
@@ -115,10 +115,11 @@ def files_to_make(trainer: Trainer, files: PartFiles) -> list[int]:
     return agreed(trainer, files.missing())
 
 
-class PartSink(ABC):
+class PartSink(BlockConsumer):
     """Collects the rows of a part, and writes them when it is complete."""
 
     def __init__(self, files: PartFiles) -> None:
+        super().__init__()
         self.files = files
         self._rows: list[pd.DataFrame] = []
 
@@ -134,12 +135,12 @@ class PartSink(ABC):
         """What is written with the rows."""
         return {}
 
-    def take(self, block: FeatureBank) -> None:
-        """See :class:`~ood_lab.features.streaming.Sink`."""
-        self._rows.append(self.rows(block))
+    def block(self, rows: FeatureBank) -> None:
+        """See the base class."""
+        self._rows.append(self.rows(rows))
 
-    def close(self, part: int, errors: dict[int, str]) -> None:
-        """See :class:`~ood_lab.features.streaming.Sink`."""
+    def closed(self, part: int, errors: dict[int, str]) -> None:
+        """See the base class."""
         rows = pd.concat(self._rows, ignore_index=True) if self._rows else pd.DataFrame()
         self._rows = []
         table = self.complete(rows, self.files.parts.rows(part), errors)

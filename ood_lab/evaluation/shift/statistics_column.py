@@ -52,8 +52,8 @@ class StatisticsColumn(BankColumn):
 def _pixels(backbone: Backbone, image: Tensor) -> Tensor:
     """The images before they were normalised."""
     mean, std = (
-        torch.as_tensor(backbone.data_config.get(key, default), device=image.device)
-        .float()
+        torch.as_tensor(backbone.data_config.get(key, default), dtype=torch.float32)
+        .to(image.device, non_blocking=True)
         .reshape(-1, 1, 1)
         for key, default in _AS_THEY_ARE.items()
     )

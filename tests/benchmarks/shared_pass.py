@@ -46,8 +46,7 @@ from ood_lab.detectors.base import Detector, DetectorRefusal, checked_score
 from ood_lab.detectors.support.compute_device import computing_on
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.cached_extraction import extract
-from ood_lab.features.chunk_choice import Chunk
-from ood_lab.features.extraction_pass import build_loader
+from ood_lab.features.extraction_pass import collate
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.loading.timm_networks import module_backbone, timm_backbone
 
@@ -55,6 +54,20 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CLASSES = 10
 SIZES = (4, 8, 16, 32, 64, 128, 256)
 LARGE = (512, 1024)  # on a GPU
+
+
+class Chunk(NamedTuple):
+    """Images that go through the network together, and how they are in memory."""
+
+    size: int
+    channels_last: bool = False
+
+    @property
+    def memory_format(self) -> torch.memory_format:
+        return torch.channels_last if self.channels_last else torch.contiguous_format
+
+    def describe(self) -> str:
+        return f"{self.size} at a time, {self.memory_format}"
 
 
 class Block(nn.Module):
@@ -94,7 +107,7 @@ class ResNet20(nn.Module):
 class Pictures(Dataset):
     """Images in memory; their labels are what the network says, so that every fit has its own."""
 
-    transform = "in memory"
+    transform, groups = "in memory", None
 
     def __init__(self, name: str, images: Tensor, labels: Tensor) -> None:
         self.name, self.identity, self.images = name, name, images
@@ -199,7 +212,7 @@ class Bench:
         self.refusals: set[str] = set()
 
     def loader(self, split: str) -> DataLoader:
-        return build_loader(self.trainer, self.sets[split], self.batch_size, 0)
+        return DataLoader(self.sets[split], self.batch_size, collate_fn=collate)
 
     def find_unit(self) -> Chunk:
         """The fastest batch size and memory format for a plain forward.

@@ -42,12 +42,10 @@ from torchvision.datasets import ImageFolder
 
 from ood_lab.data.datamodules.folder import FolderDataModule
 from ood_lab.features.cached_extraction import extract
-from ood_lab.features.chunk_choice import Chunk
-from ood_lab.features.extraction_pass import build_loader, collate
+from ood_lab.features.extraction_pass import collate
 from ood_lab.models import Classifier
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.loading.timm_networks import timm_backbone
-from ood_lab.schema.run_record import BankRecord
 
 QUICKSTART = {"layers": [1, 1, 1, 1], "channels": [32, 64, 128, 256]}
 
@@ -55,7 +53,7 @@ QUICKSTART = {"layers": [1, 1, 1, 1], "channels": [32, 64, 128, 256]}
 class InMemory(Dataset):
     """Random images and labels."""
 
-    name, transform = "in memory", "none"
+    name, transform, groups = "in memory", "none", None
 
     def __init__(self, n: int, side: int, classes: int) -> None:
         generator = torch.Generator().manual_seed(0)
@@ -106,20 +104,20 @@ def extraction(args: argparse.Namespace) -> None:
     data, fit = InMemory(args.images_in_memory, side, 10), trainer()
     with tempfile.TemporaryDirectory() as root:
         bank = extract(fit, backbone, data, f"{root}/first", batch_size=args.batch_size)
-        made = bank.record if bank else BankRecord()
-        chosen = Chunk(made.chunk or 16, made.memory_format == "channels_last")
-        print(f"{args.network}: {chosen.describe()}")
+        assert bank is not None
+        size, layout = bank.record.chunk or 16, getattr(torch, bank.record.memory_format)
+        print(f"{args.network}: {size} at a time, {layout}")
         folders = iter(range(1_000_000))
 
         def ours() -> None:
             extract(fit, backbone, data, f"{root}/{next(folders)}", batch_size=args.batch_size)
 
         def bare() -> None:
-            backbone.to(memory_format=chosen.memory_format)
+            backbone.to(memory_format=layout)
             with torch.inference_mode():
-                for batch in build_loader(fit, data, args.batch_size, 0):
-                    for part in batch["image"].split(chosen.size):
-                        backbone(part.contiguous(memory_format=chosen.memory_format))
+                for batch in DataLoader(data, args.batch_size, collate_fn=collate):
+                    for part in batch["image"].split(size):
+                        backbone(part.contiguous(memory_format=layout))
             backbone.to(memory_format=torch.contiguous_format)
 
         compare(ours, bare, len(data), args.repeats)

@@ -13,7 +13,7 @@ from PIL import Image
 from ood_lab.common.progress import Pace
 from ood_lab.evaluation import split_features
 from ood_lab.evaluation.prediction import table_parts
-from ood_lab.features import streaming
+from ood_lab.features import extraction_pass
 
 SIZES = {"train": 150, "val": 40, "test": 50, "per_shift_set": 10, "per_cell": 0}
 SMALL = [f"data.{key}={value}" for key, value in SIZES.items()]
@@ -42,7 +42,7 @@ def trained(tmp_path_factory):
 def run(trained, tmp_path, monkeypatch):
     """Parts of three batches, and blocks of at most some 20 rows."""
     monkeypatch.setattr(split_features, "PART", 24)
-    monkeypatch.setattr(streaming, "MOST_BYTES", 20 * 4 * 300)
+    monkeypatch.setattr(extraction_pass, "MOST_BYTES", 20 * 4 * 300)
 
     def call_it(name, *arguments):
         line = (f"ckpt={trained}", *LINE, f"paths.outputs={tmp_path}/{name}", "name=scored")

@@ -30,7 +30,6 @@ from ood_lab.evaluation.id_accuracy import Chance, other_order
 from ood_lab.evaluation.near_copies import NearCopies, auroc_sentences, with_scenes
 from ood_lab.evaluation.score_warnings import suspicious
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn, statistics_of_sets
-from ood_lab.evaluation.verdict_remarks import kind_remarks, shift_remarks
 from ood_lab.features.bank import Banks, FeatureBank, other_network
 from ood_lab.features.image_groups import group_count, with_groups
 from ood_lab.metrics import CAUSE, VERDICT, Evaluation, PositiveClass, cause_results, map_of
@@ -38,9 +37,10 @@ from ood_lab.models.head_kind import OF_NETWORKS
 from ood_lab.report.detection.detection_page import detection_blocks, write_report
 from ood_lab.report.detection.detection_tables import main_table
 from ood_lab.report.rendering.page import page_template
+from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.report.results_lookup import RunView
-from ood_lab.report.verdict import Verdict
+from ood_lab.report.verdict import WORDS, Verdict
 from ood_lab.schema.image_groups import MADE_OF
 from ood_lab.schema.image_statistics import PIXELS
 from ood_lab.schema.label_codes import SEVERAL
@@ -264,12 +264,12 @@ def evaluate(
     for doubt in doubts:
         log.warning(doubt)
     measured = {name: sets[name] for name in ood}
-    remarks = kind_remarks(of_train.kind, of_train.multilabel)
+    remarks = sentences(WORDS, "head", of_train.kind, of_train.multilabel)
     shift = pd.DataFrame()
     if "features" in of_train.gives:
         shift, how = shift_of(of_train, sets["test"], measured, draws=n_bootstrap, seed=seed)
         shift = shift.assign(encoder=model)
-        remarks += shift_remarks(how)
+        remarks += sentences(WORDS, "shift", how)
     evaluated = {name: sets[name] for name in parts}
     verdict = Verdict(
         found.verdict,
@@ -277,8 +277,9 @@ def evaluate(
         fpr95_positive,
         remarks=tuple(remarks),
         causes=_causes(
-            *(evaluated, scores, found.recommended), model=model, draws=n_bootstrap, seed=seed
+            evaluated, scores, found.recommended, model=model, draws=n_bootstrap, seed=seed
         ),
+        lost=lost,
     )
     refused = {name: in_python(reason, chosen) for name, reason in refused.items()}
     fitted = {name: usable[name] for name in timing}

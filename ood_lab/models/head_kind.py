@@ -54,11 +54,6 @@ class HeadKind(StrEnum):
         """What a network of this kind gives where PyTorch runs it and its features are known."""
         return frozenset(_KINDS[self]["gives"])
 
-    @property
-    def sentence(self) -> str | None:
-        """What a verdict says of it; None of a linear head, from which all detectors follow."""
-        return _KINDS[self].get("sentence")
-
 
 def missing(reads: Collection[Part], gives: Collection[Part]) -> list[Part]:
     """What a detector reads and a network does not give; labels are those of the data."""

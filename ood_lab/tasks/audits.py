@@ -107,7 +107,7 @@ class Audits(Task):
         results = KIND.table(rows, model="people", seed=ws.seed)
         write_results(results, ws.folder)
         blocks = [self._table(results)]
-        show_blocks(blocks, ws.folder, "audits")
+        show_blocks(blocks, ws.folder, "audits", lines=None)
         return results
 
     def _rates(self, audits: dict[str, pd.DataFrame]) -> Iterator[dict[str, Any]]:

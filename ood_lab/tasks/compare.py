@@ -15,7 +15,7 @@ from ood_lab.report.leaderboard.detector_runs import (
 from ood_lab.report.leaderboard.file_formats import terminal, write_leaderboard
 from ood_lab.report.leaderboard.long_table import Leaderboard, make_leaderboard
 from ood_lab.report.leaderboard.shots_page import best_shots
-from ood_lab.report.rendering.summary import show_blocks
+from ood_lab.report.rendering.summary import LINES, show_blocks
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.finished_run import FinishedRun, finished_runs
 
@@ -64,7 +64,7 @@ class Compare(Task):
             write_leaderboard(board, ws.folder, name, notes)
             title = f"{name} of {_counted(board, group)}"
             blocks = terminal(board, title, every)
-            show_blocks(blocks, ws.folder, name)
+            show_blocks(blocks, ws.folder, name, lines=None if every else LINES)
         for line in warnings:
             log.warning("%s", line)
         ws.record.runs = {n: [*map(str, group)] for n, group in groups.items()}

@@ -28,7 +28,6 @@ from ood_lab.evaluation.score_warnings import suspicious
 from ood_lab.evaluation.second_pass import SecondPass
 from ood_lab.evaluation.shift.image_distances import Distances
 from ood_lab.evaluation.split_features import Extraction, check_sizes, chosen_sets, split_by_columns
-from ood_lab.evaluation.verdict_remarks import LOST, remarks_of
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.image_groups import group_count
@@ -36,10 +35,11 @@ from ood_lab.lvlm.answers.membership_detector import MembershipScores, said_resu
 from ood_lab.metrics import Evaluation, accuracy_of
 from ood_lab.report.detection.detection_page import show
 from ood_lab.report.rendering.output_failures import optional
+from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.rendering.summary import show_warnings
 from ood_lab.report.results_lookup import RunView
 from ood_lab.report.shift.shift_sentences import asked_sentence
-from ood_lab.report.verdict import Verdict
+from ood_lab.report.verdict import WORDS, Verdict
 from ood_lab.run.commandline.composition import plain
 from ood_lab.run.commandline.next_command import head_command, later, next_command
 from ood_lab.run.job.workspace import Task, Workspace
@@ -190,10 +190,8 @@ class Score(Task):
         found.write_tests(ws.folder)
         if not lost:
             doubts += suspicious(evaluation, methods.detectors)
-        remarks = [LOST] if lost else []
-        if asked is not None:
-            remarks.append(asked_sentence(asked.said_of(ood_sets), asked.name))
-        record.verdict.remarks = [*remarks, *remarks_of(record)]
+        remarks = [asked_sentence(asked.said_of(ood_sets), asked.name)] if asked else []
+        record.verdict.remarks = [*remarks, *sentences(WORDS, "remarks", record)]
         self._note_detectors(ws, banks, methods, found.recommended)
         record.near_copies_auroc = passed.copies.auroc(methods.table, list(methods.facts))
         doubts += auroc_sentences(record.near_copies_auroc, found.recommended)
@@ -294,7 +292,7 @@ class Score(Task):
         write_results([table for table in tables if table is not None], ws.folder)
         verdict = Verdict.of(read_results(ws.folder), record)
         view = RunView(results, best, record, verdict)
-        show(view, ws.folder, ws.settings["detector_table"] == "all")
+        show(view, ws.folder, ws.settings["detector_table"] == "all", page=self.report)
         if self.report:
             with ws.stages("report"), optional("report.html"):
                 features = {n: b for n, b in banks.items() if isinstance(b, FeatureBank)}

@@ -99,7 +99,7 @@ class Separability(Task):
         ws.record.id_split = self.id_split
         ws.record.data = {name: split.identity for name, split in data.splits.items()}
         blocks = [separability_table(spaces, self.id_split, self.axes)]
-        show_blocks(blocks, ws.folder, "separability")
+        show_blocks(blocks, ws.folder, "separability", lines=None)
 
 
 def _space(found: Separated) -> Space:

@@ -14,16 +14,16 @@ from ood_lab.evaluation.shift.image_distances import SPLIT, measured_degrees, su
 from ood_lab.evaluation.shift.shift_encoder import clip_features, foreign, load_decompositions
 from ood_lab.evaluation.shift.shift_rulers import corrupted_test, mark_distances, shift_in_units
 from ood_lab.evaluation.split_features import require_ood
-from ood_lab.evaluation.verdict_remarks import shift_remarks
 from ood_lab.metrics import VERDICT
 from ood_lab.report.rendering.blocks import PlannedFigure, Text
 from ood_lab.report.rendering.output_failures import optional
+from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import Table
 from ood_lab.report.shift.shift_page import write_shift_page
 from ood_lab.report.shift.shift_sentences import agreement_sentences, farthest_sentences
 from ood_lab.report.shift.shift_tables import agreement_table, summary_tables
-from ood_lab.report.verdict.rules import Verdict, shift_units
+from ood_lab.report.verdict.rules import WORDS, Verdict, shift_units
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import write_results
 from ood_lab.shift import shift_results
@@ -133,7 +133,7 @@ class ShiftScores(Task):
         ws.record.id_images = len(features["train"])
         ws.record.data = {name: split.identity for name, split in data.splits.items()}
         verdict = Verdict(VERDICT.table([], model=ws.clip.name, seed=ws.seed), shift_units(results))
-        told = [*shift_remarks({"rulers": facts}), *farthest_sentences(summary, SPLIT)]
+        told = [*sentences(WORDS, "shift", {"rulers": facts}), *farthest_sentences(summary, SPLIT)]
         blocks: list[Table | Text] = [verdict.table(), *summary_tables(summary)]
         known = agreement(degrees, data)
         if len(known) and known["spearman"].notna().any():

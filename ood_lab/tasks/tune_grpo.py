@@ -128,5 +128,5 @@ class TuneGrpo(Task):
         run = Scored(ws.folder, folder, after, {}, {}, ws.record)
         title = "After minus before, points"
         blocks = [*summary(run), difference_table(title, table, {}, COMPARED)]
-        show_blocks(blocks, ws.folder, "tune_grpo")
+        show_blocks(blocks, ws.folder, "tune_grpo", lines=None)
         return results

@@ -12,7 +12,7 @@ from wandb_offline import read_run
 from ood_lab.metrics import auroc
 from ood_lab.report.leaderboard.detector_runs import DetectorRun
 from ood_lab.report.leaderboard.long_table import make_leaderboard
-from ood_lab.report.leaderboard.verdict import BoardVerdict
+from ood_lab.report.leaderboard.verdict_rows import board_verdict
 from ood_lab.report.rendering.summary import read_summary
 from ood_lab.report.verdict import Verdict
 from ood_lab.run.job.sweeps import headline
@@ -96,7 +96,7 @@ def test_every_place_has_the_same_mean_set_and_order(run, means):
     assert names == [name for name in order if name in names]
     assert len(names) < len(means) or len(verdict.best) > 10
     # Terminal
-    texts = " ".join(b.text for b in read_summary(run) if hasattr(b, "text"))
+    texts = " ".join(b.text for b in read_summary(run)["detection"] if hasattr(b, "text"))
     assert f"AUROC {'of ' * (not verdict.recommended)}" in texts
     assert f"{100 * means[verdict.named]:.1f}% [" in texts
     assert "small (†)" in texts
@@ -105,9 +105,9 @@ def test_every_place_has_the_same_mean_set_and_order(run, means):
     rows = board.rows.query("dataset == 'mean' and metric == 'auroc'").set_index("detector")
     assert rows["value"].to_dict() == pytest.approx(means)
     assert set(rows.index[rows["best"]]) == stars
-    (row,) = BoardVerdict(board).rows.to_dict("records")
+    (row,) = board_verdict(board).rows.to_dict("records")
     assert row["auroc"] == pytest.approx(means[verdict.named])
-    assert "without small (†)" in " ".join(BoardVerdict(board).table().notes)
+    assert "without small (†)" in " ".join(board_verdict(board).table().notes)
 
 
 @pytest.mark.slow

@@ -68,7 +68,9 @@ def test_the_answer_comes_first_and_holds_the_numbers_of_the_results(tmp_path):
     results = pd.read_csv(folder / "results.csv")
     assert set(results["encoder"]) == {"tiny"}
     assert results["model"].isna().all()  # no classifier is measured
-    (units,) = (b for b in read_summary(folder) if b.kind == "table" and "Shift and" in b.caption)
+    (units,) = (
+        b for b in read_summary(folder)["shift"] if b.kind == "table" and "Shift and" in b.caption
+    )
     values = results[results["metric"] == "held_out_class_units"].set_index("dataset")["value"]
     shown = {row[0].text: row[1].sort for row in units.rows}
     assert shown == {name: pytest.approx(value) for name, value in values.items()}

@@ -43,7 +43,7 @@ from ood_lab.report.detection.run_figures import hierarchy_figure, level_figures
 from ood_lab.report.rendering.blocks import Block, Folded, Section, Text
 from ood_lab.report.rendering.metric_definitions import definitions_of, percent
 from ood_lab.report.rendering.page import Page
-from ood_lab.report.rendering.summary import show_blocks, show_warnings
+from ood_lab.report.rendering.summary import LINES, show_blocks, show_warnings
 from ood_lab.report.rendering.thumbnails import LoadImage, Thumbnails
 from ood_lab.report.results_lookup import UNGROUPED, RunView
 from ood_lab.report.shift.distance_page import Measured, sections_of
@@ -89,18 +89,22 @@ def detection_blocks(view: RunView, every: bool = False) -> list[Block]:
     return blocks
 
 
-def show(view: RunView, folder: Path, every: bool = False) -> None:
+def show(view: RunView, folder: Path, every: bool = False, page: bool = True) -> None:
     """Prints the verdict of a run that scored detectors, and keeps it to be shown again.
 
-    ``every``: before it all tables, with a row for each of many detectors.
+    Args:
+        view: of the run.
+        folder: of the run.
+        every: before it all tables, with a row for each of many detectors.
+        page: whether a page has what there is no room for.
     """
     blocks = detection_blocks(view, every)
     if not every:
         blocks = [block for block in blocks if isinstance(block, Text)]
         blocks += [Text(sentence, "note") for sentence in _skipped(view.refused)]
-    blocks += view.verdict.blocks() if view.verdict else []
+    blocks += view.verdict.blocks(every=every) if view.verdict else []
     show_warnings(view.record)
-    show_blocks(blocks, folder, "detection")
+    show_blocks(blocks, folder, "detection", lines=LINES if page and not every else None)
 
 
 def _skipped(reasons: Mapping[str, str]) -> list[str]:

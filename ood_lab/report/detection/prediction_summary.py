@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.common.english import counted, listed
+from ood_lab.common.english import counted
 from ood_lab.common.grouping import grouped
-from ood_lab.metrics import wilson_interval
+from ood_lab.metrics import named_causes, wilson_interval
 from ood_lab.report.rendering.blocks import Block, Text
 from ood_lab.report.rendering.metric_definitions import p_text
+from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import Cell, Head, Table, count_cell, name_cell, number_cell
-from ood_lab.report.verdict.cause_sentences import cause_sentence
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.run_record import RunRecord
 
@@ -29,7 +29,9 @@ log = logging.getLogger(__name__)
 FIRST = 20
 #: Detectors that have a column of their own, or are named; more do not fit next to each other.
 DETECTORS = 6
-_SIGNIFICANT = 0.05
+#: Level of the tests, and the share of ID images that a group that is like ID exceeds at most.
+ALPHA, _ALIKE = 0.05, 0.6
+_WORDS = "detection/predictions.j2"
 _SHARE = "{:.1%}".format
 
 
@@ -72,6 +74,92 @@ class Judged:
         return self.images - self.unreadable
 
 
+@dataclass(frozen=True)
+class PredictionVerdict:
+    """What was found of new images that can be read, for the words of ``predictions.j2``.
+
+    Attributes:
+        n: images that can be read.
+        record: of the run.
+    """
+
+    n: int
+    record: RunRecord
+
+    @property
+    def detectors(self) -> Mapping[str, Mapping[str, Any]]:
+        """Facts by detector."""
+        return self.record.detectors
+
+    @property
+    def group(self) -> list[str]:
+        """Detectors by which the images differ from ID as a group."""
+        return self._significant("group_p_value")
+
+    @property
+    def more(self) -> list[str]:
+        """Detectors that flag significantly more images than by chance."""
+        return self._significant("flagged_p_value")
+
+    def _significant(self, test: str) -> list[str]:
+        return [name for name, of in self.detectors.items() if of[test] <= ALPHA]
+
+    @property
+    def group_only(self) -> list[str]:
+        """Detectors in :attr:`group` that are not in :attr:`more`."""
+        return [name for name in self.group if name not in self.more]
+
+    @property
+    def more_only(self) -> list[str]:
+        """Detectors in :attr:`more` that are not in :attr:`group`."""
+        return [name for name in self.more if name not in self.group]
+
+    @property
+    def least(self) -> str:
+        """The detector with the smallest p-value of more flagged images than by chance."""
+        return min(self.detectors, key=lambda name: self.detectors[name]["flagged_p_value"])
+
+    @property
+    def alike(self) -> bool:
+        """Whether by every detector the group is at most a little more unusual than ID."""
+        ends = [of["group_ci_high"] for of in self.detectors.values()]
+        return all(end is not None and end < _ALIKE for end in ends)
+
+    @property
+    def groups(self) -> int | None:
+        """Groups of the new images; None where each is its own."""
+        return next(iter(self.detectors.values()))["new_groups"]  # type: ignore[no-any-return]
+
+    @property
+    def calibrations(self) -> dict[tuple[str, int, int], list[str]]:
+        """Which ID images new ones are compared with: way, images and groups → detectors."""
+        keys = "calibration", "held_out", "groups"
+        return grouped(
+            (tuple(of[key] for key in keys), name) for name, of in self.detectors.items()
+        )
+
+    @property
+    def causes(self) -> list[dict[Any, Any]]:
+        """Statistics in which the images differ, the strongest first."""
+        causes = pd.DataFrame(self.record.causes)
+        return named_causes(causes).to_dict("records") if len(causes) else []
+
+    @property
+    def threshold_from(self) -> Mapping[str, Any] | None:
+        """TPR, and sizes of the OOD sets that thresholds come from."""
+        return self.record.threshold_from
+
+    @property
+    def accuracy(self) -> dict[str, float] | None:
+        """ID accuracy with its interval; None where no label is known."""
+        value = self.record.id_accuracy
+        if value is None:
+            return None
+        low, high = wilson_interval(value, self.record.id_accuracy_independent)
+        n = self.record.id_accuracy_n
+        return {"value": value, "ci_low": low, "ci_high": high, "n": n}
+
+
 def show_predictions(
     judged: Judged, passed: Sequence[str], record: RunRecord, folder: Path
 ) -> list[Block]:
@@ -86,9 +174,11 @@ def show_predictions(
     title = f"{counted(judged.images, 'image')}, {judged.unreadable:,} of them unreadable"
     if passed:
         title += "; other files were passed over (see the warning above)"
+    verdict = PredictionVerdict(judged.read, record)
     blocks: list[Block] = [
-        *(Text(line, "answer") for line in _verdict_sentences(judged.read, record)),
+        *(Text(line, "answer") for line in sentences(_WORDS, "answer", verdict)),
         _verdict_table(title, record.detectors),
+        *map(Text, sentences(_WORDS, "details", verdict)),
     ]
     show_blocks(blocks, folder, "predict")
     log.info("predictions: %s", folder / judged.file)
@@ -152,119 +242,3 @@ def _rule(of: Mapping[str, Any]) -> Cell:
     rule = str(of["rule"]).removeprefix("score ")
     text = "never" if score is None else rule.replace("threshold", f"{score:.4g}")
     return Cell(text, _number(score))
-
-
-def _verdict_sentences(n: int, record: RunRecord) -> list[str]:
-    """What was found of n images that can be read, a number a sentence."""
-    detectors: Mapping[str, Mapping[str, Any]] = record.detectors
-    groups = [
-        f"{of['group_exceeded']:.1%}{_interval(of)} by {name} (p = {_p(of['group_p_value'])})"
-        for name, of in detectors.items()
-    ]
-    lines = [
-        "In the mean, a new image is more unusual than this share of the ID images (50% = alike; "
-        f"one-sided rank test): {_first(groups)}."
-    ]
-    flags = [
-        f"{name} flags {of['flagged']:,} ({of['share_flagged']:.0%})"
-        for name, of in detectors.items()
-    ]
-    groups = next(iter(detectors.values()))["new_groups"]
-    which = counted(n, "image") + ("" if groups is None else f" in {counted(groups, 'group')}")
-    lines.append(f"Of {which}, {_first(flags)} as OOD.")
-    if alphas := sorted({of["alpha"] for of in detectors.values() if of["alpha"] is not None}):
-        by_chance = [f"{alpha * n:,.1f} (alpha {alpha:g} × {n:,})" for alpha in alphas]
-        lines.append(f"Expected by chance, if all were ID: at most {listed(by_chance, 'or')}.")
-    lines += _thresholds(n, record)
-    more = {name: of for name, of in detectors.items() if of["flagged_p_value"] <= _SIGNIFICANT}
-    if more:
-        tests = [f"{name} (p = {_p(of['flagged_p_value'])})" for name, of in more.items()]
-        lines.append(f"Significantly more than by chance (one-sided test): {_first(tests)}.")
-    else:
-        (least, of), *_ = sorted(detectors.items(), key=lambda item: item[1]["flagged_p_value"])
-        who = "This is not" if len(detectors) == 1 else "No number is"
-        smallest = f"p = {_p(of['flagged_p_value'])}"
-        smallest += "" if len(detectors) == 1 else f" of {least} is the smallest"
-        lines.append(f"{who} significantly more than by chance (one-sided test, {smallest}).")
-    group = [name for name, of in detectors.items() if of["group_p_value"] <= _SIGNIFICANT]
-    if only := [name for name in group if name not in more]:
-        lines.append(
-            f"By {_first(only)}, the images differ from ID as a group, though hardly one is so "
-            "unusual that it is flagged."
-        )
-    if only := [name for name in more if name not in group]:
-        lines.append(
-            f"By {_first(only)}, single images differ from ID, though the group as a whole does "
-            "not."
-        )
-    causes = pd.DataFrame(record.causes)
-    if len(causes):
-        of_group = cause_sentence(causes, "images", "As a group, the images are", "your ID images")
-        lines += [of_group] if of_group else []
-    lines += _calibration(detectors)
-    if record.id_accuracy is not None:
-        accuracy, labelled = record.id_accuracy, record.id_accuracy_n
-        low, high = wilson_interval(accuracy, record.id_accuracy_independent)
-        lines.append(
-            f"ID accuracy of the network: {accuracy:.1%} [{low:.1%}, {high:.1%}] on "
-            f"{counted(labelled, 'held-out ID image')}."
-        )
-    return lines
-
-
-def _interval(of: Mapping[str, Any]) -> str:
-    if of["group_ci_low"] is None:
-        return ""
-    return f" [{of['group_ci_low']:.1%}, {of['group_ci_high']:.1%}]"
-
-
-def _calibration(detectors: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Which ID images new ones are compared with."""
-    keys = "calibration", "held_out", "groups"
-    ways = grouped((tuple(of[key] for key in keys), name) for name, of in detectors.items())
-    for (way, n, groups), names in ways.items():
-        images = counted(n, "ID image")
-        images += "" if n == groups else f" in {counted(groups, 'group')}, each of weight one"
-        itself = "it" if n == groups else "its group"
-        of_all = "" if len(ways) == 1 else f" of {_first(names)}"
-        how = (
-            "which the fit did not see"
-            if way == "held-out"
-            else f"each scored by a fit without {itself} ({way}); the fit used is of all"
-        )
-        yield f"p-values{of_all} are ranks among {images}, {how}."
-
-
-def _thresholds(n: int, record: RunRecord) -> list[str]:
-    """What is known of thresholds that are given or made of OOD images."""
-    given = {name: of for name, of in record.detectors.items() if of["alpha"] is None}
-    if not given:
-        return []
-    lines = []
-    if source := record.threshold_from:
-        sets, images = list(source["ood"]), sum(source["ood"].values())
-        which = f"{'dataset' if len(sets) == 1 else 'datasets'} {listed(sets)}"
-        reached = [f"{of['tpr']:.1%} by {name}" for name, of in given.items()]
-        lines.append(
-            f"TPR of at least {source['tpr']:g} on {counted(images, 'image')} of the OOD {which}: "
-            f"{_first(reached)}."
-        )
-    rates = [
-        f"{name} {of['fpr']:.1%} [{of['fpr_ci_low']:.1%}, {of['fpr_ci_high']:.1%}] "
-        f"(n = {of['groups']:,})"
-        for name, of in given.items()
-    ]
-    lines.append(f"FPR on held-out ID images at this threshold: {_first(rates)}.")
-    chance = [f"{of['flagged_by_chance']:,.1f} by {name}" for name, of in given.items()]
-    lines.append(f"Expected by chance, if all were ID (FPR × {n:,}): {_first(chance)}.")
-    return lines
-
-
-def _first(texts: Sequence[str]) -> str:
-    """The first detectors; a table has the others."""
-    more = len(texts) - DETECTORS
-    return listed([*texts[:DETECTORS], *([f"{more} more in the table"] if more > 0 else [])])
-
-
-def _p(value: float) -> str:
-    return f"{value:.2g}" if value >= 1e-4 else f"{value:.0e}"

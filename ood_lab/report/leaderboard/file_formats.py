@@ -14,7 +14,7 @@ from ood_lab.common.files import write_text
 from ood_lab.report.leaderboard.hierarchy_table import hierarchy_rows, hierarchy_wide, recall_tables
 from ood_lab.report.leaderboard.long_table import Leaderboard
 from ood_lab.report.leaderboard.shots_page import best_of_all, shots_rows
-from ood_lab.report.leaderboard.verdict import BoardVerdict
+from ood_lab.report.leaderboard.verdict_rows import board_verdict
 from ood_lab.report.leaderboard.wide_table import wide_table
 from ood_lab.report.rendering.blocks import Block, Folded, PlannedFigure, Section, Text
 from ood_lab.report.rendering.metric_definitions import (
@@ -55,14 +55,14 @@ def write_leaderboard(
     hierarchy = hierarchy_wide(accuracies)
     recalls = recall_tables(accuracies)
     tables = [wide, *([hierarchy] if hierarchy else []), *recalls]
-    verdict = BoardVerdict(board)
-    opening = [markdown(verdict.table(), verdict.sentences)] if verdict.runs else []
+    verdict = board_verdict(board)
+    opening = [markdown(verdict.table(), verdict.sentences)] if verdict.verdicts else []
     texts = {
         f"{name}.csv": board.rows.to_csv(index=False),
         f"{name}.md": "\n".join([*opening, *(markdown(t, board.warnings) for t in tables)]),
         f"{name}.tex": "\n".join(latex(table, board.warnings) for table in tables),
     }
-    if verdict.runs:
+    if verdict.verdicts:
         texts[f"{name}_verdict.csv"] = verdict.detectors.to_csv(index=False)
     if hierarchy:
         texts[f"{name}_hierarchy.csv"] = accuracies.to_csv(index=False)
@@ -127,7 +127,7 @@ def page(
         ],
         warnings=[*notes, *board.warnings],
         blocks=[
-            Section("Verdict", BoardVerdict(board).blocks(page=True)),
+            Section("Verdict", board_verdict(board).blocks(page=True)),
             Section("Results", [wide, Folded("Runs and settings", [_settings_table(board)])]),
             Section("Hierarchical classification", hierarchy),
             Section("Figures", list(figures)),
@@ -150,8 +150,8 @@ def terminal(board: Leaderboard, title: str, every: bool = False) -> list[Block]
 
     Of the table without a verdict it is the top.
     """
-    verdict = BoardVerdict(board)
-    if verdict.runs and not every:
+    verdict = board_verdict(board)
+    if verdict.verdicts and not every:
         warnings = [Text(warning, "warning") for warning in board.warnings]
         return [Text(title, "title"), *warnings, *verdict.blocks()]
     wide = wide_table(board)

@@ -19,7 +19,7 @@ class Text:
 
     kind: ClassVar[str] = "text"
     text: str
-    style: Literal["", "answer", "command", "title", "note", "warning", "finding"] = ""
+    style: Literal["", "answer", "next", "command", "title", "note", "warning", "finding"] = ""
 
 
 class FigureFile(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -38,11 +39,17 @@ def spread_of(values: Iterable[float], digits: int = 0, factor: float = 100) -> 
     return " to ".join(dict.fromkeys(f"{factor * v:.{digits}f}" for v in (min(found), max(found))))
 
 
-def value_of(row: Mapping[Any, Any], unit: str = "%") -> str:
-    """``91.4% [89.1, 93.8]`` of a row with ``value, ci_low, ci_high``, which are shares."""
-    value, low, high = (percent(row[key]) for key in ("value", "ci_low", "ci_high"))
-    known = "(too few for an interval)" if pd.isna(row["ci_low"]) else f"[{low}, {high}]"
-    return f"{value}{unit} {known}"
+def value_of(
+    row: Mapping[Any, Any],
+    value: str = "value",
+    low: str = "ci_low",
+    high: str = "ci_high",
+    unit: str = "%",
+) -> str:
+    """``91.4% [89.1, 93.8]`` of a row with a share and the ends of its interval."""
+    number, *ends = (percent(math.nan if row[k] is None else row[k]) for k in (value, low, high))
+    known = "(too few for an interval)" if pd.isna(row[low]) else f"[{', '.join(ends)}]"
+    return f"{number}{unit} {known}"
 
 
 def values_of(rows: pd.DataFrame, lower: bool, unit: str = "%", before: str = "on") -> str:
@@ -59,7 +66,7 @@ def values_of(rows: pd.DataFrame, lower: bool, unit: str = "%", before: str = "o
     why = dict.fromkeys(why_missing(r) or "too few answers" for r in missing.to_dict("records"))
     if not len(known):
         return f"not known: {listed(list(why))}"
-    found = [(value_of(row, unit), row["on"]) for row in known.to_dict("records")]
+    found = [(value_of(row, unit=unit), row["on"]) for row in known.to_dict("records")]
     each = [f"{value} {before} {on}" for value, on in found if on]
     every = [value for value, on in found if not on]
     if not each:

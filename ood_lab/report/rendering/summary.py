@@ -30,32 +30,45 @@ from ood_lab.schema.run_record import RunRecord
 log = logging.getLogger(__name__)
 #: What a run shows first, on its page and in the terminal, is kept beside its results.
 SUMMARY = "summary.json"
+#: Parts of it that are shown whole.
+_WHOLE = "whole"
+#: Lines that a run ends with in a terminal; its page has the rest.
+LINES = 25
 
 
-def show_blocks(blocks: Sequence[Block], folder: Path, part: str) -> None:
+def show_blocks(
+    blocks: Sequence[Block], folder: Path, part: str, lines: int | None = LINES
+) -> None:
     """Prints what a run shows first, and keeps it in ``summary.json`` to be shown again.
 
     Args:
         blocks: in order.
         folder: of the run.
         part: of the run that shows them; the others are kept.
+        lines: of the terminal, see :func:`print_blocks`; None where there is no page with all.
     """
     parts = read_json(folder / SUMMARY) if (folder / SUMMARY).exists() else {}
     parts[part] = [{"kind": block.kind, **asdict(block)} for block in printed(blocks)]
+    if lines is None:
+        parts[_WHOLE] = [*parts.get(_WHOLE, ()), part]
     # A number of numpy becomes one of Python.
     text = json.dumps(parts, ensure_ascii=False, default=lambda number: number.item())
     write_text(text, folder / SUMMARY)
-    print_blocks(blocks)
+    print_blocks(blocks, lines=lines)
 
 
-def read_summary(folder: Path) -> list[Table | Text]:
-    """What :func:`show_blocks` has kept.
+def read_summary(folder: Path) -> dict[str, list[Table | Text]]:
+    """What :func:`show_blocks` has kept, by part.
 
     Raises:
         UserError: the file is missing or damaged.
     """
-    parts = read_json(folder / SUMMARY).values()
-    return [_block(dict(fields)) for part in parts for fields in part]
+    parts = read_json(folder / SUMMARY).items()
+    return {
+        name: [_block(dict(fields)) for fields in blocks]
+        for name, blocks in parts
+        if name != _WHOLE
+    }
 
 
 def _block(fields: dict[str, Any]) -> Table | Text:
@@ -85,7 +98,7 @@ def show_accuracies(
     heads = [Head("metric", "ascending"), Head("value"), Head("n")]
     n = 3 if results["n"].notna().any() else 2
     table = Table(title, heads[:n], [row[:n] for row in rows], spreads=True)
-    show_blocks([table], folder, "accuracies")
+    show_blocks([table], folder, "accuracies", lines=None)
 
 
 def show_warnings(record: RunRecord) -> None:
@@ -105,7 +118,9 @@ def show_run(folder: Path) -> None:
         read_results(folder)  # whole
     if (folder / SUMMARY).exists():
         show_warnings(record)
-        print_blocks(read_summary(folder))
+        whole = read_json(folder / SUMMARY).get(_WHOLE, ())
+        for part, blocks in read_summary(folder).items():
+            print_blocks(blocks, lines=None if part in whole else LINES)
         return
     for sentence in finding_sentences(record.findings):
         log.warning(sentence)

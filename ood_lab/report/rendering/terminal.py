@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.text import Text as RichText
 
+from ood_lab.common.english import counted, listed
 from ood_lab.report.rendering.blocks import Block, Text, printed
 from ood_lab.report.rendering.table import Span, Table, spans_of, spread_texts
 from ood_lab.report.rendering.terminal_columns import (
@@ -24,13 +27,13 @@ _MAX_HEADER_LINES = 6
 _SHORT = 6  # letters of a name that need no number instead
 _STYLE = {
     "answer": "bold",
-    "command": "",
     "note": "dim",
     "warning": "yellow",
     "finding": "yellow",
     "title": "bold",
-    "": "",
 }
+#: Styles of paragraphs that are shown in any case.
+_ALWAYS = ("title", "answer", "warning", "next", "command")
 
 
 @dataclass(frozen=True)
@@ -38,28 +41,72 @@ class Printed:
     """A rich renderable, see :func:`print_blocks`."""
 
     blocks: Sequence[Block]
+    lines: int | None = None
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
         """The blocks, a blank line before every table."""
-        for block in printed(self.blocks):
+        blocks = list(printed(self.blocks))
+        always = [b for b in blocks if isinstance(b, Text) and b.style in _ALWAYS]
+
+        def height(part: RenderableType) -> int:
+            return len(console.render_lines(part, options))
+
+        if self.lines is None:
+            room = math.inf
+        else:
+            room = self.lines - 1 - sum(height(_paragraph(block)) for block in always)
+        left = Counter[str]()
+        for block in blocks:
+            if left and isinstance(block, Text) and block.style == "next":
+                yield _rest(left)
+                left.clear()
             if isinstance(block, Text):
-                text = RichText(block.text, _STYLE[block.style])
-                if block.style == "command":  # in several lines it could not be copied
-                    text.no_wrap, text.overflow = True, "ignore"
-                yield text
-                continue
-            for part in printed_table(block, options.max_width):
-                yield RichText()
-                yield part
-            if block.notes:
-                yield RichText("\n".join(block.notes), "dim")
+                parts: list[RenderableType] = [_paragraph(block)]
+            else:
+                tables = printed_table(block, options.max_width)
+                parts = [Group(RichText(), table) for table in tables]
+                parts += [RichText("\n".join(block.notes), "dim")] if block.notes else []
+            for part in parts:
+                if isinstance(block, Text) and block.style in _ALWAYS:
+                    yield part
+                elif left[block.kind] or height(part) > room:
+                    left[block.kind] += 1
+                    break  # what is behind it makes no sense without it
+                else:
+                    yield part
+                    room -= height(part)
+        if left:
+            yield _rest(left)
 
 
-def print_blocks(blocks: Sequence[Block], console: Console | None = None) -> None:
-    """Prints blocks, commands whole however long they are."""
-    (console or Console()).print(Printed(blocks), crop=False)
+def _rest(left: Mapping[str, int]) -> RichText:
+    """What there is no room for."""
+    words = {Table.kind: "table", Text.kind: "sentence"}
+    more = listed([counted(left[kind], words[kind]) for kind in words if left[kind]])
+    return RichText(f"The page has the rest: {more}.", "dim")
+
+
+def _paragraph(block: Text) -> RichText:
+    text = RichText(block.text, _STYLE.get(block.style, ""))
+    if block.style == "command":  # in several lines it could not be copied
+        text.no_wrap, text.overflow = True, "ignore"
+    return text
+
+
+def print_blocks(
+    blocks: Sequence[Block], console: Console | None = None, lines: int | None = None
+) -> None:
+    """Prints blocks, commands whole however long they are.
+
+    Args:
+        blocks: in order.
+        console: None = the terminal.
+        lines: about so many at most: titles, answers, warnings and commands, then of the others
+            what there is room for, the first first. None = all.
+    """
+    (console or Console()).print(Printed(blocks, lines), crop=False)
 
 
 def printed_table(table: Table, width: int) -> Iterator[RenderableType]:

@@ -15,9 +15,10 @@ from ood_lab.report.figures.densities import draw_histograms, limits_of
 from ood_lab.report.figures.layout import add_legend, panels
 from ood_lab.report.figures.style import COLOURS, GREY
 from ood_lab.report.rendering.blocks import Block, Folded, Picture, Pictures, PlannedFigure, Text
+from ood_lab.report.rendering.prose import differs, sentences
 from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.report.shift.shift_figures import label_of
-from ood_lab.report.verdict.cause_sentences import cause_sentence, differs
+from ood_lab.report.verdict import WORDS
 from ood_lab.schema.image_statistics import value_text
 from ood_lab.schema.results import ID_TEST
 
@@ -39,9 +40,9 @@ def cause_blocks(causes: pd.DataFrame, images: pd.DataFrame, store: Thumbnails) 
     for place, name in enumerate(first.loc[order, "dataset"].astype(str)):
         of_set = aurocs[aurocs["dataset"] == name].reset_index(drop=True)
         statistic = str(of_set.loc[0, "statistic"])
-        sentence = cause_sentence(aurocs, name)
+        causes_of_set = named_causes(of_set).to_dict("records")
         blocks: list[Block] = [
-            Text(sentence or f"No statistic tells {name} from ID test with an AUROC above 60%."),
+            *map(Text, sentences(WORDS, "cause", causes_of_set, name)),
             PlannedFigure(
                 f"causes_{place + 1}",
                 f"{label_of(name)}: what differs",

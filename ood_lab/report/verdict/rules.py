@@ -1,23 +1,25 @@
 """The verdict: the shift of each dataset, the best detector, and the next command.
 
-It is made of rows of results, and computes none of them.
+It is made of rows of results, and computes none of them. Its words are in ``words.j2``.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
-from ood_lab.common.english import counted
-from ood_lab.metrics import BASELINE, FEWEST_OF_A_VERDICT, ranked
+from ood_lab.common.english import counted, listed
+from ood_lab.metrics import BASELINE, FEWEST_OF_A_VERDICT, named_causes, ranked
 from ood_lab.report.rendering.blocks import Block, Folded, Text
-from ood_lab.report.rendering.metric_definitions import DAGGER, MISSING
-from ood_lab.report.rendering.sentences import listing, value_of
+from ood_lab.report.rendering.metric_definitions import DAGGER, MISSING, fpr95_sentence, percent
+from ood_lab.report.rendering.prose import differs, sentences
+from ood_lab.report.rendering.sentences import listing
 from ood_lab.report.rendering.table import (
     Cell,
     Column,
@@ -27,25 +29,27 @@ from ood_lab.report.rendering.table import (
     estimate_cell,
     name_cell,
     number_cell,
+    plain_table,
     table_of,
 )
-from ood_lab.report.verdict.cause_sentences import cause_sentences
 from ood_lab.schema.results import of_kind
 from ood_lab.schema.run_record import RunRecord
 from ood_lab.schema.shift_axes import CLASS_UNITS, RATIO, SEVERITY
 
+Row = Mapping[Any, Any] | pd.Series
+#: Template of the sentences.
+WORDS = "verdict/words.j2"
 #: Severities of common corruptions.
 _MOST_SEVERE = 5
 #: FPR95 above which a detector is called weak.
 WEAK = 0.5
-#: Difference of AUROC above which images are too few to compare detectors.
-_COARSE = 0.5
-#: Rows of the table on a terminal, names that a sentence lists, and sentences that are shown first.
-_ROWS, _NAMED, _SENTENCES = 8, 6, 8
-_FPR95 = {
-    "ood": "ID images flagged when 95% of OOD images are detected",
-    "id": "OOD images accepted when 95% of ID images are accepted",
-}
+#: Rows of the table on a terminal, detectors that are better on a dataset, and sentences behind
+#: the answer that are shown first.
+_ROWS, _LEADS, _DETAILS = 8, 6, 8
+#: Causes of a dataset that a sentence names, datasets that have one, and sentences of an answer.
+_NAMED, _DATASETS, _DIFFERENCES = 2, 3, 2
+#: Of the verdict over runs: rows on a terminal, its width, and the fewest letters of a name there.
+_BOARD_ROWS, _WIDTH, _LETTERS = 10, 80, 16
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class Verdict:
         remarks: further sentences, on the data and on how the shift was measured.
         next: the next command, with what it does; None = there is none.
         causes: of kind ``cause``, see :func:`ood_lab.metrics.causes_of`.
+        lost: the network is no better than chance, so that no detector has a verdict.
     """
 
     rows: pd.DataFrame
@@ -70,6 +75,7 @@ class Verdict:
     remarks: Sequence[str] = ()
     next: tuple[str, str] | None = None
     causes: pd.DataFrame = field(default_factory=pd.DataFrame)
+    lost: bool = False
 
     @classmethod
     def of(cls, results: pd.DataFrame, record: RunRecord) -> Verdict:
@@ -77,16 +83,18 @@ class Verdict:
 
         Args:
             results: of all kinds.
-            record: ``fpr95_positive, findings, verdict`` (``remarks, next``).
+            record: ``fpr95_positive, findings, detectors, verdict`` (``remarks, next``).
         """
+        rows = of_kind(results, "verdict")
         return cls(
-            of_kind(results, "verdict"),
+            rows,
             shift_units(results),
-            record.fpr95_positive or "ood",
-            tuple(dict.fromkeys(s for finding in record.findings for s in finding.sets)),
-            tuple(record.verdict.remarks),
-            record.verdict.next,
-            of_kind(results, "cause"),
+            positive=record.fpr95_positive or "ood",
+            flagged=tuple(dict.fromkeys(s for finding in record.findings for s in finding.sets)),
+            remarks=tuple(record.verdict.remarks),
+            next=record.verdict.next,
+            causes=of_kind(results, "cause"),
+            lost=bool(record.detectors) and rows.empty,
         )
 
     @property
@@ -129,25 +137,25 @@ class Verdict:
         return names
 
     @property
+    def answer(self) -> list[str]:
+        """The verdict for a person without statistics."""
+        return sentences(WORDS, "answer", self)
+
+    @property
     def sentences(self) -> list[str]:
-        """The verdict in words, one number a sentence, the most important first."""
-        return [
-            *self._detector_sentences(),
-            *cause_sentences(self.causes),
-            *self._exceptions(),
-            *self._limits(),
-            *self.remarks,
-        ]
+        """The verdict in words: the answer, then one number a sentence."""
+        return [*self.answer, *sentences(WORDS, "details", self)]
 
     def __str__(self) -> str:
         """The sentences, one a line."""
         return "\n".join(self.sentences)
 
-    def table(self, rows: int | None = None) -> Table:
+    def table(self, rows: int | None = None, intervals: bool = True) -> Table:
         """Shift of every dataset, and what the named detector gets on it.
 
         Args:
             rows: at most so many, the least and the most shifted; None = all.
+            intervals: of the shift, too, for which a terminal has no room.
         """
         names, left_out = self.datasets, 0
         if rows is not None and len(names) > rows:
@@ -160,7 +168,9 @@ class Verdict:
             if len(of):
                 cells = [estimate_cell(row) for row in of.loc[names].to_dict("records")]
                 columns.append(Column(Head(title, "ascending"), cells, detection))
-        columns += [Column(*of, shift) for of in self._shift_columns(names)]
+        for head, cells in self._shift_columns(names):
+            kept = cells if intervals else [Cell(cell.text, cell.sort) for cell in cells]
+            columns.append(Column(head, kept, shift))
         notes = list(self._notes())
         if left_out:
             notes.insert(0, f"{counted(left_out, 'dataset')} between these: see the report.")
@@ -172,27 +182,23 @@ class Verdict:
     def blocks(self, page: bool = False, every: bool = False) -> list[Block]:
         """What a terminal ends with, and what a page begins with.
 
-        Of many sentences the first, the others in a fold of the page; ``every``: all of them.
+        A page, and a terminal that shows ``every`` sentence, have the causes. Of many sentences a
+        page folds the last.
         """
-        shown: list[Block] = []
+        shown: list[Block] = [Text(sentence, "answer") for sentence in self.answer]
         if self.datasets:
             brief = len(self.datasets) > _ROWS
-            shown.append(self.table(_ROWS if brief else None))
+            shown.append(self.table(_ROWS if brief else None, page or every))
             if brief and page:
                 shown.append(Folded("All datasets", [self.table()], page_only=True))
-        first = len(self.sentences) if every else _SENTENCES
-        sentences = [Text(sentence, "answer") for sentence in self.sentences]
-        shown += sentences[:first]
-        if more := sentences[first:]:
-            title = "How sure is this?"
-            shown.append(
-                Folded(title, more, page_only=True)
-                if page
-                else Text(f"{title} The report has {counted(len(more), 'more sentence')}.", "note")
-            )
+        details = [*map(Text, sentences(WORDS, "details", self, causes=page or every))]
+        first = _DETAILS if page else len(details)
+        shown += details[:first]
+        if details[first:]:
+            shown.append(Folded("How sure is this?", details[first:], page_only=True))
         if self.next:
             purpose, command = self.next
-            shown += [Text(f"Next: {purpose}"), Text(command, "command")]
+            shown += [Text(f"Next: {purpose}", "next"), Text(command, "command")]
         return shown
 
     def values(self) -> dict[str, float | str]:
@@ -249,105 +255,102 @@ class Verdict:
         """Number of datasets that the means are over."""
         return len(self._of("auroc")) - len(self.left)
 
-    @cached_property
-    def _alike(self) -> dict[str, str]:
-        """Detectors that share their ranking of all images with others, and the names of all."""
-        rows = self._of("ranking")
-        found: dict[str, str] = {}
-        for _, names in rows.groupby("value")["detector"]:
-            joined = " = ".join(name for name in self.ranking if name in set(names))
-            found |= dict.fromkeys(names, joined)
-        return found
+    # What the words are of
 
-    # The words
+    fewest = FEWEST_OF_A_VERDICT
 
-    def _detector_sentences(self) -> Iterator[str]:
-        mean = self.mean("auroc")
-        if mean is None:
-            return
-        name = self.named
-        several, n = len(self.ranking) > 1, self.n_counted
-        where = f"{'simultaneous ' * several}95% interval"
-        where = f"mean of {n} datasets, {where}" if n > 1 else where
-        if self.recommended:
-            yield f"Recommended detector: {name}."
-            if several:
-                yield self._why()
-        elif math.isnan(mean["ci_low"]):
-            yield "No detector is recommended: there are too few images for an interval."
-        else:
-            yield "No detector detects these datasets: no AUROC is significantly above 50%."
-        of = "" if self.recommended or not several else f" of {name}, the first by AUROC,"
-        rests = "" if math.isnan(mean["ci_low"]) else f": {where}"
-        yield f"AUROC{of} {value_of(mean)}{rests}."
+    @property
+    def weak(self) -> bool:
+        """Whether the recommended detector has a high FPR95."""
         fpr95 = self.mean("fpr95")
-        if fpr95 is not None and self.recommended:
-            yield f"FPR95 {value_of(fpr95)}: {_FPR95[self.positive]}."
-            if fpr95["value"] > WEAK:
-                yield f"This is weak: FPR95 of {name} is above 50%."
-        if self.recommended and name != BASELINE:
-            yield from self._behind(BASELINE, f"the baseline {BASELINE}")
+        return bool(fpr95 and fpr95["value"] > WEAK)
 
-    def _why(self) -> str:
-        names = list(dict.fromkeys(self._alike.get(name, name) for name in self.best))
-        if len(names) == 1:
-            return f"Mean AUROC of {names[0]} is significantly higher than that of all others."
-        return (
-            f"{len(names)} detectors may be the best: {listing(names)}; {self.named} is the "
-            "cheapest of them, then highest in AUROC."
-        )
+    @cached_property
+    def tied(self) -> list[str]:
+        """The best detectors; those that share their ranking of all images as one name."""
+        joined: dict[str, str] = {}
+        for _, names in self._of("ranking").groupby("value")["detector"]:
+            one = " = ".join(name for name in self.ranking if name in set(names))
+            joined |= dict.fromkeys(names, one)
+        return list(dict.fromkeys(joined.get(name, name) for name in self.best))
 
-    def _behind(self, other: str, words: str) -> Iterator[str]:
+    @property
+    def behind_baseline(self) -> list[dict[Any, Any]]:
+        """How far the baseline is behind the recommended detector, where that is another one."""
         rows = self._of("behind")
-        for row in rows[rows["detector"] == other].to_dict("records"):
-            if row["ci_low"] > 0:
-                yield f"AUROC of {words} is {_points(row)} lower."
-            elif row["ci_high"] < 0:
-                yield f"AUROC of {words} is {_points(row, -1)} higher."
-            else:
-                yield f"AUROC of {words} is not significantly different."
+        others = self.recommended and self.named != BASELINE
+        return rows[rows["detector"] == BASELINE].to_dict("records") if others else []
 
-    def _exceptions(self) -> Iterator[str]:
+    @property
+    def missed(self) -> list[str]:
+        """Datasets on which the named detector is not significantly above chance."""
         above = self._of("above_chance")
-        missed = [str(name) for name in above.loc[above["value"] == 0, "dataset"]]
-        if missed and self.recommended:
-            yield f"AUROC of {self.named} is not significantly above 50% on {listing(missed)}."
-        for why, words in (
-            ("flagged", f"the data check warns of {{}} ({DAGGER})"),
-            ("too_few", f"fewer than {FEWEST_OF_A_VERDICT} images in {{}}"),
-        ):
-            if names := [name for name, reason in self.left.items() if reason == why]:
-                one = "it does" if len(names) == 1 else "they do"
-                text = words.format(listing(names))
-                yield f"{text[0].upper()}{text[1:]}: {one} not count in the means."
-        counted_in = [n for n in self.datasets if n in self.flagged and n not in self.left]
-        if counted_in and len(self.rows):
-            warned = listing(counted_in)
-            yield f"The data check warns of {warned} ({DAGGER}), which the means count."
-        if "test" in self.flagged:
-            yield f"The data check warns of the ID test images ({DAGGER}): see its warning."
-        for row in self._of("lead_of_other").to_dict("records")[:_NAMED]:
-            yield f"On {row['dataset']}, AUROC of {row['detector']} is {_points(row)} higher."
+        return [str(name) for name in above.loc[above["value"] == 0, "dataset"]]
 
-    def _limits(self) -> Iterator[str]:
-        """What the images do not show."""
-        inverted = self._of("inverted").query("value == 1")["detector"]
-        if len(inverted):
-            verb = "rates" if len(inverted) == 1 else "rate"
-            yield (
-                f"Inverted: {listing(list(inverted))} {verb} the OOD images as more normal than "
-                "your test images (mean AUROC below 50%)."
-            )
-        mean, resolution = self.mean("auroc"), self._of("resolution")["value"]
-        if mean is not None and len(resolution) and resolution.gt(0).all():
-            unit = "images" if mean["unit"] == "image" else "groups of images"
-            images = f"{int(mean['n_id']):,} ID test and {int(mean['n_ood']):,} OOD {unit}"
-            least = float(resolution.iloc[0])
-            if least < _COARSE:
-                least_points = f"{100 * least:.1f} points"
-                yield f"AUROC differences below {least_points} are not significant ({images})."
-            else:
-                yield f"There are too few images to compare detectors ({images})."
+    def left_for(self, reason: str) -> list[str]:
+        """Datasets that do not count for a reason."""
+        return [name for name, why in self.left.items() if why == reason]
+
+    @property
+    def flagged_and_counted(self) -> list[str]:
+        """Datasets that the check of the data warns of, which the means count."""
+        names = [n for n in self.datasets if n in self.flagged and n not in self.left]
+        return names if len(self.rows) else []
+
+    @property
+    def leads(self) -> list[dict[Any, Any]]:
+        """Detectors that are significantly better than the named one on a dataset."""
+        return self._of("lead_of_other").to_dict("records")[:_LEADS]
+
+    @property
+    def inverted(self) -> list[str]:
+        """Detectors whose mean AUROC is significantly below 50%."""
+        return list(self._of("inverted").query("value == 1")["detector"])
+
+    @property
+    def resolution(self) -> float | None:
+        """The smallest significant difference of AUROC, where it is known."""
+        values = self._of("resolution")["value"]
+        known = self.mean("auroc") is not None and len(values) and values.gt(0).all()
+        return float(values.iloc[0]) if known else None
+
+    @cached_property
+    def _named_causes(self) -> dict[str, list[dict[Any, Any]]]:
+        """The first causes of every dataset, the dataset with the strongest first."""
+        if self.causes.empty:
+            return {}
+        rows = named_causes(self.causes[self.causes["metric"] == "auroc"])
+        first = rows.drop_duplicates("dataset")
+        order = (first["value"] - 0.5).abs().sort_values(ascending=False, kind="stable").index
+        return {
+            str(name): rows[rows["dataset"] == name].head(_NAMED).to_dict("records")
+            for name in first.loc[order, "dataset"]
+        }
+
+    @property
+    def differences(self) -> dict[str, list[str]]:
+        """What datasets are called by their first cause, of one dataset by two."""
+        if len(self._named_causes) == 1:
+            [(name, causes)] = self._named_causes.items()
+            return {listed([differs(cause) for cause in causes]): [name]}
+        groups: dict[str, list[str]] = {}
+        for name, causes in self._named_causes.items():
+            groups.setdefault(differs(causes[0]), []).append(name)
+        return dict([*groups.items()][:_DIFFERENCES])
+
+    @property
+    def strongest_causes(self) -> list[list[dict[Any, Any]]]:
+        """The causes of the datasets that differ most."""
+        return [*self._named_causes.values()][:_DATASETS]
+
+    @property
+    def shortcuts(self) -> list[dict[Any, Any]]:
+        """How well a detector does among images alike in the first cause of a dataset."""
+        alike = self.causes[self.causes["metric"] == "matched_auroc"] if len(self.causes) else None
+        order = list(self._named_causes)
+        rows = [] if alike is None else alike.to_dict("records")
+        rows = [row for row in rows if row["dataset"] in order]
+        return sorted(rows, key=lambda row: order.index(row["dataset"]))
 
     def _notes(self) -> Iterator[str]:
         metrics = set(self.shift.get("metric", ()))
@@ -401,18 +404,156 @@ def _unit_cell(row: Mapping[Any, Any] | None) -> Cell:
     value, low, high = (float(row[key]) for key in ("value", "ci_low", "ci_high"))
     times = "x" if row["metric"] == RATIO else ""
     if row["metric"] == SEVERITY and value > _MOST_SEVERE:
-        start = _severity(low) if low <= _MOST_SEVERE else f"{low / _MOST_SEVERE:.1f}x"
-        interval = "" if math.isnan(low) else f"{start} to {high / _MOST_SEVERE:.1f}x"
-        return Cell(_severity(value), value, interval)
+        beyond = _severity(value)
+        text = f">{_MOST_SEVERE} ({beyond})" if beyond.endswith("x") else beyond
+        interval = "" if math.isnan(low) else f"{_severity(low)} to {_severity(high)}"
+        return Cell(text, value, interval)
     return number_cell(value, low, high, lambda v: f"{round(v, 1) + 0.0:.1f}{times}")
 
 
 def _severity(value: float) -> str:
+    """``2.1``, ``5`` at the end of the scale, and beyond it how many times as far: ``2.0x``."""
     if value <= _MOST_SEVERE:
         return f"{value:.1f}"
-    return f">{_MOST_SEVERE} ({value / _MOST_SEVERE:.1f}x)"
+    times = f"{value / _MOST_SEVERE:.1f}"
+    return f"{_MOST_SEVERE}" if times == "1.0" else f"{times}x"
 
 
-def _points(row: Mapping[Any, Any], sign: int = 1) -> str:
-    ends = sorted(sign * 100 * row[key] for key in ("ci_low", "ci_high"))
-    return f"{sign * 100 * row['value']:.1f} points [{ends[0]:.1f}, {ends[1]:.1f}]"
+@dataclass(frozen=True, eq=False)
+class BoardVerdict:
+    """What the runs of a leaderboard found, of their verdicts.
+
+    A configuration is all that differs between runs but the seed.
+
+    Attributes:
+        detectors: one row per detector and configuration. ``recommended, in_best_set``: by how
+            many of ``n_seeds``; ``detects``: in how many any detector does. ``auroc, fpr95``: mean
+            over seeds of the mean over datasets, ``*_std``: their standard deviation (n - 1),
+            ``*_half_width``: of the 95% sampling interval, mean over seeds. ``best``: not
+            significantly worse than the highest AUROC of all.
+        rows: of these the one of each configuration that most seeds recommend, with its name as
+            ``configuration``.
+        verdicts: of the runs that have one on detectors.
+        n_sets: number of datasets.
+        positive: class whose FPR95 it is.
+        without: number of runs without a verdict.
+    """
+
+    detectors: pd.DataFrame
+    rows: pd.DataFrame
+    verdicts: Sequence[Verdict]
+    n_sets: int
+    positive: str
+    without: int = 0
+
+    @property
+    def sentences(self) -> list[str]:
+        """The verdict in words."""
+        return sentences(WORDS, "board", self)
+
+    def blocks(self, page: bool = False) -> list[Block]:
+        """What a terminal ends with, and what a page begins with."""
+        shown: list[Block] = []
+        if self.verdicts:
+            shown.append(self.table() if page else _narrow(self.table()))
+        shifts = [verdict.shift for verdict in self.verdicts if len(verdict.shift)]
+        if page and shifts:
+            by = pd.concat(shifts).groupby(["dataset", "encoder", "axis", "metric"], sort=False)
+            means = by["value"].agg(mean="mean", std="std", runs="count").reset_index()
+            table = plain_table("Shift of the datasets over runs", means.to_dict("records"))
+            shown.append(Folded(table.caption, [table], page_only=True))
+        return [*shown, *(Text(sentence, "answer") for sentence in self.sentences)]
+
+    def table(self) -> Table:
+        """One row per configuration."""
+        heads = [Head("configuration", "ascending"), Head("detector", "ascending")]
+        heads += [Head("recom-", note="mended"), Head("best", note="set"), Head("detects")]
+        heads += [Head("AUROC %"), Head("FPR95 %", "ascending")]
+        counts = ("recommended", "in_best_set", "detects")
+        cells = [
+            [
+                *(name_cell(row[key]) for key in ("configuration", "detector")),
+                *(Cell(f"{row[k]}/{row['n_seeds']}", row[k] / row["n_seeds"]) for k in counts),
+                *(_mean_cell(row, metric) for metric in ("auroc", "fpr95")),
+            ]
+            for row in self.rows.to_dict("records")
+        ]
+        auroc, fpr95 = (percent(self.rows[f"{m}_half_width"].median()) for m in ("auroc", "fpr95"))
+        notes = [
+            "k/n: k of n seeds recommend the detector, have it in the set of the best, or have "
+            "any detector that detects.",
+            f"Mean over {self._counted()}; a ± b: mean and standard deviation over seeds.",
+            f"Simultaneous 95% sampling intervals: AUROC ±{auroc}, FPR95 ±{fpr95} points (median).",
+            f"{fpr95_sentence(self.positive)}.",
+        ]
+        return Table("Verdict by configuration", heads, cells, names=2, notes=notes)
+
+    def _counted(self) -> str:
+        """The datasets that count, and those that do not, with the reason."""
+        left = {name: why for verdict in self.verdicts for name, why in verdict.left.items()}
+        words = {"flagged": DAGGER, "too_few": "too few images"}
+        names = [f"{name} ({words[why]})" for name, why in left.items()]
+        n = counted(self.n_sets - len(left), "dataset")
+        return f"{n}, without {listing(names)}" if names else n
+
+    # What the words are of
+
+    @property
+    def detects(self) -> bool:
+        """Whether any detector of any run detects."""
+        return bool(self.rows["detects"].any())
+
+    @property
+    def recommended(self) -> list[tuple[str, int]]:
+        """The detectors that runs recommend, and how many do."""
+        return Counter(v.recommended for v in self.verdicts if v.recommended).most_common()
+
+    @property
+    def left_differs(self) -> bool:
+        """Whether the means of the runs are over different datasets."""
+        return len({frozenset(verdict.left) for verdict in self.verdicts}) > 1
+
+    @cached_property
+    def _best(self) -> pd.DataFrame:
+        return self.detectors[self.detectors["best"]].sort_values("auroc", ascending=False)
+
+    @property
+    def first(self) -> Row:
+        """The row of the highest mean AUROC of all models."""
+        return self._best.iloc[0]
+
+    @property
+    def best(self) -> list[str]:
+        """The highest mean AUROC of all models, and what is not significantly worse."""
+        names = self.rows.set_index("run")["configuration"]
+        rows = self._best.to_dict("records")
+        return [f"{row['detector']} ({names[row['run']]})" for row in rows]
+
+    @property
+    def undetected(self) -> list[str]:
+        """Configurations in which no seed has a detector that detects."""
+        return list(self.rows.loc[self.rows["detects"] == 0, "configuration"])
+
+    def mean_text(self, row: Row, metric: str) -> str:
+        """Mean and standard deviation over seeds."""
+        return _mean_cell(row, metric).text
+
+
+def _mean_cell(row: Row, metric: str) -> Cell:
+    """Mean and standard deviation over seeds, with the ± of the sampling interval."""
+    value, std, half = (row[f"{metric}{part}"] for part in ("", "_std", "_half_width"))
+    text = percent(value) + ("" if std != std else f" ± {percent(std)}")
+    return Cell(text, value, "" if half != half else f"±{percent(half)}")
+
+
+def _narrow(table: Table) -> Table:
+    """The first rows, with names that leave room for the numbers."""
+    rows = table.rows[:_BOARD_ROWS]
+    heads = [max(len(head.text), len(head.note)) for head in table.heads]
+    widths = [max(heads[k], *(len(row[k].text) for row in rows)) for k in range(len(heads))]
+    room = max(_LETTERS, _WIDTH - sum(widths[1:]) - 2 * len(widths[1:]))
+    names = [t if len(t) <= room else f"{t[: room - 1]}…" for t in (row[0].text for row in rows)]
+    cut = [[name_cell(name), *row[1:]] for name, row in zip(names, rows, strict=True)]
+    left = len(table.rows) - len(rows)
+    notes = [f"{counted(left, 'configuration')} more: see the report."] if left else []
+    return replace(table, rows=cut, notes=[*notes, *table.notes])

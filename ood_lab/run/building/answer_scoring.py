@@ -31,7 +31,7 @@ from ood_lab.lvlm.scoring.run_comparison import OtherFormRun, of_models
 from ood_lab.lvlm.scoring.sample_spread import sample_spread, spread_rows
 from ood_lab.report.rendering.blocks import Links, Text
 from ood_lab.report.rendering.output_failures import optional
-from ood_lab.report.rendering.summary import show_blocks, show_warnings
+from ood_lab.report.rendering.summary import LINES, show_blocks, show_warnings
 from ood_lab.run.building.benchmark_rules import BenchmarkRules
 from ood_lab.run.job.workspace import Workspace
 from ood_lab.schema.results import PART, NamedTables, Tables, write_results
@@ -111,7 +111,8 @@ class AnswerScoring:
                 write_answers_page(run, every, answers, [*tables.values()], models)
                 links.append((_EVERY, ANSWERS_PAGE))
         notes = [Text(f"{words}: {file}", "note") for words, file in links]
-        show_blocks([*blocks, *notes], ws.folder, record.kind.name)
+        lines = LINES if self.task.report else None
+        show_blocks([*blocks, *notes], ws.folder, record.kind.name, lines)
         if self.task.report:
             page = f"{record.kind.name}.html"
             with optional(page):

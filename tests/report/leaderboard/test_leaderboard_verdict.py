@@ -10,7 +10,7 @@ from finished_runs import add_verdict, write_run
 from ood_lab.report.leaderboard.detector_runs import DetectorRun, comparable_groups
 from ood_lab.report.leaderboard.file_formats import write_leaderboard
 from ood_lab.report.leaderboard.long_table import make_leaderboard
-from ood_lab.report.leaderboard.verdict import BoardVerdict
+from ood_lab.report.leaderboard.verdict_rows import board_verdict
 from ood_lab.report.rendering.table import Table
 
 
@@ -25,7 +25,7 @@ def run(folder, found, recommended=None, seed=0, epochs=5, left=None, fpr95=None
 
 def verdict_of(*paths):
     (group,) = comparable_groups([DetectorRun(path) for path in paths])
-    return BoardVerdict(make_leaderboard(group))
+    return board_verdict(make_leaderboard(group))
 
 
 @pytest.fixture
@@ -148,8 +148,8 @@ def verdict_shift(blocks):
 
 @pytest.mark.slow
 def test_the_numbers_are_a_file(tmp_path, seeds):
-    verdict = verdict_of(*seeds)
-    write_leaderboard(verdict.board, tmp_path)
+    (group,) = comparable_groups([DetectorRun(path) for path in seeds])
+    write_leaderboard(make_leaderboard(group), tmp_path)
     found = pd.read_csv(tmp_path / "leaderboard_verdict.csv")
     assert list(found.detector) == ["knn", "vim"]
     assert list(found.recommended) == [2, 1]

@@ -63,20 +63,28 @@ class Printed:
                 yield _rest(left)
                 left.clear()
             if isinstance(block, Text):
+                if block.style in _ALWAYS:
+                    yield _paragraph(block)
+                    continue
                 parts: list[RenderableType] = [_paragraph(block)]
+                notes = []
             else:
                 tables = printed_table(block, options.max_width)
                 parts = [Group(RichText(), table) for table in tables]
-                parts += [RichText("\n".join(block.notes), "dim")] if block.notes else []
+                notes = [RichText(note, "dim") for note in block.notes]
+            least = sum(map(height, notes[:1]))  # what a number is must be said
+            shown = 0
             for part in parts:
-                if isinstance(block, Text) and block.style in _ALWAYS:
-                    yield part
-                elif left[block.kind] or height(part) > room:
+                if left[block.kind] or height(part) + least > room:
                     left[block.kind] += 1
                     break  # what is behind it makes no sense without it
-                else:
-                    yield part
-                    room -= height(part)
+                yield part
+                shown += 1
+                room -= height(part)
+            for note in notes if shown else ():
+                if height(note) <= room:
+                    yield note
+                    room -= height(note)
         if left:
             yield _rest(left)
 

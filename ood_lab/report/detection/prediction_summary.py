@@ -128,7 +128,7 @@ class PredictionVerdict:
     @property
     def groups(self) -> int | None:
         """Groups of the new images; None where each is its own."""
-        return next(iter(self.detectors.values()))["new_groups"]  # type: ignore[no-any-return]
+        return next(iter(self.detectors.values()))["new_groups"]
 
     @property
     def calibrations(self) -> dict[tuple[str, int, int], list[str]]:

@@ -41,7 +41,7 @@ def points(row: Mapping[Any, Any], sign: int = 1) -> str:
     return f"{sign * 100 * row['value']:.1f} points [{ends[0]:.1f}, {ends[1]:.1f}]"
 
 
-def differs(cause: Mapping[Any, Any]) -> str:
+def differs(cause: Mapping[Any, Any] | pd.Series) -> str:
     """What the images of a dataset are called: "darker", of a row of kind ``cause``."""
     return words_of(str(cause["statistic"]))[int(cause["value"] > 0.5)]
 

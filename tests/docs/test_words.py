@@ -84,6 +84,11 @@ def _messages(package: Path) -> Iterator[Text]:
         for node in _scalars(yaml.compose(file.read_text(), yaml.CSafeLoader)):
             if len(re.findall(r"[a-z]{2,}", node.value)) >= 3:
                 yield file, node.start_mark.line + 1, node.value
+    for file in sorted(package.rglob("*.j2")):  # a sentence a line; pages have their own files
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            text = re.sub(r"{%.*?%}|{#.*?#}", "", re.sub(r"{{.*?}}", "X", line)).strip()
+            if not file.name.endswith(".html.j2") and len(re.findall(r"[a-z]{2,}", text)) >= 3:
+                yield file, number, text
     for file, nodes in _nodes(package):
         skipped = {id(node) for node in _docstring_nodes(nodes)}
         for node in nodes:

@@ -128,14 +128,14 @@ def write_report(
     published: Sequence[Block] = (),
     id_images: IDImages | None = None,
 ) -> Path:
-    """Writes ``report.html``, with styles, script and images inside, and its figures beside it.
+    """Writes ``report.html``, with styles, script and images inside, and its figures next to it.
 
     Args:
         path: the file to write; replaced as a whole.
         view: of the run. The page begins with its verdict; its findings and warnings are above.
             All of its record is shown, nested mappings with dotted keys.
         scores: scores table, higher = more OOD; ID test is ``test``.
-        figures: folder of PNG (200 dpi) and SVG files, beside the page.
+        figures: folder of PNG (200 dpi) and SVG files, next to the page.
         features: dataset → ``[N, D]`` for the scatter of features.
         load_image: ``(dataset, index)`` → PIL image, encoded bytes or None; without it the
             most confident mistakes are skipped.

@@ -71,7 +71,7 @@ class Page:
     record: RunRecord = field(default_factory=RunRecord)
 
     def write(self, path: Path, figures: str = "figures") -> Path:
-        """Draws the figures into a folder beside the page, and writes it whole or not at all.
+        """Draws the figures into a folder next to the page, and writes it whole or not at all.
 
         A figure that cannot be drawn is skipped with a warning. A page in a run folder links to
         the data there.

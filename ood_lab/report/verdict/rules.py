@@ -276,7 +276,7 @@ class Verdict:
 
     @property
     def behind_baseline(self) -> list[dict[Any, Any]]:
-        """How far the baseline is behind the recommended detector, where that is another one."""
+        """AUROC that the baseline lacks to the recommended detector, where that is another one."""
         rows = self._of("behind")
         others = self.recommended and self.named != BASELINE
         return rows[rows["detector"] == BASELINE].to_dict("records") if others else []

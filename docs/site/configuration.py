@@ -95,7 +95,7 @@ def _section(file: Path, title: str, package: str) -> str:
         package = ""
     head, options, target, bases = read(source, package)
     anchor = re.sub(r"\W+", "-", title)
-    text = f"\n## `{title}` {{#{anchor}}}\n\n" + _prose(head)
+    text = f'\n<a id="{anchor}"></a>\n\n## `{title}`\n\n' + _prose(head)
     text += f"\nBuilds `{target}`.\n" if target else ""
     text += f"\nBegins with {', '.join(f'`{base}`' for base in bases)}.\n" if bases else ""
     rows = [

@@ -12,7 +12,6 @@ from typing import Any, cast, get_args
 
 import configuration
 import yaml
-from latex2mathml.converter import convert
 
 from ood_lab.api.detector_settings import chosen_detectors
 from ood_lab.detectors import Detector
@@ -186,37 +185,35 @@ def _example(one: DetectorFile) -> str:
         value = yaml.safe_dump(one.settings[setting], default_flow_style=True).split("\n")[0]
         given = f" 'detector.{one.key}.{setting}={value.replace(' ', '')}'"
     hooks = f', detectors=["{one.key}"]' if one.kind.input_type == "network" else ""
+    passed = f'train=train, test=test, ood={{"svhn": svhn}}, detectors=["{one.key}"]'
+    if len(passed) > 73:  # as ruff formats it
+        passed = f"\n    {passed}\n"
     return (
         f"```bash\npython eval.py ckpt=RUN 'detector=[{one.key}]'{given}\n```\n\n"
         "```python\n"
         f"train = ood_lab.extract_features(net, train_loader{hooks})  # also test, svhn\n"
-        f'result = ood_lab.evaluate(train=train, test=test, ood={{"svhn": svhn}}, '
-        f'detectors=["{one.key}"])\n```'
+        f"result = ood_lab.evaluate({passed})\n```"
     )
 
 
 def _docstring(kind: type) -> tuple[str, dict[str, str]]:
-    """The description in Markdown, formulas as MathML; and the text of every argument."""
+    """The description in Markdown, formulas as TeX; and the text of every argument."""
     text, _, below = (inspect.getdoc(kind) or "").partition("\nArgs:\n")
     text = re.split(r"\n(?:Attributes|Raises|Returns):\n", text)[0]
     found = re.findall(r"^    (\w+): ((?:.|\n(?!    \w|\S))*)", below, re.M)
     arguments = {name: _inline(" ".join(said.split())) for name, said in found}
     parts = re.split(r"^\.\. math::(.*(?:\n+ +.*)*)\n?", text, flags=re.M)
     for i, part in enumerate(parts):
-        parts[i] = _formula(textwrap.dedent(part), "block") + "\n" if i % 2 else _inline(part)
-    return "\n".join(parts).strip(), arguments
+        formula = textwrap.dedent(part).strip()
+        parts[i] = f"```math\n{formula}\n```" if i % 2 else _inline(part).strip()
+    return "\n\n".join(parts).strip(), arguments
 
 
 def _inline(text: str) -> str:
     """Roles, code and formulas of reStructuredText in Markdown."""
-    text = re.sub(r":math:`([^`]*)`", lambda m: _formula(m[1], "inline"), text)
+    text = re.sub(r":math:`([^`]*)`", r"$`\1`$", text)
     text = re.sub(r":\w+:`~?([^`]*)`", lambda m: f"`{m[1].rsplit('.', 1)[-1]}`", text)
     return re.sub(r"``([^`]*)``", r"`\1`", text)
-
-
-def _formula(tex: str, display: str) -> str:
-    plain = re.sub(r"\\[Bb]ig+(?=[^a-zA-Z])", "", " ".join(tex.split()))
-    return convert(plain.replace("\\arg\\", "\\mathrm{arg}\\,\\"), display=display)
 
 
 def _linked(source: str) -> str:

@@ -17,7 +17,7 @@ def page() -> str:
         text += f"\n## {section['title']}\n"
         for one in section["pictures"]:
             caption, file = one["caption"], f"assets/pictures/{one['picture']}.webp"
-            text += f"\n![]({file}){{ .picture loading=lazy }}\n\n{caption}\n\n"
+            text += f"\n![]({file})\n\n{caption}\n\n"
             text += f"```bash\n{one['command']}\n```\n"
     return text
 

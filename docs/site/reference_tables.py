@@ -1,10 +1,9 @@
-"""Tables that pages name by ``<!-- table: NAME -->``, and pages of tables only."""
+"""Tables of references, and pages of tables only."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
 from importlib import import_module
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -21,7 +20,6 @@ from ood_lab.metrics.record import known_metrics
 from ood_lab.schema.results import CORE, Kind
 
 ROOT = Path(__file__).parents[2]
-_TABLE = re.compile(r"^<!-- table: (.+?) -->$", re.M)
 #: Groups of conf/ that pages list; a choice is a row.
 GROUPS = ("annotations", "generator", "image_text", "lvlm", "prompt", "task", "trainer", "tuning")
 
@@ -39,15 +37,6 @@ def tables() -> dict[str, str]:
         "metrics": _metrics(),
         "parsers": parser_tables.parser_table(),
     }
-
-
-def filled(markdown: str, made: dict[str, str]) -> str:
-    """The page with every table that it names.
-
-    Raises:
-        KeyError: there is no such table.
-    """
-    return _TABLE.sub(lambda found: made[found[1]], markdown)
 
 
 def pages(made: dict[str, str]) -> dict[str, str]:
@@ -250,9 +239,3 @@ def _parser_page(made: dict[str, str]) -> str:
         "(`tests/lvlm/parsers/parser_replies.jsonl`), in %. These are no error rates of a "
         f"model.\n\n{parser_tables.difference_table()}\n"
     )
-
-
-def names() -> Iterator[str]:
-    """Of the tables that the pages of this folder's parent name."""
-    for page in (ROOT / "docs").rglob("*.md"):
-        yield from _TABLE.findall(page.read_text(encoding="utf-8"))

@@ -8,10 +8,11 @@ import shlex
 import pytest
 import yaml
 from cli import ROOT
+from written_pages import DOCS
 
 import ood_lab
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", *DOCS]
 #: First words of the lines of a shell.
 COMMANDS = {
     *("python", "pip", "ood-lab", "ood-lab-train", "ood-lab-eval", "pytest", "mkdocs", "wandb"),

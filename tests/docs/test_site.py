@@ -6,38 +6,51 @@ import re
 import sys
 import unicodedata
 from functools import cache
-from pathlib import Path
 
 import pytest
 import yaml
 from cli import ROOT
+from written_pages import DOCS as WRITTEN
+from written_pages import written
 
 import ood_lab
 from ood_lab.scripts import CONF
 
 DOCS = ROOT / "docs"
 PICTURES = DOCS / "assets" / "pictures"
-#: Written by hand; those of docs/results store the outputs of commands.
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 RESULTS = sorted((DOCS / "results").glob("*.md"))
 #: Of README and docs, without docs/results and the list of the papers' commands.
 MOST_WORDS = 19_500
 
 
-@pytest.fixture(scope="module")
-def hooks():
-    """Pages and tables, as the site makes them when it is built."""
+def module(name):
     path, sys.path[:0] = list(sys.path), [str(DOCS / "site")]
-    yield importlib.import_module("hooks")
+    yield importlib.import_module(name)
     sys.path[:] = path
 
 
 @pytest.fixture(scope="module")
-def reference(hooks):
+def generate():
+    """What writes references into docs/."""
+    yield from module("generate")
+
+
+@pytest.fixture(scope="module")
+def hooks():
+    """What the site adds to docs/ when it is built."""
+    yield from module("hooks")
+
+
+@pytest.fixture(scope="module")
+def reference():
     """Pages of the configuration, by their group."""
-    folder = "configuration/"
-    pages = hooks.pages().items()
-    return {Path(path).stem: text for path, text in pages if path.startswith(folder)}
+    return {page.stem: page.read_text() for page in (DOCS / "configuration").glob("*.md")}
+
+
+def test_references_are_fresh(generate):
+    stale = [path.relative_to(ROOT).as_posix() for path in generate.stale()]
+    assert not stale, f"write {stale} with: python docs/site/generate.py"
 
 
 def without_code(text):
@@ -47,46 +60,30 @@ def without_code(text):
 @cache
 def anchors(text):
     """Headings as the site, and a code host, name them; and names that are given."""
-    return {anchor(heading) for heading in re.findall(r"^#+ (.*)$", without_code(text), re.M)}
+    plain = without_code(text)
+    headings = {anchor(heading) for heading in re.findall(r"^#+ (.*)$", plain, re.M)}
+    return headings | set(re.findall(r'<a id="([^"]+)">', plain))
 
 
 def anchor(heading):
-    given = re.search(r"\{#([^}]+)\}", heading)
     plain = unicodedata.normalize("NFKD", heading).encode("ascii", "ignore").decode().lower()
-    return given[1] if given else re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip())
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip())
 
 
-def broken_links(page, text, generated):
-    """Links of a page to a file, a page that is made or a heading that are not there."""
+def broken_links(page, text):
+    """Links of a page to a file or a heading that is not in the repository."""
     for link in re.findall(r"\]\(([^)\s]+)\)", without_code(text)):
         path, _, anchor = link.partition("#")
         if re.match(r"https?://|data:", link):
             continue
         target = (page.parent / path).resolve() if path else page
-        name = target.relative_to(DOCS).as_posix() if target.is_relative_to(DOCS) else ""
-        there = generated.get(name)
-        if there is None and target.is_file():
-            there = target.read_text() if target.suffix == ".md" else ""
-        exists = there is not None or target.exists()
-        if not exists or (anchor and anchor not in anchors(there or "")):
+        if not target.exists() or (anchor and anchor not in anchors(target.read_text())):
             yield link
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_links_lead_somewhere(page, hooks):
-    generated = hooks.pages() if page.is_relative_to(DOCS) else {}  # a code host has none
-    assert not list(broken_links(page, page.read_text(), generated))
-
-
-def test_links_of_generated_pages_lead_somewhere(hooks):
-    """But of those that are at the top of the repository, too, which are in PAGES."""
-    copies = ("changelog.md", "contributing.md")
-    wrong = {
-        path: links
-        for path, text in hooks.pages().items()
-        if path not in copies and (links := list(broken_links(DOCS / path, text, hooks.pages())))
-    }
-    assert not wrong
+def test_links_lead_somewhere(page):
+    assert not list(broken_links(page, page.read_text()))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -102,26 +99,32 @@ def test_every_page_is_in_the_navigation(hooks):
     named = set(re.findall(r"'([\w/-]+(?:\.md|/))'", str(content["nav"])))
     folders = tuple(name for name in named if name.endswith("/"))
     found = {name for name in named if name.endswith(".md")}
-    found |= {path for path in hooks.pages() if path.startswith(folders)}
-    written = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
-    assert found == written | set(hooks.pages())
+    every = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")} | set(hooks.pages())
+    found |= {path for path in every if path.startswith(folders)}
+    assert found == every
 
 
-def test_tables_that_pages_name_are_made(hooks):
-    for page in PAGES:
-        text = hooks.on_page_markdown(page.read_text())
-        assert not re.search(r"^<!-- table", text, re.M), page
-
-
-def words(page):
-    """With code and tables; a mark of a table is no word."""
-    return len(re.findall(r"\S*\w\S*", re.sub(r"<!--.*?-->", "", page.read_text())))
+def test_the_site_has_formulas_and_pages_of_notebooks(hooks):
+    text = (DOCS / "reference" / "detectors" / "odin.md").read_text()
+    assert "```math" in text
+    shown = hooks.on_page_markdown(text)
+    assert "<math" in shown
+    assert "```math" not in shown
+    for page in DOCS.rglob("*.md"):
+        shown = hooks.on_page_markdown(page.read_text())
+        assert "\\arg" not in shown, page
+        for path in re.findall(r"\]\(([./]*tutorials/notebooks/\w+\.md)", shown):
+            place = (page.parent / path).resolve().relative_to(DOCS)
+            assert place.as_posix() in hooks.pages(), page
 
 
 def test_the_docs_are_short():
     left_out = {*RESULTS, DOCS / "reference" / "papers.md"}
-    pages = [ROOT / "README.md", *(page for page in DOCS.rglob("*.md") if page not in left_out)]
-    counts = {page.relative_to(ROOT).as_posix(): words(page) for page in pages}
+    pages = [ROOT / "README.md", *(page for page in WRITTEN if page not in left_out)]
+    counts = {
+        page.relative_to(ROOT).as_posix(): len(re.findall(r"\S*\w\S*", written(page)))
+        for page in pages
+    }
     assert sum(counts.values()) <= MOST_WORDS, counts
 
 
@@ -141,8 +144,8 @@ def test_measured_tables_have_their_command_and_date():
             )
 
 
-def test_pictures_are_small_and_shown(hooks):
-    texts = [*(page.read_text() for page in PAGES), *hooks.pages().values()]
+def test_pictures_are_small_and_shown():
+    texts = [page.read_text() for page in PAGES]
     shown = {match for text in texts for match in re.findall(r"pictures/(\w+\.webp)", text)}
     files = {file.name: file.stat().st_size for file in PICTURES.iterdir()}
     assert shown == set(files)
@@ -158,8 +161,15 @@ def test_the_readme_is_short_and_shows_the_page():
         assert re.search(rf"<!-- ci:{mark} -->\n```bash\n.+\n```\n", text)
 
 
-def test_every_picture_of_the_gallery_has_a_caption_and_a_command(hooks):
-    pictures = hooks.gallery.pictures()
+def test_readme_and_limits_agree_about_gpus():
+    for page in (ROOT / "README.md", DOCS / "explanation" / "limits.md"):
+        assert re.search(
+            r"run on one H100 \(\[what\]\([^)]*\)\), never on several", page.read_text()
+        )
+
+
+def test_every_picture_of_the_gallery_has_a_caption_and_a_command(generate):
+    pictures = generate.gallery.pictures()
     assert len(pictures) > 30
     for one in pictures:
         assert one["caption"].endswith("."), one
@@ -172,27 +182,28 @@ def test_public_names_are_in_the_reference():
     assert set(ood_lab.__all__) <= set(listed)
 
 
-def test_every_detector_has_a_page(hooks):
-    for one in hooks.detector_pages.detector_files():
-        page = hooks.pages()[f"reference/detectors/{one.key}.md"]
+def test_every_detector_has_a_page(generate):
+    for one in generate.detector_pages.detector_files():
+        page = (DOCS / "reference" / "detectors" / f"{one.key}.md").read_text()
         assert all((one.kind.formula, one.kind.source, one.kind.suspicious)), one.key
-        assert "<math" in page, one.key  # its formula
-        assert "\\arg" not in page, one.key
+        assert "```math" in page or "$`" in page, one.key  # its formula
         for setting in one.settings:
             assert setting.startswith("_") or f"`detector.{one.key}.{setting}`" in page, setting
         assert ":class:" not in page
 
 
-def test_every_kind_and_metric_is_in_a_table(hooks):
-    tables = hooks.tables()
+def test_every_kind_and_metric_is_in_a_table():
+    results, metrics = (
+        (DOCS / "reference" / f"{name}.md").read_text() for name in ("results", "metrics")
+    )
     for name in ("detection", "verdict", "hierarchy", "shift", "miss_distance", "vlm_answers"):
-        assert f"| `{name}` |" in tables["kinds"]
+        assert f"| `{name}` |" in results
     for name in ("auroc", "fpr95_id_positive", "fpr95_ood_positive", "dad", "augrc"):
-        assert f"| `{name}` |" in tables["metrics"]
+        assert f"| `{name}` |" in metrics
 
 
-def test_extras_have_a_purpose_and_packages(hooks):
-    rows = [row.strip("| ").split(" | ") for row in hooks.tables()["extras"].split("\n")[2:]]
+def test_extras_have_a_purpose_and_packages(generate):
+    rows = [row.strip("| ").split(" | ") for row in generate.tables()["extras"].split("\n")[2:]]
     assert {row[0] for row in rows} >= {"`lvlm`", "`docs`", "`dev`", "`sweep`"}
     assert all(len(row) == 3 for row in rows)
 
@@ -206,7 +217,7 @@ def test_every_option_and_comment_is_in_the_reference(reference):
             continue
         page = reference[parts[0] if len(parts) > 1 else "index"]
         title = f"{'/'.join(parts[:-1])}={file.stem}" if len(parts) > 1 else file.stem
-        section = page.split(f"\n## `{title}` ")[1].split("\n## ")[0]
+        section = page.split(f"\n## `{title}`\n")[1].split("\n## ")[0]
         section = re.sub(r"\[([\w/-]+\.md)\]\(\.\./[^)]*\)", r"docs/\1", section)
         words = " ".join(html.unescape(re.sub(r"\\(?=\W|_)", "", section)).split())
         source = file.read_text()

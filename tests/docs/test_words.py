@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from cli import ROOT
+from written_pages import DOCS, written
 
 _WORDS = yaml.safe_load((Path(__file__).parent / "words.yaml").read_text())
 _TERMS = [(re.compile(each["not"], re.IGNORECASE), each) for each in _WORDS["terms"]]
@@ -26,10 +27,10 @@ Text = tuple[Path, int, str]
 
 def docs() -> Iterator[Text]:
     """Prose of the pages that are written by hand, by paragraph."""
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS]:
         if "results" in page.relative_to(ROOT).parts[:-1]:  # outputs of commands, as they came
             continue
-        text = re.sub(r"^```.*?^```", _blank, page.read_text(), flags=re.DOTALL | re.MULTILINE)
+        text = re.sub(r"^```.*?^```", _blank, written(page), flags=re.DOTALL | re.MULTILINE)
         for number, paragraph in _paragraphs(text):
             yield page, number, paragraph
 

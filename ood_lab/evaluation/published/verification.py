@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import reduce
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_config, read_table
+from ood_lab.common.files import read_table
 from ood_lab.common.hints import missing_path
 from ood_lab.data.datamodules.splits import ID_SPLITS
 from ood_lab.evaluation.hierarchy_tables import KIND as HIERARCHY
 from ood_lab.evaluation.published.numbers import Field, PublishedRow
 from ood_lab.metrics.hierarchy_accuracy import ALL
 from ood_lab.schema.arrays import Floats
-from ood_lab.schema.results import ACCURACY, PART, RESULTS, of_kind, read_results, whole
-from ood_lab.schema.run_record import BenchmarkFacts, RunRecord
+from ood_lab.schema.finished_run import FinishedRun
+from ood_lab.schema.results import ACCURACY, PART, RESULTS, first_way, of_kind, whole
+from ood_lab.schema.run_record import MANIFEST, BenchmarkFacts, RunRecord
 from ood_lab.schema.shift_axes import LEVELS
 
 #: What ``metrics.fpr95_positive`` of a run makes of the plain names ``fpr95`` and ``aupr_*``.
@@ -46,67 +49,59 @@ WITHIN_RUN, TO_ANOTHER = ("differences.csv", "drops.csv"), ("models.csv", "chang
 
 
 def read_runs(place: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """:func:`read_run` of one run, or of all seeds in a folder: means, and the facts of one.
+    """The numbers of a finished run, or of all seeds in a folder: means, and the facts of one.
 
-    The interval of a mean covers those of all seeds.
+    The interval of a mean covers those of all seeds. Rows are of detectors; of zero-shot accuracies
+    (parts of features are the detectors, the data the set); of a hierarchy of labels (models are
+    the detectors, ``fine early Shang of ding`` a set); of ``task=data_check`` (labels are the
+    detectors, ``early Shang, ding, id`` a set); of the cells of shift (detector ``cells``); and of
+    question benchmarks (models are the detectors, ``ood_h, cot`` and ``pos_only - uniform`` sets).
 
     Raises:
-        UserError: see there; or the seeds were not measured alike.
+        UserError: no such folder, no finished run in it, or the seeds were not measured alike.
     """
     seeds = sorted(p.parent for p in place.glob("seed=*/DONE"))
+    tables, facts = zip(*(_numbers(FinishedRun(run)) for run in seeds or [place]), strict=True)
     if not seeds:
-        return read_run(place)
-    tables, facts = zip(*map(read_run, seeds), strict=True)
+        return tables[0], facts[0]
     if any(other["n"] != facts[0]["n"] for other in facts[1:]):
         raise UserError(f"the runs in {place} have evaluated other images: name one of them")
     keys = ["model", "detector", "dataset", *LEVELS, "metric"]
-    everything: pd.DataFrame = pd.concat(tables, ignore_index=True)
-    means = everything.groupby(keys, dropna=False, sort=False)
+    means = pd.concat(tables, ignore_index=True).groupby(keys, dropna=False, sort=False)
     ends = {"ci_low": ("ci_low", "min"), "ci_high": ("ci_high", "max")}
     mean = means.agg(value=("value", "mean"), **ends, n_id=("n_id", "first"))
-    known = [fact["id_accuracy"] for fact in facts if fact["id_accuracy"] is not None]
-    accuracy = sum(known) / len(known) if known else None
+    accuracies = [of_run["id_accuracy"] for of_run in facts if of_run["id_accuracy"] is not None]
+    accuracy = fmean(accuracies) if accuracies else None
     return mean.reset_index(), {**facts[0], "id_accuracy": accuracy}
 
 
-def read_run(run: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """The numbers of a finished run, and what is known of how it was measured.
-
-    Rows are of detectors; of zero-shot accuracies (parts of features are the detectors, the data
-    the set); of a hierarchy of labels (models are the detectors, ``fine early Shang of ding`` a
-    set); of ``task=data_check`` (labels are the detectors, ``early Shang, ding, id`` a set); of the
-    cells of shift (detector ``cells``); and of question benchmarks (models are the detectors,
-    ``ood_h, cot`` and ``pos_only - uniform`` sets).
-
-    Raises:
-        UserError: no such folder, or no finished run in it.
-    """
-    if not run.is_dir():
-        raise missing_path(run)
+def _numbers(run: FinishedRun) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """The numbers of one run, and how they were measured."""
+    if not run.folder.is_dir():
+        raise missing_path(run.folder)
     files = (COUNTS_FILE, CELLS_FILE, ABLATION_FILE, RESULTS)
-    found = next((name for name in files if (run / name).exists()), None)
-    if found is None or not (run / "manifest.json").exists():
+    file = next(filter(run.has, files), None)
+    if file is None or not run.has(MANIFEST):
         raise UserError(
             f"{run} contains no finished run: name a folder outputs/<name>/<hash>/seed=<s> "
-            f"with manifest.json and one of {', '.join(files)}"
+            f"with {MANIFEST} and one of {', '.join(files)}"
         )
-    record = RunRecord.read(run)
-    if found == ABLATION_FILE or record.benchmark:
-        return _answers(run, record, found)
-    name = read_config(run)["data"]["name"]
-    if found == COUNTS_FILE:
-        results = _counts(read_table(run / found, keep_default_na=False, na_values=[""]))
-    elif found == CELLS_FILE:
-        results = _cells(read_table(run / found), name)
+    if file == ABLATION_FILE or run.record.benchmark:
+        return _answers(run, file)
+    name = run.config["data"]["name"]
+    if file == COUNTS_FILE:
+        results = _counts(read_table(run.folder / file, keep_default_na=False, na_values=[""]))
+    elif file == CELLS_FILE:
+        results = _cells(read_table(run.folder / file), name)
     else:
-        results = read_results(run)
-    return numbers_of(results, record, name)
+        results = run.results
+    return numbers_of(results, run.record, name)
 
 
 def numbers_of(
     everything: pd.DataFrame, record: RunRecord, data: str
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """As :func:`read_run`, of a results table, the record of the run and the name of the data.
+    """As :func:`read_runs`, of a results table, the record of the run and the name of the data.
 
     Raises:
         UserError: there are no such rows.
@@ -172,26 +167,25 @@ def _cells(table: pd.DataFrame, data: str) -> pd.DataFrame:
     return named.reindex(columns=[*named, "model", "ci_low", "ci_high", "n_id", "n_ood"])
 
 
-def _answers(run: Path, record: RunRecord, file: str) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """As :func:`read_run`, of a question benchmark: a set is a split, and what of it.
+def _answers(run: FinishedRun, file: str) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """As :func:`read_runs`, of a question benchmark: a set is a split, and what of it.
 
     Sets of a single data set are also called ``<set>, dataset <name>``, as among several.
     """
+    record = run.record
     about = record.benchmark or BenchmarkFacts(name="OODBench", page="")
-    results = read_table(run / file)
+    results = read_table(run.folder / file)
     results[PART] = results["setting" if file == ABLATION_FILE else PART]
-    if "unparsed" in results:  # of two ways to treat unparsed answers, the first one
-        ways = results["unparsed"]
-        results = results[ways.isna() | ways.isin(ways.dropna().head(1))]
-    asked = results.drop_duplicates(["model", "split", PART, *LEVELS])
-    n = asked["n_items"].fillna(asked["n_asked"]) if "n_items" in asked else asked["n_asked"]
-    asked = asked.assign(metric="questions", value=n, ci_low=None, ci_high=None)
+    results = first_way(results)
+    counts = results.drop_duplicates(["model", "split", PART, *LEVELS])
+    n = counts["n_items"].fillna(counts["n_asked"]) if "n_items" in counts else counts["n_asked"]
+    counts = counts.assign(metric="questions", value=n, ci_low=None, ci_high=None)
     seconds = [
         {"split": split, PART: form or None, "metric": "seconds", "value": value}
         for form, of_form in (record.asking.seconds.items() if record.asking else ())
         for split, value in of_form.items()
     ]
-    parts = [results, asked.dropna(subset="value"), pd.DataFrame(seconds), *_further(run)]
+    parts = [results, counts.dropna(subset="value"), pd.DataFrame(seconds), *_differences(run)]
     rows: pd.DataFrame = pd.concat([part for part in parts if len(part)], ignore_index=True)
     rows = rows.drop_duplicates(["model", "split", PART, *LEVELS, "metric"])
     rows["model"] = rows["model"].fillna(results["model"].iloc[0])
@@ -200,7 +194,7 @@ def _answers(run: Path, record: RunRecord, file: str) -> tuple[pd.DataFrame, dic
     data = ", ".join(sorted(record.datasets)) or record.annotations.get("name") or about.about
     if "dataset" in about.finer and not record.datasets:
         rows = pd.concat([rows, rows.assign(dataset=rows["dataset"] + f", dataset {data}")])
-    sets = whole(asked)
+    sets = whole(counts)
     return rows, {
         **{"benchmark": about.name, "model": rows["model"].iloc[0], "dataset": data},
         "n": dict(zip(sets["split"], sets["value"].astype(int), strict=True)),
@@ -208,14 +202,16 @@ def _answers(run: Path, record: RunRecord, file: str) -> tuple[pd.DataFrame, dic
     }
 
 
-def _further(run: Path) -> Iterator[pd.DataFrame]:
+def _differences(run: FinishedRun) -> Iterator[pd.DataFrame]:
     """Recall by size, and differences with their intervals, as rows of a question benchmark."""
-    if (run / "tiers.csv").exists():
-        sizes = read_table(run / "tiers.csv").query("edges == 'tier'")
+    if run.has("tiers.csv"):
+        sizes = read_table(run.folder / "tiers.csv").query("edges == 'tier'")
         named = sizes.rename(columns={"tier": PART, "accuracy": "value"})
         yield named.assign(metric="recall_yes")
-    for file in filter(lambda name: (run / name).exists(), (*WITHIN_RUN, *TO_ANOTHER)):
-        table = read_table(run / file).rename(columns={"difference": "value", "change": "value"})
+    for file in filter(run.has, (*WITHIN_RUN, *TO_ANOTHER)):
+        table = read_table(run.folder / file).rename(
+            columns={"difference": "value", "change": "value"}
+        )
         if file in TO_ANOTHER:
             if "b" not in table or table["b"].nunique() == 1:
                 yield table.assign(part="change")
@@ -259,13 +255,13 @@ def compare(
 
 def protocol_differences(rows: Sequence[PublishedRow], facts: Mapping[str, Any]) -> pd.DataFrame:
     """Every protocol field that differs for rows that the run has: ``field, run, paper, rows``."""
-    counted: dict[tuple[str, str, str], int] = {}
-    for row in rows:
-        for field, ours, theirs in _differing(row, facts):
-            key = (".".join(field), _shown(ours, "not recorded"), _shown(theirs, "not stated"))
-            counted[key] = counted.get(key, 0) + 1
-    found = [(*key, count) for key, count in counted.items()]
-    return pd.DataFrame(found, columns=["field", "run", "paper", "rows"])
+    counts = Counter(
+        (".".join(field), _shown(ours, "not recorded"), _shown(theirs, "not stated"))
+        for row in rows
+        for field, ours, theirs in _differing(row, facts)
+    )
+    fields = [(*key, count) for key, count in counts.items()]
+    return pd.DataFrame(fields, columns=["field", "run", "paper", "rows"])
 
 
 def _values(row: PublishedRow, results: pd.DataFrame, shift_order: Sequence[str]) -> Floats:
@@ -292,12 +288,12 @@ def _values(row: PublishedRow, results: pd.DataFrame, shift_order: Sequence[str]
         chosen = results[group]
     else:
         chosen = table[table["dataset"].str.casefold() == name.casefold()]
-    found: Floats = chosen[["value", "ci_low", "ci_high"]].astype(float).mean().to_numpy()
-    return found
+    numbers: Floats = chosen[["value", "ci_low", "ci_high"]].astype(float).mean().to_numpy()
+    return numbers
 
 
-def _differing(row: PublishedRow, facts: Mapping[str, Any]) -> list[tuple[Field, Any, Any]]:
-    found = []
+def _differing(row: PublishedRow, facts: Mapping[str, Any]) -> Iterator[tuple[Field, Any, Any]]:
+    """Fields of the protocol that differ, with the values of the run and of the paper."""
     for field, theirs in row.protocol():
         ours = reduce(lambda node, key: (node or {}).get(key), field, facts)  # type: ignore[arg-type, return-value]
         if field == ("transform",):
@@ -305,8 +301,7 @@ def _differing(row: PublishedRow, facts: Mapping[str, Any]) -> list[tuple[Field,
         else:
             agree = _agree(ours, theirs, row.reference.tolerance.get(field[-1], 0))
         if not agree:
-            found.append((field, ours, theirs))
-    return found
+            yield field, ours, theirs
 
 
 def _holds(transform: str, part: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
-from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.detectors import Detector
 from ood_lab.detectors.base import Detectors
-from ood_lab.evaluation.detector_fitting import rows_of, score_banks
-from ood_lab.evaluation.split_features import Extraction, split_by_columns
+from ood_lab.evaluation.detector_fitting import score_banks
+from ood_lab.evaluation.split_features import Extraction, PassPlan, split_by_columns
 from ood_lab.features.bank import FeatureBank
 from ood_lab.schema.arrays import Floats
 
@@ -47,19 +46,18 @@ class Member:
         name: str | None,
         extraction: Extraction,
         detectors: Detectors,
-        sets: Sequence[Sequence[str]],
+        plan: PassPlan,
         limit: int,
     ) -> Member:
         """Makes its passes, or reads them from the bank; call it on all processes."""
         usable, _ = split_by_columns(detectors, extraction.backbone)
-        evaluated, selection = sets
-        banks = extraction.banks(usable, evaluated, selection)
-        extraction.second_pass(usable, banks, ["test", *evaluated], limit)
+        banks = extraction.banks(usable, replace(plan, of_test=(), images=()))
+        extraction.second_pass(usable, banks, ["test", *plan.evaluated], limit)
         return cls(name, usable, banks)
 
-    def score(self, data: OODDataModule, sets: Sequence[str], limit: int) -> None:
+    def score(self, sets: Sequence[str], limit: int) -> None:
         """Fits and scores its detectors."""
-        rows = {split: rows_of(data.splits[split], self.banks[split]) for split in sets}
+        rows = {n: pd.DataFrame({"dataset": [n] * len(self.banks[n])}) for n in sets}
         self.scores, _ = score_banks(rows, self.banks, self.detectors, {}, limit)
 
     def probabilities(self, sets: Sequence[str]) -> Tensor:
@@ -136,14 +134,13 @@ def same_network(same: Sequence[str], left: int) -> list[str]:
 
 
 def with_ensemble(
-    own: Member, members: Sequence[Member], data: OODDataModule, sets: Sequence[str], limit: int
+    own: Member, members: Sequence[Member], sets: Sequence[str], limit: int
 ) -> tuple[pd.DataFrame, dict[str, Any], dict[str, Any]]:
     """The scores of a network with those of an ensemble and of its other networks.
 
     Args:
         own: the network, scored.
         members: the ensemble, to be scored; the first has no name where ``own`` is one of them.
-        data: of all sets.
         sets: that are evaluated.
         limit: bytes that a fit may take.
 
@@ -152,14 +149,14 @@ def with_ensemble(
         ``networks`` and ``id_accuracy``.
     """
     for member in members:
-        member.score(data, [*sets, HELD_OUT], limit)
+        member.score([*sets, HELD_OUT], limit)
     networks = [own, *members] if members[0].name else members
     columns, accuracy = ensemble_columns(networks, sets)
     facts: dict[str, Any] = {name: {"input_type": FAMILY} for name in columns}
     for member in members:
         for name in filter(member.scores.__contains__, member.detectors if member.name else ()):
             columns[f"{name}@{member.name}"] = of_sets(member.scores, sets)[name].to_numpy()
-            facts[f"{name}@{member.name}"] = {"input_type": own.detectors[name].input_type}
+            facts[f"{name}@{member.name}"] = {"input_type": member.detectors[name].input_type}
     table = pd.concat([of_sets(own.scores, sets), pd.DataFrame(columns)], axis=1)
     return table, facts, {"networks": len(networks), "id_accuracy": accuracy}
 

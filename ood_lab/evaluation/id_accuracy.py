@@ -238,17 +238,16 @@ def _explains(accuracy: float, labels: Tensor, classes: int) -> bool:
 
 
 def accuracy_warnings(
-    banks: Banks, val_labels: Tensor, backbone: Backbone, record: RunRecord
+    banks: Banks, val_labels: Tensor, record: RunRecord, advice: str
 ) -> tuple[bool, list[str]]:
     """Whether a network is no better than chance, and what to know of its answers, with advice.
 
     Args:
         banks: ``test``, and ``val`` where some detector needs it.
         val_labels: of the validation images.
-        backbone: the network.
-        record: ``id_accuracy`` of :func:`check_id_accuracy` and ``classes``; ``training``
-            (``epochs``, ``steps``) where this run has just trained the network, and
-            ``val_accuracy`` where that was noted.
+        record: ``id_accuracy`` of :func:`check_id_accuracy`, ``classes``, and ``val_accuracy``
+            where that was noted.
+        advice: what to do about a network that does not know the classes, see :func:`advice_on`.
     """
     accuracy, names = record.id_accuracy, record.classes
     if accuracy is None:
@@ -257,26 +256,26 @@ def accuracy_warnings(
     chance = Chance.of(bank.labels, len(names))
     collapsed = _collapsed(bank, names)
     if not chance.reached(accuracy):
-        return False, [f"{collapsed}: {_advice(backbone, record)}"] if collapsed else []
+        return False, [f"{collapsed}: {advice}"] if collapsed else []
     val = record.val_accuracy
     if val is None and "val" in banks:
         val = _accuracy(banks["val"])
     order = other_order(bank, names)
     if val is not None and not Chance.of(val_labels, len(names)).reached(val):
-        advice = (
+        cause = (
             f"on the validation images it is {val:.1%}: the network has learnt the classes. "
             "The labels of the test set are not those of train and val"
         ) + (
             f": {order}"
             if order
-            else " (or its images are of quite another kind): compare them class by class with "
-            "task=data_check, and the order of the classes where labels are numbers"
+            else " (or its images are of quite another kind): compare them class by class "
+            "(task=data_check), and the order of the classes where labels are numbers"
         )
     else:
-        advice = order or "; ".join(filter(None, [collapsed, _advice(backbone, record)]))
+        cause = order or "; ".join(filter(None, [collapsed, advice]))
     return True, [
         f"ID accuracy is {accuracy:.1%}, no better than chance ({chance.words(names)}), so the "
-        f"scores of detectors mean nothing and none is marked as best: {advice}"
+        f"scores of detectors mean nothing and none is marked as best: {cause}"
     ]
 
 
@@ -300,8 +299,11 @@ def _accuracy(bank: FeatureBank) -> float | None:
     return float(right.double().mean()) if bool(known.any()) else None
 
 
-def _advice(backbone: Backbone, record: RunRecord) -> str:
-    """What to do, by where the weights come from."""
+def advice_on(backbone: Backbone, record: RunRecord) -> str:
+    """What to do about a network at chance, by where its weights come from.
+
+    ``record.training`` (``epochs``, ``steps``) says that this run has just trained it.
+    """
     if trained := record.training:
         return (
             f"the training (epochs: {trained['epochs']:,}, steps: {trained['steps']:,}) has not "

@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from lightning.pytorch.utilities.seed import isolate_rng
@@ -16,7 +15,7 @@ from ood_lab.common.english import counted, listed
 from ood_lab.common.progress import duration
 from ood_lab.detectors import Detector
 from ood_lab.detectors.base import COSTS, Detectors
-from ood_lab.evaluation.split_features import Extraction
+from ood_lab.evaluation.split_features import Extraction, PassPlan
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.extraction_pass import collate
 from ood_lab.features.lightning_extractor import Extractor
@@ -65,7 +64,7 @@ class PassCost:
 
 
 def affordable(
-    extraction: Extraction, detectors: Detectors, passes: Sequence[Any], by_default: bool
+    extraction: Extraction, detectors: Detectors, plan: PassPlan, by_default: bool
 ) -> tuple[dict[str, Detector], dict[str, str]]:
     """Tells what the passes will take, and spares a CPU what nobody has asked for.
 
@@ -75,7 +74,7 @@ def affordable(
     Args:
         extraction: will make the passes.
         detectors: that the network can serve.
-        passes: further arguments of :meth:`Extraction.banks`.
+        plan: of the sets.
         by_default: nobody has chosen them. On a CPU, those that need more than the forward pass
             are then left out where images have more than ``MOST_PIXELS`` pixels.
 
@@ -95,8 +94,8 @@ def affordable(
     if extraction.trainer.global_rank == 0 and left_out:
         names = listed(list(left_out))
         log.warning("the default is detector=forward here, without %s: %s", names, reason)
-    if kept and extraction.images_left(kept, *passes):
-        cost = made_by_main(extraction.trainer, lambda: _estimated(extraction, kept, passes))
+    if kept and extraction.images_left(kept, plan):
+        cost = made_by_main(extraction.trainer, lambda: _estimated(extraction, kept, plan))
         if cost is not None and extraction.trainer.global_rank == 0:
             of = "detector=default" if by_default and not left_out else "the chosen detectors"
             log.info(cost.sentence("detector=forward" if left_out else of))
@@ -114,21 +113,19 @@ def _sets(detectors: Detectors) -> Iterator[tuple[str, dict[str, Detector]]]:
             last = len(part)
 
 
-def _estimated(
-    extraction: Extraction, detectors: Detectors, passes: Sequence[Any]
-) -> PassCost | None:
+def _estimated(extraction: Extraction, detectors: Detectors, plan: PassPlan) -> PassCost | None:
     """The times of the sets; None where the forward passes are short."""
-    left = extraction.images_left(detectors, *passes)
+    left = extraction.images_left(detectors, plan)
     timer = _Timer(extraction, next(iter(left)))
     forward = sum(n for n, _ in left.values()) * timer.of(())
     if forward < WORTH_TELLING:
         return None
     seconds, names = {}, {}
     for name, part in _sets(detectors):
-        of_set = extraction.images_left(part, *passes)
+        of_set = extraction.images_left(part, plan)
         seconds[name] = sum(n * timer.of(columns) for n, columns in of_set.values())
         if any(d.second_pass_hook is not None for d in part.values()):
-            scored = sum(len(extraction.data.splits[split]) for split in ("test", *passes[0]))
+            scored = sum(len(extraction.data.splits[split]) for split in ("test", *plan.evaluated))
             seconds[name] += scored * _SECOND_PASS * timer.of(())
         names[name] = list(part)
     return PassCost(sum(n for n, _ in left.values()), seconds, names)

@@ -3,52 +3,51 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from ood_lab.common.files import read_table, write_csv
 from ood_lab.data.datamodules.base import OODDataModule
+from ood_lab.detectors import DEFAULT_ALPHA, KNN, CalibratedDetector
+from ood_lab.detectors.deployment.cross_fitting import cross_fitted_scores
+from ood_lab.evaluation.pipeline import Outcome
+from ood_lab.evaluation.prediction.detector_summaries import id_images
 from ood_lab.evaluation.published.report_block import published_blocks
-from ood_lab.evaluation.shift.image_distances import Distances
-from ood_lab.evaluation.unusual_images import unusual_training_images
-from ood_lab.features.bank import Banks
+from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.report.detection.detection_page import write_report
-from ood_lab.report.detection.image_strips import ID_IMAGES
+from ood_lab.report.detection.image_strips import ID_IMAGES, UNUSUAL_BY, IDImages
 from ood_lab.report.results_lookup import RunView
 from ood_lab.report.shift.distance_page import Measured
-from ood_lab.schema.results import read_results
 
+#: Of more training images nobody looks at the most unusual ones.
+MOST = 20_000
 #: Statistics of the images of a run.
 STATISTICS = "image_statistics.parquet"
 
 
 def write_page(
-    folder: Path,
-    data: OODDataModule,
-    banks: Banks,
-    scores: pd.DataFrame,
-    view: RunView,
-    hierarchy: pd.DataFrame | None = None,
-    distances: Distances | None = None,
+    folder: Path, data: OODDataModule, banks: Banks, outcome: Outcome, view: RunView
 ) -> None:
     """Writes ``figures/`` and ``report.html`` into the run folder.
 
     ``banks`` give features to draw, as far as there are any, ``data`` images to show.
     """
+    scores, distances, verdict = outcome.scores, outcome.distances, view.verdict
     evaluated = [name for name in scores["dataset"].unique() if name not in data.csid_names]
-    id_images = unusual_training_images(data, banks.get("train"))
-    if id_images is not None:
-        write_csv(id_images.table, folder / ID_IMAGES)
+    unusual = unusual_training_images(data, banks.get("train"))
+    if unusual is not None:
+        write_csv(unusual.table, folder / ID_IMAGES)
     measured = None
     if distances is not None:
         measured = Measured(
             distances.degrees,
             distances.summary,
             distances.axes,
-            view.verdict.named if view.verdict else None,
+            verdict.named if verdict else None,
             view.record.distance,
             distances.found,
-            causes=view.verdict.causes if view.verdict else pd.DataFrame(),
+            causes=verdict.causes if verdict else pd.DataFrame(),
             images=read_table(folder / STATISTICS),
         )
     write_report(
@@ -58,8 +57,29 @@ def write_page(
         features={n: banks[n].features.numpy() for n in evaluated if n in banks},
         load_image=data.load_image,
         classes=data.classes,
-        hierarchy=hierarchy,
+        hierarchy=outcome.hierarchy,
         measured=measured,
-        id_images=id_images,
-        published=published_blocks(read_results(folder), view.record, str(data.name)),
+        id_images=unusual,
+        published=published_blocks(outcome.everything, view.record, str(data.name)),
     )
+
+
+def unusual_training_images(data: OODDataModule, bank: FeatureBank | None) -> IDImages | None:
+    """Score and p-value of every training image by :class:`KNN` fitted without it.
+
+    See :func:`~ood_lab.detectors.deployment.cross_fitting.cross_fitted_scores`.
+
+    Args:
+        data: set up.
+        bank: of ``train``; None where its features were not kept.
+
+    Returns:
+        None without features, of one image, and of more than :data:`MOST`.
+    """
+    if bank is None or "features" not in bank.gives or not 1 < len(bank) <= MOST:
+        return None
+    knn = KNN().fit(bank)
+    scores = cross_fitted_scores(knn, bank)
+    source: dict[str, Any] = {"weights_sha256": "", "transform": "", "groups": bank.groups}
+    ranked = CalibratedDetector.of(knn, scores, DEFAULT_ALPHA, **source)
+    return id_images(data.splits["train"], {UNUSUAL_BY: (bank, scores)}, {UNUSUAL_BY: ranked})

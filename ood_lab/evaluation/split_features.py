@@ -128,21 +128,32 @@ def moments_for(detectors: Detectors, split: str) -> set[str]:
     return {part for d in detectors.values() if d.fit_split == split for part in d.moments}
 
 
-def _columns(
-    detectors: Detectors,
-    ood_sets: Sequence[str],
-    selection: Sequence[str],
-    of_test: Sequence[BankColumn],
-) -> dict[str, list[BankColumn]]:
-    """What is computed in the pass over each split, see :meth:`Extraction.banks`."""
-    fitted_on = {d.fit_split for d in detectors.values()}
-    found = {}
-    for split in dict.fromkeys(["train", "val", "test", *ood_sets, *selection]):
-        evaluated = split == "test" or split in ood_sets
-        if evaluated or split in fitted_on or split in selection:
-            columns = columns_for(detectors, split, evaluated)
-            found[split] = columns + list(of_test if split == "test" else ())
-    return found
+@dataclass(frozen=True, kw_only=True)
+class PassPlan:
+    """What passes through a network, in addition to ID test and what detectors are fitted on.
+
+    Attributes:
+        evaluated: sets that are scored, too.
+        selection: sets that settings are chosen on, and others whose features are read.
+        of_test: columns that are computed also on ID test.
+        images: sets that are made of ID test, whose transform they get.
+    """
+
+    evaluated: Sequence[str]
+    selection: Sequence[str] = ()
+    of_test: Sequence[BankColumn] = ()
+    images: Sequence[ImageDataset] = ()
+
+    def columns(self, detectors: Detectors) -> dict[str, list[BankColumn]]:
+        """What is computed in the pass over each split."""
+        fitted_on = {d.fit_split for d in detectors.values()}
+        columns = {}
+        for split in dict.fromkeys(["train", "val", "test", *self.evaluated, *self.selection]):
+            scored = split == "test" or split in self.evaluated
+            if scored or split in fitted_on or split in self.selection:
+                of_test = self.of_test if split == "test" else ()
+                columns[split] = [*columns_for(detectors, split, scored), *of_test]
+        return columns
 
 
 @dataclass(frozen=True)
@@ -168,31 +179,24 @@ class Extraction:
     def __post_init__(self) -> None:
         self.data.use_transform(eval=self.backbone.transform)
 
-    def banks(
-        self,
-        detectors: Detectors,
-        ood_sets: Sequence[str],
-        selection: Sequence[str] = (),
-        of_test: Sequence[BankColumn] = (),
-    ) -> dict[str, FeatureBank]:
-        """One bank per split: those some detector is fitted on, ID test, OOD sets, ``selection``.
+    def banks(self, detectors: Detectors, plan: PassPlan) -> dict[str, FeatureBank]:
+        """One bank per split of the plan.
 
-        Detectors that work in the pass do so on the evaluated sets, not on those of ``selection``;
-        ``of_test`` is computed also on ID test.
+        Detectors that work in the pass do so on the evaluated sets, not on those of the selection.
         """
         banks = {
             split: self._bank(split, columns, moments_for(detectors, split))
-            for split, columns in _columns(detectors, ood_sets, selection, of_test).items()
-        }
+            for split, columns in plan.columns(detectors).items()
+        } | self.of_sets([], plan.images)
         return {split: bank for split, bank in banks.items() if bank is not None}
 
     def images_left(
-        self, detectors: Detectors, *sets: Any
+        self, detectors: Detectors, plan: PassPlan
     ) -> dict[str, tuple[int, list[BankColumn]]]:
         """Images of each split that have to pass for :meth:`banks`, and the columns it lacks."""
         left = {}
-        for split, own in _columns(detectors, *sets).items():
-            columns = [*own, *self.always]
+        for split, of_split in plan.columns(detectors).items():
+            columns = [*of_split, *self.always]
             images = self.data.predict_dataset(split)
             key = made_from(self.trainer, self.backbone, images, network=self.network).key
             missing = BankStore(self.root, key).missing([column.key for column in columns])

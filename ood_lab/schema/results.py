@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,33 +70,33 @@ class Kind:
 ACCURACY = Kind("accuracy", "image", (PART,))
 
 
-def write_results(results: pd.DataFrame | Sequence[pd.DataFrame], folder: Path) -> None:
+def joined(tables: Iterable[pd.DataFrame | None]) -> pd.DataFrame:
+    """Results as one table; those that are None or empty are left out, if not all are."""
+    known = [table for table in tables if table is not None]
+    filled = [table for table in known if len(table)] or known[:1]
+    if len(filled) == 1:
+        return filled[0]
+    together = pd.concat(filled, ignore_index=True)
+    if together["kind"].nunique() > 1:  # rows of one kind lack counts of another
+        counts = [str(name) for name in together if str(name).startswith("n_")]
+        together = together.astype(dict.fromkeys(counts, "Int64"))
+    return together
+
+
+def write_results(results: pd.DataFrame, folder: Path) -> None:
     """Writes the results of a run as ``results.parquet`` and ``results.csv``.
 
-    Rows of other kinds that the run has written before stay.
-
     Args:
-        results: a table, or several of other kinds each: the files are written once.
+        results: of all kinds, see :func:`joined`.
         folder: of the run.
 
     Raises:
         ValueError: a core column is missing.
     """
-    tables = [results] if isinstance(results, pd.DataFrame) else list(results)
-    if missing := [name for name in CORE if any(name not in table for table in tables)]:
+    if missing := [name for name in CORE if name not in results]:
         raise ValueError(f"results lack the columns {', '.join(missing)}")
-    if (folder / RESULTS).exists():
-        before = read_results(folder)
-        kinds = {kind for table in tables for kind in table["kind"]}
-        rest = before[~before["kind"].isin(kinds)]
-        tables = [rest, *tables] if len(rest) else tables
-    together = tables[0]
-    if len(tables) > 1:
-        together = pd.concat(tables, ignore_index=True)
-        counts = [str(name) for name in together if str(name).startswith("n_")]
-        together = together.astype(dict.fromkeys(counts, "Int64"))  # rows of one kind lack some
-    write_table(together, folder / RESULTS)
-    write_csv(together, folder / "results.csv")
+    write_table(results, folder / RESULTS)
+    write_csv(results, folder / "results.csv")
 
 
 def read_results(folder: Path) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from ood_lab.common.arguments import Positive
 from ood_lab.data.sources.level_tables import apply_levels
 from ood_lab.evaluation.split_features import require_ood
 from ood_lab.run.job.workspace import Workspace
-from ood_lab.tasks.score import Score
+from ood_lab.tasks.score import evaluate_run, pass_images, sets_to_evaluate
 from ood_lab.tasks.shift_levels import ShiftLevels
 
 
@@ -30,16 +30,14 @@ class IsOOD(ShiftLevels):
     def check(self, ws: Workspace) -> None:
         """Raises :class:`UserError` without OOD sets, and what the scoring raises."""
         require_ood(ws.data)
-        self._score.check(ws)
+        sets_to_evaluate(ws)
 
     def run(self, ws: Workspace) -> pd.DataFrame | None:
         """Returns the results table of the measured levels; None on the other ranks."""
-        pool = super().run(ws)
-        if pool is not None:
-            splits = ws.data.splits
+        shift = None
+        if divided := self.divided(ws):
+            measured, pool = divided
+            shift, splits = measured.results, ws.data.splits
             apply_levels({name: splits[name] for name in ws.data.ood_names}, pool, "this division")
-        return self._score.run(ws)
-
-    @property
-    def _score(self) -> Score:
-        return Score(memory_limit_gb=self.memory_limit_gb, report=self.report, keep_features=True)
+        inputs = pass_images(ws, memory_limit_gb=self.memory_limit_gb)
+        return evaluate_run(ws, inputs, report=self.report, shift=shift) if ws.is_main else None

@@ -23,6 +23,7 @@ from ood_lab.report.shift.shift_tables import cells_table
 from ood_lab.run.job.workspace import Workspace
 from ood_lab.schema.arrays import Ints
 from ood_lab.schema.image_groups import MADE_OF
+from ood_lab.schema.results import write_results
 from ood_lab.schema.shift_axes import LEVELS, cell_file
 from ood_lab.shift import (
     Edges,
@@ -33,7 +34,7 @@ from ood_lab.shift import (
     save_edges,
     write_imglist,
 )
-from ood_lab.tasks.shift_scores import ShiftScores
+from ood_lab.tasks.shift_scores import MeasuredSets, ShiftScores
 
 log = logging.getLogger(__name__)
 
@@ -62,17 +63,28 @@ class ShiftLevels(ShiftScores):
 
     def run(self, ws: Workspace) -> pd.DataFrame | None:
         """Returns the degrees of the pool with their levels; None on the other ranks."""
-        given = load_edges(self.edges) if self.edges else None
+        divided = self.divided(ws)
+        if divided is None:
+            return None
+        write_results(divided[0].results, ws.folder)
+        return divided[1]
+
+    def divided(self, ws: Workspace) -> tuple[MeasuredSets, pd.DataFrame] | None:
+        """Measures, divides and shows; returns the shift, and the images with their levels.
+
+        None on the other ranks.
+        """
+        edges = load_edges(self.edges) if self.edges else None
         names = ws.data.ood_names
         check_known(self.sets or (), names, "task.sets: '{name}' is not an OOD set")
         measured = self.measured(ws)
         if measured is None:
             return None
-        degrees = measured.degrees
+        degrees = measured.distances.degrees
         pool = degrees[degrees["dataset"].isin(list(self.sets or names))].reset_index(drop=True)
-        used = given or pool_edges(pool["semantic"], pool["covariate"], levels=self.levels)
-        pool, counts = write_division(ws, pool, used)
-        ws.record.edges = asdict(used)
+        edges = edges or pool_edges(pool["semantic"], pool["covariate"], levels=self.levels)
+        pool, counts = write_division(ws, pool, edges)
+        ws.record.edges = asdict(edges)
         ws.record.pool = len(pool)
         min_count = int(ws.metrics["min_count"])
         enough = present_cells(counts, min_count)
@@ -81,7 +93,7 @@ class ShiftLevels(ShiftScores):
         measured.blocks.append(cells_table(counts, min_count))
         self.show(ws, measured, [cells_figure(counts, enough, min_count)])
         log.info("evaluate on these levels with data.levels=%s", ws.folder / "levels.parquet")
-        return pool
+        return measured, pool
 
 
 def with_sources(pool: pd.DataFrame, data: OODDataModule, cache: str) -> pd.DataFrame:

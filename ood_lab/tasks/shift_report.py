@@ -14,11 +14,11 @@ from typing import Any, ClassVar, Literal
 import pandas as pd
 import torch.nn.functional as F
 
-from ood_lab.common.arguments import Count, Levels
+from ood_lab.common.arguments import Count, Levels, Positive
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_json, read_table, write_table
 from ood_lab.evaluation.near_copies import group_near_copies
-from ood_lab.evaluation.network_passes import Passed
+from ood_lab.evaluation.network_passes import ScoringInput
 from ood_lab.evaluation.run_page import STATISTICS
 from ood_lab.evaluation.shift.image_distances import (
     SPLIT,
@@ -26,7 +26,6 @@ from ood_lab.evaluation.shift.image_distances import (
     Distances,
     measured_degrees,
     own_distances,
-    summarised,
 )
 from ood_lab.evaluation.shift.shift_encoder import (
     HELD_OUT,
@@ -41,10 +40,10 @@ from ood_lab.evaluation.shift.shift_encoder import (
     unknowing,
 )
 from ood_lab.evaluation.shift.shift_rulers import (
+    CORRUPTED,
     corrupted_test,
     mark_distances,
     neighbour_of,
-    shift_in_units,
 )
 from ood_lab.evaluation.shift.statistics_column import (
     StatisticsColumn,
@@ -52,8 +51,6 @@ from ood_lab.evaluation.shift.statistics_column import (
     statistics_table,
 )
 from ood_lab.evaluation.split_features import require_ood
-from ood_lab.features.bank import Banks
-from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.lvlm.answers.answer_locations import model_name, store_of, write_answers
 from ood_lab.lvlm.answers.answer_requests import answers_to
 from ood_lab.lvlm.answers.membership_detector import (
@@ -63,13 +60,11 @@ from ood_lab.lvlm.answers.membership_detector import (
     questions_about,
 )
 from ood_lab.lvlm.questions.question_files import write_questions
-from ood_lab.metrics import cause_results
-from ood_lab.run.job.workspace import Workspace
-from ood_lab.schema.image_groups import MADE_OF
+from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import Names
 from ood_lab.shift import LEVELS as MOST
 from ood_lab.shift import StatisticsDistance, pool_edges, undecomposed
-from ood_lab.tasks.score import Score
+from ood_lab.tasks.score import evaluate_run, note_copies, pass_images, sets_to_evaluate
 from ood_lab.tasks.shift_levels import write_division
 
 log = logging.getLogger(__name__)
@@ -83,7 +78,7 @@ QUESTIONS, ANSWERS = "questions.jsonl", "answers.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShiftReport(Score):
+class ShiftReport(Task):
     """Measures and divides the OOD sets, then scores every detector on sets and levels.
 
     ``shift_scores.parquet`` and the rows of kind ``shift`` in ``results.*`` have the shift of
@@ -91,6 +86,8 @@ class ShiftReport(Score):
     :class:`~ood_lab.tasks.shift_levels.ShiftLevels`. ``report.html`` begins with the summary.
 
     Args:
+        memory_limit_gb, report: see :class:`~ood_lab.tasks.score.Score`.
+        keep_features: true; there is no other way.
         distance: what measures, see the YAML file.
         laid: folder with the matrices; None = see the YAML file.
         k: neighbour; None = from the number of images, that of the matrix at most.
@@ -105,6 +102,10 @@ class ShiftReport(Score):
             that names no classes; see :class:`~ood_lab.tasks.score.Score`.
     """
 
+    takes_ensembles: ClassVar[bool] = True
+    memory_limit_gb: Positive | None
+    report: bool
+    keep_features: bool
     distance: Literal["auto", "clip", "features"]
     laid: str | None
     k: Count | None
@@ -112,7 +113,6 @@ class ShiftReport(Score):
     training: LaidSettings
     question: str
     accept_failed: bool
-    always: ClassVar[Sequence[BankColumn]] = (StatisticsColumn(),)
 
     def check(self, ws: Workspace) -> None:
         """Raises :class:`UserError` where CLIP, VLM and data clash; see the scoring too."""
@@ -121,13 +121,13 @@ class ShiftReport(Score):
                 "task.keep_features=false is not supported by task=shift_report, which needs all "
                 "training features. Remove it, or skip the shift with task=score"
             )
-        if self.distance == "clip" and (said := foreign(ws.clip, ws.data)):
-            raise UserError(f"task.distance=clip: {said}")
+        if self.distance == "clip" and (doubt := foreign(ws.clip, ws.data)):
+            raise UserError(f"task.distance=clip: {doubt}")
         if ws.settings.get("lvlm"):
             require_ood(ws.data)
             check_wording(self.question, ws.data.classes)
             self._check_model(ws)
-        super().check(ws)
+        sets_to_evaluate(ws)
 
     def _check_model(self, ws: Workspace) -> None:
         model = ws.lvlm
@@ -148,138 +148,136 @@ class ShiftReport(Score):
         if not ws.trains:  # else before the training
             self.check(ws)
             ws.check_weights()
-        if not ws.data.ood_names:
-            return self.scored(ws)
-        unknown = foreign(ws.clip, ws.data)
-        if self.distance == "clip" or (self.distance == "auto" and not unknown):
+        data = ws.data
+        doubt = foreign(ws.clip, data) if data.ood_names else None
+        by_clip = self.distance == "clip" or (self.distance == "auto" and not doubt)
+        by_network, distances = bool(data.ood_names) and not by_clip, None
+        if data.ood_names and by_clip:
             # Before the network: its features may need all of the memory.
-            return self.scored(ws, self._by_clip(ws))
-        passed = self.passed(ws, ["train", *ws.data.ood_names])
-        return self.scored(ws, self._by_network(ws, passed, unknown), passed)
-
-    def _by_network(self, ws: Workspace, passed: Passed, unknown: str | None) -> Distances | None:
-        corrupted = corrupted_test(ws.data.splits["test"])
-        made = passed.extraction.of_sets([], [corrupted])
+            distances = self._by_clip(ws)
+        inputs = pass_images(
+            ws,
+            memory_limit_gb=self.memory_limit_gb,
+            always=(StatisticsColumn(),),
+            further=["train", *data.ood_names] if by_network else (),
+            images=[corrupted_test(data.splits["test"])] if by_network else (),
+        )
         if not ws.is_main:
             return None
-        k = self.k or neighbour_of(ws.data.splits["train"])
-        facts: dict[str, Any] = {"by": str(ws.model["name"]), "k": k, "unsplit": True}
-        if unknown:
-            facts["why"] = unknown
-        names = ["train", "test", *ws.data.ood_names]
-        features = {name: passed.banks[name].features for name in names}
-        device = ws.extractor.strategy.root_device
-        unusual = StatisticsDistance.of(statistics_of(passed.banks["train"]))
+        if by_network:
+            distances = self._by_network(ws, inputs, doubt)
+        sets = inputs.ood
+        return evaluate_run(
+            ws,
+            inputs,
+            report=self.report,
+            statistics=_statistics(ws, inputs, sets) if sets else None,
+            distances=distances,
+            membership=self._membership(ws, sets) if sets else None,
+        )
 
-        def measure() -> pd.DataFrame:
+    def _by_network(self, ws: Workspace, inputs: ScoringInput, doubt: str | None) -> Distances:
+        data = ws.data
+        k = self.k or neighbour_of(data.splits["train"])
+        facts: dict[str, Any] = {"by": str(ws.model["name"]), "k": k, "unsplit": True}
+        if doubt:
+            facts["why"] = doubt
+        names = ["train", "test", *data.ood_names]
+        banks = {name: inputs.banks[name] for name in names}
+        features = {name: bank.features for name, bank in banks.items()}
+        device = ws.extractor.strategy.root_device
+        unusual = StatisticsDistance.of(statistics_of(banks["train"]))
+
+        def degrees() -> pd.DataFrame:
             unit = {name: F.normalize(rows.float(), dim=1) for name, rows in features.items()}
-            covariate = {name: unusual(statistics_of(passed.banks[name])) for name in names[1:]}
-            return own_distances(ws.data, unit, covariate, k, device)
+            covariate = {name: unusual(statistics_of(banks[name])) for name in names[1:]}
+            return own_distances(data, unit, covariate, k, device)
 
         def marks() -> pd.DataFrame:
-            whole = undecomposed(features["test"].shape[1], {}, k)
-            of_corrupted = unusual(statistics_of(made[corrupted.name]))
-            return mark_distances(ws.data, features, whole, k, device, of_corrupted)
+            decomposition = undecomposed(features["test"].shape[1], {}, k)
+            covariate = unusual(statistics_of(inputs.banks[CORRUPTED]))
+            return mark_distances(data, features, decomposition, k, device, covariate)
 
-        degrees = self._kept(ws, DEGREES, measure)
-        return self._of(ws, degrees, self._kept(ws, MARKS, marks), UNSPLIT, facts)
+        return self._distances(ws, degrees, marks, UNSPLIT, facts)
 
     def _by_clip(self, ws: Workspace) -> Distances | None:
-        folder = self._matrices(ws)
-        names = ["train", "test", *ws.data.ood_names]
+        data, folder = ws.data, self._matrices(ws)
+        names = ["train", "test", *data.ood_names]
         log.info("the CLIP '%s' measures the shift of the images", ws.clip.name)
-        made = [corrupted_test(ws.data.splits["test"])]
-        where = ws.data, ws.extractor, ws.features_root
-        features = clip_features(*where, ws.clip, names, ws.stages, made)
+        features = clip_features(
+            data,
+            ws.extractor,
+            ws.features_root,
+            ws.clip,
+            names,
+            ws.stages,
+            [corrupted_test(data.splits["test"])],
+        )
         if not ws.is_main:
             return None
-        self.note_copies(ws, group_near_copies(ws.data, features))
-        if doubt := unknowing(ws.clip, ws.data, features["test"]):
+        note_copies(ws, group_near_copies(data, features))
+        if doubt := unknowing(ws.clip, data, features["test"]):
             ws.record.warnings.append(doubt)
         decompositions = load_decompositions(ws.clip, folder)
         main = decompositions[0]
-        k = self.k or neighbour_of(ws.data.splits["train"], main.k)
-
+        k = self.k or neighbour_of(data.splits["train"], main.k)
         device = ws.extractor.strategy.root_device
-
-        def measure() -> pd.DataFrame:
-            measured = {name: features[name] for name in names}
-            return measured_degrees(ws.data, measured, decompositions, k, device)
-
-        def marks() -> pd.DataFrame:
-            return mark_distances(ws.data, features, main, k, device)
-
-        degrees = self._kept(ws, DEGREES, measure)
         facts: dict[str, Any] = {"by": ws.clip.name, "k": k, "unsplit": False}
         facts |= {"clip": dict(main.clip), "laid": dict(main.details)}
         if folder and (Path(folder) / HELD_OUT).exists():
             facts["held_out"] = read_json(Path(folder) / HELD_OUT)
-        found = self._of(ws, degrees, self._kept(ws, MARKS, marks), SPLIT, facts)
+
+        def degrees() -> pd.DataFrame:
+            of_sets = {name: features[name] for name in names}
+            return measured_degrees(data, of_sets, decompositions, k, device)
+
+        def marks() -> pd.DataFrame:
+            return mark_distances(data, features, main, k, device)
+
+        distances = self._distances(ws, degrees, marks, SPLIT, facts)
         with ws.stages("divide"):
-            return replace(found, levels=self._divided(ws, degrees))
-
-    def _kept(self, ws: Workspace, name: str, measure: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-        """What was measured; read where the run was interrupted after measuring it.
-
-        The folder of a run belongs to its data, weights and settings, and so do the distances.
-        """
-        file = ws.folder / name
-        with ws.stages("measure") as stage:
-            stage.found = file.exists()
-            if not stage.found:
-                write_table(measure(), file)
-            return read_table(file)
+            return replace(distances, levels=self._divided(ws, distances.degrees))
 
     def _matrices(self, ws: Workspace) -> str | None:
         """Folder of the matrices; None = those that are shipped with the CLIP."""
         if self.laid or has_matrices(ws.clip):
             return self.laid
-        folder = Path(ws.cfg.paths.laid)
-        found = None
+        root, folder = Path(ws.cfg.paths.laid), None
         if ws.is_main:
             with ws.stages("learn LAID") as stage:
-                stage.found = learnt_before(ws.clip, folder, self.training)
-                found = learnt(ws.clip, folder, self.training)
+                stage.found = learnt_before(ws.clip, root, self.training)
+                folder = learnt(ws.clip, root, self.training)
         ws.extractor.strategy.barrier()
-        return str(found)
+        return str(folder)
 
-    def _of(
+    def _distances(
         self,
         ws: Workspace,
-        degrees: pd.DataFrame,
-        marks: pd.DataFrame,
+        degrees: Callable[[], pd.DataFrame],
+        marks: Callable[[], pd.DataFrame],
         axes: Names,
         facts: dict[str, Any],
     ) -> Distances:
-        with ws.stages("measure") as stage:
-            stage.found = "measure" not in ws.stages.worked
-            summary = summarised(degrees, **ws.resampling, axes=list(axes))
-            units = ws.data, degrees, marks, list(axes), facts["k"]
-            rulers, facts["rulers"] = shift_in_units(*units, **ws.resampling)
-        ws.record.distance = dict(facts)
-        return Distances(degrees, summary, axes, facts, rulers)
+        """The distances, which are read where the run was interrupted after measuring them.
 
-    def causes(
-        self,
-        ws: Workspace,
-        banks: Banks,
-        sets: Sequence[str],
-        scores: pd.DataFrame,
-        detector: str | None,
-    ) -> pd.DataFrame:
-        """Statistics that tell these sets from ID test, and whether the detector rests on them.
-
-        ``image_statistics.parquet`` has those of every image.
+        The folder of a run belongs to its data, weights and settings, and so do the distances.
         """
+        tables = []
+        for file, measure in ((DEGREES, degrees), (MARKS, marks)):
+            with ws.stages("measure") as stage:
+                stage.found = (ws.folder / file).exists()
+                if not stage.found:
+                    write_table(measure(), ws.folder / file)
+                tables.append(read_table(ws.folder / file))
         with ws.stages("measure") as stage:
             stage.found = "measure" not in ws.stages.worked
-            images = statistics_table(ws.data, {name: banks[name] for name in sets})
-            write_table(images, ws.folder / STATISTICS)
-            names = [str(n) for n in images if n not in ("dataset", "index", "path", MADE_OF)]
-            model = str(ws.record.model)
-            return cause_results(images, names, scores, detector, model=model, **ws.resampling)
+            found = Distances.of(
+                ws.data, degrees=tables[0], marks=tables[1], axes=axes, facts=facts, **ws.resampling
+            )
+        ws.record.distance = dict(found.facts)
+        return found
 
-    def asked(self, ws: Workspace, sets: Sequence[str]) -> MembershipScores | None:
+    def _membership(self, ws: Workspace, sets: Sequence[str]) -> MembershipScores | None:
         """What ``lvlm=...`` says of every image; None without it, or where answers are missing."""
         if not ws.settings.get("lvlm"):
             return None
@@ -287,30 +285,30 @@ class ShiftReport(Score):
         with ws.stages("ask") as stage:
             start = time.perf_counter()
             of_id = ["test", *data.csid_names]
-            shown = {name: data.splits[name] for name in sets}
+            images = {name: data.splits[name] for name in [*of_id, *sets]}
             folder = ws.folder / "asked"
-            questions = questions_about(shown, of_id, data.classes, self.question, folder)
+            questions = questions_about(images, of_id, data.classes, self.question, folder)
             write_questions(questions, ws.folder / QUESTIONS)
             store = store_of(model.made_with, ws.answers_root)
-            found = answers_to(questions, ws.folder, model, store)
-            write_answers(found, ws.folder / ANSWERS)
-            failed = [str(answer.error) for answer in found if answer.error]
+            answers = answers_to(questions, ws.folder, model, store)
+            write_answers(answers, ws.folder / ANSWERS)
+            failed = [str(answer.error) for answer in answers if answer.error]
             stage.found = not (failed or store.added)
             seconds = time.perf_counter() - start
         ws.record.answers = str(store.path)
         ws.record.lvlm = dict(model.made_with)
         if failed and not self.accept_failed:
             ws.unfinished = (
-                f"{len(failed):,} of {len(found):,} images have no answer ({failed[0]}): every "
+                f"{len(failed):,} of {len(answers):,} images have no answer ({failed[0]}): every "
                 "answer that came is kept; repeat the command to ask again, or give "
                 "task.accept_failed=true to count them as undecided"
             )
             return None
-        answers = {answer.question_id: answer for answer in found}
         name = model_name(model.made_with)
         if name in ws.detectors:
             name = f"{name} (asked)"
-        return asked_of(questions, answers, name, model.made_with, seconds)
+        by_question = {answer.question_id: answer for answer in answers}
+        return asked_of(questions, by_question, name, model.made_with, seconds)
 
     def _divided(self, ws: Workspace, degrees: pd.DataFrame) -> pd.DataFrame:
         """The images of all OOD sets with their levels; empty where they are too few."""
@@ -323,3 +321,13 @@ class ShiftReport(Score):
         pool, _ = write_division(ws, pool, edges)
         ws.record.edges = json.loads(json.dumps(asdict(edges)))
         return pool
+
+
+def _statistics(ws: Workspace, inputs: ScoringInput, sets: Sequence[str]) -> pd.DataFrame:
+    """Those of every image, which are written, too."""
+    with ws.stages("measure") as stage:
+        stage.found = "measure" not in ws.stages.worked
+        names = ["test", *ws.data.csid_names, *sets]
+        statistics = statistics_table(ws.data, {name: inputs.banks[name] for name in names})
+        write_table(statistics, ws.folder / STATISTICS)
+    return statistics

@@ -3,7 +3,12 @@
 import pytest
 import torch
 
-from ood_lab.evaluation.id_accuracy import accuracy_warnings, check_id_accuracy, other_order
+from ood_lab.evaluation.id_accuracy import (
+    accuracy_warnings,
+    advice_on,
+    check_id_accuracy,
+    other_order,
+)
 from ood_lab.features.bank import FeatureBank
 from ood_lab.models import Backbone
 from ood_lab.schema.run_record import RunRecord
@@ -24,7 +29,7 @@ def asked(test, val=None, **manifest):
     accuracy = check_id_accuracy(banks["test"], CLASSES, None)
     facts = RunRecord(id_accuracy=accuracy, classes=CLASSES, **manifest)
     val_labels = torch.tensor(val[0] if val else [0, 1, 2] * 20)
-    return accuracy_warnings(banks, val_labels, Backbone(), facts)
+    return accuracy_warnings(banks, val_labels, facts, advice_on(Backbone(), facts))
 
 
 # 49% dogs: far from 1 / 3, but what a network reaches that knows nothing else.

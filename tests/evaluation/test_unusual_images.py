@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from ood_lab.builtin.vessels.datamodule import VesselsDataModule
-from ood_lab.evaluation.unusual_images import MOST, unusual_training_images
+from ood_lab.evaluation.run_page import MOST, unusual_training_images
 from ood_lab.features.bank import FeatureBank
 
 

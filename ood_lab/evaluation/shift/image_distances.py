@@ -14,6 +14,7 @@ from rich.progress import Progress
 from torch import Tensor
 
 from ood_lab.data.datamodules.base import OODDataModule
+from ood_lab.evaluation.shift.shift_rulers import shift_in_units
 from ood_lab.metrics import (
     Evaluation,
     MissDistances,
@@ -56,6 +57,35 @@ class Distances:
     rulers: pd.DataFrame
     levels: pd.DataFrame = field(default_factory=pd.DataFrame)
     found: Mapping[tuple[str, str], MissDistances | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        data: OODDataModule,
+        degrees: pd.DataFrame,
+        marks: pd.DataFrame,
+        axes: Mapping[str, str],
+        facts: Mapping[str, Any],
+        *,
+        draws: int,
+        seed: int,
+    ) -> Distances:
+        """Summarises distances, and reads them on the rulers.
+
+        Args:
+            data: set up.
+            degrees: of all images.
+            marks: of the rulers, see
+                :func:`~ood_lab.evaluation.shift.shift_rulers.mark_distances`.
+            axes: column of ``degrees`` → its words.
+            facts: ``k``, and ``by``; gets ``rulers``.
+            draws: of the bootstrap.
+            seed: of the bootstrap.
+        """
+        bootstrap = {"draws": draws, "seed": seed}
+        summary = summarised(degrees, **bootstrap, axes=list(axes))
+        values, rulers = shift_in_units(data, degrees, marks, list(axes), facts["k"], **bootstrap)
+        return cls(degrees, summary, axes, {**facts, "rulers": rulers}, values)
 
     def with_misses(self, scores: pd.DataFrame, methods: Sequence[str]) -> Distances:
         """The same with how well they predict what these columns of the scores miss."""

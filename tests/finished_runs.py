@@ -8,7 +8,7 @@ import yaml
 
 from ood_lab.metrics.results_rows import KIND
 from ood_lab.metrics.verdict import VERDICT
-from ood_lab.schema.results import write_results
+from ood_lab.schema.results import joined, write_results
 from ood_lab.schema.shift_axes import CLASS_UNITS
 from ood_lab.shift.dataset_shift import KIND as SHIFT
 
@@ -129,6 +129,5 @@ def add_verdict(
         for place, ood in enumerate(SETS)
     ]
     shift = SHIFT.table(units, model=None, seed=seed)
-    write_results(verdict, run)
-    write_results(shift, run)
+    write_results(joined([verdict, shift, table]), run)
     return run

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from omegaconf import OmegaConf
 
@@ -34,6 +35,7 @@ def in_python(text: str, chosen: Detectors) -> str:
         return f"detectors={{'{name}': {call}({found['key']}{value or found['value']})}}"
 
     text = text.replace("remove it from detector=[...]", "remove it from detectors=[...]")
+    text = text.replace("tuning.grids.", "tuning_grids.")
     return _SETTING.sub(written, text)
 
 
@@ -63,6 +65,13 @@ def chosen_detectors(chosen: Chosen, preset: str) -> dict[str, Detector]:
                 f"detectors has a {type(item).__name__}: give names, or detectors such as KNN(k=5)"
             )
     return named(built)
+
+
+def default_grids(detectors: Detectors) -> dict[str, Any]:
+    """The settings that a tuning tries of these detectors, as their YAML lists them."""
+    nodes = {f.stem: OmegaConf.load(f) for f in conf_files("detector") if f.stem in detectors}
+    grids = (OmegaConf.select(node, "tuning.grids", default={}) for node in nodes.values())
+    return {name: OmegaConf.to_container(grid) for each in grids for name, grid in each.items()}
 
 
 def _of_file(name: str, files: Mapping[str, Path], preset: str) -> dict[str, Detector]:

@@ -6,45 +6,52 @@ import io
 import logging
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
 import torch.nn.functional as F
 from rich.console import Console
 
-from ood_lab.api.detector_settings import Chosen, chosen_detectors, explained, in_python
+from ood_lab.api.detector_settings import (
+    Chosen,
+    chosen_detectors,
+    default_grids,
+    explained,
+    in_python,
+)
 from ood_lab.api.equal_rows import shared_rows
 from ood_lab.api.feature_banks import TARGETS, Features, banks_of
 from ood_lab.api.feature_shift import shift_of
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import write_csv, write_table
+from ood_lab.common.files import write_csv
+from ood_lab.common.hints import check_known
 from ood_lab.data.datamodules.splits import ID_SPLITS, RESERVED
-from ood_lab.detectors import Detector, unserved, unsuited
-from ood_lab.detectors.base import COSTS, Detectors
-from ood_lab.evaluation.detector_fitting import cut_at, memory_limit, score_banks
-from ood_lab.evaluation.detector_results import DetectorResults
-from ood_lab.evaluation.id_accuracy import Chance, other_order
-from ood_lab.evaluation.near_copies import NearCopies, auroc_sentences, with_scenes
-from ood_lab.evaluation.score_warnings import suspicious
+from ood_lab.detectors import Detector, named, unserved, unsuited
+from ood_lab.detectors.base import Detectors
+from ood_lab.evaluation.detector_fitting import cut_at, memory_limit
+from ood_lab.evaluation.detector_tuning import OUTLIERS, Grid, Tuning
+from ood_lab.evaluation.id_accuracy import accuracy_warnings, check_id_accuracy
+from ood_lab.evaluation.near_copies import NearCopies, with_scenes
+from ood_lab.evaluation.network_passes import ScoringInput
+from ood_lab.evaluation.pipeline import EvaluatedSets, MethodScores, Outcome
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn, statistics_of_sets
+from ood_lab.evaluation.split_features import split_by_reason
 from ood_lab.features.bank import Banks, FeatureBank, other_network
 from ood_lab.features.image_groups import group_count, with_groups
-from ood_lab.metrics import CAUSE, VERDICT, Evaluation, PositiveClass, cause_results, map_of
+from ood_lab.metrics import CAUSE, PositiveClass, map_of
 from ood_lab.models.head_kind import OF_NETWORKS
 from ood_lab.report.detection.detection_page import detection_blocks, write_report
 from ood_lab.report.detection.detection_tables import main_table
 from ood_lab.report.rendering.page import page_template
-from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.report.results_lookup import RunView
-from ood_lab.report.verdict import WORDS, Verdict
 from ood_lab.schema.image_groups import MADE_OF
-from ood_lab.schema.image_statistics import PIXELS
 from ood_lab.schema.label_codes import SEVERAL
-from ood_lab.schema.results import write_results
+from ood_lab.schema.results import CORE
 from ood_lab.schema.run_record import RunRecord
 from ood_lab.shift.dataset_shift import KIND as SHIFT
 
@@ -71,30 +78,13 @@ class MeasuredShift:
     causes: pd.DataFrame
 
 
-@dataclass(frozen=True, repr=False)
-class EvaluationResult:
+class EvaluationResult(Outcome):
     """What :func:`evaluate` found; ``print`` shows the tables of a run, a notebook the first one.
 
-    Attributes:
-        scores: one row per image: ``dataset, index, label, pred`` and one column per detector,
-            higher = more OOD.
-        results: one row per number: ``detector, dataset, metric, value, ci_low, ci_high, n_id,
-            n_ood`` and the other columns of ``results.csv`` (docs/reference/metrics.md).
-        best: the detectors that are best, or not significantly worse, by set and metric.
-        skipped: why a detector could not work here, by its name.
-        detectors: the fitted detectors, by name.
-        warnings: what to know before a number is believed; said when it is found, too.
-        verdict: the shift of each dataset, and which detector detects it: ``recommended, best,
-            detects, sentences, shift``. The shift is that of the features, in held-out classes.
+    Its attributes are those of :class:`~ood_lab.evaluation.pipeline.Outcome`, of which these are
+    the first: ``scores, results, best, detectors, verdict`` (``recommended, best, detects,
+    sentences, shift``). The shift is that of the features, in held-out classes.
     """
-
-    scores: pd.DataFrame
-    results: pd.DataFrame
-    best: pd.DataFrame
-    skipped: dict[str, str]
-    detectors: dict[str, Detector]
-    warnings: list[str] = field(default_factory=list)
-    verdict: Verdict = field(default_factory=lambda: Verdict(VERDICT.table([], model="", seed=0)))
 
     def __repr__(self) -> str:
         """One line; the tables are those of ``print``."""
@@ -113,35 +103,34 @@ class EvaluationResult:
         return page
 
     @property
+    def skipped(self) -> dict[str, str]:
+        """Why a detector could not work here, by its name."""
+        return self.record.refused
+
+    @property
+    def warnings(self) -> list[str]:
+        """What to know before a number is believed; logged, too."""
+        return self.record.warnings
+
+    @property
     def shift(self) -> MeasuredShift:
         """The shift of each dataset, and its causes."""
-        return MeasuredShift(self.verdict.shift, self.verdict.causes)
+        causes = self.verdict.causes.reindex(columns=[*CORE, *CAUSE.keys])
+        return MeasuredShift(self.verdict.shift, causes)
 
     @property
     def _view(self) -> RunView:
-        detectors = self.detectors.items()
-        record = RunRecord(
-            detectors={n: {"input_type": d.input_type} | d.used_settings() for n, d in detectors},
-            fpr95_positive=self.results.attrs["fpr95_positive"],
-            refused=self.skipped,
-            warnings=self.warnings,
-        )
-        return RunView(self.results, self.best, record, self.verdict)
+        return RunView(self.results, self.best, self.record, self.verdict)
 
     def save(self, folder: Path | str) -> Path:
-        """Writes what a run writes: ``results`` and ``scores`` as CSV and Parquet, and ``best``.
+        """Writes what a run writes: results, scores and tests between detectors.
 
         Returns:
             The folder, which is made if missing.
         """
         place = Path(folder)
-        shift = SHIFT.table(self.verdict.shift, model=None, seed=self.results["seed"].iloc[0])
-        for rows in (self.results, self.verdict.rows, shift, self.verdict.causes):
-            if len(rows):
-                write_results(rows, place)
-        write_table(self.scores, place / "scores.parquet")
+        self.write(place)
         write_csv(self.scores, place / "scores.csv")
-        write_table(self.best, place / "significance_best.parquet")
         return place
 
     def report(self, path: Path | str = "report.html") -> Path:
@@ -167,8 +156,12 @@ def evaluate(
     ood: Mapping[str, Features],
     *,
     val: Features | None = None,
+    csid: Mapping[str, Features] | None = None,
     detectors: Chosen = "default",
     detector_preset: str = "auto",
+    tuning: str = "none",
+    tuning_ood: Mapping[str, Features] | None = None,
+    tuning_grids: Mapping[str, Grid] | None = None,
     shift_order: Sequence[str] = (),
     groups: Mapping[str, Sequence[str]] | None = None,
     fpr95_positive: PositiveClass = "ood",
@@ -189,167 +182,201 @@ def evaluate(
         ood: the OOD sets, by name.
         val: what the others are fitted on; None = a tenth of ``train``, drawn by ``seed``, which
             the detectors of ``train`` then do not see.
+        csid: sets that count as ID together with ``test`` (full spectrum), by name: ID classes
+            under covariate shift.
         detectors: ``default``, ``all``, names of ``conf/detector``, or detectors of your own by
             name. Those that need a column that the banks do not have are skipped, with the reason.
         detector_preset: ``auto`` (settings from the number of images), ``openood`` or ``paper``.
+        tuning: ``none``; ``id_only``: settings with the best AUROC of ``val`` against outliers made
+            of its features; ``val_ood``: against ``tuning_ood``. Detectors with chosen settings are
+            ``<name>_tuned``, scored in addition to the others.
+        tuning_ood: OOD sets that settings are chosen on, which are not evaluated.
+        tuning_grids: ``{detector: {setting: [value, ...]}}``; None = those of ``conf/detector``.
         shift_order: OOD sets from the slightest to the largest shift, for DAD.
         groups: OOD sets by group (``{"near": [...], "far": [...]}``), for means and DAD.
         fpr95_positive: ``ood`` or ``id``: the positive class of the headline FPR95.
         n_bootstrap: resamples behind the intervals.
-        seed: of the bootstrap, and of ``val``.
+        seed: of the bootstrap, of the tuning, and of ``val``.
         model: name in the results table.
 
     Raises:
         UserError: no OOD set, a name of one that ID images have, an unknown detector, banks of
-            different networks or heads, or no detector that works.
+            different networks or heads, a tuning that would see what is evaluated, or no detector
+            that works.
     """
-    if not isinstance(ood, Mapping):
-        raise UserError("ood holds the OOD sets by name: write `ood={'name': bank}`")
-    if not ood:
-        raise UserError("there is no OOD set: write `ood={'name': bank}`")
-    for name in ood:
-        if not isinstance(name, str) or not name.strip():
-            raise UserError(
-                f"ood: {name!r} is no name of a set: give a text, `ood={{'far': bank}}`"
-            )
-        if name in RESERVED:
-            raise UserError(
-                f"ood: an OOD set cannot be called '{name}', as ID images are: call it 'ood_{name}'"
-            )
-    given = {"test": test, **ood} | ({"val": val} if val is not None else {})
-    of_train, sets = banks_of(train, given)
-    every = _several_labels({"train": of_train, **sets})
-    sets = with_groups(every)
-    copies = NearCopies()
-    if all(bank.groups is None for bank in every.values()):
+    csid, tuning_ood = csid or {}, tuning_ood or {}
+    _check_names(ood, csid, tuning_ood)
+    of_val = {} if val is None else {"val": val}
+    of_train, sets = banks_of(train, {"test": test, **csid, **ood, **tuning_ood, **of_val})
+    banks = _several_labels({"train": of_train, **sets})
+    sets, copies = with_groups(banks), NearCopies()
+    if all(bank.groups is None for bank in banks.values()):
         remedy = "groups=range(n) in features_from_arrays counts every image."
         sets, copies = with_scenes(sets, remedy)
-    of_train = sets["train"]
+    of_train, of_test = sets["train"], sets["test"]
     _check_one_head(sets)
-    shared = list(shared_rows(ID_SPLITS, sets))
+    shared = list(shared_rows([*ID_SPLITS, *csid], sets))
     if val is None:
         n = max(1, round(VAL_SHARE * group_count(of_train)))
         sets["val"], sets["train"] = cut_at(of_train, n, seed)
     chosen = chosen_detectors(detectors, detector_preset)
-    refused: dict[str, str] = {}
-    usable = _with_columns(chosen, sets, ["test", *ood], refused)
-    grouped = any(sets[name].groups is not None for name in ("test", *ood))
-    parts = {name: _rows(name, sets[name], grouped) for name in ("test", *ood)}
-    with explained(usable):
-        in_words = partial(in_python, chosen=usable)
-        scores, timing = score_banks(parts, sets, usable, refused, memory_limit(None), in_words)
-    evaluation = Evaluation(
-        scores
-        if "own_classes" in of_train.gives and bool((sets["test"].labels >= 0).any())
-        else scores.drop(columns="pred"),
-        list(timing),
-        seed=seed,
+    in_words = partial(in_python, chosen=chosen)
+    selection = _tuning(tuning, list(tuning_ood), tuning_grids, chosen)
+    selection.check_content(
+        [*csid, *ood],
+        lambda name, names: [*shared_rows([name], {n: sets[n] for n in (name, *names)})],
+    )
+    evaluated = ["test", *csid, *ood]
+    usable, refused = _with_columns(chosen, sets, evaluated)
+    inputs = ScoringInput(
+        limit=memory_limit(None), usable=usable, refused=refused, banks=sets, copies=copies
+    )
+    grouped = any(sets[name].groups is not None for name in evaluated)
+    scored = EvaluatedSets(
+        rows={name: _rows(name, sets[name], grouped) for name in evaluated},
+        ood=list(ood),
+        csid=list(csid),
         shift_order=shift_order,
-        groups=groups,
+        groups=groups or {},
+    )
+    record = RunRecord(
+        model=model,
+        classes=list(map(str, range(of_test.classes))),
+        head=str(of_train.kind),
+        multilabel=of_train.multilabel,
         fpr95_positive=fpr95_positive,
-        n_bootstrap=n_bootstrap,
+        csid=list(csid),
+        shift_order=list(shift_order),
+        warnings=[*shared, *copies.sentences],
     )
-    doubts = suspicious(evaluation, usable)
-    lost, doubts = _doubts(sets["test"], doubts)
-    costs = {name: COSTS.index(usable[name].cost) for name in timing}
-    found = DetectorResults.of(evaluation, model, costs, lost)
-    results = found.results
-    if (targets := sets["test"].columns.get(TARGETS)) is not None:
-        z, draws, attrs = sets["test"].logits.numpy(), n_bootstrap, results.attrs
-        of_head = map_of(z, targets.numpy(), model, draws=draws, seed=seed)
-        results = pd.concat([of_head, results], ignore_index=True)
-        results.attrs = attrs
-    of_copies = auroc_sentences(copies.auroc(scores, list(timing)), found.recommended)
-    doubts = [*shared, *copies.sentences, *of_copies, *doubts]
-    for doubt in doubts:
-        log.warning(doubt)
-    measured = {name: sets[name] for name in ood}
-    remarks = sentences(WORDS, "head", of_train.kind, of_train.multilabel)
-    shift = pd.DataFrame()
+    if of_test.label_classes is None:
+        record.id_accuracy = check_id_accuracy(of_test, record.classes, None)
+    advice = "are these the labels of test, in the order of the head?"
+    accuracy = accuracy_warnings(sets, sets["val"].labels, record, advice)
+    bootstrap = {"draws": n_bootstrap, "seed": seed}
+    shift = precision = None
     if "features" in of_train.gives:
-        shift, how = shift_of(of_train, sets["test"], measured, draws=n_bootstrap, seed=seed)
-        shift = shift.assign(encoder=model)
-        remarks += sentences(WORDS, "shift", how)
-    evaluated = {name: sets[name] for name in parts}
-    verdict = Verdict(
-        found.verdict,
-        shift,
-        fpr95_positive,
-        remarks=tuple(remarks),
-        causes=_causes(
-            evaluated, scores, found.recommended, model=model, draws=n_bootstrap, seed=seed
-        ),
-        lost=lost,
-    )
-    refused = {name: in_python(reason, chosen) for name, reason in refused.items()}
-    fitted = {name: usable[name] for name in timing}
-    return EvaluationResult(scores, results, found.best, refused, fitted, doubts, verdict)
+        rows, record.distance = shift_of(of_train, of_test, {n: sets[n] for n in ood}, **bootstrap)
+        shift = SHIFT.table(rows.assign(encoder=model), model=None, seed=seed)
+    if (targets := of_test.columns.get(TARGETS)) is not None:
+        precision = map_of(of_test.logits.numpy(), targets.numpy(), model, **bootstrap)
+    with explained(usable):
+        result = EvaluationResult.of(
+            MethodScores.of(inputs, scored, selection, seed, in_words),
+            scored,
+            record,
+            metrics={"fpr95_positive": fpr95_positive, "n_bootstrap": n_bootstrap},
+            seed=seed,
+            model_seed=seed,
+            accuracy=accuracy,
+            copies=copies,
+            id_map=precision,
+            shift=shift,
+            statistics=_statistics({name: sets[name] for name in evaluated}, scored.rows),
+        )
+    record.refused = {name: in_words(reason) for name, reason in refused.items()}
+    record.warnings = [in_words(warning) for warning in record.warnings]
+    for warning in record.warnings:
+        log.warning(warning)
+    return result
 
 
-def _causes(
-    sets: Banks, scores: pd.DataFrame, detector: str | None, *, model: str, draws: int, seed: int
-) -> pd.DataFrame:
-    """What tells these sets from ID test; empty where the statistics of some are not known."""
+def _check_names(
+    ood: Mapping[str, Features], csid: Mapping[str, Features], tuning_ood: Mapping[str, Features]
+) -> None:
+    """Raises a :class:`UserError` where sets have no names, or two of them one."""
+    if not isinstance(ood, Mapping):
+        raise UserError("ood holds the OOD sets by name: write `ood={'name': bank}`")
+    if not ood:
+        raise UserError("there is no OOD set: write `ood={'name': bank}`")
+    places: dict[str, str] = {}
+    for place, sets in {"ood": ood, "csid": csid, "tuning_ood": tuning_ood}.items():
+        for name in sets:
+            if not isinstance(name, str) or not name.strip():
+                raise UserError(
+                    f"{place}: {name!r} is no name of a set: give a text, `{place}={{'far': bank}}`"
+                )
+            if name in RESERVED:
+                raise UserError(
+                    f"{place}: an OOD set cannot be called '{name}', as ID images are: call it "
+                    f"'ood_{name}'"
+                )
+            if name in places:
+                raise UserError(f"'{name}' is in {places[name]} and in {place}: give two names")
+            places[name] = place
+
+
+def _tuning(
+    mode: str, sets: Sequence[str], grids: Mapping[str, Grid] | None, chosen: Detectors
+) -> Tuning:
+    """How settings are chosen.
+
+    Raises:
+        UserError: an unknown mode or detector, or OOD sets that do not go with the mode.
+    """
+    check_known([mode], OUTLIERS, "tuning={name}")
+    if (mode == "val_ood") != bool(sets):
+        raise UserError(
+            "tuning='val_ood' goes with tuning_ood={'name': bank}: OOD sets that settings are "
+            "chosen on, and that are not evaluated"
+        )
+
+    def build(name: str, **settings: Any) -> Detector:
+        detector = chosen[name]
+        return named({name: type(detector)(**detector.settings | settings)})[name]
+
+    tuning = Tuning(mode, sets, default_grids(chosen) if grids is None else grids, build)
+    if mode != "none":
+        with explained(chosen):
+            tuning.check_grids(chosen)
+    return tuning
+
+
+def _statistics(sets: Banks, rows: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
+    """Statistics of the images; None where those of some set are not known."""
     if not all(StatisticsColumn.key in bank.columns for bank in sets.values()):
-        return CAUSE.table([], model=model, seed=seed)
+        return None
     images = statistics_of_sets(sets)
-    if MADE_OF in scores:
-        keys = ["dataset", "index"]
-        images = images.merge(scores[[*keys, MADE_OF]], on=keys, validate="one_to_one")
-    return cause_results(
-        images, list(PIXELS), scores, detector, model=model, draws=draws, seed=seed
-    )
-
-
-def _doubts(test: FeatureBank, doubts: list[str]) -> tuple[bool, list[str]]:
-    """Whether the network is no better than chance, and what a run warns of: else ``doubts``."""
-    known, classes = test.labels >= 0, test.num_classes
-    if "own_classes" in test.gives and bool(known.any()):
-        accuracy = float((test.predictions == test.labels)[known].double().mean())
-        chance = Chance.of(test.labels, classes)
-        names = list(map(str, range(classes)))
-        if chance.reached(accuracy):
-            order = other_order(test, names)
-            return True, [
-                f"ID accuracy is {accuracy:.1%}, no better than chance ({chance.words(names)}), so "
-                "the scores of detectors mean nothing: "
-                + (order or "are these the labels of test, in the order of the head?")
-            ]
-    return False, doubts
+    if MADE_OF in rows["test"]:
+        images[MADE_OF] = pd.concat([rows[name][MADE_OF] for name in sets], ignore_index=True)
+    return images
 
 
 def _with_columns(
-    detectors: Detectors, sets: Banks, evaluated: Sequence[str], refused: dict[str, str]
-) -> dict[str, Detector]:
-    """The detectors whose columns the banks have; the others are added to ``refused``."""
-    usable = {}
-    for name, detector in detectors.items():
+    detectors: Detectors, sets: Banks, evaluated: Sequence[str]
+) -> tuple[dict[str, Detector], dict[str, str]]:
+    """The detectors whose columns the banks have, and the reason for each of the others."""
+    test = sets["test"]
+    gives = test.gives | OF_NETWORKS  # a column says by itself that it is missing
+
+    def reason(name: str, detector: Detector) -> str | None:
         column = detector.extraction_hook
-        needed = list(evaluated)
-        gives = sets["test"].gives | OF_NETWORKS  # a column says by itself that it is missing
-        reason = unserved(name, detector.reads, gives, f"this bank ({sets['test'].kind})")
-        if reason := reason or unsuited(name, detector, sets["test"].multilabel):
-            refused[name] = reason
-            continue
-        if column is not None and column.needed_for_fit and detector.fit_split:
-            needed.append(detector.fit_split)
-        lacking = [s for s in needed if column is not None and column.key not in sets[s].columns]
+        if text := unserved(name, detector.reads, gives, f"this bank ({test.kind})"):
+            return text
+        if text := unsuited(name, detector, test.multilabel):
+            return text
         if detector.second_pass_hook is not None:
-            refused[name] = (
+            return (
                 "with these settings it needs a second forward pass after the fit: run eval.py "
                 "(task=score, task=predict); cached features are not enough"
             )
-        elif lacking:
-            refused[name] = (
-                "it needs the network during feature extraction: extract the features of "
-                f"{', '.join(lacking)} with extract_features(..., detectors=['{name}'])"
-            )
-        else:
-            usable[name] = detector
+        if column is None:
+            return None
+        fit_split = detector.fit_split if column.needed_for_fit else None
+        needed = [*evaluated, *([fit_split] if fit_split else [])]
+        lacking = ", ".join(split for split in needed if column.key not in sets[split].columns)
+        if not lacking:
+            return None
+        return (
+            "it needs the network during feature extraction: extract the features of "
+            f"{lacking} with extract_features(..., detectors=['{name}'])"
+        )
+
+    usable, refused = split_by_reason(detectors, reason)
     if not usable:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
+        reasons = "; ".join(f"{name}: {text}" for name, text in refused.items())
         raise UserError(f"no chosen detector works here. {reasons}")
-    return usable
+    return usable, refused
 
 
 def _several_labels(sets: Banks) -> dict[str, FeatureBank]:

@@ -118,8 +118,13 @@ class Tuning:
                 f"tuning.sets={list(self.sets)} leaves no OOD set to evaluate: keep one out"
             )
         if self.mode != "none":
-            self._check_grids(detectors)
-            self._check_content(data, [*data.csid_names, *left])
+            self.check_grids(detectors)
+
+            def shared(name: str, names: Sequence[str]) -> list[str]:
+                images = [data.splits[other] for other in names]
+                return [str(part) for part in shared_content(images, data.splits[name])]
+
+            self.check_content([*data.csid_names, *left], shared)
         return left
 
     def _check_options(self, data: OODDataModule) -> None:
@@ -132,7 +137,8 @@ class Tuning:
             )
         check_known(self.sets, known, "tuning.sets names '{name}', which is not an OOD set")
 
-    def _check_grids(self, detectors: Detectors) -> None:
+    def check_grids(self, detectors: Detectors) -> None:
+        """Raises :class:`UserError` where a grid is none, or of a detector that cannot be tuned."""
         for name, grid in self.grids.items():
             check_known([name], detectors, "tuning.grids.{name}")
             if detectors[name].extraction_hook is not None:
@@ -145,14 +151,22 @@ class Tuning:
                 if not isinstance(values, Sequence) or isinstance(values, str) or not values:
                     raise UserError(f"tuning.grids.{name}.{key}={values}: give a list of values")
 
-    def _check_content(self, data: OODDataModule, evaluated: Sequence[str]) -> None:
-        apart = {"val": ["test", *evaluated]} | {s: [*ID_SPLITS, *evaluated] for s in self.sets}
-        for name, others in apart.items():
-            found = shared_content([data.splits[o] for o in others], data.splits[name])
-            if found:
+    def check_content(
+        self, evaluated: Sequence[str], shared: Callable[[str, Sequence[str]], list[str]]
+    ) -> None:
+        """Raises :class:`UserError` where settings would be chosen on what is evaluated or on ID.
+
+        ``shared(name, names)`` says what a set has in common with others; ``evaluated`` are those
+        beside ID test.
+        """
+        if self.mode == "none":
+            return
+        sets = {"val": ["test", *evaluated]} | {s: [*ID_SPLITS, *evaluated] for s in self.sets}
+        for name, names in sets.items():
+            if sentences := shared(name, names):
                 raise UserError(
                     f"tuning={self.mode} would choose settings on what is evaluated or on ID: "
-                    f"{'; '.join(map(str, found))}. Remove these images from '{name}'"
+                    f"{'; '.join(sentences)}. Remove these images from '{name}'"
                 )
 
     def select(self, detectors: Detectors, banks: Banks, limit: int, seed: int) -> Selection:

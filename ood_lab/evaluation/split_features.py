@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -67,23 +67,32 @@ def split_by_columns(
     detectors: Detectors, backbone: Backbone
 ) -> tuple[dict[str, Detector], dict[str, str]]:
     """Detectors the backbone can serve, and the reason for each of the others."""
-    usable: dict[str, Detector] = {}
-    refused: dict[str, str] = {}
-    for name, detector in detectors.items():
+
+    def reason(name: str, detector: Detector) -> str | None:
         try:
             columns = hooks_of([detector])
             needed: list[Part] = [*detector.reads]
             if any(column.needs_input_grad for column in columns):
                 needed.append("gradients")
-            reason = unserved(name, needed, backbone.gives, backbone.name)
-            if reason := reason or unsuited(name, detector, backbone.multilabel):
-                raise UserError(reason)
+            text = unserved(name, needed, backbone.gives, backbone.name)
+            if text := text or unsuited(name, detector, backbone.multilabel):
+                return text
             for column in columns:
                 column.layers(backbone)
-            usable[name] = detector
         except UserError as error:
-            refused[name] = str(error)
-    return usable, refused
+            return str(error)
+        return None
+
+    return split_by_reason(detectors, reason)
+
+
+def split_by_reason(
+    detectors: Detectors, reason: Callable[[str, Detector], str | None]
+) -> tuple[dict[str, Detector], dict[str, str]]:
+    """Detectors that can be scored, and the reason for each of the others; None = there is none."""
+    reasons = {name: reason(name, detector) for name, detector in detectors.items()}
+    usable = {name: detector for name, detector in detectors.items() if reasons[name] is None}
+    return usable, {name: text for name, text in reasons.items() if text is not None}
 
 
 def check_sizes(detectors: Detectors, data: OODDataModule, classes: int) -> None:

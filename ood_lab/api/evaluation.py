@@ -38,6 +38,7 @@ from ood_lab.evaluation.id_accuracy import accuracy_warnings, check_id_accuracy
 from ood_lab.evaluation.near_copies import NearCopies, with_scenes
 from ood_lab.evaluation.network_passes import ScoringInput
 from ood_lab.evaluation.pipeline import EvaluatedSets, MethodScores, Outcome
+from ood_lab.evaluation.published.verification import Verification, numbers_of, verify
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn, statistics_of_sets
 from ood_lab.evaluation.split_features import split_by_reason
 from ood_lab.features.bank import Banks, FeatureBank, other_network
@@ -140,6 +141,17 @@ class EvaluationResult(Outcome):
         """
         page = Path(path)
         return write_report(page, self._view, self.scores, figures=f"{page.stem}_figures")
+
+    def verify(self, row: str, dataset: str, references: str | Path | None = None) -> Verification:
+        """Compares the numbers with published ones, as ``task=verify`` does.
+
+        Args:
+            row: see :func:`~ood_lab.evaluation.published.verification.verify`.
+            dataset: name of the ID dataset, as the published protocol has it: ``cifar10``.
+            references: folder of reference files; None = those that come with the package.
+        """
+        results, facts = numbers_of(self.everything, self.record, dataset)
+        return verify(results, facts, row, references)
 
     def __str__(self) -> str:
         """The tables of a run, 80 columns wide, in the characters of the terminal."""

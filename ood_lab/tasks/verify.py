@@ -15,15 +15,14 @@ from rich.text import Text
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
-from ood_lab.evaluation.published.numbers import PublishedRow, matching_rows, read_references
 from ood_lab.evaluation.published.verification import (
     ABSENT,
     OTHER,
     OUTSIDE,
     WITHIN,
-    compare,
-    protocol_differences,
+    Verification,
     read_runs,
+    verify,
 )
 from ood_lab.run.job.workspace import Task, Workspace
 
@@ -56,35 +55,20 @@ class Verify(Task):
 
     def run(self, ws: Workspace) -> None:
         """See the class."""
-        rows = matching_rows(read_references(self.references), self.row)
         results, facts = read_runs(Path(self.run_folder))
-        table = compare(rows, results, facts)
-        if (table["verdict"] == ABSENT).all():
-            held = ", ".join(results["detector"].dropna().unique())
-            models = "benchmark" in facts
-            sets = ", ".join(facts["n"] if models else results["dataset"].dropna().unique())
-            hint = ": name the row of its model, task.row=FILE/MODEL" if models else ""
+        found = verify(results, facts, self.row, self.references, self.run_folder)
+        write_csv(found.table, ws.folder / "verify.csv")
+        Console().print(_page(found))
+        if found.outside:
             raise UserError(
-                f"{self.run_folder} holds none of the {len(rows)} numbers of task.row={self.row}; "
-                f"it has the {'models' if models else 'detectors'} {held} on the sets {sets}{hint}"
-            )
-        there = [
-            row for row, verdict in zip(rows, table["verdict"], strict=True) if verdict != ABSENT
-        ]
-        differences = protocol_differences(there, facts)
-        write_csv(table, ws.folder / "verify.csv")
-        Console().print(_page(rows, differences, table))
-        outside = int((table["verdict"] == OUTSIDE).sum())
-        if outside:
-            judged = int(table["verdict"].isin([WITHIN, OUTSIDE]).sum())
-            raise UserError(
-                f"{outside} of {judged} numbers measured the same way are outside their tolerance "
-                f"(task.row={self.row}, {self.run_folder})"
+                f"{found.outside} of {found.comparable} numbers measured the same way are outside "
+                f"their tolerance (task.row={self.row}, {self.run_folder})"
             )
 
 
-def _page(rows: Sequence[PublishedRow], differences: pd.DataFrame, table: pd.DataFrame) -> Group:
+def _page(found: Verification) -> Group:
     """What is printed: sources, fields that differ, numbers, one line of summary."""
+    rows, table, differences = found.rows, found.table, found.differences
     parts: list[RenderableType] = []
     for reference in {row.reference.name: row.reference for row in rows}.values():
         known = [f"{key}: {value}" for key, value in reference.about.items() if value is not None]

@@ -506,3 +506,70 @@ def test_one_hot_labels_are_classes(caplog):
     assert several.multilabel
     result = ood_lab.evaluate(several, bank, {"far": _labelled(None, 1)}, n_bootstrap=5)
     assert "entropy" in result.skipped  # test is read as train is
+
+
+def test_settings_are_chosen_in_python(banks):
+    grids = {"knn": {"k": [1, 5, 40]}}
+    options = {"detectors": ["knn"], "n_bootstrap": 9, "tuning_grids": grids}
+    result = ood_lab.evaluate(**banks, **options, tuning="id_only")
+    assert list(result.detectors) == ["knn", "knn_tuned"]
+    chosen = result.record.tuning["detectors"]["knn"]
+    assert result.detectors["knn_tuned"].k == chosen["chosen"]["k"]
+    assert [candidate["k"] for candidate in chosen["candidates"]] == grids["knn"]["k"]
+    sets = {"ood": {"far": banks["ood"]["far"]}, "tuning_ood": {"near": banks["ood"]["near"]}}
+    result = ood_lab.evaluate(**banks | sets, **options, tuning="val_ood")
+    assert set(result.scores["dataset"]) == {"test", "far"}
+    best = result.record.tuning["detectors"]["knn"]["chosen"]
+    assert list(best["auroc_by_set"]) == ["near"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tuning": "id"}, "tuning=id.*id_only"),
+        ({"tuning": "val_ood"}, "tuning='val_ood' goes with tuning_ood"),
+        ({"tuning_ood": "near"}, "tuning='val_ood' goes with tuning_ood"),
+        ({"tuning": "id_only", "tuning_grids": {"msp": {"k": 3}}}, "tuning_grids.msp.k=3: give a"),
+        ({"tuning": "val_ood", "tuning_ood": "test"}, "would choose settings on what is evaluated"),
+        ({"csid": "far"}, "'far' is in ood and in csid"),
+    ],
+)
+def test_settings_and_sets_that_clash_are_one_line(banks, change, message):
+    sets = {"near": banks["ood"]["near"], "test": banks["test"], "far": banks["ood"]["far"]}
+    for name in {"tuning_ood", "csid"} & set(change):
+        set_name = "same" if change[name] == "test" else change[name]
+        change = change | {name: {set_name: sets[change[name]]}}
+    call = banks | {"ood": {"far": banks["ood"]["far"]}, "detectors": ["msp"]} | change
+    with pytest.raises(UserError, match=message):
+        ood_lab.evaluate(**call)
+
+
+def test_the_full_spectrum_in_python(banks):
+    noise = 0.3 * torch.randn(150, 8, generator=torch.Generator().manual_seed(0))
+    test = banks["test"]
+    noisy = ood_lab.features_from_arrays(
+        test.features + noise, test.labels, head=(test.head_weight, test.head_bias)
+    )
+    options = {"detectors": ["msp"], "n_bootstrap": 9, "csid": {"noisy": noisy}}
+    result = ood_lab.evaluate(**banks, **options)
+    table = result.results.set_index(["metric", "dataset"])["value"]
+    scores = result.scores.set_index("dataset")["msp"]
+    expected = auroc(scores.loc[["test", "noisy"]], scores.loc["far"])
+    assert table["auroc", "far"] == pytest.approx(expected)
+    right = torch.cat([b.predictions == b.labels for b in (test, noisy)]).double().mean()
+    full = result.results.query("metric == 'id_accuracy_full_spectrum'")["value"].item()
+    assert full == pytest.approx(float(right))
+
+
+def test_published_numbers_in_python(banks):
+    groups = {"near": ["far"], "far": ["near"]}
+    result = ood_lab.evaluate(**banks, detectors=["msp"], n_bootstrap=9, groups=groups)
+    found = result.verify("openood_v15_cifar10/msp/near", "cifar10")
+    row = found.table.set_index("row").loc["openood_v15_cifar10/msp/near/auroc"]
+    value = result.results.query("metric == 'mean_near_auroc'")["value"].item()
+    assert row["run"] == pytest.approx(100 * value)
+    assert row["verdict"] == "other protocol"
+    assert "n.test" in set(found.differences["field"])
+    assert found.outside == found.comparable == 0
+    with pytest.raises(UserError, match="holds none of the"):
+        result.verify("openood_v15_cifar10/knn", "cifar10")

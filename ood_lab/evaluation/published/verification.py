@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import reduce
 from pathlib import Path
@@ -20,7 +21,12 @@ from ood_lab.common.files import read_table
 from ood_lab.common.hints import missing_path
 from ood_lab.data.datamodules.splits import ID_SPLITS
 from ood_lab.evaluation.hierarchy_tables import KIND as HIERARCHY
-from ood_lab.evaluation.published.numbers import Field, PublishedRow
+from ood_lab.evaluation.published.numbers import (
+    Field,
+    PublishedRow,
+    matching_rows,
+    read_references,
+)
 from ood_lab.metrics.hierarchy_accuracy import ALL
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.finished_run import FinishedRun
@@ -46,6 +52,66 @@ COUNTS_FILE, CELLS_FILE, ABLATION_FILE = "counts.csv", "level_counts.csv", "abla
 CELLS = "cells"
 #: Differences of a run's own sets or settings, which have the name ``a - b``; and to another run.
 WITHIN_RUN, TO_ANOTHER = ("differences.csv", "drops.csv"), ("models.csv", "change.csv")
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Numbers of a run next to published ones.
+
+    Attributes:
+        rows: the published numbers.
+        table: one row each, see :data:`COLUMNS`.
+        differences: fields of the protocols that differ: ``field, run, paper, rows``.
+    """
+
+    rows: Sequence[PublishedRow]
+    table: pd.DataFrame
+    differences: pd.DataFrame
+
+    @property
+    def outside(self) -> int:
+        """How many numbers that were measured the same way are outside their tolerance."""
+        return int((self.table["verdict"] == OUTSIDE).sum())
+
+    @property
+    def comparable(self) -> int:
+        """How many numbers were measured the same way."""
+        return int(self.table["verdict"].isin([WITHIN, OUTSIDE]).sum())
+
+
+def verify(
+    results: pd.DataFrame,
+    facts: Mapping[str, Any],
+    row: str,
+    references: str | Path | None = None,
+    name: str = "the evaluation",
+) -> Verification:
+    """Compares numbers of a run with published ones.
+
+    Args:
+        results: see :func:`read_runs`.
+        facts: see :func:`read_runs`.
+        row: ``file``, ``file/detector``, ``file/detector/set`` or ``file/detector/set/metric``;
+            ``*`` stands for anything.
+        references: folder of reference files; None = those that come with the package.
+        name: of the run, in messages.
+
+    Raises:
+        UserError: unknown row, or none of the rows in the run.
+    """
+    rows = matching_rows(read_references(references), row)
+    table = compare(rows, results, facts)
+    present = [r for r, v in zip(rows, table["verdict"], strict=True) if v != ABSENT]
+    if not present:
+        names = ", ".join(results["detector"].dropna().unique())
+        models = "benchmark" in facts
+        sets = ", ".join(facts["n"] if models else results["dataset"].dropna().unique())
+        hint = ": name the row of its model, task.row=FILE/MODEL" if models else ""
+        raise UserError(
+            f"{name} holds none of the {len(rows)} numbers of task.row={row}; "
+            f"it has the {'models' if models else 'detectors'} {names} on the sets {sets}{hint}"
+        )
+    return Verification(rows, table, protocol_differences(present, facts))
 
 
 def read_runs(place: Path) -> tuple[pd.DataFrame, dict[str, Any]]:

@@ -88,8 +88,8 @@ class DataCheck(Task):
         """Looks at all ID images that were not given as test or val through the network."""
         # What needs the network is slow to load.
         from ood_lab.evaluation.prediction.calibration import pool
+        from ood_lab.evaluation.run_page import MOST, unusual_training_images
         from ood_lab.evaluation.split_features import Extraction
-        from ood_lab.evaluation.unusual_images import MOST, unusual_training_images
         from ood_lab.report.detection.image_strips import ID_IMAGES, write_unusual_images
 
         data, backbone = ws.data, ws.load_backbone(ws.data.classes, fit=False)

@@ -572,4 +572,4 @@ def test_published_numbers_in_python(banks):
     assert "n.test" in set(found.differences["field"])
     assert found.outside == found.comparable == 0
     with pytest.raises(UserError, match="holds none of the"):
-        result.verify("openood_v15_cifar10/knn", "cifar10")
+        result.verify("openood_v15_cifar10/klm", "cifar10")

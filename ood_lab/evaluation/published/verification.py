@@ -133,7 +133,8 @@ def read_runs(place: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     if any(other["n"] != facts[0]["n"] for other in facts[1:]):
         raise UserError(f"the runs in {place} have evaluated other images: name one of them")
     keys = ["model", "detector", "dataset", *LEVELS, "metric"]
-    means = pd.concat(tables, ignore_index=True).groupby(keys, dropna=False, sort=False)
+    results: pd.DataFrame = pd.concat(tables, ignore_index=True)
+    means = results.groupby(keys, dropna=False, sort=False)
     ends = {"ci_low": ("ci_low", "min"), "ci_high": ("ci_high", "max")}
     mean = means.agg(value=("value", "mean"), **ends, n_id=("n_id", "first"))
     accuracies = [of_run["id_accuracy"] for of_run in facts if of_run["id_accuracy"] is not None]

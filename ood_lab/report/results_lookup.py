@@ -6,11 +6,12 @@ import math
 from collections.abc import Collection, Mapping
 from functools import cached_property
 from itertools import combinations
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import pandas as pd
 
 from ood_lab.metrics import FEWEST, FEWEST_FOR_THRESHOLD, metric_of, ranked, sets_of_means
+from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.report.rendering.metric_definitions import DAGGER, finding_sentences, fpr95_sentence
 from ood_lab.report.verdict import Verdict
 from ood_lab.schema.results import of_kind, whole
@@ -23,26 +24,6 @@ _Key = TypeVar("_Key")
 UNGROUPED = 20
 #: The sections of a longer one, in order.
 SECTIONS = ("logits", "features", "head", "network")
-
-
-class Estimate(NamedTuple):
-    """A value (a fraction, or a count for DAD) with its 95% interval; NaN where missing."""
-
-    value: float = math.nan
-    low: float = math.nan
-    high: float = math.nan
-    n_id: int = 0
-    n_ood: int = 0
-
-    @property
-    def half_width(self) -> float:
-        """Half the width of the interval."""
-        return (self.high - self.low) / 2
-
-    @property
-    def has_interval(self) -> bool:
-        """True when both ends of the interval are known."""
-        return not (math.isnan(self.low) or math.isnan(self.high))
 
 
 def marked(

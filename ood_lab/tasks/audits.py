@@ -23,7 +23,7 @@ from ood_lab.lvlm.scoring.human_verdicts import (
     drawn,
     read_audit,
 )
-from ood_lab.lvlm.statistics.training_coverage import clopper_pearson
+from ood_lab.metrics.resampling.intervals import clopper_pearson
 from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import Head, Table, count_cell, name_cell, number_cell

@@ -10,14 +10,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.lvlm.answers.judgements import PARSED, SIZES, sizes_of
-from ood_lab.lvlm.statistics.training_coverage import clopper_pearson
 from ood_lab.metrics.resampling.clustered_bootstrap import (
     Metrics,
     cluster_sums,
     clustered,
     contrast,
 )
-from ood_lab.metrics.resampling.intervals import Estimate
+from ood_lab.metrics.resampling.intervals import Estimate, clopper_pearson
 from ood_lab.schema.results import PART, Kind
 from ood_lab.schema.shift_axes import LEVELS
 

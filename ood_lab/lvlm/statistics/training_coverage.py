@@ -7,16 +7,8 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import NamedTuple
 
-import scipy  # loads scipy.special when it is used
-
 from ood_lab.lvlm.questions.grammar import english
-
-
-class Bounds(NamedTuple):
-    """Lower and upper end of an interval for a share."""
-
-    low: float
-    high: float
+from ood_lab.metrics.resampling.intervals import clopper_pearson
 
 
 class Overlap(NamedTuple):
@@ -38,27 +30,6 @@ class Overlap(NamedTuple):
     share: float
     upper: float
     below: bool
-
-
-def clopper_pearson(k: int, n: int, level: float = 0.95) -> Bounds:
-    """Exact interval of a share: ``BetaInv(a; k, n - k + 1)`` and ``BetaInv(1 - a; k + 1, n - k)``.
-
-    Args:
-        k: successes.
-        n: trials, at least 1.
-        level: coverage; ``a = (1 - level) / 2``.
-    """
-    tail = (1 - level) / 2
-    low = 0.0 if k == 0 else float(scipy.special.betaincinv(k, n - k + 1, tail))
-    high = 1.0 if k == n else float(scipy.special.betaincinv(k + 1, n - k, 1 - tail))
-    return Bounds(low, high)
-
-
-def bayes_interval(k: int, n: int, level: float = 0.95) -> Bounds:
-    """Equal-tailed interval under the prior Beta(1, 1): quantiles of ``Beta(k + 1, n - k + 1)``."""
-    tail = (1 - level) / 2
-    low, high = scipy.special.betaincinv(k + 1, n - k + 1, [tail, 1 - tail])
-    return Bounds(float(low), float(high))
 
 
 def semantic_overlap(
@@ -85,7 +56,7 @@ def semantic_overlap(
         by_own = _named((category,), known)
         by_name += by_own
         found.append(by_own or _named(tuple((synonyms or {}).get(category, ())), known))
-    upper = clopper_pearson(sum(found), len(found)).high
+    _, upper = clopper_pearson(sum(found), len(found))
     share = sum(found) / len(found)
     return Overlap(sum(found), by_name, len(found), share, upper, upper < epsilon)
 

@@ -16,11 +16,8 @@ from ood_lab.clip import ClipModel
 from ood_lab.common.files import read_texts
 from ood_lab.lvlm.statistics.statistic_tables import Findings
 from ood_lab.lvlm.statistics.synonyms import Synonyms, nearest_phrases, read_synonyms
-from ood_lab.lvlm.statistics.training_coverage import (
-    bayes_interval,
-    clopper_pearson,
-    semantic_overlap,
-)
+from ood_lab.lvlm.statistics.training_coverage import semantic_overlap
+from ood_lab.metrics.resampling.intervals import bayes_interval, clopper_pearson
 from ood_lab.schema.results import Tables
 
 

@@ -28,11 +28,26 @@ _MOST_EFFECTIVE = 3
 
 
 class Estimate(NamedTuple):
-    """A value, or the difference of two, with its 95% interval; NaN where there is none."""
+    """A value, or the difference of two, with its 95% interval; NaN where there is none.
 
-    value: float
+    ``n_id`` and ``n_ood`` count images, where a detector is measured.
+    """
+
+    value: float = math.nan
     low: float = math.nan
     high: float = math.nan
+    n_id: int = 0
+    n_ood: int = 0
+
+    @property
+    def half_width(self) -> float:
+        """Half the width of the interval."""
+        return (self.high - self.low) / 2
+
+    @property
+    def has_interval(self) -> bool:
+        """True when both ends of the interval are known."""
+        return not (math.isnan(self.low) or math.isnan(self.high))
 
 
 def percentile_interval(draws: ArrayLike, n: int, level: float = 0.95) -> tuple[Floats, Floats]:
@@ -188,6 +203,27 @@ def wilson_interval(share: float, n: float, level: float = 0.95) -> tuple[float,
     if not 0 <= share <= 1 or n <= 0:
         raise ValueError(f"expected a share in [0, 1] of n > 0 samples, got {share} of {n}")
     low, high = _wilson(np.asarray(share), np.asarray(n), -scipy.special.ndtri((1 - level) / 2))
+    return float(low), float(high)
+
+
+def clopper_pearson(k: int, n: int, level: float = 0.95) -> tuple[float, float]:
+    """Exact interval of a share: ``BetaInv(a; k, n - k + 1)`` and ``BetaInv(1 - a; k + 1, n - k)``.
+
+    Args:
+        k: successes.
+        n: trials, at least 1.
+        level: coverage; ``a = (1 - level) / 2``.
+    """
+    tail = (1 - level) / 2
+    low = 0.0 if k == 0 else float(scipy.special.betaincinv(k, n - k + 1, tail))
+    high = 1.0 if k == n else float(scipy.special.betaincinv(k + 1, n - k, 1 - tail))
+    return low, high
+
+
+def bayes_interval(k: int, n: int, level: float = 0.95) -> tuple[float, float]:
+    """Equal-tailed interval under the prior Beta(1, 1): quantiles of ``Beta(k + 1, n - k + 1)``."""
+    tail = (1 - level) / 2
+    low, high = scipy.special.betaincinv(k + 1, n - k + 1, [tail, 1 - tail])
     return float(low), float(high)
 
 

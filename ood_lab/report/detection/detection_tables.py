@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.metrics import BASELINE, FEWEST, metric_of
+from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.metrics.selective import ACCURACIES, AREAS
 from ood_lab.report.rendering.blocks import Folded, Menu
 from ood_lab.report.rendering.metric_definitions import percent, star_sentence
@@ -27,7 +28,7 @@ from ood_lab.report.rendering.table import (
     number_cell,
     table_of,
 )
-from ood_lab.report.results_lookup import Estimate, RunView
+from ood_lab.report.results_lookup import RunView
 from ood_lab.schema.shift_axes import AXES, Axis
 
 #: Detectors of each kind that a short table has.

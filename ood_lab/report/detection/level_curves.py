@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from ood_lab.metrics import metric_of
+from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.report.rendering.blocks import Block, Folded, Menu, PlannedFigure, Text
 from ood_lab.report.rendering.table import (
     Cell,
@@ -16,7 +17,7 @@ from ood_lab.report.rendering.table import (
     name_cell,
     number_cell,
 )
-from ood_lab.report.results_lookup import Estimate, RunView
+from ood_lab.report.results_lookup import RunView
 
 #: AUROC of a coin, the dark end of its colours.
 _CHANCE = 0.5

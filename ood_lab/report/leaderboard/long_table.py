@@ -9,12 +9,12 @@ from typing import Any
 
 import pandas as pd
 
+from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.report.leaderboard.detector_runs import DetectorRun
 from ood_lab.report.leaderboard.run_names import trainings
 from ood_lab.report.leaderboard.significance import Pairs, mark_best
 from ood_lab.report.rendering.metric_definitions import MISSING, finding_sentences, percent
 from ood_lab.report.rendering.table import Cell
-from ood_lab.report.results_lookup import Estimate
 
 MEAN = "mean"
 COLUMNS = [

@@ -216,7 +216,10 @@ def follow_table(found: Mapping[tuple[str, str], MissDistances | None], axes: Na
         group = Group(words)
         for part, head in parts.items():
             known = [getattr(found[name, axis], part, None) for name in names]
-            cells = [number_cell(*(of or Estimate(math.nan))) for of in known]
+            cells = [
+                number_cell(of.value, of.low, of.high) if of else number_cell(math.nan)
+                for of in known
+            ]
             columns.append(Column(Head(head), cells, group))
     notes = [
         "Nearer is missed: share of the pairs of a missed and a detected OOD image in which the "

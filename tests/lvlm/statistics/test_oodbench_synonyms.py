@@ -5,7 +5,8 @@ import pytest
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.statistics.synonyms import nearest_phrases, phrases, read_synonyms
-from ood_lab.lvlm.statistics.training_coverage import clopper_pearson, semantic_overlap
+from ood_lab.lvlm.statistics.training_coverage import semantic_overlap
+from ood_lab.metrics.resampling.intervals import clopper_pearson
 
 CATEGORIES = ("mug", "person", "traffic light")
 
@@ -17,7 +18,7 @@ def test_a_synonym_and_its_plural_count_as_the_name_does():
     assert (plain.expressed, plain.by_name) == (1, 1)
     found = semantic_overlap(pairs, texts, 0.9, {"mug": ["coffee cup"], "person": ["child"]})
     assert (found.expressed, found.by_name, found.share) == (3, 1, 0.6)
-    assert found.upper == pytest.approx(clopper_pearson(3, 5).high)
+    assert found.upper == pytest.approx(clopper_pearson(3, 5)[1])
 
 
 @pytest.mark.parametrize(

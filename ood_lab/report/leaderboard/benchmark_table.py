@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from ood_lab.report.rendering.table import (
     table_of,
 )
 from ood_lab.schema.finished_run import FinishedRun
-from ood_lab.schema.results import RESULTS, whole, why_missing
+from ood_lab.schema.results import RESULTS, NamedTables, whole, why_missing
 from ood_lab.schema.run_record import BenchmarkFacts, RunRecord
 
 #: What the runs of one table have in common: they were asked the very same questions.
@@ -221,21 +221,22 @@ def both_ways(contrasts: pd.DataFrame, draws: int) -> pd.DataFrame:
     return pd.concat([table, table.rename(columns=turned)])
 
 
+def titled_parts(
+    rows: pd.DataFrame, keys: Sequence[str], title: Callable[[pd.Series], str]
+) -> NamedTables:
+    """The rows of each set of questions and of the ``keys``; equal titles name the questions."""
+    parts = [part for _, part in rows.groupby([*ALIKE, *keys], sort=False)]
+    titles = [title(part.iloc[0]) for part in parts]
+    for text, part in zip(titles, parts, strict=True):
+        again = f" (questions {part['asked'].iloc[0]})" if titles.count(text) > 1 else ""
+        yield text + again, part
+
+
 def board_tables(board: pd.DataFrame) -> list[Table]:
     """A table for every set of questions, a row per run."""
-    parts = [part for _, part in board.groupby(ALIKE, sort=False)]
-    titles = []
-    for part in parts:
-        first = part.iloc[0]
-        about = f"{first['questions']:,} questions about {first['images']:,} images"
-        titles.append(f"{first['benchmark']} on {first['data']}, {about}, %")
-    return [
-        _table(
-            title if titles.count(title) == 1 else f"{title} (questions {part['asked'].iloc[0]})",
-            part,
-        )
-        for title, part in zip(titles, parts, strict=True)
-    ]
+    title = "{benchmark} on {data}, {questions:,} questions about {images:,} images, %"
+    parts = titled_parts(board, [], lambda row: title.format(**row))
+    return [_table(caption, part) for caption, part in parts]
 
 
 def _table(caption: str, part: pd.DataFrame) -> Table:
@@ -245,8 +246,8 @@ def _table(caption: str, part: pd.DataFrame) -> Table:
     differing = [key for key in READING if part[key].nunique() > 1]
     rows = []
     for _, of_run in part.groupby("run", sort=False):
-        found, first = of_run.set_index("column").to_dict("index"), of_run.iloc[0]
-        cells = [estimate_cell(found[c]) if c in found else Cell(MISSING) for c in columns]
+        numbers, first = of_run.set_index("column").to_dict("index"), of_run.iloc[0]
+        cells = [estimate_cell(numbers[c]) if c in numbers else Cell(MISSING) for c in columns]
         names = [name_cell(first[key]) for key in ("label", *differing)]
         counts = [float(first["questions"]), *(float(of_run[name].max()) for name in lost)]
         costs = [_figure(first[name]) for name in took]

@@ -65,6 +65,12 @@ class DetectorRun(FinishedRun):
         return str(self.record.backbone.weights_sha256 or self.sweep)
 
     @cached_property
+    def columns(self) -> dict[str, Any]:
+        """What its rows in a table of several runs share: ``model, training, run, ...``."""
+        keys = {"model": self.model, "training": self.training, "run": self.sweep}
+        return {**keys, "weights": self.weights, "seed": self.seed}
+
+    @cached_property
     def numbers(self) -> pd.DataFrame:
         """The values of its results table, without the intervals, which draws decide."""
         return self.view.table.drop(columns=["ci_low", "ci_high"], errors="ignore")

@@ -85,7 +85,7 @@ def write_leaderboard(
 def _figures(board: Leaderboard, name: str, shots: pd.DataFrame) -> Iterator[PlannedFigure]:
     """What more training images bring, and the DAD, where they are known."""
     if not shots.empty:
-        from ood_lab.report.leaderboard.shots_figure import shots_figure  # slow to load
+        from ood_lab.report.leaderboard.board_figures import shots_figure  # slow to load
 
         yield PlannedFigure(
             f"{name}_shots",
@@ -96,7 +96,7 @@ def _figures(board: Leaderboard, name: str, shots: pd.DataFrame) -> Iterator[Pla
             partial(shots_figure, shots, best_of_all(board)),
         )
     if board.dads:
-        from ood_lab.report.leaderboard.dad_figure import dad_figure
+        from ood_lab.report.leaderboard.board_figures import dad_figure
 
         caption = "DAD and FPR95 of every method, grouped and ordered by DAD."
         draw = partial(dad_figure, board)

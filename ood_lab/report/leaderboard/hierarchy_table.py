@@ -52,14 +52,11 @@ def hierarchy_rows(runs: Sequence[DetectorRun]) -> pd.DataFrame:
 def _rows_of(run: DetectorRun) -> pd.DataFrame:
     """The rows of one run; ``dataset`` is what is compared between models."""
     rows = of_kind(run.results, "hierarchy").reindex(
-        columns=["model", "metric", *_KEYS, "n", "value", "ci_low", "ci_high"]
+        columns=["metric", *_KEYS, "n", "value", "ci_low", "ci_high"]
     )
     rows["name"] = rows["name"].where(rows["metric"] == "recall", "")
     return rows.assign(
-        training=run.training,
-        run=run.sweep,
-        weights=run.weights,
-        seed=run.seed,
+        **run.columns,
         detector=None,
         settings=None,
         dataset=rows["label_level"] + "\t" + rows["subset"] + "\t" + rows["name"].astype(str),

@@ -50,6 +50,11 @@ class Leaderboard:
     runs: Sequence[DetectorRun]
     warnings: tuple[str, ...] = ()
 
+    @property
+    def summary(self) -> str:
+        """``dataset`` of the number that stands for all sets: ``mean``, or the only set."""
+        return MEAN if len(self.sets) > 1 else self.sets[0]
+
     def mark(self, dataset: str) -> str:
         """The mark of a set that the check of the data has found something about, in any run."""
         return max((run.view.mark(dataset) for run in self.runs), default="")
@@ -121,20 +126,13 @@ def _at_chance(run: DetectorRun) -> str:
 def _rows_of(run: DetectorRun) -> Iterator[dict[str, Any]]:
     """Every number of one run, one seed: other runs have no part in them."""
     view = run.view
-    common = {
-        "model": run.model,
-        "training": run.training,
-        "run": run.sweep,
-        "weights": run.weights,
-        "seed": run.seed,
-    }
 
     def row(
         metric: str, detector: str | None, ood: str | None, estimate: Estimate | None = None
     ) -> dict[str, Any]:
         estimate = view.get(metric, detector, ood) if estimate is None else estimate
         return {
-            **common,
+            **run.columns,
             "metric": metric,
             "detector": detector,
             "settings": run.settings(detector) if detector else None,

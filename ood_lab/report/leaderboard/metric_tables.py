@@ -12,7 +12,13 @@ import pandas as pd
 
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.layout import wrapped
-from ood_lab.report.leaderboard.benchmark_table import ALIKE, TESTABLE, BenchmarkRun, p_value
+from ood_lab.report.leaderboard.benchmark_table import (
+    ALIKE,
+    TESTABLE,
+    BenchmarkRun,
+    p_value,
+    titled_parts,
+)
 from ood_lab.report.leaderboard.significance import Row, best_rows, within_noise
 from ood_lab.report.rendering.blocks import PlannedFigure
 from ood_lab.report.rendering.metric_definitions import MISSING, percent, star_sentence
@@ -105,8 +111,8 @@ def metric_tables(rows: pd.DataFrame) -> list[Table]:
         heads, groups, columns = [Head("model", "ascending")], [Group()], []
         for name, of_set in part.groupby("set", sort=False):
             metrics = dict(zip(of_set["metric"], of_set["column"], strict=True))
-            asked = of_set["n_asked"].max()
-            note = "" if pd.isna(asked) else f"{int(asked):,} questions"
+            n = of_set["n_asked"].max()
+            note = "" if pd.isna(n) else f"{int(n):,} questions"
             groups.append(Group(str(name), note, len(metrics)))
             heads += [Head(words) for words in metrics.values()]
             columns += [(name, metric) for metric in metrics]
@@ -160,12 +166,10 @@ def metric_figures(rows: pd.DataFrame) -> Iterator[PlannedFigure]:
 
 def _parts(rows: pd.DataFrame) -> NamedTables:
     """The rows of each table with its title."""
-    parts = [part for _, part in rows.groupby([*ALIKE, "table", "part"], sort=False)]
-    firsts = [part.iloc[0] for part in parts]
-    titles = [
-        ", ".join(filter(None, (f"{row['benchmark']} on {row['data']}", row["part"], row["table"])))
-        for row in firsts
-    ]
-    for title, first, part in zip(titles, firsts, parts, strict=True):
-        again = f" (questions {first['asked']})" if titles.count(title) > 1 else ""
-        yield title + again, part
+
+    def title(row: pd.Series) -> str:
+        return ", ".join(
+            filter(None, (f"{row['benchmark']} on {row['data']}", row["part"], row["table"]))
+        )
+
+    return titled_parts(rows, ["table", "part"], title)

@@ -11,7 +11,7 @@ import pandas as pd
 from ood_lab.common.english import listed
 from ood_lab.common.grouping import grouped
 from ood_lab.report.leaderboard.detector_runs import ALL_SHOTS, DetectorRun
-from ood_lab.report.leaderboard.long_table import MEAN, Leaderboard
+from ood_lab.report.leaderboard.long_table import Leaderboard
 
 log = logging.getLogger(__name__)
 COLUMNS = ["model", "background", "detector", "metric", "shots", "value", "seed_std", "n_seeds"]
@@ -29,9 +29,8 @@ def shots_rows(board: Leaderboard) -> pd.DataFrame:
         ``detector`` is empty for the accuracy.
     """
     chosen = board.rows["metric"].isin(["id_accuracy", "auroc"])
-    ood = MEAN if len(board.sets) > 1 else board.sets[0]
     rows = board.rows[
-        chosen & (board.rows["dataset"].isna() | (board.rows["dataset"] == ood))
+        chosen & (board.rows["dataset"].isna() | (board.rows["dataset"] == board.summary))
     ].copy()
     runs = {run.sweep: run for run in board.runs}
     rows["shots"] = [runs[name].shots for name in rows["run"]]
@@ -89,12 +88,11 @@ def _best_auroc(run: DetectorRun) -> float:
 
 def best_of_all(board: Leaderboard) -> dict[str, tuple[str, float]]:
     """Metric → name and value of its best row: every method, whatever it was trained on."""
-    mean = MEAN if len(board.sets) > 1 else board.sets[0]
-    found = {}
-    for metric, dataset, key in (("id_accuracy", None, "model"), ("auroc", mean, "detector")):
-        rows = board.rows[(board.rows["metric"] == metric) & board.rows["value"].notna()]
-        rows = rows[rows["dataset"].isna() if dataset is None else rows["dataset"] == dataset]
+    of_board, best = board.rows, {}
+    for metric, key in (("id_accuracy", "model"), ("auroc", "detector")):
+        rows = of_board[(of_board["metric"] == metric) & of_board["value"].notna()]
+        rows = rows[rows["dataset"].fillna(board.summary) == board.summary]
         if len(rows):
-            best = rows.iloc[int(rows["value"].argmax())]
-            found[metric] = (str(best[key]), float(best["value"]))
-    return found
+            row = rows.loc[rows["value"].idxmax()]
+            best[metric] = (str(row[key]), float(row["value"]))
+    return best

@@ -49,7 +49,6 @@ class _Layout:
         keys = rows[[*_KEY, "metric", "dataset"]].astype(object)
         keys = keys.where(keys.notna(), None).itertuples(index=False, name=None)
         self.cells = dict(zip(keys, rows.to_dict("records"), strict=True))
-        self.summary = MEAN if len(board.sets) > 1 else board.sets[0]
         self.rows = self._ordered(rows)
         self.keys = list(self.rows[_KEY].itertuples(index=False, name=None))
         self.shown = {m: metric_head(m) for m in board.runs[0].view.headlines}
@@ -58,7 +57,7 @@ class _Layout:
     def _ordered(self, rows: pd.DataFrame) -> pd.DataFrame:
         """``model, training, detector, settings, run, seeds, n_seeds``, a row of the table each."""
         named = rows[rows["detector"].notna()].drop_duplicates(_KEY)
-        auroc = rows[(rows["metric"] == "auroc") & (rows["dataset"] == self.summary)]
+        auroc = rows[(rows["metric"] == "auroc") & (rows["dataset"] == self.board.summary)]
         named = named.merge(auroc[[*_KEY, "value"]], on=_KEY, how="left", suffixes=("_", ""))
         named = named.sort_values("value", ascending=False, kind="stable")
         return short_names(named, self.board.runs)
@@ -74,7 +73,7 @@ class _Layout:
             group = Group(f"{ood}{self.board.mark(ood)}", note)
             columns.extend(Column(h, self._column(m, ood), group) for m, h in self.shown.items())
 
-        first, *others = dict.fromkeys([self.summary, *self.board.sets])
+        first = self.board.summary
         add_set(first, "" if first == MEAN else f"n {self._n_ood(first):,}")
         for group in self.board.runs[0].view.shown_means:
             add_set(f"{MEAN} {group}", "")
@@ -82,7 +81,7 @@ class _Layout:
             dads = [mean_cell(row, "{:.1f}".format, count=True) for row in self._rows(kind, None)]
             columns.append(Column(Head("DAD", note=words), dads, Group()))
         columns.append(Column(Head("ID acc."), self._column("id_accuracy", None), Group()))
-        for ood in others:
+        for ood in self.board.sets if first == MEAN else ():
             add_set(ood, f"n {self._n_ood(ood):,}")
         sampling = Group("95% sampling", "median ±")
         columns += [
@@ -90,12 +89,12 @@ class _Layout:
             for metric, head in self.shown.items()
         ]
         # A column without any value says nothing.
-        known = [c for c in columns if any(cell.text != MISSING for cell in c.cells)]
+        columns = [c for c in columns if any(cell.text != MISSING for cell in c.cells)]
         n_id = int(self.board.rows["n_id"].max())
         tested = f"ID test{self.board.mark('test')} n = {n_id:,}"
         caption = f"In %, {tested}. {fpr95_sentence(self.board.fpr95_positive)}."
         options = {"names": len(names), "notes": self._notes(), "each": "{}, %"}
-        return table_of(caption, [*names, *known], **options)
+        return table_of(caption, [*names, *columns], **options)
 
     def names(self) -> list[Column]:
         """As many naming columns as it takes to tell the rows apart."""
@@ -140,7 +139,7 @@ class _Layout:
         if self.board.shift_order:
             order = self.board.shift_words
             notes.append(f"DAD: pairs of sets whose larger shift has the lower FPR95; {order}.")
-        if self.summary == MEAN:
+        if self.board.summary == MEAN:
             notes.append(f"mean: over all {len(self.board.sets)} sets.")
         notes += self.board.runs[0].view.interval_notes
         return tuple(notes)

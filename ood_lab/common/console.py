@@ -1,4 +1,4 @@
-"""Printing what must not be broken at the edge of the terminal: tables with paths in them."""
+"""Printing messages, which are broken between words only."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import re
 import sys
 
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
-from rich.measure import Measurement
+from rich.console import Console
 from rich.text import Text
 
 
@@ -41,13 +40,3 @@ def _lines(text: Text, width: int) -> list[Text]:
     for line in lines:
         line.rstrip()
     return lines
-
-
-def print_whole(shown: RenderableType, title: str = "") -> None:
-    """Prints a table without breaking its cells, wider than the terminal if need be."""
-    console = Console()
-    if title:
-        print_line(Text(title, "italic"), console)
-    unbounded = console.options.update(max_width=10_000)
-    console.width = max(console.width, Measurement.get(console, unbounded, shown).maximum)
-    console.print(shown)

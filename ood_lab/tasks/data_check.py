@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import pandas as pd
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
-from ood_lab.common.console import print_whole
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.common.hints import missing_path
 from ood_lab.data.checks.class_counts import class_table, count_table
 from ood_lab.data.datamodules.base import OODDataModule
+from ood_lab.report.rendering.blocks import Block, Text
+from ood_lab.report.rendering.table import Head, Table, name_cell, plain_table
+from ood_lab.report.rendering.terminal import print_whole
 from ood_lab.run.job.workspace import Task, Workspace
 
 #: Of more classes only the smallest and the largest are printed.
@@ -49,21 +49,20 @@ class DataCheck(Task):
     def run(self, ws: Workspace) -> None:
         """See the class."""
         data = ws.new_data()
-        Console().print(_facts(data))
+        print_whole([Text(str(data.name), "title"), *_facts(data)])
         wrong: list[str] = []
-        table = _table("Sources")
-        for heading in ("set", "path", "state", "sha256 of the list"):
-            table.add_column(heading, overflow="fold")
+        rows = []
         incomplete = data.missing_images()
         for name, path in data.sources.items():
             state, digest = _state(path, (data.info.get("sha256") or {}).get(name))
             state = f"incomplete: {incomplete[name]}" if name in incomplete else state
-            table.add_row(name, str(path), state, digest)
-            if state != "present":
+            tone: Literal["", "bad"] = "" if state == "present" else "bad"
+            rows.append([name_cell(text, tone=tone) for text in (name, path, state, digest)])
+            if tone:
                 wrong.append(f"{name} is {state}")
-                table.rows[-1].style = "red"
-        if data.sources:
-            print_whole(table)
+        if rows:
+            heads = map(Head, ("set", "path", "state", "sha256 of the list"))
+            print_whole([Table("Sources", list(heads), rows)])
         missing = [path for path in data.sources.values() if not path.exists()]
         if wrong:
             nearest = f" ({missing_path(missing[0])})" if missing else ""
@@ -73,7 +72,7 @@ class DataCheck(Task):
         data = ws.data  # set up, which prints the check
         if len(classes := class_table(data.splits)):
             write_csv(classes, ws.folder / "classes.csv")
-            Console().print(_classes(classes, ws.folder / "classes.csv"))
+            print_whole(_classes(classes, ws.folder / "classes.csv"))
         counts = pd.concat([count_table(data.splits), data.further_counts()], ignore_index=True)
         if len(counts):
             from ood_lab.report.detection.class_figures import count_figures  # slow to load
@@ -110,46 +109,26 @@ class DataCheck(Task):
         write_unusual_images(ws.folder / "unusual_images.html", own, str(data.name))
 
 
-def _facts(data: OODDataModule) -> Table:
+def _facts(data: OODDataModule) -> Iterator[Text]:
     """The metadata of the data set's YAML."""
-    table = _table(data.name)
-    table.show_header = False
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
     words = {None: "not stated", True: "yes", False: "no"}
     for key in ("licence", "source", "redistribute", "tree"):
         value = data.info.get(key)
-        table.add_row(key, words[value] if value is None or value in (True, False) else str(value))
-    return table
+        known = words[value] if value is None or value in (True, False) else str(value)
+        yield Text(f"{key}: {known}")
 
 
-def _table(title: str | None = None) -> Table:
-    return Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1))
-
-
-def _classes(classes: pd.DataFrame, file: Path) -> RenderableType:
+def _classes(classes: pd.DataFrame, file: Path) -> list[Block]:
     """Names and counts: all of them, or of many the classes with the fewest and most images."""
-    title = Text(f"\n{counted(len(classes), 'class')}, images of each", "italic")
+    title = f"{counted(len(classes), 'class')}, images of each"
     if len(classes) <= _MAX_CLASSES:
-        return Group(title, _counts(classes))
-    by_size = classes.sort_values("train", kind="stable")
-    return Group(
-        title.append(f": the {_ENDS} with the fewest training images"),
-        _counts(by_size[:_ENDS]),
-        Text(f"\nthe {_ENDS} with the most", "italic"),
-        _counts(by_size[-_ENDS:]),
-        Text(f"all {len(classes):,} classes: {file}", "dim", overflow="fold"),
-    )
-
-
-def _counts(classes: pd.DataFrame) -> Table:
-    table = _table()
-    for heading in classes.columns:
-        side: Literal["left", "right"] = "left" if heading == "class" else "right"
-        table.add_column(heading, overflow="fold", justify=side)
-    for row in classes.itertuples(index=False):
-        table.add_row(*(Text(v if isinstance(v, str) else f"{v:,}") for v in row))
-    return table
+        return [plain_table(title, classes.to_dict("records"))]
+    by_size = classes.sort_values("train", kind="stable").to_dict("records")
+    return [
+        plain_table(f"{title}: the {_ENDS} with the fewest training images", by_size[:_ENDS]),
+        plain_table(f"the {_ENDS} with the most", by_size[-_ENDS:]),
+        Text(f"all {len(classes):,} classes: {file}", "note"),
+    ]
 
 
 def _state(path: Path, expected: str | None) -> tuple[str, str]:

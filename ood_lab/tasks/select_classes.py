@@ -10,14 +10,14 @@ from typing import Any
 
 import pandas as pd
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from ood_lab.common.arguments import BatchSize, Count, Share
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
+from ood_lab.report.rendering.table import plain_table
+from ood_lab.report.rendering.terminal import print_whole
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.synthesis import (
     LanguageModel,
@@ -252,10 +252,6 @@ def _class_table(reasons: Mapping[str, str], synsets: Mapping[str, Synset]) -> p
 
 
 def _show(classes: pd.DataFrame, folder: Path) -> None:
-    table = Table(title=counted(len(classes), "class"), title_justify="left")
-    for heading in ("wnid", "label", "definition"):
-        table.add_column(heading, overflow="fold")
-    for row in classes.head(20).itertuples():
-        table.add_row(str(row.wnid), str(row.label), str(row.definition))
-    Console().print(table)
+    rows = classes[["wnid", "label", "definition"]].head(20).astype(str).to_dict("records")
+    print_whole([plain_table(counted(len(classes), "class"), rows)])
     log.info("all of them: %s", folder / "classes.csv")

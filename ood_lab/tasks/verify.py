@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
@@ -24,9 +21,12 @@ from ood_lab.evaluation.published.verification import (
     read_runs,
     verify,
 )
+from ood_lab.report.rendering.blocks import Block, Text
+from ood_lab.report.rendering.table import Cell, Head, Table, Tone
+from ood_lab.report.rendering.terminal import print_whole
 from ood_lab.run.job.workspace import Task, Workspace
 
-STYLES = {WITHIN: "green", OUTSIDE: "bold red", OTHER: "yellow", ABSENT: "dim"}
+_TONES: Mapping[str, Tone] = {WITHIN: "good", OUTSIDE: "bad", OTHER: "doubtful", ABSENT: ""}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class Verify(Task):
         results, facts = read_runs(Path(self.run_folder))
         found = verify(results, facts, self.row, self.references, self.run_folder)
         write_csv(found.table, ws.folder / "verify.csv")
-        Console().print(_page(found))
+        print_whole(list(_blocks(found)))
         if found.outside:
             raise UserError(
                 f"{found.outside} of {found.comparable} numbers measured the same way are outside "
@@ -66,17 +66,17 @@ class Verify(Task):
             )
 
 
-def _page(found: Verification) -> Group:
+def _blocks(found: Verification) -> Iterator[Block]:
     """What is printed: sources, fields that differ, numbers, one line of summary."""
-    rows, table, differences = found.rows, found.table, found.differences
-    parts: list[RenderableType] = []
-    for reference in {row.reference.name: row.reference for row in rows}.values():
-        known = [f"{key}: {value}" for key, value in reference.about.items() if value is not None]
-        parts.append(Text("; ".join(known)))
+    table, differences = found.table, found.differences
+    references = {row.reference.name: row.reference for row in found.rows}
+    for reference in references.values():
+        facts = [f"{key}: {value}" for key, value in reference.about.items() if value is not None]
+        yield Text("; ".join(facts))
     if len(differences):
-        parts.append(_grid("Protocol fields that differ", differences, ["rows"]))
+        yield _table("Protocol fields that differ", differences)
     else:
-        parts.append(Text("every protocol field that is stated agrees", style="green"))
+        yield Text("every protocol field that is stated agrees")
     shown = table.drop(columns=["spread", "ci_low", "ci_high", "differs"])  # named above
     ends = [
         "" if math.isnan(low) else f"{low:.2f} to {high:.2f}"
@@ -85,24 +85,22 @@ def _page(found: Verification) -> Group:
     shown.insert(3, "95% interval", ends)
     if table["spread"].notna().any():
         shown.insert(2, "±", table["spread"])
-    if len({row.reference.name for row in rows}) == 1:  # it is named above
+    if len(references) == 1:  # it is named above
         shown["row"] = shown["row"].str.partition("/")[2]
-    numbers = ["paper", "±", "run", "95% interval", "difference", "tolerance"]
-    parts.append(_grid("Numbers", shown, numbers))
+    yield _table("Numbers", shown)
     counts = table["verdict"].value_counts()
-    parts.append(Text(", ".join(f"{counts[v]} {v}" for v in STYLES if v in counts)))
-    return Group(*parts)
+    yield Text(", ".join(f"{counts[v]} {v}" for v in _TONES if v in counts))
 
 
-def _grid(title: str, table: pd.DataFrame, numbers: Sequence[str]) -> Table:
-    grid = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1))
-    for column in table.columns:
-        right = column in numbers
-        grid.add_column(column, justify="right" if right else "left", overflow="fold")
+def _table(title: str, table: pd.DataFrame) -> Table:
+    rows = []
     for record in table.to_dict("records"):
-        cells = [_cell(str(column), value) for column, value in record.items()]
-        grid.add_row(*cells, style=STYLES.get(record.get("verdict", "")))
-    return grid
+        tone = _TONES.get(record.get("verdict", ""), "")
+        cells = [(value, _cell(str(column), value)) for column, value in record.items()]
+        rows.append(
+            [Cell(text, v if isinstance(v, float) else text, tone=tone) for v, text in cells]
+        )
+    return Table(title, [Head(str(column)) for column in table.columns], rows)
 
 
 def _cell(column: str, value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The findings of the data check, and their look on a terminal."""
+"""The findings of the data check."""
 
 from __future__ import annotations
 
@@ -6,10 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pandas as pd
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
 from ood_lab.schema.run_record import Finding
 
@@ -74,7 +70,7 @@ class Overlap:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The result of :func:`~ood_lab.data.checks.dataset_checks.check_data`; print it with rich.
+    """The result of :func:`~ood_lab.data.checks.dataset_checks.check_data`.
 
     Attributes:
         sets: one summary per set, in order.
@@ -104,42 +100,34 @@ class CheckReport:
         """The findings as sentences."""
         return list(map(str, self.findings))
 
-    def __rich__(self) -> RenderableType:
-        warnings = [_line("! ", "bold yellow", warning, "") for warning in self.warnings]
-        return Group(self.counts, *warnings)
-
     @property
-    def counts(self) -> RenderableType:
-        """The table of the sets and the notes, without the findings."""
-        return Group(self._table(), *(_line("· ", "dim", note, "dim") for note in self.notes))
-
-    def _table(self) -> Table:
-        table = Table(title="Data", title_justify="left", box=None, pad_edge=False, padding=(0, 1))
-        files = any(s.median_size for s in self.sets)
-        for heading in ("set", "images", "classes", "per class"):
-            table.add_column(heading, justify="left" if heading == "set" else "right")
-        if files:
-            for heading in ("median size", "sides px", "grey"):
-                table.add_column(heading, justify="right")
-            table.add_column("format")
-        if self.broken:
-            table.add_column("broken", justify="right", style="red")
+    def rows(self) -> list[dict[str, str]]:
+        """The sets as rows of a table, by heading."""
+        files = any(summary.median_size for summary in self.sets)
+        rows = []
         for summary in self.sets:
-            cells = [summary.name, f"{summary.images:,}", str(summary.classes or "–")]
-            cells += [_span(summary.per_class)]
-            cells += _file_cells(summary) if files else []
-            table.add_row(*cells, *([f"{summary.broken:,}"] if self.broken else []))
-        return table
+            row = {
+                "set": summary.name,
+                "images": f"{summary.images:,}",
+                "classes": str(summary.classes or "–"),
+                "per class": _span(summary.per_class),
+            }
+            row |= _file_cells(summary) if files else {}
+            rows.append(row | ({"broken": f"{summary.broken:,}"} if self.broken else {}))
+        return rows
 
 
-def _file_cells(summary: SetSummary) -> list[str]:
-    if summary.median_size is None:
-        return ["–"] * 4
+def _file_cells(summary: SetSummary) -> dict[str, str]:
+    size = summary.median_size
     formats = [
         name if share > 0.995 else f"{name} {share:.0%}" for name, share in summary.formats.items()
     ]
-    grey = "–" if summary.grey is None else f"{summary.grey:.0%}"
-    return ["×".join(map(str, summary.median_size)), _span(summary.sides), grey, ", ".join(formats)]
+    return {
+        "median size": "–" if size is None else "×".join(map(str, size)),
+        "sides px": _span(summary.sides),
+        "grey": "–" if size is None or summary.grey is None else f"{summary.grey:.0%}",
+        "format": ", ".join(formats) or "–",
+    }
 
 
 def _span(ends: tuple[int, int] | None) -> str:
@@ -147,9 +135,3 @@ def _span(ends: tuple[int, int] | None) -> str:
         return "–"
     low, high = ends
     return f"{low:,}" if low == high else f"{low:,}–{high:,}"
-
-
-def _line(mark: str, mark_style: str, text: str, style: str) -> RenderableType:
-    grid = Table.grid()
-    grid.add_row(Text(mark, style=mark_style), Text(text, style=style, overflow="fold"))
-    return Padding(grid, 0)

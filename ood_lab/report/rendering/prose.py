@@ -14,7 +14,6 @@ from functools import cache
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from ood_lab.common.english import counted, listed
 from ood_lab.report.rendering.metric_definitions import DAGGER, percent
@@ -47,7 +46,9 @@ def differs(cause: Mapping[Any, Any] | pd.Series) -> str:
 
 
 @cache
-def _template(name: str) -> Template:
+def _template(name: str) -> Any:
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # slow to load, for commands
+
     environment = Environment(
         loader=PackageLoader("ood_lab.report", "."),
         autoescape=False,  # texts for terminals, too; a page escapes them

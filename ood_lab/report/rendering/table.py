@@ -15,6 +15,8 @@ from ood_lab.schema.results import Names
 #: How far its value may be off the middle of an interval that is shown as ±, in half-widths.
 _UNEVEN = 0.1
 Direction = Literal["ascending", "descending"]
+#: Colours of a terminal.
+Tone = Literal["", "good", "bad", "doubtful"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Cell:
         quiet: as the first cell, it sets its row off from the others.
         shade: colour of its ground on a page, from 0 (dark) to 1 (light); None = none.
         uneven: the value is not in the middle of the interval, so that ± would be wrong.
+        tone: colour of a terminal.
     """
 
     text: str
@@ -40,6 +43,12 @@ class Cell:
     quiet: bool = False
     shade: float | None = None
     uneven: bool = False
+    tone: Tone = ""
+
+    @property
+    def is_word(self) -> bool:
+        """Whether it is sorted by what it shows."""
+        return self.sort == self.text
 
 
 @dataclass(frozen=True)
@@ -144,9 +153,14 @@ def spans_of(table: Table) -> list[Span]:
     return spans
 
 
-def name_cell(text: object, place: float | None = None, quiet: bool = False) -> Cell:
+def name_cell(
+    text: object,
+    place: float | None = None,
+    quiet: bool = False,
+    tone: Tone = "",
+) -> Cell:
     """What a row is called, sorted by its name or by a place of its own."""
-    return Cell(str(text), str(text) if place is None else place, quiet=quiet)
+    return Cell(str(text), str(text) if place is None else place, quiet=quiet, tone=tone)
 
 
 def metric_head(metric: str) -> Head:
@@ -224,3 +238,13 @@ def plain_cell(value: Any) -> Cell:
     if isinstance(value, float):
         return Cell(MISSING) if math.isnan(value) else Cell(f"{value:.3g}", value)
     return Cell(f"{value:,}", value) if isinstance(value, int) else name_cell(value)
+
+
+def text_table(caption: str, rows: Sequence[Mapping[str, str]], names: int = 1) -> Table:
+    """A table of texts by heading; all but the first ``names`` columns are lined up as numbers."""
+    heads = [Head(heading) for heading in rows[0]]
+    cells = [
+        [Cell(text, text if k < names else "") for k, text in enumerate(row.values())]
+        for row in rows
+    ]
+    return Table(caption, heads, cells, names=names)

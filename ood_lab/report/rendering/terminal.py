@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.text import Text as RichText
 
+from ood_lab.common.console import print_line
 from ood_lab.common.english import counted, listed
 from ood_lab.report.rendering.blocks import Block, Text, printed
 from ood_lab.report.rendering.table import Span, Table, spans_of, spread_texts
@@ -24,6 +25,7 @@ from ood_lab.report.rendering.terminal_columns import (
 )
 
 _MAX_HEADER_LINES = 6
+_UNBOUNDED = 10_000
 _SHORT = 6  # letters of a name that need no number instead
 _STYLE = {
     "answer": "bold",
@@ -32,6 +34,7 @@ _STYLE = {
     "finding": "yellow",
     "title": "bold",
 }
+_TONES = {"": "", "good": "green", "bad": "red", "doubtful": "yellow"}
 #: Styles of paragraphs that are shown in any case.
 _ALWAYS = ("title", "answer", "warning", "next", "command")
 
@@ -115,6 +118,15 @@ def print_blocks(
             what there is room for, the first first. None = all.
     """
     (console or Console()).print(Printed(blocks, lines), crop=False)
+
+
+def print_whole(blocks: Sequence[Block]) -> None:
+    """Prints blocks without breaking a table, wider than the terminal if need be."""
+    for block in printed(blocks):
+        if isinstance(block, Text):
+            print_line(_paragraph(block), Console())
+        else:
+            Console(width=_UNBOUNDED).print(Printed([block]))
 
 
 def printed_table(table: Table, width: int) -> Iterator[RenderableType]:
@@ -229,9 +241,11 @@ def _column(table: Table, k: int) -> Column:
     head, cells = table.heads[k], [row[k] for row in table.rows]
     header = (head.text, *([head.note] if head.note else []))
     if k == 0:
-        return Column(header, [RichText(c.text, "italic" if c.quiet else "bold") for c in cells])
-    if k < table.names:
-        return Column(header, [RichText(cell.text) for cell in cells], left=True)
+        plain = "italic", "bold"
+        styles = [f"{_TONES[c.tone]} {plain[not c.quiet]}" for c in cells]
+        return Column(header, [RichText(c.text, s) for c, s in zip(cells, styles, strict=True)])
+    if k < table.names or all(cell.is_word for cell in cells):
+        return Column(header, [RichText(c.text, _TONES[c.tone]) for c in cells], left=True)
     return Column(header, _numbers(table, k))
 
 

@@ -90,7 +90,7 @@ def build(
             table.add_row(Text(sections[row], "dim italic"))
         # Padded here: aligning to the right would drop the blank that stands for a star.
         table.add_row(name, *(_padded(column, row) for column in rest))
-    return Group(Text(title, "bold"), table)
+    return Group(Text(title, "bold"), table) if title else Group(table)
 
 
 def _padded(column: Column, row: int) -> Text:

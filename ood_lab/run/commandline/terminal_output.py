@@ -15,13 +15,15 @@ from typing import NoReturn
 
 from rich import get_console
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from rich.text import Text as RichText
 
-from ood_lab.common.console import print_anywhere, print_line, print_whole
+from ood_lab.common.console import print_anywhere, print_line
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.grouping import grouped
+from ood_lab.report.rendering.blocks import Text
+from ood_lab.report.rendering.table import Head, Table, name_cell
+from ood_lab.report.rendering.terminal import print_whole
 from ood_lab.run.commandline.composition import differences
 from ood_lab.run.job.sigterm import ENDED, TERMINATED, Terminated
 
@@ -29,8 +31,6 @@ from ood_lab.run.job.sigterm import ENDED, TERMINATED, Terminated
 PROGRESS = "ood_lab.common.progress"
 #: Exit status of a command that the user has stopped (128 + SIGINT), as in shells.
 INTERRUPTED = 130
-#: Columns of a table of jobs that hold words; numbers are right-aligned.
-_WORDS = ("differs by", "state", "run folder", "recommended")
 #: Warnings of Lightning.
 _IGNORED = (
     ".*LeafSpec.*",  # its own use of a deprecated name
@@ -81,7 +81,7 @@ class TerminalHandler(logging.Handler):
         """Prints the time of day and the message, in colour if the terminal supports it."""
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
         style = "bold red" if record.levelno >= logging.ERROR else "yellow"
-        line = Text.assemble((clock, "dim"), " ", (_level(record), style), record.getMessage())
+        line = RichText.assemble((clock, "dim"), " ", (_level(record), style), record.getMessage())
         # Rich's own console: a progress bar being drawn moves out of the way.
         print_line(line, get_console())
 
@@ -166,7 +166,7 @@ def one_line(error: BaseException) -> str:
 
 def fail(error: UserError) -> NoReturn:
     """Prints the error as one line and exits with status 1."""
-    line = Text.assemble(("error:", "bold red"), " ", one_line(error))
+    line = RichText.assemble(("error:", "bold red"), " ", one_line(error))
     print_line(line, Console(stderr=True))
     raise SystemExit(1)
 
@@ -190,11 +190,12 @@ def _stopped(said: str, status: int) -> NoReturn:
 def print_jobs(lines: Sequence[Sequence[str]], jobs: Sequence[JobRow]) -> None:
     """Prints what the jobs of a sweep share, a row for each, and every problem once."""
     common, own = differences(lines)
-    print_whole(job_table(own, jobs), " ".join([f"{counted(len(lines), 'job')}:", *common]))
+    title = " ".join([f"{counted(len(lines), 'job')}:", *common])
+    print_whole([Text(title), job_table(own, jobs)])
     for problem in dict.fromkeys(text for job in jobs for text in job.problems):
         hit = [str(number) for number, job in enumerate(jobs, 1) if problem in job.problems]
         which = "all jobs" if len(hit) == len(jobs) > 1 else f"job {', '.join(hit)}"
-        line = Text.assemble((f"{which}:", "bold red"), " ", problem)
+        line = RichText.assemble((f"{which}:", "bold red"), " ", problem)
         print_line(line, Console())
     named = ((number, job) for number, job in enumerate(jobs, 1) if job.network)
     found = grouped(((job.network, *job.cells.values()), str(number)) for number, job in named)
@@ -214,11 +215,9 @@ def job_table(own: Sequence[str], jobs: Sequence[JobRow]) -> Table:
         {"job": str(number), "differs by": line, **job.cells}
         for number, (line, job) in enumerate(zip(own, jobs, strict=True), 1)
     ]
-    headings = list(dict.fromkeys(heading for row in rows for heading in row))
-    table = Table(box=None, padding=(0, 1))
-    for heading in headings:
-        table.add_column(heading, no_wrap=True, justify="left" if heading in _WORDS else "right")
-    for row, job in zip(rows, jobs, strict=True):
-        shown = [Text(row.get(heading, "")) for heading in headings]
-        table.add_row(*shown, style="red" if job.problems else None)
-    return table
+    heads = list(dict.fromkeys(heading for row in rows for heading in row))
+    cells = [
+        [name_cell(row.get(head, ""), tone="bad" if job.problems else "") for head in heads]
+        for row, job in zip(rows, jobs, strict=True)
+    ]
+    return Table("", list(map(Head, heads)), cells)

@@ -29,12 +29,13 @@ from typing import Any
 from omegaconf import DictConfig
 from omegaconf.errors import InterpolationToMissingValueError
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.grouping import grouped
 from ood_lab.common.hints import suggestion
+from ood_lab.report.rendering.table import Cell, Head, Table, name_cell
+from ood_lab.report.rendering.terminal import print_whole
 from ood_lab.run.commandline.composition import composed, jobs_of, parsed, plain, shell_word
 from ood_lab.run.commandline.line_checks import check_overrides
 from ood_lab.run.commandline.override_values import key_of, quote, quoted, values_of
@@ -245,7 +246,7 @@ def run_stages(stages: Sequence[Stage], run: Callable[[str, Sequence[str]], int]
             return status
         folders[stage.name] = _folders_of(stage.script, line)
         states[stage.name] = ("failed" if status else "finished", time.monotonic() - start)
-    console.print(_summary(stages, states))
+    print_whole([_summary(stages, states)])
     return int(any(state != "finished" for state, _ in states.values()))
 
 
@@ -340,11 +341,9 @@ def _val_accuracy(run: Path) -> float:
 
 
 def _summary(stages: Sequence[Stage], states: dict[str, tuple[str, float]]) -> Table:
-    table = Table(title="stages", title_justify="left", box=None, padding=(0, 1))
-    for heading in ("stage", "state", "seconds"):
-        table.add_column(heading, justify="right" if heading == "seconds" else "left")
+    rows = []
     for stage in stages:
         state, seconds = states[stage.name]
-        style = None if state == "finished" else "red"
-        table.add_row(stage.name, state, f"{seconds:.0f}", style=style)
-    return table
+        name = name_cell(stage.name, tone="" if state == "finished" else "bad")
+        rows.append([name, name_cell(state), Cell(f"{seconds:.0f}", seconds)])
+    return Table("stages", [Head("stage"), Head("state"), Head("seconds")], rows)

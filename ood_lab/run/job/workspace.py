@@ -251,12 +251,15 @@ class Workspace:
     @made_of("data", "synthetic_ood")
     def data(self) -> OODDataModule:
         """The DataModule, set up, printed, and recorded in the run folder."""
-        from ood_lab.common.console import print_whole
+        from ood_lab.report.rendering.blocks import Text
+        from ood_lab.report.rendering.table import text_table
+        from ood_lab.report.rendering.terminal import print_whole
 
         data = self.sets
         if self.is_main:
             if data.report:
-                print_whole(data.report.counts)
+                notes = [Text(f"· {note}", "note") for note in data.report.notes]
+                print_whole([text_table("Data", data.report.rows), *notes])
                 self.note_findings(data.report.findings)
             data.save_splits(self.folder / "splits")
             self._note_inputs({name: split.identity for name, split in data.splits.items()})

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from ood_lab.api.feature_banks import as_backbone
+from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.detectors import CalibratedDetector, save_onnx
 
@@ -13,24 +18,41 @@ def export_onnx(
     path: StrPath,
     calibrated: CalibratedDetector,
     module: nn.Module,
-    images: Tensor,
+    images: Tensor | Sequence[Image.Image],
     *,
     head: str | None = None,
-) -> None:
-    """Writes the network and the detector as one graph, ``image -> logits, score``.
+    preprocessing: bool = True,
+    transform: Callable[[Image.Image], Tensor] | None = None,
+) -> float | None:
+    """Writes network and detector as one graph, from a picture to its p-value and the decision.
 
-    The file's metadata hold the threshold; see
-    :func:`~ood_lab.detectors.deployment.onnx_export.save_onnx`.
+    The graph takes ``image [B, H, W, 3] uint8``; where it has no preprocessing, images as the
+    network expects them. See :func:`~ood_lab.detectors.deployment.onnx_export.save_onnx`.
 
     Args:
         path: of the file.
         calibrated: fitted on features of ``module``.
         module: as in :func:`extract_features`.
-        images: some images as the network expects them, ``[N, 3, H, W]``, of which the scores of
-            the file, run by onnxruntime, are compared with those of PyTorch.
+        images: some, of which the file, run by onnxruntime, is compared with PyTorch: pictures, or
+            a tensor ``[N, 3, H, W]`` as the network expects it, which leaves preprocessing to you.
         head: name of the last linear layer; None = found.
+        preprocessing: the graph begins with the transform.
+        transform: of the pictures; None = that of a network of this package.
+
+    Returns:
+        The largest deviation of a p-value from PyTorch's; None without preprocessing.
 
     Raises:
-        UserError: onnx or onnxruntime is missing, there is no such graph, or it gives other scores.
+        UserError: onnx or onnxruntime is missing, there is no such graph, it gives other scores, or
+            pictures have no transform.
     """
-    save_onnx(path, as_backbone(module, images, head, 1.0), calibrated, images)
+    if isinstance(images, Tensor):
+        save_onnx(path, as_backbone(module, images, head, 1.0), calibrated, images)
+        return None
+    make = transform or getattr(module, "transform", None)
+    if make is None:
+        raise UserError("export_onnx: give transform=, which makes of a picture what is extracted")
+    batch = torch.stack([make(picture.convert("RGB")) for picture in images])
+    pictures = images if preprocessing else ()
+    backbone = as_backbone(module, batch, head, 1.0)
+    return save_onnx(path, backbone, calibrated, batch, pictures, make)

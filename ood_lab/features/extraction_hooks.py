@@ -22,11 +22,13 @@ class BankColumn(ABC):
         needs_input_grad: the pass runs with ``image.requires_grad`` and keeps the graph of
             ``output`` (parameters never require gradients).
         needed_for_fit: also computed on the split the detector is fitted on.
+        traceable: ``compute`` reads only ``maps``, and can be part of an ONNX graph.
     """
 
     key: str
     needs_input_grad: bool = False
     needed_for_fit: bool = False
+    traceable: bool = False
 
     @abstractmethod
     def layers(self, backbone: Backbone) -> list[str]:

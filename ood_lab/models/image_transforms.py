@@ -174,7 +174,7 @@ class NormalisedTensor:
     """
 
     def __init__(self, to_tensor: ToTensor, normalise: Normalize) -> None:
-        self._steps = Compose([to_tensor, normalise])
+        self.steps = Compose([to_tensor, normalise])
         self._mean, self._std = (
             torch.as_tensor(values, dtype=torch.float32).numpy()[:, None, None]
             for values in (normalise.mean, normalise.std)
@@ -183,7 +183,7 @@ class NormalisedTensor:
     def __call__(self, image: Image.Image) -> Tensor:
         """Returns ``[3, H, W] float32``; what is no RGB image goes through both steps."""
         if not isinstance(image, Image.Image) or image.mode != "RGB":
-            return self._steps(image)
+            return self.steps(image)
         pixels = np.asarray(image).transpose(2, 0, 1)
         scaled = np.divide(pixels, np.float32(255), dtype=np.float32, order="C")
         scaled -= self._mean
@@ -191,7 +191,7 @@ class NormalisedTensor:
         return torch.from_numpy(scaled)
 
     def __repr__(self) -> str:
-        return "\n    ".join(map(repr, self._steps.transforms))
+        return "\n    ".join(map(repr, self.steps.transforms))
 
 
 def for_channels(settings: dict[str, Any], channels: int) -> dict[str, Any]:

@@ -216,6 +216,8 @@ class DetectionRecord(Section):
         threshold_from: TPR, and sizes of the OOD sets that thresholds come from.
         causes: statistics in which the new images differ.
         not_exported: detectors without an ONNX file, and why.
+        onnx_deviation: of an ONNX file with its preprocessing, the largest of a p-value from the
+            run's, by detector.
         near_copies_auroc: ``dataset, detector, auroc, without`` copies of training images.
     """
 
@@ -231,6 +233,7 @@ class DetectionRecord(Section):
     threshold_from: Facts | None = None
     causes: list[Facts] = []
     not_exported: dict[str, str] | None = None
+    onnx_deviation: dict[str, float] | None = None
     near_copies_auroc: list[Facts] = []
 
 

@@ -176,8 +176,8 @@ class Predict(Task):
         ws.record.near_copies = features.copies.examples
         ws.record.id_split = features.id_split
         if self.onnx:
-            not_exported = export_onnx_files(ready, backbone, found.images, ws.folder / "detectors")
-            ws.record.not_exported = not_exported
+            files = export_onnx_files(ready, backbone, found.images, ws.folder / "detectors")
+            ws.record.not_exported, ws.record.onnx_deviation = files
         own = None
         if data:
             own = id_images(data.splits[features.id_split], known, ready)

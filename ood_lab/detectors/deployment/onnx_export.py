@@ -7,11 +7,14 @@ import io
 import json
 import logging
 import warnings
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -19,8 +22,10 @@ from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import StrPath, replaced, share
 from ood_lab.detectors.base import Detector
 from ood_lab.detectors.deployment.calibration import CalibratedDetector
+from ood_lab.detectors.deployment.onnx_preprocessing import Preprocessing
 from ood_lab.detectors.support.compute_device import computing_on
 from ood_lab.features.bank import FeatureBank, weight_and_bias
+from ood_lab.features.image_groups import group_weights
 from ood_lab.models import Backbone, onnx_session, require_onnx
 
 log = logging.getLogger(__name__)
@@ -35,13 +40,17 @@ TOLERANCE = 1e-4
 SHARE = 0.01
 #: Contrasts at which some images are compared once more, and how many are.
 CONTRASTS, VARIED = (-1.0, 0.0, 0.3, 3.0), 4
+#: Largest difference of a p-value between a graph with its preprocessing and PyTorch.
+P_VALUE = 0.02
+#: Width and height of pictures, as shares of their own, that such a graph is compared on.
+SIZES = ((1.0, 1.0), (0.7, 0.9), (1.6, 1.4))
 
 
 def cannot_export(detector: Detector, backbone: Backbone) -> str | None:
     """Why a detector of this network cannot be an ONNX graph, as far as is known beforehand."""
     if not backbone.differentiable:
         return f"{backbone.name} is an exported file itself, and no graph of PyTorch"
-    if detector.extraction_hook is not None:
+    if (hook := detector.extraction_hook) is not None and not hook.traceable:
         return f"{detector.name} reads gradients or inner layers, which such a graph does not give"
     return None
 
@@ -51,27 +60,38 @@ def save_onnx(
     backbone: Backbone,
     calibrated: CalibratedDetector,
     images: Tensor,
-) -> None:
-    r"""Writes ``image [B, 3, H, W] float32 -> logits [B, C] float32, score [B] float64``.
+    pictures: Sequence[Image.Image] = (),
+    transform: Callable[[Image.Image], Tensor] | None = None,
+) -> float | None:
+    r"""Writes ``image -> logits [B, C] float32, score [B] float64, p_value [B], is_ood [B]``.
 
+    ``image`` is ``[B, H, W, 3] uint8`` RGB of any size: the graph begins with the transform
+    (:class:`~ood_lab.detectors.deployment.onnx_preprocessing.Preprocessing`). Without ``pictures``,
+    or where a step of the transform cannot be in a graph, ``image`` is ``[B, 3, H, W] float32`` as
+    the transform makes it, and there are only logits and score: an image is OOD where ``rule``
+    says, ``score > threshold``, or ``score >= threshold`` where the threshold was given.
     A network that gives features only has no logits in it.
-    ``score`` is that of ``calibrated.score``, and an image is OOD where ``rule`` says:
-    ``score > threshold``, or ``score >= threshold`` where the threshold was given.
-    The file's metadata say ``threshold``, ``rule``, ``alpha`` (where it made the threshold),
-    ``detector``, ``classes``, ``weights_sha256`` and ``transform``, which the file leaves to its
-    reader: images go in as the transform makes them. The written graph is run by onnxruntime and
-    compared with PyTorch, also on variants of the images, so that their scores spread although
-    the images may be alike.
+
+    The file's metadata say ``preprocessing``, ``threshold``, ``rule``, ``alpha`` (where it made the
+    threshold), ``detector``, ``classes``, ``weights_sha256``, ``transform``, ``pixel_range`` and
+    ``deviation``. The written graph is run by onnxruntime and compared with PyTorch: network and
+    score also on variants of the images, so that their scores spread although the images may be
+    alike; p-values on the pictures in three sizes.
 
     Args:
         path: of the file.
         backbone: that the detector was fitted on.
         calibrated: the fitted detector.
         images: ``[N, 3, H, W]``, N > 0, transformed, to compare the graph with.
+        pictures: RGB, to compare the graph with its preprocessing.
+        transform: of pictures; None = that of the backbone.
+
+    Returns:
+        The largest deviation of a p-value; None without preprocessing.
 
     Raises:
         UserError: onnx or onnxruntime is missing, the detector or the network has no such graph,
-            or the graph gives other scores than PyTorch.
+            or the graph gives other scores or decisions than PyTorch.
     """
     require_onnx("an exported detector")
     detector, place = calibrated.detector, Path(path)
@@ -79,26 +99,53 @@ def save_onnx(
         raise UserError(f"{detector.name} cannot be exported: {reason}")
     scored = _Scored(copy.deepcopy(backbone).cpu().float(), detector).eval()
     images = _varied(images.detach().float().cpu())
+    p_deviation = None
     with torch.no_grad(), computing_on("cpu"):
         logits, scores = scored(images)
-        graph = _traced(scored, images[:TRACED], detector.name)
-    content = _described(graph, calibrated)
-    outputs = _run(content, images, detector.name)
-    if backbone.num_classes:
-        _compare("logits", outputs[0], logits, float(logits.std()), detector.name)
-    deviation = _compare_scores(outputs[-1], scores, calibrated)
-    log.info(
-        "%s: the scores of its ONNX graph differ from PyTorch's by at most %.1g of the spread of "
-        "held-out ID scores",
-        detector.name,
-        deviation,
-    )
+        label = f"{detector.name} on {backbone.name}"
+        graph = _traced(scored, images[:TRACED], scored.outputs, label)
+        outputs = _run(graph, images, detector.name)
+        if backbone.num_classes:
+            _compare("logits", outputs[0], logits, float(logits.std()), detector.name)
+        deviation = _compare_scores(outputs[-1], scores, calibrated)
+        log.info(
+            "%s: the scores of its ONNX graph differ from PyTorch's by at most %.1g of the spread "
+            "of held-out ID scores",
+            detector.name,
+            deviation,
+        )
+        facts = {"preprocessing": "false"}
+        if pictures and (before := _preprocessing(backbone, transform, detector.name)):
+            deployed = _Deployed(before, scored, calibrated)
+            example = torch.zeros(TRACED, 61, 47, 3, dtype=torch.uint8)
+            names = [*scored.outputs, "p_value", "is_ood"]
+            graph = _traced(deployed, example, names, label)
+            make = transform or backbone.transform
+            p_deviation = _compare_decisions(graph, scored, calibrated, pictures, make)
+            facts = {"preprocessing": "true", "deviation": repr(p_deviation)}
+    content = _described(graph, calibrated, facts)
     try:
         with replaced(place) as file:
             file.write_bytes(content)
             share(file)
     except OSError as error:
         raise UserError(f"'{place}' cannot be written: {error}") from error
+    return p_deviation
+
+
+def _preprocessing(
+    backbone: Backbone, transform: Callable[[Image.Image], Tensor] | None, name: str
+) -> Preprocessing | None:
+    """The transform as part of the graph; None, with a warning, where it cannot be."""
+    try:
+        return Preprocessing(transform or backbone.transform)
+    except UserError as error:
+        log.warning(
+            "%s: %s, which is not in the ONNX graph: it takes images as the transform makes them",
+            name,
+            error,
+        )
+        return None
 
 
 def _varied(images: Tensor) -> Tensor:
@@ -117,14 +164,47 @@ class _Scored(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.detector = detector
+        self.hook = detector.extraction_hook
+        self.layers = self.hook.layers(backbone) if self.hook else []
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the outputs of its graph."""
+        return ["logits", "score"] if self.backbone.num_classes else ["score"]
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
-        output, n = self.backbone(image), len(image)
+        with self.backbone.capture(self.layers) as maps:
+            output, n = self.backbone(image), len(image)
+            hook = self.hook
+            columns = {hook.key: hook.compute(self.backbone, image, output, maps)} if hook else {}
         weight, bias = weight_and_bias(self.backbone.head)
         labels, index = torch.full((n,), -1), torch.arange(n)
-        bank = FeatureBank(output.features, output.logits, labels, index, weight, bias)
+        bank = FeatureBank(output.features, output.logits, labels, index, weight, bias, columns)
         outputs = output.logits, self.detector.score(bank).double()
         return outputs if self.backbone.num_classes or not torch.jit.is_tracing() else outputs[1:]
+
+
+class _Deployed(nn.Module):
+    """From a picture to the decision."""
+
+    def __init__(
+        self, before: Preprocessing, scored: _Scored, calibrated: CalibratedDetector
+    ) -> None:
+        super().__init__()
+        self.before, self.scored, self.calibrated = before, scored, calibrated
+        groups, n = calibrated.id_groups, len(calibrated.id_scores)
+        self.weights = torch.ones(n).double() if groups is None else group_weights(groups)
+
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+        *logits, score = self.scored(self.before(image))
+        known = self.calibrated
+        above = (known.id_scores[None] >= score[:, None]).double() * self.weights
+        # Whole groups are whole numbers, whose p-value may be alpha itself.
+        at_least = (above.sum(dim=1) * 1e9).round() / 1e9
+        p_value = (1 + at_least) / (known.groups + 1)
+        by_p = known.alpha is not None
+        is_ood = p_value <= known.alpha if by_p else score >= known.threshold
+        return *logits, score, p_value, is_ood
 
 
 class _WithinRange(TorchFunctionMode):
@@ -145,13 +225,14 @@ def _arguments(input: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, 
     return input, dim, keepdim
 
 
-def _traced(scored: _Scored, images: Tensor, name: str) -> bytes:
-    names = ["logits", "score"] if scored.backbone.num_classes else ["score"]
+def _traced(module: nn.Module, images: Tensor, names: list[str], label: str) -> bytes:
     file = io.BytesIO()
     failure = (
-        f"{name} on {scored.backbone.name} cannot be exported: PyTorch makes no ONNX graph of "
-        f"it ({{reason}}); {_REMEDY}"
+        f"{label} cannot be exported: PyTorch makes no ONNX graph of it ({{reason}}); {_REMEDY}"
     )
+    axes: dict[str, dict[int, str]] = {key: {0: "n"} for key in ("image", *names)}
+    if images.dtype == torch.uint8:
+        axes["image"] |= {1: "height", 2: "width"}
     # It warns of all that is traced, and prints the graph that it fails at.
     with (
         reported_as(failure, (UserError, Exception)),
@@ -160,19 +241,19 @@ def _traced(scored: _Scored, images: Tensor, name: str) -> bytes:
         _WithinRange(),
     ):
         torch.onnx.export(
-            scored,
+            module,
             (images,),
             file,  # type: ignore[arg-type]  # this exporter takes a file, too
             input_names=["image"],
             output_names=names,
-            dynamic_axes={key: {0: "n"} for key in ("image", *names)},
+            dynamic_axes=axes,
             opset_version=OPSET,
             dynamo=False,  # the other one needs onnxscript
         )
     return file.getvalue()
 
 
-def _described(graph: bytes, calibrated: CalibratedDetector) -> bytes:
+def _described(graph: bytes, calibrated: CalibratedDetector, more: dict[str, str]) -> bytes:
     """The graph with what its scores mean."""
     import onnx
 
@@ -185,6 +266,8 @@ def _described(graph: bytes, calibrated: CalibratedDetector) -> bytes:
         "classes": json.dumps(calibrated.classes, ensure_ascii=False),
         "weights_sha256": calibrated.weights_sha256,
         "transform": calibrated.transform,
+        "pixel_range": json.dumps(calibrated.pixel_range),
+        **more,
     }
     if calibrated.alpha is not None:
         facts["alpha"] = repr(calibrated.alpha)
@@ -234,6 +317,54 @@ def _compare_scores(outputs: Tensor, wanted: Tensor, calibrated: CalibratedDetec
         f"{calibrated.detector.name} cannot be exported: its score as an ONNX graph differs from "
         f"PyTorch's by up to {worst:.0%} of the spread of held-out ID scores; {_REMEDY}"
     )
+
+
+def _compare_decisions(
+    graph: bytes,
+    scored: _Scored,
+    calibrated: CalibratedDetector,
+    pictures: Sequence[Image.Image],
+    transform: Callable[[Image.Image], Tensor],
+) -> float:
+    """The largest deviation of a p-value from the run's, on pictures of three sizes.
+
+    Raises:
+        UserError: it exceeds :data:`P_VALUE` and one rank, or the run decides otherwise where the
+            p-values agree.
+    """
+    name, worst = calibrated.detector.name, 0.0
+    allowed = max(P_VALUE, 1 / (calibrated.groups + 1)) + 1e-9  # one rank, where there are few
+    with reported_as(f"{name} cannot be exported: onnxruntime does not run it ({{reason}})"):
+        session = onnx_session(graph)
+    for number, picture in enumerate(pictures):
+        shares = SIZES[number % len(SIZES)]
+        size = [max(1, round(s * n)) for s, n in zip(shares, picture.size, strict=True)]
+        resized = picture.convert("RGB").resize((size[0], size[1]))
+        pixels = np.asarray(resized)[None]
+        p_value, is_ood = session.run(["p_value", "is_ood"], {"image": pixels})
+        scores = scored(transform(resized)[None].float())[-1]
+        wanted, decision = float(calibrated.p_values(scores)), bool(calibrated.is_ood(scores))
+        gap = abs(wanted - float(p_value[0]))
+        worst = max(worst, gap)
+        if calibrated.alpha is None:
+            spread = float(calibrated.id_scores[-1] - calibrated.id_scores[0])
+            near = abs(float(scores) - calibrated.threshold) <= SHARE * spread
+        else:
+            near = abs(wanted - calibrated.alpha) <= allowed
+        if gap > allowed or (decision != bool(is_ood[0]) and not near):
+            raise UserError(
+                f"{name} cannot be exported: p-value and decision of its ONNX graph are "
+                f"{float(p_value[0]):.3g}, {bool(is_ood[0])} and PyTorch's {wanted:.3g}, "
+                f"{decision} for one picture; {_REMEDY}"
+            )
+    log.info(
+        "%s: with its preprocessing, p-values of the ONNX graph differ from the run's by at most "
+        "%.2g on %d pictures of three sizes",
+        name,
+        worst,
+        len(pictures),
+    )
+    return worst
 
 
 _REMEDY = "take another detector, or load its .safetensors with ood_lab.load_detector"

@@ -38,6 +38,7 @@ class PlacesColumn(BankColumn):
     """
 
     needed_for_fit = True
+    traceable = True
 
     def __init__(self, layers: str | Sequence[str], dims: int, seed: int) -> None:
         self._choice = layers if isinstance(layers, str) else list(layers)
@@ -66,8 +67,9 @@ class PlacesColumn(BankColumn):
 
     @torch.no_grad()
     def compute(self, backbone: Backbone, image: Tensor, output: Output, maps: Tensors) -> Tensor:
-        """The bits of :meth:`places`."""
-        return self.places(backbone, image, maps).clamp(-LARGEST, LARGEST).half().view(torch.int16)
+        """The bits of :meth:`places`; in a graph, which has no bits, the numbers themselves."""
+        places = self.places(backbone, image, maps).clamp(-LARGEST, LARGEST).half()
+        return places if torch.jit.is_tracing() else places.view(torch.int16)
 
     def places(self, backbone: Backbone, image: Tensor, maps: Tensors) -> Tensor:
         """``[B, h, w, D] float32`` of the maps of ``names``."""
@@ -91,7 +93,7 @@ class PlacesColumn(BankColumn):
 
 
 def floats(column: Tensor) -> Tensor:
-    """The places of a stored column, or of a traced one, as ``float32``."""
+    """The places of a column, ``float32``."""
     return (column.view(torch.float16) if column.dtype == torch.int16 else column).float()
 
 
@@ -99,12 +101,13 @@ def _middle(backbone: Backbone, maps: Tensors) -> list[str]:
     """The layers of ``auto``."""
     names = stage_names(backbone, maps)
     tokens = [name for name, map_ in maps.items() if map_.ndim == 3]
-    if all(name in tokens for name in names):  # a transformer, or nothing
+    if tokens and all(name in tokens for name in names):  # a transformer
         blocks: dict[str, list[str]] = {}
         for name in tokens:
             blocks.setdefault(name.rpartition(".")[0], []).append(name)
         longest = max(blocks.values(), key=len, default=[])
         return [longest[i * len(longest) // 3] for i in (1, 2)] if len(longest) > 2 else names[-2:]
+    names = names or list({map_.shape[2:]: n for n, map_ in maps.items()}.values())
     side = backbone.data_config["input_size"][1]
     strides = {round(side / int(_first(backbone, maps[n]).shape[2])): n for n in names}
     return [strides[s] for s in STRIDES] if strides.keys() >= set(STRIDES) else names[-2:]

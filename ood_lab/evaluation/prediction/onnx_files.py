@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
+from PIL import Image
 
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
@@ -20,7 +22,7 @@ from ood_lab.models import Backbone
 
 log = logging.getLogger(__name__)
 #: Images of which an exported graph is compared with PyTorch.
-COMPARED = 16
+COMPARED = 32
 
 
 def check_onnx(detectors: Detectors, backbone: Backbone) -> None:
@@ -33,21 +35,36 @@ def check_onnx(detectors: Detectors, backbone: Backbone) -> None:
 
 def export_onnx_files(
     ready: CalibratedDetectors, backbone: Backbone, images: FileDataset | Listing, folder: Path
-) -> dict[str, str]:
-    """Writes what can be an ONNX file; says why the others cannot."""
-    refused, samples = {}, []
-    for row in even_rows(len(images), COMPARED):
-        with suppress(UserError):  # an image that cannot be read has its error in the table
-            samples.append(images[int(row)]["image"])
-    if not samples:
+) -> tuple[dict[str, str], dict[str, float]]:
+    """Writes what can be an ONNX file.
+
+    Returns:
+        Why the others cannot, and the largest deviation of a p-value of those with preprocessing.
+    """
+    refused, deviations, pictures = dict[str, str](), dict[str, float](), []
+    transform, images.transform = images.transform, _unchanged
+    assert transform is not None
+    try:
+        for row in even_rows(len(images), COMPARED):
+            with suppress(UserError):  # an image that cannot be read has its error in the table
+                pictures.append(images[int(row)]["image"])
+    finally:
+        images.transform = transform
+    if not pictures:
         raise UserError("task.onnx=true: no image can be read that graphs are compared on")
-    batch = torch.stack(samples)
+    batch = torch.stack([transform(picture) for picture in pictures])
     for name, calibrated in ready.items():
         try:
-            save_onnx(folder / f"{name}.onnx", backbone, calibrated, batch)
+            file = folder / f"{name}.onnx"
+            deviation = save_onnx(file, backbone, calibrated, batch, pictures)
+            deviations |= {} if deviation is None else {name: deviation}
         except UserError as error:
             refused[name] = str(error)
             log.warning("%s", error)
     written = [name for name in ready if name not in refused]
     log.info("%s in %s", counted(len(written), "ONNX file"), folder)
-    return refused
+    return refused, deviations
+
+
+def _unchanged(picture: Image.Image) -> Any:
+    return picture

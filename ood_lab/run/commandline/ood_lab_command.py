@@ -2,6 +2,7 @@
 
 ood-lab train ...      what ``python train.py ...`` does
 ood-lab eval ...       what ``python eval.py ...`` does
+ood-lab score FILE ... p-values and decisions of an exported ONNX file
 ood-lab tasks          what can be done, a line each
 ood-lab detectors      every detector: what it reads, and its source
 ood-lab doctor         versions, devices, caches, accounts, free disk
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 from ood_lab.common.console import print_anywhere
 from ood_lab.common.hints import suggestion
 from ood_lab.common.installed_packages import package_versions
+from ood_lab.deploy import main as score
 from ood_lab.scripts import conf_files, evaluate, train
 from ood_lab.version import __version__
 
@@ -54,7 +56,7 @@ def main() -> None:
     if name not in COMMANDS:
         _stop(f"there is no command '{name}': {suggestion(name, COMMANDS, shown=len(COMMANDS))}")
     run, _ = COMMANDS[name]
-    if name not in SCRIPTS and rest:
+    if name not in (*SCRIPTS, "score") and rest:
         if rest in (["-h"], ["--help"]):
             print(f"ood-lab {name}: {COMMANDS[name][1]}")
             return
@@ -190,6 +192,7 @@ SCRIPTS = ("train", "eval")
 COMMANDS: dict[str, tuple[Callable[[], None], str]] = {
     "train": (train, "train a network, measure the shift of the OOD sets, score detectors"),
     "eval": (evaluate, "any task on a network that has weights"),
+    "score": (score, "p-values and decisions of images by an exported file, FILE.onnx IMAGES..."),
     "tasks": (tasks, "what eval can do, a line each"),
     "detectors": (detectors, "every detector with what it reads and its source"),
     "doctor": (doctor, "versions, devices, accounts, caches, free disk"),

@@ -12,11 +12,11 @@ from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, blocks, sq
 from ood_lab.detectors.support.neighbour_search import (
     CappedBankDetector,
     choose_rows,
-    largest_products,
     map_queries,
 )
 from ood_lab.detectors.support.requirements import require_labels, warn_classes
 from ood_lab.features.bank import FeatureBank
+from ood_lab.neighbours import Rows, largest_products
 
 #: Distance from the prototype below which the gradient has no direction and counts as zero.
 SMALLEST = 1e-12
@@ -108,5 +108,5 @@ class GROOD(CappedBankDetector):
     def _distance(self, x: Tensor) -> Tensor:
         gradient = self._gradient(x.double())
         gradients, half = self.fitted["gradients"], self.fitted["half_square"]
-        best = largest_products(gradient, 1, gradients, torch.ones_like(half), half)[:, 0]
+        best = largest_products(gradient, Rows(gradients, offset=-half), 1)[:, 0]
         return (gradient.square().sum(dim=1) - 2 * best).clamp(min=0)

@@ -10,25 +10,25 @@ from torch import Tensor
 
 from ood_lab.detectors.base import FitSplit
 from ood_lab.detectors.support.neighbour_search import (
-    BANK_ROWS,
     CappedBankDetector,
     check_neighbour,
     choose_rows,
     chosen_rows,
     inverse_norm,
-    largest_products,
     map_queries,
     unit,
 )
 from ood_lab.detectors.support.requirements import check_count
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.image_groups import group_count, unit_of
-from ood_lab.neighbours import neighbour_count, neighbours_in_words
+from ood_lab.neighbours import Rows, largest_products, neighbour_count, neighbours_in_words
 
 log = logging.getLogger(__name__)
 
 #: OpenOOD's k, which ``auto`` does not exceed.
 LARGEST = 100
+#: Logits that are reduced at a time.
+ROWS = 4096
 
 
 class NNGuide(CappedBankDetector):
@@ -91,7 +91,7 @@ class NNGuide(CappedBankDetector):
         self.check_size(len(bank), bank.logits.shape[1])
         rows = choose_rows(bank.labels, self.seed, self.max_bank)
         features = chosen_rows(bank.features, rows)
-        parts = chosen_rows(bank.logits, rows).split(BANK_ROWS)
+        parts = chosen_rows(bank.logits, rows).split(ROWS)
         energy = torch.cat([logits.logsumexp(dim=1) for logits in parts])
         negative = int((energy <= 0).sum())
         if negative:
@@ -116,7 +116,5 @@ class NNGuide(CappedBankDetector):
 
     def _guided(self, x: Tensor, z: Tensor) -> Tensor:
         rows, scale = self.fitted["bank"], self.fitted["scale"]
-        best = largest_products(
-            unit(x), int(self.fitted["k"]), rows, scale, torch.zeros_like(scale)
-        )
+        best = largest_products(unit(x), Rows(rows, scale), int(self.fitted["k"]))
         return -z.double().logsumexp(dim=1) * best.double().mean(dim=1)

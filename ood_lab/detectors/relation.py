@@ -10,7 +10,6 @@ from ood_lab.detectors.base import FitSplit
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES
 from ood_lab.detectors.support.neighbour_search import (
     CappedBankDetector,
-    bank_chunks,
     choose_rows,
     chosen_rows,
     map_queries,
@@ -18,6 +17,7 @@ from ood_lab.detectors.support.neighbour_search import (
 )
 from ood_lab.detectors.support.requirements import check_positive
 from ood_lab.features.bank import FeatureBank
+from ood_lab.neighbours import Rows
 
 
 class Relation(CappedBankDetector):
@@ -86,9 +86,10 @@ class Relation(CappedBankDetector):
     def _similarity(self, x: Tensor, z: Tensor) -> Tensor:
         x, p = unit(x.double()), z.double().softmax(dim=1)
         total = x.new_zeros(x.shape[0])
-        for features, logits in bank_chunks(self.fitted["features"], self.fitted["logits"]):
-            kernel = (x @ unit(features.double()).T).clamp_(min=0)
-            kernel *= p @ logits.double().softmax(dim=1).T
+        features, logits = Rows(self.fitted["features"]), Rows(self.fitted["logits"])
+        for near, alike in zip(features.blocks_for(x), logits.blocks_for(p), strict=True):
+            kernel = (x @ unit(near.features).T).clamp_(min=0)
+            kernel *= p @ alike.features.softmax(dim=1).T
             kernel *= kernel > self.threshold
             total -= kernel.pow_(self.power).sum(dim=1)
         return total

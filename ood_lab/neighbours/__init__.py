@@ -4,8 +4,9 @@ from ood_lab.neighbours.exact_search import Groups as Groups
 from ood_lab.neighbours.exact_search import NeighbourSearch as NeighbourSearch
 from ood_lab.neighbours.exact_search import Progress as Progress
 from ood_lab.neighbours.exact_search import check_k as check_k
+from ood_lab.neighbours.exact_search import largest_products as largest_products
+from ood_lab.neighbours.exact_search import nearest_rows as nearest_rows
+from ood_lab.neighbours.exact_search import neighbour_count as neighbour_count
+from ood_lab.neighbours.exact_search import neighbours_in_words as neighbours_in_words
 from ood_lab.neighbours.near_copies import near_copies as near_copies
-from ood_lab.neighbours.nearest_row import nearest_rows as nearest_rows
-from ood_lab.neighbours.neighbour_count import neighbour_count as neighbour_count
-from ood_lab.neighbours.neighbour_count import neighbours_in_words as neighbours_in_words
 from ood_lab.neighbours.row_blocks import Rows as Rows

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ood_lab.neighbours.row_blocks import Rows
+from ood_lab.neighbours.row_blocks import Blocks, Rows, product_blocks
 
 #: Products of which only the largest is compared with the threshold at first.
 GROUP = 16
@@ -24,16 +24,9 @@ _FEWEST = 32_768
 _TILE = 2**21
 
 
-class Blocks(NamedTuple):
-    """Queries and bank rows that are multiplied at a time."""
-
-    queries: int
-    rows: int
-
-
-def blocks_for(device: torch.device) -> Blocks:
-    """16 MB of bfloat16 products on a CPU, 512 MB on a GPU, whose kernels start slowly."""
-    return Blocks(2048, 4096) if device.type == "cpu" else Blocks(16_384, 16_384)
+def half_blocks(device: torch.device) -> Blocks:
+    """As many bytes of half precision as :func:`product_blocks` has on a CPU, half on a GPU."""
+    return Blocks(2048, 4096) if device.type == "cpu" else product_blocks(device)
 
 
 class Candidates(NamedTuple):
@@ -77,7 +70,7 @@ class CandidateSearch:
     def __init__(self, bank: Rows, n: int, dtype: torch.dtype) -> None:
         self.bank = bank
         self.dtype = dtype
-        self.blocks = blocks_for(bank.device)
+        self.blocks = half_blocks(bank.device)
         self.ambiguous = min(int(len(bank) * _AMBIGUOUS_SHARE), _MOST_AMBIGUOUS)
         self.limit = int(1.5 * (_expected(len(bank), n) + self.ambiguous))
         chosen = torch.randperm(len(bank), generator=torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""The k-th nearest row of a large bank, exact and in bounded memory."""
+"""The nearest rows of a large bank, exact and in bounded memory, and how many of them count."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
-from ood_lab.neighbours.candidates import Blocks, CandidateSearch, blocks_for
+from ood_lab.neighbours.candidates import CandidateSearch
 from ood_lab.neighbours.multiplication_speed import fastest_dtype, full_float32
-from ood_lab.neighbours.row_blocks import Rows
+from ood_lab.neighbours.row_blocks import Rows, product_blocks
 
 #: Receives the share done, in [0, 1].
 Progress = Callable[[float], None]
@@ -20,8 +20,10 @@ Groups = tuple[Tensor, Tensor]
 #: Queries between two calls of the progress function, by device.
 _STEP = {"cpu": 8192}
 _STEP_ELSEWHERE = 65_536
-#: Queries and rows that are multiplied at a time where all products are ranked: 16 MiB on a CPU.
-_SIZE = {"cpu": Blocks(1024, 4096)}
+#: Share of a class that the neighbourhood is.
+SHARE = 10
+#: Classes that images without labels are taken to be of.
+UNKNOWN_CLASSES = 10
 
 
 class NeighbourSearch:
@@ -99,11 +101,8 @@ class NeighbourSearch:
             UserError: k other rows are wanted of a bank of k.
         """
         n = self.k + in_bank
-        if torch.jit.is_tracing():  # an exported graph ranks all products at once
-            products = queries @ self.bank.scaled().T
-            lift = self.bank.offset
-            products = products if lift is None else products + lift
-            return products.topk(n, dim=1).values[:, -1]
+        if torch.jit.is_tracing():
+            return largest_products(queries, self.bank, n).amin(dim=1)
         if in_bank:
             check_k(n, len(self.bank), "without itself, each of them counting one of")
         found = torch.empty(len(queries))
@@ -115,20 +114,23 @@ class NeighbourSearch:
                     products = self._nth(part, n)
                 else:
                     own = groups[0][start : start + step]
-                    products = ranked_product(part, self.bank, n, (own, groups[1]))
+                    products = self._ranked(part, n, (own, groups[1]))
                 found[start : start + step] = products.cpu()
                 if progress is not None:
                     progress(min(start + step, len(queries)) / len(queries))
         return found
 
+    def _ranked(self, queries: Tensor, n: int, groups: Groups | None = None) -> Tensor:
+        return largest_products(queries, self.bank, n, groups).amin(dim=1)
+
     def _nth(self, queries: Tensor, n: int) -> Tensor:
         if self._first is None:
-            return ranked_product(queries, self.bank, n)
+            return self._ranked(queries, n)
         if self._candidates is None:
             self._candidates = CandidateSearch(self.bank, self.k + 1, self._first)
         products, certified = self._candidates.nth_product(queries, n)
         if not bool(certified.all()):
-            products[~certified] = ranked_product(queries[~certified], self.bank, n)
+            products[~certified] = self._ranked(queries[~certified], n)
         if float(certified.float().mean()) < 0.5:
             self._first = self._candidates = None
         return products
@@ -142,31 +144,75 @@ def _fits(bank: Rows, device: torch.device) -> bool:
     return 2 * bank.features.nbytes <= free
 
 
-def ranked_product(queries: Tensor, bank: Rows, n: int, groups: Groups | None = None) -> Tensor:
-    """n-th largest product of each query with the bank, in blocks of both: ``[Q, d] -> [Q]``.
+def largest_products(queries: Tensor, bank: Rows, n: int, groups: Groups | None = None) -> Tensor:
+    """The n largest products of each query with the bank, unsorted: ``[Q, d] -> [Q, n]``.
 
-    Blocks of a bank on another device travel to the queries' device. With ``groups``, rows of a
-    query's own group do not count.
+    In blocks of both, of the device and the precision of the queries. With ``groups``, rows of a
+    query's own group do not count. With offsets -‖b‖²/2 these are the n nearest rows.
     """
+    if torch.jit.is_tracing():  # an exported graph ranks all products at once
+        rows = bank.to(queries)
+        products = queries @ rows.scaled().T
+        products = products if rows.offset is None else products + rows.offset
+        return products.topk(n, dim=1, sorted=False).values
     of_queries, of_rows = (g.to(queries.device) for g in groups) if groups else (None, None)
-    found = queries.new_empty(len(queries))
-    size = _SIZE.get(queries.device.type) or blocks_for(queries.device)
-    space = queries.new_empty(min(size.queries, len(queries)), size.rows + n)
+    best = queries.new_empty(len(queries), n)
+    size = product_blocks(queries.device)
+    space = queries.new_empty(min(size.queries, len(queries)), min(size.rows, len(bank)) + n)
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
         for start in range(0, len(queries), size.queries):
             part = queries[start : start + size.queries]
             # The n largest so far are the last columns, which new products do not touch. What lies
             # before them are products already ranked lower, so that a short block may leave some.
             products = space[: len(part)].fill_(-torch.inf)
-            for number, rows in enumerate(bank.split(size.rows)):
+            for number, rows in enumerate(bank.blocks_for(queries)):
                 new = products[:, : len(rows)]
-                rows.to(queries.device).products(part, out=new)
+                rows.products(part, out=new)
                 if of_queries is not None and of_rows is not None:
                     own = of_rows[number * size.rows :][: len(rows)]
                     new[of_queries[start : start + len(part), None] == own] = -torch.inf
                 _largest_last(products, n, pool)
-            found[start : start + size.queries] = products[:, -n:].amin(dim=1)
-    return found
+            best[start : start + size.queries] = products[:, -n:]
+    return best
+
+
+def nearest_rows(queries: Tensor, bank: Tensor | Rows, own: Tensor | None = None) -> Tensor:
+    """Row of the largest product with each query, ``[N, d] -> [N] int64``; exact in float32.
+
+    Of rows with equal products, the first counts.
+
+    Args:
+        queries: ``[N, d] float32``, on the bank's device.
+        bank: ``[M, d] float32``, read in blocks.
+        own: row of each query in the bank, ``[N] int64``, which is not its own neighbour.
+
+    Raises:
+        UserError: no row is left other than the query's own.
+    """
+    rows = bank if isinstance(bank, Rows) else Rows(bank)
+    check_k(1 + (own is not None), len(rows), "without itself, the pool has")
+    size = product_blocks(queries.device).queries
+    itself = torch.full_like(queries[:, 0], -1, dtype=torch.int64) if own is None else own
+    with full_float32():
+        parts = zip(queries.split(size), itself.split(size), strict=True)
+        nearest = [_nearest(part, rows, own_rows) for part, own_rows in parts]
+    return torch.cat(nearest) if nearest else itself
+
+
+def _nearest(queries: Tensor, bank: Rows, own: Tensor) -> Tensor:
+    best = queries.new_full((len(queries),), -torch.inf)
+    nearest, start = torch.zeros_like(own), 0
+    for rows in bank.blocks_for(queries):
+        products = queries.new_empty(len(queries), len(rows))
+        rows.products(queries, out=products)
+        inside = ((own >= start) & (own < start + len(rows))).nonzero().flatten()
+        products[inside, own[inside] - start] = -torch.inf
+        values, places = products.max(dim=1)
+        better = values > best
+        best = torch.where(better, values, best)
+        nearest = torch.where(better, places + start, nearest)
+        start += len(rows)
+    return nearest
 
 
 def _largest_last(values: Tensor, n: int, pool: Executor) -> None:
@@ -187,3 +233,31 @@ def check_k(k: int, rows: int, what: str) -> None:
         raise UserError(f"k={k}: give a whole number of at least 1")
     if k > rows:
         raise UserError(f"k={k} neighbours: {what} {rows:,} images; lower k or give more ID images")
+
+
+def neighbour_count(images: int, classes: int, largest: int) -> int:
+    r"""K from the number of images of a class: a tenth, rounded up.
+
+    .. math:: k = \min\Big(k_{\max}, \Big\lceil \frac{n}{10 C} \Big\rceil\Big)
+
+    The k-th neighbour has to be of the class of the image: where k exceeds its images, the
+    distance is that to the next class, which an OOD image between the classes is nearer to. A tenth
+    keeps k inside the class also where classes are of unequal size, and smooths over single odd
+    images from 11 images of a class. From 10 k_max images of a class on it is the authors' k.
+
+    Args:
+        images: n, of the bank; groups where images belong together.
+        classes: C that the bank holds; 0 = unknown: 10.
+        largest: k_max, the authors' k.
+
+    Returns:
+        k, at least 1; at most n where n > 0.
+    """
+    per_neighbour = SHARE * (classes or UNKNOWN_CLASSES)
+    return max(1, min(largest, -(-images // per_neighbour)))
+
+
+def neighbours_in_words(k: int, images: int, classes: int, unit: str = "image") -> str:
+    """The k that :func:`neighbour_count` gives, and for how many images, or groups of them."""
+    count = f"{images / classes:,.0f} {unit}s per class" if classes else f"{images:,} {unit}s"
+    return f"k = {k}, for {count}"

@@ -5,9 +5,26 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+
+class Blocks(NamedTuple):
+    """Queries and bank rows that are multiplied at a time."""
+
+    queries: int
+    rows: int
+
+
+#: 16 MiB of float32 products on a CPU, 1 GiB elsewhere: kernels of a GPU start slowly.
+_BLOCKS, _BLOCKS_ELSEWHERE = {"cpu": Blocks(1024, 4096)}, Blocks(16_384, 16_384)
+
+
+def product_blocks(device: torch.device) -> Blocks:
+    """Sizes for a device."""
+    return _BLOCKS.get(device.type, _BLOCKS_ELSEWHERE)
 
 
 @dataclass(frozen=True)
@@ -35,14 +52,18 @@ class Rows:
         """Where the rows lie."""
         return self.features.device
 
-    def to(self, device: torch.device | str) -> Rows:
-        """The same rows on another device."""
-        return self._each(lambda part: part.to(device))
+    def to(self, place: torch.device | str | Tensor) -> Rows:
+        """The same rows on another device, or of device and type of a tensor."""
+        return self._each(lambda part: part.to(place))
 
     def split(self, size: int) -> Iterator[Rows]:
         """Blocks of so many rows."""
         for start in range(0, len(self), size):
             yield self[slice(start, start + size)]
+
+    def blocks_for(self, queries: Tensor) -> Iterator[Rows]:
+        """Blocks whose products with a block of queries are taken at a time, beside these."""
+        return (rows.to(queries) for rows in self.split(product_blocks(queries.device).rows))
 
     def __getitem__(self, rows: slice | Tensor) -> Rows:
         return self._each(lambda part: part[rows])

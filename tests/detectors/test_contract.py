@@ -14,8 +14,8 @@ from ood_lab.common.errors import UserError
 from ood_lab.detectors import knn
 from ood_lab.detectors.base import check_memory, checked_score
 from ood_lab.detectors.support import chunked_arithmetic, neighbour_search
-from ood_lab.neighbours import exact_search
-from ood_lab.neighbours.candidates import Blocks
+from ood_lab.neighbours import row_blocks
+from ood_lab.neighbours.row_blocks import Blocks
 
 FOLDER = Path(__file__).parents[2] / "conf" / "detector"
 IN_PASS = {"odin", "iodin", "gram", "rankfeat", "adascale_a", "adascale_l", "mds_ensemble"}
@@ -97,9 +97,8 @@ def test_chunks_do_not_change_the_scores(name, blobs, monkeypatch):
     expected = fitted(name, blobs).score(blobs.test)
     monkeypatch.setattr(chunked_arithmetic, "CHUNK_BYTES", 8 * 32 * 7)
     monkeypatch.setattr(knn, "QUERIES", 9)
-    monkeypatch.setitem(exact_search._SIZE, "cpu", Blocks(7, 13))
+    monkeypatch.setitem(row_blocks._BLOCKS, "cpu", Blocks(7, 13))
     monkeypatch.setattr(neighbour_search, "QUERIES", 9)
-    monkeypatch.setattr(neighbour_search, "BANK_ROWS", 13)
     actual = fitted(name, blobs).score(blobs.test)
     torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-6)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -12,8 +12,8 @@ from ood_lab.detectors.support.compute_device import on_device
 from ood_lab.detectors.support.requirements import check_count
 from ood_lab.neighbours.multiplication_speed import full_float32
 
-#: Queries and bank rows whose similarities are held at a time: 16 MiB of float32.
-QUERIES, BANK_ROWS = 1024, 4096
+#: Queries whose similarities are held at a time.
+QUERIES = 1024
 #: Norm below which a feature vector counts as zero and is not scaled to length 1.
 SMALLEST_NORM = 1e-12
 
@@ -83,40 +83,3 @@ def map_queries(function: Callable[..., Tensor], *queries: Tensor) -> Tensor:
             rows = slice(start, start + QUERIES)
             scores[rows] = function(*(on_device(part[rows]) for part in queries))
     return scores
-
-
-def bank_chunks(*bank: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Chunks of rows of all tensors of a bank, on the computing device."""
-    for start in range(0, len(bank[0]), BANK_ROWS):
-        yield tuple(on_device(tensor[start : start + BANK_ROWS]) for tensor in bank)
-
-
-def largest_products(
-    queries: Tensor, k: int, bank: Tensor, scale: Tensor, offset: Tensor
-) -> Tensor:
-    """The k largest of scale_j q·b_j − offset_j over the bank, unsorted: ``[n, k]``.
-
-    With offset ‖scale_j b_j‖²/2 these are the k nearest. Arithmetic is in the queries' precision.
-
-    Args:
-        queries: ``[n, D]``.
-        k: at most M.
-        bank: b ``[M, D]``.
-        scale: ``[M]``.
-        offset: ``[M]``.
-    """
-    best = queries.new_full((queries.shape[0], k), -torch.inf)
-    for rows, factor, less in bank_chunks(bank, scale, offset):
-        scaled = rows.to(queries.dtype) * factor.to(queries.dtype)[:, None]
-        near = torch.addmm(-less.to(queries.dtype), queries, scaled.T)
-        best = _largest(torch.cat([best, near], dim=1), k)
-    return best
-
-
-def _largest(values: Tensor, k: int) -> Tensor:
-    """The k largest of every row, unsorted; reorders ``values``, which spares a copy."""
-    if values.device.type != "cpu" or torch.jit.is_tracing():
-        return values.topk(k, dim=1, sorted=False).values
-    # NumPy's partition takes the same time for any k; torch.topk is four times slower at 1000.
-    values.numpy().partition(values.shape[1] - k, axis=1)
-    return values[:, -k:].clone()

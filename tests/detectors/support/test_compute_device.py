@@ -12,7 +12,7 @@ from ood_lab.detectors import MSP
 from ood_lab.detectors.base import checked_score
 from ood_lab.detectors.support import chunked_arithmetic, neighbour_search
 from ood_lab.detectors.support.compute_device import compute_device, computing_on
-from ood_lab.neighbours import NeighbourSearch, Rows, exact_search
+from ood_lab.neighbours import NeighbourSearch, Rows, exact_search, row_blocks
 from ood_lab.run.building.trainers import check_detector_device
 
 #: Searches through :class:`NeighbourSearch`, which has a device of its own: see tests/gpu.
@@ -34,6 +34,8 @@ class Remote(Tensor):
         if func is Tensor.__setitem__ and not isinstance(args[0], Remote):
             args[0][args[1]] = args[2].as_subclass(Tensor)
             return None
+        if func is Tensor.to and isinstance(args[1], Remote):  # a block that travels
+            return args[0].to(args[1].dtype).as_subclass(Remote)
         indexed = func is Tensor.__getitem__ and isinstance(args[0], Remote)
         if not indexed and any(_of_the_cpu(value) for value in (*args, *kwargs.values())):
             raise RuntimeError(f"{func.__name__}: tensors on two devices")
@@ -66,7 +68,7 @@ def sent(monkeypatch):
 def test_a_second_device_gets_blocks_and_gives_the_same_scores(name, blobs, sent, monkeypatch):
     monkeypatch.setattr(chunked_arithmetic, "CHUNK_BYTES", 8 * 32 * 7)
     monkeypatch.setattr(neighbour_search, "QUERIES", 7)
-    monkeypatch.setattr(neighbour_search, "BANK_ROWS", 7)
+    monkeypatch.setitem(row_blocks._BLOCKS, "cpu", row_blocks.Blocks(7, 7))
     detector = fitted(name, blobs)
     scores = checked_score(detector, blobs.test)
     assert type(scores) is Tensor

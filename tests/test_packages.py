@@ -69,6 +69,18 @@ FLOORS = (
 )
 #: Rooms of packages, likewise; a file beside them is a room of its own.
 ROOMS = {
+    "lvlm": (
+        {"annotations", "parsers"},
+        {"questions", "concepts"},
+        {"chat"},
+        {"answers"},
+        {"scoring", "image_text"},
+        {"pages"},
+        {"captions", "statistics", "training"},
+        {"image_generation"},
+        {"benchmark"},
+        {"benchmarks"},
+    ),
     "report": (
         {"rendering"},
         {"figures"},

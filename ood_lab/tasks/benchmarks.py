@@ -11,6 +11,7 @@ import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_table, write_csv, write_text
+from ood_lab.lvlm.benchmark.contract import Benchmark
 from ood_lab.lvlm.pages.benchmark_page import difference_table
 from ood_lab.lvlm.scoring.answer_differences import same_questions, together
 from ood_lab.report.leaderboard.benchmark_table import (
@@ -29,7 +30,6 @@ from ood_lab.report.rendering.output_failures import optional
 from ood_lab.report.rendering.paper_tables import latex, markdown
 from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import Table
-from ood_lab.run.building.benchmark_task import Benchmark
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.finished_run import FinishedRun, finished_runs
 from ood_lab.schema.results import PART, RESULTS
@@ -112,8 +112,8 @@ def _contrasts(ws: Workspace, board: pd.DataFrame) -> tuple[pd.DataFrame, list[T
         if task is not None and len(tests):
             contrasts.append(tests)
             title = "{benchmark} on {data}, read by {parser}, points".format(**part.iloc[0])
-            sets = task.record.sets if "split" in tests else None
-            tables.append(difference_table(title, tests, {}, task.record.compared, sets))
+            sets = task.words.sets if "split" in tests else None
+            tables.append(difference_table(title, tests, {}, task.words.compared, sets))
     return pd.concat(contrasts).assign(draws=int(ws.metrics["n_bootstrap"])), tables
 
 
@@ -134,7 +134,7 @@ def _tests(ws: Workspace, runs: Mapping[str, FinishedRun]) -> tuple[pd.DataFrame
         tables = {name: together(of_models) for name, of_models in answers.items()}
         tables["judged"] = same_questions(answers["judged"], texts=False)
         task = cast(Benchmark, ws.task_of(next(iter(runs.values())).folder))
-        contrasts = task.form_contrasts(ws, tables)
+        contrasts = task.form_contrasts(tables, **ws.resampling)
     except UserError:
         return pd.DataFrame(), None
     return (contrasts[contrasts[PART].isna()] if PART in contrasts else contrasts), task

@@ -15,9 +15,9 @@ from ood_lab.common.english import counted, listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS as DIVIDED
-from ood_lab.lvlm.benchmarks.oodbench.page import METRICS, RECORD, SPLITS
+from ood_lab.lvlm.benchmarks.oodbench.page import METRICS, SPLITS, WORDS
+from ood_lab.lvlm.benchmarks.oodbench.scoring import setting_differences
 from ood_lab.lvlm.pages.benchmark_page import difference_table
-from ood_lab.lvlm.scoring.setting_differences import setting_differences
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.layout import add_legend, panels, wrapped
 from ood_lab.report.figures.lines import draw_lines, lines_of
@@ -40,7 +40,7 @@ class OODBenchAblation(Task):
     A row names what differs between the runs: ``T``, the image-text models, the VLM, ...
     The number of pairs of each split before any cut is there too. ``differences.csv`` has the first
     run minus each other one, see
-    :func:`~ood_lab.lvlm.scoring.setting_differences.setting_differences`.
+    :func:`~ood_lab.lvlm.benchmarks.oodbench.scoring.setting_differences`.
 
     Args:
         runs: run folders of ``task=oodbench``.
@@ -155,7 +155,7 @@ def _said(
     """The accuracy with the first setting, and what changes it most."""
     first, *others = (f"setting {number} ({name})" for number, name in enumerate(labels, 1))
     rows = table[(table["metric"] == "accuracy") & (table["setting"] == labels[0])]
-    rows = rows.assign(on=rows["split"].map(RECORD.told_as))
+    rows = rows.assign(on=rows["split"].map(WORDS.told_as))
     values = values_of(rows[rows["on"] != ""], lower=False)
     yield f"With {first}, accuracy is {noted(values)}."
     if len(differences):
@@ -206,7 +206,7 @@ def lines_over_number(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
         metrics: of the panels.
     """
     rows = table.drop_duplicates(["model", "detectors", "split", "metric"])
-    splits = [s for s in SPLITS if RECORD.told_as[s] and (rows["split"] == s).any()]
+    splits = [s for s in SPLITS if WORDS.told_as[s] and (rows["split"] == s).any()]
     places = [(metric, split) for metric in metrics for split in splits]
     titles = [f"{METRICS[metric]} on {SPLITS[split]} (%)" for metric, split in places]
     labels = ("image-text models", "")

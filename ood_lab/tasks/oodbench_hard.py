@@ -14,8 +14,8 @@ from ood_lab.common.arguments import BatchSize, Count, Share
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_table
 from ood_lab.lvlm.annotations.image_labels import labels_of
-from ood_lab.lvlm.benchmarks.oodbench.hard_samples import HardSamples
 from ood_lab.lvlm.benchmarks.oodbench.question_building import QuestionSettings
+from ood_lab.lvlm.benchmarks.oodbench.question_pairs import HardSamples
 from ood_lab.lvlm.image_text.object_proposals import ObjectDetector, recorded_proposals
 from ood_lab.lvlm.questions.question_files import write_questions
 from ood_lab.lvlm.questions.question_forms import Form
@@ -36,7 +36,7 @@ class OODBenchHard(Task):
         batch_size: images at a time.
         device: None = the first GPU, else the CPU.
         gamma, per_image, share: see
-            :class:`~ood_lab.lvlm.benchmarks.oodbench.hard_samples.HardSamples`.
+            :class:`~ood_lab.lvlm.benchmarks.oodbench.question_pairs.HardSamples`.
         form, bap_per_image: see
             :class:`~ood_lab.lvlm.benchmarks.oodbench.question_building.QuestionSettings`.
 

@@ -40,7 +40,7 @@ from ood_lab.evaluation.split_features import (
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.image_groups import group_count
-from ood_lab.lvlm.answers.membership_detector import MembershipScores
+from ood_lab.lvlm.scoring.membership_detector import MembershipScores
 from ood_lab.metrics import Evaluation, accuracy_of
 from ood_lab.report.detection.detection_page import show
 from ood_lab.report.rendering.output_failures import optional

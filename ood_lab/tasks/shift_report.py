@@ -51,9 +51,10 @@ from ood_lab.evaluation.shift.statistics_column import (
     statistics_table,
 )
 from ood_lab.evaluation.split_features import require_ood
-from ood_lab.lvlm.answers.answer_locations import model_name, store_of, write_answers
+from ood_lab.lvlm.answers.answer_files import model_name, store_of, write_answers
 from ood_lab.lvlm.answers.answer_requests import answers_to
-from ood_lab.lvlm.answers.membership_detector import (
+from ood_lab.lvlm.questions.question_files import write_questions
+from ood_lab.lvlm.scoring.membership_detector import (
     MembershipScores,
     asked_of,
     check_wording,
@@ -132,7 +133,7 @@ class ShiftReport(Task):
     def _check_model(self, ws: Workspace) -> None:
         model = ws.lvlm
         made_with = model.made_with  # a folder that is not there shows here
-        knows = getattr(model, "knows", None)
+        knows = model.knows
         if not knows_images(knows, ws.data):
             raise UserError(
                 f"the vision-language model '{model_name(made_with)}' knows {knows}: of these "
@@ -140,7 +141,7 @@ class ShiftReport(Task):
                 "lvlm.path=DIR or lvlm=openai asks another"
             )
         # A server that is not there; of a local model nothing is loaded before its turn.
-        if hasattr(model, "server") and not (ws.folder / ANSWERS).exists():
+        if model.server is not None and not (ws.folder / ANSWERS).exists():
             model.check()
 
     def run(self, ws: Workspace) -> pd.DataFrame | None:

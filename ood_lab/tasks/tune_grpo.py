@@ -12,20 +12,18 @@ from rich.console import Console
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv, write_table
 from ood_lab.common.hints import check_known
-from ood_lab.lvlm.answers.answer_locations import store_of
+from ood_lab.lvlm.answers.answer_files import store_of
 from ood_lab.lvlm.answers.answer_requests import answers_to
 from ood_lab.lvlm.answers.judgements import judge
-from ood_lab.lvlm.benchmarks.oric.construction.question_sets import ORIC
-from ood_lab.lvlm.benchmarks.oric.page import COMPARED, summary
-from ood_lab.lvlm.benchmarks.oric.scoring import contrasts, results_of
+from ood_lab.lvlm.benchmarks.oric.page import COMPARED, contrasts, results_of, summary
+from ood_lab.lvlm.benchmarks.oric.question_drawing import ORIC
+from ood_lab.lvlm.benchmarks.oric.training_questions import OricTraining
 from ood_lab.lvlm.chat.model_folder import ModelFolder
 from ood_lab.lvlm.chat.transformers import TransformersChat
-from ood_lab.lvlm.pages.benchmark_page import Scored, difference_table
+from ood_lab.lvlm.pages.benchmark_page import ScoredRun, difference_table
 from ood_lab.lvlm.questions.question_files import Question, read_questions
 from ood_lab.lvlm.scoring.answer_differences import same_questions
-from ood_lab.lvlm.training.grpo import VlmGrpo
-from ood_lab.lvlm.training.oric_questions import OricTraining
-from ood_lab.lvlm.training.rewards import Reward, accuracy_reward, format_reward
+from ood_lab.lvlm.training.grpo import Reward, VlmGrpo, accuracy_reward, format_reward
 from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.run.building import checkpoints
 from ood_lab.run.job.workspace import Task, Workspace
@@ -125,7 +123,7 @@ class TuneGrpo(Task):
         write_csv(table, ws.folder / "models.csv")
         after = results[results["model"] == AFTER]
         ws.record.title = "ORIC after reinforcement fine-tuning"
-        run = Scored(ws.folder, folder, after, {}, {}, ws.record)
+        run = ScoredRun(ws.folder, folder, after, {}, {}, ws.record)
         title = "After minus before, points"
         blocks = [*summary(run), difference_table(title, table, {}, COMPARED)]
         show_blocks(blocks, ws.folder, "tune_grpo", lines=None)

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ood_lab.lvlm.chat.model_folder import ModelFolder
-from ood_lab.lvlm.training.example_batches import Chats
+from ood_lab.lvlm.training.examples import Chats
 from ood_lab.lvlm.training.tuning_module import VlmTuning
 from ood_lab.run.building import checkpoints
 from ood_lab.run.job.workspace import Task, Workspace

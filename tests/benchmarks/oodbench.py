@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ood_lab.lvlm.annotations.image_labels import Labels
+from ood_lab.lvlm.annotations.image_labels import ImageLabels
 from ood_lab.lvlm.answers.answer_files import Answer
 from ood_lab.lvlm.answers.judgements import judge
 from ood_lab.lvlm.benchmarks.oodbench.division import Rule, divide
@@ -29,7 +29,7 @@ def division() -> int:
     rng = np.random.default_rng(0)
     present = rng.random((IMAGES, LABELS)) < 3 / LABELS
     names = tuple(f"c{number}" for number in range(LABELS))
-    labels = Labels(tuple(range(IMAGES)), names, present, ~present)
+    labels = ImageLabels(tuple(range(IMAGES)), names, present, ~present)
     scores = {name: rng.normal(20, 3, present.shape) + 4 * present for name in ("clip", "blip2")}
     table = divide(scores, labels, Rule())
     return len(Pairing().draw(table, labels, 0))

@@ -20,13 +20,12 @@ import pandas as pd
 
 from ood_lab.lvlm.annotations.annotation_table import Annotations, objects_table
 from ood_lab.lvlm.annotations.image_contents import contents_of
-from ood_lab.lvlm.benchmarks.oric.construction.construction_settings import OricConstruction
-from ood_lab.lvlm.benchmarks.oric.construction.judges import CooccurrenceJudge
-from ood_lab.lvlm.benchmarks.oric.construction.question_sets import Builder
-from ood_lab.lvlm.benchmarks.pope.question_drawing import Sampling
-from ood_lab.lvlm.benchmarks.pope.question_sets import pope_of
-from ood_lab.lvlm.image_text.clip_space import Space
-from ood_lab.lvlm.object_questions.object_facts import with_facts
+from ood_lab.lvlm.benchmarks.oric.construction_settings import OricConstruction
+from ood_lab.lvlm.benchmarks.oric.judges import CooccurrenceJudge
+from ood_lab.lvlm.benchmarks.oric.object_facts import with_facts
+from ood_lab.lvlm.benchmarks.oric.pope_sets import Sampling, pope_of
+from ood_lab.lvlm.benchmarks.oric.question_drawing import Builder
+from ood_lab.lvlm.image_text.clip import ClipSpace
 
 IMAGES, OBJECTS, CATEGORIES, WIDTH = 40_504, 291_875, 80, 512
 _CONTEXTS = 30
@@ -51,7 +50,7 @@ def annotations(rng: np.random.Generator, images: int, objects: int) -> Annotati
     return Annotations("synthetic", tuple(names), Path("/none"), table, made)
 
 
-def space(rng: np.random.Generator, images: int) -> Space:
+def space(rng: np.random.Generator, images: int) -> ClipSpace:
     """Unit features in clusters, as those of a CLIP are."""
     centres = rng.standard_normal((300, WIDTH), dtype=np.float32)
     features = centres[rng.integers(300, size=images)]
@@ -59,7 +58,7 @@ def space(rng: np.random.Generator, images: int) -> Space:
     labels = rng.standard_normal((CATEGORIES, WIDTH), dtype=np.float32)
     for each in (features, labels):
         each /= np.linalg.norm(each, axis=1, keepdims=True)
-    return Space(features, labels)
+    return ClipSpace(features, labels)
 
 
 def main() -> None:

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ood_lab.lvlm.answers.reply_text import read
 from ood_lab.lvlm.parsers import PARSERS
+from ood_lab.lvlm.parsers.reply_text import read
 
 FILE = Path(__file__).parents[1] / "lvlm" / "parsers" / "styled_replies.jsonl"
 

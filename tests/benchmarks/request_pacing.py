@@ -7,7 +7,7 @@ Three rules on four servers whose replies take 0.1 s:
 - ``all pause`` (until November 2026): one rejection halves the requests under way and pauses all of
   them; as many answers in a row allow one more; a request that waits takes the place of another.
 - ``textbook``: one rejection halves the requests under way; only its own request pauses.
-- ``now``: :class:`ood_lab.lvlm.chat.server.request_pacing.Pacing`.
+- ``now``: :class:`ood_lab.lvlm.chat.server.request_pool.Pacing`.
 
 A row has the throughput as a share of that of an undisturbed server, and the requests per answer.
 """
@@ -22,7 +22,8 @@ from heapq import heappop, heappush
 import numpy as np
 
 from ood_lab.lvlm.chat.base import Request
-from ood_lab.lvlm.chat.server.request_pacing import Attempt, Pacing, pause_before
+from ood_lab.lvlm.chat.server.request_pool import Attempt, Pacing
+from ood_lab.lvlm.chat.server.server_connection import pause_before
 from ood_lab.lvlm.questions.question_files import Question
 
 #: Seconds of a reply.

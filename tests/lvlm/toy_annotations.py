@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.lvlm.annotations.annotation_table import Annotations, objects_table
-from ood_lab.lvlm.image_text.clip_space import Space
+from ood_lab.lvlm.image_text.clip import ClipSpace
 
 CATEGORIES = ("person", "dog", "cup", "car", "boat", "kite")
 #: Image, category, box. Areas of the unions: a: person 1000, car 900, dog 150 (two boxes of 100
@@ -56,9 +56,9 @@ def annotations() -> Annotations:
     return Annotations("toy", CATEGORIES, Path("/toy"), images, objects)
 
 
-def space() -> Space:
+def space() -> ClipSpace:
     """The features above."""
-    return Space(IMAGES, LABELS)
+    return ClipSpace(IMAGES, LABELS)
 
 
 class Says:

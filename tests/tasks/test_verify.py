@@ -15,7 +15,7 @@ from cli import ROOT, call, run_folders
 from ood_lab.common.errors import UserError
 from ood_lab.evaluation.published.numbers import SETTINGS, matching_rows, read_references
 from ood_lab.lvlm.benchmarks.oodbench.question_building import BAP_TASKS
-from ood_lab.lvlm.benchmarks.oric.scoring import KIND as ORIC
+from ood_lab.lvlm.benchmarks.oric.page import KIND as ORIC
 from ood_lab.lvlm.captions.caption_scoring import OF_NO
 from ood_lab.lvlm.scoring.yes_no_scores import METRICS
 from ood_lab.metrics import Evaluation, results_of

@@ -26,8 +26,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
 from ood_lab.common.random_streams import text_stream
 from ood_lab.lvlm.concepts.concepts import ENTITY, ENVIRONMENT, Attribute
-from ood_lab.lvlm.image_generation.compositions import Composition, Concept
-from ood_lab.lvlm.image_generation.orders import Attributes, Order
+from ood_lab.lvlm.image_generation.compositions import Attributes, Composition, Concept, Order
 
 #: Draws of a scene before its objects are said to find no room.
 _TRIES = 20
@@ -92,7 +91,7 @@ class SceneRenderer:
         return part
 
     def plan(self, compositions: Sequence[Composition], seed: int) -> list[Order]:
-        """See :class:`~ood_lab.lvlm.image_generation.orders.Generator`."""
+        """See :class:`~ood_lab.lvlm.image_generation.compositions.Generator`."""
         return [
             self._order(composition, number, style, seed)
             for composition in compositions
@@ -101,7 +100,7 @@ class SceneRenderer:
         ]
 
     def images(self, orders: Sequence[Order]) -> list[Image.Image | None]:
-        """See :class:`~ood_lab.lvlm.image_generation.orders.Generator`."""
+        """See :class:`~ood_lab.lvlm.image_generation.compositions.Generator`."""
         return [self._image(order) for order in orders]
 
     def _order(self, composition: Composition, number: int, style: str, seed: int) -> Order:

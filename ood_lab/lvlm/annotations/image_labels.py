@@ -13,7 +13,7 @@ from ood_lab.schema.arrays import Bools, Ints
 
 
 @dataclass(frozen=True)
-class Labels:
+class ImageLabels:
     """What is annotated in N images over a label space of n names.
 
     Attributes:
@@ -35,7 +35,7 @@ class Labels:
         return rows, columns
 
 
-def labels_of(annotations: Annotations, verified_only: bool = False) -> Labels:
+def labels_of(annotations: Annotations, verified_only: bool = False) -> ImageLabels:
     """What the annotations say of each image.
 
     Args:
@@ -63,4 +63,4 @@ def labels_of(annotations: Annotations, verified_only: bool = False) -> Labels:
         for row, names in enumerate(annotations.images["absent"]):
             absent[row, [place[name] for name in names]] = True
         absent &= ~present
-    return Labels(tuple(images), categories, present, absent)
+    return ImageLabels(tuple(images), categories, present, absent)

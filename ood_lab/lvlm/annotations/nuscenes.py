@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.spatial.transform import Rotation
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
-from ood_lab.common.hints import check_known
+from ood_lab.common.hints import check_known, suggestion
+from ood_lab.lvlm.annotations import annotation_files
 from ood_lab.lvlm.annotations.annotation_files import (
     absolute,
     check_folder,
@@ -27,8 +30,109 @@ from ood_lab.lvlm.annotations.annotation_table import (
     images_table,
     objects_table,
 )
-from ood_lab.lvlm.annotations.camera import Camera, Quaternion, Vector, visible_boxes
-from ood_lab.lvlm.annotations.nuscenes_names import LABELS, label_of, validation_scenes
+
+#: The 22 names that OODBench keeps; questions ask for them in lower case.
+LABELS: dict[str, str] = annotation_files.LABELS["nuscenes"]
+_DROPPED = "movable_object.debris"
+#: Numbers of the 150 scenes of the validation split.
+_VAL = (
+    "3 12-18 35-36 38-39 92-110 221 268-278 329-332 344-346 519-524 552-565 625-627 629-630 "
+    "632-638 770-771 775 777-778 780-784 794-800 802 904-917 919-931 962-963 966-969 971-972 "
+    "1059-1073"
+)
+
+
+def label_of(category: str) -> str | None:
+    """The name of a category; None = left out.
+
+    The tables write ``personal_mobility``, papers ``personal.mobility``: both are known.
+
+    Raises:
+        UserError: there is no such category.
+    """
+    asked = category.replace("_", ".")
+    if asked == _DROPPED.replace("_", "."):
+        return None
+    for known, label in LABELS.items():
+        if asked == known.replace("_", "."):
+            return label
+    raise UserError(f"nuScenes has no category '{category}': {suggestion(category, LABELS)}")
+
+
+def validation_scenes() -> set[str]:
+    """Names of nuScenes' 150 validation scenes."""
+    names = set()
+    for part in _VAL.split():
+        first, _, last = part.partition("-")
+        names |= {f"scene-{n:04d}" for n in range(int(first), int(last or first) + 1)}
+    return names
+
+
+Vector = tuple[float, float, float]
+Quaternion = tuple[float, float, float, float]
+#: Corners of a box of side 2.
+_CORNERS = np.array(list(product((-1.0, 1.0), repeat=3)))
+
+
+@dataclass(frozen=True)
+class Camera:
+    """A pinhole camera at one moment.
+
+    Attributes:
+        car: position (metres) and orientation (quaternion w, x, y, z) of the car in the world.
+        mount: those of the camera on the car.
+        intrinsic: ``[3, 3]``, from camera coordinates (z forward) to pixels.
+        size: width and height of the image, pixels.
+    """
+
+    car: tuple[Vector, Quaternion]
+    mount: tuple[Vector, Quaternion]
+    intrinsic: np.ndarray
+    size: tuple[int, int]
+
+
+def visible_boxes(
+    centres: np.ndarray, sizes: np.ndarray, rotations: np.ndarray, camera: Camera
+) -> np.ndarray:
+    """Left, top, width and height of boxes in the image, ``[N, 4]``; NaN = not in it.
+
+    The bounding rectangle of (convex hull of the projections of those corners that are in front
+    of the camera) ∩ (image).
+
+    Args:
+        centres: in the world, metres, ``[N, 3]``.
+        sizes: width, length and height, metres, ``[N, 3]``; the length is along the box's own x.
+        rotations: quaternions w, x, y, z, ``[N, 4]``.
+        camera: who looks.
+    """
+    import shapely
+
+    half = 0.5 * sizes[:, None, [1, 0, 2]]
+    points = np.einsum("nij,nkj->nki", _matrix(rotations), _CORNERS * half) + centres[:, None]
+    for position, orientation in (camera.car, camera.mount):
+        # Times a rotation from the right: turned back.
+        points = (points - np.array(position)) @ _matrix(np.array([orientation]))[0]
+    box, corner = np.nonzero(points[..., 2] > 0)
+    pixels = points[box, corner] @ camera.intrinsic.T
+    hulls = shapely.convex_hull(
+        shapely.multipoints(
+            shapely.points(pixels[:, :2] / pixels[:, 2:]),
+            indices=box,
+            out=np.full(len(sizes), None),
+        )
+    )
+    seen = shapely.clip_by_rect(hulls, 0, 0, *camera.size)
+    left, top, right, bottom = shapely.bounds(seen).T
+    found = np.stack([left, top, right - left, bottom - top], 1)
+    found[~(shapely.area(seen) > 0)] = np.nan
+    return found
+
+
+def _matrix(quaternions: np.ndarray) -> np.ndarray:
+    """Rotation matrices ``[N, 3, 3]`` of quaternions w, x, y, z."""
+    matrices: np.ndarray = Rotation.from_quat(quaternions[:, [1, 2, 3, 0]]).as_matrix()
+    return matrices
+
 
 _CAMERA = "CAM_FRONT"
 #: Where a box is, how large, and how it is turned.

@@ -5,23 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.file_locks import lock
 from ood_lab.common.files import require_space
-from ood_lab.common.line_files import append_record, read_records
-from ood_lab.lvlm.answers.reply_text import is_cut
+from ood_lab.common.line_files import append_record, read_records, write_records
+from ood_lab.lvlm.chat.base import one_address
+from ood_lab.lvlm.parsers.reply_text import is_cut, is_text
 
 #: What chat models call the longest length of a reply, among their ``gen_kwargs``.
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_new_tokens")
-#: Hosts of an address that are this machine, and ports that an address need not name.
-_HERE, _PORTS = ("127.0.0.1", "::1", "0.0.0.0"), {"http": 80, "https": 443}
 #: Bytes that are held back for each request that may be under way when the disk gets full, and for
 #: how many requests.
 _HELD_BACK, _UNDER_WAY = 2**13, 32
@@ -102,14 +101,6 @@ def read_answers(path: Path) -> Iterator[Answer]:
             continue
         if is_text(answer.response) and isinstance(answer.made_with, Mapping):
             yield answer
-
-
-def is_text(value: object) -> bool:
-    """Whether it is a text that a file can hold: half of a surrogate pair is none."""
-    try:
-        return isinstance(value, str) and value.encode() is not None
-    except UnicodeEncodeError:
-        return False
 
 
 class AnswerStore:
@@ -259,14 +250,6 @@ def server_of(answer: Answer) -> str | None:
     return one_address(answer.server) if answer.server else None
 
 
-def one_address(url: str) -> str:
-    """The address of a server in one form: all names of this machine are ``localhost``."""
-    parts = urlsplit(url.rstrip("/"))
-    host = "localhost" if parts.hostname in _HERE else parts.hostname or ""
-    port = "" if parts.port in (None, _PORTS.get(parts.scheme)) else f":{parts.port}"
-    return parts._replace(netloc=host + port).geturl()
-
-
 def model_of(made_with: Mapping[str, Any]) -> str:
     """What made an answer, as text: all of it but the address and the longest length."""
     core = {k: v for k, v in made_with.items() if k != "server"}
@@ -303,3 +286,39 @@ def _serves(answer: Answer, made_with: Mapping[str, Any]) -> bool:
 def _limit(made_with: Mapping[str, Any]) -> tuple[str | None, int | None]:
     given = made_with.get("gen_kwargs") or {}
     return next(((name, given[name]) for name in _LIMITS if name in given), (None, None))
+
+
+def model_name(made_with: Mapping[str, Any]) -> str:
+    """Name of a model: the last part of its path."""
+    return str(made_with.get("model", "model")).rstrip("/").rpartition("/")[2] or "model"
+
+
+def store_of(made_with: Mapping[str, Any], folder: Path) -> AnswerStore:
+    """The file of a model's answers: its name, and a hash of what tells it from others.
+
+    Answers in other files of models of that name are found, too, where they are of the same model:
+    settings that change no reply, too, change the name of the file.
+
+    Args:
+        made_with: of the model.
+        folder: of all such files.
+    """
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", model_name(made_with))
+    path = folder / f"{name}-{_digest(dict(made_with))}.jsonl"
+    named = re.compile(rf"{re.escape(name)}-[0-9a-f]{{10}}\.jsonl")
+
+    def others() -> list[Path]:
+        files = sorted(folder.iterdir()) if folder.is_dir() else []
+        return [file for file in files if named.fullmatch(file.name) and file != path]
+
+    # Models that may use each other's answers wait for each other.
+    return AnswerStore(path, others, f"{name}-{_digest(model_of(made_with))}")
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def write_answers(answers: Iterable[Answer], path: Path) -> None:
+    """Writes one answer per line, whole or not at all."""
+    write_records(map(vars, answers), path)

@@ -11,18 +11,65 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rich import get_console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
 from ood_lab.common.errors import reported_as
+from ood_lab.common.progress import Pace
 from ood_lab.lvlm.answers.answer_files import Answer, AnswerStore, answer_key, server_of
 from ood_lab.lvlm.answers.asking_facts import failures
-from ood_lab.lvlm.answers.request_progress import asking_progress
-from ood_lab.lvlm.chat.base import LONGEST, ChatModel, Message, Reply, Request, Requests, made_for
-from ood_lab.lvlm.questions.question_files import ONE_WORD, SAMPLE, Question, Questions
+from ood_lab.lvlm.chat.base import ChatModel, CostOf, Message, Reply, Request, Requests
+from ood_lab.lvlm.questions.question_files import LONGEST, ONE_WORD, SAMPLE, Question, Questions
+
+
+@contextmanager
+def asking_progress(total: int, cost_of: CostOf | None = None) -> Iterator[Callable[[Reply], None]]:
+    """Takes each reply as it comes; reports count, rate, failures, cost and the time that is left.
+
+    Where there is no terminal, a line every 10 seconds and at the end.
+
+    Args:
+        total: replies to come.
+        cost_of: of the usage of a reply; None = the cost is not reported.
+    """
+    console, pace = get_console(), Pace(total, interval=10.0)
+    count, failed, cost = 0, 0, 0.0
+    columns = (
+        TextColumn("asking"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[facts]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("asking", total=total, facts="")
+
+        def tell(reply: Reply) -> None:
+            nonlocal count, failed, cost
+            count += 1
+            failed += reply.error is not None
+            cost += (cost_of(reply.usage) or 0.0) if cost_of else 0.0
+            rate = count / max(pace.elapsed, 1e-6)
+            facts = [
+                f"{rate:.3g} a second",
+                f"{failed:,} failed" if failed else "",
+                f"cost {cost:.2f}" if cost else "",
+            ]
+            words = ", ".join(filter(None, facts))
+            bar.update(task, completed=count, facts=words)
+            if pace.due or count == total:
+                parts = [f"asked {count} of {total} questions", words, pace.left(count)]
+                pace.line(", ".join(filter(None, parts)))
+
+        yield tell
+
 
 log = logging.getLogger(__name__)
 
@@ -56,17 +103,13 @@ def answers_to(
         _say_without_chance(wanted, found, model)
         if todo:
             model.check()
-            if hasattr(model, "expect"):
-                model.expect(wanted)
-            if hasattr(model, "keep_beside"):
-                model.keep_beside(store.path)
+            model.expect(wanted)
+            model.keep_beside(store.path)
             with store.reserved(len(todo), sum(map(_bytes, todo.values()))):
                 for answer in store.add(_asked(todo, model)):
                     (found if answer.error is None else failed)[answer.key] = answer
-                    if store.full is not None and hasattr(model, "stop"):
+                    if store.full is not None:
                         model.stop(store.full)
-                    elif store.full is not None:
-                        raise store.full
     if failed:
         kinds = failures([*failed.values()])
         log.warning("%d of %d questions have no answer: %s", len(failed), len(todo), kinds)
@@ -103,7 +146,7 @@ def _wanted(questions: Questions, folder: Path, model: ChatModel) -> list[Reques
     wanted = []
     hashes = messages_hashes(questions, folder)
     forms = {_form(each): each for each in questions}  # a model tells nothing else apart
-    known = {form: dict(made_for(model, question)) for form, question in forms.items()}
+    known = {form: dict(model.made_for(question)) for form, question in forms.items()}
     for question, messages_hash in zip(questions, hashes, strict=True):
         made_with = known[_form(question)]
         key, messages = answer_key(messages_hash, made_with), messages_of(question, folder)
@@ -124,10 +167,9 @@ def _form(question: Question) -> tuple[str, int]:
 
 def _found(wanted: Requests, model: ChatModel, store: AnswerStore) -> dict[str, Answer]:
     """What the store knows, by the key that is wanted."""
-    server = getattr(model, "server", None)
     answers = {}
     for each in {each.key: each for each in wanted}.values():
-        answer = store.find(each.messages_hash, each.made_with, server)
+        answer = store.find(each.messages_hash, each.made_with, model.server)
         if answer is not None:
             answers[each.key] = answer
     return answers
@@ -155,10 +197,9 @@ def _say_what_is_there(wanted: Requests, todo: Mapping[str, Request], store: Ans
 
 def _say_where_from(found: Mapping[str, Answer], model: ChatModel) -> None:
     """Says which answers another address gave; the user may have meant another model by it."""
-    here = getattr(model, "server", None)
     places = Counter(server_of(answer) for answer in found.values())
     for place, count in places.items():
-        if here and place not in (here, None):
+        if model.server and place not in (model.server, None):
             log.warning(
                 "%d of the answers were given at %s, by the model of that name; "
                 "lvlm.by_server=true tells servers apart",
@@ -173,7 +214,7 @@ def _say_without_chance(wanted: Requests, found: Mapping[str, Answer], model: Ch
         found[each.key] for each in wanted if each.key in found and each.question.reply in ONE_WORD
     ]
     lost = sum(answer.p_yes is None for answer in known)
-    if getattr(model, "logprobs", None) and lost:
+    if model.logprobs and lost:
         log.warning(
             "%d of %d answers that were kept have no P(yes): lvlm.logprobs asks for it with new "
             "questions only; another folder (paths.answers=DIR) asks all of them again",
@@ -184,12 +225,11 @@ def _say_without_chance(wanted: Requests, found: Mapping[str, Answer], model: Ch
 
 def _asked(todo: Mapping[str, Request], model: ChatModel) -> Iterator[Answer]:
     """What comes back; a bar, or a line now and then, says how many there are."""
-    server = getattr(model, "server", None)
-    with asking_progress(len(todo), getattr(model, "cost_of", None)) as tell:
+    with asking_progress(len(todo), model.cost_of) as tell:
         for reply in model.ask([*todo.values()]):
             tell(reply)
             own = todo[reply.key]
-            yield answer_of(own.question, own.messages_hash, own.made_with, reply, server)
+            yield answer_of(own.question, own.messages_hash, own.made_with, reply, model.server)
 
 
 def answer_of(

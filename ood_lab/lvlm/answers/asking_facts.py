@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from ood_lab.common.grouping import grouped
 from ood_lab.lvlm.answers.answer_files import Answer, Answers
-from ood_lab.lvlm.answers.request_progress import CostOf
+from ood_lab.lvlm.answers.judgements import FAILED, UNPARSED
+from ood_lab.lvlm.chat.base import CostOf
+from ood_lab.lvlm.parsers.base import is_foreign
+from ood_lab.lvlm.parsers.reply_text import is_cut
 from ood_lab.schema.run_record import AskingRecord
 
 #: Kinds of failures, and questions of each, that are named.
@@ -94,3 +97,41 @@ def asking_sentence(asking: AskingRecord) -> str:
         median, slow = (f"{s:.3g} s" for s in (asking.latency_s, asking.latency_s_95))
         parts.append(f"a median latency of {median} (95% within {slow})")
     return ", ".join(parts) + "."
+
+
+#: Above this share of unparsed replies a run recommends ``reader=...``.
+_MANY_UNREAD = 0.05
+
+
+def answer_warnings(found: Sequence[Answer]) -> Iterator[str]:
+    """Failed requests and cut replies."""
+    if failed := sum(answer.error is not None for answer in found):
+        yield (
+            f"{failed:,} of {len(found):,} questions have no answer, and the numbers skip "
+            f"them: {failures(found)}"
+        )
+    if cut := sum(answer.error is None and is_cut(answer.finish_reason) for answer in found):
+        yield (
+            f"{cut:,} of {len(found):,} replies were cut at their longest length: an answer that "
+            "is missing there is unparsed, and a caption read as far as it goes; give more room "
+            "(lvlm.max_tokens of a server, lvlm.max_new_tokens of a local model)"
+        )
+
+
+def unread_warnings(judged: Iterable[pd.DataFrame]) -> Iterator[str]:
+    """What to do where many replies could not be read by a parser.
+
+    Args:
+        judged: tables of single answers, see :func:`~ood_lab.lvlm.answers.judgements.judge`.
+    """
+    rows = pd.concat([table[["status", "reply"]] for table in judged if "status" in table])
+    unread = rows["status"] == UNPARSED
+    lost, said = int(unread.sum()), int((rows["status"] != FAILED).sum())
+    foreign = sum(map(is_foreign, rows.loc[unread, "reply"]))
+    if lost > _MANY_UNREAD * said:
+        script = f" ({foreign:,} are in a script that no parser reads)" if foreign else ""
+        yield (
+            f"{lost:,} of {said:,} replies ({lost / said:.0%}) say nothing that the parser can "
+            f"read{script}: have a language model read them with task.parser=reader reader=openai "
+            "reader.model=NAME"
+        )

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.lvlm.answers.answer_files import Answer, Answers
-from ood_lab.lvlm.answers.reply_text import is_cut, read, without_reasoning
 from ood_lab.lvlm.parsers import parser_named, parser_of
+from ood_lab.lvlm.parsers.reply_text import is_cut, read, without_reasoning
 from ood_lab.lvlm.questions.question_files import Question, Questions
 
 #: ``status`` of an answer: read, not readable, or never given.
@@ -30,7 +30,7 @@ def judge(questions: Questions, answers: Answers, parser: str | None = None) -> 
 
     A failed request, and a question without an answer, is ``failed``: it is never parsed. A reply
     that is nothing but reasoning, or a declined answer, is unparsed by any parser. Of a
-    reply that was cut, see :func:`ood_lab.lvlm.answers.reply_text.read`.
+    reply that was cut, see :func:`ood_lab.lvlm.parsers.reply_text.read`.
 
     Args:
         questions: of the answers.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ood_lab.lvlm.pages.benchmark_page import Scored, first_of_each, quoted, thumbnails_of
+from ood_lab.lvlm.pages.benchmark_page import ScoredRun, first_of_each, quoted, thumbnails_of
 from ood_lab.report.rendering.blocks import Section
 from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.schema.results import NamedTables, Names, whole
@@ -34,7 +34,7 @@ WAYS = {
 _LETTERS = 140
 
 
-def scoring_note(run: Scored) -> str:
+def scoring_note(run: ScoredRun) -> str:
     """Which direction is better, and what found the nouns and told synonyms."""
     scoring = run.record.scoring
     return (
@@ -43,14 +43,14 @@ def scoring_note(run: Scored) -> str:
     )
 
 
-def other_ways(run: Scored) -> NamedTables:
+def other_ways(run: ScoredRun) -> NamedTables:
     """What other ways of treating unparsed answers are, with their results of whole sets."""
     if run.results["n_unparsed"].any():
         for way in run.results["unparsed"].dropna().unique()[1:]:
             yield WAYS[way], whole(run.results[run.results["unparsed"] == way])
 
 
-def made_up(run: Scored, names: Names, each: str) -> tuple[Section, Thumbnails]:
+def made_up(run: ScoredRun, names: Names, each: str) -> tuple[Section, Thumbnails]:
     """The first captions of each set that name what is not there, and their pictures.
 
     Args:

@@ -4,12 +4,81 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import cached_property
+from typing import Any, Protocol
 
-from ood_lab.lvlm.captions.word_similarity import Association, Similarity
+from ood_lab.lvlm.captions.nouns import spacy_pipeline
+
+#: AMBER's: above it two words are synonyms.
+THRESHOLD = 0.8
 
 
-class Words(Protocol):
+class Similarity(Protocol):
+    """Tells synonyms."""
+
+    @property
+    def made_with(self) -> Mapping[str, Any]:
+        """What tells its results from another's: way, model, version."""
+
+    def __call__(self, first: str, second: str) -> bool:
+        """True where the two are synonyms."""
+
+
+@dataclass(frozen=True)
+class Association:
+    """Equality: only the association tables know synonyms. Needs no data."""
+
+    @property
+    def made_with(self) -> Mapping[str, Any]:
+        """The way."""
+        return {"similarity": "association"}
+
+    def __call__(self, first: str, second: str) -> bool:
+        """See :class:`Similarity`."""
+        return first == second
+
+
+@dataclass(frozen=True)
+class SpacyVectors:
+    """Cosine of spaCy's word vectors above a threshold: AMBER's own way.
+
+    Args:
+        model: name or folder of a pipeline with vectors.
+        threshold: of the cosine.
+
+    Raises:
+        UserError: spaCy or the model is not on this machine.
+    """
+
+    model: str = "en_core_web_lg"
+    threshold: float = THRESHOLD
+    _known: dict[tuple[str, str], bool] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def made_with(self) -> Mapping[str, Any]:
+        """The way, the model, its version and the threshold."""
+        version = self._pipeline.meta.get("version", "")
+        return {
+            "similarity": "spacy_vectors",
+            "similarity_model": self.model,
+            "similarity_version": version,
+            "threshold": self.threshold,
+        }
+
+    def __call__(self, first: str, second: str) -> bool:
+        """See :class:`Similarity`."""
+        key = (first, second)
+        if key not in self._known:
+            one, other = self._pipeline(first), self._pipeline(second)
+            self._known[key] = one.similarity(other) > self.threshold
+        return self._known[key]
+
+    @cached_property
+    def _pipeline(self) -> Any:
+        return spacy_pipeline(self.model)
+
+
+class CaptionWords(Protocol):
     """The words of a data set."""
 
     @property
@@ -26,7 +95,7 @@ class Words(Protocol):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CaptionVerdict:
     """What a caption names.
 
     Attributes:
@@ -48,7 +117,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Rules:
+class CaptionRules:
     """AMBER's rules for the nouns of a caption.
 
     Every noun is looked at in turn:
@@ -73,7 +142,7 @@ class Rules:
     similarity: Similarity = field(default_factory=Association)
 
     @classmethod
-    def of(cls, words: Words, similarity: Similarity | None = None) -> Rules:
+    def of(cls, words: CaptionWords, similarity: Similarity | None = None) -> CaptionRules:
         """The rules for the words of a data set."""
         return cls(
             vocabulary=frozenset(words.vocabulary),
@@ -82,7 +151,9 @@ class Rules:
             similarity=similarity or Association(),
         )
 
-    def judge(self, nouns: Sequence[str], truth: Sequence[str], hallu: Sequence[str]) -> Verdict:
+    def judge(
+        self, nouns: Sequence[str], truth: Sequence[str], hallu: Sequence[str]
+    ) -> CaptionVerdict:
         """Judges the nouns of one caption; those outside the vocabulary are skipped first."""
         true, tempting = self._expanded(truth), self._expanded(hallu)
         named = tuple(noun for noun in nouns if noun in self.vocabulary)
@@ -101,7 +172,7 @@ class Rules:
                 flagged.append(noun)
             else:
                 covered.add(place)
-        return Verdict(named, tuple(flagged), frozenset(covered), frozenset(marked))
+        return CaptionVerdict(named, tuple(flagged), frozenset(covered), frozenset(marked))
 
     def _expanded(self, objects: Sequence[str]) -> list[tuple[str, int]]:
         """Words with the position of the object that they stand for: associates, then objects."""

@@ -10,12 +10,11 @@ import pandas as pd
 
 from ood_lab.lvlm.answers.answer_files import Answers
 from ood_lab.lvlm.answers.judgements import FAILED, PARSED, UNPARSED
-from ood_lab.lvlm.answers.reply_text import is_cut, without_reasoning
-from ood_lab.lvlm.captions.caption_rules import Rules
+from ood_lab.lvlm.captions.caption_rules import CaptionRules
 from ood_lab.lvlm.captions.nouns import NounExtractor
-from ood_lab.lvlm.captions.question_kinds import EXISTENCE, GENERATIVE, GROUPS
 from ood_lab.lvlm.parsers import NO, YES
-from ood_lab.lvlm.questions.question_files import Questions
+from ood_lab.lvlm.parsers.reply_text import is_cut, without_reasoning
+from ood_lab.lvlm.questions.question_files import EXISTENCE, GENERATIVE, GROUPS, Questions
 from ood_lab.lvlm.scoring.scored_results import POOLED, estimate_rows, places, question_kind
 from ood_lab.lvlm.scoring.yes_no_scores import class_counts
 from ood_lab.metrics.hallucination import (
@@ -47,7 +46,7 @@ OF_YES = ("precision", "recall", "f1", "yes_rate")
 def caption_table(
     questions: Questions,
     answers: Answers,
-    rules: Rules,
+    rules: CaptionRules,
     nouns: NounExtractor,
 ) -> pd.DataFrame:
     """What every caption names.

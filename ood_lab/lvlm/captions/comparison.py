@@ -11,8 +11,8 @@ import pandas as pd
 
 from ood_lab.lvlm.answers.judgements import FAILED, PARSED
 from ood_lab.lvlm.captions.caption_scoring import OF_NO, clusters_of
-from ood_lab.lvlm.captions.question_kinds import GROUPS
 from ood_lab.lvlm.parsers import NO
+from ood_lab.lvlm.questions.question_files import GROUPS
 from ood_lab.lvlm.scoring.scored_results import POOLED, paired_contrasts
 from ood_lab.lvlm.scoring.yes_no_scores import class_counts
 from ood_lab.metrics.hallucination import CAPTION_METRICS, COUNTS, caption_metrics

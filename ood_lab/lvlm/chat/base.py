@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 from ood_lab.common.arguments import Remedy
-from ood_lab.lvlm.questions.question_files import Question, ReplyForm
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.questions.question_files import LONGEST, Question
 
 Message = Mapping[str, Any]
 """A message in OpenAI's form: ``{"role": ..., "content": text or list of parts}``.
@@ -18,13 +21,11 @@ where the url is the path of a local file; a client turns it into what its serve
 
 
 #: Further pairs of tags around thoughts in replies, see
-#: :func:`ood_lab.lvlm.answers.reply_text.with_known_tags`.
+#: :func:`ood_lab.lvlm.parsers.reply_text.with_known_tags`.
 ReasoningTags = Annotated[
     Sequence[tuple[str, str]], Remedy("pairs of begin and end: [['<plan>','</plan>']]")
 ]
 _Limit = TypeVar("_Limit", int, int | None)
-#: Longest reply to a question of each form, in tokens, where it is ``auto``.
-LONGEST: Mapping[ReplyForm, int] = {"word": 64, "open": 1024, "steps": 1024, "text": 512}
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Request:
         question: what the messages ask, for models that answer without reading them (``oracle``,
             ``replay``) and for those that treat yes/no questions apart; never sent.
         messages_hash: of the messages, with the content of images in place of their paths.
-        made_with: everything that can change the reply, see :func:`made_for`.
+        made_with: everything that can change the reply, see :meth:`ChatModel.made_for`.
     """
 
     key: str
@@ -94,25 +95,58 @@ class Reply:
     p_options: Mapping[str, float] = field(default_factory=dict)
 
 
-class ChatModel(Protocol):
-    """A model that answers messages about images.
+class ChatModel:
+    """A model that answers messages about images; what a model does not say has a default.
 
-    One that treats questions differently says so in ``made_for(question)``, which then stands for
-    ``made_with`` (see :func:`made_for`); one that costs money says how much in ``cost_of(usage)``,
-    and one behind a server its address in ``server``. ``expect(requests)`` gives all requests,
-    answered before or not; ``keep_beside(path)`` gives the file of the answers. One with several
-    requests under way stops at ``stop(reason)``: ``ask`` yields what still comes, then raises it.
+    Attributes:
+        samples: requests per question.
+        reasoning_tags: further tags around thoughts in replies.
+        logprobs: alternatives of a token that are requested for P(yes); None = none.
     """
+
+    samples: int = 1
+    reasoning_tags: ReasoningTags = ()
+    logprobs: int | None = None
 
     @property
     def made_with(self) -> Mapping[str, Any]:
         """Everything that can change a reply: model, revision, weights, generation settings."""
+        raise NotImplementedError
+
+    def made_for(self, question: Question) -> Mapping[str, Any]:
+        """The same for this question, where a model treats questions differently."""
+        return self.made_with
+
+    @property
+    def server(self) -> str | None:
+        """Address of the server; None = the model is in this process."""
+        return None
+
+    @property
+    def knows(self) -> str | None:
+        """What it was trained on, where that is not the world at large."""
+        return None
 
     def check(self) -> None:
         """Raises a UserError where the model cannot answer, before the first question."""
 
+    def expect(self, requests: Requests) -> None:
+        """Receives all requests, answered before or not."""
+
+    def keep_beside(self, answers: Path) -> None:
+        """Receives the file of the answers, beside which a model may keep its own."""
+
     def ask(self, requests: Requests) -> Iterator[Reply]:
         """Yields one reply for each request, in any order, each at once."""
+        raise NotImplementedError
+
+    def stop(self, reason: UserError) -> None:
+        """Raises the reason; with several requests under way, :meth:`ask` does when they ended."""
+        raise reason
+
+    def cost_of(self, usage: Mapping[str, int]) -> float | None:
+        """Cost of the tokens of a reply; None = unknown."""
+        return None
 
 
 class CopiedModel(Protocol):
@@ -142,8 +176,17 @@ def longest_reply(given: _Limit | Literal["auto"], question: Question) -> _Limit
     return LONGEST[question.reply] if given == "auto" else given
 
 
-def made_for(model: ChatModel, question: Question) -> Mapping[str, Any]:
-    """Everything that can change the reply to this question."""
-    own = getattr(model, "made_for", None)
-    found: Mapping[str, Any] = model.made_with if own is None else own(question)
-    return found
+#: Hosts of an address that are this machine, and ports that an address need not name.
+_HERE, _PORTS = ("127.0.0.1", "::1", "0.0.0.0"), {"http": 80, "https": 443}
+
+
+def one_address(url: str) -> str:
+    """The address of a server in one form: all names of this machine are ``localhost``."""
+    parts = urlsplit(url.rstrip("/"))
+    host = "localhost" if parts.hostname in _HERE else parts.hostname or ""
+    port = "" if parts.port in (None, _PORTS.get(parts.scheme)) else f":{parts.port}"
+    return parts._replace(netloc=host + port).geturl()
+
+
+#: Cost of the tokens of a reply; None where it is unknown.
+CostOf = Callable[[Mapping[str, int]], float | None]

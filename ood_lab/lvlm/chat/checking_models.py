@@ -11,15 +11,12 @@ from typing import Any
 
 from ood_lab.common.arguments import Share
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.answers.recorded_answers import matcher
-from ood_lab.lvlm.chat.base import ReasoningTags, Reply, Request, Requests
+from ood_lab.lvlm.chat.base import ChatModel, ReasoningTags, Reply, Request, Requests
+from ood_lab.lvlm.chat.recorded_replies import matcher
 
 
-class _Rule:
+class _Rule(ChatModel):
     """Replies to each request by itself, by a rule."""
-
-    def check(self) -> None:
-        """Nothing can be wrong."""
 
     def ask(self, requests: Requests) -> Iterator[Reply]:
         """One reply for each request."""
@@ -49,7 +46,7 @@ class Constant(_Rule):
 
 
 @dataclass(frozen=True)
-class Random(_Rule):
+class RandomModel(_Rule):
     """Yes or no by chance, the same for the same question and seed.
 
     Args:
@@ -109,14 +106,14 @@ def _wrong(answer: str) -> str:
     return {"yes": "no", "no": "yes"}.get(answer.lower(), answer)
 
 
-class Replay:
+class Replay(ChatModel):
     """Says again what is in a file of answers, to the same questions about the same images.
 
     Args:
         path: ``answers.jsonl`` of a run, or any file with ``question_id`` and ``response`` (or
             ``answer`` or ``text``, as POPE and LLaVA have it) a line; or samples of lmms-eval or
             predictions of VLMEvalKit; see
-            :func:`ood_lab.lvlm.answers.recorded_answers.matcher`.
+            :func:`ood_lab.lvlm.chat.recorded_replies.matcher`.
         reasoning_tags: see :class:`~ood_lab.lvlm.chat.openai.OpenAIChat`.
     """
 

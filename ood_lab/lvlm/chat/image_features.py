@@ -4,12 +4,13 @@ What ``get_image_features`` returns for a batch of images is taken apart, one pa
 parts of any images are put together again. Families differ in what they return: one tensor with a
 row an image or a row a tile, a list with a tensor an image, further features of each layer. Nothing
 here knows families; whoever uses parts must compare what a model says with and without them
-(:mod:`ood_lab.lvlm.chat.inference_modes`).
+(:mod:`ood_lab.lvlm.chat.image_features`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any, NamedTuple
 
 import torch
@@ -106,3 +107,49 @@ def _together(layers: Sequence[Any]) -> Any:
     if torch.is_tensor(layers[0]):
         return torch.cat(list(layers))
     return [each for own in layers for each in own]
+
+
+#: Root mean square of what may differ, in standard deviations of a request's scores: rounding
+#: depends on what is computed together.
+_ROUNDING = {torch.float32: 5e-3, torch.float64: 5e-3}
+_COARSE = 0.1
+
+
+class InferenceMode(Enum):
+    """How requests go through a model, the quickest first."""
+
+    FEATURES = "with features of images that were computed before"
+    TOGETHER = "several at a time"
+    ALONE = "one by one"
+
+
+class BatchKind(NamedTuple):
+    """What can make a batch differ from its requests asked one by one.
+
+    Args:
+        way: of its requests.
+        images: of each request.
+        mixed: whether the images are of different sizes.
+        padded: whether the prompts are of different lengths.
+    """
+
+    way: InferenceMode
+    images: int
+    mixed: bool
+    padded: bool
+
+
+def same_scores(one: Tensor, other: Tensor, dtype: torch.dtype) -> bool:
+    """Whether scores of the first token, ``[V]``, differ by no more than rounding.
+
+    Args:
+        one: the reference.
+        other: scores to compare with it.
+        dtype: of the model.
+    """
+    shown = one.isfinite() & other.isfinite()
+    if shown.sum() < 2 or not torch.equal(one.isfinite(), other.isfinite()):
+        return bool(torch.equal(one, other))
+    mine, theirs = one[shown].float(), other[shown].float()
+    apart = (mine - theirs).square().mean().sqrt()
+    return bool(apart <= _ROUNDING.get(dtype, _COARSE) * mine.std())

@@ -14,16 +14,28 @@ from annotated_types import Interval
 
 from ood_lab.common.arguments import Count, Remedy
 from ood_lab.common.errors import Stopped, UserError
-from ood_lab.lvlm.answers.answer_files import is_text, one_address
-from ood_lab.lvlm.answers.reply_text import APART, is_cut
-from ood_lab.lvlm.chat.base import ReasoningTags, Reply, Request, Requests, longest_reply
+from ood_lab.lvlm.chat.base import (
+    ChatModel,
+    ReasoningTags,
+    Reply,
+    Request,
+    Requests,
+    longest_reply,
+    one_address,
+)
 from ood_lab.lvlm.chat.request_images import sendable
 from ood_lab.lvlm.chat.server.answer_probabilities import p_options_of, p_yes_of
 from ood_lab.lvlm.chat.server.batch_api import Batches
 from ood_lab.lvlm.chat.server.request_costs import PRICE, Price, bill, cost_of, estimate
-from ood_lab.lvlm.chat.server.request_pacing import Attempt, Pacing, interruption, pause_before
-from ood_lab.lvlm.chat.server.request_pool import Outcome, RequestPool
-from ood_lab.lvlm.chat.server.server_connection import LONGEST_PAUSE_S, OpenAIServer
+from ood_lab.lvlm.chat.server.request_pool import (
+    Attempt,
+    Outcome,
+    Pacing,
+    RequestPool,
+    interruption,
+)
+from ood_lab.lvlm.chat.server.server_connection import LONGEST_PAUSE_S, OpenAIServer, pause_before
+from ood_lab.lvlm.parsers.reply_text import APART, is_cut, is_text
 from ood_lab.lvlm.questions.question_files import ONE_WORD, SAMPLE, Question
 
 if TYPE_CHECKING:
@@ -39,7 +51,7 @@ _THOUGHTS = ("thinking", "text", "reasoning", "summary", "refusal")
 
 
 @dataclass(eq=False)
-class OpenAIChat(OpenAIServer):
+class OpenAIChat(OpenAIServer, ChatModel):
     """Asks a model behind ``base_url``, several requests at a time.
 
     Requests that fail for good, after the retries of
@@ -50,7 +62,7 @@ class OpenAIChat(OpenAIServer):
         model, base_url, api_key_env, concurrency, retries, timeout_s, http_client: see
             :class:`~ood_lab.lvlm.chat.server.server_connection.OpenAIServer`.
         max_tokens: longest reply, in tokens; ``auto`` = what suits the question, see
-            :data:`~ood_lab.lvlm.chat.base.LONGEST`; None = not sent.
+            :data:`~ood_lab.lvlm.questions.question_files.LONGEST`; None = not sent.
         max_completion_tokens: the same as reasoning models call it, reasoning included; it takes
             the place of ``max_tokens``; None = not sent.
         temperature: of the sampling; None = not sent.
@@ -71,7 +83,7 @@ class OpenAIChat(OpenAIServer):
         samples: number of requests per question; the temperature must not be 0 then. A ``seed``
             grows by one each time.
         reasoning_tags: further pairs of tags, begin and end, around thoughts in replies; see
-            :func:`ood_lab.lvlm.answers.reply_text.with_known_tags`.
+            :func:`ood_lab.lvlm.parsers.reply_text.with_known_tags`.
 
     Raises:
         UserError: two settings exclude each other; see

@@ -18,14 +18,20 @@ from torch import Tensor
 from ood_lab.common.arguments import Count
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.answers.reply_text import without_reasoning
 from ood_lab.lvlm.chat.base import Batch, Reply, Request, Requests, longest_reply
-from ood_lab.lvlm.chat.image_features import PIXELS, ImagePart, features_of, joined
-from ood_lab.lvlm.chat.inference_modes import BatchKind, InferenceMode, same_scores
-from ood_lab.lvlm.chat.loaded_model import LoadedModel, described
-from ood_lab.lvlm.chat.local_chat import LocalChat
-from ood_lab.lvlm.chat.model_requests import ModelRequest
+from ood_lab.lvlm.chat.image_features import (
+    PIXELS,
+    BatchKind,
+    ImagePart,
+    InferenceMode,
+    features_of,
+    joined,
+    same_scores,
+)
+from ood_lab.lvlm.chat.loaded_model import LoadedModel, ModelRequest, described
+from ood_lab.lvlm.chat.model_folder import LocalChat
 from ood_lab.lvlm.chat.request_images import images_of
+from ood_lab.lvlm.parsers.reply_text import without_reasoning
 
 log = logging.getLogger(__name__)
 
@@ -46,18 +52,18 @@ class TransformersChat(LocalChat):
     Batches and features that are used again are only for speed. Before either is trusted, up to
     four requests of the first batch of each kind are repeated one by one, with their image. Where
     the scores of the first token differ by more than rounding, that kind uses the next slower
-    way (:class:`~ood_lab.lvlm.chat.inference_modes.InferenceMode`), and a line says so.
+    way (:class:`~ood_lab.lvlm.chat.image_features.InferenceMode`), and a line says so.
 
     ``P(yes)`` is kept of every reply: the probability that the first token says yes, in any
     writing, over that of yes or no.
 
     Args:
         path, max_new_tokens, max_pixels, trust_remote_code, download: see
-            :class:`~ood_lab.lvlm.chat.local_chat.LocalChat`.
+            :class:`~ood_lab.lvlm.chat.model_folder.LocalChat`.
         answer: ``generate``, or ``first_token``: yes/no questions are answered by the more
             probable of the two first tokens, in one forward pass; others are generated.
         batch_size: requests at a time.
-        dtype: see :class:`~ood_lab.lvlm.chat.local_chat.LocalChat`; None = float32 on a CPU.
+        dtype: see :class:`~ood_lab.lvlm.chat.model_folder.LocalChat`; None = float32 on a CPU.
         device: ``auto`` = a GPU if there is one.
         devices: how many of them; more than one = as many processes, each with a copy of the model
             (:mod:`ood_lab.lvlm.chat.worker_processes`).

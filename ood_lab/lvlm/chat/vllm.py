@@ -17,7 +17,7 @@ from annotated_types import Interval
 from ood_lab.common.arguments import Count
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.chat.base import Reply, Requests, longest_reply
-from ood_lab.lvlm.chat.local_chat import LocalChat
+from ood_lab.lvlm.chat.model_folder import LocalChat
 from ood_lab.lvlm.chat.request_images import sendable
 from ood_lab.lvlm.chat.server.answer_probabilities import p_yes_of
 
@@ -31,7 +31,7 @@ class VllmChat(LocalChat):
 
     Args:
         path, max_new_tokens, dtype, max_pixels, trust_remote_code, download: see
-            :class:`~ood_lab.lvlm.chat.local_chat.LocalChat`.
+            :class:`~ood_lab.lvlm.chat.model_folder.LocalChat`.
         batch_size: requests that vLLM is given at a time; it makes its own batches of them.
         devices: GPUs that the model is spread over (``tensor_parallel_size``).
         max_length: longest prompt and reply together (``max_model_len``); None = the model's.

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import NamedTuple
+from itertools import combinations, permutations, product
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import networkx as nx
+import pandas as pd
+
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import replaced
+from ood_lab.lvlm.annotations import Annotations
 
 #: Kinds of concepts: things, surroundings, and what is neither (``hot``).
 ENTITY, ENVIRONMENT, VIRTUAL = "entity", "environment", "virtual"
@@ -54,3 +65,319 @@ class Concepts:
     def identity(self) -> str:
         """Sha256 (hex) of everything."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+
+def cooccurrences(truth: Iterable[Iterable[str]]) -> nx.Graph:
+    """An edge joins two concepts that an image shows; its ``frequency`` counts these images.
+
+    Args:
+        truth: of every image, the concepts that are there.
+    """
+    every = (combinations(dict.fromkeys(names), 2) for names in truth)
+    return counted(ordered(pair) for pairs in every for pair in pairs)
+
+
+def counted(edges: Iterable[tuple[str, str]], again: int = 1) -> nx.Graph:
+    """A graph of these edges; the first occurrence counts 1, every other one ``again``."""
+    graph = nx.Graph()
+    for first, second in edges:
+        if graph.has_edge(first, second):
+            graph[first][second]["frequency"] += again
+        else:
+            graph.add_edge(first, second, frequency=1)
+    return graph
+
+
+def ordered(pair: tuple[str, str]) -> tuple[str, str]:
+    """The two in the order of their names."""
+    first, second = pair
+    return (first, second) if first <= second else (second, first)
+
+
+#: Hallucination candidates of an image at most.
+CANDIDATES = 5
+#: From a graph and the concepts of an image to others, the most tempting first.
+Ranking = Callable[[nx.Graph, Collection[str]], Iterable[str]]
+
+
+def company(truth: Sequence[Sequence[str]], most: int = CANDIDATES) -> list[list[str]]:
+    """Of every image, the absent concepts that most often accompany the present ones.
+
+    ``sum_f c(f, h)`` over what is there, with c the number of images that show both; ties by name.
+    """
+    graph, found = cooccurrences(truth), []
+    for names in truth:
+        total: Counter[str] = Counter()
+        for name in set(names) & set(graph):
+            total.update({other: about["frequency"] for other, about in graph.adj[name].items()})
+        absent = [name for name in total if name not in names]
+        found.append(sorted(absent, key=lambda name: (-total[name], name))[:most])
+    return found
+
+
+def neighbours(graph: nx.Graph, truth: Collection[str]) -> list[str]:
+    """Concepts that meet those of an image in the graph T, the most frequent first.
+
+    Every one comes once, by the frequency of its heaviest edge to them; ties by name.
+    """
+    strength: dict[str, int] = {}
+    for name in truth:
+        for other, about in graph.adj[name].items() if name in graph else ():
+            strength[other] = max(strength.get(other, 0), about["frequency"])
+    return sorted(strength, key=lambda name: (-strength[name], name))
+
+
+#: Attribute of a thing that is an action; every other one is a state.
+_ACTION = "action"
+
+
+def concepts_of(annotations: Annotations) -> Concepts:
+    """Concepts of annotated images.
+
+    Categories are entities; the ``place`` of an image, where the source has it, an environment.
+    An attribute with two observed values or more gives every ordered pair of them. The
+    hallucination candidates of an image are the concepts that most often accompany what it shows,
+    over all images, and are not in it.
+
+    Raises:
+        UserError: fewer than two concepts ever meet in an image.
+    """
+    shown: dict[int | str, list[str]] = {image: [] for image in annotations.images["image"]}
+    objects = annotations.objects
+    for image, category in zip(objects["image"], objects["category"].astype(str), strict=True):
+        shown[image].append(category)
+    places = annotations.scenes
+    truth = [
+        sorted(set(names)) + ([places[image]] if image in places else [])
+        for image, names in shown.items()
+    ]
+    if not any(len(names) > 1 for names in truth):
+        raise UserError(f"{annotations.name}: no two concepts are ever seen in one image")
+    types = dict.fromkeys(places.values(), ENVIRONMENT) | dict.fromkeys(
+        annotations.categories, ENTITY
+    )
+    states, actions = _attributes(annotations)
+    return Concepts(
+        name=annotations.name,
+        truth=truth,
+        hallu=company(truth),
+        types=types,
+        states=states,
+        actions=actions,
+    )
+
+
+def _attributes(
+    annotations: Annotations,
+) -> tuple[dict[str, list[Attribute]], dict[str, list[Attribute]]]:
+    objects = annotations.objects
+    values: dict[tuple[str, str], set[str]] = {}
+    for category, known in zip(objects["category"].astype(str), objects["attributes"], strict=True):
+        for key, value in known.items():
+            values.setdefault((category, key), set()).add(value)
+    states: dict[str, list[Attribute]] = {}
+    actions: dict[str, list[Attribute]] = {}
+    for (category, key), words in sorted(values.items()):
+        into = actions if key == _ACTION else states
+        into.setdefault(category, []).extend(Attribute(*p) for p in permutations(sorted(words), 2))
+    return states, actions
+
+
+#: Two entities, or an entity in an environment.
+Kind = Literal["ee", "ev"]
+KINDS: tuple[Kind, ...] = ("ee", "ev")
+
+
+class Pair(NamedTuple):
+    """Two concepts for one image; of an entity and an environment the entity comes first."""
+
+    first: str
+    second: str
+    kind: Kind
+
+    @property
+    def key(self) -> frozenset[str]:
+        """The two, whichever comes first."""
+        return frozenset((self.first, self.second))
+
+
+Pairs = Iterable[Pair]
+
+
+def frequency(graph: nx.Graph, pair: Pair) -> int:
+    """How often the two meet; 0 = never."""
+    return int(graph.get_edge_data(pair.first, pair.second, {"frequency": 0})["frequency"])
+
+
+def distance(graph: nx.Graph, pair: Pair) -> int | None:
+    """Edges on the shortest path between the two: 1 where they meet; None where there is none."""
+    if pair.first not in graph or pair.second not in graph:
+        return None
+    try:
+        return int(nx.shortest_path_length(graph, pair.first, pair.second))
+    except nx.NetworkXNoPath:
+        return None
+
+
+def kind_of(graph: nx.Graph, first: str, second: str) -> Kind | None:
+    """Kind of the pair; None where it is none that an image is made of."""
+    types = {graph.nodes[first]["type"], graph.nodes[second]["type"]}
+    if types == {ENTITY}:
+        return "ee"
+    return "ev" if types == {ENTITY, ENVIRONMENT} else None
+
+
+def _pair(graph: nx.Graph, first: str, second: str) -> Pair | None:
+    kind = kind_of(graph, first, second)
+    if kind is None or first == second:
+        return None
+    if kind == "ee":
+        first, second = sorted((first, second))
+    elif graph.nodes[first]["type"] == ENVIRONMENT:
+        first, second = second, first
+    return Pair(first, second, kind)
+
+
+def joined_pairs(graph: nx.Graph) -> list[Pair]:
+    """The pairs that meet, in the order of their names."""
+    pairs = (_pair(graph, *edge) for edge in graph.edges())
+    return sorted(pair for pair in pairs if pair is not None)
+
+
+def all_pairs(graph: nx.Graph) -> list[Pair]:
+    """Every pair, whether it meets or not, in the order of its names."""
+    found = {}
+    for wanted in (ENTITY, ENVIRONMENT):
+        found[wanted] = sorted(n for n, kind in graph.nodes(data="type") if kind == wanted)
+    pairs = [Pair(a, b, "ee") for a, b in combinations(found[ENTITY], 2)]
+    return pairs + [Pair(a, b, "ev") for a in found[ENTITY] for b in found[ENVIRONMENT]]
+
+
+#: A graph: what meets (T), or what tempts where others are (H).
+Which = Literal["T", "H"]
+TYPES = (ENTITY, ENVIRONMENT, VIRTUAL)
+_LISTS = ("state", "action")
+
+
+def truth_graph(concepts: Concepts) -> nx.Graph:
+    """T: an edge joins two concepts that are seen in one image; it counts these images."""
+    return described(cooccurrences(concepts.truth), concepts)
+
+
+def hallucination_graph(concepts: Concepts) -> nx.Graph:
+    """H: an edge joins a concept that is seen with one that might be said to be there, too."""
+    edges: list[tuple[str, str]] = []
+    for names, tempting in zip(concepts.truth, concepts.hallu, strict=True):
+        found = {tuple(sorted(pair)) for pair in product(names, tempting)}
+        edges += sorted((first, second) for first, second in found if first != second)
+    return described(counted(edges), concepts)
+
+
+def graphs_of(concepts: Concepts) -> dict[str, nx.Graph]:
+    """Both graphs of concepts, by name."""
+    return {"T": truth_graph(concepts), "H": hallucination_graph(concepts)}
+
+
+def merged(old: nx.Graph, new: nx.Graph) -> nx.Graph:
+    """Both graphs in one: frequencies add up, attributes are joined."""
+    both = nx.Graph()
+    for graph in (old, new):
+        for node, about in graph.nodes(data=True):
+            known = both.nodes[node] if node in both else {"type": "", "state": [], "action": []}
+            joined = {key: list(dict.fromkeys([*known[key], *about[key]])) for key in _LISTS}
+            both.add_node(node, type=known["type"] or about["type"], **joined)
+        for first, second, about in graph.edges(data=True):
+            before = both.get_edge_data(first, second, {"frequency": 0})["frequency"]
+            both.add_edge(first, second, frequency=before + about["frequency"])
+    return both
+
+
+def write_graphml(graph: nx.Graph, path: Path) -> None:
+    """Writes GraphML as ODE (arXiv 2409.09318) publishes it: attributes as base64 of JSON."""
+    plain = graph.copy()
+    for _, about in plain.nodes(data=True):
+        about |= {key: _encoded(about[key]) for key in _LISTS}
+    with replaced(path) as file:
+        nx.write_graphml(plain, file)
+
+
+def read_graphml(path: Path) -> nx.Graph:
+    """Reads what :func:`write_graphml`, or ODE, has written; nodes and edges keep their order.
+
+    Raises:
+        UserError: there is no such file, or it is no such graph.
+    """
+    if not path.is_file():
+        raise UserError(f"there is no graph '{path}'")
+    try:
+        graph = nx.read_graphml(path)
+        for _, about in graph.nodes(data=True):
+            about |= {key: _decoded(about.get(key, "")) for key in _LISTS}
+            about.setdefault("type", "")
+        for *_, about in graph.edges(data=True):
+            about["frequency"] = int(about["frequency"])
+    except (KeyError, ValueError, SyntaxError, nx.NetworkXError) as error:
+        raise UserError(f"'{path}' is not a concept graph in GraphML: {error}") from error
+    return graph
+
+
+def statistics(graph: nx.Graph) -> dict[str, Any]:
+    """Numbers that tell one graph from another.
+
+    Returns:
+        ``nodes``, ``edges``, ``self_loops``, ``max_frequency``, ``total_frequency``, ``types``
+        (nodes by type), ``edges_by_types``, ``non_edges_by_types`` (of two different concepts),
+        ``with_state``, ``with_action``, ``state_pairs``, ``action_pairs``, ``frequencies`` (edges
+        by frequency).
+    """
+    types = nx.get_node_attributes(graph, "type")
+    frequencies = [value for *_, value in graph.edges(data="frequency")]
+    joined = Counter(_named(types[a], types[b]) for a, b in graph.edges() if a != b)
+    sizes = Counter(types.values())
+    possible = Counter({_named(a, a): sizes[a] * (sizes[a] - 1) // 2 for a in sizes})
+    possible |= Counter({_named(a, b): sizes[a] * sizes[b] for a, b in combinations(sizes, 2)})
+    states, actions = ([about[key] for _, about in graph.nodes(data=True)] for key in _LISTS)
+    return {
+        "nodes": graph.number_of_nodes(),
+        "edges": graph.number_of_edges(),
+        "self_loops": nx.number_of_selfloops(graph),
+        "max_frequency": max(frequencies, default=0),
+        "total_frequency": sum(frequencies),
+        "types": dict(sizes),
+        "edges_by_types": dict(joined),
+        "non_edges_by_types": {kind: n - joined[kind] for kind, n in possible.items()},
+        "with_state": sum(map(bool, states)),
+        "with_action": sum(map(bool, actions)),
+        "state_pairs": sum(map(len, states)),
+        "action_pairs": sum(map(len, actions)),
+        "frequencies": dict(sorted(Counter(frequencies).items())),
+    }
+
+
+def statistics_table(graphs: dict[str, nx.Graph]) -> pd.DataFrame:
+    """The plain numbers of :func:`statistics`, one row a graph."""
+    rows = [{"graph": name} | statistics(graph) for name, graph in graphs.items()]
+    table = pd.DataFrame(rows)
+    return table[[name for name in table if not isinstance(rows[0][str(name)], dict)]]
+
+
+def described(graph: nx.Graph, concepts: Concepts) -> nx.Graph:
+    """The graph, whose nodes now have what is known of their concept."""
+    for node, about in graph.nodes(data=True):
+        about["type"] = concepts.types.get(node, "")
+        about["state"] = list(concepts.states.get(node, ()))
+        about["action"] = list(concepts.actions.get(node, ()))
+    return graph
+
+
+def _named(first: str, second: str) -> str:
+    order = {name: place for place, name in enumerate(TYPES)}
+    return "-".join(sorted((first, second), key=lambda name: order.get(name, len(order))))
+
+
+def _encoded(pairs: list[Attribute]) -> str:
+    return base64.b64encode(json.dumps(pairs, ensure_ascii=False).encode()).decode()
+
+
+def _decoded(text: str) -> list[Attribute]:
+    return [Attribute(*pair) for pair in json.loads(base64.b64decode(text) or "[]")]

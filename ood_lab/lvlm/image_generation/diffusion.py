@@ -13,7 +13,7 @@ from typing import Any
 from PIL import Image
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.image_generation.orders import Order
+from ood_lab.lvlm.image_generation.compositions import Order
 from ood_lab.lvlm.image_generation.prompt_generator import PromptGenerator
 
 
@@ -61,7 +61,7 @@ class DiffusionGenerator(PromptGenerator):
         self._source  # noqa: B018
 
     def images(self, orders: Sequence[Order]) -> list[Image.Image | None]:
-        """See :class:`~ood_lab.lvlm.image_generation.orders.Generator`."""
+        """See :class:`~ood_lab.lvlm.image_generation.compositions.Generator`."""
         found: dict[int, Image.Image | None] = {}
         groups: dict[str, list[int]] = {}
         for place, order in enumerate(orders):

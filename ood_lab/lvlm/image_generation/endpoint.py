@@ -16,7 +16,7 @@ from PIL import Image, UnidentifiedImageError
 from ood_lab.common.arguments import Count
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.chat.server.server_connection import OpenAIServer
-from ood_lab.lvlm.image_generation.orders import Order
+from ood_lab.lvlm.image_generation.compositions import Order
 from ood_lab.lvlm.image_generation.prompt_generator import PromptGenerator
 
 #: What a server calls the refusal of a prompt for its content.
@@ -65,7 +65,7 @@ class EndpointGenerator(OpenAIServer, PromptGenerator):
         }
 
     def images(self, orders: Sequence[Order]) -> Iterator[Image.Image | None]:
-        """See :class:`~ood_lab.lvlm.image_generation.orders.Generator`.
+        """See :class:`~ood_lab.lvlm.image_generation.compositions.Generator`.
 
         Raises:
             UserError: the key is rejected, or, once the other images are out, a request failed.

@@ -13,9 +13,8 @@ from annotated_types import Ge, Interval
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from ood_lab.lvlm.image_generation.orders import Order
-from ood_lab.lvlm.image_text.base import ImageTextModel, Scores
-from ood_lab.lvlm.image_text.purified_probabilities import purified
+from ood_lab.lvlm.image_generation.compositions import Order
+from ood_lab.lvlm.image_text.base import ImageTextModel, Scores, purified
 from ood_lab.lvlm.scoring.human_verdicts import ACCEPT, REJECT, AuditVerdicts, read_audit
 
 _COLUMNS = [
@@ -101,7 +100,7 @@ def confidences_of(
     """Confidence that every image shows every label, ``[N, n]``.
 
     A detector's own, or, of an image-text model, the purified probability
-    (:func:`~ood_lab.lvlm.image_text.purified_probabilities.purified`) of an expected label over the
+    (:func:`~ood_lab.lvlm.image_text.base.purified`) of an expected label over the
     labels that the image was not asked to show; of any other label the softmax over all of them.
 
     Args:

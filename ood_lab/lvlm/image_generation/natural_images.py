@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from ood_lab.clip import ClipModel
 from ood_lab.common.files import write_csv, write_table
 from ood_lab.lvlm.annotations import Annotations
-from ood_lab.lvlm.image_generation.image_making import file_of
-from ood_lab.lvlm.image_generation.orders import Order
-from ood_lab.lvlm.image_text.image_encoder import image_features
+from ood_lab.lvlm.image_generation.compositions import Order
+from ood_lab.lvlm.image_generation.pictures import file_of
+from ood_lab.lvlm.image_text.base import image_features
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
 from ood_lab.report.figures.layout import add_legend, panels
 from ood_lab.report.figures.scatter import component_labels, components_of, draw_clouds, styles_of

@@ -18,10 +18,9 @@ from ood_lab.common.files import read_texts
 from ood_lab.common.random_streams import text_stream
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.captions.caption_scoring import PAIR
-from ood_lab.lvlm.concepts.annotated_concepts import concepts_of
-from ood_lab.lvlm.image_generation.compositions import Composition
-from ood_lab.lvlm.image_generation.orders import Generator, Order
-from ood_lab.lvlm.image_generation.pictures import Picture
+from ood_lab.lvlm.concepts.concepts import concepts_of
+from ood_lab.lvlm.image_generation.compositions import Composition, Generator, Order
+from ood_lab.lvlm.image_generation.pictures import AnnotatedPicture
 
 log = logging.getLogger(__name__)
 
@@ -108,11 +107,11 @@ class WithPhotographs:
         return {**self.generator.made_with, "photographs": digest}
 
     def check(self) -> None:
-        """See :class:`~ood_lab.lvlm.image_generation.orders.Generator`."""
+        """See :class:`~ood_lab.lvlm.image_generation.compositions.Generator`."""
         self.generator.check()
 
     def drawable(self, graph: nx.Graph) -> nx.Graph:
-        """See :class:`~ood_lab.lvlm.image_generation.orders.Generator`."""
+        """See :class:`~ood_lab.lvlm.image_generation.compositions.Generator`."""
         return self.generator.drawable(graph)
 
     def plan(self, compositions: Sequence[Composition], seed: int) -> list[Order]:
@@ -184,7 +183,7 @@ def _opened(file: Path) -> Image.Image:
         raise UserError(f"the image '{file}' cannot be read: {error}") from error
 
 
-def paired(pictures: Sequence[Picture]) -> list[Picture]:
+def paired(pictures: Sequence[AnnotatedPicture]) -> list[AnnotatedPicture]:
     """The pictures of pairs that every origin still has, as many of a pair in each of them.
 
     All have the same questions: about the two concepts, and the candidates that no picture of the
@@ -194,7 +193,7 @@ def paired(pictures: Sequence[Picture]) -> list[Picture]:
         UserError: no pair is left in all origins.
     """
     origins = {str(each.meta["split"]) for each in pictures}
-    pairs: dict[str, dict[str, list[Picture]]] = {}
+    pairs: dict[str, dict[str, list[AnnotatedPicture]]] = {}
     for each in pictures:
         of_pair = pairs.setdefault(str(each.meta[PAIR]), {})
         of_pair.setdefault(str(each.meta["split"]), []).append(each)

@@ -10,9 +10,14 @@ import networkx as nx
 
 from ood_lab.common.arguments import Count
 from ood_lab.common.random_streams import text_stream
-from ood_lab.lvlm.concepts.concept_pairs import Kind
-from ood_lab.lvlm.image_generation.compositions import NEGATIVE, POSITIVE, Composition, PromptForm
-from ood_lab.lvlm.image_generation.orders import Order
+from ood_lab.lvlm.concepts.concepts import Kind
+from ood_lab.lvlm.image_generation.compositions import (
+    NEGATIVE,
+    POSITIVE,
+    Composition,
+    Order,
+    PromptForm,
+)
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from scipy.special import expit, logsumexp
+from timm.data import create_transform, resolve_model_data_config
 from torch import Tensor
 
+from ood_lab.clip import ClipModel
+from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_table, write_table
 from ood_lab.common.progress import Pace
+from ood_lab.data.sources.file_facts import content_hashes
 from ood_lab.data.sources.image_files import load_rgb
+from ood_lab.lvlm.annotations import Annotations
+from ood_lab.schema.arrays import Bools, Floats
 
 Scores = NDArray[np.float32]
 #: Probabilities are kept this far from 0 and 1, so that their log-odds are finite.
@@ -94,3 +106,102 @@ def in_batches(
         if pace.due:
             pace.line(f"{name}: scored {done} of {len(images)} images, {pace.left(done)}")
     return found
+
+
+def purified(scores: NDArray[np.floating], shown: Bools, absent: Bools) -> Floats:
+    """``p_c = e^{s_c} / (e^{s_c} + sum_{y in A} e^{s_y})``: the softmax skips other shown labels.
+
+    Args:
+        scores: logits of N images and n labels, ``[N, n]``, temperature included.
+        shown: labels c that have a probability, ``[N, n]``.
+        absent: labels A, ``[N, n]``.
+
+    Returns:
+        ``[N, n]``; NaN where a label is not shown, 1 where none is absent.
+    """
+    values = np.asarray(scores, np.float64)
+    rest = logsumexp(np.where(absent, values, -np.inf), axis=1, keepdims=True)
+    return np.where(shown, expit(values - rest), np.nan)
+
+
+def cached_scores(model: ImageTextModel, annotations: Annotations, folder: Path) -> Scores:
+    """Scores of every image and category, ``[N, n]``, from ``folder`` where they are known.
+
+    Args:
+        model: computes missing scores.
+        annotations: images and label space.
+        folder: of all such files; one is named by a hash of the model, the labels and the
+            content of the images, so that a copy of them finds it.
+    """
+    images = [annotations.root / file for file in annotations.images["file"]]
+    known = json.dumps([dict(model.made_with), list(annotations.categories)])
+    scores = partial(model.scores, images, annotations.categories)
+    return computed_once(known, images, folder, scores)
+
+
+def computed_once(
+    known: str, images: Sequence[Path], folder: Path, compute: Callable[[], Scores]
+) -> Scores:
+    """Numbers of images, ``[N, D]``, from ``folder`` where they are known.
+
+    Args:
+        known: whatever a number depends on but for the images, as a text.
+        images: N files.
+        folder: of all such files; one is named by a hash of the text and of the content of the
+            images in order.
+        compute: the numbers.
+    """
+    digest, paths = hashlib.sha256(known.encode()), [str(image.absolute()) for image in images]
+    for path, content in zip(paths, content_hashes(paths, folder), strict=True):
+        digest.update(f"{content or path}\n".encode("utf-8", "surrogateescape"))
+    file = folder / f"{digest.hexdigest()[:32]}.parquet"
+    if file.exists():
+        return read_table(file).to_numpy(np.float32)
+    found = compute()
+    columns = [str(number) for number in range(found.shape[1])]
+    write_table(pd.DataFrame(found, columns=columns), file)
+    return found
+
+
+_BATCH = 32
+
+
+def image_features(clip: ClipModel, images: Sequence[Path]) -> NDArray[np.float32]:
+    """Normalised image features of a CLIP, ``[N, D]``."""
+    device = chosen_device(None)
+    clip = clip.to(device)
+
+    def encode(batch: list[Image.Image]) -> Tensor:
+        pixels = torch.stack([clip.preprocess(image) for image in batch])
+        return clip.encode_image(pixels.to(device))
+
+    return in_batches(images, _BATCH, clip.embed_dim, clip.name, encode)
+
+
+def timm_features(name: str, weights: str, images: Sequence[Path]) -> NDArray[np.float32]:
+    """Pooled features of a network of timm, ``[N, D]``; the paper takes DINOv2.
+
+    Args:
+        name: such as ``vit_small_patch14_dinov2.lvd142m``.
+        weights: file of its weights.
+        images: N files.
+
+    Raises:
+        UserError: timm has no such network, or the weights do not fit.
+    """
+    import timm
+
+    try:
+        network = timm.create_model(name, num_classes=0, checkpoint_path=weights).eval()
+    except Exception as error:  # timm's own errors are of many kinds
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"task.encoder={name} cannot be loaded ({reason})") from error
+    device = chosen_device(None)
+    network = network.to(device)
+    transform = create_transform(**resolve_model_data_config(network), is_training=False)
+
+    def encode(batch: list[Image.Image]) -> Tensor:
+        return network(torch.stack([transform(image) for image in batch]).to(device))
+
+    width: int = network.num_features  # type: ignore[assignment]
+    return in_batches(images, _BATCH, width, name, encode)

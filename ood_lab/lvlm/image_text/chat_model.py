@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.answers.answer_locations import store_of
+from ood_lab.lvlm.answers.answer_files import store_of
 from ood_lab.lvlm.answers.answer_requests import answers_to
 from ood_lab.lvlm.answers.asking_facts import failures
 from ood_lab.lvlm.answers.judgements import judge
-from ood_lab.lvlm.benchmarks.oodbench.wording import EXISTENCE
 from ood_lab.lvlm.chat.base import ChatModel
 from ood_lab.lvlm.image_text.base import Scores, log_odds, texts_of
 from ood_lab.lvlm.parsers import NO, YES
@@ -39,14 +38,14 @@ class ChatScores:
 
     model: ChatModel
     answers: Path
-    template: str = EXISTENCE.format(c="{}")
+    template: str = "Does this image contain a {}? (yes or no)"
     name: str = "chat"
 
     @property
     def made_with(self) -> Mapping[str, Any]:
         """The vision-language model, the question, and whether probabilities are requested."""
-        asked = getattr(self.model, "logprobs", None)
-        return {"chat": dict(self.model.made_with), "template": self.template, "logprobs": asked}
+        settings = {"template": self.template, "logprobs": self.model.logprobs}
+        return {"chat": dict(self.model.made_with), **settings}
 
     def scores(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
         """See the base class; a UserError where a question has no answer."""

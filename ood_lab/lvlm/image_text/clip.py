@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
@@ -16,7 +19,15 @@ from ood_lab.clip import ClipModel
 from ood_lab.common.arguments import BatchSize
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.image_text.base import ImageTextModel, Scores, in_batches, texts_of
+from ood_lab.lvlm.image_text.base import (
+    ImageTextModel,
+    Scores,
+    computed_once,
+    image_features,
+    in_batches,
+    texts_of,
+)
+from ood_lab.neighbours import nearest_rows
 
 
 @dataclass(eq=False)
@@ -83,3 +94,107 @@ def clips_of(first: ClipModel, models: Mapping[str, ImageTextModel]) -> dict[str
             )
         found[name] = model.clip
     return found
+
+
+Floats = NDArray[np.float32]
+#: Of an object for the CLIP (arXiv 2509.15695).
+TEMPLATE = "an image contains {}"
+#: Cosine of texts that are the same.
+_SAME = 1 - 1e-6
+
+
+@dataclass(frozen=True)
+class ClipSpace:
+    """Unit features of N images and of n labels.
+
+    Attributes:
+        images: ``[N, d] float32``.
+        labels: ``[n, d] float32``, of texts such as ``an image contains dog``.
+        scale: logit scale of the CLIP, which only a softmax needs.
+    """
+
+    images: Floats
+    labels: Floats
+    scale: float = 100.0
+
+    def cosines(self, rows: Sequence[int] | NDArray[np.int64]) -> Floats:
+        """``cos(f_x, g_o)`` of some images with every label, ``[B, n]``."""
+        found: Floats = self.images[rows] @ self.labels.T
+        return found
+
+    def nearest(self, rows: NDArray[np.int64], pool: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The image of ``pool`` that is nearest to each, never the image itself.
+
+        Args:
+            rows: images.
+            pool: images in ascending order.
+        """
+        whole = len(pool) == len(self.images)
+        bank = torch.from_numpy(self.images if whole else self.images[pool])
+        own = np.searchsorted(pool, rows)
+        inside = (own < len(pool)) & (pool[np.minimum(own, len(pool) - 1)] == rows)
+        queries = torch.from_numpy(self.images[rows])
+        excluded = torch.from_numpy(np.where(inside, own, -1))
+        return pool[nearest_rows(queries, bank, excluded).numpy()]
+
+
+#: By the name of the CLIP.
+Spaces = Mapping[str, ClipSpace]
+
+
+def template_of(clip: ClipModel, template: str | None) -> str:
+    """The text of an object: as given, else ORIC's, or the one that a small CLIP was trained on."""
+    if template is not None:
+        return template
+    return TEMPLATE if clip.knows is None else clip.templates[-1]
+
+
+def label_features(clip: ClipModel, names: Sequence[str], template: str | None) -> Floats:
+    """Unit features of the texts of objects, ``[n, d] float32``.
+
+    Raises:
+        UserError: the texts of two objects are the same to the CLIP, as where a small one reads
+            too few tokens to come to the object.
+    """
+    found: Floats = clip.encode_text(texts_of(names, template_of(clip, template))).cpu().numpy()
+    cosines = found @ found.T - np.eye(len(found), dtype=np.float32)
+    if len(found) > 1 and cosines.max() > _SAME:
+        one, other = divmod(int(cosines.argmax()), len(names))
+        raise UserError(
+            f"'{template_of(clip, template)}' reads the same with {names[one]} and {names[other]} "
+            f"to the CLIP {clip.name}, so that it cannot tell them apart: choose a shorter text "
+            f"of the objects, such as '{clip.templates[-1]}'"
+        )
+    return found
+
+
+def space_of(
+    clip: ClipModel,
+    paths: Sequence[Path],
+    names: Sequence[str],
+    template: str | None,
+    folder: Path,
+    rows: Sequence[int] | NDArray[np.int64] | None = None,
+) -> ClipSpace:
+    """Features of images and labels; those of images are computed once.
+
+    Args:
+        clip: the model.
+        paths: of N images.
+        names: of the labels.
+        template: text with ``{}`` for the label, see :func:`template_of`.
+        folder: of the files in which features of images are kept.
+        rows: the images that are looked at, each once; the others have NaN. None = all.
+
+    Raises:
+        UserError: an image cannot be read, or see :func:`label_features`.
+    """
+    seen = list(paths) if rows is None else [paths[row] for row in rows]
+    known = json.dumps(clip.identity, sort_keys=True, default=str)
+    images = computed_once(known, seen, folder, lambda: image_features(clip, seen))
+    if rows is not None:
+        every = np.full((len(paths), images.shape[1]), np.nan, np.float32)
+        every[np.asarray(rows)] = images
+        images = every
+    labels = label_features(clip, names, template)
+    return ClipSpace(np.ascontiguousarray(images), labels, clip.logit_scale)

@@ -16,8 +16,8 @@ from ood_lab.common.files import write_text
 from ood_lab.common.grouping import grouped
 from ood_lab.lvlm.answers.answer_files import Answers
 from ood_lab.lvlm.answers.judgements import FAILED, UNPARSED
-from ood_lab.lvlm.answers.reply_text import without_reasoning
-from ood_lab.lvlm.pages.benchmark_page import ANSWERS_PAGE, Scored
+from ood_lab.lvlm.pages.benchmark_page import ANSWERS_PAGE, ScoredRun
+from ood_lab.lvlm.parsers.reply_text import without_reasoning
 from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.report.rendering.page import page_template
 from ood_lab.schema.shift_axes import LEVELS
@@ -43,7 +43,7 @@ _MOST_BYTES = 200 * 2**20
 
 
 def write_answers_page(
-    run: Scored,
+    run: ScoredRun,
     questions: Questions,
     answers: Answers,
     judged: Sequence[pd.DataFrame],

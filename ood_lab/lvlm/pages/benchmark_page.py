@@ -57,7 +57,7 @@ def table_columns(metrics: Names) -> list[list[str]]:
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredRun:
     """A run whose answers are scored.
 
     Attributes:
@@ -224,7 +224,7 @@ def form_table(
     return difference_table(title, shown, {}, metrics, sets, notes)
 
 
-def form_figure(run: Scored, metrics: Names, sets: Names) -> Iterator[PlannedFigure]:
+def form_figure(run: ScoredRun, metrics: Names, sets: Names) -> Iterator[PlannedFigure]:
     """Bars of what a chain of thought changes, where both forms have answers."""
     table = run.tables.get("forms")
     if table is None or not len(table):
@@ -250,7 +250,7 @@ def _difference(row: Mapping[Any, Any] | None) -> tuple[Cell, Cell]:
 
 
 def answer_figures(
-    run: Scored,
+    run: ScoredRun,
     metrics: Names,
     splits: Names,
     levels: Names,

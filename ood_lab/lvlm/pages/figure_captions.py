@@ -11,6 +11,7 @@ from ood_lab.report.rendering.blocks import PlannedFigure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+
 _CAPTIONS: dict[str, list[str]] = packaged_table(__package__, "figure_captions.yaml")
 
 
@@ -32,3 +33,11 @@ def captioned(
 def title_of(name: str) -> str:
     """The title of a figure, without what is filled in."""
     return _CAPTIONS[name][0].partition(":")[0].partition("{")[0]
+
+
+_DEFINITIONS: dict[str, dict[str, str]] = packaged_table(__package__, "definitions.yaml")
+
+
+def defined(*names: str) -> list[tuple[str, str]]:
+    """Terms and their meanings, of these kinds of questions and benchmarks, in this order."""
+    return [pair for name in names for pair in _DEFINITIONS[name].items()]

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import pandas as pd
 
 from ood_lab.common.english import counted, listed
-from ood_lab.lvlm.answers.answer_locations import model_name
+from ood_lab.lvlm.answers.answer_files import model_name
 from ood_lab.lvlm.answers.judgements import FAILED, UNPARSED
-from ood_lab.lvlm.pages.benchmark_page import Scored
+from ood_lab.lvlm.pages.benchmark_page import ScoredRun
 from ood_lab.lvlm.scoring.scored_results import POOLED
 from ood_lab.report.rendering.sentences import (
     EACH,
@@ -56,7 +56,12 @@ CHAIR = MetricSentence(
 
 
 def found_sentences(
-    run: Scored, told: Sequence[MetricSentence], words: Names, task: str, draws: int, again: int = 0
+    run: ScoredRun,
+    told: Sequence[MetricSentence],
+    words: Names,
+    task: str,
+    draws: int,
+    again: int = 0,
 ) -> Iterator[str]:
     """The questions, metrics with their 95% intervals, comparisons, and what is not known.
 
@@ -94,7 +99,7 @@ def found_sentences(
             yield from _differences(run, each, sets, draws)
 
 
-def _lost(run: Scored, lost: pd.Series) -> str:
+def _lost(run: ScoredRun, lost: pd.Series) -> str:
     """How unparsed and failed questions count, next to the first number."""
     ways = run.first_way.get("unparsed", pd.Series(dtype=object)).dropna()
     out = "left out" if len(ways) and str(ways.iloc[0]).startswith("drop") else "counted as wrong"
@@ -106,7 +111,7 @@ def _lost(run: Scored, lost: pd.Series) -> str:
     return f" ({'; '.join(parts)})" if parts else ""
 
 
-def _rows(run: Scored, metric: str, sets: Names) -> pd.DataFrame:
+def _rows(run: ScoredRun, metric: str, sets: Names) -> pd.DataFrame:
     """Rows of the sets, on what is in ``on``; of none or of many that of all, on "", too."""
     rows = run.whole[run.whole["metric"] == metric]
     shown = rows["split"].isin(sets)
@@ -115,7 +120,7 @@ def _rows(run: Scored, metric: str, sets: Names) -> pd.DataFrame:
     return rows[shown].assign(on=rows["split"].map(sets).fillna(""))
 
 
-def _constant(run: Scored, sets: Names, task: str) -> Iterator[str]:
+def _constant(run: ScoredRun, sets: Names, task: str) -> Iterator[str]:
     """Where the accuracy may be no more than that of always giving the same answer."""
     judged, alike = run.judged["judged"], {}
     judged = judged[judged["task"] == task]
@@ -132,7 +137,7 @@ def _constant(run: Scored, sets: Names, task: str) -> Iterator[str]:
         )
 
 
-def _differences(run: Scored, told: MetricSentence, sets: Names, draws: int) -> Iterator[str]:
+def _differences(run: ScoredRun, told: MetricSentence, sets: Names, draws: int) -> Iterator[str]:
     """Paired tests between sets, forms of questions, and models."""
     for name, begins, than, of in _TESTS:
         if name not in run.tables:

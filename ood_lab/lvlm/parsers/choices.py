@@ -10,8 +10,7 @@ from functools import partial
 from ood_lab.lvlm.parsers.answer_words import MARKS, plain
 from ood_lab.lvlm.parsers.asked_things import asked_by
 from ood_lab.lvlm.parsers.base import NO, YES, is_foreign, parser_with_question, whole_word
-from ood_lab.lvlm.parsers.corrections import settled
-from ood_lab.lvlm.parsers.explicit_answers import explicit_answers
+from ood_lab.lvlm.parsers.explicit_answers import explicit_answers, settled
 from ood_lab.lvlm.parsers.sentence_claims import is_refusal
 
 #: In a text, the letter of an option and the words of an option become one character each.

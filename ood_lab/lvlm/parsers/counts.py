@@ -17,8 +17,7 @@ from ood_lab.lvlm.parsers.chinese_japanese import (
     said_in_characters,
     with_digits,
 )
-from ood_lab.lvlm.parsers.corrections import settled
-from ood_lab.lvlm.parsers.explicit_answers import explicit_answers
+from ood_lab.lvlm.parsers.explicit_answers import explicit_answers, settled
 from ood_lab.lvlm.parsers.sentence_claims import is_refusal, said_by_sentences
 
 _UNITS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]

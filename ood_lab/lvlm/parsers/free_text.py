@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from ood_lab.lvlm.parsers.answer_words import plain
 from ood_lab.lvlm.parsers.base import OURS, parser, whole_word
-from ood_lab.lvlm.parsers.corrections import settled
-from ood_lab.lvlm.parsers.explicit_answers import explicit_answers
+from ood_lab.lvlm.parsers.explicit_answers import explicit_answers, settled
 from ood_lab.lvlm.parsers.sentence_claims import is_refusal
 
 #: Stands for a right answer in a clause.

@@ -14,8 +14,7 @@ from ood_lab.lvlm.parsers.base import (
 )
 from ood_lab.lvlm.parsers.chinese_japanese import is_in_characters, said_in_characters
 from ood_lab.lvlm.parsers.choices import chosen_option
-from ood_lab.lvlm.parsers.corrections import settled
-from ood_lab.lvlm.parsers.explicit_answers import explicit_answers
+from ood_lab.lvlm.parsers.explicit_answers import explicit_answers, settled
 from ood_lab.lvlm.parsers.sentence_claims import is_refusal, said_by_sentences
 
 

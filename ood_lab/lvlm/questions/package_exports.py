@@ -19,9 +19,8 @@ import pandas as pd
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import write_text
 from ood_lab.common.line_files import write_records
-from ood_lab.lvlm.chat.base import LONGEST
 from ood_lab.lvlm.parsers import NO, PARSERS, YES
-from ood_lab.lvlm.questions.question_files import Question, Questions
+from ood_lab.lvlm.questions.question_files import LONGEST, Question, Questions
 from ood_lab.lvlm.questions.question_forms import COT, apart
 
 log = logging.getLogger(__name__)

@@ -15,10 +15,36 @@ import numpy as np
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known, suggestion
 from ood_lab.common.line_files import write_records
-from ood_lab.lvlm.captions.question_kinds import GENERATIVE, true_caption
 from ood_lab.lvlm.parsers import NO, PARSERS, YES, YES_NO_PARSERS
 from ood_lab.lvlm.parsers.counts import in_digits
 from ood_lab.lvlm.questions.question_records import Record, records_of
+
+#: ``Question.task``: captions, and the sorts of yes/no questions.
+GENERATIVE, EXISTENCE, STATE, ACTION, NUMBER, RELATION = (
+    "generative",
+    "existence",
+    "attribute_state",
+    "attribute_action",
+    "attribute_number",
+    "relation",
+)
+#: Groups of yes/no questions, each with metrics of its own.
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "existence": (EXISTENCE,),
+    "attribute": (STATE, ACTION, NUMBER),
+    "state": (STATE,),
+    "action": (ACTION,),
+    "number": (NUMBER,),
+    "relation": (RELATION,),
+    "all": (EXISTENCE, STATE, ACTION, NUMBER, RELATION),
+}
+
+
+def true_caption(truth: Sequence[str]) -> str:
+    """A sentence that names everything that is known to be there, and nothing else."""
+    listed = " and ".join(filter(None, [", ".join(truth[:-1]), *truth[-1:]]))
+    return f"The picture shows {listed or 'nothing'}."
+
 
 #: ``parser`` of captions, which are read in another way.
 _CAPTION = "caption"
@@ -271,3 +297,15 @@ def _plain_answer(question: Question, where: str) -> str:
             raise UserError(f"{where}: the key 'answer' is missing: write the right answer")
         return "\n".join(texts)
     return "" if answer is None else str(answer)
+
+
+#: Longest reply to a question of each form, in tokens, where it is ``auto``.
+LONGEST: Mapping[ReplyForm, int] = {"word": 64, "open": 1024, "steps": 1024, "text": 512}
+
+
+#: ``Question.task`` of a question that is answered by yes or no.
+YES_NO = "yes_no"
+
+
+#: In ``meta``, what a question is resampled with, where that is more than its pair: its image.
+RESAMPLED = "resampled"

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Literal
+from string import ascii_uppercase
+from typing import Literal
 
-import pandas as pd
-
-from ood_lab.common.errors import UserError
-from ood_lab.data.sources.file_facts import content_hashes
-from ood_lab.lvlm.answers.answer_files import model_of
-from ood_lab.lvlm.questions.question_files import Question, Questions, read_questions
-from ood_lab.lvlm.questions.relocated_images import with_images_found
-from ood_lab.schema.results import PART, Kind
-from ood_lab.schema.run_record import RunRecord
+from ood_lab.lvlm.questions.question_files import CHOICE, SAMPLE, Question
 
 Form = Literal["plain", "cot"]
 #: What a run asks: one of the forms, or each question in both.
@@ -24,8 +18,8 @@ Forms = Literal["plain", "cot", "both"]
 WORDS: Mapping[Form, str] = {"plain": "plain", "cot": "chain of thought"}
 #: In ``meta`` of a question that a run asks beside the same one in the first form.
 BESIDE = "asked_as"
-#: ``part`` of results of the second form, and of the differences between the two.
-COT, DIFFERENCE = "cot", "cot - plain"
+#: ``part`` of results of the second form.
+COT = "cot"
 
 
 def in_forms(forms: Forms, ask: Callable[[Form], Iterable[Question]]) -> list[Question]:
@@ -64,144 +58,94 @@ def form_of(questions: Iterable[Question]) -> Form:
     return "cot" if any(q.reply == "steps" for q in apart(questions)[0]) else "plain"
 
 
-def questions_of(run: Path) -> tuple[list[Question], Path] | None:
-    """What a run asked in its first form, and the folder that the images start from.
-
-    None where its file of questions is gone.
-    """
-    written = RunRecord.read(run).questions
-    for file in (run / "questions.jsonl", Path(written.file if written else "")):
-        if file.is_file():
-            return with_images_found(apart(read_questions(file))[0], file.parent), file.parent
-    return None
-
-
-def run_of_other_form(own: Form, runs: Sequence[Path]) -> Path | None:
-    """The one of these runs in the other form, if any.
-
-    Raises:
-        UserError: there are two.
-    """
-    asked = {run: questions_of(run) for run in runs}
-    found = [run for run, known in asked.items() if known and form_of(known[0]) != own]
-    if len(found) > 1:
-        raise UserError(
-            f"task.against: {found[0]} and {found[1]} were both asked in the other form: give one"
-        )
-    return found[0] if found else None
+#: Of the options of a question: as given; at random; once for each option, turned by one each time.
+Order = Literal["given", "shuffled", "circular"]
+#: What of a reply says which option is meant: a letter, or else a text; a text; P(letter).
+ReadBy = Literal["letter", "text", "probability"]
+#: In ``meta``, the question that several orders of its options belong to.
+ROUND = "round"
+#: A text that asks for a short reply.
+_SHORT = re.compile(
+    r"yes or no|yes/no|true or false|\bwords?\b|\bletter\b|\bphrase\b|\bonly\b"
+    r"|\b(?:short|brief)(?:ly)?\b|\bdigits?\b|\bjust the\b",
+    re.IGNORECASE,
+)
 
 
-def check_same_model(run: Path, made_with: Mapping[str, Any]) -> None:
-    """Two forms of a question are compared in the answers of one model.
+def with_prompt(
+    question: Question, system: str | None, prefix: str | None, suffix: str | None
+) -> Question:
+    """A question with words before and after its text, one space between.
 
-    Raises:
-        UserError: those of the run are of another one, or were made with other settings.
-    """
-    other = RunRecord.read(run).lvlm
-    if model_of(other) != model_of(made_with):
-        raise UserError(
-            f"task.against: {run} has another form, and another model or other settings of "
-            "lvlm=...: forms are compared in the answers of one model, models on questions of one "
-            "form"
-        )
-
-
-def counterparts(
-    own: tuple[Questions, Path],
-    other: tuple[Questions, Path],
-    keys: Sequence[str],
-    name: str,
-    cache: str | None = None,
-) -> dict[str, Question]:
-    """The questions that ask the same in the other form: own question by the id of the other one.
-
-    They belong together where the content of the image, the kind of the question, the right answer
-    and ``keys`` are the same; neither ids nor names of files say so.
+    Where the whole asks for no short reply, there is room for a long one.
 
     Args:
-        own: questions of a run, and the folder that their images start from.
-        other: those of another run, in the other form.
-        keys: what else tells questions apart, in ``meta``.
-        name: of the other run.
-        cache: remembers contents of files.
-
-    Raises:
-        UserError: a question has no counterpart.
+        question: of the file.
+        system: takes the place of its system message; None = its own.
+        prefix: before the text; None = nothing.
+        suffix: behind it; None = nothing.
     """
-    kinds = {q.task for q in (*own[0], *other[0]) if q.reply == "steps"}
-    mine, theirs = (_by_identity(*side, kinds, keys, cache) for side in (own, other))
-    if different := len(mine.keys() ^ theirs.keys()):
-        raise UserError(
-            f"{name} has other questions, not the same ones in another form ({different:,} "
-            "have no counterpart of the same image, category and answer)"
-        )
-    return {theirs[key].question_id: question for key, question in mine.items()}
-
-
-def _by_identity(
-    questions: Questions, folder: Path, kinds: set[str], keys: Sequence[str], cache: str | None
-) -> dict[tuple[str, ...], Question]:
-    asked = [q for q in questions if q.task in kinds]
-    files = sorted({str(folder / q.image) for q in asked if q.image is not None})
-    content = dict(zip(files, content_hashes(files, cache), strict=True))
-    found: dict[tuple[str, ...], Question] = {}
-    seen: dict[tuple[str, ...], int] = {}
-    for q in asked:
-        image = "" if q.image is None else content[str(folder / q.image)]
-        if q.image is not None and not image:
-            raise UserError(f"the image '{folder / q.image}' of a question cannot be read")
-        identity = (q.task, image, q.answer, *(str(q.meta.get(key)) for key in keys))
-        # The same question twice in a set: the first belongs to the first.
-        seen[identity] = seen.get(identity, 0) + 1
-        found[(*identity, str(seen[identity]))] = q
-    return found
-
-
-def as_asked(judged: pd.DataFrame, twins: Mapping[str, Question]) -> pd.DataFrame:
-    """Answers of another run under the pairs of its counterparts; those without one are skipped.
-
-    Args:
-        judged: of the other run.
-        twins: see :func:`counterparts`.
-    """
-    rows = judged[judged["question_id"].isin(twins)]
-    own = [twins[each] for each in rows["question_id"]]
-    return rows.assign(
-        question_id=[q.question_id for q in own],
-        pair_id=[q.pair_id or q.question_id for q in own],
+    text = " ".join(filter(None, (prefix, question.text, suffix)))
+    asks = question.reply == "word" and not _SHORT.search(text)
+    return replace(
+        question,
+        text=text,
+        system=question.system if system is None else system,
+        reply="open" if asks else question.reply,
     )
 
 
-def with_forms(
-    kind: Kind, first: pd.DataFrame, second: pd.DataFrame | None, found: pd.DataFrame
-) -> pd.DataFrame:
-    """The results of a run with those of its second form, and the differences between the two.
+def with_options(
+    questions: Iterable[Question], order: Order, by: ReadBy, instruct: bool, seed: int
+) -> Iterator[Question]:
+    """Questions with their options below the text, a letter each.
 
     Args:
-        kind: of the results.
-        first: results of the first form.
-        second: those of the chain of thought; None = another run has them.
-        found: see :func:`ood_lab.lvlm.scoring.answer_differences.contrasts_by`.
+        questions: those without options are unchanged.
+        order: of the options; ``circular`` asks a question of n options n times.
+        by: what the reply should say.
+        instruct: add a line that asks for that.
+        seed: of the shuffling, which is the same for the same id.
     """
-    tables = [first]
-    if second is not None:
-        tables.append(second.assign(**{PART: _named(COT, second[PART])}))
-    if len(found):
-        keys = [k for k in ("metric", "ci_low", "ci_high", "n", *kind.keys) if k in found]
-        named = {"value": found["difference"], PART: _named(DIFFERENCE, found[PART])}
-        one = first.iloc[0]
-        rows = found[keys].assign(**named)
-        tables.append(kind.table(rows, model=one["model"], seed=one["seed"]))
-    return with_whole_counts(tables)
+    for question in questions:
+        n = len(question.options)
+        parser = "option" if question.task == CHOICE and by == "text" else question.parser
+        if not n:
+            yield replace(question, parser=parser)
+            continue
+        places = list(range(n))
+        if order == "shuffled":
+            random.Random(f"{seed}/options/{question.question_id}").shuffle(places)
+        for turn in range(n if order == "circular" else 1):
+            shown = places[turn:] + places[:turn]
+            options = [question.options[place] for place in shown]
+            lines = [f"{k}. {text}" for k, text in zip(ascii_uppercase, options, strict=False)]
+            if instruct:
+                what = "text" if by == "text" else "letter"
+                lines.append(f"Answer with only the {what} of the right option.")
+            right = shown.index(ascii_uppercase.index(question.answer))
+            name = question.question_id
+            circle = {ROUND: name} if order == "circular" else {}
+            yield replace(
+                question,
+                question_id=f"{name}/turn {turn}" if circle else name,
+                text="\n".join([question.text, *lines]),
+                answer=ascii_uppercase[right],
+                parser=parser,
+                pair_id=question.pair_id or circle.get(ROUND),
+                meta={**question.meta, **circle},
+                options=tuple(options),
+            )
 
 
-def with_whole_counts(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Results below each other; counts that some rows lack are whole numbers all the same."""
-    table = pd.concat(tables, ignore_index=True)
-    lacking = [name for name in table if str(name).startswith("n_") and table[name].isna().any()]
-    return table.astype(dict.fromkeys(lacking, "Int64"))
-
-
-def _named(form: str, part: pd.Series) -> pd.Series:
-    """``part`` of rows of a form, or of the differences."""
-    return part.map(lambda each: form if pd.isna(each) else f"{form}, {each}").astype(object)
+def sampled(questions: Iterable[Question], times: int) -> list[list[Question]]:
+    """The questions once per sample."""
+    first = list(questions)
+    again = [
+        [
+            replace(q, question_id=f"{q.question_id}#{time}", meta={**q.meta, SAMPLE: time})
+            for q in first
+        ]
+        for time in range(2, times + 1)
+    ]
+    return [first, *again]

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.answers.answer_locations import model_name
+from ood_lab.lvlm.answers.answer_files import model_name
 from ood_lab.lvlm.answers.judgements import PARSED, sizes_of
-from ood_lab.lvlm.scoring.scored_results import Place
+from ood_lab.lvlm.questions.question_forms import COT
+from ood_lab.lvlm.scoring.scored_results import ResultPlace
 from ood_lab.metrics.resampling.significance import holm
-from ood_lab.schema.results import PART, Tables
+from ood_lab.schema.results import PART, Kind, Names, Tables
 from ood_lab.schema.run_record import ReadingRecord, RunRecord
 
 
@@ -79,7 +80,7 @@ def read_otherwise(reading: ReadingRecord, model: str, runs: Iterable[Path]) -> 
 
 
 def contrasts_by(
-    places: Iterable[Place], contrast: Callable[[pd.DataFrame], pd.DataFrame]
+    places: Iterable[ResultPlace], contrast: Callable[[pd.DataFrame], pd.DataFrame]
 ) -> pd.DataFrame:
     """Contrasts between the same groups on several sets of questions, corrected for all of them.
 
@@ -108,3 +109,93 @@ def contrasts_by(
     table = pd.concat(tables, ignore_index=True)
     families = table.groupby([table["metric"], table[PART].notna()])["p_value"]
     return table.assign(p_holm=families.transform(lambda p: holm(p.tolist())))
+
+
+#: ``part`` of results that are differences between the two forms.
+DIFFERENCE = "cot - plain"
+
+
+def with_forms(
+    kind: Kind, first: pd.DataFrame, second: pd.DataFrame | None, found: pd.DataFrame
+) -> pd.DataFrame:
+    """The results of a run with those of its second form, and the differences between the two.
+
+    Args:
+        kind: of the results.
+        first: results of the first form.
+        second: those of the chain of thought; None = another run has them.
+        found: see :func:`ood_lab.lvlm.scoring.answer_differences.contrasts_by`.
+    """
+    tables = [first]
+    if second is not None:
+        tables.append(second.assign(**{PART: _named(COT, second[PART])}))
+    if len(found):
+        keys = [k for k in ("metric", "ci_low", "ci_high", "n", *kind.keys) if k in found]
+        named = {"value": found["difference"], PART: _named(DIFFERENCE, found[PART])}
+        one = first.iloc[0]
+        rows = found[keys].assign(**named)
+        tables.append(kind.table(rows, model=one["model"], seed=one["seed"]))
+    return with_whole_counts(tables)
+
+
+def with_whole_counts(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Results below each other; counts that some rows lack are whole numbers all the same."""
+    table = pd.concat(tables, ignore_index=True)
+    lacking = [name for name in table if str(name).startswith("n_") and table[name].isna().any()]
+    return table.astype(dict.fromkeys(lacking, "Int64"))
+
+
+def _named(form: str, part: pd.Series) -> pd.Series:
+    """``part`` of rows of a form, or of the differences."""
+    return part.map(lambda each: form if pd.isna(each) else f"{form}, {each}").astype(object)
+
+
+#: Metric: share of the questions to which all samples say the same.
+AGREEMENT = "agreement"
+
+
+def sample_spread(
+    results: Sequence[pd.DataFrame],
+    judged: Sequence[pd.DataFrame],
+    metrics: Names,
+    joined: Mapping[str, tuple[str, str]],
+) -> pd.DataFrame:
+    """Mean and standard deviation (``ddof`` 1) of every metric over the samples, by set.
+
+    Args:
+        results: of whole sets, one table a sample; unparsed answers are treated in one way.
+        judged: single answers, one table a sample, in the same order.
+        metrics: those in the table.
+        joined: sets that consist of two values of ``split``; the second is in no other set.
+
+    Returns:
+        ``split, metric, mean, sd, low, high, samples``; ``low`` and ``high`` are the least and the
+        largest value. The rows of :data:`AGREEMENT` have their value as ``mean``.
+    """
+    every = pd.concat(results)
+    values = every[every["metric"].isin(metrics)].groupby(["split", "metric"], sort=False)["value"]
+    table = values.agg(mean="mean", sd="std", low="min", high="max").reset_index()
+    said = pd.concat([each["parsed"].fillna("").reset_index(drop=True) for each in judged], axis=1)
+    same = said.nunique(axis=1) == 1
+    rows: list[dict[str, Any]] = [
+        {"split": split, "metric": AGREEMENT, "mean": same[part.to_numpy()].mean()}
+        for split in dict.fromkeys(table["split"])
+        if (part := _of(judged[0], split, joined)).any()
+    ]
+    return pd.concat([table, pd.DataFrame(rows)], ignore_index=True).assign(samples=len(results))
+
+
+def _of(judged: pd.DataFrame, split: str, joined: Mapping[str, tuple[str, str]]) -> pd.Series:
+    """The rows of a set; one that no row names is all of them together."""
+    if "split" not in judged:
+        return pd.Series(True, judged.index)
+    own = judged["split"].isin(joined.get(split, (split,)))
+    return own if own.any() else ~judged["split"].isin([rest for _, rest in joined.values()])
+
+
+def spread_rows(spread: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Rows of a results table: mean and standard deviation of each set and metric."""
+    for row in spread.to_dict("records"):
+        known = {k: row[k] for k in ("split", "metric")} | {"n": row["samples"], "unit": "sample"}
+        for name in ("mean",) if row["metric"] == AGREEMENT else ("mean", "sd"):
+            yield {**known, PART: f"{name} of {row['samples']} samples", "value": row[name]}

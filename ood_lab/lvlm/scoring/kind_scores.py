@@ -11,18 +11,15 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.lvlm.answers.judgements import FAILED, P_OPTIONS, PARSED, UNPARSED
-from ood_lab.lvlm.answers.open_answer_reader import READER, matched
-from ood_lab.lvlm.answers.text_model import TextModel
-from ood_lab.lvlm.pages.benchmark_page import Scored, metric_table
+from ood_lab.lvlm.answers.open_answer_reader import READER, TextModel, matched
 from ood_lab.lvlm.parsers import PARSERS, YES
 from ood_lab.lvlm.parsers.free_text import bare, is_right
 from ood_lab.lvlm.questions.question_files import CHOICE, COUNT, FREE_TEXT
-from ood_lab.lvlm.questions.question_prompts import ROUND
+from ood_lab.lvlm.questions.question_forms import ROUND
 from ood_lab.lvlm.scoring.scored_results import POOLED, estimate_rows, paired_contrasts
 from ood_lab.lvlm.scoring.yes_no_scores import (
     Unparsed,
     by_place,
-    by_way,
     clusters_of,
     kept_rows,
     whole_groups,
@@ -31,9 +28,8 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
     clustered,
     shares,
 )
-from ood_lab.report.rendering.table import Table
 from ood_lab.schema.arrays import Ints
-from ood_lab.schema.results import PART, Names, whole
+from ood_lab.schema.results import Names
 
 #: When a free text is right: it has a right answer in it; it is one; a chat model says so.
 Matching = Literal["contained", "exact", "reader"]
@@ -141,18 +137,6 @@ def _counts(rows: pd.DataFrame) -> Ints:
     said, truth = (pd.to_numeric(rows[key], errors="coerce") for key in ("parsed", "truth"))
     right, close = rows["correct"].to_numpy(bool), ((said - truth).abs() <= 1).to_numpy(bool)
     return np.stack([right, close, np.ones(len(rows), bool)], axis=1).astype(np.int64)
-
-
-def kind_tables(run: Scored, splits: Names) -> Iterator[Table]:
-    """A table of each kind in the file, and one of its categories, where there are any."""
-    for title, names in KINDS.values():
-        for caption, part in by_way(f"{title}, %", run, names):
-            yield metric_table(caption, "split", whole(part), splits, names)
-            of = part[(part["split"] == POOLED) & part[PART].fillna("").str.startswith("category ")]
-            named = {each: each.removeprefix("category ") for each in dict.fromkeys(of[PART])}
-            if len(named) > 1:
-                heading = f"{caption}, by category"
-                yield metric_table(heading, "category", of, named, names, key=PART)
 
 
 def kind_contrasts(judged: pd.DataFrame, **resampling: Any) -> pd.DataFrame:

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.scoring.yes_no_scores import COUNTS, YES_NO, Unparsed, pair_table
+from ood_lab.lvlm.questions.question_files import YES_NO
+from ood_lab.lvlm.scoring.yes_no_scores import COUNTS, Unparsed, pair_table
 from ood_lab.schema.arrays import Bools, Ints
 
 

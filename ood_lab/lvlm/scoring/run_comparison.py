@@ -11,21 +11,14 @@ import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_table
+from ood_lab.data.sources.file_facts import content_hashes
+from ood_lab.lvlm.answers.answer_files import model_of
 from ood_lab.lvlm.questions.question_files import Question, Questions, read_questions
-from ood_lab.lvlm.questions.question_forms import (
-    WORDS,
-    Form,
-    Forms,
-    apart,
-    as_asked,
-    check_same_model,
-    counterparts,
-    form_of,
-    questions_of,
-    run_of_other_form,
-)
+from ood_lab.lvlm.questions.question_forms import WORDS, Form, Forms, apart, form_of
+from ood_lab.lvlm.questions.question_images import with_images_found
 from ood_lab.lvlm.scoring.answer_differences import runs_by_model, same_questions, together
 from ood_lab.schema.results import RESULTS, Tables
+from ood_lab.schema.run_record import RunRecord
 
 
 @dataclass(frozen=True)
@@ -81,7 +74,7 @@ class ComparedRuns:
             cache: remembers contents of files.
 
         Raises:
-            UserError: see :func:`~ood_lab.lvlm.questions.question_forms.counterparts`.
+            UserError: see :func:`~ood_lab.lvlm.scoring.run_comparison.counterparts`.
         """
         if not self.runs or not self.identity:
             return None
@@ -150,3 +143,111 @@ def of_models(own: Tables, model: str, others: Sequence[Path]) -> dict[str, pd.D
     same = same_questions({name: tables["judged"] for name, tables in found.items()})
     every = {key: together({name: of[key] for name, of in found.items()}) for key in own}
     return every | {"judged": same}
+
+
+def questions_of(run: Path) -> tuple[list[Question], Path] | None:
+    """What a run asked in its first form, and the folder that the images start from.
+
+    None where its file of questions is gone.
+    """
+    written = RunRecord.read(run).questions
+    for file in (run / "questions.jsonl", Path(written.file if written else "")):
+        if file.is_file():
+            return with_images_found(apart(read_questions(file))[0], file.parent), file.parent
+    return None
+
+
+def run_of_other_form(own: Form, runs: Sequence[Path]) -> Path | None:
+    """The one of these runs in the other form, if any.
+
+    Raises:
+        UserError: there are two.
+    """
+    asked = {run: questions_of(run) for run in runs}
+    found = [run for run, known in asked.items() if known and form_of(known[0]) != own]
+    if len(found) > 1:
+        raise UserError(
+            f"task.against: {found[0]} and {found[1]} were both asked in the other form: give one"
+        )
+    return found[0] if found else None
+
+
+def check_same_model(run: Path, made_with: Mapping[str, Any]) -> None:
+    """Two forms of a question are compared in the answers of one model.
+
+    Raises:
+        UserError: those of the run are of another one, or were made with other settings.
+    """
+    other = RunRecord.read(run).lvlm
+    if model_of(other) != model_of(made_with):
+        raise UserError(
+            f"task.against: {run} has another form, and another model or other settings of "
+            "lvlm=...: forms are compared in the answers of one model, models on questions of one "
+            "form"
+        )
+
+
+def counterparts(
+    own: tuple[Questions, Path],
+    other: tuple[Questions, Path],
+    keys: Sequence[str],
+    name: str,
+    cache: str | None = None,
+) -> dict[str, Question]:
+    """The questions that ask the same in the other form: own question by the id of the other one.
+
+    They belong together where the content of the image, the kind of the question, the right answer
+    and ``keys`` are the same; neither ids nor names of files say so.
+
+    Args:
+        own: questions of a run, and the folder that their images start from.
+        other: those of another run, in the other form.
+        keys: what else tells questions apart, in ``meta``.
+        name: of the other run.
+        cache: remembers contents of files.
+
+    Raises:
+        UserError: a question has no counterpart.
+    """
+    kinds = {q.task for q in (*own[0], *other[0]) if q.reply == "steps"}
+    mine, theirs = (_by_identity(*side, kinds, keys, cache) for side in (own, other))
+    if different := len(mine.keys() ^ theirs.keys()):
+        raise UserError(
+            f"{name} has other questions, not the same ones in another form ({different:,} "
+            "have no counterpart of the same image, category and answer)"
+        )
+    return {theirs[key].question_id: question for key, question in mine.items()}
+
+
+def _by_identity(
+    questions: Questions, folder: Path, kinds: set[str], keys: Sequence[str], cache: str | None
+) -> dict[tuple[str, ...], Question]:
+    asked = [q for q in questions if q.task in kinds]
+    files = sorted({str(folder / q.image) for q in asked if q.image is not None})
+    content = dict(zip(files, content_hashes(files, cache), strict=True))
+    found: dict[tuple[str, ...], Question] = {}
+    seen: dict[tuple[str, ...], int] = {}
+    for q in asked:
+        image = "" if q.image is None else content[str(folder / q.image)]
+        if q.image is not None and not image:
+            raise UserError(f"the image '{folder / q.image}' of a question cannot be read")
+        identity = (q.task, image, q.answer, *(str(q.meta.get(key)) for key in keys))
+        # The same question twice in a set: the first belongs to the first.
+        seen[identity] = seen.get(identity, 0) + 1
+        found[(*identity, str(seen[identity]))] = q
+    return found
+
+
+def as_asked(judged: pd.DataFrame, twins: Mapping[str, Question]) -> pd.DataFrame:
+    """Answers of another run under the pairs of its counterparts; those without one are skipped.
+
+    Args:
+        judged: of the other run.
+        twins: see :func:`counterparts`.
+    """
+    rows = judged[judged["question_id"].isin(twins)]
+    own = [twins[each] for each in rows["question_id"]]
+    return rows.assign(
+        question_id=[q.question_id for q in own],
+        pair_id=[q.pair_id or q.question_id for q in own],
+    )

@@ -36,7 +36,7 @@ def question_kind(name: str, unit: str, *more: str) -> Kind:
     return Kind(name, unit, ("split", PART, *more, *SIZES))
 
 
-class Place(NamedTuple):
+class ResultPlace(NamedTuple):
     """Where a group of answers belongs, as columns of the results, and its rows."""
 
     keys: Mapping[str, Any]
@@ -50,7 +50,7 @@ def places(
     min_count: int,
     finer: Sequence[str] = (),
     every: str = POOLED,
-) -> Iterator[Place]:
+) -> Iterator[ResultPlace]:
     """Whole sets, then every known level of shift, every cell of two, and every other part.
 
     Args:
@@ -66,19 +66,21 @@ def places(
     parts = {s: rows if s == every else rows[rows["split"] == s] for s in splits}
     parts = {split: part for split, part in parts.items() if len(part)}
     for split, part in parts.items():
-        yield Place({"split": split}, part)
+        yield ResultPlace({"split": split}, part)
     known = [name for name in LEVELS if name in rows]
     keys = [[name] for name in known] + ([known] if len(known) == 2 else [])
     for split, part in parts.items():
         for names in keys:
             for values, cell in part.groupby(names, sort=True):
                 if cell[unit].nunique() >= min_count:
-                    yield Place({"split": split, **dict(zip(names, values, strict=True))}, cell)
+                    yield ResultPlace(
+                        {"split": split, **dict(zip(names, values, strict=True))}, cell
+                    )
         for name in finer:
             for value, cell in part.groupby(name, sort=True) if name in part else ():
                 if cell[unit].nunique() >= min_count:
                     shown = f"{value:g}" if isinstance(value, int | float) else str(value)
-                    yield Place({"split": split, PART: f"{name} {shown}"}, cell)
+                    yield ResultPlace({"split": split, PART: f"{name} {shown}"}, cell)
 
 
 def estimate_rows(

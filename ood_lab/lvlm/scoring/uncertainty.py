@@ -11,16 +11,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.lvlm.answers.judgements import PARSED
-from ood_lab.lvlm.pages.benchmark_page import Scored, metric_table
+from ood_lab.lvlm.questions.question_files import YES_NO
 from ood_lab.lvlm.scoring.scored_results import estimate_rows
-from ood_lab.lvlm.scoring.yes_no_scores import YES_NO
 from ood_lab.metrics import auroc, percentile_interval
 from ood_lab.metrics.record import ACCURACY_AT_80, AUGRC, AURC
 from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.metrics.selective import MAX_DRAWS, measures_of
-from ood_lab.report.rendering.table import Table
 from ood_lab.schema.arrays import Floats
-from ood_lab.schema.results import Names
 
 #: Metrics of the table, and what they are called there.
 METRICS = {
@@ -73,22 +70,6 @@ def uncertainty_rows(
             found["auroc_ood"] = _estimates(rows, against, draws, seed)["auroc_ood"]
         of = asked if split == every else asked[asked["split"] == split]
         yield from estimate_rows({"split": split}, found, part["pair_id"].nunique(), of)
-
-
-def doubt_table(run: Scored, splits: Names) -> Iterator[Table]:
-    """The rows of :func:`uncertainty_rows`, where the model gave probabilities.
-
-    Args:
-        run: with these rows.
-        splits: set and what it is called.
-    """
-    doubts = run.whole[run.whole["metric"].isin(METRICS)]
-    if len(doubts):
-        title = "Does the model doubt what it gets wrong? %"
-        notes = [
-            "Doubt: 1 - max(P(yes), P(no)). AUROC: 50 is chance; lower is better in AURC, AUGRC."
-        ]
-        yield metric_table(title, "split", doubts, splits, METRICS, notes=notes)
 
 
 def answered(judged: pd.DataFrame) -> pd.DataFrame:

@@ -16,7 +16,7 @@ import pandas as pd
 from ood_lab.lvlm.answers.judgements import FAILED, PARSED
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.scoring.answer_differences import contrasts_by
-from ood_lab.lvlm.scoring.scored_results import Place, any_read, estimate_rows, places
+from ood_lab.lvlm.scoring.scored_results import ResultPlace, any_read, estimate_rows, places
 from ood_lab.metrics.resampling.clustered_bootstrap import (
     Clustered,
     cluster_sums,
@@ -72,10 +72,10 @@ def wording_rows(
     return rows
 
 
-def _wordings(judged: pd.DataFrame) -> Iterator[Place]:
+def _wordings(judged: pd.DataFrame) -> Iterator[ResultPlace]:
     """Every wording of every set."""
     for (split, prompt), part in judged.groupby(["split", "prompt"], sort=True):
-        yield Place({"split": split, PART: f"{WORDING} {prompt}"}, part)
+        yield ResultPlace({"split": split, PART: f"{WORDING} {prompt}"}, part)
 
 
 def scored(judged: pd.DataFrame, by: str | None = None, **resampling: Any) -> Clustered:
@@ -118,7 +118,7 @@ def form_contrasts(judged: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
     lost = (judged["status"] == FAILED).groupby([judged[k] for k in ("split", "item", "prompt")])
     judged = judged[~lost.transform("any")]
     splits = list(dict.fromkeys(judged["split"]))
-    sets = [Place({"split": split}, judged[judged["split"] == split]) for split in splits]
+    sets = [ResultPlace({"split": split}, judged[judged["split"] == split]) for split in splits]
     test = partial(contrasts, by="model", **resampling)
     return contrasts_by([*sets, *_wordings(judged)], test)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -11,8 +11,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.lvlm.answers.judgements import FAILED, PARSED, UNPARSED, sizes_of
-from ood_lab.lvlm.pages.benchmark_page import Scored, metric_table
 from ood_lab.lvlm.parsers import PARSERS, YES, parser_named
+from ood_lab.lvlm.questions.question_files import RESAMPLED, YES_NO
 from ood_lab.lvlm.scoring.scored_results import (
     POOLED,
     any_read,
@@ -29,22 +29,12 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
 )
 from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.metrics.yes_no import TURNED, outcome_counts, yes_no_metrics
-from ood_lab.report.rendering.table import Table
 from ood_lab.schema.arrays import Floats, Ints
-from ood_lab.schema.results import NamedTables, Names, whole
 from ood_lab.schema.shift_axes import LEVELS
 
-WORDS = {
-    "drop_pair": "an unparsed answer removes its pair",
-    "wrong": "an unparsed answer counts as wrong",
-}
-#: ``Question.task`` of a question that is answered by yes or no.
-YES_NO = "yes_no"
 #: What becomes of an answer that cannot be read: its pair is left out, or it counts as wrong.
 Unparsed = Literal["drop_pair", "wrong"]
 WAYS: tuple[Unparsed, ...] = ("wrong", "drop_pair")
-#: In ``meta``, what a question is resampled with, where that is more than its pair: its image.
-RESAMPLED = "resampled"
 COUNTS = ["tp", "fp", "tn", "fn", "unread_yes", "unread_no"]
 #: Metric, and what it is called in tables; in this order.
 METRICS = {
@@ -238,34 +228,6 @@ def pair_table(judged: pd.DataFrame, unparsed: Unparsed) -> pd.DataFrame:
     first = rows.assign(kept=kept).drop_duplicates("pair_id").reset_index(drop=True)
     known = ["pair_id", "split", "category", "image", *LEVELS, "kept"]
     return first[[name for name in known if name in first]].join(pd.DataFrame(sums, columns=COUNTS))
-
-
-def yes_no_tables(
-    run: Scored, metrics: Names, splits: Names, positive: str = YES
-) -> Iterator[Table]:
-    """Whole sets, with unparsed answers treated both ways; once where none is unparsed.
-
-    Args:
-        run: with rows of :func:`yes_no_rows`.
-        metrics: metric and heading.
-        splits: set and what it is called.
-        positive: the positive class.
-    """
-    notes = [
-        f"Positive class: {positive}. ± half of the 95% interval, from resampling question pairs."
-    ]
-    for title, part in by_way("Yes/no questions, %", run, metrics):
-        yield metric_table(title, "split", whole(part), splits, metrics, notes=notes)
-
-
-def by_way(title: str, run: Scored, metrics: Collection[str]) -> NamedTables:
-    """Title and rows of these metrics for each treatment of unparsed answers; one if none is."""
-    rows = run.results[run.results["metric"].isin(metrics)]
-    lost = bool(rows["n_unparsed"].any())
-    for way, part in rows.groupby("unparsed", sort=False):
-        yield (f"{title}; {WORDS[str(way)]}" if lost else title), part
-        if not lost:
-            return
 
 
 def model_contrasts(

@@ -206,8 +206,8 @@ def error_bars(counts: pd.DataFrame, models: pd.DataFrame, ood: str) -> Figure:
     """How many models get a question wrong; and each model's errors, with the union so far.
 
     Args:
-        counts: see :func:`~ood_lab.lvlm.statistics.model_comparison.wrong_counts`.
-        models: see :func:`~ood_lab.lvlm.statistics.model_comparison.shared_errors`.
+        counts: see :func:`~ood_lab.lvlm.statistics.model_tables.wrong_counts`.
+        models: see :func:`~ood_lab.lvlm.statistics.model_tables.shared_errors`.
         ood: what the OOD split is called.
     """
     most = max(len(counts), len(models))
@@ -234,7 +234,7 @@ def error_bars(counts: pd.DataFrame, models: pd.DataFrame, ood: str) -> Figure:
 
 
 def error_cells(table: pd.DataFrame, ood: str) -> Figure:
-    """See :func:`~ood_lab.lvlm.statistics.model_comparison.errors_together`."""
+    """See :func:`~ood_lab.lvlm.statistics.model_tables.errors_together`."""
     models = list(dict.fromkeys(table["model"]))
     share, chance = (
         100 * table.pivot(index="model", columns="other", values=name).loc[models, models]

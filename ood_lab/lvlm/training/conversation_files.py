@@ -10,9 +10,8 @@ from torch.utils.data import Dataset
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.sources.image_files import load_rgb
-from ood_lab.lvlm.benchmarks.published_files import read_json_list
-from ood_lab.lvlm.training.example_batches import Chats
-from ood_lab.lvlm.training.examples import Conversation, Example
+from ood_lab.lvlm.questions.published_files import read_json_list
+from ood_lab.lvlm.training.examples import Chats, Conversation, Example
 
 _ROLES = {
     "user": "user",

@@ -8,8 +8,9 @@ other training here.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from annotated_types import Ge
@@ -18,14 +19,103 @@ from torch import Tensor
 
 from ood_lab.common.arguments import Count
 from ood_lab.common.tensor_file import Tensors
-from ood_lab.lvlm.chat.image_features import PIXELS, features_of, joined
-from ood_lab.lvlm.chat.inference_modes import same_scores
+from ood_lab.lvlm.chat.image_features import PIXELS, features_of, joined, same_scores
 from ood_lab.lvlm.chat.loaded_model import encoded, image_inputs, rendered
-from ood_lab.lvlm.training.examples import conversation
-from ood_lab.lvlm.training.grpo_loss import Ratio, advantages, grpo_loss, token_log_probs
-from ood_lab.lvlm.training.oric_questions import Prompt
-from ood_lab.lvlm.training.rewards import Reward, accuracy_reward
+from ood_lab.lvlm.parsers import NO, YES
+from ood_lab.lvlm.training.examples import Prompt, conversation
 from ood_lab.lvlm.training.tuning_module import VlmTuning
+
+Ratio = Literal["policy", "reference"]
+_MOST = 100.0
+_LEAST_SPREAD = 1e-4
+
+
+def advantages(rewards: Tensor) -> Tensor:
+    """``(r - mean) / max(std, 1e-4)`` within a group, ``[G] -> [G]``; 0 for a group of one."""
+    spread = rewards.std() if len(rewards) > 1 else rewards.new_zeros(())
+    return (rewards - rewards.mean()) / spread.clamp_min(_LEAST_SPREAD)
+
+
+def k3(log_pi: Tensor, log_ref: Tensor) -> Tensor:
+    """``e^d - d - 1`` with ``d = log pi_ref - log pi``, of every token."""
+    difference = log_ref - log_pi
+    return difference.exp() - difference - 1
+
+
+def grpo_loss(
+    log_pi: Tensor, log_ref: Tensor, advantage: Tensor, mask: Tensor, beta: float, ratio: Ratio
+) -> Tensor:
+    """The loss of one group.
+
+    Args:
+        log_pi: log-probabilities of the tokens of G replies, ``[G, L]``, with gradients.
+        log_ref: the same of the reference, ``[G, L]``.
+        advantage: ``[G]``.
+        mask: ``[G, L] bool``, tokens of the replies up to and with their end.
+        beta: weight of the KL.
+        ratio: see the module.
+    """
+    if ratio == "reference":
+        factor = (log_pi - log_ref).exp().clamp_max(_MOST)
+    else:
+        factor = (log_pi - log_pi.detach()).exp()
+    gain = _token_mean(factor, mask) * advantage
+    return (-gain + beta * _token_mean(k3(log_pi, log_ref), mask)).mean()
+
+
+def token_log_probs(logits: Tensor, tokens: Tensor) -> Tensor:
+    """``log p`` of each token, ``[G, L, V], [G, L] -> [G, L]``, in float32."""
+    every = torch.log_softmax(logits.float(), dim=-1)
+    return every.gather(-1, tokens[..., None]).squeeze(-1)
+
+
+def _token_mean(values: Tensor, mask: Tensor) -> Tensor:
+    kept = mask.to(values.dtype)
+    return (values * kept).sum(dim=1) / kept.sum(dim=1).clamp_min(1.0)
+
+
+#: Maps a reply and the right answer (yes or no, or ``<SOLUTION>yes</SOLUTION>``) to 0 or 1.
+Reward = Callable[[str, str], float]
+
+_WHOLE = re.compile(
+    r"\s*<REASONING>(?:(?!</REASONING>).)*</REASONING>\s*"
+    r"<SOLUTION>(?:(?!</SOLUTION>).)*</SOLUTION>\s*",
+    re.DOTALL,
+)
+_SOLUTION = re.compile(r"<SOLUTION>(.*?)</SOLUTION>", re.DOTALL | re.IGNORECASE)
+_YES_NO = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
+
+
+def format_reward(reply: str, truth: str) -> float:
+    """1 where the whole reply is ``<REASONING>...</REASONING> <SOLUTION>...</SOLUTION>``.
+
+    White space around it does not matter; each closing tag may occur once.
+
+    Args:
+        reply: of the model.
+        truth: not looked at.
+    """
+    closed = all(reply.count(tag) == 1 for tag in ("</REASONING>", "</SOLUTION>"))
+    return float(closed and _WHOLE.fullmatch(reply) is not None)
+
+
+def accuracy_reward(reply: str, truth: str) -> float:
+    """1 where the reply's answer is right.
+
+    The answer is the text in ``<SOLUTION>`` if there is one, else the last whole word that is yes
+    or no; case does not matter, nor do spaces and underscores in the tag.
+    """
+    return float(solution_of(reply) == solution_of(truth))
+
+
+def solution_of(text: str) -> str | None:
+    """What a reply, or the solution of a training file, answers; None where it is not yes or no."""
+    tagged = _SOLUTION.search(text)
+    if tagged is not None:
+        answer = tagged[1].strip().replace(" ", "").replace("_", "").lower()
+        return answer if answer in (YES, NO) else None
+    found = _YES_NO.findall(text)
+    return found[-1].lower() if found else None
 
 
 class _Replies(NamedTuple):
@@ -49,7 +139,7 @@ class _Replies(NamedTuple):
 
 
 class VlmGrpo(VlmTuning):
-    """See :mod:`ood_lab.lvlm.training.grpo_loss`; one prompt at a time, so that none is padded.
+    """See :mod:`ood_lab.lvlm.training.grpo`; one prompt at a time, so that none is padded.
 
     ``val/acc`` is the share of right answers to held-out training questions, without sampling.
 
@@ -63,7 +153,7 @@ class VlmGrpo(VlmTuning):
         rewards: are added up.
         group: replies to a prompt, G.
         beta: weight of the KL.
-        ratio: see :mod:`ood_lab.lvlm.training.grpo_loss`.
+        ratio: see :mod:`ood_lab.lvlm.training.grpo`.
         temperature: of sampling.
         max_new_tokens: longest reply.
     """

@@ -17,9 +17,8 @@ from ood_lab.common.files import write_text
 from ood_lab.common.hints import suggestion
 from ood_lab.common.line_files import write_records
 from ood_lab.common.random_streams import text_stream
-from ood_lab.lvlm.captions.question_kinds import GENERATIVE
 from ood_lab.lvlm.parsers import YES
-from ood_lab.lvlm.questions.question_files import Question, Questions
+from ood_lab.lvlm.questions.question_files import GENERATIVE, Question, Questions
 from ood_lab.lvlm.training.examples import conversation
 
 LLAVA, TRL = "tuning_llava.json", "tuning_trl.jsonl"
@@ -27,7 +26,7 @@ _IMAGE = "<image>\n"
 
 
 @dataclass(frozen=True)
-class Tuning:
+class QuestionTuning:
     """Which questions become training data; each is answered rightly.
 
     Args:

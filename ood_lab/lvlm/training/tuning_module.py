@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from ood_lab.common.errors import reported_as
 from ood_lab.common.files import share
-from ood_lab.lvlm.training.examples import IGNORED, Example, Rows
+from ood_lab.lvlm.training.examples import IGNORED, ConversationRows, Example
 
 #: Parts of most models of this kind, by the names that their parameters begin with.
 _TOWERS = ("vision_tower", "visual", "vision_model")
@@ -24,7 +24,7 @@ _PROJECTORS = ("multi_modal_projector", "connector", "merger")
 class VlmTuning(L.LightningModule):
     """Next-token loss on the assistant's words, for any ``AutoModelForImageTextToText``.
 
-    Batches are those of :class:`~ood_lab.lvlm.training.examples.Rows`.
+    Batches are those of :class:`~ood_lab.lvlm.training.examples.ConversationRows`.
 
     Args:
         model: loaded, or untrained.
@@ -63,7 +63,7 @@ class VlmTuning(L.LightningModule):
     @property
     def collate(self) -> Callable[[Sequence[Example]], dict[str, Any]]:
         """Makes batches of examples."""
-        return Rows(self.processor)
+        return ConversationRows(self.processor)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of a batch."""

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from toy_annotations import CATEGORIES, annotations
 
-from ood_lab.lvlm.annotations.cooccurrence import Cooccurrence
-from ood_lab.lvlm.annotations.image_contents import contents_of, union_areas
+from ood_lab.lvlm.annotations.image_contents import Cooccurrence, contents_of, union_areas
 
 
 @pytest.fixture(scope="module")

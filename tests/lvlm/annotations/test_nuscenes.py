@@ -8,9 +8,14 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.annotations.camera import Camera, visible_boxes
-from ood_lab.lvlm.annotations.nuscenes import NuScenesAnnotations
-from ood_lab.lvlm.annotations.nuscenes_names import LABELS, label_of, validation_scenes
+from ood_lab.lvlm.annotations.nuscenes import (
+    LABELS,
+    Camera,
+    NuScenesAnnotations,
+    label_of,
+    validation_scenes,
+    visible_boxes,
+)
 
 FOCAL = 1000.0
 INTRINSIC = [[FOCAL, 0.0, 800.0], [0.0, FOCAL, 450.0], [0.0, 0.0, 1.0]]

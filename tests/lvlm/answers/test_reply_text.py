@@ -8,13 +8,12 @@ import pytest
 from ood_lab.lvlm.answers.answer_files import Answer
 from ood_lab.lvlm.answers.judgements import PARSED, UNPARSED, judge, sizes_of
 from ood_lab.lvlm.answers.recorded_answers import recorded_answers
-from ood_lab.lvlm.answers.reply_text import read, with_known_tags, without_reasoning
-from ood_lab.lvlm.captions.caption_rules import Rules
+from ood_lab.lvlm.captions.caption_rules import CaptionRules
 from ood_lab.lvlm.captions.caption_scoring import caption_table
 from ood_lab.lvlm.captions.nouns import Lexicon
-from ood_lab.lvlm.captions.question_kinds import GENERATIVE
 from ood_lab.lvlm.parsers import PARSERS
-from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.parsers.reply_text import read, with_known_tags, without_reasoning
+from ood_lab.lvlm.questions.question_files import GENERATIVE, Question
 
 THOUGHT = "<think>Is there no dog? I see none, no.</think>"
 
@@ -87,7 +86,7 @@ def test_a_caption_without_words_is_unread_and_not_a_clean_one(response):
     meta = {"truth": ["cat"], "hallu": []}
     question = Question("q", GENERATIVE, None, "Describe it.", "", "caption", meta=meta)
     refused = replace(answer("q", response), reasoning="I may not.")
-    table = caption_table([question], {"q": refused}, Rules({"cat", "dog"}), Lexicon())
+    table = caption_table([question], {"q": refused}, CaptionRules({"cat", "dog"}), Lexicon())
     assert table["status"].tolist() == [UNPARSED]
 
 

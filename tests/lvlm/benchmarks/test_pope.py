@@ -2,7 +2,7 @@ import pytest
 from toy_annotations import CATEGORIES, annotations
 
 from ood_lab.lvlm.annotations.image_contents import contents_of
-from ood_lab.lvlm.benchmarks.pope.question_drawing import Pope
+from ood_lab.lvlm.benchmarks.oric.pope_sets import Pope
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from cli import call, run_folders
 from PIL import Image
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.benchmarks.hallusionbench import HallusionFiles
+from ood_lab.lvlm.benchmarks.hallusion import HallusionFiles
 from ood_lab.lvlm.benchmarks.mme import MmeFiles
-from ood_lab.lvlm.benchmarks.pope.published_files import PopeFiles
+from ood_lab.lvlm.benchmarks.pope import PopeFiles
 from ood_lab.schema.results import read_results
 
 

@@ -13,8 +13,8 @@ from ood_lab.common.errors import UserError
 from ood_lab.lvlm.answers.answer_files import AnswerStore
 from ood_lab.lvlm.answers.answer_requests import answers_to
 from ood_lab.lvlm.answers.recorded_answers import recorded_answers
-from ood_lab.lvlm.chat.base import Reply, Request
-from ood_lab.lvlm.chat.checking_models import Constant, Oracle, Random, Replay
+from ood_lab.lvlm.chat.base import ChatModel, Reply, Request
+from ood_lab.lvlm.chat.checking_models import Constant, Oracle, RandomModel, Replay
 from ood_lab.lvlm.questions.question_files import Question
 
 
@@ -32,7 +32,7 @@ def questions(count=4):
     ]
 
 
-class Scripted:
+class Scripted(ChatModel):
     """Fails or dies where it is told to, and counts."""
 
     def __init__(self, fails=(), dies_after=None, name="scripted"):
@@ -41,9 +41,6 @@ class Scripted:
     @property
     def made_with(self):
         return {"model": self.name}
-
-    def check(self):
-        pass
 
     def ask(self, requests):
         for count, request in enumerate(requests):
@@ -65,10 +62,10 @@ def test_each_model_says_what_it_is_for(folder):
     assert replies(Constant("No")) == ["No"] * 40
     assert replies(Oracle()) == ["yes", "no"] * 20
     assert replies(Oracle(accuracy=0.0)) == ["no", "yes"] * 20
-    drawn = replies(Random(0.5, seed=1))
-    assert drawn == replies(Random(0.5, seed=1)) != replies(Random(0.5, seed=2))
+    drawn = replies(RandomModel(0.5, seed=1))
+    assert drawn == replies(RandomModel(0.5, seed=1)) != replies(RandomModel(0.5, seed=2))
     assert 5 < drawn.count("Yes") < 35
-    assert replies(Random(1.0)) == ["Yes"] * 40
+    assert replies(RandomModel(1.0)) == ["Yes"] * 40
 
 
 def test_an_interrupted_asking_goes_on_where_it_was(folder):

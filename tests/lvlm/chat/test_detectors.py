@@ -9,8 +9,8 @@ from ood_lab.clip import load_clip
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.answers.answer_files import AnswerStore
 from ood_lab.lvlm.answers.answer_requests import answers_to
-from ood_lab.lvlm.chat.clip_threshold import ClipThreshold
-from ood_lab.lvlm.chat.object_detectors import ClosedVocabulary, GroundingDino, Owl
+from ood_lab.lvlm.image_text.clip_threshold import ClipThreshold
+from ood_lab.lvlm.image_text.detector_answers import ClosedVocabulary, GroundingDino, Owl
 from ood_lab.lvlm.questions.question_files import Question
 
 transformers = pytest.importorskip("transformers")

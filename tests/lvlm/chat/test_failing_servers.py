@@ -16,8 +16,7 @@ from PIL import Image
 from ood_lab.common import files
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.answers import answer_files
-from ood_lab.lvlm.answers.answer_files import AnswerStore
-from ood_lab.lvlm.answers.answer_locations import store_of
+from ood_lab.lvlm.answers.answer_files import AnswerStore, store_of
 from ood_lab.lvlm.answers.answer_requests import answers_to
 from ood_lab.lvlm.chat.openai import OpenAIChat
 from ood_lab.lvlm.chat.server import request_pool

@@ -7,8 +7,7 @@ from vlm_families import FAMILIES, SIZES, build
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.chat.base import Request
-from ood_lab.lvlm.chat.image_features import features_of
-from ood_lab.lvlm.chat.inference_modes import InferenceMode
+from ood_lab.lvlm.chat.image_features import InferenceMode, features_of
 from ood_lab.lvlm.chat.transformers import TransformersChat
 from ood_lab.lvlm.questions.question_files import Question
 

@@ -13,8 +13,7 @@ from PIL import Image
 from rich.console import Console
 
 from ood_lab.common.errors import Stopped, UserError
-from ood_lab.lvlm.answers.answer_files import AnswerStore, answer_key
-from ood_lab.lvlm.answers.answer_locations import store_of
+from ood_lab.lvlm.answers.answer_files import AnswerStore, answer_key, store_of
 from ood_lab.lvlm.answers.answer_requests import answers_to
 from ood_lab.lvlm.answers.judgements import judge
 from ood_lab.lvlm.chat.openai import OpenAIChat
@@ -451,7 +450,7 @@ def test_a_key_in_place_of_the_name_of_its_variable_is_refused(name):
 def test_a_bar_shows_how_far_the_asking_is(folder, monkeypatch):
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=120)
-    monkeypatch.setattr("ood_lab.lvlm.answers.request_progress.get_console", lambda: console)
+    monkeypatch.setattr("ood_lab.lvlm.answers.answer_requests.get_console", lambda: console)
     replies = iter([said(), said(), httpx.Response(500, json={})])
     price = {"input": 1e5, "output": 1e5}
     ask(folder, server(lambda r: next(replies)), concurrency=1, price=price)

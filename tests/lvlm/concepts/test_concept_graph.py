@@ -3,16 +3,17 @@ import pytest
 from small_concepts import SMALL, needs_data
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.concepts.concept_graph import (
+from ood_lab.lvlm.concepts.concepts import (
+    company,
     hallucination_graph,
     merged,
+    neighbours,
     read_graphml,
     statistics,
     statistics_table,
     truth_graph,
     write_graphml,
 )
-from ood_lab.lvlm.concepts.hallucination_candidates import company, neighbours
 
 
 def test_frequency_is_the_number_of_images_in_the_clean_rule():

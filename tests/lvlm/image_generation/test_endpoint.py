@@ -12,7 +12,7 @@ from PIL import Image
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.image_generation.compositions import Composition, Concept
 from ood_lab.lvlm.image_generation.endpoint import EndpointGenerator
-from ood_lab.lvlm.image_generation.image_making import file_of, make
+from ood_lab.lvlm.image_generation.pictures import file_of, make
 
 PAIR = Composition("standard", "ee", Concept("dog"), Concept("umbrella"), 3, 1)
 OTHER = Composition("fictional", "ee", Concept("boat"), Concept("cake"), 0, 2)

@@ -9,8 +9,7 @@ from small_concepts import SMALL
 from ood_lab.builtin.scenes.generator import SceneRenderer
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
-from ood_lab.lvlm.concepts.concept_graph import truth_graph
-from ood_lab.lvlm.concepts.concepts import Attribute
+from ood_lab.lvlm.concepts.concepts import Attribute, truth_graph
 from ood_lab.lvlm.image_generation.compositions import Composition, Concept
 from ood_lab.lvlm.image_generation.diffusion import DiffusionGenerator
 from ood_lab.lvlm.image_generation.image_filter import (
@@ -19,12 +18,14 @@ from ood_lab.lvlm.image_generation.image_filter import (
     confidences_of,
     summary,
 )
-from ood_lab.lvlm.image_generation.image_making import (
+from ood_lab.lvlm.image_generation.pictures import (
     PLAN,
+    AnnotatedPicture,
+    balanced,
     file_of,
     make,
+    pictures_of,
 )
-from ood_lab.lvlm.image_generation.pictures import Picture, balanced, pictures_of
 from ood_lab.lvlm.image_generation.prompt_generator import Variant
 
 DOG = Concept("dog", Attribute("brown", "white"), Attribute("sit", "stand"))
@@ -222,7 +223,8 @@ def test_pictures_leave_out_what_is_detected():
 
 def test_balance_is_down_to_the_rarest_criterion():
     many = [
-        Picture(f"{i}.png", "standard" if i % 3 else "random", "ee", ("a", "b")) for i in range(12)
+        AnnotatedPicture(f"{i}.png", "standard" if i % 3 else "random", "ee", ("a", "b"))
+        for i in range(12)
     ]
     kept = balanced(many, seed=0)
     assert [sum(p.criterion == name for p in kept) for name in ("standard", "random")] == [4, 4]
@@ -232,7 +234,9 @@ def test_balance_is_down_to_the_rarest_criterion():
 
 def test_balance_keeps_all_styles_of_a_scene():
     many = [
-        Picture(f"{i}{style}.png", criterion, "ee", ("a", "b"), meta={"scene": f"{criterion}{i}"})
+        AnnotatedPicture(
+            f"{i}{style}.png", criterion, "ee", ("a", "b"), meta={"scene": f"{criterion}{i}"}
+        )
         for criterion, count in (("standard", 5), ("random", 2))
         for i in range(count)
         for style in ("photo", "ink")

@@ -8,15 +8,15 @@ import pytest
 from PIL import Image
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.annotations.image_labels import Labels
+from ood_lab.lvlm.annotations.image_labels import ImageLabels
 from ood_lab.lvlm.benchmarks.oodbench.division import Rule
-from ood_lab.lvlm.chat.base import Reply
+from ood_lab.lvlm.chat.base import ChatModel, Reply
 from ood_lab.lvlm.image_text.chat_model import ChatScores
 
 LABELS = ["cat", "dog", "red car"]
 
 
-class Scripted:
+class Scripted(ChatModel):
     """Replies of a table, by image and label; notes how often each was asked."""
 
     def __init__(self, replies):
@@ -27,9 +27,6 @@ class Scripted:
     @property
     def made_with(self):
         return {"backend": "scripted", "model": "scripted"}
-
-    def check(self):
-        pass
 
     def ask(self, requests):
         for request in requests:
@@ -77,7 +74,7 @@ def test_the_softmax_of_log_odds_is_the_chance_of_one_label_among_those_absent(i
     model = Scripted(table(*chances))
     scores = ChatScores(model, tmp_path / "answers").scores(images, LABELS)
     present = np.array([[True, False, False], [True, True, False]])
-    labels = Labels((0, 1), tuple(LABELS), present, ~present)
+    labels = ImageLabels((0, 1), tuple(LABELS), present, ~present)
     # The first image's p_c: only the cat is there, of all cases in which one of the three is.
     only = [
         math.prod(p if k == label else 1 - p for k, p in enumerate(chances[0]))
@@ -94,7 +91,7 @@ def test_replies_without_probabilities_count_and_tie(images, tmp_path):
     scores = ChatScores(model, tmp_path / "answers").scores(images, LABELS)
     assert np.sign(scores).tolist() == [[1, -1, 0], [-1, 1, 1]]
     present = np.array([[False, True, True], [True, False, True]])
-    labels = Labels((0, 1), tuple(LABELS), present, ~present)
+    labels = ImageLabels((0, 1), tuple(LABELS), present, ~present)
     # Case 1: only the cat of a is seen, which is not there; in b a car and a dog tie.
     case_1 = Rule(threshold=1e-13).flags(scores, labels)
     assert case_1.tolist() == [[False, True, True], [False, False, False]]

@@ -10,8 +10,8 @@ from PIL import Image
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations.annotation_table import Annotations, objects_table
+from ood_lab.lvlm.image_text.base import cached_scores
 from ood_lab.lvlm.image_text.clip import ClipScores
-from ood_lab.lvlm.image_text.score_cache import cached_scores
 
 transformers = pytest.importorskip("transformers")
 LABELS = ["cat", "dog", "red car"]
@@ -164,7 +164,7 @@ def blip2_folder(tmp_path_factory, tokenizer):
 
 
 def test_blip2_by_both_heads(blip2_folder, images):
-    from ood_lab.lvlm.image_text.blip2 import Blip2Scores
+    from ood_lab.lvlm.image_text.transformers import Blip2Scores
 
     found = {
         (head, t): Blip2Scores(str(blip2_folder), head=head, temperature=t).scores(images, LABELS)

@@ -1,6 +1,6 @@
 import pandas as pd
 
-from ood_lab.lvlm.image_text.purified_figures import purified_figures
+from ood_lab.lvlm.benchmarks.oodbench.page import purified_figures
 from ood_lab.report.rendering.blocks import Folded
 
 

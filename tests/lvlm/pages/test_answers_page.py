@@ -16,7 +16,7 @@ from ood_lab.lvlm.answers.answer_files import Answer
 from ood_lab.lvlm.answers.judgements import judge
 from ood_lab.lvlm.pages import answers_page
 from ood_lab.lvlm.pages.answers_page import write_answers_page
-from ood_lab.lvlm.pages.benchmark_page import Scored
+from ood_lab.lvlm.pages.benchmark_page import ScoredRun
 from ood_lab.lvlm.questions.question_files import Question
 from ood_lab.schema.run_record import RunRecord
 
@@ -164,7 +164,7 @@ def models(tmp_path_factory):
     own["c"] = replace(own["c"], finish_reason="length")
     tables = {"one": own, "two": answers("No", "2", "No")}
     tables = [judge(asked, of).assign(model=name) for name, of in tables.items()]
-    scored = Scored(place / "run", place, pd.DataFrame(), {}, {}, RECORD)
+    scored = ScoredRun(place / "run", place, pd.DataFrame(), {}, {}, RECORD)
     return write_answers_page(scored, asked, own, tables[:1], tables)
 
 
@@ -176,7 +176,7 @@ def test_the_folder_of_a_run_can_be_sent(models, monkeypatch):
     monkeypatch.setattr(answers_page, "_MOST_BYTES", 10)
     source = models.parents[2]
     asked = [Question("a", "yes_no", "outside.png", "Is it red?", "yes")]
-    scored = Scored(source / "linked", source, pd.DataFrame(), {}, {}, RECORD)
+    scored = ScoredRun(source / "linked", source, pd.DataFrame(), {}, {}, RECORD)
     page = write_answers_page(scored, asked, {}, [judge(asked, {})])
     assert '["../../outside.png"]' in (page.parent / "rows-000.js").read_text()
     assert "Images are in .. from the folder of the run: send both together" in page.read_text()
@@ -238,7 +238,7 @@ def many(tmp_path_factory):
         )
         for n, q in enumerate(asked)
     }
-    scored = Scored(folder, folder, pd.DataFrame(), {}, {}, RECORD)
+    scored = ScoredRun(folder, folder, pd.DataFrame(), {}, {}, RECORD)
     return write_answers_page(scored, asked, answers, [judge(asked, answers)])
 
 

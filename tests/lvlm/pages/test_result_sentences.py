@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ood_lab.lvlm.pages.benchmark_page import Scored
+from ood_lab.lvlm.pages.benchmark_page import ScoredRun
 from ood_lab.lvlm.pages.result_sentences import ACCURACY, CHAIR, found_sentences
 from ood_lab.schema.run_record import RunRecord
 
@@ -24,7 +24,7 @@ def told(rows, told=(ACCURACY,), judged=None, draws=1000, words=None, **tables):
     table = table.assign(task="yes_no", split=results["split"].iloc[0])
     benchmark = {"name": "Lids", "about": "jars", "page": "lids.html"}
     about = RunRecord(lvlm={"model": "me"}, benchmark=benchmark)
-    run = Scored(Path(), Path(), results, {"judged": table}, tables, about)
+    run = ScoredRun(Path(), Path(), results, {"judged": table}, tables, about)
     return list(found_sentences(run, told, words or {}, "yes_no", draws))
 
 

@@ -14,9 +14,9 @@ import time
 import pytest
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.answers.reply_text import read
 from ood_lab.lvlm.parsers import PARSERS, YES_NO_PARSERS, parser_named
 from ood_lab.lvlm.parsers.free_text import is_right
+from ood_lab.lvlm.parsers.reply_text import read
 from tests.benchmarks import reply_styles
 from tests.benchmarks.reply_styles import own_parser, reads_right, styled_replies
 

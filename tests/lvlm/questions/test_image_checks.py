@@ -6,9 +6,9 @@ from cli import call
 from PIL import Image
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.benchmarks.oric.published_files import Item, problem_of, write_bench
-from ood_lab.lvlm.questions.image_checks import check_whole
+from ood_lab.lvlm.benchmarks.oric.published_files import OricItem, problem_of, write_bench
 from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_images import check_whole
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_whole_images_pass_and_damaged_ones_are_named(photos, tmp_path):
 def test_a_truncated_image_under_a_published_bench_stops_before_asking(photos, tmp_path, capsys):
     cut(photos / "2.jpg")
     labels = enumerate(("yes", "no", "yes"), 1)
-    items = [Item(n, f"{n - 1}.jpg", "dog", problem_of("dog"), label) for n, label in labels]
+    items = [OricItem(n, f"{n - 1}.jpg", "dog", problem_of("dog"), label) for n, label in labels]
     write_bench(items, tmp_path / "bench.json")
     given = (f"task.bench={tmp_path}/bench.json", f"task.images={photos}", "task.pope=[]")
     places = (f"paths.outputs={tmp_path}/out", f"paths.cache={tmp_path}/cache", "logger=none")

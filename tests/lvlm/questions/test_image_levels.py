@@ -9,8 +9,8 @@ from PIL import Image
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.sources.file_facts import content_hashes
-from ood_lab.lvlm.questions.image_levels import with_levels
 from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_images import with_levels
 
 
 def noise(path, seed):

@@ -12,7 +12,7 @@ from scipy.stats import norm
 from scripted_answers import answer_of
 
 from ood_lab.common.files import read_table
-from ood_lab.lvlm.benchmarks.oric.published_files import Item, problem_of, write_bench
+from ood_lab.lvlm.benchmarks.oric.published_files import OricItem, problem_of, write_bench
 from ood_lab.lvlm.questions.question_files import read_questions
 from ood_lab.schema.results import whole
 
@@ -198,7 +198,7 @@ def test_oric_is_compared_by_wording_and_in_the_mean(tmp_path):
         name, word = f"{n // 2}.png", ("dog", "cup", "bus")[n % 3]
         pixels = noise.integers(0, 255, (16, 16, 3), np.uint8)
         Image.fromarray(pixels).save(tmp_path / "images" / name)
-        items.append(Item(n + 1, name, word, problem_of(word), ("yes", "no")[n % 2]))
+        items.append(OricItem(n + 1, name, word, problem_of(word), ("yes", "no")[n % 2]))
     write_bench(items, tmp_path / "bench.json")
     given = (f"task.bench={tmp_path}/bench.json", f"task.images={tmp_path}/images", "task.pope=[]")
     given += ("task.form=both", "metrics.n_bootstrap=50")

@@ -11,7 +11,7 @@ from PIL import Image
 
 from ood_lab.lvlm.answers.judgements import PARSED
 from ood_lab.lvlm.questions.question_files import Question
-from ood_lab.lvlm.questions.question_prompts import with_prompt
+from ood_lab.lvlm.questions.question_forms import with_prompt
 from ood_lab.schema.results import read_results, whole
 
 ASKED = "Is there a dog in picture {}?"

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS
-from ood_lab.lvlm.scoring.setting_differences import setting_differences
+from ood_lab.lvlm.benchmarks.oodbench.scoring import setting_differences
 
 
 def answers(right, first, split="ood_h"):

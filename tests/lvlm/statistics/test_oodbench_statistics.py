@@ -20,7 +20,7 @@ from ood_lab.lvlm.statistics.difficulty import (
     spread_test,
 )
 from ood_lab.lvlm.statistics.mmd import ClassMmd, equivalence, median_bandwidth
-from ood_lab.lvlm.statistics.training_coverage import semantic_overlap
+from ood_lab.lvlm.statistics.training_texts import semantic_overlap
 from ood_lab.metrics.resampling.intervals import bayes_interval, clopper_pearson
 
 #: Degradations of nine models from Table 8, and with the value of the prose for Qwen2.5.

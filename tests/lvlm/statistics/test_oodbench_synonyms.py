@@ -4,8 +4,12 @@ import numpy as np
 import pytest
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.statistics.synonyms import nearest_phrases, phrases, read_synonyms
-from ood_lab.lvlm.statistics.training_coverage import semantic_overlap
+from ood_lab.lvlm.statistics.training_texts import (
+    nearest_phrases,
+    phrases,
+    read_synonyms,
+    semantic_overlap,
+)
 from ood_lab.metrics.resampling.intervals import clopper_pearson
 
 CATEGORIES = ("mug", "person", "traffic light")

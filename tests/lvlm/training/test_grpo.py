@@ -7,10 +7,21 @@ import torch
 from PIL import Image
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.benchmarks.oric.published_files import Item, problem_of, write_bench, write_train
-from ood_lab.lvlm.training.grpo_loss import advantages, grpo_loss, k3, token_log_probs
-from ood_lab.lvlm.training.oric_questions import OricTraining, write_dataset
-from ood_lab.lvlm.training.rewards import accuracy_reward, format_reward
+from ood_lab.lvlm.benchmarks.oric.published_files import (
+    OricItem,
+    problem_of,
+    write_bench,
+    write_train,
+)
+from ood_lab.lvlm.benchmarks.oric.training_questions import OricTraining, write_dataset
+from ood_lab.lvlm.training.grpo import (
+    accuracy_reward,
+    advantages,
+    format_reward,
+    grpo_loss,
+    k3,
+    token_log_probs,
+)
 
 WELL = "<REASONING>I look.</REASONING> <SOLUTION>yes</SOLUTION>"
 
@@ -91,7 +102,9 @@ def files(tmp_path):
         there = number % 2 == 0
         Image.new("RGB", (96, 96), "red" if there else "blue").save(tmp_path / f"{number}.png")
         items.append(
-            Item(number + 1, f"{number}.png", "dog", problem_of("dog"), "yes" if there else "no")
+            OricItem(
+                number + 1, f"{number}.png", "dog", problem_of("dog"), "yes" if there else "no"
+            )
         )
     write_train(items, tmp_path / "oric_train.json")
     write_bench(items, tmp_path / "oric_bench.json")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from ood_lab.lvlm.training.examples import IGNORED, Example, Rows, conversation
+from ood_lab.lvlm.training.examples import IGNORED, ConversationRows, Example, conversation
 from ood_lab.lvlm.training.tuning_module import VlmTuning
 
 pytest.importorskip("transformers")
@@ -41,7 +41,7 @@ def test_a_step_learns_the_answers_alone(name):
         Example(Image.new("RGB", size, color), [conversation("Is there a dog?", answer)])
         for size, color, answer in zip(SIZES, ("red", "blue"), answers, strict=False)
     ]
-    batch = Rows(processor)(examples)
+    batch = ConversationRows(processor)(examples)
     labels = batch["inputs"]["labels"]
     learned = [processor.tokenizer.decode(row[row != IGNORED]) for row in labels]
     assert learned == [f"{answer}<end>" for answer in answers]

@@ -18,8 +18,13 @@ from torch.utils.data import DistributedSampler
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.chat.model_folder import ModelFolder
 from ood_lab.lvlm.training.conversation_files import ChatFile
-from ood_lab.lvlm.training.example_batches import Chats
-from ood_lab.lvlm.training.examples import IGNORED, Example, Rows, conversation
+from ood_lab.lvlm.training.examples import (
+    IGNORED,
+    Chats,
+    ConversationRows,
+    Example,
+    conversation,
+)
 from ood_lab.lvlm.training.tuning_module import VlmTuning, with_lora
 
 
@@ -33,7 +38,7 @@ def test_only_the_last_message_is_learned(vlm):
     _, processor = vlm
     pairs = [("Is there a mug in the image?", "Yes"), ("What is it?", "A kitchen with a mug.")]
     example = Example(Image.new("RGB", (96, 96)), [conversation(*pair) for pair in pairs])
-    labels = Rows(processor)([example])["inputs"]["labels"]
+    labels = ConversationRows(processor)([example])["inputs"]["labels"]
     texts = [processor.tokenizer.decode(row[row != IGNORED]) for row in labels]
     assert texts == [f"{c[-1]['content'][0]['text']}<|end|>" for c in example.conversations]
 

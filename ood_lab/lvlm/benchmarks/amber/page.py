@@ -6,16 +6,24 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from ood_lab.lvlm.benchmark.contract import BenchmarkWords
 from ood_lab.lvlm.benchmarks.amber.scoring import KIND, SCORE
 from ood_lab.lvlm.captions.caption_page import (
     CAPTIONS,
     COMPARED,
     OF_NO,
-    made_up,
     other_ways,
     scoring_note,
 )
-from ood_lab.lvlm.captions.question_kinds import (
+from ood_lab.lvlm.pages.benchmark_page import (
+    Headline,
+    ScoredRun,
+    answer_figures,
+    metric_table,
+)
+from ood_lab.lvlm.pages.figure_captions import defined
+from ood_lab.lvlm.pages.result_sentences import CHAIR, MetricSentence
+from ood_lab.lvlm.questions.question_files import (
     ACTION,
     EXISTENCE,
     GENERATIVE,
@@ -23,17 +31,8 @@ from ood_lab.lvlm.captions.question_kinds import (
     RELATION,
     STATE,
 )
-from ood_lab.lvlm.pages.benchmark_page import (
-    Headline,
-    Scored,
-    answer_figures,
-    metric_table,
-)
-from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
-from ood_lab.lvlm.pages.definitions import defined
-from ood_lab.lvlm.pages.result_sentences import CHAIR, MetricSentence
 from ood_lab.lvlm.scoring.scored_results import POOLED
-from ood_lab.report.rendering.blocks import Text
+from ood_lab.report.rendering.blocks import PlannedFigure, Text
 from ood_lab.report.rendering.table import Table, plain_table
 from ood_lab.report.rendering.thumbnails import Thumbnails
 
@@ -52,7 +51,7 @@ _NAME = {POOLED: "AMBER"}
 _LEVELS = {"chair": "CHAIR", "hal": "Hal", "accuracy": "Acc"}
 
 
-def summary(run: Scored) -> Iterator[Table | Text]:
+def summary(run: ScoredRun) -> Iterator[Table | Text]:
     """Captions and the score, then the yes/no questions by kind."""
     notes = [scoring_note(run), "AMBER score = (100 - CHAIR + F1) / 2; higher is better."]
     if run.whole["metric"].isin(CAPTIONS).any():
@@ -66,7 +65,8 @@ def _answers(rows: pd.DataFrame, caption: str) -> Iterator[Table]:
         yield metric_table(caption, "kind", rows, SETS, OF_NO, notes=notes)
 
 
-def _details(run: Scored, _: Thumbnails) -> Iterator[Table]:
+def details(run: ScoredRun, _: Thumbnails) -> Iterator[Table]:
+    """Other treatments of unparsed answers, and what AMBER's script prints."""
     for words, rows in other_ways(run):
         yield from _answers(rows, f"Yes/no questions, %: {words}")
     yield from _as_printed(run.tables["amber"].iloc[0])
@@ -88,7 +88,12 @@ def _as_printed(values: pd.Series) -> Iterator[Table]:
         yield plain_table(f"Yes/no questions, {caption}", rows, {})
 
 
-RECORD = BenchmarkRecord(
+def figures(run: ScoredRun) -> Iterator[PlannedFigure]:
+    """Results of every kind of question, and levels of shift."""
+    return answer_figures(run, OF_NO, SETS, _LEVELS, POOLED, "Positive class: no.", _NAME)
+
+
+WORDS = BenchmarkWords(
     name="AMBER",
     kind=KIND,
     asks=(GENERATIVE, EXISTENCE, STATE, NUMBER, ACTION, RELATION),
@@ -103,12 +108,6 @@ RECORD = BenchmarkRecord(
         MetricSentence(SCORE, "AMBER score"),
     ),
     compared=COMPARED,
-    summary=summary,
-    details=_details,
-    figures=lambda run: answer_figures(
-        run, OF_NO, SETS, _LEVELS, POOLED, "Positive class: no.", _NAME
-    ),
-    wrong=lambda run: made_up(run, {"amber": "AMBER"}, "set"),
     definitions=defined("captions", "caption_answers", "amber"),
     metric_tables={"Captions": _CAPTIONS, "Yes/no questions": OF_NO},
 )

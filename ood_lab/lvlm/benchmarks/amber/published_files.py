@@ -10,22 +10,18 @@ from typing import Any
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations.annotation_files import read_json
-from ood_lab.lvlm.benchmarks.published_files import (
-    entry,
-    existing,
-    image_in,
-    read_json_list,
-)
-from ood_lab.lvlm.captions.question_kinds import (
+from ood_lab.lvlm.questions.published_files import entry, existing, image_in, read_json_list
+from ood_lab.lvlm.questions.question_files import (
     ACTION,
     EXISTENCE,
     GENERATIVE,
     NUMBER,
     RELATION,
     STATE,
+    Question,
     true_caption,
+    yes_or_no,
 )
-from ood_lab.lvlm.questions.question_files import Question, yes_or_no
 
 #: ``type`` in ``annotations.json`` → ``Question.task``.
 TYPES = {

@@ -17,8 +17,8 @@ from ood_lab.lvlm.captions.caption_scoring import (
     caption_kind,
     result_rows,
 )
-from ood_lab.lvlm.captions.question_kinds import GROUPS
 from ood_lab.lvlm.parsers import NO
+from ood_lab.lvlm.questions.question_files import GROUPS
 from ood_lab.lvlm.scoring.scored_results import POOLED, estimate_rows
 from ood_lab.lvlm.scoring.yes_no_scores import class_counts
 from ood_lab.metrics.hallucination import COUNTS, EXISTENCE_EPSILON, caption_metrics
@@ -45,7 +45,7 @@ def results_of(
 ) -> pd.DataFrame:
     """Everything that is reported, a table of :data:`KIND`.
 
-    Groups of yes/no questions (:data:`~ood_lab.lvlm.captions.question_kinds.GROUPS`) are the sets,
+    Groups of yes/no questions (:data:`~ood_lab.lvlm.questions.question_files.GROUPS`) are the sets,
     and may overlap; captions, the score, and all yes/no questions are of the set ``pooled``.
 
     Args:

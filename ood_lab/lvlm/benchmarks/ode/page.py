@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from ood_lab.common.files import read_table
-from ood_lab.lvlm.benchmarks.ode.scoring import DISTANCE, KIND, PAIR_KIND
+from ood_lab.lvlm.benchmark.contract import BenchmarkWords
 from ood_lab.lvlm.captions.caption_page import (
     CAPTIONS,
     COMPARED,
     OF_NO,
-    made_up,
     other_ways,
     scoring_note,
 )
-from ood_lab.lvlm.captions.caption_scoring import PAIR
+from ood_lab.lvlm.captions.caption_scoring import PAIR, caption_kind, result_rows
 from ood_lab.lvlm.captions.hallucination_tendencies import tendency_matrix
-from ood_lab.lvlm.captions.question_kinds import ACTION, EXISTENCE, GENERATIVE, NUMBER, STATE
 from ood_lab.lvlm.image_generation.natural_images import feature_clouds
 from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
-    Scored,
+    ScoredRun,
     answer_figures,
     difference_table,
     metric_table,
 )
-from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
-from ood_lab.lvlm.pages.definitions import defined
-from ood_lab.lvlm.pages.figure_captions import captioned
+from ood_lab.lvlm.pages.figure_captions import captioned, defined
 from ood_lab.lvlm.pages.result_sentences import CHAIR, MetricSentence
+from ood_lab.lvlm.questions.question_files import ACTION, EXISTENCE, GENERATIVE, NUMBER, STATE
 from ood_lab.lvlm.scoring.scored_results import POOLED
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.lines import trend_lines
@@ -41,6 +39,37 @@ from ood_lab.report.rendering.blocks import PlannedFigure, Text
 from ood_lab.report.rendering.table import Table, plain_table
 from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.schema.results import PART
+
+KIND = caption_kind("ode")
+#: Numbers and words by which sets are divided: edges between the two concepts in the graph (0 =
+#: not connected), whether both are entities (ee) or the second an environment (ev), and the
+#: criterion where the sets are origins.
+DISTANCE, PAIR_KIND, CRITERION = "distance", "kind", "criterion"
+
+
+def results_of(
+    captions: pd.DataFrame,
+    judged: pd.DataFrame,
+    model: str,
+    splits: Sequence[str],
+    *,
+    seed: int = 0,
+    **options: Any,
+) -> pd.DataFrame:
+    """Everything that is reported, a table of :data:`KIND`.
+
+    Args:
+        captions: see :func:`ood_lab.lvlm.captions.caption_scoring.caption_table`.
+        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`, of the yes/no questions.
+        model: its name.
+        splits: names of the criteria, in order.
+        seed: of the draws.
+        options: of :func:`ood_lab.lvlm.captions.caption_scoring.result_rows`.
+    """
+    finer = (DISTANCE, PAIR_KIND, CRITERION)
+    rows = result_rows(captions, judged, splits, finer=finer, seed=seed, **options)
+    return KIND.table(rows, model=model, seed=seed)
+
 
 ALL = "All yes/no questions"
 ANSWERS = {
@@ -72,14 +101,14 @@ _HEADS = {"chair": "CHAIR", "cover": "Cover", "hal": "Hal", "cog": "Cog", "rate"
 _LEVEL_METRICS = {"chair": "CHAIR", "hal": "Hal", "all_accuracy": "Acc"}
 
 
-def summary(run: Scored) -> Iterator[Table | Text]:
+def summary(run: ScoredRun) -> Iterator[Table | Text]:
     """Captions, then each sort of yes/no questions."""
-    names = _names(run)
+    names = names_of(run)
     notes = [scoring_note(run)]
-    yield metric_table("Captions, %", _sets(run), run.whole, names, CAPTIONS, notes=notes)
+    yield metric_table("Captions, %", sets_of(run), run.whole, names, CAPTIONS, notes=notes)
     for title, metrics in _sorts(run.whole):
-        yield metric_table(f"{title}, %", _sets(run), run.whole, names, metrics)
-    unit = "pairs" if _sets(run) == "origin" else "images"
+        yield metric_table(f"{title}, %", sets_of(run), run.whole, names, metrics)
+    unit = "pairs" if sets_of(run) == "origin" else "images"
     words = f"Positive class: no (POPE: yes). 95% intervals from resampling {unit}."
     yield Text(words, "note")
 
@@ -97,16 +126,17 @@ def named(split: object) -> str:
     return str(split).replace("_", "-") if isinstance(split, str) else f"level {split:g}"
 
 
-def _names(run: Scored) -> dict[str, str]:
+def names_of(run: ScoredRun) -> dict[str, str]:
+    """What the sets are called."""
     return {str(split): named(split) for split in dict.fromkeys(run.whole["split"])}
 
 
-def _sets(run: Scored) -> str:
+def sets_of(run: ScoredRun) -> str:
     """What the sets of questions are."""
     return "origin" if PAIR in run.judged["captions"] else "criterion"
 
 
-def _by_kind(run: Scored) -> Iterator[Table]:
+def _by_kind(run: ScoredRun) -> Iterator[Table]:
     """Pairs of two entities, and of an entity in an environment."""
     rows = run.first_way
     parts = {f"{PAIR_KIND} {kind}": words for kind, words in _KINDS.items()}
@@ -114,23 +144,24 @@ def _by_kind(run: Scored) -> Iterator[Table]:
     rows = rows.assign(row=rows["split"].astype(str) + "/" + rows[PART].fillna(""))
     names = {
         f"{split}/{part}": f"{name}, {words}"
-        for split, name in _names(run).items()
+        for split, name in names_of(run).items()
         for part, words in parts.items()
     }
     for title, metrics in (("Captions", CAPTIONS), (ALL, ANSWERS[ALL])):
         if rows["metric"].isin(metrics).any():
             caption = f"{title} by kind of pair, %"
-            yield metric_table(caption, _sets(run), rows, names, metrics, key="row")
+            yield metric_table(caption, sets_of(run), rows, names, metrics, key="row")
 
 
-def _details(run: Scored, _: Thumbnails) -> Iterator[Table]:
+def details(run: ScoredRun, _: Thumbnails) -> Iterator[Table]:
+    """Other treatments of unparsed answers, kinds of pairs, differences, and tables of files."""
     for words, rows in other_ways(run):
         for title, metrics in _sorts(rows):
             caption = f"{title}, %: {words}"
-            yield metric_table(caption, _sets(run), rows, _names(run), metrics)
+            yield metric_table(caption, sets_of(run), rows, names_of(run), metrics)
     yield from _by_kind(run)
     for name, caption in DIFFERENCES.items():
-        if name == "differences" and _sets(run) == "origin":
+        if name == "differences" and sets_of(run) == "origin":
             caption = _OF_ORIGINS
         if name in run.tables:
             table = run.tables[name]
@@ -139,15 +170,16 @@ def _details(run: Scored, _: Thumbnails) -> Iterator[Table]:
     tables = {name: run.tables[name] for name in _PLAIN if name in run.tables}
     if (run.source / "effectiveness.csv").is_file():
         tables["effectiveness"] = read_table(run.source / "effectiveness.csv")
-    heads = _HEADS | {"split": _sets(run)}
+    heads = _HEADS | {"split": sets_of(run)}
     for name, table in tables.items():
         table = table.assign(rate=100 * table["rate"]) if "rate" in table else table
         caption = _PLAIN.get(name, "Distance of the made images to natural ones (CLIP features)")
         yield plain_table(caption, table.to_dict("records"), heads)
 
 
-def _figures(run: Scored) -> Iterator[PlannedFigure]:
-    names = _names(run)
+def figures(run: ScoredRun) -> Iterator[PlannedFigure]:
+    """Results, levels, answers by kind, distances, tendencies and made images."""
+    names = names_of(run)
     footer = f"{run.title}."
     answers = {key: f"{group}: {name}" for group, m in ANSWERS.items() for key, name in m.items()}
     shown = {key: name for key, name in answers.items() if key.endswith(("accuracy", "f1"))}
@@ -174,7 +206,7 @@ def _clouds(folder: Path, footer: str) -> Figure | None:
     return feature_clouds(features, read_table(folder / "effectiveness.csv"), footer)
 
 
-RECORD = BenchmarkRecord(
+WORDS = BenchmarkWords(
     name="ODE",
     kind=KIND,
     asks=(GENERATIVE, EXISTENCE, STATE, ACTION, NUMBER),
@@ -185,10 +217,6 @@ RECORD = BenchmarkRecord(
     ),
     told=(CHAIR, MetricSentence("all_accuracy", "accuracy on yes/no questions")),
     compared=COMPARED,
-    summary=summary,
-    details=_details,
-    figures=_figures,
-    wrong=lambda run: made_up(run, _names(run), _sets(run)),
     definitions=defined("ode_criteria", "captions", "caption_answers", "ode"),
     # As the paper's table 1.
     metric_tables={"Captions": CAPTIONS, **ANSWERS, _POPE: POPE},

@@ -12,17 +12,16 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_text
 from ood_lab.lvlm.annotations.annotation_files import read_json, read_json_lines
 from ood_lab.lvlm.benchmarks.ode.queries import RELEASED_CAPTION, queries_of
-from ood_lab.lvlm.captions.question_kinds import ACTION, EXISTENCE, NUMBER, STATE
-from ood_lab.lvlm.concepts.concept_pairs import Kind
-from ood_lab.lvlm.concepts.concepts import Attribute
-from ood_lab.lvlm.image_generation.pictures import Picture
+from ood_lab.lvlm.concepts.concepts import Attribute, Kind
+from ood_lab.lvlm.image_generation.pictures import AnnotatedPicture
+from ood_lab.lvlm.questions.question_files import ACTION, EXISTENCE, NUMBER, STATE
 
 #: First ids of the published lists; the ranges overlap.
 FIRST_IDS = {"generative": 1, "existence": 536, "attribute": 2912}
 Rows = list[dict[str, Any]]
 
 
-def write_published(pictures: Sequence[Picture], images: Path, folder: Path) -> None:
+def write_published(pictures: Sequence[AnnotatedPicture], images: Path, folder: Path) -> None:
     """Writes ``annotations_updated.json`` and the three lists of queries.
 
     Args:
@@ -40,7 +39,7 @@ def _named(file: Path, images: Path) -> str:
     return (file.relative_to(images) if file.is_relative_to(images) else file).as_posix()
 
 
-def published_rows(pictures: Sequence[Picture]) -> Rows:
+def published_rows(pictures: Sequence[AnnotatedPicture]) -> Rows:
     """ODE's own annotations, one row per picture."""
     rows = []
     for number, each in enumerate(pictures, 1):
@@ -59,7 +58,7 @@ def published_rows(pictures: Sequence[Picture]) -> Rows:
     return rows
 
 
-def published_queries(pictures: Sequence[Picture]) -> dict[str, Rows]:
+def published_queries(pictures: Sequence[AnnotatedPicture]) -> dict[str, Rows]:
     """The three lists of queries by file name."""
     lists: dict[str, Rows] = {name: [] for name in FIRST_IDS}
     for each in pictures:
@@ -81,11 +80,11 @@ def published_queries(pictures: Sequence[Picture]) -> dict[str, Rows]:
     }
 
 
-def _about(picture: Picture) -> dict[str, str]:
+def _about(picture: AnnotatedPicture) -> dict[str, str]:
     return {"type": picture.criterion, "image": picture.file}
 
 
-def read_pictures(path: Path) -> list[Picture]:
+def read_pictures(path: Path) -> list[AnnotatedPicture]:
     """Reads ODE's own annotations, a JSON list, or the pictures of another run, one a line.
 
     Raises:
@@ -94,10 +93,10 @@ def read_pictures(path: Path) -> list[Picture]:
     name = "a list of pictures"
     if path.is_file() and path.read_bytes().lstrip().startswith(b"["):
         return [each.picture for each in read_json(path, list[_Published], name)]
-    return read_json_lines(path, Picture, name)
+    return read_json_lines(path, AnnotatedPicture, name)
 
 
-def located_pictures(path: Path, images: Path) -> list[Picture]:
+def located_pictures(path: Path, images: Path) -> list[AnnotatedPicture]:
     """The pictures of :func:`read_pictures` with the absolute paths of their images.
 
     Args:
@@ -129,9 +128,9 @@ class _Published:
     hallu: tuple[str, ...]
 
     @property
-    def picture(self) -> Picture:
+    def picture(self) -> AnnotatedPicture:
         pairs = zip(self.truth_attr, self.hallu_attr, strict=True)
         first, second, *actions = [Attribute(*pair) if pair[0] else None for pair in pairs]
         states = (first, second)
         about = (self.image, self.type, self.info_type, self.truth)
-        return Picture(*about, states, (actions[0], actions[1]), self.hallu)
+        return AnnotatedPicture(*about, states, (actions[0], actions[1]), self.hallu)

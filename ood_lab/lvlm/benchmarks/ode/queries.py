@@ -13,18 +13,18 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.captions.question_kinds import (
+from ood_lab.lvlm.image_generation.pictures import AnnotatedPicture
+from ood_lab.lvlm.parsers import NO, YES
+from ood_lab.lvlm.parsers.grammar import english
+from ood_lab.lvlm.questions.question_files import (
     ACTION,
     EXISTENCE,
     GENERATIVE,
     NUMBER,
     STATE,
+    Question,
     true_caption,
 )
-from ood_lab.lvlm.image_generation.pictures import Picture
-from ood_lab.lvlm.parsers import NO, YES
-from ood_lab.lvlm.questions.grammar import english
-from ood_lab.lvlm.questions.question_files import Question
 
 #: Absent concepts that an image is asked about.
 ABSENT = 2
@@ -45,7 +45,7 @@ class Query(NamedTuple):
 
 
 def questions_of(
-    pictures: Sequence[Picture], released: bool = False, parser: str = "default"
+    pictures: Sequence[AnnotatedPicture], released: bool = False, parser: str = "default"
 ) -> list[Question]:
     """All questions: captions of all pictures, then existence, attributes, numbers.
 
@@ -81,7 +81,7 @@ def _told_apart(questions: Iterable[Question]) -> Iterator[Question]:
         yield each if again == 1 else replace(each, question_id=f"{each.question_id}#{again}")
 
 
-def queries_of(picture: Picture, released: bool) -> Iterator[Query]:
+def queries_of(picture: AnnotatedPicture, released: bool) -> Iterator[Query]:
     """The yes/no questions about a picture, see :func:`questions_of`."""
     pair = picture.truth[:2]
     for concept in pair[:1] if released else pair:
@@ -118,7 +118,7 @@ def _text(form: str, released: bool, *words: str) -> str:
     return (form.replace("image", "picture") if released else form).format(*words)
 
 
-def _caption(picture: Picture, released: bool) -> Question:
+def _caption(picture: AnnotatedPicture, released: bool) -> Question:
     text = RELEASED_CAPTION if released else CAPTION
     query = Query(GENERATIVE, text, true_caption(_shown(picture)), "")
     known = {"truth": list(picture.truth), "hallu": list(picture.hallu)}
@@ -126,7 +126,7 @@ def _caption(picture: Picture, released: bool) -> Question:
     return replace(asked, reply="text")
 
 
-def _shown(picture: Picture) -> list[str]:
+def _shown(picture: AnnotatedPicture) -> list[str]:
     """Everything that is known to be there, with what is known of it."""
     attributes = zip(picture.states, picture.actions, strict=True)
     words = [[each.true for each in pair if each] for pair in attributes]
@@ -135,7 +135,7 @@ def _shown(picture: Picture) -> list[str]:
 
 
 def _question(
-    picture: Picture, query: Query, parser: str, name: str, known: Mapping[str, Any]
+    picture: AnnotatedPicture, query: Query, parser: str, name: str, known: Mapping[str, Any]
 ) -> Question:
     about = {"split": picture.criterion, "kind": picture.kind, "picture": picture.file}
     return Question(

@@ -27,10 +27,17 @@ from typing import ClassVar
 
 import networkx as nx
 
-from ood_lab.lvlm.concepts.concept_graph import described
-from ood_lab.lvlm.concepts.concept_pairs import Pair, Pairs, kind_of
-from ood_lab.lvlm.concepts.concepts import ENTITY, ENVIRONMENT, Concepts
-from ood_lab.lvlm.concepts.cooccurrences import counted, ordered
+from ood_lab.lvlm.concepts.concepts import (
+    ENTITY,
+    ENVIRONMENT,
+    Concepts,
+    Pair,
+    Pairs,
+    counted,
+    described,
+    kind_of,
+    ordered,
+)
 
 #: Fictional pairs with an environment at most.
 FICTIONAL_EV = 20
@@ -76,7 +83,7 @@ class Sorted:
 
 
 @dataclass(frozen=True)
-class Random:
+class ReleasedRandomPairs:
     """Samples two nodes, independently each time."""
 
     swaps: ClassVar[bool] = True
@@ -91,7 +98,7 @@ class Random:
 
 
 @dataclass(frozen=True)
-class Fictional:
+class ReleasedFictionalPairs:
     """Draws from the pairs of nodes without an edge."""
 
     swaps: ClassVar[bool] = True

@@ -13,8 +13,7 @@ import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_table
-from ood_lab.lvlm.concepts.concept_graph import merged, read_graphml
-from ood_lab.lvlm.concepts.concept_pairs import Pair
+from ood_lab.lvlm.concepts.concepts import Pair, merged, read_graphml
 from ood_lab.schema.run_record import RunRecord
 
 #: Files that a run leaves for the next round.

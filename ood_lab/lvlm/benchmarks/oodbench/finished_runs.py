@@ -11,9 +11,8 @@ import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config, read_table
-from ood_lab.lvlm.answers.answer_locations import model_name
-from ood_lab.lvlm.benchmarks.oodbench.audit import read_ood_pairs
-from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION, ID
+from ood_lab.lvlm.answers.answer_files import model_name
+from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION, ID, read_ood_pairs
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET
 from ood_lab.lvlm.benchmarks.oodbench.split_contents import without_rest
 from ood_lab.lvlm.scoring.answer_differences import read_otherwise

@@ -2,44 +2,105 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from ood_lab.common.files import read_table
+from ood_lab.lvlm.benchmark.contract import BenchmarkWords
 from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION, TOGETHER, UNCUT
 from ood_lab.lvlm.benchmarks.oodbench.question_building import BAP_TASKS
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET, KIND
-from ood_lab.lvlm.benchmarks.oodbench.split_contents import without_rest
-from ood_lab.lvlm.image_text.purified_figures import purified_figures
-from ood_lab.lvlm.object_questions.pair_distribution import distribution_figures
+from ood_lab.lvlm.benchmarks.oodbench.split_contents import distribution_figures, without_rest
+from ood_lab.lvlm.pages.answer_tables import doubt_table, yes_no_tables
 from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
-    Scored,
+    ScoredRun,
     answer_figures,
     first_of_each,
     metric_table,
-    wrong_answers,
 )
-from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
-from ood_lab.lvlm.pages.definitions import defined
-from ood_lab.lvlm.pages.figure_captions import captioned
+from ood_lab.lvlm.pages.figure_captions import captioned, defined
 from ood_lab.lvlm.pages.result_sentences import ACCURACY
+from ood_lab.lvlm.questions.question_files import YES_NO
 from ood_lab.lvlm.scoring import uncertainty
-from ood_lab.lvlm.scoring.uncertainty import doubt_table
-from ood_lab.lvlm.scoring.yes_no_scores import METRICS, YES_NO, yes_no_tables
+from ood_lab.lvlm.scoring.yes_no_scores import METRICS
 from ood_lab.metrics import risk_coverage
 from ood_lab.report.figures.bars import bar_panels
+from ood_lab.report.figures.densities import draw_histograms
+from ood_lab.report.figures.layout import add_legend, panels
 from ood_lab.report.figures.lines import curve, curves
-from ood_lab.report.figures.style import style
+from ood_lab.report.figures.style import SOFT, style
 from ood_lab.report.rendering.blocks import Block, Folded, PlannedFigure, Text
 from ood_lab.report.rendering.table import Table
 from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.results import PART, whole
+
+_BINS = np.linspace(0.0, 1.0, 21)
+_MOST = 11
+_ALL = "all categories"
+
+
+def purified_figures(division: pd.DataFrame, threshold: float) -> Iterator[PlannedFigure | Folded]:
+    """See :func:`purified_histograms`; further figures have the other categories.
+
+    Args:
+        division: ``category`` and ``p_<model>`` of every annotated pair.
+        threshold: T, drawn as a line.
+    """
+    count = 1 + max(0, math.ceil((division["category"].nunique() - _MOST) / (_MOST + 1)))
+    planned = [
+        captioned(
+            f"purified_{number + 1}" if number else "purified",
+            partial(purified_histograms, division, threshold, number),
+            "purified",
+            number=f" {number + 1}" if number else "",
+        )
+        for number in range(count)
+    ]
+    yield planned[0]
+    if planned[1:]:
+        yield Folded("Purified probabilities of the other categories", planned[1:], page_only=True)
+
+
+def purified_histograms(division: pd.DataFrame, threshold: float, number: int = 0) -> Figure:
+    """Histograms of ``p_c``: all categories together, then those with the most pairs.
+
+    As in appendix H of arXiv 2602.18094.
+
+    Args:
+        division: ``category`` and ``p_<model>`` of every annotated pair.
+        threshold: T, drawn as a line.
+        number: of the figure; those after the first have the next categories by number of pairs.
+    """
+    models = [str(c) for c in division.columns if str(c).startswith("p_")]
+    counts = division["category"].value_counts()
+    start = number * (_MOST + 1) - 1 if number else 0
+    end = (number + 1) * (_MOST + 1) - 1
+    parts = {} if number else {_ALL: division}
+    parts |= {str(c): division[division["category"] == c] for c in counts.index[start:end]}
+    left = len(counts) - end
+    more = f" {left} further categories are in further figures." if left > 0 else ""
+    footer = f"Dashed: T = {threshold:g}. n = annotated pairs.{more}"
+    titles = [f"{name}, n {len(rows):,}" for name, rows in parts.items()]
+    labels = ("purified probability", "share of pairs")
+    figure, grid = panels(
+        titles, footer, height=1.15, columns=4, extra=0.6, labels=labels, sharex=True
+    )
+    for axes, rows in zip(grid, parts.values(), strict=True):
+        values = {model.removeprefix("p_"): rows[model].to_numpy() for model in models}
+        draw_histograms(axes, values, _BINS)
+        axes.axvline(threshold, color=SOFT, lw=0.7, ls="--")
+        axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+    add_legend(figure, grid)
+    return figure
+
 
 DISTRIBUTION = "distribution"
 BAP = {"bap_existence": "existence", "bap_counting": "counting", "bap_logic": "logic"}
@@ -56,7 +117,7 @@ _OOD = ("ood_s", "ood_h", "hard")
 _LEVEL_METRICS = {"accuracy": "Acc", "yes_rate": "yes-rate", "f1": "F1"}
 
 
-def summary(run: Scored) -> Iterator[Table | Text]:
+def summary(run: ScoredRun) -> Iterator[Table | Text]:
     """Yes/no questions both ways (once where nothing is unparsed), BAP, doubts, by data set."""
     yield from yes_no_tables(run, METRICS, SPLITS)
     bap = run.whole[run.whole["metric"].isin(BAP)]
@@ -72,7 +133,7 @@ def summary(run: Scored) -> Iterator[Table | Text]:
             yield metric_table(caption, "split", single, names, metrics, key="place")
 
 
-def by_dataset(run: Scored) -> tuple[pd.DataFrame, dict[str, str]]:
+def by_dataset(run: ScoredRun) -> tuple[pd.DataFrame, dict[str, str]]:
     """The rows of each data set in each split, with ``place``, and what the places are called."""
     rows = run.first_way
     part = rows[PART].fillna("").astype(str)
@@ -85,19 +146,20 @@ def by_dataset(run: Scored) -> tuple[pd.DataFrame, dict[str, str]]:
     return rows, named
 
 
-def _yes_no(run: Scored) -> pd.DataFrame:
+def yes_no(run: ScoredRun) -> pd.DataFrame:
+    """Single answers to yes/no questions."""
     judged = run.judged["judged"]
     return judged[judged["task"] == YES_NO]
 
 
-def samples_of(run: Scored, store: Thumbnails) -> Sequence[Block]:
+def samples_of(run: ScoredRun, store: Thumbnails) -> Sequence[Block]:
     """The first OOD pairs of each split and data set with their images, as figures 17 and 18.
 
     Args:
         run: with yes/no answers, whose index numbers the pictures.
         store: of the pictures.
     """
-    judged = _yes_no(run)
+    judged = yes_no(run)
     rows = judged[judged["split"].isin(_OOD)].drop_duplicates("pair_id")
     datasets = rows[DATASET].fillna("") if DATASET in rows else pd.Series("", rows.index)
     words = rows["split"].map(SPLITS) + datasets.where(datasets == "", ", " + datasets)
@@ -111,7 +173,8 @@ def samples_of(run: Scored, store: Thumbnails) -> Sequence[Block]:
     return first_of_each("", note, rows, names, named, store).blocks
 
 
-def _figures(run: Scored) -> Iterator[PlannedFigure | Folded]:
+def figures(run: ScoredRun) -> Iterator[PlannedFigure | Folded]:
+    """Results, levels, data sets, the division, and the risk over coverage."""
     remark = "Positive class: yes."
     splits = list(run.whole["split"])
     cells_of = TOGETHER if TOGETHER in splits else splits[0]
@@ -152,7 +215,7 @@ def _from_nothing(coverage: Floats, risk: Floats) -> tuple[Floats, Floats]:
     return np.append(0.0, coverage), np.append(risk[0], risk)
 
 
-RECORD = BenchmarkRecord(
+WORDS = BenchmarkWords(
     name="OODBench",
     kind=KIND,
     asks=(YES_NO, *BAP_TASKS),
@@ -163,10 +226,6 @@ RECORD = BenchmarkRecord(
     ),
     told=(ACCURACY,),
     compared=METRICS,
-    summary=summary,
-    details=samples_of,
-    figures=_figures,
-    wrong=lambda run: wrong_answers(_yes_no(run), SPLITS, run.source),
     definitions=defined("oodbench", "yes_no", "doubt", "oodbench_bap"),
     # As the paper's tables 1, 3 and 10 to 17.
     metric_tables={"Yes/no questions": METRICS, "Basic-to-advanced progression": BAP},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,13 +13,91 @@ from annotated_types import Ge
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations import Annotations
-from ood_lab.lvlm.annotations.annotation_lookup import AnnotationLookup
 from ood_lab.lvlm.benchmarks.oodbench.division import UNCUT
-from ood_lab.lvlm.benchmarks.oodbench.wording import COUNTING, EXISTENCE, LOGIC, wording
 from ood_lab.lvlm.parsers import NO, YES
-from ood_lab.lvlm.questions.question_files import Question, meta_of
+from ood_lab.lvlm.questions.question_files import YES_NO, Question, meta_of
 from ood_lab.lvlm.questions.question_forms import Form
-from ood_lab.lvlm.scoring.yes_no_scores import YES_NO
+from ood_lab.schema.shift_axes import LEVELS
+
+
+class Wording(NamedTuple):
+    """The two opposite questions about a category."""
+
+    affirmative: str
+    negative: str
+
+
+_PLAIN = Wording(
+    "Does this image contain a {c}? (yes or no)",
+    "Does this image not contain a {c}? (yes or no)",
+)
+_COT = Wording(
+    "Does this image contain {c}? Yes or No? Let's break down the information step by step.",
+    "Does this image not contain {c}? Yes or No? Let's break down the information step by step.",
+)
+
+#: Basic-to-Advanced Progression: existence of c1, count of c2, more c1 than c2.
+EXISTENCE = "Does this image contain a {c}? (yes or no)"
+COUNTING = "How many {c} are there in the picture?"
+LOGIC = (
+    "Is the number of {c1} in the image greater than the number of {c2}? Answer with 'yes' or 'no'."
+)
+
+
+def wording(category: str, form: Form = "plain", article: bool = False) -> Wording:
+    """Both questions about a category.
+
+    The plain ones always have the article "a", before vowels and plurals too.
+
+    Args:
+        category: its name.
+        form: ``plain`` or ``cot``, a chain of thought.
+        article: put "a" into the chain-of-thought questions, as one of the paper's demos does.
+    """
+    texts = _COT if form == "cot" else _PLAIN
+    named = f"a {category}" if form == "cot" and article else category
+    return Wording(*(text.format(c=named) for text in texts))
+
+
+class AnnotationLookup:
+    """Look-ups in annotations.
+
+    Attributes:
+        files: path of each image, by its id.
+    """
+
+    def __init__(self, annotations: Annotations) -> None:
+        images, objects = annotations.images.set_index("image"), annotations.objects
+        paths = (str(annotations.root / file) for file in images["file"])
+        self.files: dict[int | str, str] = dict(zip(images.index, paths, strict=True))
+        self._pixels = (images["width"].astype(float) * images["height"]).to_dict()
+        self._levels = images[[name for name in LEVELS if name in images]].to_dict("index")
+        self._places = images["place"].to_dict() if "place" in images else annotations.scenes
+        known = {"count": ("area", "size"), "area": ("area", "max"), "crowd": ("crowd", "any")}
+        if "semantic_level" in objects:
+            known["object_semantic_level"] = ("semantic_level", "max")
+        groups = objects.groupby(["image", "category"], observed=True, sort=False)
+        self._objects: Mapping[Any, Mapping[Any, Any]] = groups.agg(**known).to_dict("index")
+
+    def of(self, image: int | str, category: str) -> Mapping[Any, Any]:
+        """What is annotated of a category in an image: ``count, area`` (of the largest), ``crowd``.
+
+        With ``object_semantic_level``, where the source has levels of objects.
+        """
+        return self._objects.get((image, category), {"count": 0, "area": 0.0, "crowd": False})
+
+    def levels(self, image: int | str) -> dict[str, int]:
+        """Known levels of shift of an image."""
+        return {str(name): int(value) for name, value in self._levels[image].items()}
+
+    def of_pair(self, image: int | str, category: str) -> dict[str, Any]:
+        """Columns of ``meta``: how many there are, how large the largest is, and where it is."""
+        found = {k: v for k, v in self.of(image, category).items() if k != "crowd"}
+        share = found["area"] / max(self._pixels[image], 1.0)
+        facts = {"count": found.pop("count"), "area": found.pop("area")}
+        place = {"place": str(self._places[image])} if image in self._places else {}
+        return {**facts, "area_share": round(share, 6), **found, **place, **self.levels(image)}
+
 
 #: ``Question.task`` of the three questions of a BAP sample.
 BAP_EXISTENCE, BAP_COUNTING, BAP_LOGIC = "bap_existence", "bap_counting", "bap_logic"

@@ -22,9 +22,10 @@ from ood_lab.lvlm.benchmarks.oodbench.question_building import (
     BAP_TASKS,
 )
 from ood_lab.lvlm.benchmarks.oodbench.split_contents import with_uncut
+from ood_lab.lvlm.questions.question_files import YES_NO
 from ood_lab.lvlm.scoring.answer_differences import contrasts_by, together
 from ood_lab.lvlm.scoring.scored_results import (
-    Place,
+    ResultPlace,
     any_read,
     estimate_rows,
     paired_contrasts,
@@ -32,10 +33,18 @@ from ood_lab.lvlm.scoring.scored_results import (
     question_kind,
 )
 from ood_lab.lvlm.scoring.uncertainty import uncertainty_rows
-from ood_lab.lvlm.scoring.yes_no_scores import YES_NO, Unparsed, model_contrasts, yes_no_rows
+from ood_lab.lvlm.scoring.yes_no_scores import (
+    COUNTS,
+    Unparsed,
+    model_contrasts,
+    pair_table,
+    yes_no_rows,
+)
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
 from ood_lab.metrics.resampling.intervals import Estimate
+from ood_lab.metrics.yes_no import yes_no_metrics
 from ood_lab.schema.arrays import Ints
+from ood_lab.schema.results import Tables
 from ood_lab.schema.shift_axes import LEVELS
 
 KIND = question_kind("oodbench", "question pair", "unparsed", "p_holm")
@@ -103,10 +112,10 @@ def contrasts(
     return pd.concat(tables, ignore_index=True) if tables else found[0]
 
 
-def _by_split(rows: pd.DataFrame) -> list[Place]:
+def _by_split(rows: pd.DataFrame) -> list[ResultPlace]:
     splits = [split for split in SPLITS if (rows["split"] == split).any()]
-    parts = [Place({"split": split}, rows[rows["split"] == split]) for split in splits]
-    return [*parts, Place({"split": TOGETHER}, rows)] if len(splits) > 1 else parts
+    parts = [ResultPlace({"split": split}, rows[rows["split"] == split]) for split in splits]
+    return [*parts, ResultPlace({"split": TOGETHER}, rows)] if len(splits) > 1 else parts
 
 
 def _bap_contrasts(rows: pd.DataFrame, *, gate_c_on_e: bool, **resampling: Any) -> pd.DataFrame:
@@ -177,3 +186,46 @@ def _bap_rows(
         read = any_read(rows[rows["pair_id"].isin(kept["sample"])])
         values = found.estimates() if read else dict.fromkeys(BAP_TASKS, Estimate(float("nan")))
         yield from estimate_rows({**keys, "unit": "image"}, values, found.n, rows)
+
+
+def setting_differences(
+    answers: Tables,
+    splits: Sequence[str],
+    unparsed: Unparsed = "wrong",
+    **resampling: Any,
+) -> pd.DataFrame:
+    """``metric(I) - metric(g)`` of every split: the first setting minus each other one.
+
+    Settings that divide the same images ask about pairs of which some are the same. Resampled are
+    pairs of image and category, the same for all settings; one that a setting does not ask about
+    counts nothing there. Table 9 of arXiv 2602.18094 has such differences.
+
+    Args:
+        answers: setting → its answers, see :func:`ood_lab.lvlm.answers.judgements.judge`; ``image``
+            is the same in two of them only where it is the same image.
+        splits: in order.
+        unparsed: see :func:`~ood_lab.lvlm.scoring.yes_no_scores.pair_table`.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+
+    Returns:
+        ``split`` and the columns of
+        :func:`~ood_lab.metrics.resampling.clustered_bootstrap.contrast`; splits that all settings
+        have.
+    """
+    tables = [
+        pairs[pairs["kept"]].assign(setting=name)
+        for name, judged in answers.items()
+        for pairs in [pair_table(judged, unparsed)]
+    ]
+    every, names, found = pd.concat(tables, ignore_index=True), list(answers), []
+    for split in splits:
+        rows = every[every["split"] == split]
+        if rows["setting"].nunique() == len(names):
+            pairs = rows["image"].astype(str) + "/" + rows["category"].astype(str)
+            of_settings = (pairs, rows["setting"], yes_no_metrics, names, names[0])
+            counts = rows[COUNTS].to_numpy(np.int64)
+            table = paired_contrasts(counts, *of_settings, **resampling)
+            table.insert(0, "split", split)
+            found.append(table)
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=["split"])

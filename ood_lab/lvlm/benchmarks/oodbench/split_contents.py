@@ -2,16 +2,136 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial, wraps
 from typing import Concatenate, ParamSpec
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS, TOGETHER, UNCUT
-from ood_lab.lvlm.object_questions.pair_distribution import distribution
-from ood_lab.lvlm.scoring.yes_no_scores import YES_NO
+from ood_lab.lvlm.pages.figure_captions import captioned
+from ood_lab.lvlm.questions.question_files import YES_NO
+from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
+from ood_lab.report.figures.layout import panels, wrapped
+from ood_lab.report.figures.style import COLOURS, SOFT
+from ood_lab.report.rendering.blocks import PlannedFigure
+from ood_lab.schema.results import Names
 from ood_lab.schema.run_record import RunRecord
+
+#: Column of the answers, and what it is called.
+BY = {"dataset": "data set"} | {each: each for each in ("domain", "place", "field", "category")}
+COLUMNS = ("dataset", "split", "by", "value", "field", "pairs", "share")
+#: Rows of a figure of categories or places.
+_ROWS = 40
+
+
+def distribution(judged: pd.DataFrame, splits: Sequence[str]) -> pd.DataFrame:
+    """How many pairs of every split are of which category, field, place, domain and data set.
+
+    Args:
+        judged: answers with ``image`` and ``category``; ``field``, ``place``, ``domain`` and
+            ``dataset`` where known.
+        splits: in order.
+
+    Returns:
+        ``dataset`` ("" where there is but one, and of rows by data set), ``split``, ``by`` (a key
+        of :data:`BY`), ``value``, ``field`` of a category, if known, ``pairs``, and
+        ``share`` of the pairs of that split and data set; most frequent first.
+    """
+    keys = [name for name in ("dataset", "split", "image", "category") if name in judged]
+    pairs = judged.drop_duplicates(keys)
+    found = list(_counts(pairs, splits, ""))
+    if "dataset" in pairs:
+        parts = pairs.groupby("dataset", sort=False)
+        found = [f for f in found if f["by"].isin(["dataset", "domain"]).all()]
+        own = pairs.columns.difference(["dataset", "domain"])
+        found += [f for name, part in parts for f in _counts(part[own], splits, str(name))]
+    table = pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=list(COLUMNS))
+    return table.reindex(columns=list(COLUMNS))
+
+
+def _counts(pairs: pd.DataFrame, splits: Sequence[str], dataset: str) -> Iterator[pd.DataFrame]:
+    for by in BY:
+        if by not in pairs or pairs[by].isna().all():
+            continue
+        for split in splits:
+            values = pairs.loc[pairs["split"] == split, by].dropna().astype(str)
+            counts = values.value_counts()
+            table = counts.rename_axis("value").reset_index(name="pairs")
+            if by == "category" and "field" in pairs:
+                fields = pairs.drop_duplicates("category").set_index("category")["field"]
+                table["field"] = table["value"].map(fields)
+            yield table.assign(
+                dataset=dataset, split=split, by=by, share=table["pairs"] / max(len(values), 1)
+            )
+
+
+def distribution_figures(
+    table: pd.DataFrame, splits: Names, title: str, kind_of: Names
+) -> Iterator[PlannedFigure]:
+    """Of every data set its categories, fields and places, and the data sets.
+
+    Args:
+        table: see :func:`distribution`.
+        splits: split and what it is called.
+        title: of the run.
+        kind_of: kind of the splits that have figures of their own.
+    """
+    kinds = table["split"].map(kind_of).fillna("")
+    for (dataset, by, kind), rows in table.groupby(["dataset", "by", kinds], sort=False):
+        if rows["value"].nunique() < 2:
+            continue
+        words = BY[str(by)]
+        plural = {"category": "categories"}.get(str(by), f"{words}s")
+        shown = {split: name for split, name in splits.items() if (rows["split"] == split).any()}
+        name = "_".join(filter(None, ("of", plural.replace(" ", "_"), str(dataset), str(kind))))
+        of = f"{plural.capitalize()} of the {f'{kind} splits'.strip()}"
+        of = f"{of}, {dataset}" if dataset else of
+        draw = partial(pair_counts, rows, shown, f"{title}.", plural)
+        yield captioned(name, draw, "distribution", of=of, by=words)
+
+
+def pair_counts(rows: pd.DataFrame, splits: Names, footer: str, plural: str) -> Figure:
+    """Pairs of each value, a panel per split; the most frequent of all splits first.
+
+    Categories with a known field are grouped by field.
+
+    Args:
+        rows: ``split, value, field, pairs``.
+        splits: split and what it is called.
+        footer: text below.
+        plural: what the values are.
+    """
+    order = rows.groupby("value", sort=False)["pairs"].sum().sort_values(ascending=False)
+    names = list(order.index[:_ROWS])
+    fields = rows.drop_duplicates("value").set_index("value")["field"].fillna("")
+    sums = order.groupby(fields).sum()
+    names.sort(key=lambda name: (-sums[fields[name]], fields[name]))
+    firsts = {fields[name]: row for row, name in reversed([*enumerate(names)]) if fields[name]}
+    labels = [wrapped(name, 24) for name in names]
+    for field, row in firsts.items():
+        labels[row] = f"{field}:  {labels[row]}"
+    counts = rows.pivot_table(index="value", columns="split", values="pairs", fill_value=0)
+    if left := len(order) - len(names):
+        footer += f" {left:,} further {plural} have {int(order.iloc[_ROWS:].sum()):,} pairs."
+    titles = [f"{words}, {int(counts[split].sum()):,} pairs" for split, words in splits.items()]
+    figure, grid = panels(
+        titles, footer, columns=len(titles), height=0.145 * len(names) + 0.5, extra=0.3, sharey=True
+    )
+    most = float(counts.loc[names].to_numpy().max())
+    for place, (axes, split) in enumerate(zip(grid, splits, strict=True)):
+        values = [int(counts.loc[name, split]) for name in names]
+        # The numbers stand behind all bars: what bars leave free depends on their length.
+        colour = COLOURS[place % len(COLOURS)]
+        bars = [Bar(value, text=f"{value:,}", colour=colour) for value in values]
+        draw_bars(axes, bars, text_at=1.03 * most)
+        name_rows(axes, labels)
+        for row in firsts.values():
+            axes.axhline(row - 0.5, color=SOFT, lw=0.4)
+        axes.set_xlim(0, 1.2 * most)
+    return figure
+
 
 _Options = ParamSpec("_Options")
 _TableOf = Callable[Concatenate[pd.DataFrame, _Options], pd.DataFrame]
@@ -69,7 +189,7 @@ def with_fields(judged: pd.DataFrame, record: RunRecord) -> pd.DataFrame:
 
 @with_uncut
 def distribution_of(judged: pd.DataFrame) -> pd.DataFrame:
-    """See :func:`ood_lab.lvlm.object_questions.pair_distribution.distribution`.
+    """See :func:`ood_lab.lvlm.benchmarks.oodbench.split_contents.distribution`.
 
     Args:
         judged: see :func:`with_fields`.

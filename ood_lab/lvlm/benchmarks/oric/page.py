@@ -3,34 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from ood_lab.lvlm.benchmarks.oric.scoring import KIND
-from ood_lab.lvlm.benchmarks.oric.wording import TASK
-from ood_lab.lvlm.benchmarks.pope.question_drawing import SAMPLINGS
-from ood_lab.lvlm.benchmarks.pope.question_sets import POPE_SETS
-from ood_lab.lvlm.object_questions.analysis_page import (
+import pandas as pd
+
+from ood_lab.lvlm.benchmark.contract import BenchmarkWords
+from ood_lab.lvlm.benchmarks.oric.analysis_page import (
     analyses_in,
     analysis_figures,
     analysis_tables,
     context_figure,
 )
-from ood_lab.lvlm.object_questions.question_sets import SUBSET
+from ood_lab.lvlm.benchmarks.oric.pope_sets import POPE_SETS, SAMPLINGS
+from ood_lab.lvlm.benchmarks.oric.published_files import TASK
+from ood_lab.lvlm.benchmarks.oric.question_sets import SUBSET
 from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
-    Scored,
+    ScoredRun,
     answer_figures,
     difference_table,
     metric_table,
-    wrong_answers,
 )
-from ood_lab.lvlm.pages.benchmark_record import BenchmarkRecord
-from ood_lab.lvlm.pages.definitions import defined
+from ood_lab.lvlm.pages.figure_captions import defined
 from ood_lab.lvlm.pages.result_sentences import MetricSentence
-from ood_lab.lvlm.scoring.wording_scores import METRICS, WORDING
+from ood_lab.lvlm.scoring.scored_results import question_kind
+from ood_lab.lvlm.scoring.wording_scores import METRICS, WORDING, contrasts, wording_rows
 from ood_lab.report.rendering.blocks import PlannedFigure, Text
 from ood_lab.report.rendering.table import Table
 from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.schema.results import PART
+
+KIND = question_kind("oric", "image", "n_items", "p_holm")
+#: Sets of ORIC's construction with random samplers in place of both, one or none of its own.
+CONSTRUCTIONS = ("uniform", "pos_only", "neg_only", "oric")
+
+
+def results_of(
+    judged: pd.DataFrame, model: str, min_count: int = 10, **resampling: Any
+) -> pd.DataFrame:
+    """Everything that is reported, a table of :data:`KIND`.
+
+    Args:
+        judged: see :func:`ood_lab.lvlm.scoring.wording_scores.wording_rows`.
+        model: its name.
+        min_count: levels and cells with fewer images are missing.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+    """
+    rows = wording_rows(judged, min_count, **resampling)
+    return KIND.table(rows, model=model, seed=resampling.get("seed", 0))
+
+
+def drops(judged: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
+    """What ORIC's samplers cost against random ones: ``uniform`` minus each other construction.
+
+    Returns:
+        See :func:`ood_lab.lvlm.scoring.wording_scores.contrasts`; empty unless both have answers.
+    """
+    order = [name for name in CONSTRUCTIONS if (judged["split"] == name).any()]
+    if order[:1] != ["uniform"] or len(order) == 1:
+        return pd.DataFrame()
+    rows = pd.concat([judged[judged["split"] == name] for name in order])
+    return contrasts(rows, "split", first="uniform", **resampling)
+
 
 #: Set of questions, and what it is called.
 SETS = {
@@ -53,7 +88,7 @@ LINES = {
 _COUNTS = {"n_unparsed": "unmatched", "n_items": "items"}
 
 
-def summary(run: Scored) -> Iterator[Table | Text]:
+def summary(run: ScoredRun) -> Iterator[Table | Text]:
     """Metrics of every set, then how other sets differ."""
     notes = ["Mean over the wordings of each question; F1, P, R: mean of yes and no."]
     notes.append("± half of the 95% interval, from resampling images.")
@@ -74,7 +109,8 @@ def summary(run: Scored) -> Iterator[Table | Text]:
         yield Text(f"Not known: {each}.")
 
 
-def _details(run: Scored, _: Thumbnails) -> Iterator[Table]:
+def details(run: ScoredRun, _: Thumbnails) -> Iterator[Table]:
+    """The wordings."""
     rows = run.results[run.results["split"] == "oric"]
     single = rows[rows[PART].notna()]
     numbers = {str(n): str(n) for n in dict.fromkeys(single[PART]) if str(n).startswith(WORDING)}
@@ -83,7 +119,8 @@ def _details(run: Scored, _: Thumbnails) -> Iterator[Table]:
         yield metric_table(title, "questions", single, numbers, METRICS, key=PART, counts=_COUNTS)
 
 
-def _figures(run: Scored) -> Iterator[PlannedFigure]:
+def figures(run: ScoredRun) -> Iterator[PlannedFigure]:
+    """Results, levels, the curve over the context, and what is known of the sets."""
     analyses, remark = analyses_in(run.source), "Mean over the wordings."
     yield from answer_figures(run, _FIGURE_METRICS, SETS, _LEVEL_METRICS, "oric", remark, LINES)
     footer = f"{run.title}. 95% intervals that resample images."
@@ -94,7 +131,7 @@ def _figures(run: Scored) -> Iterator[PlannedFigure]:
         yield from analysis_figures(analyses, run.tables.get("tiers"), SETS, footer)
 
 
-RECORD = BenchmarkRecord(
+WORDS = BenchmarkWords(
     name="ORIC",
     kind=KIND,
     asks=(TASK,),
@@ -104,10 +141,6 @@ RECORD = BenchmarkRecord(
     ),
     told=(MetricSentence("macro_f1", "F1 (the mean of yes and no)"),),
     compared=COMPARED,
-    summary=summary,
-    details=_details,
-    figures=_figures,
-    wrong=lambda run: wrong_answers(run.judged["judged"], SETS, run.source),
     definitions=defined("oric"),
     metric_tables={"Answers": METRICS},
     sets=SETS,

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_text
 from ood_lab.lvlm.annotations.annotation_files import frame_of, read_json
-from ood_lab.lvlm.benchmarks.oric.construction.released_code import Article
-from ood_lab.lvlm.object_questions.question_sets import ITEM
+from ood_lab.lvlm.answers.answer_files import Answer
+from ood_lab.lvlm.answers.answer_requests import answer_of
+from ood_lab.lvlm.benchmarks.oric.construction_settings import Article
+from ood_lab.lvlm.benchmarks.oric.question_sets import ITEM
+from ood_lab.lvlm.chat.base import Reply
 from ood_lab.lvlm.parsers import NO, YES
-from ood_lab.lvlm.questions.grammar import english
+from ood_lab.lvlm.parsers.grammar import english
+from ood_lab.lvlm.questions.question_files import Question, Questions
+from ood_lab.lvlm.questions.question_forms import Form
 
 #: The four ways in which an object is asked for; ``{}`` is the object with its article.
 PROMPTS = (
@@ -33,7 +38,7 @@ _REASONING = (
 
 
 @dataclass(frozen=True)
-class Item:
+class OricItem:
     """A row of ``oric_bench.json``, whose fields are named and ordered as there.
 
     Attributes:
@@ -51,14 +56,14 @@ class Item:
     solution: str
 
 
-def items_of(table: pd.DataFrame) -> list[Item]:
+def items_of(table: pd.DataFrame) -> list[OricItem]:
     """The rows of a table of questions, see :data:`ITEM`."""
-    return [Item(*each) for each in table[list(ITEM)].itertuples(index=False, name=None)]
+    return [OricItem(*each) for each in table[list(ITEM)].itertuples(index=False, name=None)]
 
 
-def table_of(items: Sequence[Item]) -> pd.DataFrame:
+def table_of(items: Sequence[OricItem]) -> pd.DataFrame:
     """The same as a table, see :data:`ITEM`."""
-    return frame_of(items, *(each.name for each in fields(Item))).set_axis([*ITEM], axis=1)
+    return frame_of(items, *(each.name for each in fields(OricItem))).set_axis([*ITEM], axis=1)
 
 
 def with_article(name: str, article: Article = "right") -> str:
@@ -76,12 +81,12 @@ def problem_of(name: str, article: Article = "right") -> list[str]:
     return [prompt.format(with_article(name, article)) for prompt in PROMPTS]
 
 
-def write_bench(items: Iterable[Item], path: Path) -> None:
+def write_bench(items: Iterable[OricItem], path: Path) -> None:
     """Writes ``oric_bench.json``, byte for byte as the published one is laid out."""
     write_text(json.dumps([asdict(item) for item in items], indent=4), path)
 
 
-def write_train(items: Iterable[Item], path: Path) -> None:
+def write_train(items: Iterable[OricItem], path: Path) -> None:
     """Writes ``oric_train.json``: one question of each item, to be reasoned about."""
     rows = [
         asdict(item)
@@ -92,17 +97,17 @@ def write_train(items: Iterable[Item], path: Path) -> None:
     write_text(json.dumps(rows, indent=4), path)
 
 
-def read_bench(path: Path) -> list[Item]:
+def read_bench(path: Path) -> list[OricItem]:
     """Reads and checks ``oric_bench.json``.
 
     Raises:
         UserError: it is missing, no such file, a training file, or asks contradictory questions.
     """
     hint = "problems of oric_bench.json have four questions, those of a training file are a text"
-    return _checked(read_json(path, list[Item], "ORIC's benchmark", hint), path)
+    return _checked(read_json(path, list[OricItem], "ORIC's benchmark", hint), path)
 
 
-def read_train(path: Path) -> list[Item]:
+def read_train(path: Path) -> list[OricItem]:
     """Reads and checks ``oric_train.json``; ``problem`` of an item has the one question.
 
     Raises:
@@ -127,12 +132,12 @@ class _TrainItem:
     solution: Literal["<SOLUTION>yes</SOLUTION>", "<SOLUTION>no</SOLUTION>"]
 
     @property
-    def item(self) -> Item:
+    def item(self) -> OricItem:
         right = YES if self.solution == f"<SOLUTION>{YES}</SOLUTION>" else NO
-        return Item(self.id, self.image, self.target_object, [self.problem], right)
+        return OricItem(self.id, self.image, self.target_object, [self.problem], right)
 
 
-def _checked(items: list[Item], path: Path) -> list[Item]:
+def _checked(items: list[OricItem], path: Path) -> list[OricItem]:
     known: dict[tuple[str, str], str] = {}
     if not items:
         raise UserError(f"{path} has no questions")
@@ -147,3 +152,133 @@ def _checked(items: list[Item], path: Path) -> list[Item]:
         if right != item.solution:
             raise UserError(f"{path}: '{item.target_object}' is both in {item.image} and not in it")
     return items
+
+
+#: ``Question.task`` of all of them.
+TASK = "oric"
+_SECOND_LINE: Mapping[Form, str] = {
+    "plain": "Please answer the question based on the given image.",
+    "cot": "Let's think step-by-step and then answer the question based on the given image.",
+}
+
+
+def plain_text(problem: str, form: Form = "plain") -> str:
+    """A question in the form of a prompt."""
+    return f"Question: {problem}\n{_SECOND_LINE[form]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionWording:
+    """How items become prompts.
+
+    Attributes:
+        form: ``plain``, or ``cot``, a chain of thought.
+        parser: reads the replies.
+        prompts: how many of an item's wordings are used.
+    """
+
+    form: Form = "plain"
+    parser: str = "default"
+    prompts: int = 4
+
+    def questions(
+        self, items: Sequence[OricItem], files: Mapping[str, str], meta: Sequence[Mapping[str, Any]]
+    ) -> Iterator[Question]:
+        """One question for each item and wording.
+
+        Args:
+            items: of one set.
+            files: path of each image, by the name that the items have.
+            meta: of each item: ``split`` (name of the set) and what results are divided by.
+        """
+        for item, known in zip(items, meta, strict=True):
+            for number, problem in enumerate(item.problem[: self.prompts], 1):
+                yield Question(
+                    question_id=f"{known['split']}/{item.id}/{number}",
+                    task=TASK,
+                    image=files[item.image],
+                    text=plain_text(problem, self.form),
+                    answer=item.solution,
+                    parser=self.parser,
+                    pair_id=item.image,
+                    meta={
+                        "category": item.target_object,
+                        "item": item.id,
+                        "prompt": number,
+                        **known,
+                    },
+                    reply="steps" if self.form == "cot" else "word",
+                )
+
+
+@dataclass(frozen=True)
+class _Prediction:
+    """A row of a file."""
+
+    question_id: str | int
+    predicted_answer: Any
+    solution: Any = ""
+
+
+def write_predictions(judged: pd.DataFrame, folder: Path) -> list[Path]:
+    """Writes ``predictions_<n>.json`` of each wording: ``question_id, predicted_answer, solution``.
+
+    Args:
+        judged: of one set, see :func:`ood_lab.lvlm.answers.judgements.judge`.
+        folder: where to.
+    """
+    paths = []
+    for number, rows in judged.groupby("prompt", sort=True):
+        table = [
+            # Of a cut reply without an answer, another parser would take some word for one.
+            {
+                "question_id": str(row["item"]),
+                "predicted_answer": row["parsed"] or ("" if row["cut"] else row["reply"]),
+                "solution": row["truth"],
+            }
+            for row in rows.to_dict("records")
+        ]
+        paths.append(folder / f"predictions_{number}.json")
+        write_text(json.dumps(table, indent=4), paths[-1])
+    return paths
+
+
+def read_predictions(
+    questions: Questions, paths: Sequence[Path], without: Collection[str] = ()
+) -> dict[str, Answer]:
+    """Answers by the id of the question, from one file of each wording.
+
+    Args:
+        questions: of one set; those of wordings without a file have no answer.
+        paths: of wordings 1, 2, ...
+        without: items that are not asked about, though files may have predictions for them.
+
+    Raises:
+        UserError: a file is missing or has other fields, another truth, or not exactly the items
+            of the questions.
+    """
+    found: dict[str, Answer] = {}
+    for number, path in enumerate(paths, 1):
+        rows = read_json(path, list[_Prediction], "ORIC's predictions")
+        said = {str(row.question_id): row for row in rows if str(row.question_id) not in without}
+        known = [q for q in questions if q.meta["prompt"] == number]
+        items = {str(q.meta["item"]) for q in known}
+        if items != set(said):  # the file says neither what was asked nor about which image
+            other = sorted(items ^ set(said))[0]
+            which = "is not asked about" if other in said else "has no prediction"
+            raise UserError(
+                f"{path} has predictions for {len(said):,} items, but there are {len(items):,} "
+                f"questions (item '{other}' {which}): these predictions are for other questions"
+            )
+        for question in known:
+            row = said[str(question.meta["item"])]
+            if str(row.solution).strip().lower() not in ("", question.answer):
+                raise UserError(
+                    f"{path}: the solution of question {question.meta['item']} is "
+                    f"'{row.solution}', but it is '{question.answer}' here: these predictions "
+                    "are for other questions"
+                )
+            reply = Reply("", str(row.predicted_answer))
+            made_with = {"backend": "predictions", "model": path.stem}
+            found[question.question_id] = answer_of(question, "", made_with, reply)
+    return found

@@ -10,10 +10,10 @@ from itertools import accumulate
 from string import ascii_uppercase
 from typing import Any
 
-from ood_lab.lvlm.answers.reply_text import without_reasoning
 from ood_lab.lvlm.parsers import PARSERS, YES
 from ood_lab.lvlm.parsers.answer_words import plain, said_at_start
 from ood_lab.lvlm.parsers.choices import chosen_letter
+from ood_lab.lvlm.parsers.reply_text import without_reasoning
 
 #: What a text says; None = nothing.
 Reading = Callable[[str], str | None]

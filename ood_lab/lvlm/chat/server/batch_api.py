@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from ood_lab.common.errors import Stopped, UserError
 from ood_lab.common.line_files import append_record, read_records
-from ood_lab.lvlm.answers.answer_files import one_address
+from ood_lab.lvlm.chat.base import one_address
 from ood_lab.lvlm.chat.server.server_connection import OpenAIServer
 
 log = logging.getLogger(__name__)

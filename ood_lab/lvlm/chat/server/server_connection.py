@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from urllib.parse import urlsplit
@@ -18,10 +20,10 @@ from ood_lab.common.credentials import check_secret
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import suggestion
 from ood_lab.common.progress import duration
-from ood_lab.lvlm.chat.server.request_pacing import pause_before
 
 if TYPE_CHECKING:
     import openai
+
 
 #: Sent where no key is set: servers of one's own ask for none, the client for any.
 _NO_KEY = "none"
@@ -255,3 +257,23 @@ def _http_client(concurrency: int) -> Any:
     return openai.DefaultHttpxClient(
         limits=limits(max_connections=concurrency, max_keepalive_connections=concurrency)
     )
+
+
+#: Pauses before a request is repeated, in seconds: the first, which doubles, and the longest.
+_FIRST_S, _LONGEST_S = 0.5, 8.0
+
+
+def pause_before(repetition: int, headers: Mapping[str, str] | None = None) -> float:
+    """Seconds before a request is repeated: what the server asks for, else one that doubles.
+
+    Args:
+        repetition: 0 for the first.
+        headers: of the error; ``retry-after`` is a number of seconds or a date.
+    """
+    asked = {name.lower(): value for name, value in (headers or {}).items()}
+    for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        with suppress(KeyError, ValueError):
+            return max(0.0, float(asked[name]) * unit)
+    with suppress(KeyError, ValueError):
+        return max(0.0, parsedate_to_datetime(asked["retry-after"]).timestamp() - time.time())
+    return min(_FIRST_S * 2.0**repetition, _LONGEST_S)

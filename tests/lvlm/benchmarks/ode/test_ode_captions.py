@@ -7,7 +7,7 @@ from small_concepts import SMALL, needs_data
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.captions import nouns
-from ood_lab.lvlm.captions.caption_rules import Rules
+from ood_lab.lvlm.captions.caption_rules import CaptionRules
 from ood_lab.lvlm.captions.nouns import Lexicon, NltkNouns, SpacyNouns
 from ood_lab.metrics.hallucination import amber_caption_metrics, caption_metrics
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered
@@ -24,7 +24,7 @@ class Synonyms:
 
 def rules(**more):
     words = {*SMALL.vocabulary, "vessel", "kitten", "line"}
-    return Rules(words, SMALL.associates, safe_words=("line",), **more)
+    return CaptionRules(words, SMALL.associates, safe_words=("line",), **more)
 
 
 def test_associates_stand_for_their_object():
@@ -71,7 +71,7 @@ def test_check_vector_of_amber(amber):
     total = np.zeros(8, int)
     for number, words in NOUNS.items():
         truth, hallu = amber.truth[number - 1], amber.hallu[number - 1]
-        verdict = Rules.of(amber).judge(words.split(), truth, hallu)
+        verdict = CaptionRules.of(amber).judge(words.split(), truth, hallu)
         total += verdict.counts(len(truth), len(hallu))
     assert total.tolist() == [5, 15, 9, 20, 3, 15, 1, 3]
     assert amber_caption_metrics(total) == {"chair": 33.3, "cover": 45.0, "hal": 66.7, "cog": 20.0}
@@ -118,7 +118,7 @@ def test_the_plurals_of_a_vocabulary_are_made_once_for_all_captions(amber, monke
     rng, words = np.random.default_rng(0), amber.vocabulary
     made, forms = [], nouns.word_forms
     monkeypatch.setattr(nouns, "word_forms", lambda of: made.append(of) or forms(of))
-    lexicon, judge = Lexicon(), Rules.of(amber).judge
+    lexicon, judge = Lexicon(), CaptionRules.of(amber).judge
     counts = []
     for truth, hallu in zip(amber.truth, amber.hallu, strict=True):
         caption = " and ".join(rng.choice([*words, *truth, *hallu], 15))

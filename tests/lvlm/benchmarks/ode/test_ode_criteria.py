@@ -7,8 +7,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.lvlm.benchmarks.amber.concepts import AmberConcepts
 from ood_lab.lvlm.benchmarks.ode import criteria, released_code
 from ood_lab.lvlm.benchmarks.ode.criteria import Fictional, LongTail, Random, Standard
-from ood_lab.lvlm.concepts.concept_graph import read_graphml, truth_graph
-from ood_lab.lvlm.concepts.concept_pairs import Pair, distance, frequency
+from ood_lab.lvlm.concepts.concepts import Pair, distance, frequency, read_graphml, truth_graph
 
 GRAPH = truth_graph(SMALL)
 ALL = [Standard(), LongTail(0, 3), Random(), Fictional()]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ood_lab.common.errors import UserError
+from ood_lab.lvlm.captions.caption_rules import SpacyVectors
 from ood_lab.lvlm.captions.nouns import Lexicon, NltkNouns, SpacyNouns
-from ood_lab.lvlm.captions.word_similarity import SpacyVectors
 
 CAPTION = "Two dogs stand near a Boat."
 TAGGED = [

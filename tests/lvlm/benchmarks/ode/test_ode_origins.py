@@ -12,7 +12,7 @@ from sklearn.metrics import f1_score
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.benchmarks.ode.published_files import read_pictures
 from ood_lab.lvlm.image_generation.photographs import listed_photographs, paired
-from ood_lab.lvlm.image_generation.pictures import Picture
+from ood_lab.lvlm.image_generation.pictures import AnnotatedPicture
 from ood_lab.schema.results import read_results, whole
 
 SMALL = (
@@ -84,7 +84,7 @@ def test_the_same_pairs_in_three_origins(tmp_path):
 
 
 def picture(name, split, pair, hallu):
-    return Picture(
+    return AnnotatedPicture(
         name, "standard", "ee", pair, hallu=hallu, meta={"split": split, "pair": str(pair)}
     )
 

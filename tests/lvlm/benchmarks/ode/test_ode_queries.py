@@ -7,13 +7,11 @@ from small_concepts import SHARED, SMALL, needs_data
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.benchmarks.ode.published_files import read_pictures, write_published
 from ood_lab.lvlm.benchmarks.ode.queries import questions_of
-from ood_lab.lvlm.concepts.concept_graph import truth_graph
-from ood_lab.lvlm.concepts.concept_pairs import Pair
-from ood_lab.lvlm.concepts.concepts import Attribute
+from ood_lab.lvlm.concepts.concepts import Attribute, Pair, truth_graph
 from ood_lab.lvlm.image_generation.compositions import Composition, Concept, compose
-from ood_lab.lvlm.image_generation.pictures import Picture, write_pictures
+from ood_lab.lvlm.image_generation.pictures import AnnotatedPicture, write_pictures
 
-PICTURE = Picture(
+PICTURE = AnnotatedPicture(
     "a.png",
     "standard",
     "ev",

@@ -3,7 +3,7 @@ from small_concepts import SHARED, SMALL, needs_data
 
 from ood_lab.lvlm.benchmarks.ode.published_files import read_pictures
 from ood_lab.lvlm.benchmarks.ode.released_code import first_ends, released_graphs
-from ood_lab.lvlm.concepts.concept_graph import read_graphml, statistics
+from ood_lab.lvlm.concepts.concepts import read_graphml, statistics
 
 
 def test_released_rule_counts_repeats_twice_and_pairs_a_name_with_itself():

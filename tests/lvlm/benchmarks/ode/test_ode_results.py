@@ -6,19 +6,19 @@ from small_concepts import SMALL
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.answers.answer_files import Answer
 from ood_lab.lvlm.answers.judgements import judge
+from ood_lab.lvlm.benchmarks.ode.page import results_of
 from ood_lab.lvlm.benchmarks.ode.queries import questions_of
-from ood_lab.lvlm.benchmarks.ode.scoring import results_of
-from ood_lab.lvlm.captions.caption_rules import Rules
+from ood_lab.lvlm.captions.caption_rules import CaptionRules
 from ood_lab.lvlm.captions.caption_scoring import amber_table, caption_table
 from ood_lab.lvlm.captions.nouns import Lexicon
-from ood_lab.lvlm.captions.question_kinds import GENERATIVE
-from ood_lab.lvlm.image_generation.pictures import Picture
+from ood_lab.lvlm.image_generation.pictures import AnnotatedPicture
+from ood_lab.lvlm.questions.question_files import GENERATIVE
 from ood_lab.lvlm.training.conversation_files import ChatFile
-from ood_lab.lvlm.training.tuning_data import LLAVA, TRL, Tuning, write_tuning
+from ood_lab.lvlm.training.tuning_data import LLAVA, TRL, QuestionTuning, write_tuning
 from ood_lab.schema.results import whole
 
 PICTURES = [
-    Picture(
+    AnnotatedPicture(
         f"{criterion}{number}.png",
         criterion,
         "ee",
@@ -56,7 +56,7 @@ def answers(replies):
 
 def tables(replies):
     given = answers(replies)
-    captions = caption_table(QUESTIONS, given, Rules.of(SMALL), Lexicon())
+    captions = caption_table(QUESTIONS, given, CaptionRules.of(SMALL), Lexicon())
     judged = judge([q for q in QUESTIONS if q.task != GENERATIVE], given)
     return captions, judged
 
@@ -153,11 +153,11 @@ def test_rounded_metrics_are_those_of_the_published_scripts():
 
 def test_errors_are_exported_with_their_right_answers(tmp_path):
     captions, judged = tables(fictional_cats)
-    chosen = Tuning().questions(QUESTIONS, captions, judged, seed=0)
+    chosen = QuestionTuning().questions(QUESTIONS, captions, judged, seed=0)
     assert {q.meta["split"] for q in chosen} == {"fictional"}
     assert sum(q.task == GENERATIVE for q in chosen) == 6
     assert all(q.answer == "no" for q in chosen if q.task != GENERATIVE)
-    assert len(Tuning("all", 3).questions(QUESTIONS, captions, judged, seed=0)) == 6
+    assert len(QuestionTuning("all", 3).questions(QUESTIONS, captions, judged, seed=0)) == 6
     from PIL import Image
 
     for each in PICTURES:
@@ -170,12 +170,12 @@ def test_errors_are_exported_with_their_right_answers(tmp_path):
 
 def test_fine_tuning_data_of_one_criterion():
     captions, judged = tables(fictional_cats)
-    tuning = Tuning("errors", 2, ["fictional"])
+    tuning = QuestionTuning("errors", 2, ["fictional"])
     tuning.check(QUESTIONS)
     chosen = tuning.questions(QUESTIONS, captions, judged, 0)
     assert [question.meta["split"] for question in chosen] == ["fictional"] * 2
     with pytest.raises(UserError, match="no question is of 'fiction'"):
-        Tuning("errors", 2, ["fiction"]).check(QUESTIONS)
+        QuestionTuning("errors", 2, ["fiction"]).check(QUESTIONS)
 
 
 @pytest.mark.slow

@@ -3,8 +3,11 @@
 import pandas as pd
 import pytest
 
-from ood_lab.lvlm.benchmarks.oodbench.split_contents import distribution_of, with_fields
-from ood_lab.lvlm.object_questions.pair_distribution import distribution_figures
+from ood_lab.lvlm.benchmarks.oodbench.split_contents import (
+    distribution_figures,
+    distribution_of,
+    with_fields,
+)
 from ood_lab.schema.run_record import RunRecord
 
 

@@ -7,22 +7,23 @@ import pandas as pd
 import pytest
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.annotations.image_labels import Labels
-from ood_lab.lvlm.benchmarks.oodbench.audit import (
+from ood_lab.lvlm.annotations.image_labels import ImageLabels
+from ood_lab.lvlm.benchmarks.oodbench.division import (
+    Rule,
     audited,
+    divide,
     read_ood_pairs,
     without_rejected,
     write_audit,
 )
-from ood_lab.lvlm.benchmarks.oodbench.division import Rule, divide
 from ood_lab.lvlm.benchmarks.oodbench.question_pairs import Pairing
-from ood_lab.lvlm.image_text.purified_probabilities import purified
+from ood_lab.lvlm.image_text.base import purified
 
 
 def labels(present):
     present = np.asarray(present, bool)
     names = tuple(f"c{i}" for i in range(present.shape[1]))
-    return Labels(tuple(range(len(present))), names, present, ~present)
+    return ImageLabels(tuple(range(len(present))), names, present, ~present)
 
 
 @pytest.fixture(scope="module")

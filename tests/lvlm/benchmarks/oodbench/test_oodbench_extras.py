@@ -16,7 +16,7 @@ from ood_lab.lvlm.benchmarks.oodbench.scoring import bap_needs, bap_table
 from ood_lab.lvlm.questions.package_exports import GroupMetric, export
 from ood_lab.lvlm.questions.question_files import Question
 from ood_lab.lvlm.scoring.uncertainty import doubt, uncertainty_rows
-from ood_lab.lvlm.statistics.model_comparison import (
+from ood_lab.lvlm.statistics.model_tables import (
     compare_models,
     errors_together,
     shared_errors,

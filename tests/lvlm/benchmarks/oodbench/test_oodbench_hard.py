@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.annotations.image_labels import Labels
-from ood_lab.lvlm.benchmarks.oodbench.hard_samples import HardSamples, hardness
+from ood_lab.lvlm.annotations.image_labels import ImageLabels
+from ood_lab.lvlm.benchmarks.oodbench.question_pairs import HardSamples, hardness
 from ood_lab.lvlm.image_text.object_proposals import ObjectDetector, recorded_proposals
 
 transformers = pytest.importorskip("transformers")
@@ -24,7 +24,7 @@ def test_hardness_falls_as_the_probability_rises():
 @pytest.fixture
 def labels():
     present = np.array([[1, 0], [1, 1], [0, 1], [0, 0]], bool)
-    return Labels((0, 1, 2, 3), ("cat", "dog"), present, ~present)
+    return ImageLabels((0, 1, 2, 3), ("cat", "dog"), present, ~present)
 
 
 def test_the_hardest_of_each_image_and_class_then_of_each_class(labels):

@@ -9,9 +9,8 @@ import pytest
 from ood_lab.lvlm.annotations.annotation_table import Annotations, objects_table
 from ood_lab.lvlm.answers.answer_files import Answer
 from ood_lab.lvlm.answers.judgements import judge
-from ood_lab.lvlm.benchmarks.oodbench.question_building import QuestionSettings
+from ood_lab.lvlm.benchmarks.oodbench.question_building import QuestionSettings, wording
 from ood_lab.lvlm.benchmarks.oodbench.scoring import bap_table, contrasts, results_of
-from ood_lab.lvlm.benchmarks.oodbench.wording import wording
 from ood_lab.lvlm.scoring.yes_no_scores import pair_table
 
 

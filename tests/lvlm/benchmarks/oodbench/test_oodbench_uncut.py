@@ -10,11 +10,11 @@ from cli import call, run_folders
 from ood_lab.builtin.scenes.things import THINGS
 from ood_lab.common.files import read_table
 from ood_lab.lvlm.answers.asking_facts import seconds_by_set
+from ood_lab.lvlm.benchmarks.oodbench.benchmark import OODBench
 from ood_lab.lvlm.benchmarks.oodbench.finished_runs import read_runs
 from ood_lab.lvlm.questions.question_files import read_questions
-from ood_lab.lvlm.scoring.sample_spread import sample_spread
+from ood_lab.lvlm.scoring.answer_differences import sample_spread
 from ood_lab.schema.results import whole
-from ood_lab.tasks.oodbench import OODBench
 
 SMALL = (
     *("task=oodbench", "annotations.n=60", "metrics.n_bootstrap=20", "metrics.min_count=2"),
@@ -180,12 +180,10 @@ def test_times_and_agreement_of_an_uncut_split_are_of_both_of_its_parts():
     times = dict(zip("abcde", (1.0, 2.0, 4.0, 8.0, 16.0), strict=True))
     answers = {name: SimpleNamespace(key=name, latency_s=each) for name, each in times.items()}
     seconds = {"id": 1, "ood_s": 2, "ood_h": 16, "ood_s_uncut": 14}
-    assert seconds_by_set(table, answers, OODBench.record.joined) == seconds
+    assert seconds_by_set(table, answers, OODBench.words.joined) == seconds
     again = table.assign(parsed=["yes", "no", "no", "yes", "yes"])  # b and c say something else
     rows = pd.DataFrame({"split": [*seconds, "id_and_ood"], "metric": "accuracy", "value": 0.5})
-    spread = sample_spread(
-        [rows, rows], [table, again], {"accuracy": "Acc"}, OODBench.record.joined
-    )
+    spread = sample_spread([rows, rows], [table, again], {"accuracy": "Acc"}, OODBench.words.joined)
     same = spread[spread["metric"] == "agreement"].set_index("split")["mean"].to_dict()
     expected = {"id": 1, "ood_s": 0, "ood_h": 1, "ood_s_uncut": 1 / 3, "id_and_ood": 2 / 3}
     assert same == pytest.approx(expected)

@@ -8,12 +8,10 @@ from toy_annotations import CATEGORIES, Says, annotations, space
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations.image_contents import contents_of
-from ood_lab.lvlm.benchmarks.oric.construction.construction_settings import OricConstruction
-from ood_lab.lvlm.benchmarks.oric.construction.image_regions import regions_of
-from ood_lab.lvlm.benchmarks.oric.construction.judges import CooccurrenceJudge, Expectation, says_no
-from ood_lab.lvlm.benchmarks.oric.construction.question_drawing import construct
-from ood_lab.lvlm.benchmarks.oric.construction.released_code import PAPER
+from ood_lab.lvlm.benchmarks.oric.construction_settings import PAPER, OricConstruction
+from ood_lab.lvlm.benchmarks.oric.judges import CooccurrenceJudge, Expectation, says_no
 from ood_lab.lvlm.benchmarks.oric.published_files import with_article
+from ood_lab.lvlm.benchmarks.oric.question_drawing import construct, regions_of
 
 UNEXPECTED = {"cup": "No.", "kite": "No, not there.", "dog": "no"}
 

@@ -8,18 +8,19 @@ import pytest
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.answers.judgements import judge
-from ood_lab.lvlm.benchmarks.oric.prediction_files import read_predictions, write_predictions
+from ood_lab.lvlm.benchmarks.oric.page import results_of
 from ood_lab.lvlm.benchmarks.oric.published_files import (
-    Item,
+    OricItem,
+    QuestionWording,
     problem_of,
     read_bench,
+    read_predictions,
     read_train,
     with_article,
     write_bench,
+    write_predictions,
     write_train,
 )
-from ood_lab.lvlm.benchmarks.oric.scoring import results_of
-from ood_lab.lvlm.benchmarks.oric.wording import QuestionWording
 from ood_lab.lvlm.scoring.answer_differences import same_questions
 from ood_lab.lvlm.scoring.wording_scores import contrasts
 
@@ -36,7 +37,7 @@ def small():
         ("b.jpg", "cup", "yes"),
         ("b.jpg", "bus", "no"),
     ]
-    return [Item(i, f, o, problem_of(o), s) for i, (f, o, s) in enumerate(asked, 1)]
+    return [OricItem(i, f, o, problem_of(o), s) for i, (f, o, s) in enumerate(asked, 1)]
 
 
 def by_wording(results):
@@ -90,7 +91,7 @@ def test_published_files_are_written_again_byte_for_byte(tmp_path):
     write_bench(read_bench(BENCH), tmp_path / "bench.json")
     assert (tmp_path / "bench.json").read_bytes() == BENCH.read_bytes()
     items = [
-        Item(i.id, i.image, i.target_object, problem_of(i.target_object), i.solution)
+        OricItem(i.id, i.image, i.target_object, problem_of(i.target_object), i.solution)
         for i in read_train(TRAIN)
     ]
     write_train(items, tmp_path / "train.json")
@@ -161,7 +162,7 @@ def test_broken_files_are_one_error(tmp_path, text, message):
 
 
 def test_contradictions_are_one_error(tmp_path):
-    rows = [*small(), Item(5, "a.jpg", "dog", problem_of("dog"), "no")]
+    rows = [*small(), OricItem(5, "a.jpg", "dog", problem_of("dog"), "no")]
     write_bench(rows, tmp_path / "bench.json")
     with pytest.raises(UserError, match=r"'dog' is both in a\.jpg and not in it"):
         read_bench(tmp_path / "bench.json")

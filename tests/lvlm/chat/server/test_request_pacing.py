@@ -10,7 +10,8 @@ from local_server import LocalServer
 from ood_lab.lvlm.answers.answer_files import AnswerStore
 from ood_lab.lvlm.answers.answer_requests import answers_to
 from ood_lab.lvlm.chat.openai import OpenAIChat
-from ood_lab.lvlm.chat.server.request_pacing import Pacing, pause_before
+from ood_lab.lvlm.chat.server.request_pool import Pacing
+from ood_lab.lvlm.chat.server.server_connection import pause_before
 from ood_lab.lvlm.questions.question_files import Question
 from tests.benchmarks.request_pacing import flaky, limited, requests, simulate, undisturbed
 

@@ -1,0 +1,422 @@
+"""The engine of all question benchmarks: build, ask, judge, score, show.
+
+Each stage leaves a file that the next one reads. Answers are kept for all runs, so that none is
+paid for twice. Results are written first, the page last; whatever comes after them costs none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pandas as pd
+
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_csv, write_table
+from ood_lab.common.hints import check_known
+from ood_lab.lvlm.answers.answer_files import Answer, Answers, model_name, store_of, write_answers
+from ood_lab.lvlm.answers.answer_requests import answers_to
+from ood_lab.lvlm.answers.asking_facts import (
+    answer_warnings,
+    asking_facts,
+    asking_sentence,
+    failures,
+    seconds_by_set,
+    unread_warnings,
+)
+from ood_lab.lvlm.answers.open_answer_reader import READER, parsers_of
+from ood_lab.lvlm.answers.recorded_answers import recorded_answers
+from ood_lab.lvlm.benchmark.contract import Benchmark, BenchmarkSession
+from ood_lab.lvlm.pages.answer_tables import spread_table
+from ood_lab.lvlm.pages.answers_page import write_answers_page
+from ood_lab.lvlm.pages.benchmark_page import ANSWERS_PAGE, ScoredRun, difference_table, form_table
+from ood_lab.lvlm.pages.result_sentences import found_sentences
+from ood_lab.lvlm.parsers import YES_NO_PARSERS, parser_of
+from ood_lab.lvlm.parsers.reply_text import with_known_tags
+from ood_lab.lvlm.questions.package_exports import export_forms
+from ood_lab.lvlm.questions.question_files import Questions, read_questions, write_questions
+from ood_lab.lvlm.questions.question_forms import COT, WORDS, apart, form_of, sampled, with_prompt
+from ood_lab.lvlm.questions.question_images import check_whole, with_images_found, with_levels
+from ood_lab.lvlm.scoring.answer_differences import (
+    read_otherwise,
+    sample_spread,
+    spread_rows,
+    together,
+    with_forms,
+    with_whole_counts,
+)
+from ood_lab.lvlm.scoring.run_comparison import OtherFormRun, check_same_model, of_models
+from ood_lab.report.rendering.blocks import Links, Section, Text
+from ood_lab.report.rendering.output_failures import optional
+from ood_lab.report.rendering.page import Page
+from ood_lab.report.rendering.summary import show_blocks, show_warnings
+from ood_lab.report.rendering.table import Table
+from ood_lab.schema.results import PART, NamedTables, Tables, write_results
+from ood_lab.schema.run_record import QuestionsRecord, ReadingRecord, RunRecord
+
+QUESTIONS, ANSWERS = "questions.jsonl", "answers.jsonl"
+
+
+def check_benchmark(benchmark: Benchmark, run: BenchmarkSession) -> None:
+    """Raises a UserError where a stage lacks what it needs, before any of them runs."""
+    _check_parser(benchmark, run)
+    for name in benchmark.files:
+        value = getattr(benchmark, name) or ()
+        for file in [value] if isinstance(value, str) else value:
+            if not Path(file).is_file():
+                raise UserError(f"task.{name}={file}: there is no such file")
+    if benchmark.until == "score" and run.draws < 1:
+        raise UserError(
+            f"metrics.n_bootstrap={run.draws}: intervals need resamples, 1,000 for example"
+        )
+    if benchmark.questions is not None:
+        _check_questions(benchmark, Path(benchmark.questions))
+    benchmark.compared_runs.check(benchmark.words.name)
+    twin = benchmark.compared_runs.in_other_form(benchmark.forms, benchmark.built_files)
+    if twin is not None and benchmark.answers is None:
+        check_same_model(twin, run.inputs.lvlm.made_with)
+    if benchmark.until != "build" and benchmark.answers is None:
+        _ = run.inputs.lvlm.made_with  # a missing folder shows before images are made
+    if benchmark.questions is not None and benchmark.until == "build":
+        raise UserError("task.until=build and task.questions exclude each other")
+    benchmark.check_inputs(run)
+
+
+def _check_parser(benchmark: Benchmark, run: BenchmarkSession) -> None:
+    parsers = (*YES_NO_PARSERS, READER)
+    check_known([benchmark.parser], parsers, "task.parser={name} reads no yes or no")
+    chosen = bool(run.inputs.settings.get("reader"))
+    readers = [k for k in ("parser", *benchmark.read_also) if getattr(benchmark, k) == READER]
+    if chosen != bool(readers):
+        raise UserError(
+            "reader=... needs task.parser=reader: add it, or remove reader"
+            if chosen
+            else f"task.{readers[0]}=reader needs a language model: add reader=openai, for example"
+        )
+    if chosen:
+        _ = run.inputs.reader.made_with  # a missing folder shows before anything is asked
+
+
+def _check_questions(benchmark: Benchmark, file: Path) -> None:
+    kinds = list(dict.fromkeys(question.task for question in read_questions(file)))
+    if kinds and not set(kinds) & set(benchmark.words.asks):
+        raise UserError(
+            f"task.questions={file} are of another benchmark ({', '.join(kinds[:3])}; here: "
+            f"{', '.join(benchmark.words.asks[:3])}): choose its task=..."
+        )
+
+
+def run_benchmark(benchmark: Benchmark, run: BenchmarkSession) -> pd.DataFrame | None:
+    """Goes through the stages, up to ``until``.
+
+    Returns:
+        The results table; None before the last stage.
+
+    Raises:
+        UserError: see :func:`check_benchmark`, the annotations, the questions and the models.
+    """
+    file = Path(benchmark.questions or run.folder / QUESTIONS)
+    if benchmark.questions is None:
+        write_questions(benchmark.build(run), file)
+    questions = _read_questions(benchmark, run, file)
+    _export(benchmark, run.folder, questions, file.parent)
+    if benchmark.until == "build":
+        return None
+    twin = benchmark.compared_runs.twin(questions, file.parent, run.cache)
+    times = 1 if benchmark.answers is not None else run.inputs.lvlm.samples
+    samples = sampled(questions, times)
+    answers = _ask(benchmark, run, [q for sample in samples for q in sample], file.parent)
+    if benchmark.until == "ask":
+        return None
+    tags = run.inputs.lvlm.reasoning_tags
+    answers = [replace(a, response=with_known_tags(a.response, tags)) for a in answers]
+    model = model_name(run.record.lvlm)
+    return _Scoring(benchmark, run, file.parent, twin, model).results(samples, answers)
+
+
+def _read_questions(benchmark: Benchmark, run: BenchmarkSession, file: Path) -> Questions:
+    """The questions of a file as they are sent; the record says which they are."""
+    written = with_images_found(read_questions(file, run.folder / "images"), file.parent)
+    texts = (benchmark.system, benchmark.prompt_prefix, benchmark.prompt_suffix)
+    prompts = [with_prompt(q, *texts) for q in benchmark.completed(run, written)]
+    if not prompts:
+        raise UserError(f"{file} holds no question: there is nothing to ask")
+    questions = with_levels(prompts, file.parent, benchmark.levels, run.cache)
+    run.record.questions = QuestionsRecord(
+        file=str(file.absolute()),
+        n=len(questions),
+        images=len({image for question in questions for image in question.images}),
+        sha256=hashlib.sha256(file.read_bytes()).hexdigest(),
+    )
+    if benchmark.questions is not None:
+        built = RunRecord.read(file.parent, missing_ok=True)
+        for name in built.model_fields_set.intersection(benchmark.words.of_building):
+            setattr(run.record, name, getattr(built, name))
+    benchmark.note(run, questions)
+    return questions
+
+
+def _export(benchmark: Benchmark, folder: Path, questions: Questions, source: Path) -> None:
+    parser = None if benchmark.parser == READER else benchmark.parser  # a chat model is no rule
+    questions = [replace(q, parser=parser_of(q.parser, parser)) for q in questions]
+    name, metrics = benchmark.words.kind.name, benchmark.group_metrics
+    export_forms(questions, source, folder / "exports", name, benchmark.export, metrics)
+
+
+def _ask(
+    benchmark: Benchmark, run: BenchmarkSession, questions: Questions, folder: Path
+) -> list[Answer]:
+    """Answers in files, or those of the model; images are in ``folder``.
+
+    A run with questions that have no answer can be resumed: it does not count as finished.
+
+    Raises:
+        UserError: see :func:`~ood_lab.lvlm.answers.recorded_answers.recorded_answers`,
+            :func:`~ood_lab.lvlm.questions.question_images.check_whole` and
+            :func:`~ood_lab.lvlm.answers.answer_requests.answers_to`; or no question has an answer.
+    """
+    record, asked = run.record, benchmark.asked(run, questions)
+    answers = benchmark.recorded(run, questions)
+    if answers is None and benchmark.answers is not None:
+        record.answers = benchmark.answers
+        answers = recorded_answers(asked, Path(benchmark.answers), folder)
+    elif answers is None:
+        check_whole(asked, folder, run.cache)
+        model = run.inputs.lvlm
+        store = store_of(model.made_with, run.answers)
+        answers = answers_to(asked, folder, model, store)
+        record.answers, record.lvlm = str(store.path), dict(model.made_with)
+    if answers and not record.lvlm:
+        record.lvlm = dict(answers[0].made_with)
+    write_answers(answers, run.folder / ANSWERS)
+    failed = sum(bool(answer.error) for answer in answers)
+    if not failed or benchmark.answers is not None:
+        return answers
+    kept = "every answer that came is kept; repeat the command to ask the others again"
+    if failed == len(answers):
+        raise UserError(f"none of {failed:,} questions has an answer ({failures(answers)}): {kept}")
+    if not benchmark.accept_failed:
+        run.unfinished = (
+            f"{failed:,} of {len(answers):,} questions have no answer ({failures(answers)}): "
+            f"{kept}, or give task.accept_failed=true to skip them"
+        )
+    return answers
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """Single answers, as tables by the name of their file.
+
+    Attributes:
+        first: of the first sample and form of every question.
+        second: of the chain of thought, where a run asks both forms; else empty.
+        repeated: of the further samples, in the first form.
+    """
+
+    first: Tables
+    second: Tables
+    repeated: Sequence[Tables]
+
+    def files(self) -> NamedTables:
+        """All of them, by the name of their file."""
+        yield from self.first.items()
+        for name, table in self.second.items():
+            yield f"{name}_{COT}", table
+        for name in self.first if self.repeated else ():
+            yield f"{name}_samples", pd.concat([tables[name] for tables in self.repeated])
+
+
+@dataclass(frozen=True)
+class _Scoring:
+    """The last stage: answers are judged, scored, compared, written and shown.
+
+    Attributes:
+        benchmark: how.
+        run: notes what is found out.
+        source: folder of the questions.
+        twin: the run in the other form, if any.
+        model: name of the model that gave the answers.
+    """
+
+    benchmark: Benchmark
+    run: BenchmarkSession
+    source: Path
+    twin: OtherFormRun | None
+    model: str
+
+    def results(self, samples: Sequence[Questions], answers: Sequence[Answer]) -> pd.DataFrame:
+        """Goes through all of it, and returns the results table.
+
+        Args:
+            samples: the questions, as often as each was sent.
+            answers: to all samples.
+        """
+        benchmark, run, words = self.benchmark, self.run, self.benchmark.words
+        by_id = {answer.question_id: answer for answer in answers}
+        judged = self._judged(samples, answers, by_id)
+        tables = dict(judged.files())
+        for name, table in tables.items():
+            write_table(table, run.folder / f"{name}.parquet")
+            write_csv(table, run.folder / f"{name}.csv")
+        about = benchmark.about(run)
+        run.record.title = f"{words.name}: {self.model} on {about}"
+        run.record.benchmark = words.facts(about)
+        scored, thinking = self._scored(judged, apart(samples[0])[0])
+        blocks = list(self._summary(scored, thinking))
+        links: list[tuple[str, str]] = []
+        if benchmark.report:
+            with optional(ANSWERS_PAGE):
+                questions = [question for sample in samples for question in sample]
+                models = [*self._of_models(judged).values()]
+                write_answers_page(scored, questions, by_id, [*tables.values()], models)
+                links.append(("Every question with its image and reply", ANSWERS_PAGE))
+        notes = [Text(f"{title}: {file}", "note") for title, file in links]
+        show_blocks([*blocks, *notes], run.folder, words.kind.name)
+        if benchmark.report:
+            page = f"{words.kind.name}.html"
+            with optional(page):
+                self._page(scored, [*blocks, Links(links)]).write(run.folder / page)
+        return scored.results
+
+    def _judged(
+        self, samples: Sequence[Questions], answers: Sequence[Answer], by_id: Answers
+    ) -> _Judged:
+        """What every answer says; the record gets costs and warnings."""
+        benchmark, run, record = self.benchmark, self.run, self.run.record
+        first, second = apart(samples[0])
+        second = [q for q in second if q.question_id in by_id]
+        cost_of = run.inputs.lvlm.cost_of if benchmark.answers is None else None
+        record.parsers = parsers = parsers_of(samples[0], benchmark.parser)
+        record.asking = asking = asking_facts(answers, cost_of)
+        judged = _Judged(
+            dict(benchmark.judged(run, first, by_id)),
+            dict(benchmark.judged(run, second, by_id)) if second else {},
+            [dict(benchmark.judged(run, apart(sample)[0], by_id)) for sample in samples[1:]],
+        )
+        asking.seconds = {
+            form: seconds_by_set(pd.concat(sets), by_id, benchmark.words.joined)
+            for form, tables in (("", judged.first), (COT, judged.second))
+            if (sets := list(_sets_of(tables)))
+        }
+        ways = benchmark.reading_ways
+        record.reading = ReadingRecord(
+            parser=", ".join(f"{p} ({ways[p]})" if p in ways else p for p in parsers),
+            form="both" if apart(samples[0])[1] else form_of(first),
+            samples=len(samples),
+            reader=model_name(record.reader) if record.reader else "none",
+        )
+        unread = () if benchmark.parser == READER else unread_warnings(judged.first.values())
+        otherwise = self._read_otherwise().values()
+        record.warnings = [*answer_warnings(answers), *unread, *otherwise]
+        show_warnings(record)
+        return judged
+
+    def _scored(self, judged: _Judged, questions: Questions) -> tuple[ScoredRun, ScoredRun | None]:
+        """The results, which are written; of a run in both forms, those of the second, too."""
+        benchmark, run, kind = self.benchmark, self.run, self.benchmark.words.kind
+        tables: dict[str, pd.DataFrame] = {}
+        results = first = benchmark.results(run, judged.first, self.model)
+        second = benchmark.results(run, judged.second, self.model) if judged.second else None
+        if second is not None:  # what is known of the questions without an answer is given once
+            second = second[second["n_asked"].notna()]
+        if forms := self._forms(judged, questions):
+            both = {**judged.first, "judged": together(forms)}
+            tables["forms"] = benchmark.form_contrasts(both, **run.resampling)
+            results = with_forms(kind, first, second, tables["forms"])
+        if judged.repeated:
+            tables["samples"] = self._spread(judged, first)
+            rows = kind.table(spread_rows(tables["samples"]), model=self.model, seed=run.seed)
+            results = with_whole_counts([results, rows])
+        write_results(results, run.folder)
+        tables |= benchmark.further(run, judged.first, self.source)
+        otherwise = self._read_otherwise()
+        models = {k: t[~t["model"].isin(otherwise)] for k, t in self._of_models(judged).items()}
+        if models and models["judged"]["model"].nunique() > 1:
+            tables["models"] = benchmark.contrasts(models, **run.resampling)
+        for name, table in tables.items():
+            write_csv(table, run.folder / f"{name}.csv")
+        scored = ScoredRun(run.folder, self.source, results, judged.first, tables, run.record)
+        if second is None:
+            return scored, None
+        sets = second[second[PART].isna()]
+        return scored, ScoredRun(run.folder, self.source, sets, judged.second, {}, run.record)
+
+    def _of_models(self, judged: _Judged) -> Tables:
+        """Answers of all models to the same questions; empty where there is only one."""
+        models = self.benchmark.compared_runs.models(self.twin)
+        return of_models(judged.first, self.model, models) if models else {}
+
+    def _read_otherwise(self) -> dict[str, str]:
+        """Models that are not tested, and why."""
+        models = self.benchmark.compared_runs.models(self.twin)
+        return read_otherwise(self.run.record.reading, self.model, models)
+
+    def _forms(self, judged: _Judged, questions: Questions) -> Tables:
+        """Answers by what their form is called, of this run or of two."""
+        if judged.second:
+            return {WORDS["cot"]: judged.second["judged"], WORDS["plain"]: judged.first["judged"]}
+        if self.twin is None:
+            return {}
+        return self.twin.sides(questions, judged.first["judged"], self.run.record.lvlm)
+
+    def _spread(self, judged: _Judged, first: pd.DataFrame) -> pd.DataFrame:
+        """The spread of the numbers over the samples."""
+        run, words = self.run, self.benchmark.words
+        repeated = [self.benchmark.results(run, each, self.model) for each in judged.repeated]
+        wholes = [
+            ScoredRun(run.folder, self.source, each, {}, {}, run.record).whole
+            for each in (first, *repeated)
+        ]
+        parsed = [each["judged"] for each in (judged.first, *judged.repeated)]
+        return sample_spread(wholes, parsed, words.compared, words.joined)
+
+    def _summary(self, scored: ScoredRun, thinking: ScoredRun | None) -> Iterator[Table | Text]:
+        """Sentences, the benchmark's own tables, comparisons, and how the answers came about."""
+        words, tables = self.benchmark.words, scored.tables
+        again = 0 if thinking is None else len(thinking.judged["judged"])
+        for sentence in found_sentences(
+            scored, words.told, words.told_as, words.asks[0], self.run.draws, again
+        ):
+            yield Text(sentence, "answer")
+        yield from self.benchmark.summary(scored)
+        for block in () if thinking is None else self.benchmark.summary(thinking):
+            if isinstance(block, Table):
+                yield replace(block, caption=f"Chain of thought. {block.caption}")
+        sets, metrics = words.sets, words.compared
+        if "forms" in tables:
+            twin = None if self.twin is None else self.twin.run
+            yield form_table(tables["forms"], sets, metrics, twin)
+        if "samples" in tables:
+            yield spread_table(tables["samples"], sets, metrics)
+        if "models" in tables:
+            title = "Models on the same questions, points"
+            of_sets = sets if "split" in tables["models"] else None
+            yield difference_table(title, tables["models"], {}, metrics, of_sets)
+        if scored.record.asking:
+            yield Text(asking_sentence(scored.record.asking), "note")
+        read_by = [f"{name} ({source})" for name, source in scored.record.parsers.items()]
+        yield Text(f"Replies are read by {'; '.join(read_by)}.", "note")
+
+    def _page(self, scored: ScoredRun, blocks: Sequence[Table | Text | Links]) -> Page:
+        """The page of the run, which begins with these blocks of the summary."""
+        benchmark = self.benchmark
+        wrong, pictures = benchmark.wrong(scored)
+        return Page(
+            title=scored.title,
+            blocks=[
+                Section("Results", blocks),
+                Section("More results", list(benchmark.details(scored, pictures))),
+                Section("Figures", list(benchmark.figures(scored))),
+                wrong,
+            ],
+            pictures=pictures,
+            definitions=benchmark.words.definitions,
+            record=scored.record,
+        )
+
+
+def _sets_of(judged: Tables) -> Iterator[pd.DataFrame]:
+    """Questions and their sets; captions of a benchmark may have no set."""
+    return (t[["question_id", "split"]] for t in judged.values() if "split" in t)

@@ -1,0 +1,341 @@
+"""ODE: what do vision-language models hallucinate on pairs that are common, rare or fictional?"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pandas as pd
+
+from ood_lab.common.arguments import BatchSize
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_csv
+from ood_lab.lvlm.benchmark.captions import CaptionBenchmark
+from ood_lab.lvlm.benchmark.contract import BenchmarkSession, BenchmarkWords
+from ood_lab.lvlm.benchmarks.ode import page
+from ood_lab.lvlm.benchmarks.ode.criteria import OdeConstruction, pair_table
+from ood_lab.lvlm.benchmarks.ode.page import results_of
+from ood_lab.lvlm.benchmarks.ode.published_files import located_pictures, write_published
+from ood_lab.lvlm.benchmarks.ode.queries import questions_of
+from ood_lab.lvlm.benchmarks.ode.released_code import first_ends, released_graphs
+from ood_lab.lvlm.benchmarks.ode.rounds import PAIRS, Round, lineage, read_round
+from ood_lab.lvlm.captions.caption_page import made_up
+from ood_lab.lvlm.captions.caption_rules import CaptionWords
+from ood_lab.lvlm.captions.caption_scoring import amber_table
+from ood_lab.lvlm.captions.comparison import changes, contrasts
+from ood_lab.lvlm.captions.hallucination_tendencies import Clustering
+from ood_lab.lvlm.concepts.concepts import (
+    Concepts,
+    concepts_of,
+    graphs_of,
+    neighbours,
+    statistics,
+    statistics_table,
+    write_graphml,
+)
+from ood_lab.lvlm.image_generation.compositions import Composition, Generator, Order
+from ood_lab.lvlm.image_generation.image_filter import (
+    Filter,
+    audited,
+    confidences_of,
+)
+from ood_lab.lvlm.image_generation.image_filter import summary as filter_summary
+from ood_lab.lvlm.image_generation.natural_images import write_comparison
+from ood_lab.lvlm.image_generation.photographs import (
+    ANNOTATIONS,
+    SYNTHETIC,
+    WithPhotographs,
+    annotated_photographs,
+    listed_photographs,
+    paired,
+)
+from ood_lab.lvlm.image_generation.pictures import (
+    IMAGES,
+    AnnotatedPicture,
+    balanced,
+    file_of,
+    make,
+    pictures_of,
+    write_pictures,
+)
+from ood_lab.lvlm.image_text.clip import ClipScores
+from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
+from ood_lab.lvlm.pages.benchmark_page import ScoredRun
+from ood_lab.lvlm.questions.question_files import Question, Questions, read_questions
+from ood_lab.lvlm.training.tuning_data import QuestionTuning, sizes, write_tuning
+from ood_lab.report.rendering.blocks import Block, Folded, PlannedFigure, Section, Text
+from ood_lab.report.rendering.table import Table
+from ood_lab.report.rendering.thumbnails import Thumbnails
+from ood_lab.schema.results import NamedTables, Tables
+from ood_lab.schema.run_record import RunRecord
+from ood_lab.schema.shift_axes import LEVELS
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ode(CaptionBenchmark):
+    """Builds images and questions, prompts a vision-language model, scores its answers.
+
+    ``build`` writes ``graph_T.graphml``, ``graph_H.graphml``, ``graphs.csv``, ``pairs.csv``,
+    ``plan.jsonl``, ``images/``, ``audit.csv``, ``effectiveness.csv``, ``pictures.jsonl`` and
+    ``questions.jsonl``, and under ``released`` the folder ``published/`` with ODE's own
+    files; ``ask`` writes ``answers.jsonl``; ``score`` writes ``captions.parquet``,
+    ``judged.parquet``, ``results.*``, ``amber.csv``, the tendencies, figures and ``ode.html``.
+
+    Args:
+        construction: graph, criteria and attributes.
+        pictures: ODE's own annotations, or ``pictures.jsonl`` of another run: the questions
+            are about the images of this list, and none is made.
+        images: folder of these images; None = that of the list.
+        previous: run folder of the round before this one.
+        filter: drops images that do not show what they should; None = none is dropped.
+        audit: ``audit.csv`` of an earlier run with verdicts, which have the last word.
+        origins: name of a set → ``annotations``, or a table of photographs with the columns ``file,
+            first, second``: questions are about the pairs that all of them show, in every origin,
+            made images included, see :mod:`ood_lab.lvlm.image_generation.photographs`.
+        balance: as many images of every criterion.
+        batch_size: images that are made at a time.
+        released: graphs, candidates and questions as ODE's code makes them, see
+            :mod:`ood_lab.lvlm.benchmarks.ode.released_code`.
+        clustering: of the concepts with which something is hallucinated.
+        tuning: which questions become data for fine-tuning.
+
+    Raises:
+        UserError: see :meth:`check_inputs`, the annotations, the generator and the models.
+    """
+
+    construction: OdeConstruction
+    pictures: str | None
+    images: str | None
+    previous: str | None
+    filter: Filter | None
+    audit: str | None
+    origins: Mapping[str, str] | None
+    balance: bool
+    batch_size: BatchSize
+    released: bool
+    clustering: Clustering
+    tuning: QuestionTuning
+    words: ClassVar[BenchmarkWords] = page.WORDS
+    files: ClassVar[Sequence[str]] = ("questions", "answers", "levels", "audit", "pictures")
+
+    def check_inputs(self, run: BenchmarkSession) -> None:
+        """Raises a UserError where a stage lacks what it needs, before any of them runs."""
+        if self.audit is not None and self.filter is None:
+            raise UserError("task.audit has verdicts on a filter: give task.filter, too")
+        settings = run.inputs.settings
+        if not settings.get("concepts") and not settings.get("annotations"):
+            raise UserError("nothing to start from: choose annotations=... or concepts=amber")
+        _ = self._before
+        makes = self.questions is None and self.pictures is None
+        self._check_origins(run, makes)
+        if makes:
+            if not settings.get("generator"):
+                raise UserError(
+                    "no generator is chosen to make the images: choose generator=renderer, "
+                    "diffusers or openai"
+                )
+            run.inputs.generator.check()
+            if not self.foreign_clip:
+                refuse_foreign(run.inputs.settings, ("generator", "annotations"), ("image_text",))
+        if makes and self.filter is not None and not settings.get("image_text"):
+            raise UserError(
+                "task.filter needs an image-text model to look at the images: choose "
+                "image_text=[...], or task.filter=null"
+            )
+
+    def _check_origins(self, run: BenchmarkSession, makes: bool) -> None:
+        if self.origins and not makes:
+            raise UserError("task.origins are of images that are made: remove task.pictures")
+        if SYNTHETIC in (self.origins or {}):
+            raise UserError(f"task.origins.{SYNTHETIC} is the set of made images: choose a name")
+        for name, source in (self.origins or {}).items():
+            if source != ANNOTATIONS:
+                listed_photographs(Path(source))
+            elif not run.inputs.settings.get("annotations"):
+                raise UserError(f"task.origins.{name}={source} needs annotations=...")
+
+    @property
+    def _before(self) -> Round | None:
+        return read_round(Path(self.previous)) if self.previous else None
+
+    def note(self, run: BenchmarkSession, questions: Questions) -> None:
+        """Records the round and how it came about."""
+        concepts, before = _concepts(run), self._before
+        digest = run.record.question_file.sha256
+        run.record.ode = {
+            "concepts": {"name": concepts.name, "identity": concepts.identity},
+            "round": before.number + 1 if before else 1,
+            "previous": self.previous,
+            "lineage": lineage(before, [digest, concepts.identity]),
+        }
+        self.tuning.check(questions)
+
+    # First stage.
+
+    def build(self, run: BenchmarkSession) -> list[Question]:
+        """Questions about images that are given or made here."""
+        file, images = Path(str(self.pictures)).absolute(), self._given_images
+        pictures = located_pictures(file, images) if self.pictures else self._made(run)
+        write_pictures(pictures, run.folder / "pictures.jsonl")
+        if self.released:
+            folder = run.folder / "published"
+            write_published(pictures, images if self.pictures else Path(IMAGES), folder)
+            log.info("ODE's own annotations and queries: %s", folder)
+        return questions_of(pictures, self.released, self.parser_of_questions)
+
+    @property
+    def _given_images(self) -> Path:
+        return Path(self.images or Path(str(self.pictures)).parent).absolute()
+
+    def _made(self, run: BenchmarkSession) -> list[AnnotatedPicture]:
+        before, concepts = self._before, _concepts(run)
+        graphs = (released_graphs if self.released else graphs_of)(concepts)
+        if before is not None:
+            earlier_concepts = RunRecord.read(before.folder).ode["concepts"]
+            graphs = before.merged_with(graphs, earlier_concepts["identity"] == concepts.identity)
+        for name, graph in graphs.items():
+            write_graphml(graph, run.folder / f"graph_{name}.graphml")
+        write_csv(statistics_table(graphs), run.folder / "graphs.csv")
+        known = before.pairs if before else []
+        compositions = self.construction.compositions(graphs, run.inputs.generator, run.seed, known)
+        generator = self._with_photographs(run, compositions)
+        pairs = pair_table(compositions, graphs["T"])
+        earlier = [pd.read_csv(before.folder / PAIRS)] if before else []
+        write_csv(pd.concat([*earlier, pairs], ignore_index=True), run.folder / PAIRS)
+        plan = generator.plan(compositions, run.seed)
+        orders = make(plan, generator, run.folder, self.batch_size)
+        run.record.generator = dict(generator.made_with)
+        run.record.graph = statistics(graphs[self.construction.graph])
+        run.record.generated = len(orders)
+        detected: dict[str, list[str]] = {}
+        made = orders
+        if self.filter is not None:
+            orders, detected = self._filtered(run, orders, list(graphs["T"]), self.filter)
+        clips = [m.clip for m in run.inputs.image_text.values() if isinstance(m, ClipScores)]
+        if clips and run.inputs.settings.get("annotations"):
+            write_comparison(clips[0], run.inputs.annotations, made, run.folder, **run.resampling)
+        ranking = first_ends if self.released else neighbours
+        pictures = pictures_of(orders, graphs["T"], ranking, detected)
+        pictures = paired(pictures) if self.origins else pictures
+        pictures = balanced(pictures, run.seed) if self.balance else pictures
+        shown = {(each.criterion, each.truth[:2]) for each in pictures}
+        log.info("%d pictures of %d pairs", len(pictures), len(shown))
+        return pictures
+
+    def _with_photographs(
+        self, run: BenchmarkSession, compositions: Sequence[Composition]
+    ) -> Generator:
+        if not self.origins:
+            return run.inputs.generator
+        pairs = list(dict.fromkeys(c.pair.key for c in compositions))
+        found = {
+            name: annotated_photographs(run.inputs.annotations, pairs)
+            if source == ANNOTATIONS
+            else listed_photographs(Path(source))
+            for name, source in self.origins.items()
+        }
+        return WithPhotographs(run.inputs.generator, found)
+
+    def _filtered(
+        self, run: BenchmarkSession, orders: list[Order], labels: list[str], kept_by: Filter
+    ) -> tuple[list[Order], dict[str, list[str]]]:
+        name, model = next(iter(run.inputs.image_text.items()))
+        # What the images may show is asked for, too, so that surroundings have a column.
+        names = list(dict.fromkeys([*labels, *(n for o in orders for n in o.composition.pair[:2])]))
+        images = [file_of(order, run.folder) for order in orders]
+        table = kept_by.table(orders, confidences_of(model, images, orders, names), names)
+        if self.audit is not None:
+            table = audited(table, Path(self.audit))
+        write_csv(table, run.folder / "audit.csv")
+        run.record.filter = {
+            "model": name,
+            "made_with": dict(model.made_with),
+            **asdict(kept_by),
+            "images": filter_summary(table),
+        }
+        if not table["kept"].any():
+            raise UserError(
+                f"{name} finds what it should in none of {len(table):,} images: look at "
+                f"{run.folder / 'audit.csv'}, and lower task.filter.min_conf ({kept_by.min_conf})"
+            )
+        lost = [c for c, part in table.groupby("criterion") if not part["kept"].any()]
+        if lost:
+            log.warning("no image of %s has passed the filter", " and ".join(map(str, lost)))
+        rows = zip(table["file"], table["detected"], strict=True)
+        detected = {file: [n for n in seen.split(",") if n] for file, seen in rows}
+        return [o for o, kept in zip(orders, table["kept"], strict=True) if kept], detected
+
+    # Third stage.
+
+    def about(self, run: BenchmarkSession) -> str:
+        """The concepts."""
+        return _concepts(run).name
+
+    def vocabulary(self, run: BenchmarkSession) -> CaptionWords:
+        """The concepts."""
+        return _concepts(run)
+
+    def results(self, run: BenchmarkSession, judged: Tables, model: str) -> pd.DataFrame:
+        """See the base class."""
+        tables, options = (judged["captions"], judged["judged"]), run.options
+        return results_of(*tables, model, _splits(judged), unparsed=self.unparsed, **options)
+
+    def further(self, run: BenchmarkSession, judged: Tables, source: Path) -> NamedTables:
+        """What AMBER's script would print, differences, tendencies, and data for fine-tuning."""
+        captions, answers, splits = judged["captions"], judged["judged"], _splits(judged)
+        yield "amber", amber_table(captions, answers, splits)
+        tendencies = self.clustering.tendencies(captions, run.seed)
+        if tendencies is not None:
+            yield "tendencies_matrix", tendencies.matrix.reset_index()
+            yield "tendencies", tendencies.groups
+            yield "tendencies_groups", tendencies.summary
+            run.record.tendencies = {
+                **asdict(self.clustering),
+                "silhouette": tendencies.silhouette,
+            }
+        if self._before is not None:
+            now = captions, answers
+            yield "change", changes(self._before.answers, now, splits, **run.resampling)
+        for by, name in (("split", "differences"), (LEVELS[1], "styles")):
+            if by in captions and captions[by].nunique() > 1:
+                first = captions[by].iloc[0] if by == "split" else captions[by].min()
+                yield name, contrasts(captions, answers, by, first=first, **run.resampling)
+        if self.tuning.choose is not None:
+            questions = read_questions(Path(run.record.question_file.file))
+            chosen = self.tuning.questions(questions, captions, answers, run.seed)
+            write_tuning(chosen, source.absolute(), run.folder)
+            taken = {"questions": len(chosen), "of": sizes(chosen)}
+            run.record.question_tuning = {**asdict(self.tuning), **taken}
+
+    def summary(self, run: ScoredRun) -> Iterator[Table | Text]:
+        """See the base class."""
+        return page.summary(run)
+
+    def details(self, run: ScoredRun, pictures: Thumbnails) -> Iterable[Block]:
+        """See the base class."""
+        return page.details(run, pictures)
+
+    def figures(self, run: ScoredRun) -> Iterable[PlannedFigure | Folded]:
+        """See the base class."""
+        return page.figures(run)
+
+    def wrong(self, run: ScoredRun) -> tuple[Section, Thumbnails]:
+        """See the base class."""
+        return made_up(run, page.names_of(run), page.sets_of(run))
+
+
+def _concepts(run: BenchmarkSession) -> Concepts:
+    """The concepts of ``concepts=...``, or those of the annotations."""
+    source = run.inputs.concepts
+    return concepts_of(run.inputs.annotations) if source is None else source.read()
+
+
+def _splits(judged: Tables) -> list[str]:
+    """The criteria in the order of their questions."""
+    tables = [table["split"] for table in judged.values() if len(table)]
+    return list(dict.fromkeys(map(str, pd.concat(tables))))

@@ -1,0 +1,288 @@
+"""OODBench: do vision-language models see the objects that image-text models overlook?"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import pandas as pd
+from annotated_types import Ge, Interval
+
+from ood_lab.common.arguments import Count
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_config, write_table
+from ood_lab.lvlm.annotations.image_labels import labels_of
+from ood_lab.lvlm.benchmark.contract import Benchmark, BenchmarkSession, BenchmarkWords
+from ood_lab.lvlm.benchmarks.oodbench import page
+from ood_lab.lvlm.benchmarks.oodbench.division import (
+    DIVISION,
+    Case1,
+    Combine,
+    Rule,
+    audited,
+    divide,
+    without_rejected,
+    write_audit,
+)
+from ood_lab.lvlm.benchmarks.oodbench.question_building import QuestionSettings
+from ood_lab.lvlm.benchmarks.oodbench.question_pairs import IdPairing, Pairing
+from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET, bap_needs, contrasts, results_of
+from ood_lab.lvlm.benchmarks.oodbench.split_contents import distribution_of, with_fields
+from ood_lab.lvlm.image_text.base import cached_scores
+from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
+from ood_lab.lvlm.pages.benchmark_page import ScoredRun, wrong_answers
+from ood_lab.lvlm.questions.package_exports import GroupMetric
+from ood_lab.lvlm.questions.question_files import Question, read_questions
+from ood_lab.lvlm.questions.question_forms import Form, Forms, in_forms
+from ood_lab.lvlm.questions.question_images import with_images_found
+from ood_lab.lvlm.scoring.yes_no_scores import Unparsed
+from ood_lab.report.rendering.blocks import Block, Folded, PlannedFigure, Section, Text
+from ood_lab.report.rendering.table import Table
+from ood_lab.report.rendering.thumbnails import Thumbnails
+from ood_lab.schema.results import NamedTables, Tables
+from ood_lab.schema.run_record import RunRecord
+
+#: Settings that must be the same: counts are added up over the data sets.
+_SAME = (
+    *("case1", "combine", "threshold", "id_pairing", "most_pairs"),
+    *("form", "cot_article", "bap_per_image", "uncut"),
+)
+
+
+def built_datasets(files: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What the runs that built these files say of them, by the name of their annotations.
+
+    Args:
+        files: ``questions.jsonl`` of two or more runs of ``task=oodbench``.
+
+    Raises:
+        UserError: a file is not in such a run, two data sets have the same name, or the runs
+            differ in their rule, their questions or their image-text models.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    first: tuple[Path, dict[str, Any]] | None = None
+    for file in map(Path, files):
+        about = RunRecord.read(file.parent, missing_ok=True)
+        if not about.division or not (file.parent / "config.yaml").is_file():
+            raise UserError(
+                f"task.datasets: {file} is not in the folder of a run of task=oodbench that "
+                "divided a data set"
+            )
+        name = str(about.annotations["name"])
+        if name in found:
+            raise UserError(
+                f"task.datasets: {found[name]['file']} and {file} are both of '{name}': build one "
+                "of them with another annotations.name=..."
+            )
+        task = read_config(file.parent)["task"]
+        settings = {f"task.{key}": task.get(key, False) for key in _SAME}
+        settings |= {"image_text": about.image_text}
+        if first is None:
+            first = file, settings
+        for key, value in settings.items():
+            if value != first[1][key]:
+                words = "" if key == "image_text" else f" ({first[1][key]} and {value})"
+                raise UserError(
+                    f"task.datasets: {first[0]} and {file} were built with another {key}{words}: "
+                    "counts are added up over data sets that were divided and asked alike"
+                )
+        facts = about.model_dump(include={"annotations", "division", "image_text"})
+        found[name] = {"file": str(file.absolute()), **facts}
+    if len(found) < 2:
+        raise UserError("task.datasets: give two or more files; a single one is task.questions")
+    return found
+
+
+def questions_of_datasets(built: Mapping[str, Mapping[str, Any]]) -> Iterator[Question]:
+    """All of their questions; ids and images begin with the name of the data set.
+
+    Args:
+        built: see :func:`built_datasets`.
+    """
+    for name, about in built.items():
+        file = Path(str(about["file"]))
+        for question in with_images_found(read_questions(file), file.parent):
+            pair, image = question.pair_id or question.question_id, question.meta["image"]
+            yield replace(
+                question,
+                question_id=f"{name}/{question.question_id}",
+                pair_id=f"{name}/{pair}",
+                image=str((file.parent / str(question.image)).absolute()),
+                meta={**question.meta, DATASET: name, "image": f"{name}/{image}"},
+            )
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OODBench(Benchmark):
+    """Builds questions, prompts a model, scores its answers: three stages that can run separately.
+
+    ``build`` writes ``division.parquet``, ``audit.csv`` and ``questions.jsonl``; ``ask`` writes
+    ``answers.jsonl``; ``score`` writes ``judged.parquet``, ``results.*``, figures and
+    ``oodbench.html``. Scores of image-text models and answers are kept for all runs, so that none
+    is computed or paid for twice.
+
+    Args:
+        case1, combine, threshold: see :class:`~ood_lab.lvlm.benchmarks.oodbench.division.Rule`.
+        verified_only: of federated annotations, only verified labels count as absent.
+        audit: ``audit.csv`` with verdicts: rejected pairs are skipped.
+        id_pairing, id_pairs, most_pairs, uncut: see
+            :class:`~ood_lab.lvlm.benchmarks.oodbench.question_pairs.Pairing`.
+        datasets: ``questions.jsonl`` of several runs, each of which divided another data set, in
+            place of the first stage. They are pooled: results of a split are of all of them, and
+            those of each data set are next to them.
+        form: ``plain``, ``cot``, a chain of thought, or ``both``, which are then compared.
+        cot_article, bap_per_image: see
+            :class:`~ood_lab.lvlm.benchmarks.oodbench.question_building.QuestionSettings`.
+        unparsed: which of the two ways of treating unparsed answers is printed first.
+        gate_c_on_e: BAP: a count is right only where the existence is.
+
+    Raises:
+        UserError: see :meth:`check`, the annotations and the models.
+    """
+
+    case1: Case1
+    combine: Combine
+    threshold: Annotated[float, Interval(gt=0, lt=1)]
+    verified_only: bool
+    audit: str | None
+    id_pairing: IdPairing
+    id_pairs: Count | None
+    most_pairs: Count | None
+    uncut: bool
+    datasets: Sequence[str]
+    form: Forms
+    cot_article: bool
+    bap_per_image: Annotated[int, Ge(0)]
+    unparsed: Unparsed
+    gate_c_on_e: bool
+    words: ClassVar[BenchmarkWords] = page.WORDS
+    files: ClassVar[Sequence[str]] = ("questions", "datasets", "answers", "levels", "audit")
+
+    def check_inputs(self, run: BenchmarkSession) -> None:
+        """Raises a UserError where a stage lacks what it needs, before any of them runs."""
+        if self.uncut and self.most_pairs is None:
+            raise UserError("task.uncut=true needs task.most_pairs: without it no split is cut")
+        if self.datasets:
+            if self.questions is not None or self.audit is not None:
+                raise UserError("task.datasets excludes task.questions and task.audit")
+            built_datasets(self.datasets)
+        elif self.questions is None and not self.foreign_clip:
+            refuse_foreign(run.inputs.settings, ("annotations",), ("image_text",))
+
+    @property
+    def forms(self) -> Forms:
+        """See the base class."""
+        return self.form
+
+    @property
+    def built_files(self) -> Sequence[str]:
+        """See the base class."""
+        return self.datasets or super().built_files
+
+    def build(self, run: BenchmarkSession) -> list[Question]:
+        """Questions about what the image-text models overlook, and about what they do not."""
+        if not self.datasets:
+            return self._divided(run)
+        built = built_datasets(self.datasets)
+        *names, last = built
+        run.record.annotations = {"name": f"{', '.join(names)} and {last}"}
+        run.record.image_text = built[last]["image_text"]
+        run.record.datasets = {
+            name: {key: about[key] for key in ("file", "annotations", "division")}
+            for name, about in built.items()
+        }
+        return list(questions_of_datasets(built))
+
+    def _divided(self, run: BenchmarkSession) -> list[Question]:
+        """Questions about the data set of ``annotations=...``."""
+        annotations = run.inputs.annotations
+        labels = labels_of(annotations, self.verified_only)
+        folder = run.features / "image_text"
+        scores = {
+            n: cached_scores(m, annotations, folder) for n, m in run.inputs.image_text.items()
+        }
+        rule = Rule(case1=self.case1, combine=self.combine, threshold=self.threshold)
+        checked = audited(
+            divide(scores, labels, rule), None if self.audit is None else Path(self.audit)
+        )
+        division = without_rejected(checked)
+        write_table(division, run.folder / DIVISION)
+        files = zip(annotations.images["image"], annotations.images["file"], strict=True)
+        paths = {image: str(annotations.root / name) for image, name in files}
+        write_audit(checked, paths, run.folder / "audit.csv")
+        drawn = Pairing(
+            id_pairing=self.id_pairing,
+            id_pairs=self.id_pairs,
+            most_pairs=self.most_pairs,
+            uncut=self.uncut,
+        ).draw(division, labels, run.seed)
+        found = division["split"].value_counts().to_dict()
+        run.record.annotations = {
+            "name": annotations.name,
+            "identity": annotations.identity,
+            "images": len(annotations.images),
+            "categories": len(annotations.categories),
+            "fields": [*annotations.fields.items()],
+            "domain": annotations.domain,
+        }
+        run.record.image_text = {
+            name: dict(model.made_with) for name, model in run.inputs.image_text.items()
+        }
+        run.record.division = asdict(rule) | {"pairs": {str(k): int(v) for k, v in found.items()}}
+        log.info("annotated pairs by split: %s", found)
+
+        def asked(form: Form) -> list[Question]:
+            how = QuestionSettings(
+                form=form,
+                cot_article=self.cot_article,
+                parser=self.parser_of_questions,
+                bap_per_image=self.bap_per_image,
+            )
+            return how.questions(drawn, annotations, run.seed)
+
+        return in_forms(self.form, asked)
+
+    @property
+    def group_metrics(self) -> Mapping[str, GroupMetric]:
+        """What BAP counts."""
+        return {name: GroupMetric(needs) for name, needs in bap_needs(self.gate_c_on_e).items()}
+
+    def results(self, run: BenchmarkSession, judged: Tables, model: str) -> pd.DataFrame:
+        """See the base class."""
+        return results_of(
+            judged["judged"],
+            model,
+            gate_c_on_e=self.gate_c_on_e,
+            unparsed=self.unparsed,
+            **run.options,
+        )
+
+    def further(self, run: BenchmarkSession, judged: Tables, source: Path) -> NamedTables:
+        """What the splits are made of."""
+        yield page.DISTRIBUTION, distribution_of(with_fields(judged["judged"], run.record))
+
+    def contrasts(self, judged: Tables, **resampling: Any) -> pd.DataFrame:
+        """See the base class."""
+        return contrasts(judged["judged"], gate_c_on_e=self.gate_c_on_e, **resampling)
+
+    def summary(self, run: ScoredRun) -> Iterator[Table | Text]:
+        """See the base class."""
+        return page.summary(run)
+
+    def details(self, run: ScoredRun, pictures: Thumbnails) -> Iterable[Block]:
+        """See the base class."""
+        return page.samples_of(run, pictures)
+
+    def figures(self, run: ScoredRun) -> Iterable[PlannedFigure | Folded]:
+        """See the base class."""
+        return page.figures(run)
+
+    def wrong(self, run: ScoredRun) -> tuple[Section, Thumbnails]:
+        """See the base class."""
+        return wrong_answers(page.yes_no(run), page.SPLITS, run.source)

@@ -1,0 +1,427 @@
+"""OODBench's statistics over the runs of several models."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+import pandas as pd
+from annotated_types import Ge
+
+from ood_lab.common.arguments import Count, Share
+from ood_lab.common.english import counted
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import packaged_table, read_config, write_csv, write_table
+from ood_lab.common.hints import suggestion
+from ood_lab.lvlm.benchmarks.oodbench.finished_runs import (
+    annotated_categories,
+    audited_pairs,
+    built_in,
+    division_flags,
+    read_runs,
+)
+from ood_lab.lvlm.benchmarks.oodbench.page import SPLITS
+from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET
+from ood_lab.lvlm.image_text.base import image_features, timm_features
+from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
+from ood_lab.lvlm.pages.figure_captions import defined
+from ood_lab.lvlm.questions.question_files import YES_NO
+from ood_lab.lvlm.scoring.model_runs import ModelRun, common_pairs, wrong_answers
+from ood_lab.lvlm.scoring.yes_no_scores import Unparsed
+from ood_lab.lvlm.statistics.degradation import Eta
+from ood_lab.lvlm.statistics.figures import statistics_figures
+from ood_lab.lvlm.statistics.mmd import equivalence
+from ood_lab.lvlm.statistics.model_tables import add_comparison, add_degradations, add_hard
+from ood_lab.lvlm.statistics.ood_flags import (
+    flag_figures,
+    flag_sentences,
+    flag_tables,
+    flags_of_models,
+)
+from ood_lab.lvlm.statistics.statistic_tables import Findings
+from ood_lab.lvlm.statistics.training_texts import Corpora
+from ood_lab.report.rendering.blocks import Folded, PlannedFigure, Section, Text
+from ood_lab.report.rendering.metric_definitions import MISSING, p_text, percent
+from ood_lab.report.rendering.output_failures import optional
+from ood_lab.report.rendering.page import Page
+from ood_lab.report.rendering.sentences import ALPHA, listing, noted, spread_of, values_of
+from ood_lab.report.rendering.summary import show_blocks
+from ood_lab.report.rendering.table import Cell, Head, Table
+from ood_lab.schema.results import write_results
+from ood_lab.schema.run_record import RunRecord
+
+if TYPE_CHECKING:
+    from ood_lab.clip import ClipModel
+
+
+#: Draws behind the tables.
+DRAWS = "draws.parquet"
+SUGGESTIONS = "suggestions"
+_SHOWN = packaged_table(__package__, "statistic_words.yaml")
+#: Table, and what is above it; in this order.
+TITLES: Mapping[str, str] = _SHOWN["titles"]
+_SHARES = frozenset(_SHOWN["shares"])
+
+
+def statistics_sentences(found: Findings, splits: pd.Series, ood: str) -> Iterator[str]:
+    """How many pairs there are, what accuracy loses from ID to OOD, and who errs.
+
+    Args:
+        found: with the tables ``degradation``, ``errors`` and ``wrong_by``.
+        splits: of every question pair that all models answered.
+        ood: the one that ID is compared with.
+    """
+    rows, errors = found.tables["degradation"], found.tables["errors"]
+    models, sizes, name = counted(len(errors), "model"), splits.value_counts(), SPLITS[ood]
+    yield (
+        f"{models} answered {counted(len(splits), 'question pair')}, {sizes['id']:,} of them of ID "
+        f"and {sizes[ood]:,} of {name}."
+    )
+    rows = rows[rows["metric"] == "accuracy"]
+    rows = rows.rename(columns={"model": "on", "low": "ci_low", "high": "ci_high"})
+    lost = values_of(rows, True, " points", "for")
+    lower = listing(list(rows.loc[rows["p"] < ALPHA, "on"]) or ["no model"])
+    yield (
+        f"Accuracy on ID minus that on {name} is {noted(lost)}; it is "
+        f"significantly above zero for {lower} (a one-sided test of each)."
+    )
+    wrong = found.tables["wrong_by"]["at_least"]
+    said = f"Of the {name} questions, {spread_of(errors['share'], 1)}% are answered wrongly"
+    if len(errors) > 1:
+        said += (
+            f", depending on the model; {percent(wrong.iloc[1])}% by at least one of them, "
+            f"{percent(wrong.iloc[-1])}% by all"
+        )
+    yield f"{said}."
+
+
+def statistics_tables(found: Findings) -> list[Table | Folded]:
+    """The tables, by the name of their file, as people read them; see :data:`TITLES`."""
+    shown = [name for name in TITLES if name in found.tables]
+    tables = {name: _table(name, found.tables[name], found.notes.get(name, ())) for name in shown}
+    return [
+        # A row for every category is too long for a terminal.
+        Folded(table.caption, [table], page_only=True) if name == SUGGESTIONS else table
+        for name, table in tables.items()
+    ]
+
+
+def statistics_page(
+    blocks: Sequence[Text | Table | Folded],
+    figures: Sequence[PlannedFigure | Folded],
+    record: RunRecord,
+) -> Page:
+    """The page, with ``title`` and ``sentence`` of the manifest."""
+    return Page(
+        title=record.title,
+        sentence=record.sentence,
+        blocks=[Section("Results", blocks), Section("Figures", figures)],
+        definitions=defined("oodbench_statistics"),
+        record=record,
+    )
+
+
+def _table(name: str, table: pd.DataFrame, notes: Sequence[str]) -> Table:
+    cells = [
+        [Cell(_text(name, str(key), value, row), _sort(value)) for key, value in row.items()]
+        for row in table.to_dict("records")
+    ]
+    # The texts before the first number say what a row is: a pair of models, a model and a metric.
+    texts = [all(isinstance(value, str) for value in table[column]) for column in table]
+    names = max(1, [*texts, False].index(False))
+    return Table(
+        TITLES[name], [Head(_words(str(head))) for head in table], cells, names=names, notes=notes
+    )
+
+
+def _text(table: str, key: str, value: Any, row: Mapping[Any, Any]) -> str:
+    """What people read in the column ``key`` of a row."""
+    if key in ("quantity", "metric"):
+        return _words(str(value))
+    what = str(row["quantity"]) if key == "value" and "quantity" in row else key
+    if isinstance(value, (bool, np.bool_)):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return SPLITS.get(value, value) if what == "samples" else value
+    if isinstance(value, tuple):
+        return " and ".join(f"{size:,}" for size in value)
+    if isinstance(value, (int, np.integer)):
+        return f"{value:,}"
+    number = float(value)
+    if math.isnan(number):
+        return MISSING
+    if what in ("p", "p_mcnemar", "p_bootstrap") or what.endswith(("_p", "_holm")):
+        return p_text(number)
+    if what in ("pairs", "shared"):
+        return f"{number:,.0f}"
+    if what == "variance":
+        return f"{1e4 * number:.1f}"
+    if what in _SHARES and table != "mmd":
+        return f"{100 * number:.1f}"
+    return f"{number:.2e}" if 0 < abs(number) < 1e-3 else f"{number:.3f}"
+
+
+def _sort(value: Any) -> float | str:
+    """What a cell is sorted by; empty where its value is missing."""
+    if isinstance(value, (str, tuple)):
+        return value if isinstance(value, str) else float(value[0])
+    return "" if math.isnan(value) else float(value)
+
+
+def _words(name: str) -> str:
+    return str(_SHOWN["words"].get(name, name.replace("_", " ")))
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OODBenchStatistics:
+    """Writes ``degradation.csv`` and, where their inputs are given, the other tables.
+
+    ``signature.csv`` and ``tost.csv`` (``open``), ``hard.csv`` (``hard``), ``mmd.csv``
+    (``train``), ``overlap.csv`` and ``screening.csv`` (``corpora``), ``suggestions.csv``
+    (``suggestions``).
+
+    ``comparison.csv`` (McNemar, bootstrap by pair, Holm; all splits) and, of the errors on
+    ``split``, ``errors.csv``, ``wrong_by.csv`` and ``errors_together.csv`` are always there, and
+    ``draws.parquet`` with the draws behind all of them. Of several models, and of ``divisions``,
+    ``flags.csv``, ``flags_union.csv`` and ``results.*`` say what each flags as OOD, by its wrong
+    answers and by its own division, and what they flag together.
+
+    Args:
+        runs: run folders of ``task=oodbench`` on the same questions, one per model.
+        split: what ID is compared with, and whose errors overlap.
+        divisions: runs that divided the same images, with ``image_text=[chat]`` for example.
+        unparsed: see :func:`ood_lab.lvlm.scoring.yes_no_scores.pair_table`.
+        draws: bootstrap resamples and permutations.
+        open: names of the models whose degradations make the signature.
+        eta, eta_resample: see :func:`ood_lab.lvlm.statistics.degradation.signature_tost`.
+        hard: runs of the same models on hard pairs, in the same order.
+        hard_pairs: of a random subset of the hard pairs.
+        train: a run that divided the training split by the same rule.
+        encoder, encoder_weights: network of timm that MMD's features come from, and the file of
+            its weights; None = ``clip=...``.
+        mmd_draws: splits, permutations and resamples behind MMD's interval.
+        unbiased: see :class:`ood_lab.lvlm.statistics.mmd.ClassMmd`.
+        match_sizes: see :func:`ood_lab.lvlm.statistics.mmd.equivalence`.
+        corpora: a CSV with ``image`` and ``text`` of the training data of each model.
+        epsilon: largest share of known pairs that is negligible.
+        synonyms: see :func:`ood_lab.lvlm.statistics.training_texts.read_synonyms`; without them a
+            text names a category only by its name and its plural.
+        suggestions: phrases of the corpora that ``clip=...`` finds nearest to each category, to be
+            looked through and given back as ``synonyms``; none counts by itself.
+        foreign_clip: take a CLIP that comes with the package for images that it knows nothing of.
+        report: write the page, ``statistics.html``.
+
+    Raises:
+        UserError: runs of other questions, an unknown model, a run without what is needed, a CLIP
+            that knows nothing of their images.
+    """
+
+    runs: Sequence[str]
+    split: Literal["ood_s", "ood_h"]
+    divisions: Sequence[str]
+    unparsed: Unparsed
+    draws: Count
+    open: Sequence[str]
+    eta: Eta
+    eta_resample: Count
+    hard: Sequence[str]
+    hard_pairs: Count
+    train: str | None
+    encoder: str | None
+    encoder_weights: str | None
+    mmd_draws: Count
+    unbiased: bool
+    match_sizes: bool
+    corpora: Mapping[str, str]
+    epsilon: Share
+    synonyms: str | None
+    suggestions: Annotated[int, Ge(0)]
+    foreign_clip: bool
+    report: bool
+
+    def write(
+        self,
+        folder: Path,
+        record: RunRecord,
+        seed: int,
+        settings: Mapping[str, Any],
+        clip: Callable[[], ClipModel],
+    ) -> None:
+        """Computes, writes and shows all of it.
+
+        Args:
+            folder: of the run.
+            record: of the run.
+            seed: of every random choice.
+            settings: of the configuration, by group.
+            clip: builds that of ``clip=...``.
+        """
+        runs = read_runs(self.runs)
+        hard = read_runs(self.hard)
+        if hard and DATASET in runs[0].judged:
+            raise UserError(
+                f"task.hard: {runs[0].path} asks about several data sets, and hard samples "
+                "are of one: give the runs on that one"
+            )
+        self._check(runs, hard)
+        needs_clip = self.encoder is None or self.suggestions > 0
+        if self.train is not None and needs_clip and not self.foreign_clip:
+            for run in (self.train, built_in(runs[0].path) or runs[0].path):
+                images = {"annotations": read_config(Path(run)).get("annotations")}
+                refuse_foreign({**settings, **images}, ("annotations",), ("clip",))
+        corpora = self._corpora()
+        pairs, counts = common_pairs(runs, self.unparsed)
+        divided = division_flags(self.divisions, pairs)
+        inside, ood = (pairs["split"].to_numpy() == split for split in ("id", self.split))
+        if not inside.any() or not ood.any():
+            raise UserError(f"the questions have no pairs of id and {self.split}")
+        found, resampling = Findings(), {"draws": self.draws, "seed": seed}
+        names = [run.name for run in runs]
+        losses = {name: (c[inside], c[ood]) for name, c in zip(names, counts, strict=True)}
+        add_degradations(
+            found, losses, self.open, eta=self.eta, eta_resample=self.eta_resample, **resampling
+        )
+        wrong, asked = wrong_answers(runs, pairs)
+        of_ood, numbers = (asked["split"] == self.split).to_numpy(), pd.factorize(asked["pair_id"])
+        add_comparison(found, wrong, of_ood, numbers[0], **resampling)
+        if hard:
+            sides = (counts[:, inside], counts[:, ood], common_pairs(hard, self.unparsed)[1])
+            both = self._both_kinds(runs[0], pairs[ood], hard[0])
+            size, split = self.hard_pairs, self.split
+            add_hard(found, sides, both, models=names, ood_split=split, subset=size, **resampling)
+        if corpora is not None:
+            record.overlap = corpora.told
+            corpora.overlap(found, self.epsilon)
+            if self.suggestions:
+                corpora.suggest(found, clip(), self.suggestions)
+        if self.train is not None:
+            found.tables["mmd"] = self._mmd(found, clip, seed, runs[0].path)
+        flags = flags_of_models(dict(zip(names, counts, strict=True)), divided, pairs, **resampling)
+        if flags is not None:
+            found.tables |= flag_tables(flags)
+            write_results(flags, folder)
+        for name, table in found.tables.items():
+            write_csv(table, folder / f"{name}.csv")
+        write_table(found.draws, folder / DRAWS)
+        self._show(folder, record, found, runs, pairs["split"], flags)
+
+    def _show(
+        self,
+        folder: Path,
+        record: RunRecord,
+        found: Findings,
+        runs: Sequence[ModelRun],
+        pairs: pd.Series,
+        flags: pd.DataFrame | None,
+    ) -> None:
+        said = [*statistics_sentences(found, pairs, self.split)]
+        said += [] if flags is None else flag_sentences(flags)
+        blocks = [*(Text(each, "answer") for each in said), *statistics_tables(found)]
+        show_blocks(blocks, folder, "oodbench_statistics")
+        names, ood = [run.name for run in runs], SPLITS[self.split]
+        record.title = f"OODBench's statistics: {', '.join(names)}"
+        record.sentence = (
+            f"ID against {ood}; {len(pairs):,} question pairs that all "
+            f"models answered; {self.draws:,} resamples. Intervals: 95%, of TOST and MMD 90%"
+        )
+        record.runs = {run.name: str(run.path) for run in runs}
+        if self.report:
+            with optional("statistics.html"):
+                figures = list(statistics_figures(found.tables, found.draws, ood))
+                if flags is not None:
+                    figures.extend(flag_figures(flags))
+                page = statistics_page(blocks, figures, record)
+                page.write(folder / "statistics.html")
+
+    def _corpora(self) -> Corpora | None:
+        """The texts of the training data, and what counts as a name in them."""
+        if not self.corpora:
+            return None
+        side = self._ood_pairs(self.train)
+        pairs = list(zip(side["image"], side["category"], strict=True))
+        known = annotated_categories(Path(str(self.train)))
+        return Corpora.read(self.corpora, pairs, self.synonyms, known)
+
+    def _check(self, runs: Sequence[ModelRun], hard: Sequence[ModelRun]) -> None:
+        names = [run.name for run in runs]
+        if not runs:
+            raise UserError("no model: give run folders as task.runs=['RUN_A','RUN_B']")
+        if wrong := [name for name in self.open if name not in names]:
+            raise UserError(f"task.open names '{wrong[0]}': {suggestion(wrong[0], names)}")
+        if hard and [run.name for run in hard] != names:
+            raise UserError(
+                f"task.hard has runs of {', '.join(run.name for run in hard)}; give those of "
+                f"{', '.join(names)}, in this order"
+            )
+        if self.corpora and self.train is None:
+            raise UserError(
+                "task.corpora needs task.train: the pairs of a validation split are in no training "
+                "data, whatever the model has seen"
+            )
+        if not self.corpora and (self.synonyms is not None or self.suggestions):
+            given = "suggestions" if self.synonyms is None else "synonyms"
+            raise UserError(f"task.{given} needs task.corpora: the texts that it is about")
+        if (self.encoder is None) != (self.encoder_weights is None):
+            raise UserError("give task.encoder and task.encoder_weights together")
+
+    def _both_kinds(
+        self, run: ModelRun, asked: pd.DataFrame, hard: ModelRun
+    ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        """The OOD pairs and the hard ones.
+
+        The benchmark asks a part of the pairs where there are many; what they share with the hard
+        ones is a property of them all.
+        """
+        place = built_in(run.path)
+        if place is None:
+            log.warning(
+                "E5 counts only the %s pairs of the questions, as %s has no audit.csv with all of "
+                "them",
+                self.split,
+                run.path,
+            )
+        ood = asked if place is None else self._ood_pairs(place)
+        first, second = (
+            list(zip(table["image"].astype(str), table["category"].astype(str), strict=True))
+            for table in (ood, hard.judged[hard.judged["task"] == YES_NO])
+        )
+        return first, second
+
+    def _ood_pairs(self, folder: str | Path | None) -> pd.DataFrame:
+        pairs = audited_pairs(Path(str(folder)))
+        return pairs[pairs["split"] == self.split]
+
+    def _mmd(
+        self, into: Findings, clip: Callable[[], ClipModel], seed: int, val: Path
+    ) -> pd.DataFrame:
+        """Train's OOD pairs against those of the questions, by the features of their images."""
+        sides = [self._ood_pairs(folder) for folder in (self.train, built_in(val) or val)]
+        files = sorted({file for side in sides for file in side["file"]})
+        paths = [Path(file) for file in files]
+        if self.encoder is None:
+            features = image_features(clip(), paths)
+        else:
+            features = timm_features(self.encoder, str(self.encoder_weights), paths)
+        place = {file: row for row, file in enumerate(files)}
+        arrays = [
+            part
+            for side in sides
+            for part in (features[[place[f] for f in side["file"]]], side["category"].to_numpy())
+        ]
+        found = equivalence(
+            *arrays,
+            draws=self.mmd_draws,
+            seed=seed,
+            unbiased=self.unbiased,
+            match_sizes=self.match_sizes,
+        )
+        numbers = into.keep("mmd", found)
+        return pd.DataFrame([{"quantity": k, "value": v} for k, v in numbers.items()])

@@ -1,0 +1,229 @@
+"""How analyses of questions about objects are shown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ood_lab.common.files import read_table
+from ood_lab.lvlm.benchmarks.oric.set_analyses import ANNOTATED, TIER_SHARES
+from ood_lab.lvlm.pages.figure_captions import captioned, title_of
+from ood_lab.report.figures.bars import bar_panels
+from ood_lab.report.figures.layout import add_legend, panels
+from ood_lab.report.figures.lines import draw_lines, lines_of
+from ood_lab.report.rendering.blocks import PlannedFigure
+from ood_lab.report.rendering.metric_definitions import percent
+from ood_lab.report.rendering.table import (
+    Column,
+    Group,
+    Head,
+    Table,
+    name_cell,
+    number_cell,
+    table_of,
+)
+from ood_lab.schema.results import Names
+
+_TIERS = {"small": "small", "medium": "medium", "large": "large"}
+_TRUTH = {"yes": "present: share seen", "no": "absent: share not seen"}
+
+
+def context_curves(curve: pd.DataFrame, sets: Names, footer: str) -> Figure:
+    """Accuracy against P(object | context), a panel for present and one for absent objects.
+
+    Args:
+        curve: see :func:`ood_lab.lvlm.benchmarks.oric.set_analyses.curve_of`.
+        sets: key in the rows → name of its line.
+        footer: text below.
+    """
+    labels = ("P(object | other objects of the image)", "right answers (%)")
+    figure, grid = panels(
+        list(_TRUTH.values()), footer, height=2.2, extra=0.7, labels=labels, sharey=True
+    )
+    rows = curve.rename(columns={"accuracy": "value"})
+    # Bands of single sets would cover each other.
+    rows[["ci_low", "ci_high"]] = rows[["ci_low", "ci_high"]].where(rows["split"] == "all", np.nan)
+    for axes, truth in zip(grid, _TRUTH, strict=True):
+        part = rows[rows["truth"] == truth]
+        first, *others = lines_of(part, "p_context", "split", {"all": "all questions", **sets})
+        thin = [line._replace(width=0.8) for line in others]
+        draw_lines(axes, [first._replace(width=1.8), *thin])
+    grid[0].set_ylim(-3, 103)
+    add_legend(figure, grid)
+    return figure
+
+
+def tier_bars(shares: pd.DataFrame, recall: pd.DataFrame, sets: Names, footer: str) -> Figure:
+    """How large the objects are, and how often they are seen; a bar a tier and set.
+
+    Args:
+        shares: rows ``tier_share`` of
+            :func:`ood_lab.lvlm.benchmarks.oric.set_analyses.analyses_of`.
+        recall: see :func:`ood_lab.lvlm.benchmarks.oric.set_analyses.by_tier`; may be empty.
+        sets: key in the rows → name.
+        footer: text below.
+    """
+    sizes = shares.rename(columns={"key": "tier"}).assign(metric="size")
+    seen = recall.rename(columns={"accuracy": "value"}).assign(metric="seen")
+    titles = {"size": "Present objects by size", "seen": "Share of them that is seen"}
+    rows = pd.concat([sizes, seen]) if len(seen) else sizes
+    return bar_panels(rows, titles, sets, footer, series=("tier", _TIERS))
+
+
+def measure_bars(rows: pd.DataFrame, sets: Names, title: str, footer: str) -> Figure:
+    """One bar per set and series, with its 95% interval.
+
+    Args:
+        rows: ``split, series, value, ci_low, ci_high``.
+        sets: key in the rows → name.
+        title: of the panel.
+        footer: text below.
+    """
+    series = {str(name): str(name) for name in rows["series"].unique()}
+    named = rows.assign(metric="one")
+    return bar_panels(named, {"one": title}, sets, footer, series=("series", series), factor=1.0)
+
+
+#: What is called what there is but for the questions.
+_ALL_OBJECTS = {ANNOTATED: "all annotated objects"}
+_LABELS = {"yes": "present", "no": "absent"}
+#: Of each analysis: its group of columns, what its columns are, factor and digits of a value.
+_GROUPS = {
+    "tier_share": ("edges as chosen", "key", 100, 1),
+    "coco_tier_share": ("COCO's edges", "key", 100, 1),
+    "clip_score": ("CLIPScore", "label", 1, 1),
+    "p_context": ("P(object | context)", "label", 1, 3),
+    "min_distance": ("least distance", "clip", 1, 3),
+}
+#: Analyses that have a figure, and what their bars are divided by.
+_FIGURES = {"clip_score": "label", "p_context": "label", "min_distance": "clip"}
+
+
+def context_figure(context: pd.DataFrame, sets: Names, footer: str) -> PlannedFigure:
+    """Right answers over ``P(object | context)``.
+
+    Args:
+        context: see :func:`ood_lab.lvlm.benchmarks.oric.set_analyses.curve_of`.
+        sets: key in the rows → name of its line.
+        footer: text below.
+    """
+    shown = {name: words for name, words in sets.items() if (context["split"] == name).any()}
+    draw = partial(context_curves, context, shown, footer)
+    return captioned("context", draw, said=context_words(context))
+
+
+def context_words(curve: pd.DataFrame) -> str:
+    """What the answers of all sets say of expected and unexpected objects, and how surely.
+
+    Args:
+        curve: see :func:`ood_lab.lvlm.benchmarks.oric.set_analyses.curve_of`.
+    """
+    sentences = ["Bins have equally many questions."]
+    for truth, words in (("yes", "Of objects that are there"), ("no", "Of absent objects")):
+        rows = curve[(curve["split"] == "all") & (curve["truth"] == truth)].sort_values("p_context")
+        if len(rows) < 2:
+            continue
+        # An absent object that is seen is a wrong answer.
+        low, high = (_seen(row, truth) for row in rows.iloc[[0, -1]].to_dict("records"))
+        if math.isnan(low[1]) or math.isnan(high[1]):
+            verdict = "there are no intervals to tell them apart"
+        elif low[2] < high[1]:
+            verdict = "expected ones are seen more often"
+        elif high[2] < low[1]:
+            verdict = "expected ones are seen less often"
+        else:
+            verdict = "the intervals overlap"
+        least, most = (
+            percent(value) + ("" if math.isnan(a) else f" [{percent(a)}, {percent(b)}]")
+            for value, a, b in (low, high)
+        )
+        sentences.append(
+            f"{words}, {least}% are seen where they are least expected and {most}% where they are "
+            f"most expected: {verdict}."
+        )
+    return " ".join(sentences)
+
+
+def _seen(row: Mapping[Any, Any], truth: str) -> tuple[float, float, float]:
+    """Share of "yes", and its interval."""
+    value, low, high = (float(row[name]) for name in ("accuracy", "ci_low", "ci_high"))
+    return (value, low, high) if truth == "yes" else (1 - value, 1 - high, 1 - low)
+
+
+def analysis_figures(
+    found: pd.DataFrame, tiers: pd.DataFrame | None, sets: Names, footer: str
+) -> Iterator[PlannedFigure]:
+    """Sizes of objects, and every analysis that has a figure.
+
+    Args:
+        found: see :func:`analyses_in`.
+        tiers: see :func:`ood_lab.lvlm.benchmarks.oric.set_analyses.by_tier`; None = no answers.
+        sets: key in the rows → name.
+        footer: text below.
+    """
+    for analysis, column in TIER_SHARES.items():
+        shares = found[found["analysis"] == analysis]
+        if not len(shares):
+            continue
+        recall = shares.iloc[:0].assign(tier="", edges="") if tiers is None else tiers
+        of_edges = recall[recall["edges"] == column]
+        draw = partial(tier_bars, shares, of_edges, {**sets, **_ALL_OBJECTS}, footer)
+        yield captioned(f"{column}s", draw)
+    for name, series in _FIGURES.items():
+        rows = found[(found["analysis"] == name) & _of_whole_sets(found)]
+        if len(rows):
+            rows = rows.assign(series=rows[series].replace(_LABELS))
+            draw = partial(measure_bars, rows, sets, title_of(name), footer)
+            yield captioned(name, draw)
+
+
+def _of_whole_sets(found: pd.DataFrame) -> pd.Series:
+    """Rows of :func:`analyses_in` that are not of a single class."""
+    return (found["analysis"] != "min_distance") | (found["key"] == "mean")
+
+
+def analyses_in(folder: Path) -> pd.DataFrame | None:
+    """What the run that built the questions has found out about them, if anything."""
+    file = folder / "analyses.csv"
+    found = read_table(file) if file.is_file() else None
+    return found if found is not None and len(found) else None
+
+
+def analysis_tables(found: pd.DataFrame, sets: Names) -> Iterator[Table]:
+    """What is known of the sets without an answer.
+
+    Args:
+        found: see :func:`analyses_in`.
+        sets: key in the rows → name.
+    """
+    sizes = found["analysis"].isin(TIER_SHARES)
+    means = ~sizes & _of_whole_sets(found)
+    named = {**sets, **_ALL_OBJECTS}
+    if sizes.any():
+        caption = "Sizes of the objects that are there, % of each set"
+        yield _analysis_table(caption, found[sizes], named)
+    if means.any():
+        yield _analysis_table("Images and objects, before anyone answers", found[means], named)
+
+
+def _analysis_table(caption: str, rows: pd.DataFrame, sets: Names) -> Table:
+    """One row per set, and a group of columns for each analysis."""
+    splits = [split for split in sets if (rows["split"] == split).any()]
+    names = [name_cell(sets[split], place) for place, split in enumerate(splits)]
+    columns = [Column(Head("questions", "ascending"), names)]
+    for analysis, part in rows.groupby("analysis", sort=False):
+        title, by, factor, digits = _GROUPS[str(analysis)]
+        group, show = Group(title), f"{{:.{digits}f}}".format
+        for key, cells in part.groupby(by, sort=False):
+            found = cells.set_index("split")[["value", "ci_low", "ci_high"]] * factor
+            each = found.reindex(splits).to_numpy()
+            shown = [number_cell(value, low, high, show) for value, low, high in each]
+            columns.append(Column(Head(_LABELS.get(str(key), str(key))), shown, group))
+    return table_of(caption, columns, spreads=True, split="groups")

@@ -1,0 +1,381 @@
+"""ORIC: do vision-language models see unexpected objects, and only objects that are there?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, cast
+
+import numpy as np
+import pandas as pd
+from annotated_types import Ge, Interval, MultipleOf
+
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_csv, write_table
+from ood_lab.lvlm.annotations.image_contents import Contents, contents_of
+from ood_lab.lvlm.answers.answer_files import Answer, Answers
+from ood_lab.lvlm.answers.open_answer_reader import READER, second_step
+from ood_lab.lvlm.benchmark.contract import Benchmark, BenchmarkSession, BenchmarkWords
+from ood_lab.lvlm.benchmarks.oric import page
+from ood_lab.lvlm.benchmarks.oric.analysis_page import analyses_in
+from ood_lab.lvlm.benchmarks.oric.construction_settings import PAPER, RELEASED, OricConstruction
+from ood_lab.lvlm.benchmarks.oric.judges import ChatJudge, CooccurrenceJudge, Judge
+from ood_lab.lvlm.benchmarks.oric.object_facts import AreaOf
+from ood_lab.lvlm.benchmarks.oric.page import drops, results_of
+from ood_lab.lvlm.benchmarks.oric.pope_sets import PopeSets
+from ood_lab.lvlm.benchmarks.oric.published_files import (
+    QuestionWording,
+    items_of,
+    problem_of,
+    read_bench,
+    read_predictions,
+    read_train,
+    table_of,
+    write_predictions,
+)
+from ood_lab.lvlm.benchmarks.oric.published_sets import PublishedSets
+from ood_lab.lvlm.benchmarks.oric.question_drawing import (
+    ORIC,
+    Ablation,
+    Builder,
+    write_construction,
+)
+from ood_lab.lvlm.benchmarks.oric.question_sets import (
+    Pool,
+    QuestionSets,
+    Verdicts,
+    Wording,
+    meta_of,
+)
+from ood_lab.lvlm.benchmarks.oric.set_analyses import context_tables, known_of, with_analyses
+from ood_lab.lvlm.benchmarks.oric.training_questions import write_dataset
+from ood_lab.lvlm.chat.base import ChatModel
+from ood_lab.lvlm.image_text.clip import Spaces, clips_of, space_of, template_of
+from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
+from ood_lab.lvlm.pages.benchmark_page import ScoredRun, wrong_answers
+from ood_lab.lvlm.questions.question_files import Question, Questions
+from ood_lab.lvlm.questions.question_forms import Forms, apart, in_forms
+from ood_lab.lvlm.scoring.wording_scores import contrasts, form_contrasts
+from ood_lab.report.rendering.blocks import Block, Folded, PlannedFigure, Section, Text
+from ood_lab.report.rendering.table import Table
+from ood_lab.report.rendering.thumbnails import Thumbnails
+from ood_lab.schema.arrays import Ints
+from ood_lab.schema.results import NamedTables, Tables
+
+
+@dataclass(frozen=True, kw_only=True)
+class Oric(Benchmark):
+    """Constructs questions, prompts a model, scores its answers: stages that can run separately.
+
+    ``build`` writes ``oric_bench.json``, ``oric_train.json`` (where wanted), ``audit.csv``,
+    ``sets.parquet``, ``analyses.csv`` and ``questions.jsonl``; ``ask`` writes ``answers.jsonl``;
+    ``score`` writes ``judged.parquet``, ``results.*``, ``differences.csv``, ``drops.csv``,
+    ``context.csv``, ``tiers.csv``, ``predictions_<n>.json``, figures and ``oric.html``. Features of
+    images, replies of the judge and answers are kept for all runs.
+
+    Args:
+        bench: a published ``oric_bench.json``, in place of the construction.
+        images: folder of its images; None = that of the annotations. Annotations that are given
+            say how large and how expected its objects are.
+        predictions: prediction files of ORIC's code in place of it, one of each wording.
+        construct: how questions are made.
+        train_pairs: further pairs of images for ``oric_train.json``; no image is in both files.
+        hf_dataset: write them as the released training code loads them, too (``oric_train/``).
+        released: where ORIC's code does something else than its paper, do as the code does, see
+            :mod:`ood_lab.lvlm.benchmarks.oric.construction_settings`.
+        clip_text: text of an object for the CLIP ; None = ``an image contains {}``, or
+            what a shipped CLIP was trained on.
+        crowd: groups in one box are objects.
+        pope: kinds of POPE's questions to ask too, from the same annotations, or files of the
+            published ones, in the same wordings.
+        pope_subset: questions of each of these sets that form one more set, half of them with the
+            right answer yes, drawn at random; None, and where a set has no more, there is none.
+        audit: ``audit.csv`` with verdicts: rejected questions are skipped.
+        ablations: ORIC's construction to ask too with other samplers, see :data:`Ablation`; of
+            published questions about the same images.
+        form: ``plain``, ``cot``, a chain of thought, or ``both``, which are then compared.
+        prompts: how many of the four wordings to use.
+        second_step: ``judge``: its language model reads replies that the parser does not match.
+        area_of: size of a category with several objects: see :data:`AreaOf`.
+        thresholds: edges of the tiers of size: sides of squares, pixels.
+        bins: of the curve over ``P(object | context)``, at most.
+
+    The least distances of classes are also measured in the spaces of ``image_text=[...]``.
+
+    Raises:
+        UserError: see :meth:`check_inputs`, the construction and the models.
+    """
+
+    bench: str | None
+    images: str | None
+    predictions: Sequence[str]
+    construct: OricConstruction
+    train_pairs: Annotated[int, Ge(0)]
+    hf_dataset: bool
+    released: bool
+    clip_text: str | None
+    crowd: bool
+    pope: Sequence[str]
+    pope_subset: Annotated[int, Ge(2), MultipleOf(2)] | None
+    audit: str | None
+    ablations: Sequence[Ablation]
+    form: Forms
+    prompts: Annotated[int, Interval(ge=1, le=4)]
+    parser: str
+    second_step: Literal["none", "judge"]
+    area_of: AreaOf
+    thresholds: Sequence[float]
+    bins: Annotated[int, Ge(1)]
+    words: ClassVar[BenchmarkWords] = page.WORDS
+    files: ClassVar[Sequence[str]] = (*Benchmark.files, "bench", "predictions", "audit")
+
+    def check_inputs(self, run: BenchmarkSession) -> None:
+        """Raises a UserError where a stage lacks what it needs, before any of them runs."""
+        Verdicts.read(self.audit)
+        pope, settings = self._pope, run.inputs.settings
+        if self.images is not None and self.bench is None:
+            raise UserError("task.images are those of task.bench=oric_bench.json: give that, too")
+        if len(self.thresholds) != 2 or not 0 < self.thresholds[0] < self.thresholds[1]:
+            raise UserError("task.thresholds: give two sides of squares in pixels, ascending")
+        if self.predictions and self.form == "both":
+            raise UserError("task.predictions are of one form: give task.form=plain or cot")
+        if self.bench is None and self.questions is None:
+            self._check_construction(settings)
+        else:
+            self._check_given(settings, pope.drawn)
+        if self.second_step == "judge" and self.parser == READER:
+            raise UserError(
+                "task.parser=reader reads every reply: task.second_step=judge has none left"
+            )
+        if self.second_step == "judge" and (
+            not settings.get("judge") or isinstance(run.inputs.judge, CooccurrenceJudge)
+        ):
+            raise UserError("task.second_step=judge needs a language model, such as judge=openai")
+
+    def _check_construction(self, settings: Mapping[str, Any]) -> None:
+        if not settings.get("annotations"):
+            raise UserError("nothing to ask about: choose annotations=scenes|coco, or task.bench")
+        if not settings.get("judge"):
+            raise UserError(
+                "no judge says which objects are unexpected: choose judge=cooccurrence|openai"
+            )
+        if not self.construct.pairs:
+            raise UserError("task.construct.pairs=0 asks nothing: give at least one pair")
+        if not self.foreign_clip:
+            refuse_foreign(settings, ("annotations",), ("clip", "image_text"))
+
+    def _check_given(self, settings: Mapping[str, Any], pope: Sequence[str]) -> None:
+        if self.bench is not None and self.questions is not None:
+            raise UserError("task.bench and task.questions exclude each other")
+        if self.train_pairs or (self.questions is not None and (self.pope or self.ablations)):
+            raise UserError(
+                "task.pope, task.ablations and task.train_pairs are made in a construction: leave "
+                "them empty where the questions are given"
+            )
+        if self.bench is None:
+            return
+        published, drawn = self._published(self.bench), [*pope, *self.ablations]
+        published.check_images(settings)
+        if drawn and not published.is_annotated(settings):
+            raise UserError(
+                f"{', '.join(drawn)}: annotations are missing to draw these questions from. Give "
+                "annotations=coco ..., files of POPE (task.pope=[coco_pope_random.json]), or leave "
+                "task.pope and task.ablations empty"
+            )
+        published.check_clips(
+            settings, ("clip", "image_text") if self.ablations else ("image_text",)
+        )
+
+    @property
+    def _pope(self) -> PopeSets:
+        return PopeSets(self.pope, problem_of, self.pope_subset)
+
+    def _published(self, bench: str) -> PublishedSets:
+        own = {ORIC: (table_of(read_bench(Path(bench))), str(Path(bench)))}
+        folder = None if self.images is None else Path(self.images)
+        recorded = bool(self.predictions or self.answers or self.until == "build")
+        return PublishedSets(own | self._pope.published(), folder, recorded, self.foreign_clip)
+
+    # First stage.
+
+    @property
+    def forms(self) -> Forms:
+        """See the base class."""
+        return self.form
+
+    def build(self, run: BenchmarkSession) -> list[Question]:
+        """The published questions, or new ones."""
+        made = (
+            self._constructed(run) if self.bench is None else self._read_published(run, self.bench)
+        )
+        edges = (float(self.thresholds[0]), float(self.thresholds[1]))
+        table, analyses = known_of(*made, self.area_of, edges, **run.resampling)
+        write_csv(analyses, run.folder / "analyses.csv")
+        write_table(table.drop(columns="problem"), run.folder / "sets.parquet")
+        asked = (items_of(table), made[0].pool.files, meta_of(table))
+        how = partial(QuestionWording, parser=self.parser_of_questions, prompts=self.prompts)
+        return in_forms(self.form, lambda form: how(form=form).questions(*asked))
+
+    def _read_published(
+        self, run: BenchmarkSession, bench: str
+    ) -> tuple[QuestionSets, Contents | None, Spaces]:
+        """The published questions, what is in their images, and the spaces of CLIPs by name."""
+        published, settings = self._published(bench), run.inputs.settings
+        verdicts = Verdicts.read(self.audit)
+        annotations = run.inputs.annotations if published.is_annotated(settings) else None
+        sets, audit = published.read(annotations, verdicts)
+        write_csv(audit, run.folder / "audit.csv")
+        contents = None if annotations is None else contents_of(annotations, self.crowd)
+        if annotations is not None and contents is not None:
+            self._pope.add_to(sets, contents, len(audit), self._wording, run.seed)
+            run.record.annotations = {"name": annotations.name}
+        why_not = published.without_space(settings, sets)
+        if why_not and self.ablations:
+            raise UserError(f"task.ablations need a CLIP that looks at the images. {why_not}")
+        spaces = {} if why_not else self._spaces(run, sets, sets.rows)
+        if contents is not None and self.ablations:
+            builder = Builder(contents, spaces[run.inputs.clip.name], self._judge(run), run.seed)
+            among = np.unique(sets.sets[ORIC]["row"])
+            for name in self.ablations:
+                sets.make(name, builder.ablation(self._how, name, among), self._wording)
+        unknown = published.unknown(settings, sets)
+        rejected = audit.loc[verdicts.rejects(audit), "question_id"].astype(str).tolist()
+        run.record.oric = {"bench": bench, "unknown": unknown, "rejected": rejected}
+        return sets, contents, spaces
+
+    def _constructed(self, run: BenchmarkSession) -> tuple[QuestionSets, Contents | None, Spaces]:
+        """The same of new questions about the annotated images."""
+        annotations = run.inputs.annotations
+        sets = QuestionSets(Pool.of(annotations, None))
+        spaces = self._spaces(run, sets)
+        contents = contents_of(annotations, self.crowd)
+        builder = Builder(contents, spaces[run.inputs.clip.name], self._judge(run), run.seed)
+        made, wording = builder.oric(self._how, self.train_pairs), self._wording
+        kept = write_construction(
+            *made, annotations, Verdicts.read(self.audit), wording, run.folder
+        )
+        if self.train_pairs and self.hf_dataset:
+            items = read_train(run.folder / "oric_train.json")
+            write_dataset(items, annotations.root, run.folder / "oric_train")
+        sets.make(ORIC, kept, wording)
+        for name in self.ablations:
+            sets.make(name, builder.ablation(self._how, name), wording)
+        self._pope.add_to(sets, contents, len(made[0].questions), wording, run.seed)
+        run.record.annotations = {
+            "name": annotations.name,
+            "identity": annotations.identity,
+            "root": str(annotations.root),
+        }
+        run.record.clip = {
+            **run.inputs.clip.identity,
+            "text": template_of(run.inputs.clip, self._clip_text),
+        }
+        run.record.judge = dict(builder.judge.made_with)
+        run.record.oric = {**asdict(self._how), **made[0].counts}
+        return sets, contents, spaces
+
+    def _spaces(
+        self, run: BenchmarkSession, sets: QuestionSets, rows: Ints | None = None
+    ) -> Spaces:
+        """The space of the CLIP, then those of ``image_text``, by name."""
+        where = (sets.pool.paths, sets.objects, self._clip_text, run.features / "oric", rows)
+        clips = clips_of(run.inputs.clip, run.inputs.image_text)
+        return {name: space_of(clip, *where) for name, clip in clips.items()}
+
+    @property
+    def _how(self) -> OricConstruction:
+        return replace(self.construct, rules=RELEASED if self.released else PAPER)
+
+    @property
+    def _wording(self) -> Wording:
+        return partial(problem_of, article=self._how.rules.article)
+
+    @property
+    def _clip_text(self) -> str | None:
+        return self.clip_text or self._how.rules.clip_text
+
+    def _judge(self, run: BenchmarkSession) -> Judge:
+        judge: CooccurrenceJudge | ChatModel = run.inputs.judge
+        if isinstance(judge, CooccurrenceJudge):
+            return judge
+        return ChatJudge(self.text_model(run, judge), self._how.rules.judge_wording)
+
+    # Second stage.
+
+    def asked(self, run: BenchmarkSession, questions: Questions) -> Questions:
+        """Without the questions that a person has rejected."""
+        verdicts = self._verdicts
+        verdicts.check_asked(questions, ORIC)
+        return verdicts.without_rejected(questions, ORIC)[0]
+
+    def recorded(self, run: BenchmarkSession, questions: Questions) -> list[Answer] | None:
+        """Predictions of ORIC's code, where they are given."""
+        if not self.predictions:
+            return None
+        kept, rejected = self._verdicts.without_rejected(questions, ORIC)
+        rejected |= set(run.record.oric.get("rejected", []))
+        kept = [q for q in apart(kept)[0] if q.meta["split"] == ORIC]
+        return list(read_predictions(kept, list(map(Path, self.predictions)), rejected).values())
+
+    @property
+    def _verdicts(self) -> Verdicts:
+        """On given questions; what was built here is without rejected ones."""
+        return Verdicts.read(None if self.questions is None else self.audit)
+
+    # Third stage.
+
+    def about(self, run: BenchmarkSession) -> str:
+        """The annotations, or the file that was given."""
+        return str(run.record.annotations.get("name") or self.bench or self.questions)
+
+    def judged(self, run: BenchmarkSession, questions: Questions, answers: Answers) -> Tables:
+        """See the base class; replies that do not match may be read by the judge."""
+        kept, _ = self._verdicts.without_rejected(questions, ORIC)
+        asked = [q for q in kept if q.question_id in answers or not self.predictions]
+        judged = self.read(run, asked, answers)
+        if self.second_step == "judge":
+            judged = second_step(judged, self.text_model(run, cast("ChatModel", run.inputs.judge)))
+        return {"judged": judged}
+
+    def results(self, run: BenchmarkSession, judged: Tables, model: str) -> pd.DataFrame:
+        """See the base class."""
+        found = results_of(judged["judged"], model, **run.options)
+        analyses = analyses_in(Path(run.record.question_file.file).parent)
+        return found if analyses is None else with_analyses(found, analyses, self.words.kind)
+
+    def further(self, run: BenchmarkSession, judged: Tables, source: Path) -> NamedTables:
+        """Predictions as ORIC's code has them, sets against ORIC, and the curves."""
+        table = judged["judged"]
+        write_predictions(table[table["split"] == ORIC], run.folder)
+        if table["split"].nunique() > 1:
+            yield "differences", contrasts(table, "split", first=ORIC, **run.resampling)
+        if len(found := drops(table, **run.resampling)):
+            yield "drops", found
+        yield from context_tables(table, self.bins, **run.resampling)
+
+    def contrasts(self, judged: Tables, **resampling: Any) -> pd.DataFrame:
+        """See the base class; of ORIC's own questions."""
+        table = judged["judged"]
+        return contrasts(table[table["split"] == ORIC], "model", **resampling)
+
+    def form_contrasts(self, judged: Tables, **resampling: Any) -> pd.DataFrame:
+        """See the base class; of every set, and of every wording."""
+        return form_contrasts(judged["judged"], **resampling)
+
+    def summary(self, run: ScoredRun) -> Iterator[Table | Text]:
+        """See the base class."""
+        return page.summary(run)
+
+    def details(self, run: ScoredRun, pictures: Thumbnails) -> Iterable[Block]:
+        """See the base class."""
+        return page.details(run, pictures)
+
+    def figures(self, run: ScoredRun) -> Iterable[PlannedFigure | Folded]:
+        """See the base class."""
+        return page.figures(run)
+
+    def wrong(self, run: ScoredRun) -> tuple[Section, Thumbnails]:
+        """See the base class."""
+        return wrong_answers(run.judged["judged"], page.SETS, run.source)

@@ -1,1 +1,0 @@
-"""How ORIC's questions are made."""

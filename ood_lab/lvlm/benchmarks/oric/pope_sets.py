@@ -1,0 +1,209 @@
+"""POPE's questions next to those of another benchmark: published, or from the same annotations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import pandas as pd
+
+from ood_lab.common.arguments import Count
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.annotations.image_contents import Contents, pair_counts
+from ood_lab.lvlm.benchmarks.oric.question_sets import ITEM, SUBSET, QuestionSets, Wording
+from ood_lab.lvlm.benchmarks.pope import pope_records, split_of
+from ood_lab.lvlm.parsers import NO, YES
+from ood_lab.schema.arrays import Ints
+
+Sampling = Literal["random", "popular", "adversarial"]
+SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)
+_STREAM = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pope:
+    """How POPE draws its questions.
+
+    Of images with at least ``per_image`` categories, the first ``per_image`` get a question, each
+    followed by one that is absent: any (``random``), the most frequent one (``popular``), or the
+    one that occurs most often with the object before it (``adversarial``); any, where none occurs.
+    No absent object is repeated within an image.
+
+    Frequencies are those in the drawn images, as POPE counts them. A random absent object may be of
+    any category; POPE takes only those that some drawn image has.
+
+    Attributes:
+        images: to draw.
+        per_image: objects of an image.
+    """
+
+    images: Count = 500
+    per_image: Count = 3
+
+    def build(self, contents: Contents, sampling: Sampling, seed: int) -> pd.DataFrame:
+        """The questions, yes and no in turn: ``pair, row, object, label``; ``pair`` is an image.
+
+        The images are the same for each kind of sampling.
+
+        Args:
+            contents: what is in N images.
+            sampling: of the absent objects.
+            seed: of all draws.
+
+        Raises:
+            UserError: no image has enough categories, or enough absent ones.
+        """
+        sizes, absent = np.diff(contents.starts), (~contents.present).sum(axis=1)
+        eligible = np.flatnonzero((sizes >= self.per_image) & (absent >= self.per_image))
+        if not len(eligible):
+            raise UserError(
+                f"POPE's questions need images with {self.per_image} categories and as many that "
+                "are absent; there is none: set task.pope=[]"
+            )
+        order = np.random.default_rng([seed, _STREAM]).permutation(eligible)[: self.images]
+        together = pair_counts(contents.present[order]).astype(np.int64)
+        rows = []
+        for pair, row in enumerate(order.tolist()):
+            rng = np.random.default_rng([seed, row, _STREAM])
+            free = np.flatnonzero(~contents.present[row])
+            for code in contents.codes[contents.entries(row)][: self.per_image].tolist():
+                chosen = _absent(code, free, together, sampling, rng)
+                free = free[free != chosen]
+                for each, label in ((code, YES), (chosen, NO)):
+                    rows.append((pair, row, contents.categories[each], label))
+        return pd.DataFrame(rows, columns=["pair", "row", "object", "label"])
+
+
+def _absent(
+    code: int, free: Ints, together: Ints, sampling: Sampling, rng: np.random.Generator
+) -> int:
+    """The absent object that goes with an object; of equals the first category."""
+    if sampling == "popular" and np.diag(together)[free].any():
+        return int(free[np.argmax(np.diag(together)[free])])
+    if sampling == "adversarial" and together[code, free].any():
+        return int(free[np.argmax(together[code, free])])
+    return int(rng.choice(free))
+
+
+#: The sets, and what they are called.
+POPE_SETS = {
+    f"pope_{name}{end}": f"POPE {name}{words}"
+    for name in SAMPLINGS
+    for end, words in (("", ""), (SUBSET, " (subset)"))
+}
+_PER_IMAGE = 3
+_TEXT = re.compile(r"Is there an? (.+) in the image\?")
+
+
+@dataclass(frozen=True)
+class PopeSets:
+    """Sets ``pope_random``, ``pope_popular`` and ``pope_adversarial``.
+
+    Attributes:
+        entries: of ``task.pope``: a kind of sampling to draw questions by, or a published file.
+        wording: of the other benchmark, for the questions of files.
+        subset: questions of one more set that is drawn from each; None = there is none.
+
+    Raises:
+        UserError: an entry is neither, or two are of the same kind.
+    """
+
+    entries: Sequence[str]
+    wording: Wording
+    subset: int | None = None
+
+    def __post_init__(self) -> None:
+        kinds = [sampling_of(each) for each in self.entries]
+        if twice := {kind for kind in kinds if kinds.count(kind) > 1}:
+            raise UserError(f"task.pope has two sets of '{twice.pop()}': give one of them")
+
+    @property
+    def drawn(self) -> list[str]:
+        """The sets that are drawn from annotations."""
+        return [_name(each) for each in self.entries if each in SAMPLINGS]
+
+    def published(self) -> dict[str, tuple[pd.DataFrame, str]]:
+        """The sets of files: their questions, see :func:`read_pope`, and the file."""
+        return {_name(each): self._read(each) for each in self.entries if each not in SAMPLINGS}
+
+    def _read(self, entry: str) -> tuple[pd.DataFrame, str]:
+        return read_pope(Path(entry), self.wording), str(Path(entry))
+
+    def add_to(
+        self, sets: QuestionSets, contents: Contents, count: int, wording: Wording, seed: int
+    ) -> None:
+        """Adds the sets in the order of the entries; those of files may be there already.
+
+        Args:
+            sets: of the other benchmark.
+            contents: of the annotated images.
+            count: questions of a set that is drawn.
+            wording: of these.
+            seed: of all draws.
+
+        Raises:
+            UserError: see :func:`read_pope` and :meth:`Pope.build`.
+        """
+        for entry in self.entries:
+            name = _name(entry)
+            if entry in SAMPLINGS:
+                sets.make(name, pope_of(contents, sampling_of(entry), count, seed), wording)
+            elif name not in sets.sets:
+                sets.publish(name, *self._read(entry))
+            if self.subset is not None:
+                sets.draw(name, self.subset, seed)
+
+
+def sampling_of(entry: str) -> Sampling:
+    """The sampling that an entry of ``task.pope`` names, or that its file was drawn with.
+
+    Raises:
+        UserError: neither.
+    """
+    for name in SAMPLINGS:
+        if entry == name or (Path(entry).is_file() and split_of(Path(entry)) == name):
+            return name
+    raise UserError(
+        f"task.pope={entry}: give {', '.join(SAMPLINGS)}, or a file of POPE whose name ends in one "
+        "of these, such as coco_pope_random.json"
+    )
+
+
+def _name(entry: str) -> str:
+    return f"pope_{sampling_of(entry)}"
+
+
+def read_pope(file: Path, wording: Wording) -> pd.DataFrame:
+    """POPE's published questions (:data:`ITEM`): in their own words first, then in other ones.
+
+    All sets of a run are so asked in the same wordings, and differ by what they ask about.
+
+    Args:
+        file: of POPE.
+        wording: of the other sets, whose first one POPE's own takes the place of.
+
+    Raises:
+        UserError: see :func:`~ood_lab.lvlm.benchmarks.pope.pope_records`, or a text
+            is worded otherwise than POPE's.
+    """
+    items = []
+    for number, row in enumerate(pope_records(file), 1):
+        found = _TEXT.fullmatch(row.text)
+        if found is None:
+            raise UserError(
+                f"{file}, record {number}: '{row.text}' is not worded as POPE's questions are "
+                "(Is there a dog in the image?)"
+            )
+        problem = [row.text, *wording(found[1])[1:]]
+        items.append((number, row.image, found[1], problem, row.answer))
+    return pd.DataFrame(items, columns=[*ITEM])
+
+
+def pope_of(contents: Contents, sampling: Sampling, questions: int, seed: int) -> pd.DataFrame:
+    """POPE's questions from annotations, about as many as another set has."""
+    images = max(1, -(-questions // (2 * _PER_IMAGE)))
+    return Pope(images=images).build(contents, sampling, seed)

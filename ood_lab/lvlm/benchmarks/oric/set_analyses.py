@@ -1,0 +1,298 @@
+"""What sets the questions of one set apart from those of another, before anyone answers them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ood_lab.lvlm.annotations.image_contents import Contents
+from ood_lab.lvlm.answers.judgements import FAILED, SIZES
+from ood_lab.lvlm.benchmarks.oric.object_facts import (
+    COCO_EDGES,
+    TIERS,
+    AreaOf,
+    annotated_areas,
+    tiers,
+    with_cosines,
+    with_facts,
+)
+from ood_lab.lvlm.benchmarks.oric.question_sets import SUBSET, QuestionSets
+from ood_lab.lvlm.image_text.clip import ClipSpace, Spaces
+from ood_lab.lvlm.parsers import NO, YES
+from ood_lab.lvlm.scoring.scored_results import columns_of
+from ood_lab.lvlm.scoring.wording_scores import scored
+from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
+from ood_lab.metrics.resampling.intervals import Estimate, wilson_interval
+from ood_lab.schema.arrays import Floats
+from ood_lab.schema.results import Kind, NamedTables
+
+#: ``analysis`` of the rows of :func:`analyses_of`.
+CLIP_SCORE, MIN_DISTANCE, P_CONTEXT = "clip_score", "min_distance", "p_context"
+#: Of the shares of sizes, and the column of the tiers that each counts.
+TIER_SHARES = {"tier_share": "tier", "coco_tier_share": "coco_tier"}
+#: ``split`` of all annotated objects, which is no set of questions.
+ANNOTATED = "annotated"
+_COLUMNS = ["split", "analysis", "clip", "label", "key", "n", "value", "ci_low", "ci_high"]
+
+
+def analyses_of(
+    questions: pd.DataFrame, spaces: Spaces, first: str | None, **resampling: Any
+) -> pd.DataFrame:
+    """Everything that is known of the sets without an answer, in long form.
+
+    - ``tier_share``: share of the objects that are there, by tier of size (``key``); Wilson's
+      interval; ``coco_tier_share`` by COCO's own edges, where these are others;
+    - ``clip_score``: mean of ``100 cos(f_x, g_o)`` of image and text (no factor 2.5, no clamp);
+    - ``p_context``: mean of ``P(object | other objects of the image)``;
+    - ``min_distance``: of every class with questions of both answers, the least
+      ``1 - cos`` of an image with and one without it (``key``); ``key`` "mean" is their mean.
+
+    Means have bootstrap intervals that resample images, or classes for the last.
+
+    Args:
+        questions: ``split, row, object, label``, one row an item, and where known
+            ``tier, coco_tier, cosine, p_context``.
+        spaces: image features by the name of the CLIP.
+        first: the CLIP whose texts gave ``cosine``, if any.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+
+    Returns:
+        ``split, analysis, clip, label, key, n, value, ci_low, ci_high``.
+    """
+    rows: list[dict[str, Any]] = []
+    for split, part in questions.groupby("split", sort=False):
+        found = [*_tier_shares(part), *_means(part, first, resampling)]
+        for name, space in spaces.items():
+            found += _distances(part, name, space, resampling)
+        rows += [{"split": split, **row} for row in found]
+    return pd.DataFrame(rows).reindex(columns=_COLUMNS)
+
+
+def annotated_shares(area: Floats, edges: tuple[float, float]) -> pd.DataFrame:
+    """Rows of :func:`analyses_of` for the sizes of all annotated objects, to compare sets with.
+
+    Args:
+        area: of every annotated category of an image, as that of the questions, pixels.
+        edges: of the tiers; COCO's own are counted too.
+    """
+    found = pd.DataFrame({"label": YES, "tier": tiers(area, edges)})
+    if tuple(edges) != COCO_EDGES:
+        found["coco_tier"] = tiers(area, COCO_EDGES)
+    rows = [{"split": ANNOTATED, **row} for row in _tier_shares(found)]
+    return pd.DataFrame(rows).reindex(columns=_COLUMNS)
+
+
+def _tier_shares(part: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    for analysis, column in TIER_SHARES.items():
+        if column not in part:
+            continue
+        there = part.loc[part["label"] == YES, column].dropna()
+        for tier in TIERS if len(there) else ():
+            share = float((there == tier).mean())
+            found = Estimate(share, *wilson_interval(share, len(there)))
+            about = {"analysis": analysis, "label": YES, "key": tier, "n": len(there)}
+            yield about | columns_of(found)
+
+
+def _means(
+    part: pd.DataFrame, clip: str | None, resampling: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    means = ((CLIP_SCORE, "cosine", 100.0, clip), (P_CONTEXT, "p_context", 1.0, None))
+    for label, rows in part.groupby("label", sort=False):
+        for analysis, column, factor, of in means:
+            values = rows.dropna(subset=column) if column in rows else rows.iloc[:0]
+            if len(values):
+                sums = values.groupby("row")[column].agg(["sum", "size"]).to_numpy(np.float64)
+                found = Estimate(*(factor * value for value in _mean(sums, resampling)))
+                about = {"analysis": analysis, "clip": of, "label": label, "n": len(values)}
+                yield about | columns_of(found)
+
+
+def _distances(
+    part: pd.DataFrame, name: str, space: ClipSpace, resampling: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    distances = min_distances(part, space)
+    found = {category: (1, Estimate(value)) for category, value in distances.items()}
+    if found:
+        sums = np.column_stack([list(distances.values()), np.ones(len(distances))])
+        found["mean"] = len(sums), _mean(sums, resampling)
+    for key, (n, estimate) in found.items():
+        about = {"analysis": MIN_DISTANCE, "clip": name, "key": key, "n": n}
+        yield about | columns_of(estimate)
+
+
+def min_distances(questions: pd.DataFrame, space: ClipSpace) -> dict[str, float]:
+    """``min 1 - cos(f_x, f_x')`` over images ``x`` with and ``x'`` without a class, by class.
+
+    A class without questions of both answers is skipped.
+
+    Args:
+        questions: ``row, object, label`` of one set.
+        space: features of the images.
+    """
+    found = {}
+    for category, rows in questions.groupby("object", sort=True):
+        there, absent = (rows.loc[rows["label"] == each, "row"].to_numpy() for each in (YES, NO))
+        if len(there) and len(absent):
+            cosines = space.images[there] @ space.images[absent].T
+            found[str(category)] = float(1 - cosines.max())
+    return found
+
+
+def with_analyses(results: pd.DataFrame, analyses: pd.DataFrame, kind: Kind) -> pd.DataFrame:
+    """A results table with rows of the analyses: ``part`` says of what of the set.
+
+    Least distances of single classes are skipped, their mean is not.
+
+    Args:
+        results: of a model's answers.
+        analyses: see :func:`analyses_of`.
+        kind: of the results.
+    """
+    one = results.iloc[0]
+    rows = kind.table(_result_rows(analyses), model=one["model"], seed=one["seed"])
+    table = pd.concat([results, rows], ignore_index=True)
+    return table.astype(dict.fromkeys(SIZES, "Int64"))
+
+
+def _result_rows(analyses: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    units = dict.fromkeys(TIER_SHARES, "object") | {MIN_DISTANCE: "class"}
+    of_sets = analyses[(analyses["analysis"] != MIN_DISTANCE) | (analyses["key"] == "mean")]
+    for row in of_sets.to_dict("records"):
+        label = {YES: "present", NO: "absent"}.get(row["label"])
+        what = row["key"] if row["analysis"] in TIER_SHARES else label
+        yield {
+            "split": row["split"],
+            "part": ", ".join(str(w) for w in (what, row["clip"]) if pd.notna(w)),
+            "metric": row["analysis"],
+            **{name: row[name] for name in ("value", "ci_low", "ci_high", "n")},
+            "unit": units.get(row["analysis"], "image"),
+        }
+
+
+def _mean(sums: Floats, resampling: Mapping[str, Any]) -> Estimate:
+    """``sum / count`` of ``[K, 2]`` with an interval that resamples the K rows."""
+    return clustered(sums, partial(shares, ["mean"]), **resampling).estimates()["mean"]
+
+
+def known_of(
+    sets: QuestionSets,
+    contents: Contents | None,
+    spaces: Spaces,
+    area_of: AreaOf,
+    edges: tuple[float, float],
+    **resampling: Any,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """What annotations and CLIPs say of questions.
+
+    Args:
+        sets: the questions.
+        contents: of their images; None = there are no annotations.
+        spaces: of the images, by the name of the CLIP; the texts of the first give ``cosine``.
+        area_of: size of a category with several objects.
+        edges: of the tiers of size: sides of squares, pixels.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+
+    Returns:
+        All questions with ``split`` and what is known of each; and of whole sets, see
+        :func:`~ood_lab.lvlm.benchmarks.oric.set_analyses.analyses_of`.
+    """
+    annotations, first = sets.pool.annotations, next(iter(spaces), None)
+
+    def known(rows: pd.DataFrame) -> pd.DataFrame:
+        if annotations is not None and contents is not None:
+            rows = with_facts(rows, annotations, contents, area_of, edges)
+        return rows if first is None else with_cosines(rows, spaces[first], sets.objects)
+
+    table = sets.table(known)
+    found = analyses_of(table, spaces, first, **resampling)
+    if contents is not None:
+        shares = annotated_shares(annotated_areas(contents, area_of), edges)
+        found = pd.concat([found, shares], ignore_index=True)
+    return table, found
+
+
+def context_tables(judged: pd.DataFrame, bins: int, **resampling: Any) -> NamedTables:
+    """``context`` and ``tiers``, of what is known of the questions.
+
+    Args:
+        judged: answers of all sets.
+        bins: see :func:`curve_of`, which skips the sets that are drawn from others.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+    """
+    if "p_context" in judged:
+        whole = judged[~judged["split"].str.endswith(SUBSET)]
+        yield "context", curve_of(whole, bins, **resampling)
+    if "tier" in judged:
+        yield "tiers", by_tier(judged, **resampling)
+
+
+def curve_of(judged: pd.DataFrame, bins: int = 6, **resampling: Any) -> pd.DataFrame:
+    """How often answers are right, by how expected the object is: ``P(object | context)``.
+
+    The questions of all sets together are cut at quantiles of ``p_context``, once for each right
+    answer: what is present is missed more often where it is not expected, what is absent is seen
+    more often where it is. Intervals resample images.
+
+    Args:
+        judged: with ``p_context``; of sets that share no questions.
+        bins: of each curve, at most (equal quantiles fall together).
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+
+    Returns:
+        ``split, truth, low, high, p_context`` (mean in the bin), ``n, n_images, accuracy, ci_low,
+        ci_high``; ``split`` is "all" or the name of a set.
+    """
+    rows: list[dict[str, Any]] = []
+    known = judged[judged["p_context"].notna() & (judged["status"] != FAILED)]
+    for truth, part in known.groupby("truth", sort=True):
+        edges = np.unique(np.quantile(part["p_context"], np.linspace(0, 1, bins + 1)))
+        place = np.clip(np.searchsorted(edges, part["p_context"], side="right") - 1, 0, None)
+        cut = part.assign(bin=np.minimum(place, max(len(edges) - 2, 0)))
+        groups = [("all", cut), *cut.groupby("split", sort=False)]
+        for split, table in groups:
+            for number, cell in table.groupby("bin", sort=True):
+                low = float(edges[int(number)])
+                high = float(edges[min(int(number) + 1, len(edges) - 1)])
+                about = {"split": split, "truth": truth, "low": low, "high": high}
+                rows.append(about | _accuracy(cell, resampling))
+    columns = ["split", "truth", "low", "high", "p_context", "n", "n_images"]
+    return pd.DataFrame(rows).reindex(columns=[*columns, "accuracy", "ci_low", "ci_high"])
+
+
+def by_tier(judged: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
+    """Share of the objects that are seen (recall of "yes"), by tier of size and set.
+
+    Returns:
+        ``split, edges, tier, n, n_images, accuracy, ci_low, ci_high``; ``edges`` is ``tier`` or
+        ``coco_tier``: the column that says which tier.
+    """
+    rows = [
+        {"split": split, "edges": column, "tier": tier} | _accuracy(cell, resampling)
+        for column in TIER_SHARES.values()
+        if column in judged
+        for split, part in judged[judged["status"] != FAILED].groupby("split", sort=False)
+        for tier in TIERS
+        if len(cell := part[(part["truth"] == YES) & (part[column] == tier)])
+    ]
+    columns = ["split", "edges", "tier", "n", "n_images", "accuracy", "ci_low", "ci_high"]
+    return pd.DataFrame(rows).reindex(columns=columns)
+
+
+def _accuracy(rows: pd.DataFrame, resampling: Mapping[str, Any]) -> dict[str, Any]:
+    found = columns_of(scored(rows, **resampling).estimates()["accuracy"])
+    return {
+        "p_context": float(rows["p_context"].mean()),
+        "n": int(rows["question_id"].nunique()),
+        "n_images": int(rows["pair_id"].nunique()),
+        "accuracy": found.pop("value"),
+        **found,
+    }

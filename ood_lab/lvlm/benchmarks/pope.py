@@ -1,0 +1,86 @@
+"""POPE's published questions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.questions.published_files import entry, existing, image_in, read_json_list
+from ood_lab.lvlm.questions.question_files import RESAMPLED, YES_NO, Question, yes_or_no
+
+
+@dataclass(frozen=True)
+class PopeFiles:
+    """Files ``*_random.json``, ``*_popular.json`` and ``*_adversarial.json``, one record a line.
+
+    A record has ``question_id, image, text, label``. A file is a set of its own, named after the
+    last part of its name; intervals resample images, which the files share. The source's script
+    counts over all questions of a file, with yes as the positive class, and rounds nothing.
+
+    Args:
+        path: folder of the files, or one of them.
+        images: folder that the names of images start from.
+
+    Raises:
+        UserError: a file, an image or an entry is missing.
+    """
+
+    path: str
+    images: str
+
+    def questions(self) -> list[Question]:
+        """See the class."""
+        place, images = existing(self.path), existing(self.images)
+        files = sorted(place.glob("*.json")) if place.is_dir() else [place]
+        if not files:
+            raise UserError(f"'{place}' has no file *.json: give POPE's output/coco, for example")
+        return [question for file in files for question in _read(file, images)]
+
+
+class PopeRecord(NamedTuple):
+    """A line of a file."""
+
+    question_id: str
+    image: str
+    text: str
+    answer: str
+
+
+def pope_records(file: Path) -> list[PopeRecord]:
+    """The questions of a file of POPE.
+
+    Raises:
+        UserError: it is missing, is no such file, or an entry is missing.
+    """
+    return [
+        PopeRecord(
+            str(entry(row, "question_id", file, number)),
+            str(entry(row, "image", file, number)),
+            str(entry(row, "text", file, number)),
+            yes_or_no(entry(row, "label", file, number), f"{file}, record {number}"),
+        )
+        for number, row in enumerate(read_json_list(file), 1)
+    ]
+
+
+def split_of(file: Path) -> str:
+    """The set that a file of POPE holds: the last part of its name."""
+    return file.stem.rsplit("_", 1)[-1]
+
+
+def _read(file: Path, images: Path) -> list[Question]:
+    return [
+        Question(
+            question_id=f"{file.stem}/{row.question_id}",
+            task=YES_NO,
+            image=image_in(images, row.image, file),
+            text=row.text,
+            answer=row.answer,
+            parser="pope",
+            pair_id=f"{file.stem}/{row.image}",
+            meta={"split": split_of(file), RESAMPLED: row.image},
+        )
+        for row in pope_records(file)
+    ]

@@ -1,0 +1,200 @@
+"""."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.line_files import read_records
+from ood_lab.lvlm.parsers import NO, YES
+from ood_lab.lvlm.parsers.reply_text import APART, is_text
+from ood_lab.lvlm.questions.question_files import SAMPLE, Question
+from ood_lab.lvlm.questions.question_records import records_of
+
+#: Packages that number their questions, by a key that only their files have: the keys of the reply,
+#: of what was asked, and of the right answer.
+_NUMBERED: Mapping[str, tuple[Sequence[str], Sequence[str], str]] = {
+    "doc_id": (("resps", "filtered_resps"), ("input", "doc"), "target"),  # lmms-eval
+    "prediction": (("prediction",), ("question",), "answer"),  # VLMEvalKit
+}
+
+
+#: How VLMEvalKit begins the reply to a request that failed.
+_NO_REPLY = "Failed to obtain answer"
+
+
+class RecordedReply(NamedTuple):
+    """A reply in a file of any package.
+
+    Args:
+        question_id: of its question, as text.
+        messages_hash: of the messages, images included; "" where the file does not say.
+        text: of the question; None where the file does not say.
+        reply: as it came.
+        p_yes: P(yes), where the file has it.
+        finish_reason: ``stop`` where the file does not say.
+        error: why there is no reply.
+        reasoning: what the model thought before, or why it declined, where the file has it apart.
+    """
+
+    question_id: str
+    messages_hash: str
+    text: str | None
+    reply: str
+    p_yes: float | None = None
+    finish_reason: str = "stop"
+    error: str | None = None
+    reasoning: str | None = None
+
+
+def matcher(
+    questions: Sequence[tuple[Question, str]], path: Path
+) -> Callable[[Question, str], RecordedReply | None]:
+    """What finds the reply to a question in a file that any package may have written.
+
+    A line that knows its messages and its image is found by them. Other lines are found by the id
+    of their question; then the texts, where the file has them, and the numbers must agree. Samples
+    of lmms-eval (``*_samples_*.jsonl``) and predictions of VLMEvalKit name no question: the n-th is
+    that to the n-th question, where the texts up to the question mark and the answers agree.
+
+    Args:
+        questions: all of them, each with the hash of its messages.
+        path: JSON lines, a JSON list, CSV, TSV or XLSX (which needs openpyxl). A line has
+            ``question_id`` and ``response`` (or ``text`` or ``answer``), and perhaps
+            ``messages_hash`` and ``prompt`` (or ``question``).
+
+    Raises:
+        UserError: the file holds no replies, two to a question, or replies to other questions.
+    """
+    records = _records(path)
+    numbered = [keys for key, keys in _NUMBERED.items() if records and key in records[0]]
+    if numbered:
+        said = list(_by_number(records, numbered[0], [question for question, _ in questions], path))
+    else:
+        said = _said(records, path)
+    by_hash = {each.messages_hash: each for each in said if each.messages_hash}
+    by_id = {each.question_id: each for each in said if not each.messages_hash}
+    texts = {question.question_id: question.text for question, _ in questions}
+    if by_id:
+        _check_same(by_id, texts, path)
+    hashes = {question.question_id: key for question, key in questions}
+    for each in by_hash.values():
+        if hashes.get(each.question_id, each.messages_hash) != each.messages_hash:
+            name = each.question_id
+            raise _other_question(path, name, texts[name], each.text or "")
+    return lambda question, key: by_hash.get(key) or by_id.get(question.question_id)
+
+
+def _check_same(by_id: Mapping[str, RecordedReply], texts: Mapping[str, str], path: Path) -> None:
+    for name, each in by_id.items():
+        if name in texts and each.text is not None and each.text.strip() != texts[name].strip():
+            raise _other_question(path, name, texts[name], each.text)
+    if set(by_id) != set(texts):
+        lost = [name for name in texts if name not in by_id]
+        more = [name for name in by_id if name not in texts]
+        which = (
+            f"no reply to '{lost[0]}'" if lost else f"a reply to '{more[0]}', which is not asked"
+        )
+        raise UserError(
+            f"{path} has {len(by_id):,} replies to {len(texts):,} questions ({which}): lines that "
+            "do not name their question and image are taken for an answer only where they "
+            "are exactly those of the questions"
+        )
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file of replies, whatever its format."""
+    if path.suffix.lower() == ".xlsx":
+        other = "or write it as TSV, CSV or JSON (VLMEvalKit: PRED_FORMAT=tsv)"
+        with (
+            reported_as(f"{path} is no sheet of Excel ({{reason}})"),
+            reported_as(f"{path} needs openpyxl: pip install openpyxl; {other}", ImportError),
+        ):
+            table = pd.read_excel(path, dtype=str, keep_default_na=False, engine="openpyxl")
+        return [{str(key): cell for key, cell in row.items()} for row in table.to_dict("records")]
+    if path.suffix.lower() in (".csv", ".tsv", ".json"):
+        return [record for record, _ in records_of(path)]
+    return list(read_records(path))
+
+
+def _by_number(
+    records: list[dict[str, Any]],
+    keys: tuple[Sequence[str], Sequence[str], str],
+    questions: Sequence[Question],
+    path: Path,
+) -> Iterator[RecordedReply]:
+    """Replies of a package that numbers its questions, see :data:`_NUMBERED`."""
+    of_reply, of_text, of_truth = keys
+    records = sorted(records, key=lambda record: int(record.get("doc_id", 0)))
+    if len(records) != len(questions):
+        raise UserError(
+            f"{path} has {len(records):,} replies to {len(questions):,} questions: its package "
+            "numbers them, so that every question needs its reply, in the same order"
+        )
+    for record, question in zip(records, questions, strict=True):
+        asked = " ".join(str(next((record[k] for k in of_text if record.get(k)), "")).split())
+        text = question.text.split("\nA. ")[0]  # options may be written in any way
+        stem = " ".join((text[: text.rfind("?") + 1] or text).split())
+        answers = {question.answer.lower(), str(record.get(of_truth)).strip().lower()}
+        other = answers == {YES, NO} or (len(answers) == 2 and all(len(a) == 1 for a in answers))
+        if stem not in asked or other:
+            raise _other_question(path, question.question_id, question.text, asked)
+        reply = next((record[key] for key in of_reply if key in record), "")
+        while isinstance(reply, list):
+            reply = reply[0] if reply else ""
+        failed = str(reply).startswith(_NO_REPLY)
+        text, error = ("", str(reply)) if failed else (str(_text(reply)), None)
+        yield RecordedReply(question.question_id, "", None, text, error=error)
+
+
+def _text(reply: object) -> object:
+    """A reply that is a number as the text that it was."""
+    return json.dumps(reply) if isinstance(reply, int | float) else reply
+
+
+def _said(records: Sequence[Mapping[str, Any]], path: Path) -> list[RecordedReply]:
+    found: dict[str, RecordedReply] = {}
+    for record in records:
+        if "parser" in record and "task" in record:
+            raise UserError(f"{path} holds questions, no replies: name a file of answers")
+        texts = [record[key] for key in ("response", "text", "answer") if key in record]
+        # A reply that is null is one of a model that only thought, or refused.
+        reply = "" if texts[:1] == [None] else _text(next(iter(texts), None))
+        apart = next((str(record[key]) for key in APART if record.get(key)), None)
+        if "question_id" not in record or not is_text(reply) or record.get("error"):
+            continue
+        if isinstance(how := record.get("made_with"), dict) and how.get(SAMPLE):
+            continue
+        text = record.get("prompt", record.get("question"))
+        name = str(record["question_id"])
+        own = str(record.get("messages_hash") or "")
+        chance, reason = record.get("p_yes"), record.get("finish_reason")
+        before = found.get(own or name)
+        if before is not None and not own and before.reply != str(reply):
+            both = f"'{before.reply}' and '{reply}'"
+            raise UserError(f"{path} has two replies to '{name}' ({both}): leave one of them")
+        found[own or name] = RecordedReply(
+            name,
+            own,
+            text if isinstance(text, str) else None,
+            str(reply),
+            float(chance) if isinstance(chance, int | float) else None,
+            reason if isinstance(reason, str) else "stop",
+            reasoning="" if apart is None and texts[:1] == [None] else apart,
+        )
+    if not found:
+        raise UserError(f"{path} holds no replies: a line needs 'question_id' and 'response'")
+    return list(found.values())
+
+
+def _other_question(path: Path, name: str, text: str, asked: str) -> UserError:
+    what = "another image" if asked.strip() == text.strip() else f"'{asked}'"
+    return UserError(
+        f"{path} answers another question than '{text}' under the id '{name}' ({what}): the "
+        "questions have changed since, or are of another benchmark; ask them again"
+    )

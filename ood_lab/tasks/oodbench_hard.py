@@ -16,7 +16,7 @@ from ood_lab.common.files import write_table
 from ood_lab.lvlm.annotations.image_labels import labels_of
 from ood_lab.lvlm.benchmarks.oodbench.question_building import QuestionSettings
 from ood_lab.lvlm.benchmarks.oodbench.question_pairs import HardSamples
-from ood_lab.lvlm.image_text.object_proposals import ObjectDetector, recorded_proposals
+from ood_lab.lvlm.image_text.object_detectors import ClosedVocabulary, recorded_proposals
 from ood_lab.lvlm.questions.question_files import write_questions
 from ood_lab.lvlm.questions.question_forms import Form
 from ood_lab.run.job.workspace import Task, Workspace
@@ -31,7 +31,7 @@ class OODBenchHard(Task):
     Args:
         path: folder of an object detector of transformers; None = ``detections`` are given.
         detections: those of another detector, see
-            :func:`~ood_lab.lvlm.image_text.object_proposals.recorded_proposals`.
+            :func:`~ood_lab.lvlm.image_text.object_detectors.recorded_proposals`.
         threshold: of its proposals.
         batch_size: images at a time.
         device: None = the first GPU, else the CPU.
@@ -58,10 +58,10 @@ class OODBenchHard(Task):
     def _proposals(self, ws: Workspace) -> pd.DataFrame:
         named = ws.settings["annotations"].get("file")
         if self.path and not self.detections:
-            detector = ObjectDetector(self.path, self.threshold, self.batch_size, self.device)
+            detector = ClosedVocabulary(self.path, self.threshold, self.device, setting="task.path")
             annotations = ws.annotations
             files = [annotations.root / file for file in annotations.images["file"]]
-            return detector.proposals(files, annotations.images["image"].tolist())
+            return detector.proposals(files, annotations.images["image"].tolist(), self.batch_size)
         if self.path or not self.detections:
             raise UserError(
                 "give one object detector: task.path=DIR of transformers, or "

@@ -15,7 +15,7 @@ from ood_lab.clip import ClipModel
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.lvlm.chat.base import ChatModel, Reply, Requests
 from ood_lab.lvlm.image_text.clip import label_features, template_of
-from ood_lab.lvlm.image_text.detector_answers import Found, by_image
+from ood_lab.lvlm.image_text.object_detectors import Found, by_image
 
 
 @dataclass(eq=False)

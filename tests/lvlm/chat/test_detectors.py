@@ -10,7 +10,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.lvlm.answers.answer_files import AnswerStore
 from ood_lab.lvlm.answers.answer_requests import answers_to
 from ood_lab.lvlm.image_text.clip_threshold import ClipThreshold
-from ood_lab.lvlm.image_text.detector_answers import ClosedVocabulary, GroundingDino, Owl
+from ood_lab.lvlm.image_text.object_detectors import ClosedVocabulary, GroundingDino, Owl
 from ood_lab.lvlm.questions.question_files import Question
 
 transformers = pytest.importorskip("transformers")

@@ -8,24 +8,80 @@ answer of that call. The reply is "Yes" where some box of the object scores ``th
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+import pandas as pd
 import torch
 from PIL import Image
 
 from ood_lab.common.arguments import Share
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.errors import UserError
-from ood_lab.common.hints import suggestion
+from ood_lab.common.files import read_json
+from ood_lab.common.hints import missing_path, suggestion
+from ood_lab.common.progress import Pace
 from ood_lab.lvlm.chat.base import ChatModel, Reply, Request, Requests
-from ood_lab.lvlm.image_text.base import open_images
-from ood_lab.lvlm.image_text.object_proposals import detected
+from ood_lab.lvlm.image_text.base import Scores, log_odds, open_images, texts_of
 from ood_lab.lvlm.image_text.transformers import load_pretrained
 from ood_lab.models.weights import weights_sha256
+
+
+@torch.inference_mode()
+def detected(
+    processor: Any, model: Any, images: Sequence[Image.Image], threshold: float
+) -> Iterator[list[tuple[str, float]]]:
+    """Class and score of every box of each image, by the library's own post-processing.
+
+    Args:
+        processor: of the model.
+        model: an object detector of transformers.
+        images: one batch.
+        threshold: boxes with a lower score are skipped.
+    """
+    outputs = model(**processor(images=images, return_tensors="pt").to(model.device))
+    for found in processor.post_process_object_detection(outputs, threshold=threshold):
+        pairs = zip(found["labels"].tolist(), found["scores"].tolist(), strict=True)
+        yield [(str(model.config.id2label[label]), score) for label, score in pairs]
+
+
+def recorded_proposals(file: Path, annotations: Path, threshold: float) -> pd.DataFrame:
+    """``image, category, p`` of detections in COCO's format of results.
+
+    That is a list of ``{image_id, category_id, bbox, score}``, as ``yolo val save_json=True``,
+    detectron2 and mmdetection write it.
+
+    Args:
+        file: of the detections.
+        annotations: the file that names the categories and images by the same numbers.
+        threshold: detections with a lower score are skipped.
+
+    Raises:
+        UserError: no such file, not that format, or a number that the annotations do not have.
+    """
+    if not file.is_file():
+        raise missing_path(file)
+    named = read_json(annotations)
+    try:
+        table = pd.read_json(file)[["image_id", "category_id", "score"]]
+    except (ValueError, KeyError) as error:
+        raise UserError(
+            f"'{file}' is no list of COCO results (image_id, category_id, score): {error}"
+        ) from error
+    for column, entries in (("image_id", named["images"]), ("category_id", named["categories"])):
+        unknown = set(table[column]) - {entry["id"] for entry in entries}
+        if unknown:
+            raise UserError(f"'{file}': {column} {unknown.pop()} is not in '{annotations}'")
+    names = {entry["id"]: entry["name"] for entry in named["categories"]}
+    table = table.assign(category_id=table["category_id"].map(names))
+    table.columns = pd.Index(["image", "category", "p"])
+    return table[table["p"] >= threshold].reset_index(drop=True)
+
 
 #: Best score of each object in an image.
 Found = Mapping[str, float]
@@ -39,6 +95,7 @@ class _Detector(ChatModel):
         path: folder of a model of transformers; nothing is downloaded.
         threshold: least score of a box that counts.
         device: None = the first GPU, else the CPU.
+        setting: that has the path, for messages.
 
     Raises:
         UserError: transformers is missing, or there is no such model.
@@ -47,6 +104,7 @@ class _Detector(ChatModel):
     path: str
     threshold: Share = 0.25
     device: str | None = None
+    setting: str = field(default="lvlm.path", kw_only=True)
     #: Classes of transformers for the model and for what makes its inputs, and a name for both.
     auto: ClassVar[str]
     reads: ClassVar[str] = "AutoProcessor"
@@ -54,7 +112,7 @@ class _Detector(ChatModel):
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
-        processor, model = load_pretrained("lvlm.path", self.path, self.reads, self.auto)
+        processor, model = load_pretrained(self.setting, self.path, self.reads, self.auto)
         return processor, model.to(chosen_device(self.device)).eval()
 
     @property
@@ -156,7 +214,9 @@ class GroundingDino(_Detector):
 class ClosedVocabulary(_Detector):
     """Detectors of fixed classes (DETR, YOLOS, RT-DETR, ...) that know the objects by name.
 
-    The score of a class in a box is what the model's own post-processing gives it.
+    DETR and YOLOS give a softmax with a class for "no object", whose share is no part of the
+    classes' scores; RT-DETR and others give a sigmoid a class. The model's own post-processing says
+    which, and the score of a box is that of its best class.
     """
 
     auto, backend, reads = "AutoModelForObjectDetection", "detector", "AutoImageProcessor"
@@ -177,6 +237,27 @@ class ClosedVocabulary(_Detector):
         for name, score in next(detected(*self._loaded, [image], threshold=0.0)):
             best[name.lower()] = max(best.get(name.lower(), 0.0), score)
         return {name: best.get(name.lower(), 0.0) for name in objects}
+
+    def proposals(
+        self, images: Sequence[Path], ids: Sequence[int | str], batch_size: int
+    ) -> pd.DataFrame:
+        """``image, category, p`` of every box that counts.
+
+        Args:
+            images: files.
+            ids: of the images.
+            batch_size: images at a time.
+        """
+        rows: list[tuple[int | str, str, float]] = []
+        pace = Pace(len(images), interval=10.0)
+        for start in range(0, len(images), batch_size):
+            batch = open_images(images[start : start + batch_size])
+            boxes_of = detected(*self._loaded, batch, self.threshold)
+            for image, boxes in zip(ids[start:], boxes_of, strict=False):
+                rows += [(image, *box) for box in boxes]
+            if pace.due:
+                pace.line(f"object detector: {start + len(batch)} of {len(images)} images")
+        return pd.DataFrame(rows, columns=["image", "category", "p"])
 
 
 def by_image(
@@ -227,3 +308,62 @@ def _reply(request: Request, score: float, threshold: float) -> Reply:
     says_yes = seen != (request.question.meta.get("form", "affirmative") == "negative")
     p_yes = score if says_yes == seen else 1 - score
     return Reply(request.key, "Yes" if says_yes else "No", p_yes=p_yes, finish_reason="stop")
+
+
+@dataclass(eq=False)
+class DetectorScores:
+    """The score of the best box of a label: OWL-ViT, OWLv2, Grounding DINO and their like.
+
+    ``s(x, y) = ln(c / (1 - c))`` of the confidence c of the best box; a label that is found
+    nowhere has the lowest.
+
+    Args:
+        path: folder of the detector.
+        template: text with ``{}`` for the label.
+        device: None = the first GPU, else the CPU.
+        name: for tables and columns; empty = the folder's.
+
+    Raises:
+        UserError: it cannot be loaded.
+    """
+
+    path: str
+    template: str = "{}"
+    device: str | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        self.name = self.name or Path(self.path).name
+
+    @cached_property
+    def made_with(self) -> Mapping[str, Any]:
+        """Folder, hash of its configuration, template."""
+        config = Path(self.path).expanduser() / "config.json"
+        digest = hashlib.sha256(config.read_bytes()).hexdigest() if config.is_file() else None
+        return {"detector": self.path, "config": digest, "template": self.template}
+
+    @cached_property
+    def _model(self) -> Any:
+        from ood_lab.synthesis.model_loading import load_transformers
+
+        given = ("zero-shot-object-detection", "image_text.detector.path", self.path)
+        return load_transformers(*given, chosen_device(self.device))
+
+    def confidences(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
+        """Score of the best box of every label, ``[N, n]``, 0 where there is none."""
+        texts = texts_of(labels, self.template)
+        place = {text: number for number, text in enumerate(texts)}
+        found = np.zeros((len(images), len(labels)), np.float32)
+        pace = Pace(len(images), interval=10.0)
+        for row, path in enumerate(images):
+            for box in self._model(open_images([path])[0], candidate_labels=texts, threshold=0.0):
+                column = place.get(box["label"])
+                if column is not None:
+                    found[row, column] = max(found[row, column], box["score"])
+            if pace.due:
+                pace.line(f"{self.name}: {row + 1} of {len(images)} images, {pace.left(row + 1)}")
+        return found
+
+    def scores(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
+        """See :class:`~ood_lab.lvlm.image_text.base.ImageTextModel`."""
+        return log_odds(self.confidences(images, labels)).astype(np.float32)

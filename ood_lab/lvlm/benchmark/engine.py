@@ -51,7 +51,7 @@ from ood_lab.lvlm.scoring.run_comparison import OtherFormRun, check_same_model, 
 from ood_lab.report.rendering.blocks import Links, Section, Text
 from ood_lab.report.rendering.output_failures import optional
 from ood_lab.report.rendering.page import Page
-from ood_lab.report.rendering.summary import show_blocks, show_warnings
+from ood_lab.report.rendering.summary import LINES, show_blocks, show_warnings
 from ood_lab.report.rendering.table import Table
 from ood_lab.schema.results import PART, NamedTables, Tables, write_results
 from ood_lab.schema.run_record import QuestionsRecord, ReadingRecord, RunRecord
@@ -273,7 +273,8 @@ class _Scoring:
                 write_answers_page(scored, questions, by_id, [*tables.values()], models)
                 links.append(("Every question with its image and reply", ANSWERS_PAGE))
         notes = [Text(f"{title}: {file}", "note") for title, file in links]
-        show_blocks([*blocks, *notes], run.folder, words.kind.name)
+        lines = LINES if benchmark.report else None
+        show_blocks([*blocks, *notes], run.folder, words.kind.name, lines)
         if benchmark.report:
             page = f"{words.kind.name}.html"
             with optional(page):

@@ -24,7 +24,7 @@ from ood_lab.evaluation.network_passes import ScoringInput
 from ood_lab.evaluation.score_warnings import suspicious
 from ood_lab.evaluation.shift.image_distances import Distances
 from ood_lab.evaluation.streaming_scores import joined_scores
-from ood_lab.lvlm.answers.membership_detector import MembershipScores, said_results
+from ood_lab.lvlm.scoring.membership_detector import MembershipScores, said_results
 from ood_lab.metrics import (
     VERDICT,
     Evaluation,

@@ -60,7 +60,6 @@ from ood_lab.lvlm.scoring.membership_detector import (
     check_wording,
     questions_about,
 )
-from ood_lab.lvlm.questions.question_files import write_questions
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import Names
 from ood_lab.shift import LEVELS as MOST

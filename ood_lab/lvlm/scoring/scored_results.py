@@ -151,8 +151,8 @@ def exact_at_ends(metric: str, found: Estimate, n: int) -> Estimate:
     value, mcc = found.value, metric == _MCC
     if n < 1 or math.isnan(found.low) or value not in ((-1.0, 1.0) if mcc else (0.0, 1.0)):
         return found
-    ends = clopper_pearson(n if value == 1 else 0, n)
-    return Estimate(value, *(2 * end - 1 for end in ends)) if mcc else Estimate(value, *ends)
+    low, high = clopper_pearson(n if value == 1 else 0, n)
+    return Estimate(value, 2 * low - 1, 2 * high - 1) if mcc else Estimate(value, low, high)
 
 
 def any_read(rows: pd.DataFrame) -> bool:

@@ -108,7 +108,8 @@ def _means(
             values = rows.dropna(subset=column) if column in rows else rows.iloc[:0]
             if len(values):
                 sums = values.groupby("row")[column].agg(["sum", "size"]).to_numpy(np.float64)
-                found = Estimate(*(factor * value for value in _mean(sums, resampling)))
+                mean = _mean(sums, resampling)
+                found = Estimate(factor * mean.value, factor * mean.low, factor * mean.high)
                 about = {"analysis": analysis, "clip": of, "label": label, "n": len(values)}
                 yield about | columns_of(found)
 

@@ -17,6 +17,7 @@ from ood_lab.builtin.vessels.covariate_styles import Layers
 from ood_lab.builtin.vessels.drawings.backgrounds import rgb
 from ood_lab.builtin.vessels.drawings.signed_distances import Array
 from ood_lab.builtin.vessels.drawings.texture import smooth
+from ood_lab.builtin.vessels.scene import to_pixels
 from ood_lab.schema.arrays import Bools
 
 #: Strength of outlines in drawings: of objects and their parts, and of the place behind.
@@ -63,11 +64,9 @@ def render(scene: Scene, rng: np.random.Generator) -> NDArray[np.uint8]:
     layers = _compose(scene, _backdrop(scene, rng))
     if style.ground != "place":
         layers = _outlined(layers, style.ground == "dark", rng)
-    elif not style.coloured:
-        layers = _with_seams(layers)
-    image = style.paint(layers, rng)
-    pixels = (np.clip(image, 0.0, 1.0) * 255.0 + 0.5).astype(np.uint8)
-    return np.ascontiguousarray(pixels.transpose(1, 2, 0))
+    elif not style.coloured:  # where the material hides the colours, borders become ornament
+        layers = replace(layers, ink=_lines(layers.patina * layers.alpha) * layers.alpha)
+    return to_pixels(style.paint(layers, rng))
 
 
 def _backdrop(scene: Scene, rng: np.random.Generator) -> Array:
@@ -111,23 +110,16 @@ def _span(count: int) -> Array:
     return np.linspace(-1.0, 1.0, count, dtype=np.float32) ** 2
 
 
-def _gradient(image: Array) -> Array:
-    """Largest change of any channel to the pixels below and on the right, ``[H, W]``."""
+def _lines(image: Array) -> Array:
+    """Outlines: the largest change of any channel to the pixels below and on the right."""
     down = np.abs(np.diff(image, axis=1, append=image[:, -1:]))
     right = np.abs(np.diff(image, axis=2, append=image[:, :, -1:]))
-    return np.maximum(down, right).max(0)
-
-
-def _with_seams(layers: Layers) -> Layers:
-    """Where the material hides the colours, their borders become ornament."""
-    seams = np.clip(_gradient(layers.patina * layers.alpha) * _LINES, 0.0, 1.0)
-    return replace(layers, ink=seams * layers.alpha)
+    return np.clip(np.maximum(down, right).max(0) * _LINES, 0.0, 1.0)
 
 
 def _outlined(layers: Layers, dark: bool, rng: np.random.Generator) -> Layers:
     """The objects before paper or the dark, on which the place is outlined."""
-    seams = np.clip(_gradient(layers.patina * layers.alpha) * _LINES, 0.0, 1.0)
-    place = np.clip(_gradient(layers.backdrop) * _LINES, 0.0, 1.0) * _PLACE_LINES
+    seams, place = _lines(layers.patina * layers.alpha), _lines(layers.backdrop) * _PLACE_LINES
     ink = np.where(layers.alpha > 0.5, seams, np.maximum(place * (1.0 - layers.alpha), seams))
     size = layers.size
     ground = np.full((3, size, size), rng.uniform(0.0, 0.06), np.float32)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import NamedTuple
@@ -12,7 +11,7 @@ import numpy as np
 from ood_lab.builtin.scenes.drawings.colours import tones
 from ood_lab.builtin.scenes.things import THINGS
 from ood_lab.builtin.vessels.drawings.figure import Proportions
-from ood_lab.builtin.vessels.drawings.signed_distances import Array
+from ood_lab.builtin.vessels.drawings.signed_distances import Array, square, turned
 from ood_lab.schema.arrays import Bools
 
 #: A pixel with less of an object than this is none of its own (ghosts of thin parts).
@@ -66,15 +65,6 @@ class Sprite(NamedTuple):
     mask: Bools
 
 
-@lru_cache(maxsize=256)
-def _square(size: int) -> tuple[Array, Array]:
-    """Coordinates of every pixel of a square that spans [-1, 1]: right, up."""
-    axis = ((np.arange(size) + 0.5) * (2.0 / size) - 1.0).astype(np.float32)
-    shape = (size, size)
-    x = np.ascontiguousarray(np.broadcast_to(axis[None, :], shape))
-    return x, np.ascontiguousarray(np.broadcast_to(-axis[:, None], shape))
-
-
 @lru_cache(maxsize=64)
 def draw(look: Look) -> Sprite:
     """Draws an object; the last few are remembered, for layout and painting need the same ones.
@@ -82,9 +72,8 @@ def draw(look: Look) -> Sprite:
     Part k has coverage ``c_k = clip(1/2 - d_k * pixels, 0, 1)`` and shows through the later ones
     with the weight ``c_k * prod_{j > k} (1 - c_j)``; the first part colours what is left.
     """
-    x, y = _square(look.size)
-    cos, sin = math.cos(look.angle), math.sin(look.angle)
-    u, v = cos * x + sin * y, cos * y - sin * x
+    x, y = square(look.size)
+    u, v = turned(x, y, look.angle)
     if look.mirrored:
         u = -u
     parts = THINGS[look.thing].draw(u, v, look.proportions, look.state)

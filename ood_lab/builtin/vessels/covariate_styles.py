@@ -49,6 +49,10 @@ class Layers:
         """White noise of the image's size, see ``grain``."""
         return grain(rng, amount, self.size)
 
+    def grey(self, image: Array) -> Array:
+        """A grey image ``[H, H]`` as ``[3, H, H]``."""
+        return np.broadcast_to(image, (3, *image.shape))
+
     def over(self, surface: Array) -> Array:
         """The surface ``[3, H, H]`` in front of the shadowed backdrop."""
         ground = self.backdrop * self.shadow
@@ -84,8 +88,7 @@ def _noisy(layers: Layers, rng: np.random.Generator) -> Array:
 
 
 def _grey(layers: Layers, rng: np.random.Generator) -> Array:
-    grey = photo(layers, rng).mean(0)
-    return np.broadcast_to(0.5 + 1.15 * (grey - 0.5), (3, layers.size, layers.size))
+    return layers.grey(0.5 + 1.15 * (photo(layers, rng).mean(0) - 0.5))
 
 
 def _low_resolution(layers: Layers, rng: np.random.Generator) -> Array:
@@ -113,8 +116,7 @@ def _plastic(layers: Layers, rng: np.random.Generator) -> Array:
 
 def _sketch(layers: Layers, rng: np.random.Generator) -> Array:
     line = np.clip(1.1 * edges(layers.alpha) + 0.55 * layers.ink, 0.0, 1.0)
-    page = 0.96 + layers.grain(rng, 0.015) - 0.85 * line
-    return np.broadcast_to(page, (3, layers.size, layers.size))
+    return layers.grey(0.96 + layers.grain(rng, 0.015) - 0.85 * line)
 
 
 def _rubbing(layers: Layers, rng: np.random.Generator) -> Array:

@@ -17,6 +17,7 @@ from ood_lab.builtin.vessels.drawings.signed_distances import (
     polygon,
     profile,
     ring,
+    turned,
     union,
 )
 
@@ -106,9 +107,7 @@ def person(u: Array, v: Array, p: Proportions, state: str) -> list[Part]:
 def ball(u: Array, v: Array, p: Proportions, state: str) -> list[Part]:
     """A beach ball with white stripes."""
     disc = ellipse(u, v, (0.0, 0.0), (0.76, 0.76))
-    turn = 0.8 * p[0]
-    along = float(np.cos(turn)) * u + float(np.sin(turn)) * v
-    across = float(np.cos(turn)) * v - float(np.sin(turn)) * u
+    along, across = turned(u, v, 0.8 * p[0])
     # Meridians: ellipses through the poles.
     outer = ellipse(along, across, (0.0, 0.0), (0.54, 0.76))
     inner = ellipse(along, across, (0.0, 0.0), (0.2, 0.76))

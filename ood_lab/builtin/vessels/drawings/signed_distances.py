@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,25 @@ Array = NDArray[np.floating[Any]]
 #: Height and width of every image in pixels.
 SIZE = 64
 PIXEL = 2.0 / SIZE
-_AXIS = ((np.arange(SIZE) + 0.5) * PIXEL - 1.0).astype(np.float32)
-#: Horizontal position of every pixel, increasing to the right.
-X: Array = np.ascontiguousarray(np.broadcast_to(_AXIS[None, :], (SIZE, SIZE)))
-#: Vertical position of every pixel, increasing upwards.
-Y: Array = np.ascontiguousarray(np.broadcast_to(-_AXIS[:, None], (SIZE, SIZE)))
 _PROFILE_STEPS = 128
+
+
+@lru_cache(maxsize=256)
+def square(size: int) -> tuple[Array, Array]:
+    """Coordinates of every pixel of a square that spans [-1, 1]: right, up."""
+    axis = ((np.arange(size) + 0.5) * (2.0 / size) - 1.0).astype(np.float32)
+    x, y = np.meshgrid(axis, -axis)
+    return x, y
+
+
+def turned(x: Array, y: Array, angle: float, scale: float = 1.0) -> tuple[Array, Array]:
+    """Coordinates ``(u, v)`` of an object that is turned by ``angle`` radians and scaled."""
+    cos, sin = math.cos(angle) / scale, math.sin(angle) / scale
+    return cos * x + sin * y, cos * y - sin * x
+
+
+#: Horizontal and vertical position of every pixel of an image, to the right and upwards.
+X, Y = square(SIZE)
 
 
 @dataclass(frozen=True)
@@ -39,9 +53,7 @@ class Pose:
 
     def place(self) -> tuple[Array, Array]:
         """Returns the local coordinates ``(u, v)`` of every pixel."""
-        cos, sin = math.cos(self.angle) / self.scale, math.sin(self.angle) / self.scale
-        x, y = X - self.dx, Y - self.dy
-        return cos * x + sin * y, cos * y - sin * x
+        return turned(X - self.dx, Y - self.dy, self.angle, self.scale)
 
 
 def coverage(distance: Array, scale: float) -> Array:
@@ -51,10 +63,7 @@ def coverage(distance: Array, scale: float) -> Array:
 
 def union(*distances: Array) -> Array:
     """Distance to the nearest of several shapes."""
-    result = distances[0]
-    for distance in distances[1:]:
-        result = np.minimum(result, distance)
-    return result
+    return reduce(np.minimum, distances)
 
 
 def capsule(
@@ -101,10 +110,7 @@ def box(u: Array, v: Array, center: tuple[float, float], half: tuple[float, floa
 
 def both(*distances: Array) -> Array:
     """What several shapes have in common."""
-    common = distances[0]
-    for distance in distances[1:]:
-        common = np.maximum(common, distance)
-    return common
+    return reduce(np.maximum, distances)
 
 
 def minus(distance: Array, *holes: Array) -> Array:

@@ -37,6 +37,11 @@ def scenes(n, seed=0, **options):
     return [sample_scene(generator(seed, i, "test"), **options) for i in range(n)]
 
 
+def shown(found):
+    """Share of the object's pixels that nothing hides."""
+    return found.area / found.item.sprite.mask.sum()
+
+
 def painted(scene, seed=0):
     return render(scene, np.random.default_rng(seed))
 
@@ -74,8 +79,8 @@ def test_every_level_has_things_in_every_place():
 
 
 def test_images_repeat_whatever_the_order_and_the_workers():
-    def dataset(keep=True):
-        data = ScenesDataset("train", 24, 3, breaks=0.5, restyled=0.5, keep=keep)
+    def dataset():
+        data = ScenesDataset("train", 24, 3, breaks=0.5, restyled=0.5)
         data.transform = lambda image: torch.from_numpy(np.array(image))
         return data
 
@@ -83,7 +88,7 @@ def test_images_repeat_whatever_the_order_and_the_workers():
     alone = np.stack([np.asarray(first.load_image(i)) for i in range(24)])
     assert alone.shape == (24, 96, 96, 3)
     assert len({pixels.tobytes() for pixels in alone}) == 24
-    again = dataset(keep=False)
+    again = dataset()
     for index in reversed(range(24)):
         np.testing.assert_array_equal(again.load_image(index), alone[index])
         assert again.scene(index) == first.scene(index)
@@ -130,7 +135,7 @@ def test_boxes_areas_and_counts_are_those_of_the_pixels(many, seen):
 
 @pytest.mark.slow
 def test_nothing_is_hidden_by_more_than_the_bound(seen):
-    shares = np.array([found.share for objects in seen for found in objects])
+    shares = np.array([shown(found) for objects in seen for found in objects])
     assert shares.min() >= 1 - MAX_HIDDEN
     assert (shares < 1).mean() > 0.1  # but some objects do stand before others
 
@@ -139,7 +144,7 @@ def test_numbers_and_sizes_of_objects(seen):
     counts = Counter(len(objects) for objects in seen)
     assert set(counts) == set(range(2, 9))
     boxes = np.array([found.box[2:] for objects in seen for found in objects]).max(1)
-    whole = np.array([found.share == 1 for objects in seen for found in objects])
+    whole = np.array([shown(found) == 1 for objects in seen for found in objects])
     assert boxes[whole].min() == 5
     assert 46 <= boxes.max() <= 53  # half of 96, and what proportions and lean add
     assert (boxes < 12).mean() > 0.2
@@ -224,7 +229,7 @@ def test_forced_content_is_there_and_looks_as_wished():
         assert shown == [("dog", "black", "sit"), ("mug", "brown"), ("umbrella", "red", "open")]
         assert scene.semantic_level == 3  # the mug
         umbrella = next(s for s in visible(scene) if s.item.look.thing == "umbrella")
-        assert umbrella.share == 1 or umbrella.box[3] <= 34
+        assert shown(umbrella) == 1 or umbrella.box[3] <= 34
         red = painted(scene)[umbrella.mask].astype(float).mean(0)
         assert red[0] > 1.8 * red[1:].max()
 
@@ -234,7 +239,7 @@ def test_a_crowd_of_wishes_finds_room():
     for index in range(5):
         scene = sample_scene(generator(index, 0, "crowd"), place="mountains", wanted=wishes)
         assert len(scene.items) == 8
-        assert min(found.share for found in visible(scene)) >= 1 - MAX_HIDDEN
+        assert min(shown(found) for found in visible(scene)) >= 1 - MAX_HIDDEN
 
 
 def test_attributes_say_only_what_the_picture_shows():
@@ -343,15 +348,7 @@ STORED = [0.646, 0.667, 0.630, 0.253, 0.248, 0.277]
         (lambda: ShiftedScenes("mine", "restiled", 5, 0), "did you mean 'restyled'"),
         (lambda: scenes(1, place="kitchn"), "did you mean 'kitchen'"),
         (lambda: scenes(1, style="sketsch"), "did you mean 'sketch'"),
-        (lambda: scenes(1, semantic_level=6), "0 to 5"),
-        (lambda: scenes(1, objects=(3, 9)), "up to 8"),
         (lambda: scenes(1, wanted=[ObjectRequest("umbrela")]), "did you mean 'umbrella'"),
-        (lambda: scenes(1, wanted=[ObjectRequest("umbrella", "rad")]), "did you mean 'red'"),
-        (lambda: scenes(1, wanted=[ObjectRequest("lamp", "red")]), "fixed colours"),
-        (lambda: scenes(1, wanted=[ObjectRequest("lamp", state="open")]), "lit or unlit"),
-        (lambda: scenes(1, wanted=[ObjectRequest("tree", "green", "bare")]), "bare"),
-        (lambda: scenes(1, wanted=[ObjectRequest("mug", length=3)]), "5 to 48"),
-        (lambda: scenes(1, wanted=[ObjectRequest("mug")] * 9), "up to 8"),
     ],
 )
 def test_mistakes_are_one_line(build, culprit):

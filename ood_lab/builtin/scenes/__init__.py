@@ -20,12 +20,12 @@ from ood_lab.builtin.scenes.dataset import ScenesDataset as ScenesDataset
 from ood_lab.builtin.scenes.dataset import ScenesGrid as ScenesGrid
 from ood_lab.builtin.scenes.dataset import ShiftedScenes as ShiftedScenes
 from ood_lab.builtin.scenes.places import PLACES as PLACES
+from ood_lab.builtin.scenes.places import level_of as level_of
+from ood_lab.builtin.scenes.places import things_at as things_at
 from ood_lab.builtin.scenes.rendering import Visible as Visible
 from ood_lab.builtin.scenes.rendering import render as render
 from ood_lab.builtin.scenes.rendering import visible as visible
 from ood_lab.builtin.scenes.scene import Scene as Scene
-from ood_lab.builtin.scenes.scene_requests import ObjectRequest as ObjectRequest
+from ood_lab.builtin.scenes.scene_sampling import ObjectRequest as ObjectRequest
 from ood_lab.builtin.scenes.scene_sampling import sample_scene as sample_scene
-from ood_lab.builtin.scenes.semantic_levels import level_of as level_of
-from ood_lab.builtin.scenes.semantic_levels import things_at as things_at
 from ood_lab.builtin.scenes.things import THINGS as THINGS

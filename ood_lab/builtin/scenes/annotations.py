@@ -56,7 +56,6 @@ class ScenesAnnotations:
             self.size,
             breaks=self.breaks,
             restyled=self.restyled,
-            keep=False,
         )
         file = write_coco(data, absolute(self.folder) / data.identity[:16])
         return CocoAnnotations(file, file.parent / IMAGES, self.categories, self.name).read()

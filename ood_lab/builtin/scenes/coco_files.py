@@ -13,9 +13,9 @@ import numpy as np
 from PIL import Image
 
 from ood_lab.builtin.scenes.dataset import RenderedScenes
+from ood_lab.builtin.scenes.places import level_of
 from ood_lab.builtin.scenes.rendering import Visible, visible
 from ood_lab.builtin.scenes.scene import RENDERER, Scene
-from ood_lab.builtin.scenes.semantic_levels import level_of
 from ood_lab.builtin.scenes.things import THINGS
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath, share

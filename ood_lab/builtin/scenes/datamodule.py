@@ -25,7 +25,6 @@ class ScenesDataModule(OODDataModule):
         size: height and width of the images, pixels: a multiple of 4 from 64 to 256.
         breaks: share of the ID scenes of semantic levels 1 to 5.
         restyled: share of the ID scenes of covariate levels 1 to 5.
-        keep: images are remembered once rendered, 27 KiB each at 96 pixels.
         seed: of all images.
         name: of the data, for folders and tables.
         options: see :class:`OODDataModule`.
@@ -43,7 +42,6 @@ class ScenesDataModule(OODDataModule):
         size: int = 96,
         breaks: float = 0.0,
         restyled: float = 0.0,
-        keep: bool = True,
         seed: int = 0,
         name: str = "scenes",
         **options: Any,
@@ -55,21 +53,16 @@ class ScenesDataModule(OODDataModule):
         self.size = size
         self.breaks = breaks
         self.restyled = restyled
-        self.keep = keep
 
     def build_splits(self) -> Splits:
         """Decides place, style and levels of every image; the rest is drawn when asked for."""
         splits: dict[str, ImageDataset] = {
-            name: ScenesDataset(
-                name, n, self.seed, self.size, self.breaks, self.restyled, self.keep
-            )
+            name: ScenesDataset(name, n, self.seed, self.size, self.breaks, self.restyled)
             for name, n in self.sizes.items()
         }
         for kind in SHIFTS:
-            splits[kind] = ShiftedScenes(
-                kind, kind, self.per_shift_set, self.seed, self.size, self.keep
-            )
+            splits[kind] = ShiftedScenes(kind, kind, self.per_shift_set, self.seed, self.size)
         if self.per_cell:
             n = self.per_cell * len(GRID)
-            splits["grid"] = ScenesGrid("grid", n, self.seed, self.size, keep=self.keep)
+            splits["grid"] = ScenesGrid("grid", n, self.seed, self.size)
         return splits

@@ -14,8 +14,7 @@ from ood_lab.builtin.scenes.covariate_styles import STYLES, styles_of_level
 from ood_lab.builtin.scenes.places import PLACES
 from ood_lab.builtin.scenes.rendering import Visible, render, visible
 from ood_lab.builtin.scenes.scene import RENDERER, Scene
-from ood_lab.builtin.scenes.scene_requests import check_size
-from ood_lab.builtin.scenes.scene_sampling import sample_scene
+from ood_lab.builtin.scenes.scene_sampling import check_size, sample_scene
 from ood_lab.builtin.vessels.datasets import GRID, RenderedImages, check_counts
 from ood_lab.builtin.vessels.scene import generator, pick
 from ood_lab.common.errors import UserError
@@ -44,7 +43,7 @@ class _Row(NamedTuple):
 
 
 class RenderedScenes(RenderedImages):
-    """Scenes drawn and rendered on demand, kept (27 KiB each at 96 pixels) if wished.
+    """Scenes drawn and rendered on demand and kept (27 KiB each at 96 pixels).
 
     The table has ``place``, ``style`` and the levels of every row; which objects there are is
     sampled at the first access to row ``i`` (:meth:`scene`, :meth:`objects`), only
@@ -54,35 +53,34 @@ class RenderedScenes(RenderedImages):
     Args:
         name: see ``ImageDataset``; also names the random stream.
         rows: one per image.
-        labelled: the label is the place; else every label is -1.
-        level_columns: names of the two columns of levels.
+        labels: one per image.
+        classes: see ``ImageDataset``.
         seed: base seed.
         size: height and width of the images, pixels.
-        keep: remember the pixels of an image after its first use, see ``KeptImages``.
+        prefix: of the names of the two columns of levels.
     """
 
     def __init__(
         self,
         name: str,
         rows: Sequence[_Row],
-        *,
-        labelled: bool,
+        labels: Sequence[int],
+        classes: list[str],
         seed: int,
         size: int,
-        level_columns: tuple[str, str] = LEVELS,
-        keep: bool = True,
+        prefix: str = "",
     ) -> None:
         check_size(size)
         self.size = size
         self.seed = seed
         self._rows = rows
         self._stream = f"scenes/{name}"
-        self._kept = KeptImages(len(rows), size, size) if keep else None
-        semantic, covariate = level_columns
+        self._kept = KeptImages(len(rows), size, size)
+        semantic, covariate = (f"{prefix}{level}" for level in LEVELS)
         table = pd.DataFrame(
             {
                 "path": [f"scenes://{name}/{i}" for i in range(len(rows))],
-                "label": [_PLACES.index(row.place) if labelled else UNKNOWN for row in rows],
+                "label": labels,
                 "place": [row.place for row in rows],
                 "style": [row.style for row in rows],
                 semantic: [row.semantic_level for row in rows],
@@ -91,7 +89,7 @@ class RenderedScenes(RenderedImages):
         )
         digest = hashlib.sha256(repr((RENDERER, self._stream, seed, size)).encode())
         digest.update(table.to_csv().encode())
-        super().__init__(name, table, list(_PLACES) if labelled else [], digest.hexdigest())
+        super().__init__(name, table, classes, digest.hexdigest())
 
     def scene(self, index: int) -> Scene:
         """Everything that row ``index`` shows."""
@@ -135,7 +133,6 @@ class ScenesDataset(RenderedScenes):
         size: height and width of the images, pixels: a multiple of 4 from 64 to 256.
         breaks: share of scenes of semantic levels 1 to 5, all equally likely.
         restyled: share of scenes of covariate levels 1 to 5, all equally likely.
-        keep: see ``RenderedScenes``.
 
     Raises:
         UserError: a number out of range.
@@ -149,7 +146,6 @@ class ScenesDataset(RenderedScenes):
         size: int = 96,
         breaks: float = 0.0,
         restyled: float = 0.0,
-        keep: bool = True,
     ) -> None:
         check_counts(name, "scenes", n=n, seed=seed)
         for key, share in (("breaks", breaks), ("restyled", restyled)):
@@ -163,7 +159,8 @@ class ScenesDataset(RenderedScenes):
             style = pick(rng, styles_of_level(covariate if second < restyled else 0))
             place = _PLACES[index % len(_PLACES)]
             rows.append(_Row(place, style, semantic if first < breaks else 0))
-        super().__init__(name, rows, labelled=True, seed=seed, size=size, keep=keep)
+        labels = [index % len(_PLACES) for index in range(n)]
+        super().__init__(name, rows, labels, list(_PLACES), seed, size)
 
 
 class ScenesGrid(RenderedScenes):
@@ -177,8 +174,7 @@ class ScenesGrid(RenderedScenes):
         seed: base seed, >= 0.
         size: height and width of the images, pixels.
         cells: pairs of semantic and covariate level.
-        keep: see ``RenderedScenes``.
-        level_columns: see ``RenderedScenes``.
+        prefix: see ``RenderedScenes``.
 
     Raises:
         UserError: a number out of range.
@@ -191,8 +187,7 @@ class ScenesGrid(RenderedScenes):
         seed: int,
         size: int = 96,
         cells: Sequence[tuple[int, int]] = GRID,
-        keep: bool = True,
-        level_columns: tuple[str, str] = LEVELS,
+        prefix: str = "",
     ) -> None:
         check_counts(name, "scenes", n=n, seed=seed)
         rows = []
@@ -200,15 +195,7 @@ class ScenesGrid(RenderedScenes):
             semantic, covariate = cells[index % len(cells)]
             style = pick(generator(seed, index, f"scenes/{name}/row"), styles_of_level(covariate))
             rows.append(_Row(_PLACES[index // len(cells) % len(_PLACES)], style, semantic))
-        super().__init__(
-            name,
-            rows,
-            labelled=False,
-            seed=seed,
-            size=size,
-            level_columns=level_columns,
-            keep=keep,
-        )
+        super().__init__(name, rows, [UNKNOWN] * n, [], seed, size, prefix)
 
 
 class ShiftedScenes(ScenesGrid):
@@ -223,15 +210,11 @@ class ShiftedScenes(ScenesGrid):
         n: number of images.
         seed: base seed, >= 0.
         size: height and width of the images, pixels.
-        keep: see ``RenderedScenes``.
 
     Raises:
         UserError: a number out of range, or an unknown kind.
     """
 
-    def __init__(
-        self, name: str, kind: str, n: int, seed: int, size: int = 96, keep: bool = True
-    ) -> None:
+    def __init__(self, name: str, kind: str, n: int, seed: int, size: int = 96) -> None:
         check_known([kind], SHIFTS, f"scenes '{name}': kind={{name}}")
-        columns = ("true_semantic_level", "true_covariate_level")
-        super().__init__(name, n, seed, size, SHIFTS[kind], keep, columns)
+        super().__init__(name, n, seed, size, SHIFTS[kind], "true_")

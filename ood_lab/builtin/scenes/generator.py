@@ -21,7 +21,7 @@ from ood_lab.builtin.scenes import (
 )
 from ood_lab.builtin.scenes.drawings.colours import COLOURS
 from ood_lab.builtin.scenes.scene import RENDERER
-from ood_lab.builtin.scenes.scene_requests import check_size
+from ood_lab.builtin.scenes.scene_sampling import check_size
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
 from ood_lab.common.random_streams import text_stream

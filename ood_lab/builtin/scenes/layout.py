@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from ood_lab.builtin.scenes.places import PLACES, Surface
-from ood_lab.builtin.scenes.scene import Item, Setting
+from ood_lab.builtin.scenes.scene import SceneObject, Setting
 from ood_lab.builtin.scenes.sprite import Look, draw
 from ood_lab.builtin.scenes.things import THINGS
 from ood_lab.common.errors import UserError
@@ -21,39 +21,15 @@ _TRIES, _SHRINK = 10, 0.8
 #: Fewest pixels of an object's mask, and shortest longer side of its box.
 _LEAST_AREA, SMALLEST = 6, 5
 
-Mask = Bools
-
 
 @dataclass
 class _Placed:
-    """An object, the corner of its sprite in the image, and what can be seen of it so far."""
+    """An object, the pixel row below it, its pixels in the image, and those seen so far."""
 
-    item: Item
-    top: int
-    left: int
-    mask: Mask
-    seen: Mask
-    total: int
-
-    @property
-    def foot(self) -> int:
-        return self.top + len(self.mask)
-
-    def behind(self, front: _Placed) -> Mask | None:
-        """What is still seen of it behind another; None = all that was."""
-        height, width = self.mask.shape
-        # The other's corners from this one's.
-        top, left = front.top - self.top, front.left - self.left
-        bottom, right = top + front.mask.shape[0], left + front.mask.shape[1]
-        if top >= height or left >= width or bottom <= 0 or right <= 0:
-            return None
-        rows = slice(max(top, 0), min(bottom, height))
-        columns = slice(max(left, 0), min(right, width))
-        seen = self.seen.copy()
-        seen[rows, columns] &= ~front.mask[
-            rows.start - top : rows.stop - top, columns.start - left : columns.stop - left
-        ]
-        return seen
+    item: SceneObject
+    foot: int
+    mask: Bools
+    seen: Bools
 
 
 @cache
@@ -87,7 +63,7 @@ class Layout:
         self._size = size
         self._placed: list[_Placed] = []
 
-    def items(self) -> tuple[Item, ...]:
+    def items(self) -> tuple[SceneObject, ...]:
         """The objects in the order in which they are to be painted."""
         return tuple(placed.item for placed in self._placed)
 
@@ -145,8 +121,10 @@ class Layout:
         height, width = sprite.mask.shape
         left = min(max(round(centre - width / 2), 0), self._size - width)
         top = min(max(round(foot) - height, 0), self._size - height)
-        item = Item(look, left - sprite.left, top - sprite.top, stands)
-        return _Placed(item, top, left, sprite.mask, sprite.mask, int(sprite.mask.sum()))
+        mask = np.zeros((self._size, self._size), bool)
+        mask[top : top + height, left : left + width] = sprite.mask
+        item = SceneObject(look, left - sprite.left, top - sprite.top, stands)
+        return _Placed(item, top + height, mask, mask)
 
     def _anywhere(self, look: Look) -> bool:
         """The first free position of a grid, for crowded scenes."""
@@ -163,19 +141,16 @@ class Layout:
     def _try(self, new: _Placed) -> bool:
         """Adds an object unless too much of anything would be hidden."""
         position = sum(other.foot <= new.foot for other in self._placed)
-        changed: list[tuple[_Placed, Mask]] = []
+        seen = []
         for number, other in enumerate(self._placed):
             back, front = (other, new) if number < position else (new, other)
-            seen = back.behind(front)
-            if seen is None:
-                continue
-            if seen.sum() < (1.0 - MAX_HIDDEN) * back.total:
+            visible = back.seen & ~front.mask
+            if visible.sum() < (1.0 - MAX_HIDDEN) * back.mask.sum():
                 return False
             if back is new:
-                new.seen = seen
-            else:
-                changed.append((other, seen))
-        for other, seen in changed:
-            other.seen = seen
+                new.seen = visible
+            seen.append(visible if back is other else other.seen)
+        for other, visible in zip(self._placed, seen, strict=True):
+            other.seen = visible
         self._placed.insert(position, new)
         return True

@@ -1,19 +1,19 @@
 """The places of the scenes: what they look like, where things stand, what is expected there.
 
-Places form a tree, from which the semantic level of an object in a place follows (see
-``levels.py``): indoors: home, public; outdoors: town, country.
+Places form a tree, from which the semantic level of an object in a place follows: indoors home and
+public, outdoors town and country.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from ood_lab.builtin.scenes.drawings import backdrops
 from ood_lab.builtin.scenes.drawings.canvas import Canvas
-from ood_lab.builtin.scenes.things import Spot
+from ood_lab.builtin.scenes.things import ABSTRACT, THINGS, UNFAMILIAR, Spot
 from ood_lab.common.files import packaged_table
 
 
@@ -33,7 +33,7 @@ class Surface:
 
 
 @dataclass(frozen=True)
-class Place:
+class ScenePlace:
     """A kind of place.
 
     Attributes:
@@ -51,13 +51,13 @@ class Place:
     prior: Mapping[str, float]
 
 
-def _place(name: str, entry: Mapping[str, Any]) -> Place:
+def _place(name: str, entry: Mapping[str, Any]) -> ScenePlace:
     """A place of the table."""
     if "paint" in entry:
         paint = partial(Canvas.paint, calls=entry["paint"])
     else:
         paint = vars(backdrops)[name.replace(" ", "_")]
-    return Place(
+    return ScenePlace(
         entry["group"],
         entry["group"] in ("home", "public"),
         paint,
@@ -69,3 +69,33 @@ def _place(name: str, entry: Mapping[str, Any]) -> Place:
 PLACES = {
     name: _place(name, entry) for name, entry in packaged_table(__package__, "places.yaml").items()
 }
+
+
+@cache
+def level_of(thing: str, place: str) -> int:
+    """Semantic level of a thing in a place, 0 to 5; that of a scene is its strangest object's.
+
+    - 0: expected: the place's prior has it.
+    - 1: at home next door: in the prior of another place of the same group.
+    - 2: out of place: at home in another group on the same side of the door.
+    - 3: on the wrong side of the door: at home indoors, found outdoors, or the reverse.
+    - 4: unfamiliar: an archaic vessel, at home nowhere, where a familiar thing would stand.
+    - 5: no thing at all: an abstract pattern.
+    """
+    if thing in UNFAMILIAR:
+        return 4
+    if thing in ABSTRACT:
+        return 5
+    here = PLACES[place]
+    homes = [other for other in PLACES.values() if thing in other.prior]
+    if thing in here.prior:
+        return 0
+    if any(home.group == here.group for home in homes):
+        return 1
+    return 2 if any(home.indoors == here.indoors for home in homes) else 3
+
+
+@cache
+def things_at(place: str, level: int) -> tuple[str, ...]:
+    """Things of one semantic level in a place, in the order of ``THINGS``."""
+    return tuple(name for name in THINGS if level_of(name, place) == level)

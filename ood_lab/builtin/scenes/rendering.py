@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ood_lab.builtin.scenes.covariate_styles import STYLES
 from ood_lab.builtin.scenes.drawings.canvas import Canvas
 from ood_lab.builtin.scenes.places import PLACES
-from ood_lab.builtin.scenes.scene import Item, Scene
+from ood_lab.builtin.scenes.scene import Scene, SceneObject
 from ood_lab.builtin.vessels.covariate_styles import Layers
 from ood_lab.builtin.vessels.drawings.backgrounds import rgb
 from ood_lab.builtin.vessels.drawings.signed_distances import Array
@@ -32,14 +32,12 @@ class Visible(NamedTuple):
         mask: its pixels, ``[H, W] bool``: at least half covered, and by nothing nearer.
         box: left, top, width and height of those pixels.
         area: their number.
-        share: of all its pixels, hidden ones included.
     """
 
-    item: Item
+    item: SceneObject
     mask: Bools
     box: tuple[int, int, int, int]
     area: int
-    share: float
 
 
 def visible(scene: Scene) -> list[Visible]:
@@ -50,12 +48,11 @@ def visible(scene: Scene) -> list[Visible]:
     return [_seen(item, owner == number) for number, item in enumerate(scene.items)]
 
 
-def _seen(item: Item, mask: Bools) -> Visible:
+def _seen(item: SceneObject, mask: Bools) -> Visible:
     rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
-    area = int(mask.sum())
     left, top = int(columns[0]), int(rows[0])
     box = (left, top, int(columns[-1]) - left + 1, int(rows[-1]) - top + 1)
-    return Visible(item, mask, box, area, area / int(item.sprite.mask.sum()))
+    return Visible(item, mask, box, int(mask.sum()))
 
 
 def render(scene: Scene, rng: np.random.Generator) -> NDArray[np.uint8]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ood_lab.builtin.scenes.covariate_styles import STYLES
-from ood_lab.builtin.scenes.semantic_levels import level_of
+from ood_lab.builtin.scenes.places import level_of
 from ood_lab.builtin.scenes.sprite import Look, Sprite, draw
 from ood_lab.builtin.scenes.things import THINGS
 
@@ -14,7 +14,7 @@ RENDERER = "scenes-1"
 
 
 @dataclass(frozen=True)
-class Item:
+class SceneObject:
     """An object where it stands.
 
     Attributes:
@@ -41,11 +41,6 @@ class Item:
         height, width = sprite.alpha.shape
         top, left = self.y + sprite.top, self.x + sprite.left
         return slice(top, top + height), slice(left, left + width)
-
-    @property
-    def foot(self) -> int:
-        """First pixel row below it: what stands lower is nearer, and painted later."""
-        return int(self.window[0].stop)
 
 
 @dataclass(frozen=True)
@@ -81,11 +76,11 @@ class Scene:
     style: str
     size: int
     setting: Setting
-    items: tuple[Item, ...]
+    items: tuple[SceneObject, ...]
 
     @property
     def semantic_level(self) -> int:
-        """Level of the strangest object in this place, see :func:`levels.level_of`."""
+        """Level of the strangest object in this place."""
         return max((level_of(item.look.thing, self.place) for item in self.items), default=0)
 
     @property
@@ -93,7 +88,7 @@ class Scene:
         """Level of the style."""
         return STYLES[self.style].level
 
-    def attributes(self, item: Item) -> dict[str, str]:
+    def attributes(self, item: SceneObject) -> dict[str, str]:
         """What this picture shows of an object: ``colour``, and ``state`` or ``action``.
 
         Left out where the style hides it: no colour in a drawing, and no state that differs only

@@ -5,28 +5,55 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
+from ood_lab.builtin.scenes.covariate_styles import SIZES, STYLES
 from ood_lab.builtin.scenes.layout import SMALLEST, Layout
-from ood_lab.builtin.scenes.places import PLACES
+from ood_lab.builtin.scenes.places import PLACES, things_at
 from ood_lab.builtin.scenes.scene import Scene, Setting
-from ood_lab.builtin.scenes.scene_requests import (
-    OBJECTS,
-    ObjectRequest,
-    check_scene,
-    check_size,
-    check_wishes,
-)
-from ood_lab.builtin.scenes.semantic_levels import things_at
 from ood_lab.builtin.scenes.sprite import Look, extent
 from ood_lab.builtin.scenes.things import THINGS
 from ood_lab.builtin.vessels.scene import pick
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import check_known
 
+#: Fewest and most objects of a scene.
+OBJECTS = (2, 8)
 #: Share of the objects of a scene above semantic level 0 that are of that level, beyond the first.
 _STRANGERS = 0.35
 _GROUP = (2, 4)
+
+
+@dataclass(frozen=True)
+class ObjectRequest:
+    """An object that a scene must have; what is None is drawn.
+
+    Attributes:
+        thing: key of ``THINGS``.
+        colour: key of ``COLOURS``; any, also one that the thing never has by itself.
+        state: one of the thing's states.
+        length: longer side of its box, pixels.
+    """
+
+    thing: str
+    colour: str | None = None
+    state: str | None = None
+    length: float | None = None
+
+
+def check_size(size: int) -> None:
+    """Rejects sizes that no style can paint.
+
+    Raises:
+        UserError: not a multiple of 4 from 64 to 256.
+    """
+    if size not in SIZES:
+        raise UserError(
+            f"scenes: size={size}; give a multiple of {SIZES.step} from {SIZES[0]} to {SIZES[-1]}"
+        )
 
 
 def sample_scene(
@@ -55,16 +82,18 @@ def sample_scene(
         size: height and width of the image, pixels.
         place: key of ``PLACES``; None = any, all equally likely.
         style: key of ``STYLES``.
-        semantic_level: 0 to 5, see :func:`~ood_lab.builtin.scenes.semantic_levels.level_of`.
+        semantic_level: 0 to 5, see :func:`~ood_lab.builtin.scenes.places.level_of`.
         wanted: objects that must be there.
         objects: fewest and most objects in all; as many as are wanted at least.
 
     Raises:
-        UserError: an unknown name, a number out of range, or objects that find no room.
+        UserError: a size that no style can paint, an unknown place, style or thing, or objects
+            that find no room.
     """
     check_size(size)
-    check_scene(place, style, semantic_level, objects)
-    check_wishes(wanted, size)
+    check_known([place], PLACES, "scenes: no place is called '{name}'")
+    check_known([style], STYLES, "scenes: no style is called '{name}'")
+    check_known([wish.thing for wish in wanted], THINGS, "scenes: nothing is called '{name}'")
     place = place or pick(rng, tuple(PLACES))
     setting = _setting(rng)
     count = max(int(rng.integers(objects[0], objects[1] + 1)), len(wanted))

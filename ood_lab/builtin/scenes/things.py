@@ -114,5 +114,3 @@ ABSTRACT = {
     for name in ("spiral", "checkerboard", "ring pattern", "glyph grid")
 }
 THINGS: dict[str, Thing] = {**FAMILIAR, **UNFAMILIAR, **ABSTRACT}
-#: Words for their states and actions.
-STATE_WORDS = [word for t in THINGS.values() if t.states for word in t.states.words]

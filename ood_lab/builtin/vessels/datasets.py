@@ -50,9 +50,9 @@ def check_counts(dataset: str, kind: str = "vessels", **counts: int) -> None:
 
 
 class RenderedImages(ImageDataset):
-    """Images rendered on demand, and perhaps kept after their first use, see ``KeptImages``."""
+    """Images rendered on demand and kept after their first use, see ``KeptImages``."""
 
-    _kept: KeptImages | None
+    _kept: KeptImages
 
     @abstractmethod
     def _render(self, index: int) -> NDArray[np.uint8]:
@@ -60,8 +60,6 @@ class RenderedImages(ImageDataset):
 
     def load_image(self, index: int) -> Image.Image:
         """Returns row ``index`` as an RGB image."""
-        if self._kept is None:
-            return Image.fromarray(self._render(index))
         return Image.fromarray(self._kept.get(index, lambda: self._render(index)))
 
 

@@ -6,6 +6,8 @@ import numpy as np
 
 from ood_lab.builtin.scenes.drawings.canvas import Canvas, steps
 
+_PANE = (0.56, 0.62, 0.68)
+
 
 def classroom(canvas: Canvas) -> None:
     """Pale wall, a blackboard, a long desk."""
@@ -16,8 +18,7 @@ def classroom(canvas: Canvas) -> None:
     for top in (0.18, 0.27):
         canvas.rect(0.2, top, 0.2 + canvas.rng.uniform(0.2, 0.4), top + 0.02, (0.62, 0.70, 0.66))
     canvas.rect(0.04, 0.60, 0.96, 0.65, (0.82, 0.66, 0.44))
-    canvas.rect(0.10, 0.65, 0.14, 0.86, (0.55, 0.55, 0.58))
-    canvas.rect(0.86, 0.65, 0.90, 0.86, (0.55, 0.55, 0.58))
+    canvas.rects([0.10, 0.86], 0.04, 0.65, 0.86, (0.55, 0.55, 0.58))
 
 
 def station(canvas: Canvas) -> None:
@@ -28,8 +29,7 @@ def station(canvas: Canvas) -> None:
     canvas.where(arch, (0.90, 0.95, 0.98))
     canvas.posts([0.3, 0.5, 0.7], 0.012, 0.06, 0.34, 0.8)
     canvas.rect(0.0, 0.42, 1.0, 0.64, (0.44, 0.56, 0.60))
-    for left in steps(0.06, 1.0, 0.19):
-        canvas.rect(left, 0.46, left + 0.12, 0.54, (0.84, 0.90, 0.92))
+    canvas.rects(steps(0.06, 1.0, 0.19), 0.12, 0.46, 0.54, (0.84, 0.90, 0.92))
     canvas.band(0.68, 0.72, (0.88, 0.82, 0.50))
     canvas.band(0.72, 1.0, (0.70, 0.69, 0.68), 0.1)
 
@@ -43,14 +43,12 @@ def street(canvas: Canvas) -> None:
         shade = canvas.rng.uniform(0.66, 0.84)
         right = min(left + width, 1.0)
         canvas.rect(left, top, right, 0.62, (shade, shade * 0.94, shade * 0.9))
-        for x in steps(left + 0.03, right - 0.05, 0.08):
-            for y in steps(top + 0.04, 0.54, 0.1):
-                canvas.rect(x, y, x + 0.035, y + 0.05, (0.56, 0.62, 0.68))
+        for y in steps(top + 0.04, 0.54, 0.1):
+            canvas.rects(steps(left + 0.03, right - 0.05, 0.08), 0.035, y, y + 0.05, _PANE)
         left = right
     canvas.band(0.62, 0.72, (0.76, 0.75, 0.73))
     canvas.band(0.72, 1.0, (0.46, 0.47, 0.49), 0.12)
-    for x in steps(0.04, 1.0, 0.24):
-        canvas.rect(x, 0.85, x + 0.12, 0.87, (0.92, 0.92, 0.88))
+    canvas.rects(steps(0.04, 1.0, 0.24), 0.12, 0.85, 0.87, (0.92, 0.92, 0.88))
 
 
 def park(canvas: Canvas) -> None:

@@ -31,6 +31,8 @@ SHAPES = tuple(
     )
     for lid in ("open", "lidded")
 )
+#: Radii of a leg at its upper and lower end.
+_LEGS = {"cone": (0.10, 0.03), "column": (0.07, 0.065), "hoof": (0.06, 0.045)}
 
 
 @dataclass(frozen=True)
@@ -56,13 +58,13 @@ class Bronze:
     def shape(self) -> int:
         """Index into ``SHAPES``: the lid varies fastest."""
         if CATEGORIES[self.category] == "ding":
-            return 2 * ("cone", "column", "hoof").index(self.leg) + self.lid
+            return 2 * list(_LEGS).index(self.leg) + self.lid
         return 6 + 2 * self.pendant + self.lid
 
     def attributes(self) -> dict[str, int]:
         """Characteristic labels, 0 or 1, by name."""
         ding = CATEGORIES[self.category] == "ding"
-        flags = {f"leg_{leg}": ding and self.leg == leg for leg in ("cone", "column", "hoof")}
+        flags = {f"leg_{leg}": ding and self.leg == leg for leg in _LEGS}
         flags |= {"foot_ring": not ding, "handle_pendant": not ding and self.pendant}
         flags |= {f"ear_{ear}": ding and self.ear == ear for ear in ("upright", "bent")}
         flags |= {"lid": self.lid}
@@ -111,23 +113,24 @@ def sample_bronze(rng: np.random.Generator, category: int, period: int, ambiguit
     )
 
 
-def _belly(bronze: Bronze, u: Array, v: Array, rim: float) -> Array:
-    """Superellipse below the rim: ``w(t) = W (1 - t^e)^(1/e)``, t = depth below the rim."""
+def _figure(
+    bronze: Bronze, u: Array, v: Array, rim: float, lip: float, parts: list[Array]
+) -> Figure:
+    """The belly with its rim and lid, and other parts.
+
+    The belly is a superellipse: ``w(t) = W (1 - t^e)^(1/e)``, t = depth below the rim.
+    """
+    width, height = bronze.half_width, bronze.belt_height
     t = np.linspace(1.0, 0.0, 17)
-    widths = bronze.half_width * (1.0 - t**bronze.roundness) ** (1.0 / bronze.roundness)
-    return profile(u, v, list(rim - bronze.depth * t), list(widths + 0.02))
-
-
-def _lid(u: Array, v: Array, rim: float, half_width: float) -> Array:
-    heights = [rim + 0.02, rim + 0.10, rim + 0.17, rim + 0.21]
-    dome = profile(u, v, heights, [s * half_width for s in (1.0, 0.8, 0.5, 0.12)])
-    return union(dome, ring(u, v, (0.0, rim + 0.27), (0.07, 0.07), 0.025))
-
-
-def _figure(bronze: Bronze, rim: float, belly: Array, parts: list[Array]) -> Figure:
-    height = bronze.belt_height
+    widths = width * (1.0 - t**bronze.roundness) ** (1.0 / bronze.roundness)
+    belly = profile(u, v, list(rim - bronze.depth * t), list(widths + 0.02))
+    parts.append(box(u, v, (0.0, rim), (width + lip, 0.03)))
+    if bronze.lid:
+        heights = [rim + 0.02, rim + 0.10, rim + 0.17, rim + 0.21]
+        parts.append(profile(u, v, heights, [s * width for s in (1.0, 0.8, 0.5, 0.12)]))
+        parts.append(ring(u, v, (0.0, rim + 0.27), (0.07, 0.07), 0.025))
     centre = rim - 0.04 - bronze.belt * 0.8 * bronze.depth
-    return Figure(union(belly, *parts), belly, centre - height / 2, height, bronze.half_width)
+    return Figure(union(belly, *parts), belly, centre - height / 2, height, width)
 
 
 def _ding(bronze: Bronze, u: Array, v: Array) -> Figure:
@@ -135,13 +138,11 @@ def _ding(bronze: Bronze, u: Array, v: Array) -> Figure:
     top = 0.30 if bronze.lid or bronze.ear == "upright" else 0.24
     rim = (depth * 0.85 + length - top) / 2
     foot = rim - depth * 0.85 - length
-    belly = _belly(bronze, u, v, rim)
-    radii = {"cone": (0.10, 0.03), "column": (0.07, 0.065), "hoof": (0.06, 0.045)}[bronze.leg]
+    thick, thin = _LEGS[bronze.leg]
     hip = rim - 0.6 * depth
     parts = [
-        box(u, v, (0.0, rim), (width + 0.06, 0.03)),
-        capsule(u, v, (0.68 * width, hip), (0.74 * width, foot), *radii),
-        capsule(u, v, (0.0, rim - 0.8 * depth), (0.0, foot - 0.02), *radii),
+        capsule(u, v, (0.68 * width, hip), (0.74 * width, foot), thick, thin),
+        capsule(u, v, (0.0, rim - 0.8 * depth), (0.0, foot - 0.02), thick, thin),
     ]
     if bronze.leg == "hoof":
         parts += [
@@ -154,9 +155,7 @@ def _ding(bronze: Bronze, u: Array, v: Array) -> Figure:
         elbow = (width + 0.17, rim - 0.02)
         parts.append(capsule(u, v, (width - 0.05, rim - 0.10), elbow, 0.04))
         parts.append(capsule(u, v, elbow, (width + 0.21, rim + 0.26), 0.035, 0.045))
-    if bronze.lid:
-        parts.append(_lid(u, v, rim, width))
-    return _figure(bronze, rim, belly, parts)
+    return _figure(bronze, u, v, rim, 0.06, parts)
 
 
 def _gui(bronze: Bronze, u: Array, v: Array) -> Figure:
@@ -165,17 +164,13 @@ def _gui(bronze: Bronze, u: Array, v: Array) -> Figure:
     top = 0.28 if bronze.lid else 0.05
     rim = (depth * 0.9 + foot - top) / 2
     bottom = rim - 0.9 * depth - foot
-    belly = _belly(bronze, u, v, rim)
-    spread = 0.62 * width
-    handle = (width + 0.09, rim - 0.42 * depth)
+    spread, radius = 0.62 * width, min(0.17, 0.42 * depth)
+    side, middle = width + 0.09, rim - 0.42 * depth
     parts = [
-        box(u, v, (0.0, rim), (width + 0.05, 0.03)),
         profile(u, v, [bottom, bottom + 0.05, rim - 0.7 * depth], [spread, spread, 0.42 * width]),
-        ring(u, v, handle, (0.13, min(0.17, 0.42 * depth)), 0.042),
+        ring(u, v, (side, middle), (0.13, radius), 0.042),
     ]
     if bronze.pendant:
-        low = handle[1] - min(0.17, 0.42 * depth)
-        parts.append(capsule(u, v, (handle[0], low), (handle[0], low - 0.13), 0.04))
-    if bronze.lid:
-        parts.append(_lid(u, v, rim, width))
-    return _figure(bronze, rim, belly, parts)
+        low = middle - radius
+        parts.append(capsule(u, v, (side, low), (side, low - 0.13), 0.04))
+    return _figure(bronze, u, v, rim, 0.05, parts)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from ood_lab.builtin.scenes import ScenesDataset, write_coco
 from ood_lab.builtin.scenes.coco_files import IMAGES
+from ood_lab.builtin.vessels.datamodule import Images
+from ood_lab.common.arguments import Seed, Share
 from ood_lab.common.files import StrPath
 from ood_lab.lvlm.annotations.annotation_files import absolute
 from ood_lab.lvlm.annotations.annotation_table import Annotations
@@ -33,11 +35,11 @@ class ScenesAnnotations:
     """
 
     folder: StrPath
-    n: int = 600
-    seed: int = 0
+    n: Images = 600
+    seed: Seed = 0
     size: int = 96
-    breaks: float = 0.3
-    restyled: float = 0.0
+    breaks: Share = 0.3
+    restyled: Share = 0.0
     split: str = "test"
     categories: Sequence[str] | None = None
     name: str = "scenes"

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +14,8 @@ from ood_lab.builtin.scenes.places import level_of
 from ood_lab.builtin.scenes.rendering import Visible, visible
 from ood_lab.builtin.scenes.scene import RENDERER, Scene
 from ood_lab.builtin.scenes.things import THINGS
-from ood_lab.common.errors import UserError
-from ood_lab.common.files import StrPath, share
+from ood_lab.common.errors import reported_as
+from ood_lab.common.files import StrPath, write_text
 from ood_lab.common.installed_packages import need
 
 #: Name of the JSON file, and of the folder of images beside it.
@@ -35,52 +32,28 @@ def write_coco(data: RenderedScenes, folder: StrPath) -> Path:
     ``covariate_level`` and ``attributes`` (``place``, ``style``); ``info.identity`` is that of the
     data set.
 
-    The folder appears when it is complete: everything is written next to it first.
+    The JSON file appears when everything is written.
 
     Args:
         data: the scenes.
-        folder: to be made; its parents are made, too.
+        folder: made if missing.
 
     Returns:
         The JSON file.
 
     Raises:
-        UserError: pycocotools is missing, the folder holds something else, or cannot be written.
+        UserError: pycocotools is missing, or the folder cannot be written.
     """
     need("pycocotools", "lvlm", "writing COCO files")
-    place = Path(folder)
-    if place.exists():
-        return _existing(place, data.identity)
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
-        try:
-            _write(data, part)
-            share(part)
-            os.replace(part, place)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
-    except OSError as error:
-        if not place.exists():  # else another process was faster
-            raise UserError(f"scenes '{place}' cannot be written: {error}") from error
-    return _existing(place, data.identity)
-
-
-def _existing(place: Path, identity: str) -> Path:
-    file = place / INSTANCES
-    try:
-        found = json.loads(file.read_text())["info"].get("identity")
-    except (OSError, ValueError, TypeError, KeyError):
-        found = None
-    if found != identity:
-        raise UserError(
-            f"'{place}' exists and does not hold these scenes; remove it or name another folder"
-        )
+    file = Path(folder) / INSTANCES
+    if not file.exists():
+        with reported_as(f"scenes '{folder}' cannot be written: {{reason}}", OSError):
+            (file.parent / IMAGES).mkdir(parents=True, exist_ok=True)
+            _write(data, file)
     return file
 
 
-def _write(data: RenderedScenes, folder: Path) -> None:
-    (folder / IMAGES).mkdir()
+def _write(data: RenderedScenes, file: Path) -> None:
     numbers = {name: number for number, name in enumerate(THINGS, 1)}
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
@@ -88,7 +61,7 @@ def _write(data: RenderedScenes, folder: Path) -> None:
         scene = data.scene(index)
         name = f"{index:06d}.png"
         picture = Image.fromarray(data.paint(index, scene))
-        picture.save(folder / IMAGES / name, compress_level=1)
+        picture.save(file.parent / IMAGES / name, compress_level=1)
         images.append(_image(index + 1, name, scene))
         for seen in visible(scene):
             entry = _annotation(scene, seen, numbers[seen.item.look.thing])
@@ -107,7 +80,7 @@ def _write(data: RenderedScenes, folder: Path) -> None:
             for name, number in numbers.items()
         ],
     }
-    (folder / INSTANCES).write_text(json.dumps(document))
+    write_text(json.dumps(document), file)
 
 
 def _image(number: int, name: str, scene: Scene) -> dict[str, Any]:

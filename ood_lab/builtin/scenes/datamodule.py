@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Interval
 
 from ood_lab.builtin.scenes import SHIFTS, ScenesDataset, ScenesGrid, ShiftedScenes
+from ood_lab.builtin.vessels.datamodule import MOST, Images
 from ood_lab.builtin.vessels.datasets import GRID
+from ood_lab.common.arguments import Seed, Share
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset, Splits
 
@@ -34,15 +38,15 @@ class ScenesDataModule(OODDataModule):
 
     def __init__(
         self,
-        train: int,
-        val: int,
-        test: int,
-        per_shift_set: int,
-        per_cell: int,
+        train: Images,
+        val: Images,
+        test: Images,
+        per_shift_set: Images,
+        per_cell: Annotated[int, Interval(ge=0, le=MOST)],
         size: int = 96,
-        breaks: float = 0.0,
-        restyled: float = 0.0,
-        seed: int = 0,
+        breaks: Share = 0.0,
+        restyled: Share = 0.0,
+        seed: Seed = 0,
         name: str = "scenes",
         **options: Any,
     ) -> None:

@@ -15,9 +15,8 @@ from ood_lab.builtin.scenes.places import PLACES
 from ood_lab.builtin.scenes.rendering import Visible, render, visible
 from ood_lab.builtin.scenes.scene import RENDERER, Scene
 from ood_lab.builtin.scenes.scene_sampling import check_size, sample_scene
-from ood_lab.builtin.vessels.datasets import GRID, RenderedImages, check_counts
+from ood_lab.builtin.vessels.datasets import GRID, RenderedImages
 from ood_lab.builtin.vessels.scene import generator, pick
-from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
 from ood_lab.data.dataset import UNKNOWN
 from ood_lab.data.sources.pixel_cache import KeptImages
@@ -135,7 +134,7 @@ class ScenesDataset(RenderedScenes):
         restyled: share of scenes of covariate levels 1 to 5, all equally likely.
 
     Raises:
-        UserError: a number out of range.
+        UserError: a size that no style can paint.
     """
 
     def __init__(
@@ -147,10 +146,6 @@ class ScenesDataset(RenderedScenes):
         breaks: float = 0.0,
         restyled: float = 0.0,
     ) -> None:
-        check_counts(name, "scenes", n=n, seed=seed)
-        for key, share in (("breaks", breaks), ("restyled", restyled)):
-            if not 0.0 <= share <= 1.0:
-                raise UserError(f"scenes '{name}': {key}={share}; give a share from 0 to 1")
         rows = []
         for index in range(n):
             rng = generator(seed, index, f"scenes/{name}/row")
@@ -177,7 +172,7 @@ class ScenesGrid(RenderedScenes):
         prefix: see ``RenderedScenes``.
 
     Raises:
-        UserError: a number out of range.
+        UserError: a size that no style can paint.
     """
 
     def __init__(
@@ -189,7 +184,6 @@ class ScenesGrid(RenderedScenes):
         cells: Sequence[tuple[int, int]] = GRID,
         prefix: str = "",
     ) -> None:
-        check_counts(name, "scenes", n=n, seed=seed)
         rows = []
         for index in range(n):
             semantic, covariate = cells[index % len(cells)]
@@ -212,7 +206,7 @@ class ShiftedScenes(ScenesGrid):
         size: height and width of the images, pixels.
 
     Raises:
-        UserError: a number out of range, or an unknown kind.
+        UserError: an unknown kind, or a size that no style can paint.
     """
 
     def __init__(self, name: str, kind: str, n: int, seed: int, size: int = 96) -> None:

@@ -79,12 +79,12 @@ class SceneRenderer:
 
     def drawable(self, graph: nx.Graph) -> nx.Graph:
         """Things and places that can be drawn, with the attributes that can be seen."""
-        known = [
+        names = [
             name
             for name, kind in graph.nodes(data="type")
             if (kind == ENTITY and name in THINGS) or (kind == ENVIRONMENT and name in PLACES)
         ]
-        part = graph.subgraph(known).copy()
+        part = graph.subgraph(names).copy()
         for name, about in part.nodes(data=True):
             for key in ("state", "action"):
                 about[key] = [a for a in about[key] if all(_shows(name, word) for word in a)]
@@ -101,7 +101,12 @@ class SceneRenderer:
 
     def images(self, orders: Sequence[Order]) -> list[Image.Image | None]:
         """See :class:`~ood_lab.lvlm.image_generation.compositions.Generator`."""
-        return [self._image(order) for order in orders]
+        pictures: list[Image.Image | None] = []
+        for order in orders:
+            place = str(order.settings["place"])
+            scene = self._scene(order.composition, place, order.style, order.seed)
+            pictures.append(Image.fromarray(render(scene, text_stream(order.seed, "texture"))))
+        return pictures
 
     def _order(self, composition: Composition, number: int, style: str, seed: int) -> Order:
         prompt = composition.prompt()
@@ -142,9 +147,9 @@ class SceneRenderer:
 
     def _scene(self, composition: Composition, place: str, style: str, seed: int) -> Scene:
         rng = text_stream(seed, "scene")
-        concepts = [composition.first]
-        concepts += [composition.second] if composition.kind == "ee" else []
-        wanted = [self._wish(concept, rng) for concept in concepts]
+        wanted = [self._wish(composition.first, rng)]
+        if composition.kind == "ee":
+            wanted.append(self._wish(composition.second, rng))
         count = len(wanted)
         return sample_scene(
             rng, size=self.size, place=place, style=style, wanted=wanted, objects=(count, count)
@@ -160,18 +165,13 @@ class SceneRenderer:
             state = states.other(states.colourless)
         return ObjectRequest(concept.name, colour, state, length)
 
-    def _image(self, order: Order) -> Image.Image:
-        place = str(order.settings["place"])
-        scene = self._scene(order.composition, place, order.style, order.seed)
-        return Image.fromarray(render(scene, text_stream(order.seed, "texture")))
-
 
 def _shows(name: str, word: str) -> bool:
-    if name not in THINGS:
+    thing = THINGS.get(name)
+    if thing is None:
         return False
-    thing = THINGS[name]
-    return bool(thing.states and word in thing.states.words) or bool(
-        thing.colours and word in COLOURS
+    return word in (thing.states.words if thing.states else ()) or (
+        bool(thing.colours) and word in COLOURS
     )
 
 
@@ -182,8 +182,8 @@ def _shown(composition: Composition, scene: Scene) -> tuple[Attributes, Attribut
     def visible(concept: Concept, attribute: Attribute | None) -> Attribute | None:
         return attribute if attribute and attribute.true in seen.get(concept.name, ()) else None
 
-    both = composition.first, composition.second
+    one, two = composition.first, composition.second
     return (
-        (visible(both[0], both[0].state), visible(both[1], both[1].state)),
-        (visible(both[0], both[0].action), visible(both[1], both[1].action)),
+        (visible(one, one.state), visible(two, two.state)),
+        (visible(one, one.action), visible(two, two.action)),
     )

@@ -62,7 +62,7 @@ def _place(name: str, entry: Mapping[str, Any]) -> ScenePlace:
         entry["group"] in ("home", "public"),
         paint,
         tuple(Surface(*surface) for surface in entry["surfaces"]),
-        {thing: float(weight) for thing, weight in entry["prior"].items()},
+        entry["prior"],
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -32,10 +32,10 @@ class States:
         colourless: the one in which a thing shows nothing of its colour.
     """
 
-    words: tuple[str, str]
+    words: Sequence[str]
     kind: Literal["state", "action"] = "state"
     by_colour: bool = False
-    spots: Mapping[str, tuple[Spot, ...]] = field(default_factory=dict)
+    spots: Mapping[str, Sequence[Spot]] = field(default_factory=dict)
     colourless: str = ""
 
     def other(self, word: str) -> str:
@@ -61,21 +61,21 @@ class Thing:
 
     kind: str
     draw: PartsDrawer
-    spots: tuple[Spot, ...]
-    colours: tuple[str, ...] = ()
+    spots: Sequence[Spot]
+    colours: Sequence[str] = ()
     states: States | None = None
     bulk: float = 1.0
     group: float = 0.15
     upright: bool = False
 
-    def belongs(self, state: str) -> tuple[Spot, ...]:
+    def belongs(self, state: str) -> Sequence[Spot]:
         """Where it belongs in a state, best first."""
         return self.states.spots.get(state, self.spots) if self.states else self.spots
 
 
 _TABLE = packaged_table(__package__, "things.yaml")
 _DRAWINGS = packaged_table(__package__, "drawings.yaml")
-_PALETTES = {name: tuple(words) for name, words in _TABLE["palettes"].items()}
+_PALETTES = _TABLE["palettes"]
 
 
 def _thing(name: str, entry: Mapping[str, Any]) -> Thing:
@@ -84,14 +84,12 @@ def _thing(name: str, entry: Mapping[str, Any]) -> Thing:
         draw = described(_DRAWINGS[name])
     else:
         draw = vars(computed_things)[name.replace(" ", "_")]
-    told = dict(entry)
-    colours, states = told.pop("colours", ()), told.pop("states", None)
-    if states:
-        spots = {word: tuple(of) for word, of in states.get("spots", {}).items()}
-        states = States(**{**states, "words": tuple(states["words"]), "spots": spots})
-    palette = _PALETTES[colours] if isinstance(colours, str) else tuple(colours)
-    told["spots"] = tuple(told["spots"])
-    return Thing(draw=draw, colours=palette, states=states, **told)
+    fields = dict(entry)
+    if "states" in fields:
+        fields["states"] = States(**fields["states"])
+    if isinstance(palette := fields.get("colours"), str):
+        fields["colours"] = _PALETTES[palette]
+    return Thing(draw=draw, **fields)
 
 
 #: Things that have a home in some place. Their order numbers the categories.

@@ -163,28 +163,23 @@ class VesselStyle:
     """A way to picture things.
 
     Attributes:
+        paint: the painter.
         level: covariate distance from a clear photo, 0 to 5.
         phrases: words for it, narrow to broad (``clear photo``, ``photo``, ``picture``).
-        material: what the object is made of, if not bronze.
         backgrounds: names of the backgrounds it is drawn on.
-        paint: the painter.
+        material: what the object is made of, if not bronze.
     """
 
-    level: int
-    phrases: tuple[str, ...]
-    material: str
-    backgrounds: tuple[str, ...]
     paint: Painter
+    level: int
+    phrases: Sequence[str]
+    backgrounds: Sequence[str]
+    material: str = ""
 
 
-def _style(name: str, level: int, material: str = "", **words: Sequence[str]) -> VesselStyle:
-    """A style of the table, painted by the function of its name, else as a photo."""
-    phrases, backgrounds = tuple(words["phrases"]), tuple(words["backgrounds"])
-    return VesselStyle(level, phrases, material, backgrounds, globals().get(f"_{name}", photo))
-
-
+#: Each is painted by the function of its name, else as a photo.
 STYLES = {
-    name: _style(name, **entry)
+    name: VesselStyle(globals().get(f"_{name}", photo), **entry)
     for name, entry in packaged_table(__package__, "styles.yaml").items()
 }
 

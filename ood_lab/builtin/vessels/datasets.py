@@ -28,6 +28,7 @@ from ood_lab.builtin.vessels.scene import (
     sample_vessel_scene,
 )
 from ood_lab.common.errors import UserError
+from ood_lab.common.hints import check_known
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.sources.pixel_cache import KeptImages
 from ood_lab.schema.arrays import Bools
@@ -35,18 +36,6 @@ from ood_lab.schema.shift_axes import LEVELS
 
 #: Pairs of semantic and covariate level but (0, 0), which is in distribution.
 GRID = tuple(product(range(6), range(6)))[1:]
-
-
-def check_counts(dataset: str, kind: str = "vessels", **counts: int) -> None:
-    """Rejects numbers that no data set of a kind of images can have.
-
-    Raises:
-        UserError: a count is below 1, or the seed below 0.
-    """
-    for key, value in counts.items():
-        least = 0 if key == "seed" else 1
-        if value < least:
-            raise UserError(f"{kind} '{dataset}': {key}={value}; give {key} >= {least}")
 
 
 class RenderedImages(ImageDataset):
@@ -157,7 +146,7 @@ class VesselsDataset(RenderedVessels):
             periods in turn, so that none is missing.
 
     Raises:
-        UserError: a number out of range, or an unknown prior.
+        UserError: an unknown prior, or too few images.
     """
 
     def __init__(
@@ -169,9 +158,7 @@ class VesselsDataset(RenderedVessels):
         ambiguity: float = 1.0,
         min_per_class: int = 20,
     ) -> None:
-        check_counts(name, n=n, seed=seed)
-        if prior not in PRIORS:
-            raise UserError(f"vessels '{name}': prior={prior}; choose from {', '.join(PRIORS)}")
+        check_known([prior], PRIORS, f"vessels '{name}': prior={{name}}")
         weights, in_turn = PRIORS[prior], min_per_class * len(PERIODS)
         if weights is not None and n < in_turn:
             raise UserError(
@@ -271,13 +258,11 @@ class ShiftedVessels(_OodVessels):
         ambiguity: see ``VesselsDataset``.
 
     Raises:
-        UserError: a number out of range, or an unknown kind.
+        UserError: an unknown kind.
     """
 
     def __init__(self, name: str, kind: str, n: int, seed: int, ambiguity: float = 1.0) -> None:
-        check_counts(name, n=n, seed=seed)
-        if kind not in SHIFTS:
-            raise UserError(f"vessels '{name}': kind={kind}; choose from {', '.join(SHIFTS)}")
+        check_known([kind], SHIFTS, f"vessels '{name}': kind={{name}}")
         stream = f"shift/{kind}/{name}"
         super().__init__(name, n, seed, ambiguity, [SHIFTS[kind]], stream, "true_")
 
@@ -294,13 +279,9 @@ class VesselsGrid(_OodVessels):
         per_cell: images in each cell.
         seed: base seed, >= 0.
         ambiguity: see ``VesselsDataset``.
-
-    Raises:
-        UserError: a number out of range.
     """
 
     def __init__(self, name: str, per_cell: int, seed: int, ambiguity: float = 1.0) -> None:
-        check_counts(name, per_cell=per_cell, seed=seed)
         shifts = [_Shift(nouns_of_level(s), styles_of_level(c)) for s, c in GRID]
         n = per_cell * len(GRID)
         super().__init__(name, n, seed, ambiguity, shifts, f"grid/{name}", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +36,7 @@ def generator(seed: int, index: int, stream: str) -> np.random.Generator:
     return np.random.default_rng(key)
 
 
-def pick(rng: np.random.Generator, options: tuple[str, ...]) -> str:
+def pick(rng: np.random.Generator, options: Sequence[str]) -> str:
     """One option, all equally likely."""
     return options[int(rng.integers(len(options)))]
 
@@ -83,7 +84,7 @@ def sample_vessel_scene(
     """Draws the pose, patina and light for a given subject, style and (or) background."""
     bronze = subject if isinstance(subject, Bronze) else None
     motif = bronze.motif if bronze else pick(rng, tuple(MOTIFS))
-    p = rng.uniform(-1.0, 1.0, 3)
+    wide, high, deep = rng.uniform(-1.0, 1.0, 3).tolist()
     return VesselScene(
         bronze=bronze,
         noun=CATEGORIES[subject.category] if isinstance(subject, Bronze) else subject,
@@ -95,7 +96,7 @@ def sample_vessel_scene(
             dx=rng.normal(0.0, 0.05),
             dy=rng.normal(0.05, 0.05),
         ),
-        proportions=(float(p[0]), float(p[1]), float(p[2])),
+        proportions=(wide, high, deep),
         motif=motif,
         patina=(rng.uniform(0.07, 0.58), rng.uniform(0.12, 0.42), rng.uniform(0.34, 0.56)),
         lamp=rng.uniform(-1.0, 0.2),

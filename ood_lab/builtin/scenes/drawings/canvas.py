@@ -22,7 +22,8 @@ _FRAME = (0.95, 0.95, 0.93)
 
 def steps(start: float, stop: float, step: float) -> list[float]:
     """``start``, ``start + step``, ... below ``stop``."""
-    return [float(value) for value in np.arange(start, stop, step)]
+    values: list[float] = np.arange(start, stop, step).tolist()
+    return values
 
 
 @lru_cache(maxsize=8)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ood_lab.builtin.vessels.drawings.figure import Figure, Proportions
-from ood_lab.builtin.vessels.drawings.signed_distances import Array, capsule, union
+from ood_lab.builtin.vessels.drawings.signed_distances import Array, box, capsule, union
 
 _TURN = 2 * math.pi
 
@@ -65,10 +65,9 @@ def glyph_grid(u: Array, v: Array, p: Proportions) -> Figure:
     column, row = np.floor(u * (1.0 / pitch) + 0.5), np.floor(v * (1.0 / pitch) + 0.5)
     du, dv = u - column * pitch, v - row * pitch
     slant = 2.4 * column + 1.3 * row + 3.0 * p[1]
-    cos, sin = np.cos(slant), np.sin(slant)
-    along, across = np.abs(cos * du + sin * dv), np.abs(cos * dv - sin * du)
-    stroke = np.maximum(along - 0.15, across - 0.035)
+    strokes = []
     # The second stroke is not square to the first, so that signs differ when mirrored.
-    cos, sin = np.cos(slant + 1.0 + 0.4 * p[2]), np.sin(slant + 1.0 + 0.4 * p[2])
-    along, across = np.abs(cos * du + sin * dv), np.abs(cos * dv - sin * du)
-    return _plain(np.minimum(stroke, np.maximum(along - 0.1, across - 0.035)))
+    for angle, half in ((slant, 0.15), (slant + 1.0 + 0.4 * p[2], 0.1)):
+        cos, sin = np.cos(angle), np.sin(angle)
+        strokes.append(box(cos * du + sin * dv, cos * dv - sin * du, (0.0, 0.0), (half, 0.035)))
+    return _plain(union(*strokes))

@@ -94,8 +94,7 @@ class Description:
 def number_of(node: Any) -> Number:
     """A number, or a sequence of numbers, as a function of the frame."""
     if isinstance(node, Mapping):
-        by_state = {state: number_of(inner) for state, inner in node.items()}
-        return lambda frame: by_state[frame.state](frame)
+        return _by_state(node, number_of)
     if isinstance(node, Sequence) and not isinstance(node, str):
         parts = [number_of(part) for part in node]
         return lambda frame: tuple(part(frame) for part in parts)
@@ -103,6 +102,11 @@ def number_of(node: Any) -> Number:
         return lambda frame: float(node)
     terms = [_term(term) for term in re.findall(r"[+-]?[^+-]+", node.replace(" ", ""))]
     return lambda frame: sum(k * frame.values[name] if name else k for k, name in terms)
+
+
+def _by_state(node: Mapping[str, Any], of: Callable[[Any], Number]) -> Number:
+    functions = {state: of(inner) for state, inner in node.items()}
+    return lambda frame: functions[frame.state](frame)
 
 
 def _term(term: str) -> tuple[float, str]:
@@ -116,8 +120,7 @@ def shape_of(node: Any) -> Shape:
     if isinstance(node, str):
         return lambda frame: frame.shapes[node]
     if isinstance(node, Mapping):
-        by_state = {state: shape_of(inner) for state, inner in node.items()}
-        return lambda frame: by_state[frame.state](frame)
+        return _by_state(node, shape_of)
     kind, *arguments = node
     if combine := _COMBINED.get(kind):
         parts = [shape_of(argument) for argument in arguments]

@@ -143,11 +143,6 @@ def below(u: Array, v: Array, y: float) -> Array:
     return v - y
 
 
-def left_of(u: Array, v: Array, x: float) -> Array:
-    """Everything on the left of ``x``."""
-    return u - x
-
-
 def half_plane(
     u: Array, v: Array, through: tuple[float, float], normal: tuple[float, float]
 ) -> Array:

@@ -46,9 +46,8 @@ FORBIDDEN = {
 #: Files of packages that know no data, but for these, which look at a whole dataset.
 OF_DATASETS = {
     "shift/level_agreement.py",
-    "synthesis/class_images.py",
-    "synthesis/content_images.py",
-    "synthesis/material_exemplars.py",
+    "synthesis/imagenet21k_classes.py",
+    "synthesis/transfer_images.py",
 }
 
 

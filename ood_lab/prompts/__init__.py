@@ -6,15 +6,15 @@ its own score a detector, so that both are in one table with all the others.
 
 from ood_lab.prompts.backbone import idlike_backbone as idlike_backbone
 from ood_lab.prompts.backbone import prompt_backbone as prompt_backbone
+from ood_lab.prompts.clipn import CLIPNScore as CLIPNScore
 from ood_lab.prompts.clipn import clipn_backbone as clipn_backbone
-from ood_lab.prompts.clipn_score import CLIPNScore as CLIPNScore
 from ood_lab.prompts.coop import CoOp as CoOp
 from ood_lab.prompts.coop import PromptLearner as PromptLearner
+from ood_lab.prompts.coop import warmup_cosine as warmup_cosine
 from ood_lab.prompts.idlike import IDLike as IDLike
-from ood_lab.prompts.idlike_score import IDLikeScore as IDLikeScore
+from ood_lab.prompts.idlike import IDLikeScore as IDLikeScore
 from ood_lab.prompts.locoop import LoCoOp as LoCoOp
 from ood_lab.prompts.mcm import GLMCM as GLMCM
 from ood_lab.prompts.mcm import LMCM as LMCM
 from ood_lab.prompts.mcm import MCM as MCM
 from ood_lab.prompts.random_crops import RandomViews as RandomViews
-from ood_lab.prompts.schedule import warmup_cosine as warmup_cosine

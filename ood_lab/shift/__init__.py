@@ -5,8 +5,6 @@ Works on plain feature tensors of any CLIP; texts are encoded by a callable.
 
 from ood_lab.shift.dataset_shift import shift_results as shift_results
 from ood_lab.shift.dataset_shift import summarise_degrees as summarise_degrees
-from ood_lab.shift.decomposition_files import load_decomposition as load_decomposition
-from ood_lab.shift.decomposition_files import save_decomposition as save_decomposition
 from ood_lab.shift.image_statistics import STATISTICS_VERSION as STATISTICS_VERSION
 from ood_lab.shift.image_statistics import StatisticsDistance as StatisticsDistance
 from ood_lab.shift.image_statistics import image_statistics as image_statistics
@@ -15,19 +13,21 @@ from ood_lab.shift.label_texts import imagenet21k_labels as imagenet21k_labels
 from ood_lab.shift.label_texts import imagenet_templates as imagenet_templates
 from ood_lab.shift.label_texts import read_texts as read_texts
 from ood_lab.shift.laid import Decomposition as Decomposition
+from ood_lab.shift.laid import load_decomposition as load_decomposition
+from ood_lab.shift.laid import pca_decomposition as pca_decomposition
 from ood_lab.shift.laid import polar_factor as polar_factor
+from ood_lab.shift.laid import save_decomposition as save_decomposition
 from ood_lab.shift.laid import undecomposed as undecomposed
 from ood_lab.shift.laid_training import LaidTraining as LaidTraining
-from ood_lab.shift.level_cells import cell_counts as cell_counts
-from ood_lab.shift.level_cells import present_cells as present_cells
-from ood_lab.shift.level_cells import write_imglist as write_imglist
 from ood_lab.shift.level_edges import LEVELS as LEVELS
 from ood_lab.shift.level_edges import Edges as Edges
 from ood_lab.shift.level_edges import assign_levels as assign_levels
+from ood_lab.shift.level_edges import cell_counts as cell_counts
 from ood_lab.shift.level_edges import load_edges as load_edges
 from ood_lab.shift.level_edges import pool_edges as pool_edges
+from ood_lab.shift.level_edges import present_cells as present_cells
 from ood_lab.shift.level_edges import save_edges as save_edges
-from ood_lab.shift.pca import pca_decomposition as pca_decomposition
+from ood_lab.shift.level_edges import write_imglist as write_imglist
 from ood_lab.shift.rulers import CLASS_UNITS as CLASS_UNITS
 from ood_lab.shift.rulers import RATIO as RATIO
 from ood_lab.shift.rulers import SEVERITY as SEVERITY

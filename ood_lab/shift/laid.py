@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
+from ood_lab.common.tensor_file import TensorFile
 from ood_lab.schema.shift_axes import Axis
 from ood_lab.shift.level_edges import Edges
+from ood_lab.shift.text_grid import FeatureGrid
 
 #: Rows that are split at a time, so that memory holds little besides the result.
 _ROWS = 65_536
@@ -33,7 +38,7 @@ class Decomposition:
 
     with row vectors f. LAID (IS-OOD) learns an orthogonal ``W [l, l]`` and takes ``s = l / 2``. Its
     baselines have the same form: two PCA projections side by side
-    (:func:`ood_lab.shift.pca.pca_decomposition`) and the whole feature twice
+    (:func:`ood_lab.shift.laid.pca_decomposition`) and the whole feature twice
     (:func:`undecomposed`).
 
     Attributes:
@@ -129,3 +134,129 @@ def undecomposed(width: int, clip: Mapping[str, str], k: int = 10) -> Decomposit
     """The baseline that does not split: both parts are the whole feature of ``width`` l."""
     identity = torch.eye(width)
     return Decomposition("clip", torch.cat([identity, identity], dim=1), width, clip, k)
+
+
+FILE = TensorFile(
+    kind="decomposition",
+    key="ood_lab_decomposition",
+    format=1,
+    source="model=laid",
+    remedy="train it again with model=laid",
+)
+
+
+def save_decomposition(path: StrPath, decomposition: Decomposition) -> None:
+    """Writes a safetensors file with ``W [l, s + c] float32``, whole or not at all.
+
+    The metadata hold one JSON text with the name, the CLIP's identity, k, edges and details.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    description = {
+        "name": decomposition.name,
+        "semantic_width": decomposition.semantic_width,
+        "clip": dict(decomposition.clip),
+        "k": decomposition.k,
+        "edges": None if decomposition.edges is None else asdict(decomposition.edges),
+        "details": dict(decomposition.details),
+    }
+    FILE.write(Path(path), {"W": decomposition.W.float().cpu()}, description)
+
+
+def load_decomposition(path: StrPath, clip: Mapping[str, str] | None = None) -> Decomposition:
+    """Reads a file of :func:`save_decomposition`.
+
+    Args:
+        path: the file.
+        clip: identity of the CLIP whose features will be split; the file must be made for it.
+
+    Raises:
+        UserError: no such file, another kind of file, a damaged one, or one of another CLIP.
+    """
+    place = Path(path)
+    description, tensors = FILE.read(place)
+    with FILE.whole(place):
+        edges = description["edges"]
+        decomposition = Decomposition(
+            str(description["name"]),
+            tensors["W"],
+            int(description["semantic_width"]),
+            dict(description["clip"]),
+            int(description["k"]),
+            None if edges is None else Edges(**edges),
+            dict(description["details"]),
+        )
+    if clip is not None:
+        _check_clip(place, decomposition.clip, clip)
+    return decomposition
+
+
+def _check_clip(place: Path, made_for: Mapping[str, str], used: Mapping[str, str]) -> None:
+    # The same weights may have been loaded by another name: from a file, or by their tag.
+    if made_for["weights_sha256"] != used["weights_sha256"]:
+        raise UserError(
+            f"decomposition '{place}' was made for the CLIP '{made_for['name']}' (weights "
+            f"{made_for['weights_sha256'][:12]}), this run uses '{used['name']}' (weights "
+            f"{used['weights_sha256'][:12]}): train it again with model=laid and this clip"
+        )
+
+
+#: Labels whose texts are summed at a time.
+_LABELS = 256
+
+
+def pca_decomposition(
+    grid: FeatureGrid, clip: Mapping[str, str], variance: float = 0.9, k: int = 10
+) -> Decomposition:
+    r"""Two PCA projections of text features as a decomposition (IS-OOD, appendix B).
+
+    With ``x_{at}`` the normalised feature of label a in template t: the semantic projection is the
+    PCA of :math:`x_{at} - \bar x_{\cdot t}` (centred over labels within a template), the covariate
+    one that of :math:`x_{at} - \bar x_{a \cdot}` (centred over templates within a label), each with
+    the fewest components whose variance reaches ``variance`` of the whole. Uncentred features are
+    projected, as with LAID. The paper does not say how it centres.
+
+    Args:
+        grid: text features.
+        clip: identity of the CLIP.
+        variance: share kept, in (0, 1].
+        k: neighbour that shift degrees are measured to.
+    """
+    labels, templates, width = grid.shape
+    of_template = torch.zeros(templates, width, dtype=torch.float64)
+    square = torch.zeros(width, width, dtype=torch.float64)
+    of_label = torch.zeros(width, width, dtype=torch.float64)
+    for chunk in torch.arange(labels).split(_LABELS):
+        texts = _texts(grid, chunk)
+        of_template += texts.sum(0)
+        square += _gram(texts.flatten(0, 1))
+        of_label += templates * _gram(texts.mean(1))
+    of_template /= labels
+    semantic = _components(square - labels * _gram(of_template), variance)
+    covariate = _components(square - of_label, variance)
+    W = torch.cat([semantic, covariate], dim=1).float()
+    details = {"variance": variance, "labels": labels, "templates": templates}
+    return Decomposition("pca", W, semantic.shape[1], clip, k, details=details)
+
+
+def _texts(grid: FeatureGrid, labels: Tensor) -> Tensor:
+    """Features of some labels in all templates, ``[n, T, l] float64``."""
+    templates = grid.shape[1]
+    rows = labels.repeat_interleave(templates)
+    columns = torch.arange(templates).repeat(len(labels))
+    return grid.features(rows, columns).view(len(labels), templates, -1).double().cpu()
+
+
+def _gram(rows: Tensor) -> Tensor:
+    return rows.T @ rows
+
+
+def _components(scatter: Tensor, share: float) -> Tensor:
+    """Eigenvectors of the largest eigenvalues that add to ``share`` of the trace, ``[l, m]``."""
+    values, vectors = torch.linalg.eigh(scatter)
+    values, vectors = values.flip(0).clamp(min=0), vectors.flip(1)
+    total = values.cumsum(0)
+    # Rounding may leave the last sums a hair below the whole.
+    kept = int((total < (share - 1e-12) * total[-1]).sum()) + 1
+    return vectors[:, : min(kept, len(values))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import StrPath
-from ood_lab.schema.arrays import Floats
+from ood_lab.schema.arrays import Bools, Floats, Ints
 from ood_lab.schema.shift_axes import AXES
 
 #: Outer quantiles of the seven inner edges, from the counts of IS-OOD's Figure 9.
@@ -156,3 +156,39 @@ def checked_degrees(degrees: ArrayLike, name: str) -> Floats:
             f"{int(np.isnan(values).sum())} NaN"
         )
     return values
+
+
+#: Images below which IS-OOD calls a cell N/A.
+MIN_COUNT = 10
+
+
+def cell_counts(covariate: ArrayLike, semantic: ArrayLike, shape: tuple[int, int]) -> Ints:
+    """Images of each cell: rows are covariate levels, columns semantic ones (IS-OOD, Figure 9).
+
+    Args:
+        covariate: covariate level from 0 of each image, ``[N]``.
+        semantic: semantic level, ``[N]``.
+        shape: levels of both axes, as ``Edges.shape``.
+
+    Returns:
+        ``[covariate, semantic] int64``, which sums to N.
+    """
+    rows, columns = np.asarray(covariate), np.asarray(semantic)
+    flat = np.ravel_multi_index((rows, columns), shape)
+    return np.bincount(flat, minlength=shape[0] * shape[1]).reshape(shape).astype(np.int64)
+
+
+def present_cells(counts: Ints, min_count: int = MIN_COUNT) -> Bools:
+    """True for the cells with enough images to be evaluated; the others are N/A."""
+    return counts >= max(min_count, 1)
+
+
+def write_imglist(path: StrPath, rows: Iterable[tuple[str, int]]) -> None:
+    """Writes lines ``path label``.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    lines = "".join(f"{image} {label}\n" for image, label in rows)
+    with reported_as(f"image list '{path}' cannot be written: {{reason}}", OSError):
+        Path(path).write_text(lines, encoding="utf-8")

@@ -6,9 +6,10 @@ without.
 """
 
 from ood_lab.common.installed_packages import package_versions as package_versions
-from ood_lab.synthesis.answer_ledger import Ledger as Ledger
-from ood_lab.synthesis.datasheet import write_datasheet as write_datasheet
-from ood_lab.synthesis.foreground_masks import ForegroundSegmenter as ForegroundSegmenter
+from ood_lab.synthesis.dataset_files import Ledger as Ledger
+from ood_lab.synthesis.dataset_files import keep_plan as keep_plan
+from ood_lab.synthesis.dataset_files import keep_settings as keep_settings
+from ood_lab.synthesis.dataset_files import write_datasheet as write_datasheet
 from ood_lab.synthesis.image_batches import check_suffix as check_suffix
 from ood_lab.synthesis.image_batches import keep_made as keep_made
 from ood_lab.synthesis.image_batches import make_images as make_images
@@ -17,8 +18,6 @@ from ood_lab.synthesis.imagenet21k_classes import Synset as Synset
 from ood_lab.synthesis.imagenet21k_classes import imagenet21k_synsets as imagenet21k_synsets
 from ood_lab.synthesis.imagenet21k_classes import select_by_keyword as select_by_keyword
 from ood_lab.synthesis.imagenet21k_classes import wnids_of as wnids_of
-from ood_lab.synthesis.language_model import LanguageModel as LanguageModel
-from ood_lab.synthesis.language_model import parse_answer as parse_answer
 from ood_lab.synthesis.material_transfer import MaterialTransfer as MaterialTransfer
 from ood_lab.synthesis.material_transfer import check_transfer as check_transfer
 from ood_lab.synthesis.material_transfer import fit_mask as fit_mask
@@ -29,16 +28,17 @@ from ood_lab.synthesis.model_loading import check_package as check_package
 from ood_lab.synthesis.model_loading import chosen_dtype as chosen_dtype
 from ood_lab.synthesis.model_loading import licence as licence
 from ood_lab.synthesis.model_loading import missing_files as missing_files
-from ood_lab.synthesis.object_coverage import MainObject as MainObject
-from ood_lab.synthesis.plan_file import keep_plan as keep_plan
-from ood_lab.synthesis.plan_file import keep_settings as keep_settings
+from ood_lab.synthesis.pretrained_models import ForegroundSegmenter as ForegroundSegmenter
+from ood_lab.synthesis.pretrained_models import LanguageModel as LanguageModel
+from ood_lab.synthesis.pretrained_models import MainObject as MainObject
+from ood_lab.synthesis.pretrained_models import parse_answer as parse_answer
 from ood_lab.synthesis.prompt_selection import choose as choose
 from ood_lab.synthesis.prompt_selection import image_seed as image_seed
 from ood_lab.synthesis.prompt_selection import measure_prompts as measure_prompts
 from ood_lab.synthesis.prompt_selection import plan_table as plan_table
 from ood_lab.synthesis.prompt_selection import short_cells as short_cells
 from ood_lab.synthesis.prompts import Prompts as Prompts
-from ood_lab.synthesis.prompts import Style as Style
+from ood_lab.synthesis.prompts import PromptStyle as PromptStyle
 from ood_lab.synthesis.prompts import read_styles as read_styles
 from ood_lab.synthesis.step_progress import progress_bar as progress_bar
 from ood_lab.synthesis.text_to_image import TextToImage as TextToImage

@@ -20,7 +20,7 @@ _SDXL_PLACE, _SPELLING = "{prompt}", {"pointillism": "pointilism"}
 
 
 @dataclass(frozen=True)
-class Style:
+class PromptStyle:
     """One look.
 
     Attributes:
@@ -42,15 +42,15 @@ class Prompts:
         labels: L names.
     """
 
-    def __init__(self, styles: Sequence[Style], labels: Sequence[str]) -> None:
+    def __init__(self, styles: Sequence[PromptStyle], labels: Sequence[str]) -> None:
         self.styles = tuple(styles)
         self.labels = tuple(labels)
 
     def __len__(self) -> int:
         return len(self.styles) * len(self.labels)
 
-    def parts(self, number: int) -> tuple[Style, str]:
-        """Style and label of a prompt."""
+    def parts(self, number: int) -> tuple[PromptStyle, str]:
+        """PromptStyle and label of a prompt."""
         label, style = divmod(number, len(self.styles))
         return self.styles[style], self.labels[label]
 
@@ -65,7 +65,7 @@ class Prompts:
         return f"{label:05d}_{style:02d}"
 
 
-def read_styles(path: StrPath | None = None) -> list[Style]:
+def read_styles(path: StrPath | None = None) -> list[PromptStyle]:
     """Styles of a YAML or JSON list of ``{name, prompt, negative_prompt}``.
 
     Of a style file of Stable Diffusion XL (``{prompt}`` for the label, names as
@@ -110,7 +110,7 @@ def _of_syn_is(entries: Sequence[Mapping[str, str]], place: str) -> list[dict[st
     ]
 
 
-def _style(entry: object, place: str) -> Style:
+def _style(entry: object, place: str) -> PromptStyle:
     if not isinstance(entry, dict):
         raise UserError(f"{place}: write {{name: ..., prompt: ...}}, not '{entry}'")
     unknown = sorted(str(key) for key in entry if key not in _KEYS)
@@ -122,4 +122,4 @@ def _style(entry: object, place: str) -> Style:
         raise UserError(f"{place}: '{missing[0]}' must be a text")
     if str(entry["prompt"]).count(PLACE) != 1:
         raise UserError(f"{place}: write {PLACE} once in the prompt, where the label goes")
-    return Style(**{key: str(text) for key, text in entry.items()})
+    return PromptStyle(**{key: str(text) for key, text in entry.items()})

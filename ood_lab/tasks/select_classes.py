@@ -34,7 +34,7 @@ from ood_lab.synthesis import (
     wnids_of,
     write_datasheet,
 )
-from ood_lab.synthesis.class_images import list_images, with_boxes
+from ood_lab.synthesis.imagenet21k_classes import list_images, with_boxes
 
 log = logging.getLogger(__name__)
 _PLACES = ("{concept}", "{label}", "{definition}")

@@ -31,7 +31,7 @@ from ood_lab.synthesis import (
     read_styles,
     write_datasheet,
 )
-from ood_lab.synthesis.prompt_plan import Choice, make_plan, pick_decomposition
+from ood_lab.synthesis.prompt_selection import Choice, make_plan, pick_decomposition
 
 log = logging.getLogger(__name__)
 

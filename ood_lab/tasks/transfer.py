@@ -37,13 +37,15 @@ from ood_lab.synthesis import (
     make_images,
     write_datasheet,
 )
-from ood_lab.synthesis.content_images import (
+from ood_lab.synthesis.transfer_images import (
+    Materials,
     check_masks,
     find_masks,
     id_test_contents,
+    load_materials,
+    outside_materials,
     read_contents,
 )
-from ood_lab.synthesis.material_exemplars import Materials, load_materials, outside_materials
 
 log = logging.getLogger(__name__)
 

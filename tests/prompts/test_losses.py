@@ -8,9 +8,8 @@ from prompt_waves import cosines, sines
 from ood_lab.detectors import DetectorRefusal
 from ood_lab.features.bank import FeatureBank
 from ood_lab.prompts import GLMCM, LMCM, MCM, CLIPNScore, IDLikeScore, warmup_cosine
-from ood_lab.prompts.clipn_score import agreeing_to_differ, competing_to_win
-from ood_lab.prompts.idlike import diversity_loss, outlier_loss, select_views
-from ood_lab.prompts.idlike_score import id_log_odds
+from ood_lab.prompts.clipn import agreeing_to_differ, competing_to_win
+from ood_lab.prompts.idlike import diversity_loss, id_log_odds, outlier_loss, select_views
 from ood_lab.prompts.locoop import outlier_entropy, outlier_regions
 
 LOCAL, GLOBAL = sines((2, 4, 5), 0.7, 0.3, 4), cosines((2, 5), 0.5, 0.0, 4)

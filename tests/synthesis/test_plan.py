@@ -19,7 +19,7 @@ from ood_lab.shift import Decomposition, ShiftMeter
 from ood_lab.synthesis import (
     Ledger,
     Prompts,
-    Style,
+    PromptStyle,
     check_model,
     choose,
     image_seed,
@@ -53,7 +53,7 @@ def test_a_style_file_of_stable_diffusion_xl_gives_the_styles_of_syn_is(tmp_path
     (tmp_path / "sdxl.json").write_text(json.dumps(entries))
     styles = read_styles(tmp_path / "sdxl.json")
     assert [style.name for style in styles] == [style.name for style in read_styles()]
-    assert styles[6] == Style("pointilism", "pointillism of {label} .", "pointillism")
+    assert styles[6] == PromptStyle("pointilism", "pointillism of {label} .", "pointillism")
     (tmp_path / "sdxl.json").write_text(json.dumps(entries[:-1]))
     with pytest.raises(UserError, match=r"sdxl\.json' lacks tilt-shift of Syn-IS"):
         read_styles(tmp_path / "sdxl.json")
@@ -79,7 +79,9 @@ def test_a_wrong_style_file_is_named(tmp_path, text, said):
 
 
 def test_prompts_are_numbered_label_by_label():
-    prompts = Prompts([Style("x", "x {label}"), Style("y", "{label} y")], ["cat", "dog", "elk"])
+    prompts = Prompts(
+        [PromptStyle("x", "x {label}"), PromptStyle("y", "{label} y")], ["cat", "dog", "elk"]
+    )
     assert [prompts.text(i) for i in range(len(prompts))] == [
         "x cat", "cat y", "x dog", "dog y", "x elk", "elk y",
     ]  # fmt: skip
@@ -91,7 +93,7 @@ def test_degrees_of_prompts_are_distances_of_texts_to_images():
     W = torch.linalg.qr(torch.randn(8, 8, generator=generator))[0]
     images = F.normalize(torch.randn(40, 8, generator=generator), dim=1)
     texts = {f"x {i}": torch.randn(8, generator=generator) for i in range(30)}
-    prompts = Prompts([Style("x", "x {label}")], [str(i) for i in range(30)])
+    prompts = Prompts([PromptStyle("x", "x {label}")], [str(i) for i in range(30)])
     meter = ShiftMeter(Decomposition("laid", W, 4, {}), images, k=3)
     encode = lambda words: F.normalize(torch.stack([texts[w] for w in words]), dim=1)  # noqa: E731
     found = measure_prompts(prompts, [4, 7, 29], encode, meter)

@@ -21,7 +21,7 @@ from ood_lab.data.sources.manifest import read_manifest
 from ood_lab.schema.run_record import RunRecord
 from ood_lab.shift import Decomposition, ShiftMeter, save_decomposition
 from ood_lab.synthesis import Prompts, grey_foreground, read_styles
-from ood_lab.synthesis.prompt_plan import Choice, make_plan, pick_decomposition
+from ood_lab.synthesis.prompt_selection import Choice, make_plan, pick_decomposition
 from ood_lab.tasks.select_classes import SelectClasses
 from ood_lab.tasks.synthesize import Synthesize
 from ood_lab.tasks.transfer import Transfer

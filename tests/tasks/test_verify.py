@@ -21,7 +21,7 @@ from ood_lab.lvlm.scoring.yes_no_scores import METRICS
 from ood_lab.metrics import Evaluation, results_of
 from ood_lab.metrics.hallucination import CAPTION_METRICS
 from ood_lab.metrics.results_rows import KIND
-from ood_lab.metrics.two_class import TWO_CLASS_METRICS
+from ood_lab.metrics.yes_no import TWO_CLASS_METRICS
 from ood_lab.schema.results import write_results
 from ood_lab.tasks.laid_zero_shot import TOP
 from ood_lab.tasks.verify import Verify

@@ -1,6 +1,6 @@
 """Results of yes/no questions in several wordings: means over these, with both answers as classes.
 
-See :mod:`ood_lab.metrics.two_class` for the metrics. ``item`` of an answer is its question in
+See :mod:`ood_lab.metrics.yes_no` for the metrics. ``item`` of an answer is its question in
 whatever words, ``prompt`` the number of the wording, ``pair_id`` its image.
 """
 
@@ -23,8 +23,7 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
     clustered,
     contrast,
 )
-from ood_lab.metrics.two_class import TWO_CLASS_METRICS, mean_over_prompts
-from ood_lab.metrics.yes_no import outcome_counts
+from ood_lab.metrics.yes_no import TWO_CLASS_METRICS, mean_over_prompts, outcome_counts
 from ood_lab.schema.arrays import Ints
 from ood_lab.schema.results import PART
 

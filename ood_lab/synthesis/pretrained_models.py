@@ -1,0 +1,144 @@
+"""Models of transformers that look at images or answer questions, each from a local folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+
+from ood_lab.common.errors import UserError
+from ood_lab.synthesis.model_loading import load_transformers
+
+_THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
+_ANSWER = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
+
+
+def parse_answer(text: str) -> bool | None:
+    """The first ``yes`` or ``no`` of an answer, after its thoughts; None without any."""
+    match = _ANSWER.search(_THOUGHT.sub("", text))
+    return None if match is None else match[1].lower() == "yes"
+
+
+class LanguageModel:
+    """The most likely answer to each question, without sampling.
+
+    A model that was tuned for chats (its tokenizer has a chat template) is prompted with it.
+
+    Args:
+        folder: of a causal language model of transformers.
+        device: where to run.
+        max_new_tokens: length of an answer.
+    """
+
+    def __init__(self, folder: str, device: torch.device, max_new_tokens: int) -> None:
+        from transformers import GenerationConfig
+
+        self.model = load_transformers("text-generation", "task.llm", folder, device)
+        tokenizer = self.model.tokenizer
+        if tokenizer.pad_token is None:
+            tokenizer.pad_token = tokenizer.eos_token
+        # Answers continue at the right end of every question of a batch.
+        tokenizer.padding_side = "left"
+        self.generation = GenerationConfig(
+            max_new_tokens=max_new_tokens,
+            do_sample=False,
+            pad_token_id=tokenizer.pad_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+        )
+
+    def __call__(self, questions: Sequence[str]) -> list[str]:
+        """The answers, in order."""
+        chat = bool(getattr(self.model.tokenizer, "chat_template", None))
+        inputs = [[{"role": "user", "content": q}] if chat else q for q in questions]
+        outputs = self.model(
+            inputs,
+            batch_size=len(inputs),
+            return_full_text=False,
+            generation_config=self.generation,
+        )
+        return [str(output[0]["generated_text"]).strip() for output in outputs]
+
+
+class Box(NamedTuple):
+    """The main box of a label in an image.
+
+    Attributes:
+        score: of the detector, in [0, 1]; 0 where it finds nothing.
+        share: area of the box / area of the image, in [0, 1].
+    """
+
+    score: float
+    share: float
+
+
+class MainObject:
+    """The box with the highest score for an image's own label.
+
+    Args:
+        folder: of a zero-shot detector of transformers (OWL-ViT, OWLv2, Grounding DINO).
+        query: text with ``{label}``.
+        device: where to run.
+
+    Raises:
+        UserError: the query has no place for the label.
+    """
+
+    def __init__(self, folder: str, query: str, device: torch.device) -> None:
+        if query.count("{label}") != 1:
+            raise UserError(f"task.query='{query}': write {{label}} once, where the label goes")
+        self.query = query
+        self.model = load_transformers(
+            "zero-shot-object-detection", "task.detector", folder, device
+        )
+
+    def __call__(self, images: Sequence[Image.Image], labels: Sequence[str]) -> list[Box]:
+        """The main box of each image."""
+        inputs = [
+            {"image": image, "candidate_labels": [self.query.replace("{label}", label)]}
+            for image, label in zip(images, labels, strict=True)
+        ]
+        detections = self.model(inputs, threshold=0.0, top_k=1)
+        return [_box(boxes, image) for boxes, image in zip(detections, images, strict=True)]
+
+
+def _box(boxes: list[dict], image: Image.Image) -> Box:
+    if not boxes:
+        return Box(0.0, 0.0)
+    box, (width, height) = boxes[0]["box"], image.size
+    # Boxes may reach beyond the image.
+    left, right = (min(max(box[key], 0), width) for key in ("xmin", "xmax"))
+    top, bottom = (min(max(box[key], 0), height) for key in ("ymin", "ymax"))
+    area = max(right - left, 0) * max(bottom - top, 0)
+    return Box(float(boxes[0]["score"]), area / (width * height))
+
+
+class ForegroundSegmenter:
+    """All segments of an image but the background's.
+
+    Args:
+        folder: of a semantic, instance or panoptic segmentation model of transformers.
+        background: labels that are not foreground.
+        device: where to run.
+    """
+
+    def __init__(self, folder: str, background: Sequence[str], device: torch.device) -> None:
+        self.model = load_transformers("image-segmentation", "task.segmenter", folder, device)
+        labels = self.model.model.config.id2label.values()
+        if lacking := sorted(set(background) - set(labels)):
+            raise UserError(
+                f"task.background: the segmenter has no label '{lacking[0]}'; it has "
+                f"{', '.join(sorted(labels)[:20])}"
+            )
+        self.background = set(background)
+
+    def __call__(self, image: Image.Image) -> Image.Image:
+        """White = foreground; black everywhere if there is only background."""
+        mask = np.zeros((image.height, image.width), dtype=bool)
+        for segment in self.model(image):
+            if segment["label"] not in self.background:
+                mask |= np.asarray(segment["mask"].convert("L")) > 127
+        return Image.fromarray(255 * mask.astype(np.uint8))

@@ -29,7 +29,7 @@ from ood_lab.api.feature_shift import shift_of
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.common.hints import check_known
-from ood_lab.data.datamodules.splits import ID_SPLITS, RESERVED
+from ood_lab.data.dataset import ID_SPLITS, RESERVED
 from ood_lab.detectors import Detector, named, unserved, unsuited
 from ood_lab.detectors.base import Detectors
 from ood_lab.evaluation.detector_fitting import cut_at, memory_limit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,12 +15,17 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ood_lab.schema.image_groups import GROUP, MADE_OF
+from ood_lab.schema.label_codes import LISTS, SEVERAL
 from ood_lab.schema.shift_axes import DEGREES, LEVELS
 
 Transform = Callable[[Image.Image], Tensor]
 
 #: Columns that hold integers and travel with every sample when the table has them.
 INTEGER_COLUMNS = (*LEVELS, "category", "shape")
+#: Names of the ID sets; every other name is an OOD set.
+ID_SPLITS = ("train", "val", "test")
+#: Names that no other set may have.
+RESERVED = (*ID_SPLITS, "ID")
 #: Label of an image that belongs to no ID class, or whose class is unknown.
 UNKNOWN = -1
 
@@ -141,3 +147,14 @@ class ImageDataset(Dataset[dict[str, Any]], ABC):
 
 #: By name.
 Splits = Mapping[str, ImageDataset]
+
+
+def targets(data: ImageDataset) -> tuple[np.ndarray, np.ndarray]:
+    """Which classes the images have, ``[N, C] bool``, and of which that is known, ``[N] bool``."""
+    labelled = (data.labels == SEVERAL).numpy()
+    has = np.zeros((len(data), len(data.classes)), dtype=bool)
+    position = {name: place for place, name in enumerate(data.classes)}
+    for row in np.flatnonzero(labelled).tolist():
+        names = json.loads(str(data.table[LISTS].iat[row]))
+        has[row, [position[name] for name in names]] = True
+    return has, labelled

@@ -13,7 +13,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
 from ood_lab.data.checks.content_overlap import shared_content
 from ood_lab.data.datamodules.base import OODDataModule
-from ood_lab.data.datamodules.splits import ID_SPLITS
+from ood_lab.data.dataset import ID_SPLITS
 from ood_lab.detectors import Detector, checked_score
 from ood_lab.detectors.base import Detectors
 from ood_lab.evaluation.detector_fitting import cut_at, fit_within

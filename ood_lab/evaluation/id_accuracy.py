@@ -15,8 +15,7 @@ from torch import Tensor
 from ood_lab.common.english import first_of
 from ood_lab.common.errors import UserError
 from ood_lab.data.checks.image_sizes import ImageSize
-from ood_lab.data.datamodules.label_lists import targets
-from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.dataset import ImageDataset, targets
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.metrics import at_chance, map_of
 from ood_lab.metrics.resampling.photograph_groups import effective_size

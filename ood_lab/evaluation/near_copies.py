@@ -15,7 +15,7 @@ from torch import Tensor
 from ood_lab.common.english import counted
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.data.datamodules.base import OODDataModule
-from ood_lab.data.datamodules.splits import ID_SPLITS
+from ood_lab.data.dataset import ID_SPLITS
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.metrics import SortedScores
 from ood_lab.neighbours import near_copies

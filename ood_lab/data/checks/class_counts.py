@@ -8,9 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from ood_lab.data.datamodules.label_lists import targets
-from ood_lab.data.datamodules.splits import ID_SPLITS
-from ood_lab.data.dataset import ImageDataset, Splits
+from ood_lab.data.dataset import ID_SPLITS, ImageDataset, Splits, targets
 from ood_lab.data.sources.label_names import label_columns
 from ood_lab.schema.label_codes import LISTS
 

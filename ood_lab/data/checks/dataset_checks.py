@@ -18,8 +18,7 @@ from ood_lab.data.checks.check_report import CheckReport, Finding, Overlap, SetS
 from ood_lab.data.checks.class_counts import count_by_class
 from ood_lab.data.checks.pixel_values import nearly_black
 from ood_lab.data.checks.shortcuts import file_statistics, shares_of_formats, shortcuts
-from ood_lab.data.datamodules.splits import ID_SPLITS
-from ood_lab.data.dataset import UNKNOWN, ImageDataset, Splits
+from ood_lab.data.dataset import ID_SPLITS, UNKNOWN, ImageDataset, Splits
 from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.data.sources.image_files import DECODING, FileDataset, decoding_of, load_rgb, reason
 from ood_lab.data.sources.image_formats import register_formats

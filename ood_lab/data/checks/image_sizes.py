@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ood_lab.data.checks.check_report import SetSummary
-from ood_lab.data.datamodules.splits import ID_SPLITS
-from ood_lab.data.dataset import Splits
+from ood_lab.data.dataset import ID_SPLITS, Splits
 
 #: Images that are opened where the check of the data has opened none.
 SAMPLE = 32

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pandas as pd
 
 from ood_lab.data.checks.check_report import Finding
-from ood_lab.data.datamodules.splits import ID_SPLITS
+from ood_lab.data.dataset import ID_SPLITS
 from ood_lab.metrics.causes import auroc
 from ood_lab.schema.image_statistics import FORMAT
 

@@ -43,8 +43,7 @@ from ood_lab.data.datamodules.preparation_steps import (
     Loading,
     taken,
 )
-from ood_lab.data.datamodules.splits import ID_SPLITS
-from ood_lab.data.dataset import UNKNOWN, ImageDataset, Splits, Transform
+from ood_lab.data.dataset import ID_SPLITS, UNKNOWN, ImageDataset, Splits, Transform
 from ood_lab.data.sources.image_files import FileDataset, PixelRange, found_decoding
 from ood_lab.data.sources.image_stores import FILES, Store
 from ood_lab.data.sources.pixel_decoding import CHANNELS

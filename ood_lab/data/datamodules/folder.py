@@ -28,13 +28,11 @@ from ood_lab.data.datamodules.image_groups import add_groups
 from ood_lab.data.datamodules.label_hierarchy import add_levels, complete_levels, read_hierarchy
 from ood_lab.data.datamodules.label_lists import with_lists
 from ood_lab.data.datamodules.splits import (
-    ID_SPLITS,
-    RESERVED,
     check_shares,
     default_shares,
     stratified_split,
 )
-from ood_lab.data.dataset import UNKNOWN, Splits
+from ood_lab.data.dataset import ID_SPLITS, RESERVED, UNKNOWN, Splits
 from ood_lab.data.sources.image_files import PixelRange
 from ood_lab.data.sources.label_names import align_attributes, encode_names, vectors_of
 from ood_lab.data.sources.source_settings import Given, Listed, Reading, Source, source_of

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ood_lab.common.errors import UserError, reported_as
-from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.data.dataset import UNKNOWN
 from ood_lab.data.sources.label_names import matched, mismatch, ordered_names, vectors_of
 from ood_lab.data.sources.source_settings import Listed
 from ood_lab.schema.label_codes import LISTS, SEVERAL
@@ -53,17 +53,6 @@ def with_lists(listed: Listed, classes: Sequence[str] | None, source: str) -> Li
         **{LISTS: labels.map(dict(enumerate(texts)))},
     )
     return Listed(table, names_of_classes, listed.store)
-
-
-def targets(data: ImageDataset) -> tuple[np.ndarray, np.ndarray]:
-    """Which classes the images have, ``[N, C] bool``, and of which that is known, ``[N] bool``."""
-    labelled = (data.labels == SEVERAL).numpy()
-    has = np.zeros((len(data), len(data.classes)), dtype=bool)
-    position = {name: place for place, name in enumerate(data.classes)}
-    for row in np.flatnonzero(labelled).tolist():
-        names = json.loads(str(data.table[LISTS].iat[row]))
-        has[row, [position[name] for name in names]] = True
-    return has, labelled
 
 
 def _names(text: str, source: str) -> list[str]:

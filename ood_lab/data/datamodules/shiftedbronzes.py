@@ -16,8 +16,8 @@ from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known, missing_path
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.datamodules.label_hierarchy import add_levels
-from ood_lab.data.datamodules.splits import ID_SPLITS, check_shares, stratified_split
-from ood_lab.data.dataset import UNKNOWN, Splits
+from ood_lab.data.datamodules.splits import check_shares, stratified_split
+from ood_lab.data.dataset import ID_SPLITS, UNKNOWN, Splits
 from ood_lab.data.sources.folders import instead, read_folder
 from ood_lab.data.sources.image_files import PixelRange
 from ood_lab.data.sources.label_names import encode_names

@@ -9,10 +9,6 @@ import pandas as pd
 
 from ood_lab.common.errors import UserError
 
-#: Names of the ID sets; every other name is an OOD set.
-ID_SPLITS = ("train", "val", "test")
-#: Names that no other set may have.
-RESERVED = (*ID_SPLITS, "ID")
 #: Images below which a larger share becomes test: intervals rest on their number.
 _FEW = 2000
 

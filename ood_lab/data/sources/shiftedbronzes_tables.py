@@ -9,8 +9,7 @@ import pandas as pd
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known, missing_path
 from ood_lab.common.unicode_names import composed, existing
-from ood_lab.data.datamodules.splits import ID_SPLITS
-from ood_lab.data.dataset import UNKNOWN
+from ood_lab.data.dataset import ID_SPLITS, UNKNOWN
 
 #: Folder of the photographs, which are in distribution.
 COLOUR = "colour"

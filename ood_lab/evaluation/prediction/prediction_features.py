@@ -11,8 +11,7 @@ import torch
 from lightning import Trainer
 
 from ood_lab.data.datamodules.base import OODDataModule
-from ood_lab.data.datamodules.splits import ID_SPLITS
-from ood_lab.data.dataset import ImageDataset, Splits
+from ood_lab.data.dataset import ID_SPLITS, ImageDataset, Splits
 from ood_lab.detectors.base import Detectors
 from ood_lab.evaluation.near_copies import NearCopies, with_near_copies
 from ood_lab.evaluation.prediction.calibration import fit_and_held_out

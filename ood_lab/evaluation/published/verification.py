@@ -19,7 +19,7 @@ import pandas as pd
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_table
 from ood_lab.common.hints import missing_path
-from ood_lab.data.datamodules.splits import ID_SPLITS
+from ood_lab.data.dataset import ID_SPLITS
 from ood_lab.evaluation.hierarchy_tables import KIND as HIERARCHY
 from ood_lab.evaluation.published.numbers import (
     Field,

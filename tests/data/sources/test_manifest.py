@@ -11,7 +11,7 @@ from torchvision.datasets import ImageFolder
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.datamodules.folder import FolderDataModule
-from ood_lab.data.datamodules.label_lists import targets
+from ood_lab.data.dataset import targets
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.data.sources.manifest import read_manifest
 from ood_lab.data.sources.source_settings import Reading, source_of

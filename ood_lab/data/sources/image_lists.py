@@ -27,6 +27,7 @@ from ood_lab.data.sources.image_formats import image_extensions
 from ood_lab.data.sources.image_stores import FILES, Store
 from ood_lab.data.sources.manifest import csv_separator, found_below
 from ood_lab.data.sources.pixel_decoding import Decoding
+from ood_lab.data.sources.reading_warnings import to_log
 from ood_lab.data.sources.table_columns import renamed
 
 #: Endings of tables and lists.
@@ -199,7 +200,7 @@ def _texts(file: Path) -> pa.Array:
 
 
 def _column(names: Sequence[str], file: Path) -> str:
-    columns = renamed(names, file)
+    columns = renamed(names, file, tell=to_log)
     for name in names:
         if columns[name] == "path":
             return name

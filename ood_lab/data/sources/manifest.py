@@ -6,7 +6,7 @@ import csv
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +49,8 @@ def read_manifest(
       without labels; hidden files and folders are skipped; with a table ``metadata.csv``,
       ``.jsonl`` or ``.parquet`` that has a column ``label``, as of Hugging Face's ImageFolder, it;
     - a ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet`` file with a column ``path`` (or
-      ``file_name``) and, where known, ``label`` (class name or number, empty or -1 = unknown),
-      ``category``, ``shape``, ``level_<n>`` (names or numbers alike, see
+      ``file_name``) and, where known, ``label`` (class name or number, empty or -1 = unknown; of
+      others the :data:`~ood_lab.data.sources.table_columns.SYNONYMS` are read), ``category``, ``shape``, ``level_<n>`` (names or numbers alike, see
       :func:`~ood_lab.data.sources.label_names.encode_names`),
       ``semantic_level``, ``covariate_level`` (integers), ``attribute_<name>`` (0/1), ``mask`` (the
       file of the object's mask) and any others; spaces around these names and capitals do not
@@ -96,7 +96,7 @@ def read_manifest(
     elif place.is_dir():
         table = read_folder(place, labelled, tell)
     else:
-        table = _read_file(place, labelled, chosen)
+        table = _read_file(place, labelled, chosen, tell)
         names = [str(c) for c in table if c != "label" or (table[c] != NO_LABEL).any()]
         for remark in unread([name for name in names if name != group], place, labelled):
             tell(remark)
@@ -160,7 +160,7 @@ def metadata_of(folder: Path, tell: Tell | None, chosen: Mapping[str, str]) -> P
         file = folder / f"metadata{kind}"
         if not file.is_file():
             continue
-        table = _table(file)
+        table = _table(file, chosen=chosen)
         columns = [str(c) for c in table]
         if not {"file_name", "path"} & set(columns):
             return None
@@ -190,28 +190,33 @@ def _chosen(table: pd.DataFrame, chosen: Mapping[str, str], file: Path) -> pd.Da
 
 
 def _read_file(
-    file: Path, labelled: bool = True, chosen: Mapping[str, str] | None = None
+    file: Path,
+    labelled: bool = True,
+    chosen: Mapping[str, str] | None = None,
+    tell: Tell | None = None,
 ) -> pd.DataFrame:
-    table = _chosen(_table(file, labelled), chosen or {}, file)
+    table = _chosen(_table(file, labelled, chosen or {}, tell), chosen or {}, file)
     check_known(["path"], table, f"'{file}' has no column '{{name}}'")
     table["label"] = label_text(table["label"]) if "label" in table else NO_LABEL
     return table.reset_index(drop=True)
 
 
-def _table(file: Path, labelled: bool = True) -> pd.DataFrame:
+def _table(
+    file: Path, labelled: bool = True, chosen: Collection[str] = (), tell: Tell | None = None
+) -> pd.DataFrame:
     suffix = file.suffix.lower()
     try:
         if suffix in (".csv", ".tsv"):
-            table = _read_csv(file)
+            table = _read_csv(file, chosen, tell)
         elif suffix in (".parquet", ".pq"):
             table = pd.read_parquet(file)
             if any(table.index.names):  # of a table that was saved with one
                 table = table.reset_index()
-            table = table.rename(columns=renamed(table, file))
+            table = table.rename(columns=renamed(table, file, chosen, tell))
         elif suffix == ".jsonl":
             lines = file.read_text("utf-8-sig").splitlines()
             table = pd.DataFrame([json.loads(line) for line in lines if line.strip()], dtype=object)
-            table = table.rename(columns=renamed(table, file))
+            table = table.rename(columns=renamed(table, file, chosen, tell))
         elif suffix in (".txt", ".lst"):
             table = _read_image_list(file, labelled)
         else:
@@ -238,7 +243,7 @@ def csv_separator(file: Path) -> tuple[str, list[str]]:
     return sep, next(csv.reader([header], delimiter=sep), [])
 
 
-def _read_csv(file: Path) -> pd.DataFrame:
+def _read_csv(file: Path, chosen: Collection[str], tell: Tell | None) -> pd.DataFrame:
     sep, first = csv_separator(file)
     # Only an empty cell is missing: "NA" and "null" are possible class names.
     options: dict[str, Any] = {"keep_default_na": False, "na_values": [""], "sep": sep}
@@ -246,7 +251,7 @@ def _read_csv(file: Path) -> pd.DataFrame:
         "encoding": "utf-8-sig",
         "skipinitialspace": any(cell.startswith(" ") for cell in first[1:]),
     }
-    names = renamed(pd.read_csv(file, nrows=0, **options), file)
+    names = renamed(pd.read_csv(file, nrows=0, **options), file, chosen, tell)
     named = [c for c, name in names.items() if name in ("path", "label") or is_named(name)]
     table = pd.read_csv(file, dtype=dict.fromkeys(named, str), **options)
     if not isinstance(table.index, pd.RangeIndex):

@@ -4,29 +4,40 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from ood_lab.common.english import first_of
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import nearest
-from ood_lab.data.sources.reading_warnings import ReadingWarning
+from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell
 from ood_lab.schema.shift_axes import LEVELS
 
 #: Columns that are read, beside ``level_<n>`` and ``attribute_<name>``.
 KNOWN = ("path", "label", "category", "shape", "mask", *LEVELS)
 #: Columns that hold the class in other people's tables.
 CLASS_NAMES = ("class", "classes", "labels", "target", "targets", "category_name", "y")
+#: Columns that are read as another one, where a table lacks it and has only one of them.
+SYNONYMS = {"path": ("filename", "file", "image"), "label": ("class", "target")}
 #: Columns that this package's own tables have, and row numbers: never reported missing.
 _OWN = re.compile(r"category_name|index|dataset|unnamed: \d+|__index_level_\d+__")
 #: Least similarity of a name to one that is read.
 _CLOSE = 0.75
 
 
-def renamed(columns: Iterable[object], file: Path) -> dict[object, str]:
+def renamed(
+    columns: Iterable[object], file: Path, chosen: Collection[str] = (), tell: Tell | None = None
+) -> dict[object, str]:
     """The name under which each column is read: spaces around it and capitals do not count.
 
-    Where one column has exactly the name, others that differ only by these keep theirs.
+    Where one column has exactly the name, others that differ only by these keep theirs. A column
+    of :data:`SYNONYMS` is read, too, and ``tell`` receives as what.
+
+    Args:
+        columns: of the table.
+        file: the table, for messages.
+        chosen: names for which the user has chosen a column.
+        tell: receives which synonyms are read; None = nobody.
 
     Raises:
         UserError: two columns could be meant.
@@ -44,6 +55,16 @@ def renamed(columns: Iterable[object], file: Path) -> dict[object, str]:
                 f"{' and '.join(repr(names[column]) for column in candidates)}: keep one of them"
             )
         names[candidates[0]] = plain
+    for name, synonyms in SYNONYMS.items():
+        candidates = [column for column, text in names.items() if _plain(text) in synonyms]
+        hidden = name in chosen or name in names.values()
+        # Hugging Face's ImageFolder names its files so.
+        if hidden or len(candidates) != 1 or (name == "path" and "file_name" in names.values()):
+            continue
+        if tell is not None:
+            read = f"'{file}': the column '{names[candidates[0]]}' is read as {name}"
+            tell(ReadingWarning(read, doubtful=False))
+        names[candidates[0]] = name
     return names
 
 

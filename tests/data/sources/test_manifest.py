@@ -353,7 +353,7 @@ def test_two_columns_that_may_be_the_label_are_refused(photos):
 @pytest.mark.parametrize(
     ("column", "said", "doubtful"),
     [
-        ("class", "call it 'label'", True),
+        ("classes", "call it 'label'", True),
         ("lable", "call it 'label'", True),
         ("covariate level", "call it 'covariate_level'", True),
         ("camera", "these columns of .*: 'camera'", False),
@@ -494,3 +494,27 @@ def test_metadata_of_an_image_folder(tmp_path, kind):
     wrong = source_of({"path": str(tmp_path), "label": "nothing"}, "data.id.train")
     with pytest.raises(UserError, match="without a table that has 'nothing'"):
         wrong.read(None, Reading(print))
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize(("path", "label"), [("filename", "class"), ("File", "target")])
+def test_columns_of_other_names_are_read_and_the_run_says_as_what(tmp_path, kind, path, label):
+    images = [picture(tmp_path / f"{i}.png", i).name for i in range(3)]
+    rows = pd.DataFrame({path: images, label: ["007", "7", "cat"]})
+    file = tmp_path / f"list.{kind}"
+    rows.to_csv(file, index=False) if kind == "csv" else rows.to_parquet(file)
+    table, classes, remarks = told(file)
+    assert table["path"].tolist() == [str(tmp_path / name) for name in images]
+    assert classes == ["007", "7", "cat"]
+    assert remarks == [
+        (f"'{file}': the column '{path}' is read as path", False),
+        (f"'{file}': the column '{label}' is read as label", False),
+    ]
+    # Two that may be meant, or a choice of the user: none is taken unasked.
+    both = rows.assign(**{"image": images, "label": ["a", "b", "c"]})
+    both.to_csv(tmp_path / "both.csv", index=False)
+    with pytest.raises(UserError, match="has no column 'path'"):
+        read_manifest(tmp_path / "both.csv")
+    columns = {"path": "image", "label": "label"}
+    read = read_manifest(tmp_path / "both.csv", columns=columns, tell=lambda remark: None)
+    assert read[1] == ["a", "b", "c"]

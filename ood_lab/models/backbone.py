@@ -45,6 +45,7 @@ class Backbone(KeyedModule):
         transform: the evaluation transform, PIL image -> ``[3, H, W] float32``.
         transform_overrides: the entries of ``data_config`` that differ from what the weights were
             made with; results are stamped with them.
+        fresh_head: it is new, beside weights of a file.
         fitted_head: how the head, which is zero, is fitted on ID train; None where it is not.
         differentiable: gradients reach the image, and sub-modules have outputs to be read.
         label_classes: number of classes of the data, where the head has others; None where a label
@@ -58,6 +59,7 @@ class Backbone(KeyedModule):
 
     neutral = frozenset(
         {"name", "transform", "data_config", "transform_overrides", "label_classes", "chance"}
+        | {"fresh_head"}
     )
 
     name: str = "backbone"
@@ -67,6 +69,7 @@ class Backbone(KeyedModule):
     data_config: dict[str, Any]
     transform: Callable[[Image.Image], Tensor]
     transform_overrides: dict[str, Any]
+    fresh_head: bool = False
     fitted_head: str | None = None
     differentiable: bool = True
     text_head: bool = False

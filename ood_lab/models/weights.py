@@ -110,6 +110,34 @@ def saved_outputs(file: StrPath, module: nn.Module, layer: str) -> int | None:
     return None if weight is None else int(weight.shape[0])
 
 
+def new_layers(
+    file: StrPath, module: nn.Module, layers: Sequence[str], new_head: bool | None
+) -> Sequence[str]:
+    """Those of the ``layers`` of the head that keep their fresh weights (:func:`load_weights`).
+
+    Args:
+        file: the weights.
+        module: receives them.
+        layers: of its head.
+        new_head: True = all of them, False = none; None = all where the file has the head of
+            another number of classes, and a line of the log says so.
+    """
+    if new_head is not None or not layers:
+        return layers if new_head else ()
+    saved = saved_outputs(file, module, layers[0])
+    outputs = int(module.state_dict()[f"{layers[0]}.weight"].shape[0])
+    if saved in (None, outputs):
+        return ()
+    _log.info(
+        "%s: its head '%s' is for %d classes, the data has %d: a new head is trained",
+        WeightsFile.of(file).path,
+        layers[0],
+        saved,
+        outputs,
+    )
+    return layers
+
+
 def weights_sha256(module: nn.Module) -> str:
     """Identity of a network's weights.
 
@@ -183,8 +211,7 @@ def _check_fit(source: Tensors, target: Tensors, problem: str) -> None:
         if len(rows) == 1 and len(other) <= 2 and old[1:] == new[1:]:
             remedy = (
                 f"is it a checkpoint for {old[0]} classes instead of {new[0]}? train.py "
-                "with model.backbone.new_head=true fits a head for yours; eval.py with "
-                "model.weights=FILE scores its own"
+                "fits a head for yours; eval.py with model.weights=FILE scores its own"
             )
         raise UserError(
             f"{problem}: {len(other)} of {len(target)} tensors have another shape, "

@@ -4,6 +4,7 @@ import argparse
 import copy
 import functools
 import hashlib
+import logging
 import os
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import nn
 
 from ood_lab.common.errors import UserError
 from ood_lab.models import load_weights, module_backbone, timm_backbone, weights_sha256
+from ood_lab.models.weights import new_layers
 
 
 class Net(nn.Module):
@@ -224,6 +226,16 @@ def test_missing_files_name_the_nearest(tmp_path):
         load_weights(Net(), tmp_path)
     with pytest.raises(UserError, match="neither does its folder"):
         load_weights(Net(), tmp_path / "no" / "w.pt")
+
+
+def test_a_head_for_other_classes_is_new_where_that_is_allowed(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "ood_lab")
+    torch.save(Net(classes=9).state_dict(), tmp_path / "w.pt")
+    assert new_layers(tmp_path / "w.pt", Net(classes=9), ["fc"], None) == ()
+    assert new_layers(tmp_path / "w.pt", Net(), ["fc"], False) == ()
+    assert not caplog.text
+    assert new_layers(tmp_path / "w.pt", Net(), ["fc"], None) == ["fc"]
+    assert "w.pt: its head 'fc' is for 9 classes, the data has 4: a new head is" in caplog.text
 
 
 def test_a_new_head_keeps_fresh_weights(tmp_path):

@@ -48,8 +48,9 @@ def manifest(folder):
 
 @pytest.mark.slow
 def test_few_photographs_get_a_linear_head(line, tmp_path, capsys):
-    assert call("train.py", *line, "model.backbone.new_head=true") == 0
+    assert call("train.py", *line) == 0
     out = " ".join(capsys.readouterr().out.split())
+    assert "its head 'fc' is for 1000 classes, the data has 3: a new head is trained" in out
     assert "12 images per class are few: a linear head is fitted" in out
     assert re.search(r"this fine-tunes it too: python train\.py .+ trainer\.max_epochs=10 ", out)
     (run,) = run_folders(tmp_path / "o")

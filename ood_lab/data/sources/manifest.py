@@ -49,12 +49,12 @@ def read_manifest(
       without labels; hidden files and folders are skipped; with a table ``metadata.csv``,
       ``.jsonl`` or ``.parquet`` that has a column ``label``, as of Hugging Face's ImageFolder, it;
     - a ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet`` file with a column ``path`` (or
-      ``file_name``) and, where known, ``label`` (class name or number, empty or -1 = unknown; of
-      others the :data:`~ood_lab.data.sources.table_columns.SYNONYMS` are read), ``category``, ``shape``, ``level_<n>`` (names or numbers alike, see
+      ``file_name``) and, where known, ``label`` (class name or number, empty or -1 = unknown),
+      ``category``, ``shape``, ``level_<n>`` (names or numbers alike, see
       :func:`~ood_lab.data.sources.label_names.encode_names`),
       ``semantic_level``, ``covariate_level`` (integers), ``attribute_<name>`` (0/1), ``mask`` (the
       file of the object's mask) and any others; spaces around these names and capitals do not
-      count;
+      count, and :data:`~ood_lab.data.sources.table_columns.SYNONYMS` are read;
     - a ``.txt`` list with a line ``path label`` an image, or ``path`` where labels are not needed;
       paths may hold spaces;
     - a folder of such lists called ``cov_<i>_sem_<j>.txt`` (IS-OOD's, or those of

@@ -36,7 +36,7 @@ from ood_lab.models.loading.wrapped_network import (
     WrappedBackbone,
 )
 from ood_lab.models.trial_passes import channels_taken, random_batch
-from ood_lab.models.weights import check_one_source, load_weights, saved_outputs
+from ood_lab.models.weights import check_one_source, load_weights, new_layers, saved_outputs
 
 # Resize to 256, crop 224: what most networks trained on ImageNet saw.
 _IMAGENET = {
@@ -57,7 +57,7 @@ def timm_backbone(
     num_classes: int | None = None,
     pretrained: bool = False,
     weights: StrPath | None = None,
-    new_head: bool = False,
+    new_head: bool | None = False,
     allow_transform_mismatch: bool = False,
     kwargs: dict[str, Any] | None = None,
     data_config: Mapping[str, Any] | None = None,
@@ -74,7 +74,8 @@ def timm_backbone(
             model's own.
         pretrained: take timm's weights (downloaded by timm unless they are in its cache).
         weights: take the weights of this file instead (see :func:`load_weights`).
-        new_head: with ``weights``: keep a fresh head, for fine-tuning to other classes.
+        new_head: with ``weights``: keep a fresh head, for fine-tuning to other classes; None =
+            where the file's has another number of classes.
         allow_transform_mismatch: accept transform settings other than those of the weights; they
             are kept in ``backbone.transform_overrides``.
         kwargs: passed to ``timm.create_model`` (``layers``, ``channels``, ``img_size``, ...).
@@ -112,7 +113,7 @@ def timm_backbone(
         expected, overrides = for_channels(expected, channels), for_channels(overrides, channels)
     size = overrides.get("input_size", expected["input_size"])
     reading = _timm_reading(net, name, size)
-    if weights is not None and num_classes is None and not new_head and reading.heads:
+    if weights is not None and num_classes is None and new_head is False and reading.heads:
         # The file's own number of classes, which need not be the one timm's weights have.
         layer = reading.names[0]
         saved = saved_outputs(weights, net, layer)
@@ -120,7 +121,9 @@ def timm_backbone(
             net = create_timm(name, pretrained=False, num_classes=saved, **kwargs)
     backbone = WrappedBackbone(net, reading, name)
     if weights is not None:
-        expected |= load_weights(net, weights, name, reading.names if new_head else ())
+        fresh = new_layers(weights, net, reading.names, new_head)
+        expected |= load_weights(net, weights, name, fresh)
+        backbone.fresh_head = bool(fresh)
     expected |= _as_saved(data_config)
     set_transform(backbone, expected, overrides)
     if pretrained or weights is not None or data_config:
@@ -137,7 +140,7 @@ def module_backbone(
     head: str | None = None,
     num_classes: int | None = None,
     weights: StrPath | None = None,
-    new_head: bool = False,
+    new_head: bool | None = False,
     allow_transform_mismatch: bool = False,
     data_config: Mapping[str, Any] | None = None,
     image_size: Sequence[int] | None = None,
@@ -163,7 +166,8 @@ def module_backbone(
             heads to be fitted on features, and ``none`` takes only these.
         num_classes: expected number of outputs, checked.
         weights: file with the weights of ``net`` (see :func:`load_weights`).
-        new_head: with ``weights``: keep the fresh head of ``net``.
+        new_head: with ``weights``: keep the fresh head of ``net``; None = where the file's has
+            another number of outputs.
         allow_transform_mismatch: accept other settings than a checkpoint or ``pretrained_cfg`` has.
         data_config: transform settings of the checkpoint that will be loaded next.
         image_size: width and height that all images of the data share, up to 512 pixels.
@@ -193,7 +197,7 @@ def module_backbone(
     if head is not None and keyword is None:
         named = WrappedBackbone(net, head, name)
         _check_outputs(named, num_classes, remedy)
-        _check_saved(named, weights if not new_head else None)
+        _check_saved(named, weights if new_head is False else None)
     elif fitted and not outputs:
         raise UserError(
             f"model.head={head} is fitted on ID images, and these have no labels to fit one: give "
@@ -201,8 +205,10 @@ def module_backbone(
         )
     of_timm = getattr(net, "pretrained_cfg", None)
     config = resolve_model_data_config(net) if of_timm else {}
+    fresh: Sequence[str] = ()
     if weights is not None:
-        fresh = (str(head),) if head in layers and new_head else ()
+        heads = (str(head),) if head in layers else ()
+        fresh = new_layers(weights, net, heads, new_head)
         config |= load_weights(net, weights, name, fresh, headless=keyword is not None)
     config |= _as_saved(data_config)
     overrides = transform_options(**transform)
@@ -234,7 +240,7 @@ def module_backbone(
     backbone = WrappedBackbone(net, reading, name)
     if head is None and reading.heads:
         _check_outputs(backbone, num_classes, remedy)
-    backbone.fitted_head = fitted
+    backbone.fitted_head, backbone.fresh_head = fitted, bool(fresh)
     set_transform(backbone, expected, overrides)
     stamp_mismatch(backbone, config, overrides, allow_transform_mismatch)
     check_contract(backbone)
@@ -277,7 +283,7 @@ def _check_saved(backbone: WrappedBackbone, weights: StrPath | None) -> None:
         raise UserError(
             f"{weights} is for {saved} classes, and the head '{head}' of {name} has {outputs} "
             f"outputs: model.net.{_classes_argument(backbone.net)}={saved} scores these weights "
-            "unchanged in eval.py; in train.py, model.backbone.new_head=true fits a head for yours"
+            "unchanged in eval.py, and train.py fits a head for yours"
         )
 
 

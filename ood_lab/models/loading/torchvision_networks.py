@@ -30,7 +30,7 @@ def torchvision_backbone(
     num_classes: int | None = None,
     pretrained: bool = False,
     weights: StrPath | None = None,
-    new_head: bool = False,
+    new_head: bool | None = False,
     allow_transform_mismatch: bool = False,
     data_config: Mapping[str, Any] | None = None,
     **transform: Unpack[TransformSettings],
@@ -46,7 +46,8 @@ def torchvision_backbone(
         pretrained: take torchvision's weights (downloaded by torchvision unless in its cache).
         weights: take the weights of this file instead; of a folder, the file that has the name
             under which torchvision publishes them.
-        new_head: with ``weights``: keep a fresh head, for fine-tuning to other classes.
+        new_head: with ``weights``: keep a fresh head, for fine-tuning to other classes; None =
+            where the file's has another number of classes.
         allow_transform_mismatch: accept other settings than those of the weights.
         data_config: transform settings of the checkpoint that will be loaded next.
         transform: see :class:`~ood_lab.models.image_transforms.TransformSettings`.
@@ -64,7 +65,7 @@ def torchvision_backbone(
     classes = num_classes or len(published.meta["categories"])
     net = zoo.get_model(name, num_classes=classes)
     reading = reading_of(net, random_batch(net, config["input_size"]), name)
-    if weights is not None and num_classes is None and not new_head and reading.heads:
+    if weights is not None and num_classes is None and new_head is False and reading.heads:
         # The file's own number of classes, which need not be the published one.
         saved = saved_outputs(weights, net, reading.names[0])
         if saved not in (None, classes):

@@ -121,7 +121,8 @@ def begins_with_probe(cfg: DictConfig) -> bool:
     weights = model.get("pretrained") or model.get("weights")
     resized = model.get("pretrained") and backbone.get("_target_") in RESIZED
     probe = str(model.get("head")).removeprefix("keyword:") in PROBES
-    fresh = resized or backbone.get("new_head") or probe
+    # Whether the head of a file is for other classes shows when it is read.
+    fresh = resized or "new_head" in backbone or probe
     plain = OmegaConf.select(cfg, "model.classifier._target_") == "ood_lab.models.Classifier"
     return bool(plain and weights and fresh)
 

@@ -147,7 +147,7 @@ def _is_fresh(cfg: DictConfig, backbone: Backbone) -> bool:
     # A head that is the mean of several has no parameters of its own.
     if not checkpoints.begins_with_probe(cfg) or head is None or len([*head.parameters()]) < 2:
         return False
-    if backbone.fitted_head or cfg.model.backbone.get("new_head"):
+    if backbone.fitted_head or backbone.fresh_head:
         return True
     if cfg.model.backbone["_target_"] not in checkpoints.RESIZED or not cfg.model.pretrained:
         return False

@@ -130,7 +130,7 @@ def load_backbone(
             )
     heads = model.backbone.num_classes or (None if own_head else len(classes))
     needs = _asked_for(cfg, file, classes, data)
-    backbone = _built(cfg, classes, num_classes=heads, **needs)
+    backbone = _built(cfg, classes, trained=file is not None, num_classes=heads, **needs)
     if file:
         checkpoints.check_classes(Path(ckpt), classes)
         backbone.load(_weights(cfg, file))
@@ -146,13 +146,16 @@ def _check_determinism(cfg: DictConfig, backbone: Backbone) -> None:
     backbone.chance = check_determinism(backbone, allow_random=bool(cfg.model.get("allow_random")))
 
 
-def _built(cfg: DictConfig, names: Sequence[str], **arguments: Any) -> Backbone:
+def _built(cfg: DictConfig, names: Sequence[str], *, trained: bool, **arguments: Any) -> Backbone:
     """The network, called what the user has chosen, which may be another word than timm's for it.
 
     A network of the user's own keeps the name of its class. ``names`` are those of the classes.
+    Where it is or was ``trained`` for them, the head of ``model.weights`` may be for others.
     """
     if file := cfg.model.get("weights"):
         arguments |= {"weights": _weights(cfg, file)}
+        if trained and cfg.model.backbone.get("new_head") is False:
+            arguments["new_head"] = None
     backbone: Backbone = nodes.build(cfg, "model.backbone", **arguments)
     if not cfg.model.get("net"):
         backbone.name = str(cfg.model.name)
@@ -191,7 +194,8 @@ def make_classifier(
             raise UserError(f"model={cfg.model.name} has a loss of its own: leave loss=... out")
         objective = {"loss": nodes.build(cfg, "loss")}
     asked_for = _asked_for(cfg, None, data.classes, lambda: data)
-    backbone = _built(cfg, data.classes, num_classes=len(data.classes), **asked_for)
+    heads = len(data.classes)
+    backbone = _built(cfg, data.classes, trained=True, num_classes=heads, **asked_for)
     if not backbone.num_classes:
         raise UserError(
             f"model.head=none: {backbone.name} gives features only, which train.py cannot train: "

@@ -55,18 +55,18 @@ def labels_of(labels: Any, n: int, classes: int | None = None) -> Tensor:
             )
         if any(label is None for label in listed):
             labels = [-1 if label is None else label for label in listed]
-    given = tensor_of(labels, "labels")
-    if given.shape != (n,):
-        raise UserError(f"labels {list(given.shape)} should be [{n}], one number per image")
-    whole = given.long()
-    if bool((whole != given).any()) or bool((whole < -1).any()):
+    numbers = tensor_of(labels, "labels")
+    if numbers.shape != (n,):
+        raise UserError(f"labels {list(numbers.shape)} should be [{n}], one number per image")
+    integers = numbers.long()
+    if bool((integers != numbers).any()) or bool((integers < -1).any()):
         raise UserError("labels should be whole numbers from 0, and -1 where there is none")
-    if classes is not None and n and int(whole.max()) >= classes:
+    if classes is not None and n and int(integers.max()) >= classes:
         raise UserError(
-            f"labels go up to {int(whole.max())}, the head has the classes 0 to {classes - 1}: "
+            f"labels go up to {int(integers.max())}, the head has the classes 0 to {classes - 1}: "
             "number the classes as the head does, from 0, and -1 for none"
         )
-    return whole
+    return integers
 
 
 def matrix_of(values: Any, name: str) -> Tensor:

@@ -28,11 +28,11 @@ _SETTING = re.compile(r"detector\.(?P<name>\w+)\.(?P<key>\w+)(?P<value>=(\[[^\]]
 def in_python(text: str, chosen: Detectors) -> str:
     """A message with settings in the syntax of Python: ``KNN(k=5)`` for ``detector.knn.k=5``."""
 
-    def written(found: re.Match[str]) -> str:
-        name, detector = found["name"], chosen.get(found["name"])
+    def written(match: re.Match[str]) -> str:
+        name, detector = match["name"], chosen.get(match["name"])
         call = name if detector is None else type(detector).__name__
-        value = {"=true": "=True", "=false": "=False", None: "=..."}.get(found["value"])
-        return f"detectors={{'{name}': {call}({found['key']}{value or found['value']})}}"
+        value = {"=true": "=True", "=false": "=False", None: "=..."}.get(match["value"])
+        return f"detectors={{'{name}': {call}({match['key']}{value or match['value']})}}"
 
     text = text.replace("remove it from detector=[...]", "remove it from detectors=[...]")
     text = text.replace("tuning.grids.", "tuning_grids.")
@@ -71,7 +71,9 @@ def default_grids(detectors: Detectors) -> dict[str, Any]:
     """The settings that a tuning tries of these detectors, as their YAML lists them."""
     nodes = {f.stem: OmegaConf.load(f) for f in conf_files("detector") if f.stem in detectors}
     grids = (OmegaConf.select(node, "tuning.grids", default={}) for node in nodes.values())
-    return {name: OmegaConf.to_container(grid) for each in grids for name, grid in each.items()}
+    return {
+        name: OmegaConf.to_container(grid) for of_file in grids for name, grid in of_file.items()
+    }
 
 
 def _of_file(name: str, files: Mapping[str, Path], preset: str) -> dict[str, Detector]:

@@ -22,9 +22,9 @@ def row_keys(rows: Tensor) -> Ints:
     """A 64-bit hash of each row of ``[N, ...]``: equal rows have equal keys."""
     flat = rows.detach().reshape(len(rows), -1)
     flat = flat[:, :: max(1, -(-flat.shape[1] // _VALUES))]
-    drawn = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     ends = torch.iinfo(torch.int64)
-    factors = torch.randint(ends.min, ends.max, (flat.shape[1],), generator=drawn) | 1
+    factors = torch.randint(ends.min, ends.max, (flat.shape[1],), generator=generator) | 1
     keys = [_hashed(part, factors.to(part.device)) for part in flat.split(_ROWS)]
     return torch.cat(keys).cpu().numpy() if keys else np.empty(0, np.int64)
 

@@ -415,10 +415,12 @@ def _check_one_head(sets: Banks) -> None:
                 f"the features of {name} and of train are from two networks, or from other weights "
                 "of one: extract both with the same network"
             )
-        own, of_train = (torch.cat([b.head_weight.T, b.head_bias[None]]) for b in (bank, reference))
-        if own.shape != of_train.shape or not torch.allclose(own, of_train):
+        of_bank, of_train = (
+            torch.cat([b.head_weight.T, b.head_bias[None]]) for b in (bank, reference)
+        )
+        if of_bank.shape != of_train.shape or not torch.allclose(of_bank, of_train):
             raise UserError(f"the features of {name} have another head than those of train")
-        widths = [(each.features.shape[1], each.num_classes) for each in (bank, reference)]
+        widths = [(of_set.features.shape[1], of_set.num_classes) for of_set in (bank, reference)]
         if widths[0] != widths[1]:
             raise UserError(
                 f"the set {name} has {widths[0][0]:,} features and {widths[0][1]:,} classes, "

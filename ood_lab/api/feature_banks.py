@@ -93,20 +93,20 @@ def features_from_arrays(
             f"features {list(x.shape)} do not fit the head {list(weight.shape)}: give the input of "
             "the last linear layer, [N, D], and a head [C, D]"
         )
-    own = x @ weight.T + bias
+    z = x @ weight.T + bias
     if logits is not None:
-        given = matrix_of(logits, "logits")
-        if given.shape != own.shape:
-            raise UserError(f"logits {list(given.shape)} should be {list(own.shape)}")
-        error = float((given - own).abs().max())
-        if error > 1e-3 * max(1.0, float(own.abs().max())):
+        z_given = matrix_of(logits, "logits")
+        if z_given.shape != z.shape:
+            raise UserError(f"logits {list(z_given.shape)} should be {list(z.shape)}")
+        error = float((z_given - z).abs().max())
+        if error > 1e-3 * max(1.0, float(z.abs().max())):
             raise UserError(
                 f"the logits are not those of the head: off by {error:.2g}; are these the "
                 "features that the last layer got, and its own weights?"
             )
-        own = given
+        z = z_given
     y, columns = _labels(labels, len(x), label_classes or len(weight))
-    bank = FeatureBank(x, own, y, torch.arange(len(x)), weight, bias, columns, record)
+    bank = FeatureBank(x, z, y, torch.arange(len(x)), weight, bias, columns, record)
     together = groups_of(groups, len(x))
     return replace(bank, label_classes=label_classes, groups=together)
 
@@ -116,15 +116,15 @@ def _labels(labels: ArrayLike | None, n: int, classes: int | None) -> tuple[Tens
 
     Rows that all have a single 1 are classes.
     """
-    given = None if labels is None else np.asarray(labels)
-    if given is None or given.ndim != 2 or given.shape != (n, classes):
+    values = None if labels is None else np.asarray(labels)
+    if values is None or values.ndim != 2 or values.shape != (n, classes):
         return labels_of(labels, n, classes), {}
-    if not np.isin(given, (0, 1)).all():
+    if not np.isin(values, (0, 1)).all():
         raise UserError("labels [N, C] of a multi-label head should be 0 or 1")
-    if n and (given.sum(axis=1) == 1).all():
+    if n and (values.sum(axis=1) == 1).all():
         log.warning("labels [N, C] have a single 1 in each row: its column is taken as the class")
-        return torch.from_numpy(given.argmax(axis=1)), {}
-    return torch.full((n,), SEVERAL), {TARGETS: torch.from_numpy(given.astype(bool))}
+        return torch.from_numpy(values.argmax(axis=1)), {}
+    return torch.full((n,), SEVERAL), {TARGETS: torch.from_numpy(values.astype(bool))}
 
 
 def _without_head(
@@ -133,30 +133,31 @@ def _without_head(
     logits: ArrayLike | None,
     label_classes: int | None,
 ) -> FeatureBank:
-    given = [
+    arrays = [
         matrix_of(values, name)
         for name, values in (("features", features), ("logits", logits))
         if values is not None
     ]
-    if not given:
+    if not arrays:
         raise UserError("give features [N, D], logits [N, C], or both")
-    if len({len(values) for values in given}) > 1:
-        raise UserError(f"there are {len(given[0]):,} features and {len(given[1]):,} logits")
-    n = len(given[0])
-    x = torch.empty(n, 0) if features is None else given[0]
+    if len({len(values) for values in arrays}) > 1:
+        raise UserError(f"there are {len(arrays[0]):,} features and {len(arrays[1]):,} logits")
+    n = len(arrays[0])
+    x = torch.empty(n, 0) if features is None else arrays[0]
     z = torch.empty(n, 0)
     if logits is not None:
-        kind = probabilities(given[-1])
+        kind = probabilities(arrays[-1])
         if kind == "softmax":
             log.warning("logits are probabilities: their logarithms serve as logits")
-        z = as_logits(given[-1], kind)
+        z = as_logits(arrays[-1], kind)
     y, columns = _labels(labels, n, label_classes or z.shape[1] or None)
-    bank = FeatureBank(x, z, y, torch.arange(n), *weight_and_bias(None), columns)
+    weight, bias = weight_and_bias(None)
+    bank = FeatureBank(x, z, y, torch.arange(n), weight, bias, columns)
     return replace(bank, label_classes=label_classes)
 
 
 def banks_of(
-    train: Features, others: Mapping[str, Features]
+    train: Features, sets: Mapping[str, Features]
 ) -> tuple[FeatureBank, dict[str, FeatureBank]]:
     """Feature banks of what was given as arrays, too: ``x [N, D]`` or ``(x, labels [N])``.
 
@@ -166,12 +167,12 @@ def banks_of(
     Raises:
         UserError: ``train`` has labels of one class; see :func:`features_from_arrays`.
     """
-    banks = [of for of in (train, *others.values()) if isinstance(of, FeatureBank)]
+    banks = [of for of in (train, *sets.values()) if isinstance(of, FeatureBank)]
     head: Head | None = None
     if banks:
         if banks[0].head_weight.numel():
             head = banks[0].head_weight, banks[0].head_bias
-        elif banks[0].num_classes and len(banks) < 1 + len(others):
+        elif banks[0].num_classes and len(banks) < 1 + len(sets):
             raise UserError(
                 "arrays have only features, and the others have logits without a linear head: "
                 "give the features of all sets as features_from_arrays(features, logits=logits)"
@@ -189,9 +190,12 @@ def banks_of(
         head = FITTED["linear"](x, labels, classes)
 
     def bank(of: Features) -> FeatureBank:
-        return of if isinstance(of, FeatureBank) else features_from_arrays(*_pair(of), head=head)
+        if isinstance(of, FeatureBank):
+            return of
+        features, labels = _pair(of)
+        return features_from_arrays(features, labels, head=head)
 
-    return bank(train), {name: bank(of) for name, of in others.items()}
+    return bank(train), {name: bank(of) for name, of in sets.items()}
 
 
 def _pair(of: Any) -> tuple[ArrayLike, ArrayLike | None]:
@@ -286,8 +290,8 @@ def extract_features(
     network = NetworkIdentity.of(backbone)
     read = network.weights_sha256, network.parts_sha256
     bank = _joined(parts, backbone, hashlib.sha256(json.dumps(read).encode()).hexdigest())
-    known = None if all(group is None for group in groups) else groups
-    return replace(bank, groups=groups_of(known, len(bank)))
+    of_images = None if all(group is None for group in groups) else groups
+    return replace(bank, groups=groups_of(of_images, len(bank)))
 
 
 def _copied(rows: dict[str, Any]) -> dict[str, Any]:
@@ -369,8 +373,8 @@ def _wrapped(
     size = tuple(image.shape[1:])
     backbone.data_config = {"input_size": size, "mean": means, "std": deviations}
     check_contract(backbone)
-    if told := reading.told:
-        log.warning("%s: %s", name, told)
+    if remark := reading.told:
+        log.warning("%s: %s", name, remark)
     return backbone
 
 

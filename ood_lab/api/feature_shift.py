@@ -29,8 +29,8 @@ def shift_of(
     k = neighbour_of(train)
     banks = {"train": train, "test": test, **ood}
     unit = {name: F.normalize(b.features.float(), dim=1) for name, b in banks.items()}
-    whole = undecomposed(unit["train"].shape[1], {}, k)
-    meter = ShiftMeter(whole, unit["train"], k)
+    decomposition = undecomposed(unit["train"].shape[1], {}, k)
+    meter = ShiftMeter(decomposition, unit["train"], k)
 
     def sample(distances: Tensor, bank: FeatureBank) -> Sample:
         groups = None if bank.groups is None else bank.groups.numpy().astype(object)
@@ -39,19 +39,19 @@ def shift_of(
     missing = why_no_class(train.labels, test.labels, k)
     marks = [sample(meter.on_axis("semantic", unit["test"]), test)]
     if missing is None:
-        known, shown = train.labels >= 0, test.labels >= 0
-        others = ShiftMeter(whole, unit["train"][known], k)
-        classes = test.labels[shown], train.labels[known]
+        labelled, shown = train.labels >= 0, test.labels >= 0
+        meter_of_others = ShiftMeter(decomposition, unit["train"][labelled], k)
+        classes = test.labels[shown], train.labels[labelled]
         of_test = test.rows(shown)
-        held_out = others.on_axis("semantic", unit["test"][shown], classes=classes)
+        held_out = meter_of_others.on_axis("semantic", unit["test"][shown], classes=classes)
         marks.append(sample(held_out, of_test))
         marks[0] = sample(meter.on_axis("semantic", unit["test"][shown]), of_test)
     ruler = Ruler(CLASS_UNITS, "distance", marks, missing)
     datasets = {
         name: sample(meter.on_axis("semantic", unit[name]), bank) for name, bank in ood.items()
     }
-    found = read_ruler(ruler, datasets, draws=draws, seed=seed)
-    note = None if found.reason else ruler_note(CLASS_UNITS, "distance", train.labels, k)
-    of_ruler = {"metric": CLASS_UNITS, "reason": found.reason, "note": note}
+    reading = read_ruler(ruler, datasets, draws=draws, seed=seed)
+    note = None if reading.reason else ruler_note(CLASS_UNITS, "distance", train.labels, k)
+    of_ruler = {"metric": CLASS_UNITS, "reason": reading.reason, "note": note}
     columns = ["dataset", "axis", "metric", "value", "ci_low", "ci_high", "n"]
-    return found.values[columns], {"rulers": [of_ruler]}
+    return reading.values[columns], {"rulers": [of_ruler]}

@@ -42,8 +42,8 @@ def batches_of(images: Images, labels: Any) -> Iterator[dict[str, Any]]:
         )
     if isinstance(images, Tensor):
         _check(images)
-        known = labels_of(labels, len(images))
-        parts = zip(images.split(SIZE), known.split(SIZE), strict=True)
+        numbers = labels_of(labels, len(images))
+        parts = zip(images.split(SIZE), numbers.split(SIZE), strict=True)
         pairs: Iterator[Any] = ((image, label, None) for image, label in parts)
     else:
         pairs = _grouped(split_item(item) for item in _items(images))

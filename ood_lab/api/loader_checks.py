@@ -84,8 +84,8 @@ class EachImageOnce:
         def read() -> list[Any]:
             assert self._dataset is not None
             items = [self._dataset[row] for row in rows]
-            found = [collate(items)] if batched and collate is not None else items
-            return [torch.as_tensor(image_of(item)).clone() for item in found]
+            images = [collate(items)] if batched and collate is not None else items
+            return [torch.as_tensor(image_of(item)).clone() for item in images]
 
         try:
             with isolate_rng(include_cuda=False):
@@ -144,5 +144,5 @@ class EachImageOnce:
         """Whether nothing has been said yet of the images that are missing, nor asked for them."""
         batches = getattr(loader, "batch_sampler", None)
         sampler = getattr(batches, "sampler", getattr(loader, "sampler", None))
-        told = isinstance(sampler, DistributedSampler | SubsetRandomSampler)
-        return not (told or getattr(batches, "drop_last", False))
+        reported = isinstance(sampler, DistributedSampler | SubsetRandomSampler)
+        return not (reported or getattr(batches, "drop_last", False))

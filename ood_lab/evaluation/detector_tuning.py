@@ -128,14 +128,14 @@ class Tuning:
         return left
 
     def _check_options(self, data: OODDataModule) -> None:
-        known = [*data.ood_names, *data.val_ood_names]
+        names = [*data.ood_names, *data.val_ood_names]
         check_known([self.mode], OUTLIERS, "tuning.mode={name}")
         if (self.mode == "val_ood") != bool(self.sets):
             raise UserError(
                 "tuning.sets goes with tuning=val_ood and names OOD sets for selection only "
-                f"(data.ood_val.NAME=DIR adds one); this data has {', '.join(known)}"
+                f"(data.ood_val.NAME=DIR adds one); this data has {', '.join(names)}"
             )
-        check_known(self.sets, known, "tuning.sets names '{name}', which is not an OOD set")
+        check_known(self.sets, names, "tuning.sets names '{name}', which is not an OOD set")
 
     def check_grids(self, detectors: Detectors) -> None:
         """Raises :class:`UserError` where a grid is none, or of a detector that cannot be tuned."""
@@ -277,16 +277,16 @@ def _fit_and_judge(
 
 def _at_the_edge(name: str, best: Candidate, candidates: Sequence[Candidate]) -> list[str]:
     """One warning a numeric setting whose best value has nothing as good inside the grid."""
-    found = []
+    warnings = []
     for key, value in best.used.items():
         values = {c.used[key] for c in candidates}
         if len(values) < 2 or not all(isinstance(v, int | float) for v in values):
             continue
         ends = {min(values), max(values)}
         if {c.used[key] for c in candidates if c.auroc == best.auroc} <= ends:
-            found.append(
+            warnings.append(
                 f"{name}{SUFFIX}: the best {key}={value:g} is at the edge of its grid "
                 f"({min(values):g} to {max(values):g}): add values beyond it to "
                 f"tuning.grids.{name}.{key}"
             )
-    return found
+    return warnings

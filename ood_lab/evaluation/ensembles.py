@@ -26,7 +26,7 @@ HELD_OUT = "val"
 
 
 @dataclass
-class Member:
+class EnsembleMember:
     """A network of an ensemble: its banks, its detectors, and once scored its table.
 
     Attributes:
@@ -48,7 +48,7 @@ class Member:
         detectors: Detectors,
         plan: PassPlan,
         limit: int,
-    ) -> Member:
+    ) -> EnsembleMember:
         """Makes its passes, or reads them from the bank; call it on all processes."""
         usable, _ = split_by_columns(detectors, extraction.backbone)
         banks = extraction.banks(usable, replace(plan, of_test=(), images=()))
@@ -75,9 +75,9 @@ def predictive(probabilities: Tensor) -> dict[str, Floats]:
     mean = probabilities.mean(dim=0)
     entropy = torch.special.entr(mean).sum(dim=1)
     of_each = torch.special.entr(probabilities).sum(dim=2).mean(dim=0)
-    found = {"predictive_msp": -mean.amax(dim=1), "predictive_entropy": entropy}
-    found["mutual_information"] = entropy - of_each
-    return {name: values.numpy() for name, values in found.items()}
+    columns = {"predictive_msp": -mean.amax(dim=1), "predictive_entropy": entropy}
+    columns["mutual_information"] = entropy - of_each
+    return {name: values.numpy() for name, values in columns.items()}
 
 
 def p_values(scores: Floats, held_out: Floats) -> Floats:
@@ -87,7 +87,7 @@ def p_values(scores: Floats, held_out: Floats) -> Floats:
 
 
 def ensemble_columns(
-    members: Sequence[Member], sets: Sequence[str]
+    members: Sequence[EnsembleMember], sets: Sequence[str]
 ) -> tuple[dict[str, Floats], float | None]:
     """Columns of the ensemble over the rows of ``sets``, and its accuracy on ID test.
 
@@ -99,17 +99,17 @@ def ensemble_columns(
     columns = predictive(probabilities)
     for name in members[0].detectors:
         if all(name in member.scores for member in members):
-            found = []
+            mean_p = []
             for table in (member.scores for member in members):
                 held_out = table.loc[table["dataset"] == HELD_OUT, name].to_numpy()
-                found.append(p_values(of_sets(table, sets)[name].to_numpy(), held_out))
-            columns[f"ensemble_{name}"] = -np.mean(found, axis=0)
+                mean_p.append(p_values(of_sets(table, sets)[name].to_numpy(), held_out))
+            columns[f"ensemble_{name}"] = -np.mean(mean_p, axis=0)
     test = members[0].banks["test"]
-    known = test.labels >= 0
-    if test.label_classes is not None or not bool(known.any()):
+    labelled = test.labels >= 0
+    if test.label_classes is not None or not bool(labelled.any()):
         return columns, None
     mean = torch.stack([member.probabilities(["test"]) for member in members]).mean(dim=0)
-    return columns, float((mean.argmax(dim=1) == test.labels)[known].double().mean())
+    return columns, float((mean.argmax(dim=1) == test.labels)[labelled].double().mean())
 
 
 def same_network(same: Sequence[str], left: int) -> list[str]:
@@ -134,13 +134,13 @@ def same_network(same: Sequence[str], left: int) -> list[str]:
 
 
 def with_ensemble(
-    own: Member, members: Sequence[Member], sets: Sequence[str], limit: int
+    first: EnsembleMember, members: Sequence[EnsembleMember], sets: Sequence[str], limit: int
 ) -> tuple[pd.DataFrame, dict[str, Any], dict[str, Any]]:
     """The scores of a network with those of an ensemble and of its other networks.
 
     Args:
-        own: the network, scored.
-        members: the ensemble, to be scored; the first has no name where ``own`` is one of them.
+        first: the network, scored.
+        members: the ensemble, to be scored; the first has no name where ``first`` is one of them.
         sets: that are evaluated.
         limit: bytes that a fit may take.
 
@@ -150,14 +150,14 @@ def with_ensemble(
     """
     for member in members:
         member.score([*sets, HELD_OUT], limit)
-    networks = [own, *members] if members[0].name else members
+    networks = [first, *members] if members[0].name else members
     columns, accuracy = ensemble_columns(networks, sets)
     facts: dict[str, Any] = {name: {"input_type": FAMILY} for name in columns}
     for member in members:
         for name in filter(member.scores.__contains__, member.detectors if member.name else ()):
             columns[f"{name}@{member.name}"] = of_sets(member.scores, sets)[name].to_numpy()
             facts[f"{name}@{member.name}"] = {"input_type": member.detectors[name].input_type}
-    table = pd.concat([of_sets(own.scores, sets), pd.DataFrame(columns)], axis=1)
+    table = pd.concat([of_sets(first.scores, sets), pd.DataFrame(columns)], axis=1)
     return table, facts, {"networks": len(networks), "id_accuracy": accuracy}
 
 

@@ -62,11 +62,12 @@ def fit_head(
         fitted = FITTED[kind](features["train"], labels, len(classes)) if features else None
         fitted = told_by_main(trainer, fitted)
         assert fitted is not None  # the main process has the features
-        for own, value in zip((backbone.head.weight, backbone.head.bias), fitted, strict=True):
-            own.copy_(value)
+        weight, bias = fitted
+        backbone.head.weight.copy_(weight)
+        backbone.head.bias.copy_(bias)
     facts: dict[str, Any] = {"kind": kind, "images": len(labels)}
-    for split, found in features.items():
-        facts[f"{split}_accuracy"] = _accuracy(found, data.splits[split].labels, fitted)
+    for split, of_split in features.items():
+        facts[f"{split}_accuracy"] = _accuracy(of_split, data.splits[split].labels, fitted)
     if features:
         log.info(
             "%s: a %s head was fitted on the %s images of ID train, of which it gets %.1f%% "

@@ -39,9 +39,9 @@ def _heads(labels: Labels, backbone: Backbone) -> tuple[Sequence[str], Sequence[
     """Heads for the coarser levels, and for the category, of labels that the network knows."""
     if not isinstance(backbone, FGVCNet):
         return (), ()
-    own, category = backbone.labels, backbone.category_head
-    knows_category = labels.has_category and own.categories == labels.categories
-    levels = backbone.level_heads if own.level_sizes == labels.level_sizes else ()
+    of_network, category = backbone.labels, backbone.category_head
+    knows_category = labels.has_category and of_network.categories == labels.categories
+    levels = backbone.level_heads if of_network.level_sizes == labels.level_sizes else ()
     return levels, (category,) if category and knows_category else ()
 
 
@@ -70,12 +70,12 @@ def hierarchy_results(
         table = hierarchy_table(truth, read[:, -1], test.names_of(CATEGORY), groups=test.groups)
         parts.append(table.assign(label_level=CATEGORY, source="head"))
     subsets = _by_category(test)
-    own = read[:, : len(level_heads)]
-    found = _level_predictions(data.labels, bank.predictions.numpy(), own)[-max(len(levels), 1) :]
+    of_heads = read[:, : len(level_heads)]
+    predictions = _level_predictions(data.labels, bank.predictions.numpy(), of_heads)
     truths = [(test.table[c].to_numpy(), test.names_of(c)) for c in levels[:-1]]
     truths.append((test.labels.numpy(), tuple(test.classes)))
     for title, (truth, names), (predicted, source) in zip(
-        level_titles(len(levels)), truths, found, strict=True
+        level_titles(len(levels)), truths, predictions[-len(truths) :], strict=True
     ):
         table = hierarchy_table(truth, predicted, names, subsets, test.groups)
         parts.append(table.assign(label_level=title, source=source))
@@ -96,12 +96,12 @@ def _level_predictions(
     From predicted classes ``[N]``, and from heads of the coarser levels ``[N, H]``, coarsest first.
     """
     upwards = itertools.accumulate(
-        reversed(labels.parents), lambda known, parents: np.asarray(parents)[known], initial=classes
+        reversed(labels.parents), lambda level, parents: np.asarray(parents)[level], initial=classes
     )
     *coarser, finest = reversed(list(upwards))
-    found = [(values, "derived") for values in coarser]
-    found[: heads.shape[1]] = [(values, "head") for values in heads.T]
-    return [*found, (finest, "head")]
+    levels = [(values, "derived") for values in coarser]
+    levels[: heads.shape[1]] = [(values, "head") for values in heads.T]
+    return [*levels, (finest, "head")]
 
 
 def _by_category(test: ImageDataset) -> dict[str, np.ndarray]:

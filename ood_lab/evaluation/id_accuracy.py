@@ -42,7 +42,7 @@ def warn_of_size(backbone: Backbone, size: ImageSize) -> None:
     factor = height * width / (size.height * size.width)
     if factor < ENLARGED:
         return
-    own = size.width if size.width == size.height else f"[3,{size.height},{size.width}]"
+    size_of_images = size.width if size.width == size.height else f"[3,{size.height},{size.width}]"
     log.warning(
         "%s takes %d × %d pixels, %s %d × %d: enlarged, they take about %.0f times as long as at "
         "their own size. For weights made for small images, set model.backbone.input_size=%s (and "
@@ -54,7 +54,7 @@ def warn_of_size(backbone: Backbone, size: ImageSize) -> None:
         size.width,
         size.height,
         factor,
-        own,
+        size_of_images,
     )
 
 
@@ -117,8 +117,8 @@ def id_map(
         draws: bootstrap resamples.
         seed: of the resamples, written to the row.
     """
-    there, known = targets(data)
-    if not known.any():
+    there, labelled = targets(data)
+    if not labelled.any():
         return None
     if not isinstance(bank, FeatureBank):
         log.warning("ID mAP needs the logits of ID test: set task.keep_features=true")
@@ -126,10 +126,11 @@ def id_map(
     if bank.num_classes != there.shape[1]:
         log.warning(
             "ID mAP is not defined: the head has %d classes, the data %d",
-            *(bank.num_classes, there.shape[1]),
+            bank.num_classes,
+            there.shape[1],
         )
         return None
-    table = map_of(bank.logits.numpy()[known], there[known], model, draws=draws, seed=seed)
+    table = map_of(bank.logits.numpy()[labelled], there[labelled], model, draws=draws, seed=seed)
     log.info("ID mAP %.1f%%, the mean over the classes", 100 * float(table["value"].iloc[0]))
     return table
 
@@ -145,10 +146,10 @@ def held_out_accuracy(bank: FeatureBank, classes: Sequence[str]) -> tuple[float,
     accuracy = _accuracy(bank) if bank.num_classes == len(classes) else None
     if accuracy is None:
         return None
-    known = bank.rows(bank.labels >= 0)
-    right = (known.predictions == known.labels).double().numpy()
-    groups = None if known.groups is None else known.groups.numpy()
-    return accuracy, len(known), effective_size(right, groups)
+    labelled = bank.rows(bank.labels >= 0)
+    right = (labelled.predictions == labelled.labels).double().numpy()
+    groups = None if labelled.groups is None else labelled.groups.numpy()
+    return accuracy, len(labelled), effective_size(right, groups)
 
 
 @dataclass(frozen=True)
@@ -199,19 +200,21 @@ def other_order(bank: FeatureBank, names: Sequence[str]) -> str | None:
         bank: of the ID test set.
         names: of the classes, by label.
     """
-    known = bank.labels >= 0
-    labels, found = bank.labels[known], bank.predictions[known]
+    labelled = bank.labels >= 0
+    labels, predictions = bank.labels[labelled], bank.predictions[labelled]
     if len(labels) < 2:
         return None
-    n = max(len(names), int(found.max()) + 1)
+    n = max(len(names), int(predictions.max()) + 1)
     by_class = labels.argsort(stable=True)  # so that both halves have every class
-    labels, found = labels[by_class], found[by_class]
+    labels, predictions = labels[by_class], predictions[by_class]
     counts = torch.zeros(n, n)
-    counts.index_put_((labels[::2], found[::2]), torch.ones(len(labels[::2])), accumulate=True)
+    counts.index_put_(
+        (labels[::2], predictions[::2]), torch.ones(len(labels[::2])), accumulate=True
+    )
     output = torch.as_tensor(linear_sum_assignment(counts.numpy(), maximize=True)[1])
     held_out = labels[1::2]
-    accuracy = float((output[held_out] == found[1::2]).double().mean())
-    offsets = torch.bincount((found - labels) % n, minlength=n) / len(labels)
+    accuracy = float((output[held_out] == predictions[1::2]).double().mean())
+    offsets = torch.bincount((predictions - labels) % n, minlength=n) / len(labels)
     k, shifted = int(offsets.argmax()), float(offsets.max())
     if k and n > 2 and shifted > accuracy - 0.05 and _explains(shifted, labels, n):
         step = f"{k:,} higher" if k <= n // 2 else f"{n - k:,} lower"
@@ -280,10 +283,10 @@ def accuracy_warnings(
 
 def _collapsed(bank: FeatureBank, names: Sequence[str]) -> str | None:
     """Says so where one class gets nearly all predictions, far more than its share of labels."""
-    known = bank.labels >= 0
-    shares = torch.bincount(bank.predictions[known], minlength=len(names)) / int(known.sum())
+    labelled = bank.labels >= 0
+    shares = torch.bincount(bank.predictions[labelled], minlength=len(names)) / int(labelled.sum())
     label = int(shares.argmax())
-    share, true = float(shares[label]), float((bank.labels[known] == label).double().mean())
+    share, true = float(shares[label]), float((bank.labels[labelled] == label).double().mean())
     if share < NEARLY_ALL or share - true < BEYOND:
         return None
     return (
@@ -293,9 +296,9 @@ def _collapsed(bank: FeatureBank, names: Sequence[str]) -> str | None:
 
 
 def _accuracy(bank: FeatureBank) -> float | None:
-    known = bank.labels >= 0
-    right = bank.predictions[known] == bank.labels[known]
-    return float(right.double().mean()) if bool(known.any()) else None
+    labelled = bank.labels >= 0
+    right = bank.predictions[labelled] == bank.labels[labelled]
+    return float(right.double().mean()) if bool(labelled.any()) else None
 
 
 def advice_on(backbone: Backbone, record: RunRecord) -> str:

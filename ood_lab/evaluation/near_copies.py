@@ -83,7 +83,7 @@ class NearCopies:
         for name, rows in self.rows.items():
             copies |= (scores["dataset"] == name) & scores["index"].isin(rows)
         of_id = scores["dataset"] == TEST
-        found = []
+        table = []
         for name in scores.loc[~of_id, "dataset"].unique():
             of_ood = scores["dataset"] == name
             if not copies[of_id | of_ood].any():
@@ -94,10 +94,10 @@ class NearCopies:
                 none = not all(map(len, values))
                 without = None if none else SortedScores.of(values[2], values[3]).auroc()
                 both = SortedScores.of(values[0], values[1]).auroc()
-                found.append(
+                table.append(
                     {"dataset": name, "detector": detector, "auroc": both, "without": without}
                 )
-        return found
+        return table
 
 
 def auroc_sentences(rows: Sequence[Mapping[str, Any]], detector: str | None) -> list[str]:
@@ -166,8 +166,8 @@ def with_scenes(banks: Banks, remedy: str) -> tuple[dict[str, FeatureBank], Near
     features = {name: bank.features for name, bank in banks.items() if "features" in bank.gives}
     labels = {name: banks[name].labels for name in features}
     groups, copies = scenes_of(features, labels, remedy)
-    found = {name: replace(banks[name], groups=codes) for name, codes in groups.items()}
-    return {**banks, **found}, copies
+    grouped = {name: replace(banks[name], groups=codes) for name, codes in groups.items()}
+    return {**banks, **grouped}, copies
 
 
 def group_near_copies(data: OODDataModule, features: Mapping[str, Tensor]) -> NearCopies:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ood_lab.detectors.base import Detectors
 from ood_lab.evaluation.detector_tuning import Tuning
-from ood_lab.evaluation.ensembles import HELD_OUT, Member, same_network
+from ood_lab.evaluation.ensembles import HELD_OUT, EnsembleMember, same_network
 from ood_lab.evaluation.near_copies import NearCopies, with_near_copies
 from ood_lab.evaluation.second_pass import SecondPass
 from ood_lab.evaluation.split_features import Extraction, PassPlan
@@ -39,7 +39,7 @@ class ScoringInput:
     refused: dict[str, str]
     banks: Mapping[str, Any]
     fitted: Fitted | None = None
-    members: Sequence[Member] = ()
+    members: Sequence[EnsembleMember] = ()
     copies: NearCopies = field(default_factory=NearCopies)
     second: SecondPass = field(default_factory=lambda: SecondPass({}))
     warnings: Sequence[str] = ()
@@ -67,7 +67,7 @@ def extracted(
             has none.
         new_detectors: makes detectors that are not fitted.
     """
-    members: list[Member] = []
+    members: list[EnsembleMember] = []
     banks, copies = with_near_copies(extraction.data, extraction.banks(usable, plan))
     identities, same = {extraction.network}, []
     for name, load in networks:
@@ -77,7 +77,7 @@ def extracted(
             continue
         identities.add(passes.network)
         detectors = {key: d for key, d in new_detectors().items() if key in usable}
-        members.append(Member.passed(name, passes, detectors, plan, limit))
+        members.append(EnsembleMember.passed(name, passes, detectors, plan, limit))
     extraction.data.use_transform(eval=extraction.backbone.transform)
     evaluated = ["test", *plan.evaluated]
     scored = dict.fromkeys([*evaluated, HELD_OUT] if members else evaluated)

@@ -18,7 +18,7 @@ from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.detectors.base import COSTS, Detectors
 from ood_lab.evaluation.detector_fitting import rows_of, score_banks
 from ood_lab.evaluation.detector_tuning import Selection, Tuning, with_tuned
-from ood_lab.evaluation.ensembles import HELD_OUT, Member, with_ensemble
+from ood_lab.evaluation.ensembles import HELD_OUT, EnsembleMember, with_ensemble
 from ood_lab.evaluation.near_copies import NearCopies, auroc_sentences
 from ood_lab.evaluation.network_passes import ScoringInput
 from ood_lab.evaluation.score_warnings import suspicious
@@ -141,7 +141,7 @@ class MethodScores:
         costs = {name: COSTS.index(d.cost) for name, d in detectors.items()}
         ensemble: dict[str, Any] = {}
         if inputs.members:
-            member = Member("1", dict(detectors), dict(banks), table)
+            member = EnsembleMember("1", dict(detectors), dict(banks), table)
             table, columns, ensemble = with_ensemble(
                 member, inputs.members, sets.names, inputs.limit
             )

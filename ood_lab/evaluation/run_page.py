@@ -46,7 +46,7 @@ def write_page(
             distances.axes,
             verdict.named if verdict else None,
             view.record.distance,
-            distances.found,
+            distances.misses,
             causes=verdict.causes if verdict else pd.DataFrame(),
             images=read_table(folder / STATISTICS),
         )

@@ -19,7 +19,7 @@ def suspicious(evaluation: Evaluation, detectors: Detectors) -> list[str]:
     wrong sign; a threshold of the headline FPR95 that many of the images it is to divide share.
     """
     package = __name__.partition(".")[0]
-    own = {n for n, d in detectors.items() if type(d).__module__.partition(".")[0] != package}
+    foreign = {n for n, d in detectors.items() if type(d).__module__.partition(".")[0] != package}
     inverted: set[str] = set()
     constant: list[str] = []
     low: list[tuple[float, str]] = []
@@ -35,7 +35,7 @@ def suspicious(evaluation: Evaluation, detectors: Detectors) -> list[str]:
                 constant.append(where)
             elif value < REVERSED:
                 low.append((value, f"{where} ({value:.3f})"))
-                inverted |= {name} & own
+                inverted |= {name} & foreign
             share = pair.tied_at_threshold(0.95, positive)
             if not pair.constant and share >= NOTICEABLE:
                 tied.append((-share, f"{where} ({share:.0%})"))
@@ -52,5 +52,5 @@ def suspicious(evaluation: Evaluation, detectors: Detectors) -> list[str]:
     return [text.format(first_of(where, 5)) for text, where in sentences.items() if where]
 
 
-def _in_order(found: Sequence[tuple[float, str]]) -> list[str]:
-    return [text for _, text in sorted(found)]
+def _in_order(values: Sequence[tuple[float, str]]) -> list[str]:
+    return [text for _, text in sorted(values)]

@@ -20,7 +20,7 @@ from ood_lab.detectors import Detector, DetectorRefusal, unserved, unsuited
 from ood_lab.detectors.base import Detectors
 from ood_lab.evaluation.prediction.table_parts import PART, PartFiles, files_to_make
 from ood_lab.evaluation.second_pass import SecondPass
-from ood_lab.evaluation.streaming_scores import Scored, ScoreSink, identity_of, read_scored
+from ood_lab.evaluation.streaming_scores import ScoredSet, ScoreSink, identity_of, read_scored
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.bank_identity import NetworkIdentity
 from ood_lab.features.bank_store import BankStore
@@ -220,11 +220,11 @@ class Extraction:
 
         ``banks`` of :meth:`banks` get what it adds; call it on all ranks.
         """
-        made = SecondPass.fit(
+        second = SecondPass.fit(
             self.trainer, detectors, lambda d: banks[d.fit_split or "test"], limit
         )
-        made.over(banks, {split: partial(self._bank, split) for split in scored})
-        return made
+        second.over(banks, {split: partial(self._bank, split) for split in scored})
+        return second
 
     def for_fits(
         self, detectors: Detectors, selection: Sequence[str] = ()
@@ -237,8 +237,9 @@ class Extraction:
         for split in dict.fromkeys(["train", "val", *selection]):
             on_it = {name: d for name, d in detectors.items() if d.fit_split == split}
             moments = moments_for(on_it, split)
-            size = group_count(self.data.splits[split]) if on_it else 0, self.backbone.num_features
-            rows = [name for name, d in on_it.items() if d.reads_rows(*size)]
+            n = group_count(self.data.splits[split]) if on_it else 0
+            width = self.backbone.num_features
+            rows = [name for name, d in on_it.items() if d.reads_rows(n, width)]
             if split == "train" and on_it and not rows and split not in selection:
                 bank = self._sums(split, moments)
             elif on_it or split in selection:
@@ -253,7 +254,7 @@ class Extraction:
 
     def scored(
         self, split: str, detectors: Detectors, folder: Path, kept: Sequence[BankColumn] = ()
-    ) -> Scored | None:
+    ) -> ScoredSet | None:
         """Scores a set by fitted detectors while it passes, and keeps nothing else but ``kept``.
 
         Parts that are in ``folder`` from an earlier attempt are not made again.
@@ -298,18 +299,18 @@ class Extraction:
                 network=self.network,
             )
 
-    def features(self, splits: Sequence[str], made: Sequence[ImageDataset] = ()) -> Tensors:
+    def features(self, splits: Sequence[str], images: Sequence[ImageDataset] = ()) -> Tensors:
         """Features of sets, ``[n, D]`` each, see :meth:`of_sets`."""
-        return {split: bank.features for split, bank in self.of_sets(splits, made).items()}
+        return {split: bank.features for split, bank in self.of_sets(splits, images).items()}
 
     def of_sets(
-        self, splits: Sequence[str], made: Sequence[ImageDataset] = ()
+        self, splits: Sequence[str], images: Sequence[ImageDataset] = ()
     ) -> dict[str, FeatureBank]:
-        """The banks of sets; ``made`` are of ID test, whose transform they get."""
-        for images in made:
-            images.transform = self.data.predict_dataset("test").transform
+        """The banks of sets; ``images`` are made of ID test, whose transform they get."""
+        for dataset in images:
+            dataset.transform = self.data.predict_dataset("test").transform
         banks = {split: self._bank(split) for split in splits}
-        banks |= {images.name: self._bank_of(images) for images in made}
+        banks |= {dataset.name: self._bank_of(dataset) for dataset in images}
         return {split: bank for split, bank in banks.items() if bank is not None}
 
     @cached_property

@@ -29,7 +29,7 @@ from ood_lab.schema.run_record import BankRecord
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredSet:
     """What is left of a set, ``N`` rows in dataset order: a bank without features and logits.
 
     Attributes:
@@ -101,7 +101,7 @@ class ScoreSink(PartSink):
 
 def read_scored(
     files: PartFiles, bank_of: Mapping[str, Any], labels: Tensor, kept: Sequence[BankColumn]
-) -> Scored:
+) -> ScoredSet:
     """What the parts hold; ``bank_of`` has ``num_classes`` and ``record``.
 
     Raises:
@@ -120,8 +120,8 @@ def read_scored(
     if not torch.equal(index, torch.arange(len(labels))):
         raise UserError(f"'{files.folder}' does not hold every image once: delete it")
     scores = {
-        name.removeprefix("score_"): torch.from_numpy(found.astype(np.float64))
-        for name, found in values.items()
+        name.removeprefix("score_"): torch.from_numpy(column.astype(np.float64))
+        for name, column in values.items()
         if name.startswith("score_") and name.removeprefix("score_") not in refused
     }
     columns = {
@@ -131,9 +131,16 @@ def read_scored(
         for number, column in enumerate(kept)
     }
     predictions = torch.from_numpy(values["pred"].copy())
-    return Scored(
-        *(index, labels, predictions, bank_of["num_classes"], bank_of["record"], scores),
-        *(refused, seconds, columns),
+    return ScoredSet(
+        index,
+        labels,
+        predictions,
+        bank_of["num_classes"],
+        bank_of["record"],
+        scores,
+        refused,
+        seconds,
+        columns,
     )
 
 
@@ -196,7 +203,7 @@ def identity_of(detectors: Detectors, fitted_on: Mapping[str, str]) -> str:
 
 def joined_scores(
     parts: dict[str, pd.DataFrame],
-    sets: Mapping[str, Scored],
+    sets: Mapping[str, ScoredSet],
     detectors: Detectors,
     refused: dict[str, str],
     fit_seconds: Mapping[str, float],

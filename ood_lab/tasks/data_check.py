@@ -103,10 +103,10 @@ class DataCheck(Task):
         bank = extraction.of_sets(["train"]).get("train")
         if not ws.is_main:
             return
-        own = unusual_training_images(data, bank)
-        assert own is not None  # as was checked before the pass
-        write_csv(own.table, ws.folder / ID_IMAGES)
-        write_unusual_images(ws.folder / "unusual_images.html", own, str(data.name))
+        unusual = unusual_training_images(data, bank)
+        assert unusual is not None  # as was checked before the pass
+        write_csv(unusual.table, ws.folder / ID_IMAGES)
+        write_unusual_images(ws.folder / "unusual_images.html", unusual, str(data.name))
 
 
 def _facts(data: OODDataModule) -> Iterator[Text]:

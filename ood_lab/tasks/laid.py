@@ -43,12 +43,14 @@ class TrainLaid(Task):
             return None
         place = ws.folder / "laid"
         decomposition = save_matrices(place, module, grid, identity)
-        found = {k: float(v) for k, v in runner.callback_metrics.items() if k.startswith("val/")}
+        accuracies = {
+            k: float(v) for k, v in runner.callback_metrics.items() if k.startswith("val/")
+        }
         ws.record.clip = identity
         ws.record.laid = dict(decomposition.details)
-        ws.record.held_out = found
+        ws.record.held_out = accuracies
         ws.record.texts = {"labels": len(labels), "templates": len(templates)}
-        shares = {key.removeprefix("val/"): value for key, value in found.items()}
+        shares = {key.removeprefix("val/"): value for key, value in accuracies.items()}
         rows = [{"metric": metric, "value": value} for metric, value in shares.items()]
         results = ACCURACY.table(rows, model=ws.model["name"], seed=ws.seed)
         write_results(results, ws.folder)
@@ -60,5 +62,5 @@ class TrainLaid(Task):
 
 def _texts(ws: Workspace, node: str) -> list[str]:
     """A list of texts from a configuration node: a list, a file, or a function that makes one."""
-    found = ws.build(node)
-    return read_texts(found) if isinstance(found, str) else list(found)
+    texts = ws.build(node)
+    return read_texts(texts) if isinstance(texts, str) else list(texts)

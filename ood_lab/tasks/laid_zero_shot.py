@@ -59,12 +59,12 @@ class LaidZeroShot(Task):
         texts = zero_shot_weights(ws.clip, list(self.classnames or data.classes), self.templates)
         rows = []
         for decomposition in decompositions:
-            halves = decomposition.split(images), decomposition.split(texts)
-            parts: list[tuple[str, Tensor, Tensor]] = list(zip(AXES, *halves, strict=True))
+            of_images, of_texts = decomposition.split(images), decomposition.split(texts)
+            parts: list[tuple[str, Tensor, Tensor]] = [*zip(AXES, of_images, of_texts, strict=True)]
             if decomposition.halves_are_equal:  # the undecomposed CLIP has one part, the whole
                 parts = [("whole", images, texts)]
-            for part, of_images, of_texts in parts:
-                rows += _accuracies(of_images @ of_texts.T, labels, f"{decomposition.name}_{part}")
+            for part, image, text in parts:
+                rows += _accuracies(image @ text.T, labels, f"{decomposition.name}_{part}")
         results = ACCURACY.table(rows, model=ws.clip.name, seed=ws.seed)
         write_results(results, folder)
         ws.record.clip = dict(decompositions[0].clip)
@@ -74,15 +74,15 @@ class LaidZeroShot(Task):
 
 
 def _accuracies(cosines: Tensor, labels: Tensor, name: str) -> list[dict[str, Any]]:
-    known = labels >= 0
-    ranked = cosines[known].topk(min(max(TOP), cosines.shape[1]), dim=1).indices
-    hits = ranked == labels[known, None]
+    labelled = labels >= 0
+    ranked = cosines[labelled].topk(min(max(TOP), cosines.shape[1]), dim=1).indices
+    hits = ranked == labels[labelled, None]
     rows = []
     for top in TOP:
-        right, n = int(hits[:, :top].any(dim=1).sum()), int(known.sum())
+        right, n = int(hits[:, :top].any(dim=1).sum()), int(labelled.sum())
         low, high = wilson_interval(right / n, n)
-        found = {"part": name, "n": n, "metric": f"acc{top}"}
-        rows.append(found | {"value": right / n, "ci_low": low, "ci_high": high})
+        columns = {"part": name, "n": n, "metric": f"acc{top}"}
+        rows.append(columns | {"value": right / n, "ci_low": low, "ci_high": high})
     return rows
 
 

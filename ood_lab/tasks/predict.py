@@ -29,7 +29,7 @@ from ood_lab.evaluation.prediction.calibration import (
 )
 from ood_lab.evaluation.prediction.detector_source import DetectorSource
 from ood_lab.evaluation.prediction.detector_summaries import id_images, note_prediction
-from ood_lab.evaluation.prediction.judged_images import JudgedImages
+from ood_lab.evaluation.prediction.image_predictions import ImagePredictions
 from ood_lab.evaluation.prediction.onnx_files import check_onnx, export_onnx_files
 from ood_lab.evaluation.prediction.prediction_features import PredictionPasses
 from ood_lab.evaluation.prediction.prediction_tables import made_by
@@ -130,8 +130,9 @@ class Predict(Task):
         data, decoding = source.data, source.decoding
         pictures = opened(listed, decoding) if len(listed) <= self.shard_size else None
         backbone = ws.load_backbone(source.classes)
-        sizes = self.batch_size, self.num_workers
-        passes = PredictionPasses(ws.extractor, backbone, ws.features_root, *sizes)
+        passes = PredictionPasses(
+            ws.extractor, backbone, ws.features_root, self.batch_size, self.num_workers
+        )
         usable, refused = source.supported_by(passes)
         ood = _ood_datasets(ws, self.tpr)
         if self.onnx:
@@ -140,12 +141,12 @@ class Predict(Task):
         if data or ood:
             ws.data.use_transform(eval=backbone.transform)
         features = passes.features(usable, data, ood, pictures, pooled, limit, ws.seed)
-        known: dict[str, tuple[FeatureBank, Tensor]] = {}
+        scored: dict[str, tuple[FeatureBank, Tensor]] = {}
 
         def fit() -> CalibratedDetectors:
             place = ws.folder / "detectors"
             fitted, scores = source.calibrated(usable, features, refused, place, limit, ws.seed)
-            known.update(scores)
+            scored.update(scores)
             return fitted
 
         if pictures is None:
@@ -153,41 +154,51 @@ class Predict(Task):
             ready, inside = made_by_main(ws.extractor, lambda: (fit(), features.inside))
             fitted_on = {n: s.identity for n, s in data.splits.items()} if data else None
             by = made_by(ready, fitted_on, ws.seed, source.thresholds.made_of(ood))
-            new, parts = listed.unopened(decoding), (ws.folder, self.shard_size)
-            found = JudgedImages.in_parts(passes, new, listed.passed, ready, inside, by, *parts)
+            predicted = ImagePredictions.in_parts(
+                passes,
+                listed.unopened(decoding),
+                listed.passed,
+                ready,
+                inside,
+                by,
+                ws.folder,
+                self.shard_size,
+            )
         else:
             ready = fit() if ws.is_main else {}
-            found = JudgedImages.at_once(pictures, features, ready, ws.folder)
-        if found is None:
+            predicted = ImagePredictions.at_once(pictures, features, ready, ws.folder)
+        if predicted is None:
             return
         if self.group:
-            paths = found.judged.rows["path"]
+            paths = predicted.verdicts.rows["path"]
             groups = groups_of(listed, paths, self.group, lambda _: None)
-            found = replace(found, judged=replace(found.judged, groups=groups))
-        shortages = {each.shortage: None for each in ready.values() if each.shortage}
-        for warning in (said := [*warnings, *features.copies.sentences, *shortages]):
+            predicted = replace(predicted, verdicts=replace(predicted.verdicts, groups=groups))
+        shortages = {
+            calibrated.shortage: None for calibrated in ready.values() if calibrated.shortage
+        }
+        for warning in (sentences := [*warnings, *features.copies.sentences, *shortages]):
             log.warning("%s", warning)
-        ws.record.warnings.extend(said)
+        ws.record.warnings.extend(sentences)
         note_prediction(
-            ws.record, found, features, source, ready, images=str(self.images), seed=ws.seed
+            ws.record, predicted, features, source, ready, images=str(self.images), seed=ws.seed
         )
         ws.record.refused = refused
         ws.record.second_pass = features.second.describe()
         ws.record.near_copies = features.copies.examples
         ws.record.id_split = features.id_split
         if self.onnx:
-            files = export_onnx_files(ready, backbone, found.images, ws.folder / "detectors")
+            files = export_onnx_files(ready, backbone, predicted.images, ws.folder / "detectors")
             ws.record.not_exported, ws.record.onnx_deviation = files
-        own = None
+        unusual = None
         if data:
-            own = id_images(data.splits[features.id_split], known, ready)
-            write_csv(own.table, ws.folder / ID_IMAGES)
-        _show(found, ws.record, ready, own, ws.folder)
+            unusual = id_images(data.splits[features.id_split], scored, ready)
+            write_csv(unusual.table, ws.folder / ID_IMAGES)
+        _show(predicted, ws.record, ready, unusual, ws.folder)
 
     def _source(self, ws: Workspace) -> DetectorSource:
         """The detectors: those of the files, else of the configuration, with their ID images."""
         saved = load_detectors(self.detector_file, self.alpha) if self.detector_file else {}
-        wanted = {name: each.detector for name, each in saved.items()} or ws.detectors
+        wanted = {name: calibrated.detector for name, calibrated in saved.items()} or ws.detectors
         thresholds = Thresholds(self.threshold, self.tpr)
         thresholds.check_detectors(wanted)
         return DetectorSource(wanted, saved, None if saved else ws.data, thresholds, self.alpha)
@@ -220,17 +231,24 @@ def _ood_datasets(ws: Workspace, tpr: float | None) -> Splits:
 
 
 def _show(
-    found: JudgedImages,
+    predicted: ImagePredictions,
     record: RunRecord,
     ready: CalibratedDetectors,
-    own: IDImages | None,
+    unusual: IDImages | None,
     folder: Path,
 ) -> None:
     """Prints the summary, keeps it, and writes the page."""
-    blocks = show_predictions(found.judged, found.passed, record, folder)
+    blocks = show_predictions(predicted.verdicts, predicted.passed, record, folder)
     with optional("predictions.html"):
         id_scores = {name: ready[name].id_scores.numpy() for name in record.detectors}
-        of_run = record, found.picture, command_to_repeat(), own
-        place = folder / "predictions.html"
-        page = write_predictions_page(place, found.judged, id_scores, blocks, *of_run)
+        page = write_predictions_page(
+            folder / "predictions.html",
+            predicted.verdicts,
+            id_scores,
+            blocks,
+            record,
+            predicted.picture,
+            command_to_repeat(),
+            unusual,
+        )
         log.info("page: %s", page)

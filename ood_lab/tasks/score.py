@@ -112,7 +112,7 @@ def pass_images(
     memory_limit_gb: float | None,
     keep_features: bool = True,
     always: Sequence[BankColumn] = (),
-    further: Sequence[str] = (),
+    selection: Sequence[str] = (),
     images: Sequence[ImageDataset] = (),
 ) -> ScoringInput:
     """The passes over each set that is evaluated or fitted on; all ranks call it.
@@ -122,7 +122,7 @@ def pass_images(
         memory_limit_gb: see :class:`Score`.
         keep_features: see :class:`Score`.
         always: computed in every pass of the network.
-        further: sets whose features are read, too.
+        selection: sets whose features are read, too.
         images: the same, of sets that are made of ID test.
     """
     data, ood_sets, limit = ws.data, sets_to_evaluate(ws), memory_limit(memory_limit_gb)
@@ -132,7 +132,7 @@ def pass_images(
     heads = heads_to_read(data, ws.backbone)
     plan = PassPlan(
         evaluated=[*data.csid_names, *ood_sets, *([HELD_OUT] if networks else [])],
-        selection=[*ws.tuning.splits, *further],
+        selection=[*ws.tuning.splits, *selection],
         of_test=[heads] if heads else [],
         images=images,
     )

@@ -101,15 +101,15 @@ class SelectClasses(Task):
             return
         folder, target = Path(self.out).expanduser(), chosen_device(self.device)
         self._check_settings()
-        found, of_1k = imagenet21k_synsets()
-        synsets = {synset.wnid: synset for synset in found}
+        classes_21k, of_1k = imagenet21k_synsets()
+        synsets = {synset.wnid: synset for synset in classes_21k}
         always = wnids_of(self.include, synsets, "task.include")
         banned = set(wnids_of(self.exclude, synsets, "task.exclude"))
-        banned |= set(select_by_keyword(found, self.exclude_words))
+        banned |= set(select_by_keyword(classes_21k, self.exclude_words))
         banned |= set() if self.keep_imagenet1k else of_1k
         _check_apart(always, banned, synsets)
         everything = dict.fromkeys(synsets if self.llm else (), "")
-        reasons = select_by_keyword(found, self.keywords) if self.keywords else everything
+        reasons = select_by_keyword(classes_21k, self.keywords) if self.keywords else everything
         reasons = {wnid: why for wnid, why in reasons.items() if wnid not in banned}
         if self.llm is not None:
             reasons = self._asked(reasons, synsets, folder, target)
@@ -206,19 +206,19 @@ class SelectClasses(Task):
 
     def _write_sheet(self, folder: Path, classes: int, listed: int, kept: int) -> None:
         llm, detector = self.llm, self.detector
-        made: dict[str, Any] = {
+        models: dict[str, Any] = {
             "language model": f"{llm} ({licence(llm)})" if llm else "none, by keyword",
             "detector": f"{detector} ({licence(detector)})" if detector else "none, all images",
         }
         if detector:
-            made |= {"threshold": self.threshold, "least share": self.min_share}
-            made |= {"query": self.query}
+            models |= {"threshold": self.threshold, "least share": self.min_share}
+            models |= {"query": self.query}
         facts = {
             "concept": self.concept,
             "classes": f"{classes:,} of ImageNet-21K (classes.csv)",
             "images": f"{kept:,} of {listed:,}",
         }
-        write_datasheet(folder, "related", facts, made, concept=self.concept)
+        write_datasheet(folder, "related", facts, models, concept=self.concept)
         log.info("%d of %d images: %s", kept, listed, folder / "manifest.csv")
 
 

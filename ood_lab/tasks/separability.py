@@ -81,30 +81,32 @@ class Separability(Task):
         if self.clip:
             model = ws.build("clip")
             backbones[f"CLIP {model.name}"] = clip_backbone(model, data.classes or ["object"])
-        found = {}
+        spaces = {}
         for name, backbone in backbones.items():
             extraction = Extraction(data, backbone, ws.extractor, ws.features_root)
             features = extraction.features([self.id_split, *sets])
             if ws.is_main:
                 of_id = features.pop(self.id_split)
-                found[name] = separate(of_id, features, self.components, self.axes)
+                spaces[name] = separate(of_id, features, self.components, self.axes)
         if not ws.is_main:
             return
-        drawn = {name: _space(each) for name, each in found.items()}
-        spaces = {name: space.table for name, space in found.items()}
-        table = pd.concat(spaces, names=["backbone"]).reset_index("backbone")
+        tables = {name: space.table for name, space in spaces.items()}
+        table = pd.concat(tables, names=["backbone"]).reset_index("backbone")
         write_csv(table, ws.folder / "separability.csv")
-        write_all(ws.folder / "figures", [separability_figure(drawn)])
+        write_all(
+            ws.folder / "figures",
+            [separability_figure({name: _space(space) for name, space in spaces.items()})],
+        )
         ws.record.backbones = dict(zip(names, map(str, self.runs), strict=True))
         ws.record.id_split = self.id_split
         ws.record.data = {name: split.identity for name, split in data.splits.items()}
-        blocks = [separability_table(spaces, self.id_split, self.axes)]
+        blocks = [separability_table(tables, self.id_split, self.axes)]
         show_blocks(blocks, ws.folder, "separability", lines=None)
 
 
-def _space(found: Separated) -> Space:
-    points = {name: rows.numpy() for name, rows in found.points.items()}
-    return Space(points, found.projection.variance_share.tolist(), found.table)
+def _space(space: Separated) -> Space:
+    points = {name: rows.numpy() for name, rows in space.points.items()}
+    return Space(points, space.projection.variance_share.tolist(), space.table)
 
 
 def names_of(runs: Sequence[str]) -> list[str]:

@@ -108,8 +108,8 @@ def with_sources(pool: pd.DataFrame, data: OODDataModule, cache: str) -> pd.Data
     if names:
         how = ["corruption", "severity"]
         tables = [data.splits[name].table[how].assign(dataset=name) for name in names]
-        made = pd.concat([table.reset_index(names="index") for table in tables])
-        pool = pool.merge(made, "left", on=["dataset", "index"])
+        corrupted = pd.concat([table.reset_index(names="index") for table in tables])
+        pool = pool.merge(corrupted, "left", on=["dataset", "index"])
         pool = pool.fillna({"corruption": "", "severity": 0}).astype({"severity": int})
         paths = pool.pop(MADE_OF).fillna(pool["path"].astype(str))
         pool["source"] = paths
@@ -119,15 +119,15 @@ def with_sources(pool: pd.DataFrame, data: OODDataModule, cache: str) -> pd.Data
 def _contents(paths: pd.Series, data: OODDataModule, cache: str) -> list[str]:
     """The hashes of images by address, which may be in any store of the data."""
     wanted = set(paths)
-    known: dict[str, str] = {}
+    by_path: dict[str, str] = {}
     for images in data.splits.values():
         if isinstance(images, FileDataset):
             rows = np.flatnonzero(images.table["path"].isin(wanted))
             hashes = images.content_hashes(rows.tolist())
-            known |= zip(images.table["path"].iloc[rows], hashes, strict=True)
-    others = [path for path in wanted if path not in known]  # files of sets that are used up
-    known |= zip(others, content_hashes(others, cache), strict=True)
-    return [known[path] for path in paths]
+            by_path |= zip(images.table["path"].iloc[rows], hashes, strict=True)
+    rest = [path for path in wanted if path not in by_path]  # files of sets that are used up
+    by_path |= zip(rest, content_hashes(rest, cache), strict=True)
+    return [by_path[path] for path in paths]
 
 
 def write_division(ws: Workspace, pool: pd.DataFrame, edges: Edges) -> tuple[pd.DataFrame, Ints]:

@@ -159,7 +159,7 @@ class ShiftReport(Task):
             ws,
             memory_limit_gb=self.memory_limit_gb,
             always=(StatisticsColumn(),),
-            further=["train", *data.ood_names] if by_network else (),
+            selection=["train", *data.ood_names] if by_network else (),
             images=[corrupted_test(data.splits["test"])] if by_network else (),
         )
         if not ws.is_main:
@@ -271,11 +271,11 @@ class ShiftReport(Task):
                 tables.append(read_table(ws.folder / file))
         with ws.stages("measure") as stage:
             stage.found = "measure" not in ws.stages.worked
-            found = Distances.of(
+            distances = Distances.of(
                 ws.data, degrees=tables[0], marks=tables[1], axes=axes, facts=facts, **ws.resampling
             )
-        ws.record.distance = dict(found.facts)
-        return found
+        ws.record.distance = dict(distances.facts)
+        return distances
 
     def _membership(self, ws: Workspace, sets: Sequence[str]) -> MembershipScores | None:
         """What ``lvlm=...`` says of every image; None without it, or where answers are missing."""

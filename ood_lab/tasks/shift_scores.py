@@ -110,7 +110,7 @@ class ShiftScores(Task):
         decompositions = load_decompositions(ws.clip, self.laid)
         names, corrupted = ["train", "test", *data.ood_names], corrupted_test(data.splits["test"])
         features = clip_features(
-            data, ws.extractor, ws.features_root, ws.clip, names, made=[corrupted]
+            data, ws.extractor, ws.features_root, ws.clip, names, images=[corrupted]
         )
         if not ws.is_main:
             return None

@@ -116,7 +116,7 @@ class Synthesize(Task):
         source = self.pipeline
         if not self.plan_only:
             source = check_pipeline(self.pipeline, self.variant, self.download)
-        given = choice.given_edges()
+        edges_given = choice.given_edges()
         pool = Prompts(
             read_styles(self.styles),
             read_texts(self.labels) if self.labels else imagenet21k_labels(),
@@ -135,7 +135,7 @@ class Synthesize(Task):
             "labels": _digest("\n".join(pool.labels).encode()),
             **asdict(choice),
             "k": self.k or split.k,
-            "edges": asdict(given) if given else None,
+            "edges": asdict(edges_given) if edges_given else None,
         }
 
         def make() -> pd.DataFrame:
@@ -182,12 +182,12 @@ def _finish(
     terms: str,
 ) -> None:
     """Writes the manifest of the images and their datasheet."""
-    made = keep_made(plan, withheld, MANIFEST, folder)
-    counts = made.groupby(["covariate_level", "semantic_level"]).size()
+    images = keep_made(plan, withheld, MANIFEST, folder)
+    counts = images.groupby(["covariate_level", "semantic_level"]).size()
     facts = {
-        "images": f"{len(made):,} in {len(counts)} cells of semantic x covariate level",
+        "images": f"{len(images):,} in {len(counts)} cells of semantic x covariate level",
         "images of a cell": f"{counts.min():,} to {counts.max():,}" if len(counts) else "none",
-        "labels and styles": f"{made['label'].nunique():,} and {made['style'].nunique()}",
+        "labels and styles": f"{images['label'].nunique():,} and {images['style'].nunique()}",
         "withheld by the pipeline": len(withheld),
     }
     made_by = {**made_with, "edges": "level_edges.json"}

@@ -164,16 +164,16 @@ class Transfer(Task):
         weights: torch.dtype,
     ) -> None:
         """Makes what is missing of a plan, and writes what was made."""
-        given = {key: value for key, value in (self.arguments or {}).items() if value is not None}
+        options = {k: value for k, value in (self.arguments or {}).items() if value is not None}
         settings = {
             "prompt": self.prompt,
             "adapter scale": self.adapter_scale,
-            "arguments": given,
+            "arguments": options,
             "dtype": str(weights),
         }
         adapter = {key: str(value) for key, value in self.ip_adapter.items()}
         model = MaterialTransfer(
-            models, adapter, self.adapter_scale, self.prompt, given, target, weights, self.variant
+            models, adapter, self.adapter_scale, self.prompt, options, target, weights, self.variant
         )
         find = (
             ForegroundSegmenter(self.segmenter, self.background, target) if self.segmenter else None
@@ -200,8 +200,8 @@ class Transfer(Task):
         pairs = zip(contents["path"], contents["label"], strict=True)
         for number, (path, label) in enumerate(pairs):
             draw = np.random.default_rng([seed, number])
-            drawn = draw.choice(len(materials), self.per_content, replace=False)
-            for position in np.sort(drawn).tolist():
+            positions = draw.choice(len(materials), self.per_content, replace=False)
+            for position in np.sort(positions).tolist():
                 rows.append(
                     {
                         "file": f"images/{number:06d}_{position:06d}.{self.suffix}",
@@ -228,15 +228,15 @@ def _finish(
     settings: Mapping[str, Any],
     shapes: bool,
 ) -> None:
-    own, other = ("shapes", "materials") if shapes else ("materials", "objects")
-    made = keep_made(plan, withheld, MANIFEST, folder)
+    from_id, other = ("shapes", "materials") if shapes else ("materials", "objects")
+    images = keep_made(plan, withheld, MANIFEST, folder)
     facts = {
-        "images": f"{len(made):,}",
-        "content images": f"{made['content'].nunique():,}",
-        "exemplars": f"{made['exemplar'].nunique():,}, "
+        "images": f"{len(images):,}",
+        "content images": f"{images['content'].nunique():,}",
+        "exemplars": f"{images['exemplar'].nunique():,}, "
         + ("none of ID" if shapes else "only ID test images"),
         "withheld by the pipeline": len(withheld),
     }
     licences = {name: licence(source) for name, source in models.items()}
     made_with = {**models, **settings}
-    write_datasheet(folder, "transferred", facts, made_with, licences, own=own, other=other)
+    write_datasheet(folder, "transferred", facts, made_with, licences, own=from_id, other=other)

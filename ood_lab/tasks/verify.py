@@ -56,20 +56,20 @@ class Verify(Task):
     def run(self, ws: Workspace) -> None:
         """See the class."""
         results, facts = read_runs(Path(self.run_folder))
-        found = verify(results, facts, self.row, self.references, self.run_folder)
-        write_csv(found.table, ws.folder / "verify.csv")
+        verification = verify(results, facts, self.row, self.references, self.run_folder)
+        write_csv(verification.table, ws.folder / "verify.csv")
         print_whole(list(_blocks(found)))
-        if found.outside:
+        if verification.outside:
             raise UserError(
-                f"{found.outside} of {found.comparable} numbers measured the same way are outside "
+                f"{verification.outside} of {verification.comparable} numbers measured the same way are outside "
                 f"their tolerance (task.row={self.row}, {self.run_folder})"
             )
 
 
-def _blocks(found: Verification) -> Iterator[Block]:
+def _blocks(verification: Verification) -> Iterator[Block]:
     """What is printed: sources, fields that differ, numbers, one line of summary."""
-    table, differences = found.table, found.differences
-    references = {row.reference.name: row.reference for row in found.rows}
+    table, differences = verification.table, verification.differences
+    references = {row.reference.name: row.reference for row in verification.rows}
     for reference in references.values():
         facts = [f"{key}: {value}" for key, value in reference.about.items() if value is not None]
         yield Text("; ".join(facts))

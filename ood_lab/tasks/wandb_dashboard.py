@@ -54,10 +54,10 @@ class WandbDashboard(Task):
         online = not to["offline"]
         entity = to["entity"] or (default_entity() if online else "")
         runs = compared(finished_runs(self.runs))
-        made = dashboards(runs, entity=entity, project=to["project"], title=self.title)
-        files = write_dashboards(made, ws.folder)
+        pages = dashboards(runs, entity=entity, project=to["project"], title=self.title)
+        files = write_dashboards(pages, ws.folder)
         if online:
-            for url in upload_dashboards(made):
+            for url in upload_dashboards(pages):
                 log.info("saved: %s", url)
             return
         log.info(

@@ -134,16 +134,16 @@ def without_training_images(
     val, train, unknown = data.splits["val"], data.splits["train"], []
     if isinstance(val, FileDataset) and data.checking.check == "off":
         return []
-    found = shared_content([train], val)
-    examples, rows = [o.example for o in found], {row for o in found for row in o.rows}
+    overlaps = shared_content([train], val)
+    examples, rows = [o.example for o in overlaps], {row for o in overlaps for row in o.rows}
     if isinstance(val, FileDataset) and trained_on and trained_on[0] != train.identity:
         paths = [path for path in trained_on[1] if os.path.isabs(path)]
         same = set(paths)
         rows |= {row for row, path in enumerate(val.paths) if path in same}
         files = [path for path in paths if os.path.isfile(path)]
-        found = shared_content([_listed(files, val)], val) if files else []
-        examples += [o.example for o in found]
-        rows |= {row for o in found for row in o.rows}
+        overlaps = shared_content([_listed(files, val)], val) if files else []
+        examples += [o.example for o in overlaps]
+        rows |= {row for o in overlaps for row in o.rows}
         if not (files or rows):
             unknown.append(
                 "The network's training images are not available. Whether validation images are "
@@ -215,7 +215,7 @@ def fit_detectors(
     Raises:
         UserError: no detector works.
     """
-    known: dict[str, tuple[FeatureBank, Tensor]] = {}
+    scored: dict[str, tuple[FeatureBank, Tensor]] = {}
 
     def calibrated(name: str, detector: Detector) -> CalibratedDetector:
         how: Calibration = "held-out"
@@ -228,7 +228,7 @@ def fit_detectors(
             if not len(of):
                 raise DetectorRefusal(f"{name}: its fit leaves no image of val for p-values")
             scores = checked_score(fit_within(detector, fit_bank, limit), of)
-        known[name] = of, scores
+        scored[name] = of, scores
         return CalibratedDetector.of(
             detector,
             scores,
@@ -241,7 +241,7 @@ def fit_detectors(
             groups=of.groups,
         )
 
-    return each_that_works(detectors, calibrated, refused), known
+    return each_that_works(detectors, calibrated, refused), scored
 
 
 def threshold_of(detector: Detector, banks: Banks, classes: list[str]) -> float | None:

@@ -81,16 +81,25 @@ class DetectorSource:
         of_ood = [features.banks[f"ood/{name}"] for name in features.ood]
         threshold_of = partial(self.thresholds.of, ood=of_ood) if self.thresholds else None
         if not self.data:
-            found = {name: saved for name, saved in self.saved.items() if name in usable}
+            calibrated = {name: saved for name, saved in self.saved.items() if name in usable}
             if threshold_of is None:
-                return found, {}
-            return {n: c.at_threshold(threshold_of(n, c.detector)) for n, c in found.items()}, {}
+                return calibrated, {}
+            return {
+                n: c.at_threshold(threshold_of(n, c.detector)) for n, c in calibrated.items()
+            }, {}
         alpha = None if threshold_of else DEFAULT_ALPHA if self.alpha is None else self.alpha
-        found, known = fit_detectors(
-            *(usable, features.banks, refused, alpha, self.classes, seed, limit, threshold_of),
+        calibrated, scored = fit_detectors(
+            usable,
+            features.banks,
+            refused,
+            alpha=alpha,
+            classes=self.classes,
+            seed=seed,
+            limit=limit,
+            threshold_of=threshold_of,
             pooled=features.pooled,
         )
-        for name, fitted in found.items():
-            found[name] = replace(fitted, pixel_range=self.decoding.pixel_range)
-            save_detector(folder / f"{name}.safetensors", found[name])
-        return found, known
+        for name, fitted in calibrated.items():
+            calibrated[name] = replace(fitted, pixel_range=self.decoding.pixel_range)
+            save_detector(folder / f"{name}.safetensors", calibrated[name])
+        return calibrated, scored

@@ -17,7 +17,7 @@ from ood_lab.detectors.deployment.calibration import CalibratedDetectors
 from ood_lab.evaluation.id_accuracy import held_out_accuracy
 from ood_lab.evaluation.prediction.detector_source import DetectorSource
 from ood_lab.evaluation.prediction.image_differences import group_causes
-from ood_lab.evaluation.prediction.judged_images import JudgedImages
+from ood_lab.evaluation.prediction.image_predictions import ImagePredictions
 from ood_lab.evaluation.prediction.prediction_features import PredictionFeatures
 from ood_lab.features.bank import FeatureBank
 from ood_lab.metrics import flagged_p_value, group_comparison, wilson_interval
@@ -28,7 +28,7 @@ from ood_lab.schema.run_record import PredictedImages, RunRecord
 
 def note_prediction(
     record: RunRecord,
-    found: JudgedImages,
+    predicted: ImagePredictions,
     features: PredictionFeatures,
     source: DetectorSource,
     ready: CalibratedDetectors,
@@ -40,7 +40,7 @@ def note_prediction(
 
     Args:
         record: of the run.
-        found: verdicts on the new images.
+        predicted: verdicts on the new images.
         features: that they were made from.
         source: of the detectors.
         ready: the detectors.
@@ -55,30 +55,30 @@ def note_prediction(
         record.causes = [{str(k): v for k, v in row.items()} for row in causes.to_dict("records")]
     made_of = {name: len(dataset) for name, dataset in features.ood.items()}
     record.images = PredictedImages(
-        source=images, identity=found.identity, passed_over=list(found.passed)
+        source=images, identity=predicted.identity, passed_over=list(predicted.passed)
     )
-    record.classes, record.backbone = list(source.classes), found.made_of
+    record.classes, record.backbone = list(source.classes), predicted.made_of
     record.id_accuracy, record.id_accuracy_n = right, n or 0
     record.id_accuracy_independent = independent or 0
     record.threshold_from = {"tpr": tpr, "ood": made_of} if made_of else None
     record.detectors = {
-        name: detector_summary(found.judged, name, each, reached.get(name))
-        for name, each in ready.items()
+        name: detector_summary(predicted.verdicts, name, calibrated, reached.get(name))
+        for name, calibrated in ready.items()
     }
 
 
 def detector_summary(
-    judged: Judged, name: str, calibrated: CalibratedDetector, tpr: float | None
+    images: Judged, name: str, calibrated: CalibratedDetector, tpr: float | None
 ) -> dict[str, Any]:
     """What was decided about the images, by what, and whether that is more than chance."""
-    n, flagged, held_out = judged.read, judged.flagged[name], calibrated.groups
-    false_alarms, groups = calibrated.false_alarms, _groups(judged, calibrated)
-    new_groups, above = None, (flagged, n)
-    if judged.groups is not None:  # a group counts as much of it as is flagged, rounded down
-        is_ood = judged.rows[f"{name}_is_ood"].to_numpy(np.float64)
-        shares = pd.Series(is_ood).groupby(judged.groups).mean()
-        new_groups = len(shares)
-        above = math.floor(round(shares.sum(), 9)), new_groups
+    n, flagged, held_out = images.read, images.flagged[name], calibrated.groups
+    false_alarms, groups = calibrated.false_alarms, _groups(images, calibrated)
+    new_groups, n_flagged, n_new = None, flagged, n
+    if images.groups is not None:  # a group counts as much of it as is flagged, rounded down
+        is_ood = images.rows[f"{name}_is_ood"].to_numpy(np.float64)
+        shares = pd.Series(is_ood).groupby(images.groups).mean()
+        n_flagged, n_new = math.floor(round(shares.sum(), 9)), len(shares)
+        new_groups = n_new
     facts = {
         "alpha": calibrated.alpha,
         "threshold_score": None if calibrated.shortage else calibrated.threshold,
@@ -89,9 +89,9 @@ def detector_summary(
         "new_groups": new_groups,
         "flagged": flagged,
         "share_flagged": flagged / n,
-        "flagged_p_value": flagged_p_value(*above, false_alarms, held_out),
+        "flagged_p_value": flagged_p_value(n_flagged, n_new, false_alarms, held_out),
     }
-    group = group_comparison(calibrated.id_scores, judged.scores(name), groups)
+    group = group_comparison(calibrated.id_scores, images.scores(name), groups)
     facts |= {f"group_{k}": None if math.isnan(v) else v for k, v in group._asdict().items()}
     if calibrated.alpha is not None:
         facts["flagged_by_chance"] = calibrated.alpha * n
@@ -104,13 +104,13 @@ def detector_summary(
 
 
 def _groups(
-    judged: Judged, calibrated: CalibratedDetector
+    images: Judged, calibrated: CalibratedDetector
 ) -> tuple[NDArray[Any], NDArray[Any]] | None:
     """Groups of the ID and of the new images; None where each image is its own."""
-    of_id, of_new = calibrated.id_groups, judged.groups
+    of_id, of_new = calibrated.id_groups, images.groups
     if of_id is None and of_new is None:
         return None
-    n, m = len(calibrated.id_scores), len(judged.rows)
+    n, m = len(calibrated.id_scores), len(images.rows)
     return (
         np.arange(n) if of_id is None else of_id.numpy(),
         np.arange(m) if of_new is None else of_new,
@@ -119,7 +119,7 @@ def _groups(
 
 def id_images(
     images: ImageDataset,
-    known: Mapping[str, tuple[FeatureBank, Tensor]],
+    scored: Mapping[str, tuple[FeatureBank, Tensor]],
     ready: CalibratedDetectors,
 ) -> IDImages:
     """The ID images that some detector was calibrated on; index of the table = row in ``images``.
@@ -129,12 +129,12 @@ def id_images(
     """
     columns: dict[str, pd.Series] = {}
     for name, calibrated in ready.items():
-        bank, scores = known[name]
+        bank, scores = scored[name]
         n, rows = calibrated.groups, bank.index.numpy()
         # p_values counts a new image, and this one is among the n already.
         p = (calibrated.p_values(scores) * (n + 1) - 1) / n
         columns[f"{name}_score"] = pd.Series(scores.numpy(), rows)
         columns[f"{name}_p_value"] = pd.Series(p.numpy(), rows)
-    found = pd.DataFrame(columns)
-    found.insert(0, "path", images.table["path"].iloc[found.index].to_numpy())
-    return IDImages(found, images.load_image)
+    table = pd.DataFrame(columns)
+    table.insert(0, "path", images.table["path"].iloc[table.index].to_numpy())
+    return IDImages(table, images.load_image)

@@ -28,9 +28,9 @@ COMPARED = 32
 def check_onnx(detectors: Detectors, backbone: Backbone) -> None:
     """Raises :class:`UserError` where none of the detectors can be exported."""
     reasons = [cannot_export(detector, backbone) for detector in detectors.values()]
-    known = [reason for reason in reasons if reason]
-    if len(known) == len(reasons):
-        raise UserError(f"task.onnx=true: {known[0]}; remove it, or choose detector=[knn,msp]")
+    obstacles = [reason for reason in reasons if reason]
+    if len(obstacles) == len(reasons):
+        raise UserError(f"task.onnx=true: {obstacles[0]}; remove it, or choose detector=[knn,msp]")
 
 
 def export_onnx_files(

@@ -16,7 +16,7 @@ from ood_lab.detectors.base import Detectors
 from ood_lab.evaluation.near_copies import NearCopies, with_near_copies
 from ood_lab.evaluation.prediction.calibration import fit_and_held_out
 from ood_lab.evaluation.prediction.image_differences import IDRange
-from ood_lab.evaluation.prediction.unlabelled_images import Images
+from ood_lab.evaluation.prediction.unlabelled_images import ReadableImages
 from ood_lab.evaluation.second_pass import SecondPass
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
 from ood_lab.evaluation.split_features import columns_for, moments_for
@@ -88,7 +88,11 @@ class PredictionPasses:
         self, images: ImageDataset, columns: Sequence[BankColumn], moments: Collection[str] = ()
     ) -> FeatureBank | None:
         return extract(
-            *(self.trainer, self.backbone, images, self.root, columns),
+            self.trainer,
+            self.backbone,
+            images,
+            self.root,
+            columns,
             batch_size=self.batch_size,
             num_workers=self.num_workers,
             network=self.network,
@@ -100,7 +104,7 @@ class PredictionPasses:
         detectors: Detectors,
         data: OODDataModule | None,
         ood: Splits,
-        pictures: Images | None,
+        pictures: ReadableImages | None,
         pooled: bool,
         limit: int,
         seed: int,
@@ -122,15 +126,15 @@ class PredictionPasses:
             on_train = pooled or any(d.fit_split == "train" for d in detectors.values())
             splits = dict.fromkeys([*(["train"] if on_train else []), id_split])
             sets = {split: data.predict_dataset(split) for split in splits}
-        sets |= {f"ood/{name}": found for name, found in ood.items()}
+        sets |= {f"ood/{name}": images for name, images in ood.items()}
         if pictures is not None:
             pictures.readable.transform = self.backbone.transform
             sets["images"] = pictures.readable
         banks: dict[str, FeatureBank] = {}
-        for name, found in sets.items():
+        for name, images in sets.items():
             columns = columns_for(detectors, name, pooled or name != "train")
             columns += [StatisticsColumn()] if data and name in (id_split, "images") else []
-            bank = self._bank(found, columns, moments_for(detectors, name))
+            bank = self._bank(images, columns, moments_for(detectors, name))
             banks |= {} if bank is None else {name: bank}
         copies = NearCopies()
         if data:

@@ -17,7 +17,7 @@ from ood_lab.detectors.base import checked_score
 from ood_lab.detectors.deployment.calibration import CalibratedDetectors
 from ood_lab.evaluation.prediction.image_differences import IDRange
 from ood_lab.evaluation.prediction.table_parts import PartFiles, PartSink
-from ood_lab.evaluation.prediction.unlabelled_images import Images
+from ood_lab.evaluation.prediction.unlabelled_images import ReadableImages
 from ood_lab.evaluation.streaming_scores import identity_of
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.moments import digest_of
@@ -31,7 +31,9 @@ DRAWN = 20_000
 BEYOND = "beyond_id"
 
 
-def verdicts(bank: FeatureBank, ready: CalibratedDetectors, own: IDRange | None) -> pd.DataFrame:
+def verdicts(
+    bank: FeatureBank, ready: CalibratedDetectors, id_range: IDRange | None
+) -> pd.DataFrame:
     """Column ``predicted``, and of every detector ``_score``, ``_p_value`` and ``_is_ood``.
 
     Without logits, nothing is predicted. Where ID images are available, ``beyond_id`` says what
@@ -53,17 +55,17 @@ def verdicts(bank: FeatureBank, ready: CalibratedDetectors, own: IDRange | None)
         columns[f"{name}_score"] = scores.numpy()
         columns[f"{name}_p_value"] = calibrated.p_values(scores).numpy()
         columns[f"{name}_is_ood"] = pd.array(calibrated.is_ood(scores).tolist(), dtype="boolean")
-    if own is not None:
-        columns[BEYOND] = own.beyond(bank)
+    if id_range is not None:
+        columns[BEYOND] = id_range.beyond(bank)
     return pd.DataFrame(columns)
 
 
 def predictions(
-    images: Images, bank: FeatureBank, ready: CalibratedDetectors, own: IDRange | None
+    images: ReadableImages, bank: FeatureBank, ready: CalibratedDetectors, id_range: IDRange | None
 ) -> pd.DataFrame:
     """A row an image; unreadable ones have no values but an ``error``."""
-    found = verdicts(bank, ready, own).set_index(pd.Index(images.rows))
-    return images.table[["path"]].join(found).assign(error=images.table["error"])
+    rows = verdicts(bank, ready, id_range).set_index(pd.Index(images.rows))
+    return images.table[["path"]].join(rows).assign(error=images.table["error"])
 
 
 class PredictionSink(PartSink):
@@ -82,11 +84,11 @@ class PredictionSink(PartSink):
         files: PartFiles,
         images: Listing,
         ready: CalibratedDetectors,
-        own: IDRange | None,
+        id_range: IDRange | None,
         trainer: Trainer,
     ) -> None:
         super().__init__(files)
-        self._images, self._ready, self._own = images, ready, own
+        self._images, self._ready, self._own = images, ready, id_range
 
     def rows(self, block: FeatureBank) -> pd.DataFrame:
         """See the base class."""
@@ -95,8 +97,8 @@ class PredictionSink(PartSink):
     def complete(self, rows: pd.DataFrame, part: range, errors: dict[int, str]) -> pa.Table:
         """See the base class."""
         addresses = [self._images.address(row) for row in part]
-        found = rows.set_index("row") if len(rows) else rows
-        table = pd.DataFrame({"path": addresses}, index=pd.Index(part)).join(found)
+        columns = rows.set_index("row") if len(rows) else rows
+        table = pd.DataFrame({"path": addresses}, index=pd.Index(part)).join(columns)
         table["error"] = [errors.get(row, "") for row in part]
         fields: list[tuple[str, pa.DataType]] = [("path", pa.string()), ("predicted", pa.string())]
         for name in self._ready:
@@ -138,7 +140,7 @@ def made_by(
 def judged_in_parts(files: PartFiles, names: Sequence[str]) -> Judged:
     """What the page and the terminal say of all parts, read one at a time."""
     n = files.parts.images
-    drawn = even_rows(n, DRAWN)
+    sampled = even_rows(n, DRAWN)
     flagged, broken, start = dict.fromkeys(names, 0), 0, 0
     shown: list[pd.DataFrame] = []
     ends: dict[tuple[str, bool], pd.DataFrame] = {}
@@ -152,13 +154,13 @@ def judged_in_parts(files: PartFiles, names: Sequence[str]) -> Judged:
             for first in (True, False):
                 ordered = _ordered([ends.get((name, first)), read], f"{name}_score", first)
                 ends[name, first] = ordered.head(EXTREMES)
-        some = drawn[(drawn >= table.index[0]) & (drawn <= table.index[-1])]
+        some = sampled[(sampled >= table.index[0]) & (sampled <= table.index[-1])]
         shown += [table.loc[some], table.head(max(0, FIRST - table.index[0]))]
     sample = pd.concat(shown)
     kept = pd.concat([sample, *ends.values()])
     kept = kept[~kept.index.duplicated()].sort_index()
     return Judged(
-        kept, n, broken, flagged, kept.loc[drawn] if n > DRAWN else None, "predictions/*.parquet"
+        kept, n, broken, flagged, kept.loc[sampled] if n > DRAWN else None, "predictions/*.parquet"
     )
 
 

@@ -66,8 +66,8 @@ class PartFiles:
             UserError: the file is missing or damaged.
         """
         try:
-            found = pq.read_schema(self.path(part)).metadata or {}
-            return dict(json.loads(found[_METADATA]))
+            metadata = pq.read_schema(self.path(part)).metadata or {}
+            return dict(json.loads(metadata[_METADATA]))
         except (OSError, KeyError, ValueError) as error:
             raise UserError(f"'{self.path(part)}' is missing or damaged") from error
 
@@ -99,9 +99,9 @@ class PartFiles:
 
     def remove_others(self) -> None:
         """Removes parts of an earlier list that was longer."""
-        known = {self.path(part) for part in self.parts.numbers}
+        current = {self.path(part) for part in self.parts.numbers}
         for file in self.folder.glob("part-*.parquet"):
-            if file not in known:
+            if file not in current:
                 file.unlink()
 
 

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Images:
+class ReadableImages:
     """What there is to predict.
 
     Attributes:
@@ -50,7 +50,7 @@ class Images:
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedImages:
     """What is pointed to, before any image is opened.
 
     Attributes:
@@ -77,11 +77,11 @@ class Listed:
     def unopened(self, decoding: Decoding = DECODING) -> Listing:
         """The listed images, at equal steps where there are more than the limit."""
         images = Listing(self.images.sources, decoding)
-        whole = len(self) == len(images)
-        return images if whole else images.taken(even_rows(len(images), len(self)))
+        complete = len(self) == len(images)
+        return images if complete else images.taken(even_rows(len(images), len(self)))
 
 
-def list_images(source: Given | Sequence[Given], limit: int | None = None) -> Listed:
+def list_images(source: Given | Sequence[Given], limit: int | None = None) -> ListedImages:
     """Lists the images that are pointed to, and opens none.
 
     Args:
@@ -93,17 +93,17 @@ def list_images(source: Given | Sequence[Given], limit: int | None = None) -> Li
     """
     remarks: list[ReadingWarning] = []
     several = isinstance(source, list | tuple)
-    found = [
-        _listed(each, f"task.images[{number}]" if several else "task.images", remarks)
-        for number, each in enumerate(source if several else [source])
+    listings = [
+        _listed(one, f"task.images[{number}]" if several else "task.images", remarks)
+        for number, one in enumerate(source if several else [source])
     ]
-    if not found:
+    if not listings:
         raise UserError("task.images is an empty list: give at least one image")
-    listing = Listing([addresses for addresses, _ in found])
-    return Listed(listing, tuple(table for _, table in found), limit, tuple(remarks))
+    listing = Listing([addresses for addresses, _ in listings])
+    return ListedImages(listing, tuple(table for _, table in listings), limit, tuple(remarks))
 
 
-def read_images(source: Given | Sequence[Given], limit: int | None = None) -> Images:
+def read_images(source: Given | Sequence[Given], limit: int | None = None) -> ReadableImages:
     """Lists the images that are pointed to, and decodes each once.
 
     Args:
@@ -118,11 +118,11 @@ def read_images(source: Given | Sequence[Given], limit: int | None = None) -> Im
     return opened(list_images(source, limit))
 
 
-def opened(given: Listed, decoding: Decoding = DECODING) -> Images:
+def opened(listing: ListedImages, decoding: Decoding = DECODING) -> ReadableImages:
     """Decodes every listed image once.
 
     Args:
-        given: what is listed.
+        listing: what is listed.
         decoding: how pixels become 8 bits: as those of the ID images.
 
     Raises:
@@ -130,18 +130,18 @@ def opened(given: Listed, decoding: Decoding = DECODING) -> Images:
     """
     listed: list[str] = []
     stores: dict[str, Store] = {}
-    remarks = list(given.remarks)
-    for source, listing in zip(given.images.sources, given.tables, strict=True):
-        if listing is not None:
-            found = [str(path) for path in listing.read([], Reading(remarks.append)).table["path"]]
+    remarks = list(listing.remarks)
+    for source, manifest in zip(listing.images.sources, listing.tables, strict=True):
+        if manifest is not None:
+            texts = [str(path) for path in manifest.read([], Reading(remarks.append)).table["path"]]
         else:
-            found = source.texts.to_pylist()
-        listed += found
-        stores |= dict.fromkeys(found, source.store)
+            texts = source.texts.to_pylist()
+        listed += texts
+        stores |= dict.fromkeys(texts, source.store)
     passed = tuple(remark.text for remark in remarks if remark.doubtful)
     tell_passed(passed)
-    if given.limit is not None:
-        listed = [listed[row] for row in even_rows(len(listed), given.limit)]
+    if listing.limit is not None:
+        listed = [listed[row] for row in even_rows(len(listed), listing.limit)]
     paths = pd.Series(listed)
     store: Store = CombinedStores(stores) if set(stores.values()) - {FILES} else FILES
     look = partial(_look, store=store)
@@ -156,12 +156,12 @@ def opened(given: Listed, decoding: Decoding = DECODING) -> Images:
             raise UserError(f"task.images: {some}; {example}")
         log.warning("%s and have an error in the table; %s", some, example)
     readable = table.loc[table["error"] == "", ["path"]].assign(label=-1).reset_index(drop=True)
-    return Images(
+    return ReadableImages(
         table, FileDataset("images", readable, [], store=store, decoding=decoding), passed
     )
 
 
-def groups_of(listed: Listed, paths: pd.Series, by: str, tell: Tell = to_log) -> np.ndarray:
+def groups_of(listed: ListedImages, paths: pd.Series, by: str, tell: Tell = to_log) -> np.ndarray:
     """The name of the group of each new image, ``[N]``.
 
     Args:
@@ -177,9 +177,9 @@ def groups_of(listed: Listed, paths: pd.Series, by: str, tell: Tell = to_log) ->
     tables = [table for table in listed.tables if table is not None]
     if tables and by != FOLDER and "(" not in by:
         read = [table.read([], Reading(lambda _: None, group=by)).table for table in tables]
-        known = pd.concat(read).drop_duplicates("path").set_index("path")
-        if by in known:
-            images[by] = images["path"].map(known[by])
+        columns = pd.concat(read).drop_duplicates("path").set_index("path")
+        if by in columns:
+            images[by] = images["path"].map(columns[by])
     return group_names(images, "task.images", "task.group", by, tell)
 
 
@@ -190,35 +190,35 @@ def tell_passed(sentences: Sequence[str]) -> None:
 
 
 def _listed(
-    given: Given, key: str, remarks: list[ReadingWarning]
+    place: Given, key: str, remarks: list[ReadingWarning]
 ) -> tuple[Addresses, Manifest | None]:
     """What one source points to, and the source where it is a table or list.
 
     What it passes over goes to ``remarks``.
     """
-    source = source_of(given, key)
+    source = source_of(place, key)
     if isinstance(source, Manifest):
-        if isinstance(given, str | os.PathLike) and (images := _files(str(given))):
+        if isinstance(place, str | os.PathLike) and (images := _files(str(place))):
             return Addresses(texts_of(images)), None
         file = Path(os.path.abspath(os.path.expanduser(source.place)))
         if file.suffix.lower() in TABLES and file.is_file():
             return read_paths(file, source.root), source
-    found, _, store = source.read([], Reading(remarks.append))
-    return Addresses(texts_of(found["path"]), store), None
+    table, _, store = source.read([], Reading(remarks.append))
+    return Addresses(texts_of(table["path"]), store), None
 
 
-def _files(given: str) -> list[str]:
+def _files(pattern: str) -> list[str]:
     """The image files of a pattern, or the one that a path names; none for other sources."""
-    path = os.path.abspath(os.path.expanduser(given))
+    path = os.path.abspath(os.path.expanduser(pattern))
     if glob.has_magic(path) and not os.path.exists(path):
         matches = sorted(filter(os.path.isfile, glob.iglob(path, recursive=True)))
         images = pictures_among([match for match in matches if _is_image(match)])
         if not images:
             other = f", only other files such as '{matches[0]}'" if matches else ""
-            raise UserError(f"task.images: '{given}' matches no image{other}")
+            raise UserError(f"task.images: '{pattern}' matches no image{other}")
         return images
     if not os.path.exists(path):
-        raise missing_path(given)
+        raise missing_path(pattern)
     return [path] if os.path.isfile(path) and _is_image(path) else []
 
 

@@ -47,7 +47,7 @@ class Distances:
         rulers: shift of every OOD set in units of ID data, see :class:`~ood_lab.shift.Reading`.
         levels: of the images of all OOD sets, see :class:`~ood_lab.tasks.shift_levels.ShiftLevels`;
             empty where nothing was divided.
-        found: how well they predict what each detector misses, once that is known.
+        misses: how well they predict what each detector misses, once that is known.
     """
 
     degrees: pd.DataFrame
@@ -56,7 +56,7 @@ class Distances:
     facts: Mapping[str, Any]
     rulers: pd.DataFrame
     levels: pd.DataFrame = field(default_factory=pd.DataFrame)
-    found: Mapping[tuple[str, str], MissDistances | None] = field(default_factory=dict)
+    misses: Mapping[tuple[str, str], MissDistances | None] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -89,7 +89,7 @@ class Distances:
 
     def with_misses(self, scores: pd.DataFrame, methods: Sequence[str]) -> Distances:
         """The same with how well they predict what these columns of the scores miss."""
-        return replace(self, found=follow_all(self.degrees, scores, methods, list(self.axes)))
+        return replace(self, misses=follow_all(self.degrees, scores, methods, list(self.axes)))
 
     def results(self, seed: int) -> pd.DataFrame:
         """The shift of every set as results; ``seed`` is that of the bootstrap."""
@@ -98,7 +98,7 @@ class Distances:
     def miss_results(self, model: str, seed: int) -> pd.DataFrame:
         """What they predict of the misses, as results; ``seed`` is that of the model."""
         n = int((self.degrees["dataset"] != "test").sum())
-        return follow_results(self.found, n, model, seed)
+        return follow_results(self.misses, n, model, seed)
 
     def level_results(
         self, evaluation: Evaluation, ood_names: Sequence[str], model: str, **metrics: Any
@@ -133,8 +133,8 @@ def own_distances(
     :class:`~ood_lab.shift.StatisticsDistance`.
     """
     width = next(iter(features.values())).shape[1]
-    whole = undecomposed(width, {}, k)
-    degrees = measured_degrees(data, features, [whole], k, device)
+    decomposition = undecomposed(width, {}, k)
+    degrees = measured_degrees(data, features, [decomposition], k, device)
     of_statistics = np.concatenate([covariate[name] for name in degrees["dataset"].unique()])
     return degrees.rename(columns={"semantic": "distance"}).assign(covariate=of_statistics)
 
@@ -164,9 +164,9 @@ def measured_degrees(
             meter = ShiftMeter(decomposition, features["train"], k, device, resident=False)
             suffix = "" if decomposition is decompositions[0] else f"_{decomposition.name}"
             for number, name in enumerate(names, row * len(names)):
-                found = meter(features[name], progress=partial(report, number))
+                degrees = meter(features[name], progress=partial(report, number))
                 for axis in AXES:
-                    parts[name][f"{axis}{suffix}"] = getattr(found, axis).double().numpy()
+                    parts[name][f"{axis}{suffix}"] = getattr(degrees, axis).double().numpy()
     rows = [part.reset_index(names="index") for part in parts.values()]
     table = pd.concat(rows, ignore_index=True)
     return table[["dataset", "index", *[c for c in table if c not in ("dataset", "index")]]]
@@ -189,15 +189,15 @@ def summarised(
     beside = Evaluation(
         degrees, axes, seed=seed, fpr95_positive="id", n_bootstrap=draws, metrics=metrics
     )
-    names, found = beside.ood_names, beside.sets
+    names, of_sets = beside.ood_names, beside.sets
     parts = []
     for place, axis in enumerate(axes):
         groups = [(str(name), rows) for name, rows in degrees.groupby("dataset")]
         sets = {name: rows[axis].to_numpy() for name, rows in groups}
         made_of = {name: of for name, rows in groups if (of := photographs(rows)) is not None}
         part = summarise_degrees(sets, draws=draws, seed=seed, made_of=made_of).assign(axis=axis)
-        kept, low, high = (v[place] for v in (found.values["fpr95"], *found.ends["fpr95"]))
-        pairs = (v[place] for v in (found.values["auroc"], *found.ends["auroc"]))
+        kept, low, high = (v[place] for v in (of_sets.values["fpr95"], *of_sets.ends["fpr95"]))
+        pairs = (v[place] for v in (of_sets.values["auroc"], *of_sets.ends["auroc"]))
         shares = {
             "frac_above_id_q95": (1 - kept, 1 - high, 1 - low),
             "distance_auroc": tuple(pairs),

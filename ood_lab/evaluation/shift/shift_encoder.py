@@ -118,11 +118,10 @@ def learnt(clip: ClipModel, root: Path, training: LaidSettings) -> Path:
     """
     folder = _place(clip, root, training)
     if not learnt_before(clip, root, training):
-        texts = training.labels, training.templates
-        log.info(
-            "learning LAID for '%s' from %d labels x %d templates", clip.name, *map(len, texts)
-        )
-        grid = encode_grid(*texts, clip.encode_text)
+        labels, templates = training.labels, training.templates
+        words = f"{len(labels)} labels x {len(templates)} templates"
+        log.info("learning LAID for '%s' from %s", clip.name, words)
+        grid = encode_grid(labels, templates, clip.encode_text)
         module = LaidTraining(grid, clip.identity, **training.settings)
         trainer = Trainer(
             max_epochs=training.max_epochs,
@@ -133,8 +132,10 @@ def learnt(clip: ClipModel, root: Path, training: LaidSettings) -> Path:
         )
         trainer.fit(module)
         save_matrices(folder, module, grid, clip.identity)
-        found = {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith("val/")}
-        write_text(json.dumps(found, indent=1), folder / HELD_OUT)  # last: all else is there
+        accuracies = {
+            k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith("val/")
+        }
+        write_text(json.dumps(accuracies, indent=1), folder / HELD_OUT)  # last: all else is there
     return folder
 
 
@@ -166,7 +167,7 @@ def clip_features(
     clip: ClipModel,
     splits: Sequence[str],
     stages: Stages | None = None,
-    made: Sequence[ImageDataset] = (),
+    images: Sequence[ImageDataset] = (),
 ) -> Tensors:
     """Normalised image features of sets, ``[n, d]`` each, from the feature bank where it has them.
 
@@ -180,11 +181,11 @@ def clip_features(
         clip: makes the features.
         splits: names of the sets.
         stages: records the duration of the pass.
-        made: sets that are made of ID test.
+        images: sets that are made of ID test.
     """
     warn_if_foreign(clip, data)
     backbone = clip_backbone(clip, data.classes or ["object"])
-    return Extraction(data, backbone, trainer, root, stages or Stages()).features(splits, made)
+    return Extraction(data, backbone, trainer, root, stages or Stages()).features(splits, images)
 
 
 def foreign(clip: ClipModel, data: OODDataModule) -> str | None:
@@ -206,14 +207,14 @@ def unknowing(clip: ClipModel, data: OODDataModule, features: Tensor) -> str | N
         features: of ID test, ``[n, d]``, normalised.
     """
     labels = data.splits["test"].labels
-    known = labels >= 0
-    if clip.knows or len(data.classes) < 2 or not known.any():
+    labelled = labels >= 0
+    if clip.knows or len(data.classes) < 2 or not labelled.any():
         return None
     with torch.no_grad():
         head = clip_backbone(clip, data.classes).head
         assert head is not None
         named = head(features.float()).argmax(dim=1)
-    accuracy = float((named == labels)[known].double().mean())
+    accuracy = float((named == labels)[labelled].double().mean())
     chance = Chance.of(labels, len(data.classes))
     if not chance.reached(accuracy):
         return None
@@ -233,5 +234,5 @@ def knows_images(knows: str | None, data: OODDataModule) -> bool:
 @rank_zero_only
 def warn_if_foreign(clip: ClipModel, data: OODDataModule) -> None:
     """Warns where the CLIP knows only some builtin images, and the data are others."""
-    if said := foreign(clip, data):
-        log.warning(said)
+    if doubt := foreign(clip, data):
+        log.warning(doubt)

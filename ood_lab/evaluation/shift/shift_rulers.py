@@ -94,16 +94,16 @@ def mark_distances(
         return ShiftMeter(decomposition, bank, k, device, resident=False)
 
     if corrupted is None:
-        found = meter(features["train"]).on_axis("covariate", features[CORRUPTED])
-        corrupted = found.double().numpy()
+        distances = meter(features["train"]).on_axis("covariate", features[CORRUPTED])
+        corrupted = distances.double().numpy()
     plan = _plan(len(test)).rename(columns={"severity": "mark", "row": "index"})
     parts = [plan.assign(metric=SEVERITY, distance=corrupted)]
     if why_no_class(train.labels, test.labels, k) is None:
-        known, rows = train.labels >= 0, torch.nonzero(test.labels >= 0).flatten()
-        of_train = features["train"] if bool(known.all()) else features["train"][known]
-        classes = test.labels[rows], train.labels[known]
-        found = meter(of_train).on_axis("semantic", features["test"][rows], classes=classes)
-        left_out = {"index": rows.numpy(), "distance": found.double().numpy()}
+        labelled, rows = train.labels >= 0, torch.nonzero(test.labels >= 0).flatten()
+        of_train = features["train"] if bool(labelled.all()) else features["train"][labelled]
+        classes = test.labels[rows], train.labels[labelled]
+        distances = meter(of_train).on_axis("semantic", features["test"][rows], classes=classes)
+        left_out = {"index": rows.numpy(), "distance": distances.double().numpy()}
         parts.append(pd.DataFrame(left_out).assign(metric=CLASS_UNITS, mark=1, corruption=""))
     table = pd.concat(parts, ignore_index=True)
     about = [column for column in ("path", MADE_OF) if column in test.table]
@@ -154,15 +154,15 @@ def shift_in_units(
             Sample(rows[column].to_numpy(np.float64), _photographs(rows)) for rows, column in named
         ]
         ruler = Ruler(metric, axis, scale, missing[metric])
-        found = read_ruler(ruler, samples, draws=draws, seed=seed)
-        values.append(found.values)
+        reading = read_ruler(ruler, samples, draws=draws, seed=seed)
+        values.append(reading.values)
         facts.append(
             {
                 "metric": metric,
                 "axis": axis,
-                "marks": found.marks,
-                "reason": found.reason,
-                "note": None if found.reason else ruler_note(metric, axis, of_train, k),
+                "marks": reading.marks,
+                "reason": reading.reason,
+                "note": None if reading.reason else ruler_note(metric, axis, of_train, k),
             }
         )
     table = pd.concat(values, ignore_index=True)
@@ -208,17 +208,17 @@ def why_no_class(train: Tensor, test: Tensor, k: int) -> str | None:
         test: labels of ID test.
         k: neighbour.
     """
-    known, shown = train[train >= 0], test[test >= 0].unique()
+    labels, shown = train[train >= 0], test[test >= 0].unique()
     if bool((train == SEVERAL).any()):
         return "ID images may have several classes, so that no class can be left out"
-    if not len(shown) or not len(known):
+    if not len(shown) or not len(labels):
         return "the ID images have no labels, so that no class can be left out"
-    if len(known.unique()) < 2:
+    if len(labels.unique()) < 2:
         return "the ID training images are of one class, so that none can be left out"
-    most = max(int((known == label).sum()) for label in shown)
-    if len(known) - most < k:
+    most = max(int((labels == label).sum()) for label in shown)
+    if len(labels) - most < k:
         return (
-            f"without the largest class there are {len(known) - most} training images, fewer than "
+            f"without the largest class there are {len(labels) - most} training images, fewer than "
             f"the k={k} neighbours"
         )
     return None

@@ -86,7 +86,7 @@ def statistics_table(data: OODDataModule, banks: Banks) -> pd.DataFrame:
     files = pd.DataFrame() if data.report is None else data.report.files
     tables = [data.splits[name].table for name in banks]
     about = [table[[c for c in ("path", MADE_OF) if c in table]] for table in tables]
-    found = pd.concat([pd.concat(about, ignore_index=True), statistics_of_sets(banks)], axis=1)
+    table = pd.concat([pd.concat(about, ignore_index=True), statistics_of_sets(banks)], axis=1)
     if len(files):
-        found = found.merge(files, on="path", how="left", validate="many_to_one")
-    return found
+        table = table.merge(files, on="path", how="left", validate="many_to_one")
+    return table

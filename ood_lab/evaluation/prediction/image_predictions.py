@@ -26,7 +26,7 @@ from ood_lab.evaluation.prediction.prediction_tables import (
     predictions,
 )
 from ood_lab.evaluation.prediction.table_parts import PartFiles, files_to_make
-from ood_lab.evaluation.prediction.unlabelled_images import Images
+from ood_lab.evaluation.prediction.unlabelled_images import ReadableImages
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
 from ood_lab.evaluation.split_features import hooks_of
 from ood_lab.features.cached_extraction import made_from
@@ -41,11 +41,11 @@ CSV, PARTS = "predictions.csv", "predictions"
 
 
 @dataclass(frozen=True)
-class JudgedImages:
+class ImagePredictions:
     """What a run found, and of which images.
 
     Attributes:
-        judged: the verdicts.
+        verdicts: on the images.
         images: the dataset, with its transform; of one table, those that can be read.
         picture: ``(set, number of the image)`` → the image.
         identity: of the images; of parts, of their addresses.
@@ -53,7 +53,7 @@ class JudgedImages:
         made_of: what the features are made from.
     """
 
-    judged: Judged
+    verdicts: Judged
     images: FileDataset | Listing
     picture: LoadImage
     identity: str
@@ -62,8 +62,12 @@ class JudgedImages:
 
     @classmethod
     def at_once(
-        cls, new: Images, features: PredictionFeatures, ready: CalibratedDetectors, folder: Path
-    ) -> JudgedImages | None:
+        cls,
+        new: ReadableImages,
+        features: PredictionFeatures,
+        ready: CalibratedDetectors,
+        folder: Path,
+    ) -> ImagePredictions | None:
         """Writes the table of images with features; None on all but the main process."""
         if (bank := features.banks.get("images")) is None:
             return None
@@ -75,8 +79,8 @@ class JudgedImages:
         def picture(_: str, row: int) -> Image.Image:
             return load_rgb(table["path"].iloc[row], readable.store, readable.decoding)
 
-        judged, made_of = judged_at_once(table, list(ready)), bank.record
-        return cls(judged, readable, picture, readable.identity, new.passed, made_of)
+        verdicts, made_of = judged_at_once(table, list(ready)), bank.record
+        return cls(verdicts, readable, picture, readable.identity, new.passed, made_of)
 
     @classmethod
     def in_parts(
@@ -89,7 +93,7 @@ class JudgedImages:
         verdicts_by: str,
         folder: Path,
         shard_size: int,
-    ) -> JudgedImages | None:
+    ) -> ImagePredictions | None:
         """Images that pass without being kept, on all processes; None on all but the main one.
 
         Args:
@@ -114,10 +118,10 @@ class JudgedImages:
         missing = files_to_make(trainer, files)
         is_main = trainer.global_rank == 0
         if is_main and len(missing) < len(parts.numbers):
-            made = len(parts.numbers) - len(missing)
-            log.info("%s of %d are there already", counted(made, "part"), len(parts.numbers))
+            n_present = len(parts.numbers) - len(missing)
+            log.info("%s of %d are there already", counted(n_present, "part"), len(parts.numbers))
         if missing:
-            columns = hooks_of(each.detector for each in ready.values())
+            columns = hooks_of(calibrated.detector for calibrated in ready.values())
             columns += [StatisticsColumn()] if inside else []
             pass_through(
                 trainer,
@@ -134,15 +138,15 @@ class JudgedImages:
             return None
         files.remove_others()
         (folder / CSV).unlink(missing_ok=True)
-        judged = judged_in_parts(files, list(ready))
-        if judged.read == 0:
+        verdicts = judged_in_parts(files, list(ready))
+        if verdicts.read == 0:
             raise UserError(
-                f"task.images: none of {judged.images:,} images can be read; first: "
-                f"'{images.address(0)}' ({judged.table['error'].iloc[0]})"
+                f"task.images: none of {verdicts.images:,} images can be read; first: "
+                f"'{images.address(0)}' ({verdicts.table['error'].iloc[0]})"
             )
 
         def picture(_: str, row: int) -> Image.Image:
             return load_rgb(images.address(row), images.store(row), images.decoding)
 
         identity = images.digest(range(len(images)))
-        return cls(judged, images, picture, identity, passed, made_of)
+        return cls(verdicts, images, picture, identity, passed, made_of)

@@ -114,8 +114,8 @@ def _facts(data: OODDataModule) -> Iterator[Text]:
     words = {None: "not stated", True: "yes", False: "no"}
     for key in ("licence", "source", "redistribute", "tree"):
         value = data.info.get(key)
-        known = words[value] if value is None or value in (True, False) else str(value)
-        yield Text(f"{key}: {known}")
+        text = words[value] if value is None or value in (True, False) else str(value)
+        yield Text(f"{key}: {text}")
 
 
 def _classes(classes: pd.DataFrame, file: Path) -> list[Block]:

@@ -58,10 +58,11 @@ class Verify(Task):
         results, facts = read_runs(Path(self.run_folder))
         verification = verify(results, facts, self.row, self.references, self.run_folder)
         write_csv(verification.table, ws.folder / "verify.csv")
-        print_whole(list(_blocks(found)))
-        if verification.outside:
+        print_whole(list(_blocks(verification)))
+        outside, comparable = verification.outside, verification.comparable
+        if outside:
             raise UserError(
-                f"{verification.outside} of {verification.comparable} numbers measured the same way are outside "
+                f"{outside} of {comparable} numbers measured the same way are outside "
                 f"their tolerance (task.row={self.row}, {self.run_folder})"
             )
 

@@ -156,7 +156,7 @@ class EvaluationResult(Outcome):
     def __str__(self) -> str:
         """The tables of a run, 80 columns wide, in the characters of the terminal."""
         console = Console(file=io.StringIO(), width=80, no_color=True)
-        print_blocks([*detection_blocks(self._view), *self.verdict.blocks(every=True)], console)
+        print_blocks([*detection_blocks(self._view), *self.verdict.blocks(full=True)], console)
         text: str = console.file.getvalue()  # type: ignore[attr-defined]
         code = getattr(sys.stdout, "encoding", None) or "utf-8"
         return text.encode(code, "replace").decode(code)

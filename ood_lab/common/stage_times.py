@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Stage:
+class TimedStage:
     """One look at a stage.
 
     Attributes:
-        found: all that it makes was there already.
+        reused: all that it makes was there already.
     """
 
-    found: bool = False
+    reused: bool = False
 
 
 @dataclass
@@ -36,18 +36,18 @@ class Stages:
     _since: float = 0.0
 
     @contextmanager
-    def __call__(self, name: str) -> Iterator[Stage]:
+    def __call__(self, name: str) -> Iterator[TimedStage]:
         """Times what is done inside; say ``found`` where there was nothing to do."""
         self.seconds.setdefault(name, 0.0)
         self._turn()
         self._open.append(name)
-        stage = Stage()
+        stage = TimedStage()
         try:
             yield stage
         finally:
             self._turn()
             self._open.pop()
-        if not stage.found:
+        if not stage.reused:
             self.worked.add(name)
 
     def _turn(self) -> None:

@@ -18,7 +18,7 @@ from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.report.detection.detection_page import write_report
 from ood_lab.report.detection.image_strips import ID_IMAGES, UNUSUAL_BY, IDImages
 from ood_lab.report.results_lookup import RunView
-from ood_lab.report.shift.distance_page import Measured
+from ood_lab.report.shift.distance_page import MeasuredDistances
 
 #: Of more training images nobody looks at the most unusual ones.
 MOST = 20_000
@@ -40,7 +40,7 @@ def write_page(
         write_csv(unusual.table, folder / ID_IMAGES)
     measured = None
     if distances is not None:
-        measured = Measured(
+        measured = MeasuredDistances(
             distances.degrees,
             distances.summary,
             distances.axes,

@@ -267,7 +267,7 @@ class Extraction:
         files = PartFiles(folder / split, parts, lambda rows: f"{record.key} {by}")
         with self.stages("extract") as stage:
             missing = files_to_make(self.trainer, files)
-            stage.found = not missing
+            stage.reused = not missing
             if missing:
                 columns = [*hooks_of(detectors.values()), *kept]
                 pass_through(
@@ -343,5 +343,5 @@ class Extraction:
                 moments=moments,
                 passed=passed,
             )
-            stage.found = not passed
+            stage.reused = not passed
         return bank

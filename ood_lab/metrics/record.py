@@ -34,7 +34,7 @@ class Metric:
         meaning: its definition, in a sentence or two.
         better: which way it points; None = it describes and does not rank.
         point: the value of a pair of sorted samples; None where it follows from other metrics.
-        drawn: the values of B resamples of all groups, ``[B, G]``; None = ``point`` of each.
+        resampled: the values of B resamples of all groups, ``[B, G]``; None = ``point`` of each.
         rule: which interval it has.
         headline: it is in the first table of a run.
         by_level: its course along levels is computed, as that of a headline.
@@ -48,7 +48,7 @@ class Metric:
     meaning: str = ""
     better: Literal["higher", "lower"] | None = "higher"
     point: Point | None = None
-    drawn: Drawn | None = None
+    resampled: Drawn | None = None
     rule: Rule = "percentile"
     headline: bool = False
     by_level: bool = False
@@ -73,8 +73,8 @@ class Metric:
 
     def draws(self, ranked: RankedScores, draws: Draws, method: AuprMethod) -> Floats:
         """The values of B resamples, ``[B, G]``."""
-        if self.drawn is not None:
-            return self.drawn(ranked, draws, method)
+        if self.resampled is not None:
+            return self.resampled(ranked, draws, method)
         point = self.point
         if point is None:
             raise TypeError(f"{self.name} is not computed from scores")
@@ -99,7 +99,7 @@ _COMPUTED: Mapping[str, tuple[Point, Drawn]] = {
 
 def _record(name: str, entry: Mapping[str, Any]) -> Metric:
     point, draws = _COMPUTED.get(name, (None, None))
-    return Metric(name, point=point, drawn=draws, **entry)
+    return Metric(name, point=point, resampled=draws, **entry)
 
 
 _KNOWN = {

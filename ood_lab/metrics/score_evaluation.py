@@ -22,7 +22,7 @@ from ood_lab.metrics.resampling.photograph_groups import (
 )
 from ood_lab.metrics.resampling.stratified_bootstrap import Job, carried_out, drawing
 from ood_lab.metrics.selective import FailureCell, failure_job
-from ood_lab.metrics.shift_cells import LevelCells, Measured, split_by_level
+from ood_lab.metrics.shift_cells import LevelCells, GroupMetrics, split_by_level
 from ood_lab.metrics.shift_trends import dad
 from ood_lab.schema.arrays import Floats, Ints
 from ood_lab.schema.image_groups import GROUP
@@ -140,9 +140,9 @@ class Evaluation:
         return self.scores.iloc[self._places[ood]]
 
     @property
-    def sets(self) -> Measured:
+    def sets(self) -> GroupMetrics:
         """Every OOD set as a whole."""
-        results: list[Measured] = self._drawn("sets")
+        results: list[GroupMetrics] = self._drawn("sets")
         return results[0]
 
     @property
@@ -261,17 +261,17 @@ class Evaluation:
         pooled = self.as_sets(groups, [m for m in self.metrics if m.name == self.headline_fpr])
         return dad(pooled.values["fpr95"].T), dad(pooled.draws["fpr95"].swapaxes(0, 1))
 
-    def as_sets(self, chosen: Sequence[pd.Series], metrics: Sequence[Metric]) -> Measured:
+    def as_sets(self, chosen: Sequence[pd.Series], metrics: Sequence[Metric]) -> GroupMetrics:
         """Metrics of other groups of rows, each as one set; the headline FPR95 is among them."""
         parts = [self.scores[rows] for rows in chosen]
-        pooled: Measured = carried_out([self._measuring(parts, metrics, min_count=1)])[0]
+        pooled: GroupMetrics = carried_out([self._measuring(parts, metrics, min_count=1)])[0]
         return pooled
 
     def made_of(self, *parts: pd.DataFrame) -> list[NDArray[np.object_]] | None:
         """The photographs of ID and of these rows in turn; None where no two rows are of one."""
         return _photographs([self.id_rows, *parts])
 
-    def _set_jobs(self) -> list[Job[Measured]]:
+    def _set_jobs(self) -> list[Job[GroupMetrics]]:
         parts = [self.rows_of(name) for name in self.ood_names]
         return [self._measuring(parts, self.metrics, min_count=1)]
 
@@ -290,7 +290,7 @@ class Evaluation:
         wanted = [g for span in spans.values() for g in span]
         job = self._measuring(parts, self.metrics, self.min_count, wanted)
 
-        def of_sets(together: Measured) -> list[LevelCells]:
+        def of_sets(together: GroupMetrics) -> list[LevelCells]:
             return [
                 LevelCells(name, split[name][0], together.groups(span.start, span.stop))
                 for name, span in spans.items()
@@ -327,7 +327,7 @@ class Evaluation:
         metrics: Sequence[Metric],
         min_count: int,
         wanted: Sequence[int] | None = None,
-    ) -> Job[Measured]:
+    ) -> Job[GroupMetrics]:
         blocks = [self.matrix(part) for part in parts]
         enough = [g for g, block in enumerate(blocks) if len(block) >= min_count]
         kept = enough if wanted is None else [g for g in enough if g in wanted]
@@ -344,7 +344,7 @@ class Evaluation:
             wanted=[enough.index(g) for g in kept],
         )
 
-        def measured_by(draws: dict[str, Floats]) -> Measured:
+        def measured_by(draws: dict[str, Floats]) -> GroupMetrics:
             values = _point_values(
                 self.id_matrix, [blocks[g] for g in kept], metrics, self._aupr_method
             )
@@ -353,7 +353,7 @@ class Evaluation:
             if copies is not None:
                 for g, n in zip(enough, copies.n[1:], strict=True):
                     n_ood[g] = n
-            measured = Measured(n_ood, self.headline_fpr, {}, {}, {})
+            measured = GroupMetrics(n_ood, self.headline_fpr, {}, {}, {})
             for record in metrics:
                 metric = record.name
                 measured.values[metric] = np.full(shape, np.nan)

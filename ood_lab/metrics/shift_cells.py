@@ -14,7 +14,7 @@ from ood_lab.schema.shift_axes import AXES
 
 
 @dataclass(frozen=True)
-class Measured:
+class GroupMetrics:
     """Metrics of D detectors on G groups of OOD samples.
 
     Attributes:
@@ -32,9 +32,9 @@ class Measured:
     draws: dict[str, Floats]
     ends: dict[str, Ends]
 
-    def groups(self, start: int, end: int) -> Measured:
+    def groups(self, start: int, end: int) -> GroupMetrics:
         """The groups from ``start`` up to ``end``."""
-        return Measured(
+        return GroupMetrics(
             self.n_ood[start:end],
             self.headline_fpr,
             {metric: v[:, start:end] for metric, v in self.values.items()},
@@ -66,7 +66,7 @@ class LevelCells:
 
     dataset: str
     cells: pd.DataFrame
-    measured: Measured
+    measured: GroupMetrics
 
     @property
     def axes(self) -> list[str]:

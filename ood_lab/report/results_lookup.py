@@ -96,7 +96,7 @@ class RunView:
         self.level_sets, self.sets = self._find_sets(results)
         self._significance = self._build_significance(significance)
         names = [d for d in results["detector"].drop_duplicates() if _none_if_missing(d)]
-        self._doubted = {name for found in record.findings for name in found.sets}
+        self._doubted = {name for finding in record.findings for name in finding.sets}
         self.detectors = ranked({d: self.mean("auroc", d).value for d in names})
 
     @staticmethod
@@ -118,10 +118,10 @@ class RunView:
         rows = results[results["dataset"].notna() & (results["dataset"] != "")]
         levelled = rows["semantic_level"].notna() | rows["covariate_level"].notna()
         level_sets = list(rows.loc[levelled, "dataset"].drop_duplicates())
-        whole = rows[~levelled & (rows["metric"] == "auroc")].drop_duplicates("dataset")
-        whole = whole.sort_values("shift_level", kind="stable", na_position="last")
-        placed = set(whole.loc[whole["shift_level"].notna(), "dataset"])
-        return level_sets, sets_of_means(list(whole["dataset"]), placed, level_sets)
+        of_sets = rows[~levelled & (rows["metric"] == "auroc")].drop_duplicates("dataset")
+        of_sets = of_sets.sort_values("shift_level", kind="stable", na_position="last")
+        placed = set(of_sets.loc[of_sets["shift_level"].notna(), "dataset"])
+        return level_sets, sets_of_means(list(of_sets["dataset"]), placed, level_sets)
 
     @staticmethod
     def _build_significance(table: pd.DataFrame | None) -> dict[tuple[Any, ...], bool]:
@@ -136,8 +136,8 @@ class RunView:
         """The detectors by what they look at, best first; one section without a title if few."""
         if len(self.detectors) <= UNGROUPED:
             return [("", self.detectors)]
-        known = map(self.reads, self.detectors)
-        titles = [*SECTIONS, *(title for title in known if title not in SECTIONS), ""]
+        titles_present = map(self.reads, self.detectors)
+        titles = [*SECTIONS, *(title for title in titles_present if title not in SECTIONS), ""]
         by_title = {t: [d for d in self.detectors if self.reads(d) == t] for t in titles}
         return [(t, names) for t, names in by_title.items() if names]
 
@@ -175,10 +175,13 @@ class RunView:
     @property
     def dads(self) -> dict[str, str]:
         """The kinds of DAD that have a value, and of how many pairs each is."""
-        n, known = math.comb(len(self.groups), 2), set(self.table.dropna(subset="value")["metric"])
+        n, metrics = (
+            math.comb(len(self.groups), 2),
+            set(self.table.dropna(subset="value")["metric"]),
+        )
         kinds = {"dad_of_means": f"of means, of {n}", "dad_pooled": f"pooled, of {n}"}
         kinds = {"dad": f"of {self.most_dad}"} | kinds if self.most_dad else {}
-        return {name: words for name, words in kinds.items() if name in known}
+        return {name: words for name, words in kinds.items() if name in metrics}
 
     @property
     def order(self) -> str:
@@ -254,8 +257,8 @@ class RunView:
     def level_metrics(self) -> list[str]:
         """The metrics whose course along levels of shift is shown, in the order of the results."""
         levels = [f"{axis}_level" for axis in AXES]
-        found = self.table.loc[self.table[levels].notna().any(axis=1), "metric"].drop_duplicates()
-        return [name for name in found if metric_of(name).has_course]
+        metrics = self.table.loc[self.table[levels].notna().any(axis=1), "metric"].drop_duplicates()
+        return [name for name in metrics if metric_of(name).has_course]
 
     def mean(self, metric: str, detector: str) -> Estimate:
         """Mean over the ``sets`` that count; the number of the only one where there is one."""

@@ -245,7 +245,7 @@ class ShiftReport(Task):
         root, folder = Path(ws.cfg.paths.laid), None
         if ws.is_main:
             with ws.stages("learn LAID") as stage:
-                stage.found = learnt_before(ws.clip, root, self.training)
+                stage.reused = learnt_before(ws.clip, root, self.training)
                 folder = learnt(ws.clip, root, self.training)
         ws.extractor.strategy.barrier()
         return str(folder)
@@ -265,12 +265,12 @@ class ShiftReport(Task):
         tables = []
         for file, measure in ((DEGREES, degrees), (MARKS, marks)):
             with ws.stages("measure") as stage:
-                stage.found = (ws.folder / file).exists()
-                if not stage.found:
+                stage.reused = (ws.folder / file).exists()
+                if not stage.reused:
                     write_table(measure(), ws.folder / file)
                 tables.append(read_table(ws.folder / file))
         with ws.stages("measure") as stage:
-            stage.found = "measure" not in ws.stages.worked
+            stage.reused = "measure" not in ws.stages.worked
             distances = Distances.of(
                 ws.data, degrees=tables[0], marks=tables[1], axes=axes, facts=facts, **ws.resampling
             )
@@ -293,7 +293,7 @@ class ShiftReport(Task):
             answers = answers_to(questions, ws.folder, model, store)
             write_answers(answers, ws.folder / ANSWERS)
             failed = [str(answer.error) for answer in answers if answer.error]
-            stage.found = not (failed or store.added)
+            stage.reused = not (failed or store.added)
             seconds = time.perf_counter() - start
         ws.record.answers = str(store.path)
         ws.record.lvlm = dict(model.made_with)
@@ -326,7 +326,7 @@ class ShiftReport(Task):
 def _statistics(ws: Workspace, inputs: ScoringInput, sets: Sequence[str]) -> pd.DataFrame:
     """Those of every image, which are written, too."""
     with ws.stages("measure") as stage:
-        stage.found = "measure" not in ws.stages.worked
+        stage.reused = "measure" not in ws.stages.worked
         names = ["test", *ws.data.csid_names, *sets]
         statistics = statistics_table(ws.data, {name: inputs.banks[name] for name in names})
         write_table(statistics, ws.folder / STATISTICS)

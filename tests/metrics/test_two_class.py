@@ -90,5 +90,5 @@ def test_intervals_resample_images_whole():
 def test_models_are_drawn_together():
     rng = np.random.default_rng(2)
     counts = rng.integers(0, 3, (30, 1, 2, 6))
-    drawn = clustered(np.concatenate([counts, counts], axis=1), mean_over_prompts, draws=50).drawn
+    drawn = clustered(np.concatenate([counts, counts], axis=1), mean_over_prompts, draws=50).draws
     assert (drawn["macro_f1"][0] == drawn["macro_f1"][1]).all()

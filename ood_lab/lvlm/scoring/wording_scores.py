@@ -141,4 +141,4 @@ def contrasts(
     names = list(dict.fromkeys(judged.loc[judged["status"] != FAILED, by]))
     found = scored(judged, by, **resampling)
     ordered = {metric: found.values[metric] for metric in TWO_CLASS_METRICS}
-    return contrast(names, Clustered(ordered, found.drawn, found.n), first)
+    return contrast(names, Clustered(ordered, found.draws, found.n), first)

@@ -30,19 +30,19 @@ class Clustered:
 
     Attributes:
         values: by metric, ``[...]``, the shape of what was counted (groups that share the draws).
-        drawn: by metric, ``[..., B]``.
+        draws: by metric, ``[..., B]``.
         n: number K of clusters.
     """
 
     values: Mapping[str, Floats]
-    drawn: Mapping[str, Floats]
+    draws: Mapping[str, Floats]
     n: int
 
     def estimates(self) -> dict[str, Estimate]:
         """Each metric with its percentile interval. Only where nothing but clusters was counted."""
         estimates = {}
         for name, value in self.values.items():
-            low, high = percentile_interval(self.drawn[name], self.n)
+            low, high = percentile_interval(self.draws[name], self.n)
             estimates[name] = Estimate(float(value), float(low), float(high))
         return estimates
 
@@ -113,7 +113,7 @@ def contrast(names: Sequence[Any], measured: Clustered, first: Any = None) -> pd
     pairs = [(a, b) for a, b in combinations(range(len(names)), 2) if first in (None, names[a])]
     rows: list[dict[str, Any]] = []
     for metric, value in measured.values.items():
-        values_of_draws = measured.drawn[metric]
+        values_of_draws = measured.draws[metric]
         p_values, least = (
             bootstrap_p_values(value, values_of_draws),
             1 / (values_of_draws.shape[1] + 1),

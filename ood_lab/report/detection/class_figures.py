@@ -42,9 +42,9 @@ def confusion(inputs: FigureInputs) -> Figure | None:
     labels, predictions = test["label"].to_numpy(int), test["pred"].to_numpy(int)
     n = max(labels.max(), predictions.max(), len(inputs.classes) - 1) + 1
     counts = confusion_counts(labels, predictions, n)
-    every = [inputs.classes[i] if i < len(inputs.classes) else str(i) for i in range(n)]
+    class_names = [inputs.classes[i] if i < len(inputs.classes) else str(i) for i in range(n)]
     shown = _shown(counts)
-    names = [short_names(every)[i] for i in shown]
+    names = [short_names(class_names)[i] for i in shown]
     longest = max(map(len, names))
     upright = longest * _LETTER > _MATRIX / len(shown)
     height = 0.2 * max(len(shown), 6) + (_LETTER * longest if upright else 0.1) + 0.9

@@ -55,12 +55,12 @@ from ood_lab.schema.shift_axes import DEGREES, LEVELS
 _REASONS = 3
 
 
-def detection_blocks(view: RunView, every: bool = False) -> list[Block]:
+def detection_blocks(view: RunView, full: bool = False) -> list[Block]:
     """What a run shows first: detectors × OOD sets, then levels, and what was skipped.
 
     Args:
         view: of the run. The first tables have rows for the detectors that its verdict names.
-        every: the first tables have a row for every detector, also where these are many.
+        full: the first tables have a row for every detector, also where these are many.
     """
     blocks: list[Block] = [Text(_headline(view), "title")]
     if view.csid_accuracies:
@@ -68,7 +68,7 @@ def detection_blocks(view: RunView, every: bool = False) -> list[Block]:
     if view.detectors and view.sets:
         levels = level_tables(view)
         first = main_table(view)
-        brief = len(view.detectors) > UNGROUPED and not every
+        brief = len(view.detectors) > UNGROUPED and not full
         blocks.append(brief_table(first, view) if brief else first)
         shown = partial(brief_table, view=view) if brief else None
         blocks += [level_menu(title, of, shown) for title, of in levels.items()]
@@ -79,8 +79,8 @@ def detection_blocks(view: RunView, every: bool = False) -> list[Block]:
         ]
         if brief:
             title = f"All {len(view.detectors)} detectors"
-            whole = [level_menu(title, of) for title, of in levels.items()]
-            blocks.append(Folded(title, [first, *whole], page_only=True))
+            menus = [level_menu(title, of) for title, of in levels.items()]
+            blocks.append(Folded(title, [first, *menus], page_only=True))
     blocks += [Text(sentence, "note") for sentence in view.left_out]
     blocks += [Text(sentence, "finding") for sentence in view.findings]
     if view.refused:
@@ -89,22 +89,22 @@ def detection_blocks(view: RunView, every: bool = False) -> list[Block]:
     return blocks
 
 
-def show(view: RunView, folder: Path, every: bool = False, page: bool = True) -> None:
+def show(view: RunView, folder: Path, full: bool = False, page: bool = True) -> None:
     """Prints the verdict of a run that scored detectors, and keeps it to be shown again.
 
     Args:
         view: of the run.
         folder: of the run.
-        every: before it all tables, with a row for each of many detectors.
+        full: before it all tables, with a row for each of many detectors.
         page: whether a page has what there is no room for.
     """
-    blocks = detection_blocks(view, every)
-    if not every:
+    blocks = detection_blocks(view, full)
+    if not full:
         blocks = [block for block in blocks if isinstance(block, Text)]
         blocks += [Text(sentence, "note") for sentence in _skipped(view.refused)]
-    blocks += view.verdict.blocks(every=every) if view.verdict else []
+    blocks += view.verdict.blocks(full=full) if view.verdict else []
     show_warnings(view.record)
-    show_blocks(blocks, folder, "detection", lines=LINES if page and not every else None)
+    show_blocks(blocks, folder, "detection", lines=LINES if page and not full else None)
 
 
 def _skipped(reasons: Mapping[str, str]) -> list[str]:
@@ -216,8 +216,8 @@ def write_report(
 
 def _settings_in_force(view: RunView) -> Iterator[Block]:
     """What detectors have chosen themselves."""
-    every = view.record.detectors.items()
-    if chosen := [Text(f"{name}: {of['chosen']}") for name, of in every if of.get("chosen")]:
+    detectors = view.record.detectors.items()
+    if chosen := [Text(f"{name}: {of['chosen']}") for name, of in detectors if of.get("chosen")]:
         yield Folded("Settings chosen from the number of ID images", chosen)
 
 
@@ -249,19 +249,19 @@ def _headline(view: RunView) -> str:
     """What was run, accuracy and n."""
     parts = [view.record.title] if view.record.title else []
     for metric in (ID_ACCURACY, ID_MAP):
-        found = view.get(metric.name, None)
-        if not math.isnan(found.value):
-            ends = f" [{percent(found.low)}, {percent(found.high)}]"
-            parts.append(f"{metric.title} {percent(found.value)}%{ends * found.has_interval}")
+        estimate = view.get(metric.name, None)
+        if not math.isnan(estimate.value):
+            ends = f" [{percent(estimate.low)}, {percent(estimate.high)}]"
+            parts.append(f"{metric.title} {percent(estimate.value)}%{ends * estimate.has_interval}")
     return " · ".join([*parts, f"{view.marked('test', 'ID test')} n = {view.n_id:,}"])
 
 
 def _spectrum(view: RunView) -> str:
     """Accuracy on the sets with shifted covariates, and its distance to that on ID test."""
-    own = view.get("id_accuracy", None).value
+    accuracy = view.get("id_accuracy", None).value
     parts = [
-        f"{view.marked(name)} {percent(found.value)}% ({100 * (found.value - own):+.1f})"
-        for name, found in view.csid_accuracies
+        f"{view.marked(name)} {percent(estimate.value)}% ({100 * (estimate.value - accuracy):+.1f})"
+        for name, estimate in view.csid_accuracies
     ]
     return f"ID accuracy under shifted covariates: {', '.join(parts)}"
 
@@ -276,10 +276,10 @@ def made_remark(scores: pd.DataFrame) -> str:
     return "".join(parts)
 
 
-def _facts(view: RunView, made: str = "") -> list[tuple[str, str, str]]:
+def _facts(view: RunView, origin: str = "") -> list[tuple[str, str, str]]:
     """Name, value and remark of the numbers at the top of the page.
 
-    ``made``: see :func:`made_remark`.
+    ``origin``: see :func:`made_remark`.
     """
     facts, verdict = [], view.verdict
     accuracy = view.get("id_accuracy", None)
@@ -289,23 +289,23 @@ def _facts(view: RunView, made: str = "") -> list[tuple[str, str, str]]:
             ends = f"95% interval {percent(of_head.low)} to {percent(of_head.high)}"
             remark = ends if of_head.has_interval else ""
             facts.append((metric.title, f"{percent(of_head.value)}%", remark))
-    for name, found in view.csid_accuracies:
-        drop = f"{100 * (found.value - accuracy.value):+.1f} points, {found.n_id:,} images"
-        facts.append((f"ID accuracy, {view.marked(name)}", f"{percent(found.value)}%", drop))
+    for name, estimate in view.csid_accuracies:
+        drop = f"{100 * (estimate.value - accuracy.value):+.1f} points, {estimate.n_id:,} images"
+        facts.append((f"ID accuracy, {view.marked(name)}", f"{percent(estimate.value)}%", drop))
     if view.detectors and view.sets:
         best = (verdict and verdict.named) or view.detectors[0]
         means = {m: f"{percent(view.mean(m, best).value)}%" for m in view.headlines}
         mean = "mean " if len(view.sets) > 1 else ""
         title = f"Highest {mean}AUROC" if len(view.detectors) > 1 else "Detector"
         title = "Recommended detector" if verdict and verdict.recommended else title
-        told = ", ".join(f"{mean}{metric_of(m).title} {value}" for m, value in means.items())
+        shown = ", ".join(f"{mean}{metric_of(m).title} {value}" for m, value in means.items())
         left = f" (of {counted(verdict.n_counted, 'dataset')})" if verdict and verdict.left else ""
-        facts.append((title, best, told + left))
+        facts.append((title, best, shown + left))
         n_ood = sum(view.get("auroc", best, ood).n_ood for ood in view.sets)
         order = f", {view.order}" if view.order else ""
         levelled = [name for name in view.level_sets if name not in view.sets]
-        others = f"; {listed(levelled)} by level" if levelled else ""
-        remark = f"{counted(n_ood, 'image')}{order}{others}{made}"
+        levels = f"; {listed(levelled)} by level" if levelled else ""
+        remark = f"{counted(n_ood, 'image')}{order}{levels}{origin}"
         facts.append(("OOD datasets", str(len(view.sets)), remark))
     n = len(view.detectors)
     scored = f"{n} detector{'s' * (n > 1)}" if n else ""

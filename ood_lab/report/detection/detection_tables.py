@@ -89,10 +89,10 @@ def _columns(
     """Columns of metrics, with the marks of their best."""
     columns = []
     for metric in metrics:
-        found = {d: view.get(metric, d, ood) for d in view.detectors}
-        values = {d: estimate.value for d, estimate in found.items()}
+        estimates = {d: view.get(metric, d, ood) for d in view.detectors}
+        values = {d: estimate.value for d, estimate in estimates.items()}
         best = view.best(metric, ood, values) if mark else ()
-        cells = [_cell(estimate, best=d in best) for d, estimate in found.items()]
+        cells = [_cell(estimate, best=d in best) for d, estimate in estimates.items()]
         columns.append(Column(metric_head(metric), cells, group))
     return columns
 
@@ -119,8 +119,8 @@ def _notes(view: RunView) -> list[str]:
 
 def _half(view: RunView, metric: str) -> float:
     cells = [view.get(metric, d, s).half_width for d in view.detectors for s in view.sets]
-    known = [h for h in cells if not math.isnan(h)]
-    return float(np.median(known)) if known else 0.0
+    defined = [h for h in cells if not math.isnan(h)]
+    return float(np.median(defined)) if defined else 0.0
 
 
 def level_tables(view: RunView) -> dict[str, list[Table]]:
@@ -154,26 +154,30 @@ def _level_table(
     heads = [Head("detector", "ascending")]
     heads += [Head(f"{x:g}", note=f"n {k:,}") for x, k in zip(levels, n, strict=True)]
     heads += [Head("corr."), Head("points", note="per level")]
-    rows, found = [], []
+    rows, estimates = [], []
     for d in view.detectors:
-        found += (known := [view.at_level(metric, d, ood, axis, level) for level in levels])
-        cells = [*map(_cell, known)]
+        estimates += (
+            row_estimates := [view.at_level(metric, d, ood, axis, level) for level in levels]
+        )
+        cells = [*map(_cell, row_estimates)]
         correlation = view.get(f"correlation_{axis}_{metric}", d, ood)
         sensitivity = view.get(f"sensitivity_{axis}_{metric}", d, ood)
         cells.append(_cell(correlation, "{:+.2f}".format))
         cells.append(_cell(sensitivity, lambda v: f"{100 * v:.1f}"))
         rows.append([name_cell(d), *cells])
     caption = f"{metric_of(metric).title} in % by {axis} level ({view.marked(ood)})"
-    return Table(caption, heads, rows, notes=_few(metric, found))
+    return Table(caption, heads, rows, notes=_few(metric, estimates))
 
 
 def _few(metric: str, means: Sequence[Estimate]) -> list[str]:
     """Why means of AUPR over small cells have no interval, where they have none."""
     record = metric_of(metric)
     bare = any(not (mean.has_interval or math.isnan(mean.value)) for mean in means)
-    said = f"means over cells of fewer than {FEWEST} images have no interval: the bootstrap fails"
+    warning = (
+        f"means over cells of fewer than {FEWEST} images have no interval: the bootstrap fails"
+    )
     aupr = record.rule == "percentile" and metric != "fpr95"
-    return [f"{record.title}: {said} there."] if bare and aupr else []
+    return [f"{record.title}: {warning} there."] if bare and aupr else []
 
 
 def larger_table(view: RunView, ood: str) -> Table | None:
@@ -221,7 +225,7 @@ def failure_tables(view: RunView) -> list[Table]:
         "Selective classification: areas under risk-coverage curves in %": AREAS,
         "Selective classification: accuracy in % of the images that are kept": ACCURACIES,
     }
-    return [_failure_table(view, *each, places) for each in titles.items() if places]
+    return [_failure_table(view, *entry, places) for entry in titles.items() if places]
 
 
 def _failure_table(
@@ -267,7 +271,7 @@ def hierarchy_notes(hierarchy: pd.DataFrame) -> list[str]:
 
 def _hierarchy_columns(rows: pd.DataFrame, head: str, key: str, metric: str) -> list[Column]:
     """The names in ``key``, and a value and n of each of them in every subset."""
-    found = {(r[key], r["subset"]): r for r in rows.to_dict("records")}
+    by_subset = {(r[key], r["subset"]): r for r in rows.to_dict("records")}
     names = list(rows[key].unique())
     subsets = list(rows["subset"].unique())
     columns = [
@@ -277,7 +281,7 @@ def _hierarchy_columns(rows: pd.DataFrame, head: str, key: str, metric: str) -> 
     ]
     for subset in subsets:
         group = Group("" if subsets == [_ALL] and metric == "recall" else subset)
-        pairs = [_pair(found.get((name, subset))) for name in names]
+        pairs = [_pair(by_subset.get((name, subset))) for name in names]
         for text, cells in zip((metric, "n"), zip(*pairs, strict=True), strict=True):
             columns.append(Column(Head(text), cells, group))
     return columns

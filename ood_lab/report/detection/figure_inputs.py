@@ -61,11 +61,11 @@ class FigureInputs:
 
     def lines(self, points: Callable[[str], tuple[np.ndarray, np.ndarray]]) -> list[Line]:
         """A curve per detector, grey where it is not highlighted."""
-        others = len(self.view.detectors) - len(self.highlighted)
+        rest = len(self.view.detectors) - len(self.highlighted)
         lines = []
         for place, detector in enumerate(self.view.detectors):
-            known = detector in self.highlighted
-            look, label = (style(place), detector) if known else (None, f"{others} others")
+            highlighted = detector in self.highlighted
+            look, label = (style(place), detector) if highlighted else (None, f"{rest} others")
             lines.append(curve(*points(detector), look, label))
         return lines
 

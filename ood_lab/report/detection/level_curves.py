@@ -41,8 +41,8 @@ def level_blocks(
         first: the detector that a menu shows first; None = the best.
     """
     parts = {name: list(_of_set(view, name, figures[name], first)) for name in view.level_sets}
-    whole, *others = [(name, blocks) for name, blocks in parts.items() if blocks] or [("", [])]
-    return [*whole[1], *(Folded(f"The levels of {name}", blocks) for name, blocks in others)]
+    all_sets, *levels = [(name, blocks) for name, blocks in parts.items() if blocks] or [("", [])]
+    return [*all_sets[1], *(Folded(f"The levels of {name}", blocks) for name, blocks in levels)]
 
 
 def _of_set(
@@ -76,8 +76,8 @@ def _grid(
     semantic, covariate = levels
     rows = []
     for s in semantic:
-        found = [view.get(metric, detector, ood, s, c) for c in covariate]
-        cells = [count_cell(e.n_ood) if counts else _shaded(metric, e) for e in found]
+        estimates = [view.get(metric, detector, ood, s, c) for c in covariate]
+        cells = [count_cell(e.n_ood) if counts else _shaded(metric, e) for e in estimates]
         rows.append([name_cell(f"{s:g}"), *cells])
     title = f"{metric_of(metric).title} of {detector} in %"
     heads = [Head("semantic level"), *(Head(f"{c:g}") for c in covariate)]
@@ -86,12 +86,12 @@ def _grid(
     return Table(caption, heads, rows, groups, grid=True)
 
 
-def _shaded(metric: str, found: Estimate) -> Cell:
+def _shaded(metric: str, estimate: Estimate) -> Cell:
     """A value on its colour: light is good, whichever direction that is."""
-    cell = number_cell(found.value, found.low, found.high, "{:.0%}".format)
-    if math.isnan(found.value):
+    cell = number_cell(estimate.value, estimate.low, estimate.high, "{:.0%}".format)
+    if math.isnan(estimate.value):
         return cell
-    good = (found.value - lowest(metric)) / (1 - lowest(metric))
+    good = (estimate.value - lowest(metric)) / (1 - lowest(metric))
     good = 1 - good if metric_of(metric).better == "lower" else good
     shown = cell.text.removesuffix("%")
     interval = cell.interval.replace("%", "")

@@ -52,7 +52,7 @@ _TERMS: dict[str, str] = packaged_table(__package__, "prediction_terms.yaml")
 
 def write_predictions_page(
     file: Path,
-    judged: Judged,
+    images: Judged,
     id_scores: Mapping[str, Floats],
     summary: Sequence[Block],
     record: RunRecord,
@@ -64,7 +64,7 @@ def write_predictions_page(
 
     Args:
         file: of the page.
-        judged: what was found.
+        images: what was found.
         id_scores: of the held-out ID images, by detector.
         summary: what the terminal shows, too.
         record: of the run.
@@ -72,10 +72,12 @@ def write_predictions_page(
         command: that repeats the run.
         id_images: None = the detectors were read from files, without them.
     """
-    table = judged.table
+    table = images.table
     read = table[table["error"] == ""]
-    drawn = read if judged.drawn is None else judged.drawn[judged.drawn["error"] == ""]
-    some = "" if judged.drawn is None else f" Drawn: {counted(len(drawn), 'image')} at equal steps."
+    shown = read if images.sample is None else images.sample[images.sample["error"] == ""]
+    some = (
+        "" if images.sample is None else f" Drawn: {counted(len(shown), 'image')} at equal steps."
+    )
     store = Thumbnails(
         lambda of, row: id_images.image(row) if id_images and of == "id" else load_image(of, row)
     )
@@ -91,11 +93,11 @@ def write_predictions_page(
         "predictions",
         "Scores compared with those of ID images",
         "Higher = more OOD. Images right of the dashed line are flagged." + some,
-        partial(_densities, drawn, id_scores, record.detectors),
+        partial(_densities, shown, id_scores, record.detectors),
     )
-    broken = judged.unreadable
+    broken = images.unreadable
     return Page(
-        title=f"Predictions for {counted(judged.images, 'image')}",
+        title=f"Predictions for {counted(images.images, 'image')}",
         sentence=f"Images: {record.images.source}" if record.images else "",
         warnings=[
             *(record.images.passed_over if record.images else ()),
@@ -107,7 +109,7 @@ def write_predictions_page(
             Section(UNUSUAL, of_id),
             Section(COPIES, copies),
             Section("Scores", [figure]),
-            Section("Images", [_first_rows(judged, list(id_scores))]),
+            Section("Images", [_first_rows(images, list(id_scores))]),
         ],
         pictures=store,
         definitions=list(_TERMS.items()),
@@ -136,31 +138,31 @@ def _extremes(read: pd.DataFrame, name: str, store: Thumbnails) -> list[Pictures
 
 
 def _densities(
-    read: pd.DataFrame, id_scores: Mapping[str, Floats], found: Mapping[str, Mapping[str, Any]]
+    read: pd.DataFrame, id_scores: Mapping[str, Floats], facts: Mapping[str, Mapping[str, Any]]
 ) -> Figure:
     """A panel a detector: held-out ID as an area, the images as a line, or as ticks where few."""
     figure, grid = panels(list(id_scores), "", height=1.5, extra=0.9, labels=("score", "density"))
     styles = styles_of([_ID, _NEW], _ID)
-    for axes, (name, known) in zip(grid, id_scores.items(), strict=True):
-        values = {_ID: known, _NEW: read[f"{name}_score"].to_numpy(np.float64)}
+    for axes, (name, id_values) in zip(grid, id_scores.items(), strict=True):
+        values = {_ID: id_values, _NEW: read[f"{name}_score"].to_numpy(np.float64)}
         limits = limits_of(list(values.values()), outside=0.005)
-        drawn = values if len(read) >= _FEW else {_ID: known}
+        shown = values if len(read) >= _FEW else {_ID: id_values}
         labels = {key: key for key in values}
-        draw_densities(axes, drawn, styles, limits, labels=labels, filled=_ID)
+        draw_densities(axes, shown, styles, limits, labels=labels, filled=_ID)
         if len(read) < _FEW:
             heights = np.full(len(read), axes.get_ylim()[1] / 20)
             axes.vlines(values[_NEW], 0, heights, color=styles[_NEW].color, lw=1.5, label=_NEW)
-        if found[name]["threshold_score"] is not None:
-            axes.axvline(found[name]["threshold_score"], color=SOFT, ls="--", lw=0.8)
+        if facts[name]["threshold_score"] is not None:
+            axes.axvline(facts[name]["threshold_score"], color=SOFT, ls="--", lw=0.8)
     add_legend(figure, grid[:1])
     return figure
 
 
-def _first_rows(judged: Judged, names: list[str]) -> Table:
+def _first_rows(images: Judged, names: list[str]) -> Table:
     shown = names[:DETECTORS]
     heads = [Head("image", "ascending"), Head("class", "ascending")]
     heads += [Head(f"p ({name})", "ascending") for name in shown]
-    table = judged.table
+    table = images.table
     folder = os.path.commonpath([os.path.dirname(path) for path in table["path"]])
     rows = []
     for row in table.head(FIRST).to_dict("records"):
@@ -175,6 +177,6 @@ def _first_rows(judged: Judged, names: list[str]) -> Table:
         rows.append(cells)
     more = len(names) > len(shown)
     notes = [f"Of {len(names)} detectors, the first {len(shown)}."] if more else []
-    n = judged.images
+    n = images.images
     first = f"The first {FIRST} of {n:,} images" if n > FIRST else "The images"
-    return Table(f"{first} in {folder}; {judged.file} has everything", heads, rows, notes=notes)
+    return Table(f"{first} in {folder}; {images.file} has everything", heads, rows, notes=notes)

@@ -45,7 +45,7 @@ class Judged:
         images: all there are.
         unreadable: those that cannot be read.
         flagged: by detector, how many.
-        drawn: the rows whose scores are drawn; None = those of ``table``.
+        sample: the rows whose scores are drawn; None = those of ``table``.
         file: with everything.
         groups: of the drawn images that can be read, by name; None = each is its own.
     """
@@ -54,14 +54,14 @@ class Judged:
     images: int
     unreadable: int
     flagged: Mapping[str, int]
-    drawn: pd.DataFrame | None
+    sample: pd.DataFrame | None
     file: str
     groups: NDArray[np.object_] | None = None
 
     @property
     def rows(self) -> pd.DataFrame:
         """The drawn images that can be read."""
-        rows = self.table if self.drawn is None else self.drawn
+        rows = self.table if self.sample is None else self.sample
         return rows[rows["error"] == ""]
 
     def scores(self, name: str) -> Floats:
@@ -161,31 +161,31 @@ class PredictionVerdict:
 
 
 def show_predictions(
-    judged: Judged, passed: Sequence[str], record: RunRecord, folder: Path
+    images: Judged, passed: Sequence[str], record: RunRecord, folder: Path
 ) -> list[Block]:
     """Prints the summary of new images, and keeps it to be shown again.
 
     Args:
-        judged: what was found.
+        images: what was found.
         passed: what was passed over, in sentences.
         record: of the run.
         folder: of the run.
     """
-    title = f"{counted(judged.images, 'image')}, {judged.unreadable:,} of them unreadable"
+    title = f"{counted(images.images, 'image')}, {images.unreadable:,} of them unreadable"
     if passed:
         title += "; other files were passed over (see the warning above)"
-    verdict = PredictionVerdict(judged.read, record)
+    verdict = PredictionVerdict(images.read, record)
     blocks: list[Block] = [
         *(Text(line, "answer") for line in sentences(_WORDS, "answer", verdict)),
         _verdict_table(title, record.detectors),
         *map(Text, sentences(_WORDS, "details", verdict)),
     ]
     show_blocks(blocks, folder, "predict")
-    log.info("predictions: %s", folder / judged.file)
+    log.info("predictions: %s", folder / images.file)
     return blocks
 
 
-def _verdict_table(caption: str, found: Mapping[str, Mapping[str, Any]]) -> Table:
+def _verdict_table(caption: str, facts: Mapping[str, Mapping[str, Any]]) -> Table:
     """A row a detector: its threshold, how many images it flags, and whether that is chance."""
     columns: list[tuple[Head, str, Callable[[Mapping[str, Any]], Cell]]] = [
         (Head("higher than", note="ID images"), "group_exceeded", _group),
@@ -198,9 +198,9 @@ def _verdict_table(caption: str, found: Mapping[str, Mapping[str, Any]]) -> Tabl
         (Head("by", note="chance"), "flagged_by_chance", _by_chance),
         (Head("p", "ascending", note="of more"), "flagged_p_value", _p_of_more),
     ]
-    known = [c for c in columns if any(of.get(c[1]) is not None for of in found.values())]
-    heads = [Head("detector", "ascending"), *(head for head, _, _ in known)]
-    rows = [[name_cell(name), *(cell(of) for _, _, cell in known)] for name, of in found.items()]
+    present = [c for c in columns if any(of.get(c[1]) is not None for of in facts.values())]
+    heads = [Head("detector", "ascending"), *(head for head, _, _ in present)]
+    rows = [[name_cell(name), *(cell(of) for _, _, cell in present)] for name, of in facts.items()]
     notes = ["p of more: one-sided test of each detector, not corrected for their number."]
     return Table(caption, heads, rows, notes=notes)
 

@@ -58,8 +58,8 @@ def planned_figures(inputs: FigureInputs) -> Iterator[PlannedFigure]:
                 "order of shift more.",
                 partial(dad_against_fpr95, inputs),
             )
-        others = len(inputs.view.detectors) - len(inputs.highlighted)
-        grey = f"; in grey the {others} with the lowest mean AUROC" if others else ""
+        rest = len(inputs.view.detectors) - len(inputs.highlighted)
+        grey = f"; in grey the {rest} with the lowest mean AUROC" if rest else ""
         yield PlannedFigure("roc", "ROC", f"One panel per OOD set{grey}.", partial(roc, inputs))
     if (inputs.view.table["metric"] == "aurc").any():  # the predictions mean something
         yield PlannedFigure(
@@ -144,9 +144,9 @@ def heatmap(inputs: FigureInputs, ood: str, metric: str = "auroc") -> Figure | N
     colours, scale = shades(100 * lowest(metric), 100, name), f"{record.title} in % ({ood})"
     counted = "number of OOD images"
     best = ""
-    if len(maps) < (every := len(inputs.view.detectors)):
+    if len(maps) < (count := len(inputs.view.detectors)):
         also = f", and {BASELINE}" if BASELINE in maps else ""
-        best = f"Of {every} detectors: those with the highest mean AUROC{also}."
+        best = f"Of {count} detectors: those with the highest mean AUROC{also}."
     footer = inputs.footer(best, few, fpr95=metric == FPR95.name)
     return cell_panels(maps, "n_ood", footer, colours, scale, counted)
 

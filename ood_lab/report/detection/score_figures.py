@@ -54,13 +54,13 @@ def densities(inputs: FigureInputs) -> Figure:
     words: Words = defaultdict(list)
     for (left, top), detector in zip(corners, view.detectors, strict=True):
         bottom, right = top + _HEIGHT, left + width
-        every = [inputs.scores_of(detector, name) for name in names]
-        ends = np.cumsum([len(each) for each in every])[:-1]
-        parts = np.split(normalise(np.concatenate(every), every[0]), ends)
+        scores = [inputs.scores_of(detector, name) for name in names]
+        ends = np.cumsum([len(curve) for curve in scores])[:-1]
+        parts = np.split(normalise(np.concatenate(scores), scores[0]), ends)
         low, high = limits_of(parts, outside=0.005, margin=0.08)
-        found = [density(part, low, high) for part in parts]
-        highest = 1.05 * max(y.max() for _, y in found)
-        for name, (x, y) in zip(names, found, strict=True):
+        curves = [density(part, low, high) for part in parts]
+        highest = 1.05 * max(y.max() for _, y in curves)
+        for name, (x, y) in zip(names, curves, strict=True):
             across, up = left + width * (x - low) / (high - low), _HEIGHT * y / highest
             if name == test:  # an area, down to the axis
                 across, up = np.pad(across, 1, "edge"), np.pad(up, 1)
@@ -80,13 +80,13 @@ def densities(inputs: FigureInputs) -> Figure:
         (frames + ticks, INK, 0.6, 3),
     ):
         axes.add_collection(LineCollection(segments, colors=colour, lw=lw, zorder=order))
-    for name, each in lines.items():
+    for name, points in lines.items():
         look, label = styles[name], names[name]
         if name == test:
             area: Any = {"facecolors": look.color, "alpha": 0.6, "lw": 0, "label": label}
-            axes.add_collection(PolyCollection(each, zorder=1, **area))
+            axes.add_collection(PolyCollection(points, zorder=1, **area))
         else:
-            axes.plot(*joined(each).T, color=look.color, ls=look.line, lw=1.1, label=label)
+            axes.plot(*joined(points).T, color=look.color, ls=look.line, lw=1.1, label=label)
     write_words(axes, words)
     add_legend(figure, [axes])
     return figure
@@ -143,9 +143,9 @@ def fpr95_bars(inputs: FigureInputs) -> Figure:
     footer = inputs.footer(fpr95=True)
     figure, grid = bar_columns(columns, view.detectors, footer)
     order = f", OOD sets {view.order}" if view.order else ""
-    known = any(view.get("fpr95", d, s).has_interval for d in view.detectors for s in view.sets)
+    intervals = any(view.get("fpr95", d, s).has_interval for d in view.detectors for s in view.sets)
     grid[len(grid) // 2].set_xlabel(
-        f"FPR95 in %{order}{', with 95% intervals' if known else ''}",
+        f"FPR95 in %{order}{', with 95% intervals' if intervals else ''}",
         x=0.5 if len(grid) % 2 else 0.0,  # of two in the middle, between them
     )
     return figure
@@ -222,9 +222,9 @@ def side_by_side(dads: Sequence[float], fpr95: Sequence[float], step: float) -> 
             else:
                 groups.append([i])
         for group in groups:
-            apart = min(step, 0.8 / len(group))
+            gap = min(step, 0.8 / len(group))
             for place, i in enumerate(sorted(group)):
-                shifts[i] = apart * (place - (len(group) - 1) / 2)
+                shifts[i] = gap * (place - (len(group) - 1) / 2)
     return shifts
 
 

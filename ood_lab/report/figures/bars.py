@@ -58,11 +58,11 @@ def draw_bars(
     """
     height = 0.8 / of
     ys = [row + (place - (of - 1) / 2) * height for row in range(len(bars))]
-    known = [(bar, y) for bar, y in zip(bars, ys, strict=True) if not math.isnan(bar.value)]
-    colours = [bar.colour for bar, _ in known]
-    values, at = [bar.value for bar, _ in known], [y for _, y in known]
+    defined = [(bar, y) for bar, y in zip(bars, ys, strict=True) if not math.isnan(bar.value)]
+    colours = [bar.colour for bar, _ in defined]
+    values, at = [bar.value for bar, _ in defined], [y for _, y in defined]
     axes.barh(at, values, height=0.9 * height, color=colours, alpha=0.85)
-    _intervals(axes, known, INK, 0.8)
+    _intervals(axes, defined, INK, 0.8)
     behind = axes.transData + ScaledTranslation(3 / 72, 0, axes.figure.dpi_scale_trans)
     for bar, y in zip(bars, ys, strict=True):
         look: Any = {"va": "center", "fontsize": 6, "weight": "bold" if bar.bold else "normal"}
@@ -100,8 +100,8 @@ def draw_marks(
         text_at: positions of the texts; None = nowhere.
         filled: colour inside the marks; None = that of the look.
     """
-    known = [(mark, row + offset) for row, mark in enumerate(marks) if not math.isnan(mark.value)]
-    _intervals(axes, known, look.color, 1.2)
+    defined = [(mark, row + offset) for row, mark in enumerate(marks) if not math.isnan(mark.value)]
+    _intervals(axes, defined, look.color, 1.2)
     if text_at is not None:
         for row, mark in enumerate(marks):
             if math.isnan(mark.value):
@@ -109,8 +109,8 @@ def draw_marks(
             else:
                 axes.text(text_at, row + offset, mark.text, va="center", fontsize=6, color=INK)
     axes.plot(
-        [mark.value for mark, _ in known],
-        [y for _, y in known],
+        [mark.value for mark, _ in defined],
+        [y for _, y in defined],
         look.marker,
         color=look.color,
         markerfacecolor=filled or look.color,
@@ -191,7 +191,7 @@ def bar_panels(
     """
     column, labels = series or (row, {})
     keys = [panel, row, column]
-    found = {tuple(each[key] for key in keys): each for each in rows.to_dict("records")}
+    by_key = {tuple(entry[key] for key in keys): entry for entry in rows.to_dict("records")}
     shown = [name for name in names if (rows[row] == name).any()]
     each_row = 0.24 if series is None else 0.14 * len(labels) + 0.14
     columns = 2 if len(titles) == 4 else 3
@@ -204,7 +204,7 @@ def bar_panels(
     )
 
     def bar(key: tuple[str, str, str], place: int) -> Bar:
-        cell = found.get(key, {"value": math.nan, "ci_low": math.nan, "ci_high": math.nan})
+        cell = by_key.get(key, {"value": math.nan, "ci_low": math.nan, "ci_high": math.nan})
         value, low, high = (factor * float(cell[name]) for name in ("value", "ci_low", "ci_high"))
         silent = (series and not numbers) or math.isnan(value)
         number = "" if silent else format(value, numbers or ".1f")

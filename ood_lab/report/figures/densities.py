@@ -30,7 +30,7 @@ def limits_of(
     values: Sequence[Floats], outside: float = 0.002, margin: float = 0.04
 ) -> tuple[float, float]:
     """Of an axis: all but a share of each set at both ends, with a margin."""
-    ends = np.array([np.quantile(each, (outside, 1 - outside)) for each in values])
+    ends = np.array([np.quantile(sample, (outside, 1 - outside)) for sample in values])
     low, high = float(ends[:, 0].min()), float(ends[:, 1].max())
     room = margin * (high - low) or 0.1
     return low - room, high + room

@@ -138,9 +138,9 @@ def cell_panels(
             into the cells.
     """
     first, *_ = maps = {t: rows[rows[list(LEVELS)].notna().all(axis=1)] for t, rows in maps.items()}
-    every = pd.concat(maps.values())
-    semantic, covariate = (sorted(every[name].unique()) for name in LEVELS)
-    if every["value"].isna().all():
+    cells = pd.concat(maps.values())
+    semantic, covariate = (sorted(cells[name].unique()) for name in LEVELS)
+    if cells["value"].isna().all():
         return None
 
     def table(rows: pd.DataFrame, column: str) -> pd.DataFrame:

@@ -70,13 +70,15 @@ def panels(
 
 def add_legend(figure: Figure, grid: Sequence[Axes]) -> None:
     """One legend above the panels for what has a label in any of them."""
-    found: dict[str, Artist] = {}
+    handles: dict[str, Artist] = {}
     for axes in grid:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    if found:
-        columns = legend_columns(list(found), figure.get_figwidth())
-        figure.legend(list(found.values()), list(found), loc="outside upper center", ncols=columns)
+            handles.setdefault(label, handle)
+    if handles:
+        columns = legend_columns(list(handles), figure.get_figwidth())
+        figure.legend(
+            list(handles.values()), list(handles), loc="outside upper center", ncols=columns
+        )
 
 
 def wrapped(name: str, width: int) -> str:
@@ -101,9 +103,9 @@ def short_names(names: Sequence[str], width: int = 24) -> list[str]:
         [_cut(name, width) for name in names],
         [_cut(f"…{name[start:]}", width) for name in names],
     ]
-    known = len(set(names))
+    different = len(set(names))
     return next(
-        (way for way in ways if len(set(way)) == known),
+        (way for way in ways if len(set(way)) == different),
         [_cut(f"{place}: {name}", width) for place, name in enumerate(names)],
     )
 

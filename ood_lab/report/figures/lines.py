@@ -76,8 +76,8 @@ def lines_of(rows: pd.DataFrame, x: str, column: str, names: Names) -> list[Line
         column: tells the series apart.
         names: key in ``column`` → label of its line; the styles follow this order.
     """
-    known = rows[rows["value"].notna()].sort_values(x, kind="stable")
-    parts = {str(key): part for key, part in known.groupby(column, sort=False)}
+    defined = rows[rows["value"].notna()].sort_values(x, kind="stable")
+    parts = {str(key): part for key, part in defined.groupby(column, sort=False)}
     lines = []
     for place, (key, label) in enumerate(names.items()):
         if key in parts:
@@ -146,16 +146,16 @@ def level_lines(
     figure = new_figure(height, footer, width=3.3 * len(parts) + 0.6)
     grid = figure.subplots(len(metrics), len(parts), squeeze=False, sharex="col", sharey="row")
     for row, (metric, label) in zip(grid, metrics.items(), strict=True):
-        drawn = []
+        panels = []
         for axes, (axis, part) in zip(row, parts.items(), strict=True):
             lines = lines_of(part[part["metric"] == metric], axis, by, names)
-            drawn.append(lines)
+            panels.append(lines)
             draw_lines(axes, [_quieted(line, highlighted) for line in lines])
             axes.set_xticks(sorted(part[axis].unique()))
         low, high = row[0].get_ylim()  # bands of some methods leave the possible values
         row[0].set_ylim(max(low, -2.0), min(high, 102.0))
         row[0].set_ylabel(f"{label} (%)")
-        for axes, lines in zip(row, drawn, strict=True):
+        for axes, lines in zip(row, panels, strict=True):
             if highlighted is not None:
                 _name_ends(axes, lines, highlighted, len(metrics))
     for axes, axis in zip(grid[-1], parts, strict=True):
@@ -193,11 +193,11 @@ def trend_lines(rows: pd.DataFrame, column: str, metrics: Names, footer: str) ->
     titles = [f"{title} (%)" for title in metrics.values()]
     figure, grid = panels(titles, footer, height=1.7, extra=0.5, labels=(column, ""))
     for axes, line in zip(grid, metrics, strict=True):
-        known = part[part["metric"] == line].sort_values(column)
-        draw_lines(axes, lines_of(known, column, "metric", {line: ""}))
-        counts = zip(known[column], known["n"].astype(int), strict=True)
+        points = part[part["metric"] == line].sort_values(column)
+        draw_lines(axes, lines_of(points, column, "metric", {line: ""}))
+        counts = zip(points[column], points["n"].astype(int), strict=True)
         names = [f"{x:g}\nn={count:,}" for x, count in counts]
-        axes.set_xticks(known[column].tolist(), names, fontsize=6)
+        axes.set_xticks(points[column].tolist(), names, fontsize=6)
         axes.set_ylim(bottom=0)
     return figure
 

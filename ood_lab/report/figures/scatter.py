@@ -25,13 +25,13 @@ _MAX_CLOUDS = 8
 
 def styles_of(names: Sequence[str], id_name: str) -> dict[str, Style]:
     """One style per set, the same in all figures of a page; ID is grey."""
-    others = [name for name in names if name != id_name]
+    ood_names = [name for name in names if name != id_name]
     return {
         id_name: Style(ID_COLOUR, "-", "o"),
         # Lines differ from set to set, so that they are told apart in grey print, too.
         **{
             name: style(position)._replace(line=LINES[position % len(LINES)])
-            for position, name in enumerate(others)
+            for position, name in enumerate(ood_names)
         },
     }
 
@@ -89,10 +89,10 @@ def _middle_half(axes: Axes, rows: Floats, look: Style) -> None:
         return
     x, y, heights, level = fitted
     if level < heights.max():
-        found = axes.contour(
+        contour = axes.contour(
             x, y, heights, [level], colors=[look.color], linestyles=[look.line], linewidths=1.2
         )
-        found.set_path_effects([withStroke(linewidth=2.2, foreground="white")])
+        contour.set_path_effects([withStroke(linewidth=2.2, foreground="white")])
 
 
 @lru_cache(maxsize=8)  # ID test stands in every panel

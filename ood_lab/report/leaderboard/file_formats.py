@@ -145,19 +145,19 @@ def _settings_table(board: Leaderboard) -> Table:
     return Table("Runs and settings", [Head(k, "ascending") for k in keys], cells)
 
 
-def terminal(board: Leaderboard, title: str, every: bool = False) -> list[Block]:
-    """The verdict for the terminal; its tables where ``every`` is true, or no run has a verdict.
+def terminal(board: Leaderboard, title: str, full: bool = False) -> list[Block]:
+    """The verdict for the terminal; its tables where ``full`` is true, or no run has a verdict.
 
     Of the table without a verdict it is the top.
     """
     verdict = board_verdict(board)
-    if verdict.verdicts and not every:
+    if verdict.verdicts and not full:
         warnings = [Text(warning, "warning") for warning in board.warnings]
         return [Text(title, "title"), *warnings, *verdict.blocks()]
     wide = wide_table(board)
     notes = [wide.caption, star_sentence(tested=True), *board.warnings]
-    rows = wide.rows if every else wide.rows[:_TERMINAL_ROWS]
+    rows = wide.rows if full else wide.rows[:_TERMINAL_ROWS]
     if left := len(wide.rows) - len(rows):
         notes.append(f"{left} more rows in the files.")
-    whole = replace(wide, caption=title, rows=rows, notes=notes, each=f"{title}: {{}}")
-    return [whole, *verdict.blocks()]
+    table = replace(wide, caption=title, rows=rows, notes=notes, each=f"{title}: {{}}")
+    return [table, *verdict.blocks()]

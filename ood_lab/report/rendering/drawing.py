@@ -34,21 +34,21 @@ def write(figure: PlannedFigure, folder: Path) -> str | None:
         What to add to the caption; None where it is no figure.
     """
     with rc():
-        drawn = figure.draw()
-    if drawn is None:
+        picture = figure.draw()
+    if picture is None:
         return None
-    if (missing := _missing(drawn)) and (fonts := fonts_with(missing)):
+    if (missing := _missing(picture)) and (fonts := fonts_with(missing)):
         add_fonts(fonts)
         with rc():
-            drawn = figure.draw()
-        if drawn is None:
+            picture = figure.draw()
+        if picture is None:
             return None
-        missing = _missing(drawn)
-    for text in drawn.findobj(Text):  # of a figure that was drawn with other settings
+        missing = _missing(picture)
+    for text in picture.findobj(Text):  # of a figure that was drawn with other settings
         text.set_fontfamily(RC["font.family"])
     with rc():
-        legend = _number_names(drawn, missing)
-        save(drawn, *figure.file(folder)[:2])
+        legend = _number_names(picture, missing)
+        save(picture, *figure.file(folder)[:2])
     return legend
 
 
@@ -99,6 +99,6 @@ def write_all(folder: Path, plan: Sequence[PlannedFigure]) -> list[FigureFile]:
         for figure, written_now in zip(plan, attempts, strict=True):
             with optional(f"figure {figure.name}"):
                 if (legend := written_now()) is not None:
-                    told = replace(figure, caption=figure.caption + legend)
-                    written.append(told.file(folder))
+                    captioned = replace(figure, caption=figure.caption + legend)
+                    written.append(captioned.file(folder))
     return written

@@ -107,13 +107,13 @@ def fonts_with(characters: set[str]) -> list[str]:
     def gained(name: str) -> int:
         return len(left & _of_family(name, False) & _of_family(name, True))
 
-    found: list[str] = []
+    fonts: list[str] = []
     left = set(characters)
-    names = sorted({each.name for each in fontManager.ttflist if _BOXES not in each.name})
+    names = sorted({font.name for font in fontManager.ttflist if _BOXES not in font.name})
     while left and gained(best := max(names, key=gained)):
-        found.append(best)
+        fonts.append(best)
         left -= _of_family(best, False) & _of_family(best, True)
-    return found
+    return fonts
 
 
 def _written(figure: Figure) -> Iterator[tuple[str, bool]]:
@@ -160,8 +160,8 @@ class NumberedNames:
         """The names by number, for the caption; nothing without any."""
         if not self.names:
             return ""
-        each = ", ".join(f"#{number} = {name}" for number, name in enumerate(self.names, 1))
-        return f" No font of this machine has the characters of these names: {each}."
+        entries = ", ".join(f"#{number} = {name}" for number, name in enumerate(self.names, 1))
+        return f" No font of this machine has the characters of these names: {entries}."
 
 
 def _axes(figure: Figure) -> Iterator[Axis]:

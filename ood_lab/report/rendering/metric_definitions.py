@@ -50,8 +50,8 @@ def finding_sentences(findings: Sequence[Finding]) -> list[str]:
 
 def definitions_of(results: pd.DataFrame) -> list[tuple[str, str]]:
     """The definitions of what a results table has values of, in order; none without detectors."""
-    known = results.loc[results["value"].notna() & results["detector"].notna(), "metric"].unique()
-    if not len(known):
+    metrics = results.loc[results["value"].notna() & results["detector"].notna(), "metric"].unique()
+    if not len(metrics):
         return []
     meant: dict[str, list[str]] = {}
     for record in known_metrics():
@@ -59,7 +59,7 @@ def definitions_of(results: pd.DataFrame) -> list[tuple[str, str]]:
         shown = any(
             metric_of(str(name)) is record
             or record.name in (f"{name}_id_positive", f"{name}_ood_positive")
-            for name in known
+            for name in metrics
         )
         if record.meaning and shown:
             meant.setdefault(record.meaning, []).append(record.title)

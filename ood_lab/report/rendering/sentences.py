@@ -29,14 +29,16 @@ def listing(names: Sequence[str]) -> str:
 
 def at(names: Iterable[str], before: str = "on") -> str:
     """`` on a and b``; nothing where there is no name."""
-    known = list(filter(None, names))
-    return f" {before} {listing(known)}" if known else ""
+    present = list(filter(None, names))
+    return f" {before} {listing(present)}" if present else ""
 
 
 def spread_of(values: Iterable[float], digits: int = 0, factor: float = 100) -> str:
     """The least and the largest value, once where both look alike."""
-    found = list(values)
-    return " to ".join(dict.fromkeys(f"{factor * v:.{digits}f}" for v in (min(found), max(found))))
+    numbers = list(values)
+    return " to ".join(
+        dict.fromkeys(f"{factor * v:.{digits}f}" for v in (min(numbers), max(numbers)))
+    )
 
 
 def value_of(
@@ -48,8 +50,8 @@ def value_of(
 ) -> str:
     """``91.4% [89.1, 93.8]`` of a row with a share and the ends of its interval."""
     number, *ends = (percent(math.nan if row[k] is None else row[k]) for k in (value, low, high))
-    known = "(too few for an interval)" if pd.isna(row[low]) else f"[{', '.join(ends)}]"
-    return f"{number}{unit} {known}"
+    interval = "(too few for an interval)" if pd.isna(row[low]) else f"[{', '.join(ends)}]"
+    return f"{number}{unit} {interval}"
 
 
 def values_of(rows: pd.DataFrame, lower: bool, unit: str = "%", before: str = "on") -> str:
@@ -61,22 +63,22 @@ def values_of(rows: pd.DataFrame, lower: bool, unit: str = "%", before: str = "o
         unit: behind a value.
         before: what a value is on.
     """
-    known = rows[rows["value"].notna()].sort_values("value", ascending=lower, kind="stable")
+    defined = rows[rows["value"].notna()].sort_values("value", ascending=lower, kind="stable")
     missing = rows[rows["value"].isna()]
     why = dict.fromkeys(why_missing(r) or "too few answers" for r in missing.to_dict("records"))
-    if not len(known):
+    if not len(defined):
         return f"not known: {listed(list(why))}"
-    found = [(value_of(row, unit=unit), row["on"]) for row in known.to_dict("records")]
-    each = [f"{value} {before} {on}" for value, on in found if on]
-    every = [value for value, on in found if not on]
-    if not each:
-        return every[0]
-    if len(each) > EACH:
-        each = [f"from {each[0]} to {each[-1]}"]
-    elif known["value"].round(3).nunique() > 1:
-        each[-1] = f"at worst {each[-1]}"
+    texts = [(value_of(row, unit=unit), row["on"]) for row in defined.to_dict("records")]
+    by_place = [f"{value} {before} {on}" for value, on in texts if on]
+    plain = [value for value, on in texts if not on]
+    if not by_place:
+        return plain[0]
+    if len(by_place) > EACH:
+        by_place = [f"from {by_place[0]} to {by_place[-1]}"]
+    elif defined["value"].round(3).nunique() > 1:
+        by_place[-1] = f"at worst {by_place[-1]}"
     lost = f"; not known{at(missing['on'], before)} ({listed(list(why))})" if why else ""
-    return f"{''.join(f'{value} in all: ' for value in every)}{listed(each)}{lost}"
+    return f"{''.join(f'{value} in all: ' for value in plain)}{listed(by_place)}{lost}"
 
 
 def noted(values: str) -> str:

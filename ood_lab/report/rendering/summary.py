@@ -118,9 +118,9 @@ def show_run(folder: Path) -> None:
         read_results(folder)  # whole
     if (folder / SUMMARY).exists():
         show_warnings(record)
-        whole = read_json(folder / SUMMARY).get(_WHOLE, ())
+        uncut = read_json(folder / SUMMARY).get(_WHOLE, ())
         for part, blocks in read_summary(folder).items():
-            print_blocks(blocks, lines=None if part in whole else LINES)
+            print_blocks(blocks, lines=None if part in uncut else LINES)
         return
     for sentence in finding_sentences(record.findings):
         log.warning(sentence)

@@ -70,14 +70,16 @@ def cause_figure(causes: pd.DataFrame, images: pd.DataFrame, name: str) -> Figur
     footer = "Intervals are bootstrap intervals; significance is Holm-corrected over statistics."
     titles = ["AUROC (%)", statistic]
     figure, (left, right) = panels(titles, footer, height=0.22 * len(shown) + 0.5, extra=0.4)
-    known = set(named_causes(shown).index)
+    statistics = set(named_causes(shown).index)
     bars = []
     for index, row in shown.iterrows():
         ends = [100 * float(row[key]) for key in ("value", "ci_low", "ci_high")]
         value, low, high = (
             ends if row["value"] >= 0.5 else (100 - ends[0], 100 - ends[2], 100 - ends[1])
         )
-        bars.append(Bar(value, low, high, f"{value:.0f}", COLOURS[0] if index in known else GREY))
+        bars.append(
+            Bar(value, low, high, f"{value:.0f}", COLOURS[0] if index in statistics else GREY)
+        )
     draw_bars(left, bars)
     name_rows(left, [differs(row) for _, row in shown.iterrows()])
     left.set_xlim(0, 115)

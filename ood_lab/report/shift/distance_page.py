@@ -57,7 +57,7 @@ _COLOURED = 5
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredDistances:
     """Shift of the images from ID.
 
     Attributes:
@@ -66,8 +66,8 @@ class Measured:
         axes: column of ``degrees`` → its words.
         detector: whose misses are looked at; None = nobody's.
         facts: ``by``, ``k`` and ``rulers``; ``unsplit`` where nothing separates the two shifts.
-        found: how well the distances predict the misses, by detector and axis.
-        others: all detectors, the best first, whose misses are shown for comparison.
+        misses: how well the distances predict the misses, by detector and axis.
+        compared: all detectors, the best first, whose misses are shown for comparison.
         causes: what tells each dataset from ID test, see :func:`ood_lab.metrics.causes_of`.
         images: statistics of every image, which the causes rest on.
     """
@@ -77,8 +77,8 @@ class Measured:
     axes: Names
     detector: str | None
     facts: Mapping[str, Any]
-    found: Mapping[tuple[str, str], MissDistances | None]
-    others: Sequence[str] = ()
+    misses: Mapping[tuple[str, str], MissDistances | None]
+    compared: Sequence[str] = ()
     causes: pd.DataFrame = field(default_factory=pd.DataFrame)
     images: pd.DataFrame = field(default_factory=pd.DataFrame)
 
@@ -91,7 +91,7 @@ class Measured:
 
 
 def sections_of(
-    measured: Measured, scores: pd.DataFrame, store: Thumbnails
+    measured: MeasuredDistances, scores: pd.DataFrame, store: Thumbnails
 ) -> tuple[PlannedFigure, list[Section], list[Section]]:
     """The map of the datasets, what is above the results, and what is below them."""
     below: list[Section] = []
@@ -106,9 +106,9 @@ def sections_of(
         inputs = ShiftInputs(
             measured.degrees, measured.summary, measured.footer, measured.facts["rulers"]
         )
-        shift_map, *others = build_shift_figures(inputs)
+        shift_map, *figures = build_shift_figures(inputs)
         tables: list[Block] = [Folded(t.caption, [t]) for t in summary_tables(measured.summary)]
-        below = [Section("Distances", [*tables, *others])]
+        below = [Section("Distances", [*tables, *figures])]
     words = next(iter(measured.axes.values()))
     compared: list[Block] = [Text(f"Ordered by distance {words}."), *_pictures(measured, store)]
     missed = list(_misses(measured, scores))
@@ -119,7 +119,7 @@ def sections_of(
     return shift_map, above, below
 
 
-def _pictures(measured: Measured, store: Thumbnails) -> Iterator[Pictures]:
+def _pictures(measured: MeasuredDistances, store: Thumbnails) -> Iterator[Pictures]:
     """Some ID test images, and of every set the nearest, the median and the farthest."""
     (axis, *_) = measured.axes
     for name, rows in measured.degrees.groupby("dataset", sort=False):
@@ -136,16 +136,18 @@ def _pictures(measured: Measured, store: Thumbnails) -> Iterator[Pictures]:
         yield Pictures(items, label_of(str(name)), few=True)
 
 
-def _misses(measured: Measured, scores: pd.DataFrame) -> Iterator[Block]:
+def _misses(measured: MeasuredDistances, scores: pd.DataFrame) -> Iterator[Block]:
     """What the detectors miss, by distance."""
     if measured.detector is None:
         return
-    names = [measured.detector, *(n for n in measured.others if n != measured.detector)]
-    found = {(name, axis): measured.found[name, axis] for name in names for axis in measured.axes}
+    names = [measured.detector, *(n for n in measured.compared if n != measured.detector)]
+    distances = {
+        (name, axis): measured.misses[name, axis] for name in names for axis in measured.axes
+    }
     rows = {name: missed(measured.degrees, scores, name) for name in names}
     for axis, words in measured.axes.items():
-        yield Text(miss_sentence(found[measured.detector, axis], measured.detector, words))
-    if not any(found.values()):
+        yield Text(miss_sentence(distances[measured.detector, axis], measured.detector, words))
+    if not any(distances.values()):
         return
     yield PlannedFigure(
         "misses",
@@ -154,7 +156,7 @@ def _misses(measured: Measured, scores: pd.DataFrame) -> Iterator[Block]:
         f"{measured.detector}, with their 95% intervals; lines are the best curves that fall.",
         partial(miss_curves, rows, measured),
     )
-    table = follow_table(found, measured.axes)
+    table = follow_table(distances, measured.axes)
     yield Folded(table.caption, [table])
     if not measured.facts["unsplit"]:
         yield PlannedFigure(
@@ -165,34 +167,34 @@ def _misses(measured: Measured, scores: pd.DataFrame) -> Iterator[Block]:
         )
 
 
-def miss_sentence(found: MissDistances | None, detector: str, words: str) -> str:
+def miss_sentence(distances: MissDistances | None, detector: str, words: str) -> str:
     """Does the distance say what a detector misses, at 95% of ID kept?
 
     Args:
-        found: see :func:`ood_lab.metrics.follow`.
+        distances: see :func:`ood_lab.metrics.follow`.
         detector: its name.
         words: of the axis, such as "in semantic shift".
     """
-    if found is None:
+    if distances is None:
         return (
             f"Whether the distance {words} predicts what {detector} misses is not known: its score "
             "is that distance, or it misses or detects too few OOD images."
         )
-    pairs = f"{_percent(found.nearer)} of the pairs of a missed and a detected image,"
-    if found.nearer.low > 0.5:
+    pairs = f"{_percent(distances.nearer)} of the pairs of a missed and a detected image,"
+    if distances.nearer.low > 0.5:
         parts = [f"What is nearer {words} is missed more often by {detector}: in {pairs} the "]
         parts.append("missed one is nearer")
-        if found.beyond is not None:
-            holds = "" if found.beyond.low > 0.5 else ", so no more than its score says"
+        if distances.beyond is not None:
+            holds = "" if distances.beyond.low > 0.5 else ", so no more than its score says"
             parts.append(
-                f" ({_percent(found.beyond)} among images that {BASELINE} scores alike{holds})"
+                f" ({_percent(distances.beyond)} among images that {BASELINE} scores alike{holds})"
             )
         parts.append(
-            f". A curve that falls with the distance explains {_percent(found.explained)} of the "
+            f". A curve that falls with the distance explains {_percent(distances.explained)} of the "
             "differences between levels."
         )
         return "".join(parts)
-    if found.nearer.high < 0.5:
+    if distances.nearer.high < 0.5:
         return (
             f"What is farther {words} is missed more often by {detector}, not less: only in "
             f"{pairs} the missed one is nearer."
@@ -207,18 +209,18 @@ def _percent(of: Estimate) -> str:
     return f"{100 * of.value:.0f}% [{100 * of.low:.0f}, {100 * of.high:.0f}]"
 
 
-def follow_table(found: Mapping[tuple[str, str], MissDistances | None], axes: Names) -> Table:
+def follow_table(distances: Mapping[tuple[str, str], MissDistances | None], axes: Names) -> Table:
     """How well each distance predicts the misses of each detector."""
     parts = {"nearer": "nearer is missed", "beyond": f"beyond {BASELINE}", "explained": "R²"}
-    names = list(dict.fromkeys(name for name, _ in found))
+    names = list(dict.fromkeys(name for name, _ in distances))
     columns = [Column(Head("detector", "ascending"), [*map(name_cell, names)])]
     for axis, words in axes.items():
         group = Group(words)
         for part, head in parts.items():
-            known = [getattr(found[name, axis], part, None) for name in names]
+            measures = [getattr(distances[name, axis], part, None) for name in names]
             cells = [
                 number_cell(of.value, of.low, of.high) if of else number_cell(math.nan)
-                for of in known
+                for of in measures
             ]
             columns.append(Column(Head(head), cells, group))
     notes = [
@@ -232,7 +234,7 @@ def follow_table(found: Mapping[tuple[str, str], MissDistances | None], axes: Na
     return table_of(caption, columns, notes=notes, split="groups")
 
 
-def miss_curves(rows: Tables, measured: Measured) -> Figure:
+def miss_curves(rows: Tables, measured: MeasuredDistances) -> Figure:
     """A panel per axis: miss rates by level of distance, with falling curves through them."""
     figure, grid = panels(
         list(measured.axes.values()),
@@ -249,9 +251,9 @@ def miss_curves(rows: Tables, measured: Measured) -> Figure:
             far, n, rates, falling = miss_rates(
                 part[axis].to_numpy(np.float64), part["missed"].to_numpy()
             )
-            known = place < _COLOURED
-            look = style(place)._replace(marker="") if known else None
-            label = name if known else f"{len(rows) - _COLOURED} others"
+            highlighted = place < _COLOURED
+            look = style(place)._replace(marker="") if highlighted else None
+            label = name if highlighted else f"{len(rows) - _COLOURED} others"
             lines.append(Line(far, 100 * falling, look, label))
             if not place:
                 ends = np.array([wilson_interval(*of) for of in zip(rates, n, strict=True)])
@@ -264,7 +266,7 @@ def miss_curves(rows: Tables, measured: Measured) -> Figure:
     return figure
 
 
-def miss_map(rows: pd.DataFrame, measured: Measured) -> Figure:
+def miss_map(rows: pd.DataFrame, measured: MeasuredDistances) -> Figure:
     """OOD images in the plane of both distances, coloured by whether they are missed."""
     note = f"{measured.footer} {int(rows['missed'].sum()):,} of {len(rows):,} are missed."
     labels = tuple(f"{axis} shift" for axis in AXES)
@@ -290,7 +292,7 @@ def miss_map(rows: pd.DataFrame, measured: Measured) -> Figure:
     return figure
 
 
-def distance_densities(measured: Measured) -> Figure:
+def distance_densities(measured: MeasuredDistances) -> Figure:
     """The density of every set along each distance."""
     titles = [f"distance {words}" for words in measured.axes.values()]
     labels = ("distance", "density")

@@ -210,8 +210,8 @@ def image_sheet(
 
     sheet = {}
     for name in names:
-        found = nearest_farthest(degrees, name, axis, _COUNT)
-        sheet[label_of(name)] = [strip(name, found.nearest), strip(name, found.farthest[::-1])]
+        images = nearest_farthest(degrees, name, axis, _COUNT)
+        sheet[label_of(name)] = [strip(name, images.nearest), strip(name, images.farthest[::-1])]
     return contact_sheet(sheet, [f"nearest ({axis})", f"farthest ({axis})"], _COUNT, footer)
 
 
@@ -271,9 +271,12 @@ def _cells(counts: Ints, enough: Bools, min_count: int) -> Figure:
     )
     most = max(int(counts.max()), min_count + 1, 2)
     colours = shades(max(min_count, 1), most, logarithmic=True)
-    table = [list(zip(ns, known, strict=True)) for ns, known in zip(counts, enough, strict=True)]
-    texts = [[f"{n:,}" if known else MISSING for n, known in row] for row in table]
-    notes = [["" if known else f"n={n:,}" for n, known in row] for row in table]
+    table = [
+        list(zip(ns, sufficient, strict=True))
+        for ns, sufficient in zip(counts, enough, strict=True)
+    ]
+    texts = [[f"{n:,}" if sufficient else MISSING for n, sufficient in row] for row in table]
+    notes = [["" if sufficient else f"n={n:,}" for n, sufficient in row] for row in table]
     columns = [f"{level}\n{n:,}" for level, n in enumerate(counts.sum(axis=0))]
     rows = [f"{n:,}   {level}" for level, n in enumerate(counts.sum(axis=1))]
     draw_cells(axes, np.where(enough, counts, np.nan), colours, (rows, columns), texts, notes)
@@ -295,33 +298,33 @@ class Space(NamedTuple):
     table: pd.DataFrame
 
 
-def separability_figure(found: Mapping[str, Space]) -> PlannedFigure:
+def separability_figure(spaces: Mapping[str, Space]) -> PlannedFigure:
     """Sets in the feature spaces of several backbones, and how well each space separates them.
 
     Args:
-        found: backbone → its space.
+        spaces: backbone → its space.
     """
     caption = (
         "Above: first principal components of ID features; lines hold the middle half of a set. "
         "Below: Bhattacharyya distance to ID, larger = easier to separate."
     )
     return PlannedFigure(
-        "separability", "Separability from ID", caption, partial(_separability, found)
+        "separability", "Separability from ID", caption, partial(_separability, spaces)
     )
 
 
-def _separability(found: Mapping[str, Space]) -> Figure:
+def _separability(by_backbone: Mapping[str, Space]) -> Figure:
     """One scatter per backbone, and the distances of all of them below."""
-    distances = distances_of({name: space.table for name, space in found.items()})
-    columns = min(len(found), 3)
-    rows = -(-len(found) // columns)
+    distances = distances_of({name: space.table for name, space in by_backbone.items()})
+    columns = min(len(by_backbone), 3)
+    rows = -(-len(by_backbone) // columns)
     above, below = 7.0 / max(columns, 2), 0.3 * len(distances) + 0.5
-    kept = sorted({int(space.table["components"].iloc[0]) for space in found.values()})
+    kept = sorted({int(space.table["components"].iloc[0]) for space in by_backbone.values()})
     footer = f"Distances on {', '.join(map(str, kept))} principal components of the ID features."
     figure = new_figure(rows * above + below + 0.9, footer)
     grid = figure.add_gridspec(rows + 1, columns, height_ratios=[*[above] * rows, below])
     spaces = []
-    for place, (backbone, space) in enumerate(found.items()):
+    for place, (backbone, space) in enumerate(by_backbone.items()):
         axes = figure.add_subplot(grid[place // columns, place % columns])
         labels = {name: label_of(name) for name in space.points}
         styles = styles_of(list(labels), "id")

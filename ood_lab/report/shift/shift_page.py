@@ -121,8 +121,8 @@ def _sheets(inputs: ShiftInputs, store: Thumbnails) -> Iterator[Folded]:
 def _examples(degrees: pd.DataFrame, name: str, store: Thumbnails, first: bool) -> Folded:
     strips = []
     for axis in AXES:
-        found = nearest_farthest(degrees, name, axis, _SHOWN)
-        for which, rows in (("nearest", found.nearest), ("farthest", found.farthest)):
+        images = nearest_farthest(degrees, name, axis, _SHOWN)
+        for which, rows in (("nearest", images.nearest), ("farthest", images.farthest)):
             items = [
                 Picture(
                     f"{row[axis]:.3f} · {Path(str(row['path'])).name}",

@@ -17,18 +17,20 @@ def farthest_sentences(summary: pd.DataFrame, axes: Names) -> list[str]:
     parts = []
     for axis in AXES:
         rows = rows_of(summary, axis).set_index("dataset")
-        others = rows.drop(index=ID_TEST)
-        of_id, last = rows["mean"][ID_TEST], others.iloc[-1]
+        ood = rows.drop(index=ID_TEST)
+        of_id, last = rows["mean"][ID_TEST], ood.iloc[-1]
         parts.append(f"for {last.name} {axes[axis]} ({last['mean']:.2f}; ID test: {of_id:.2f})")
-    return [f"The mean distance is largest {listed(parts)}."] if len(others) > 1 else []
+    return [f"The mean distance is largest {listed(parts)}."] if len(ood) > 1 else []
 
 
-def agreement_sentences(known: pd.DataFrame, axes: Names) -> list[str]:
+def agreement_sentences(correlations: pd.DataFrame, axes: Names) -> list[str]:
     """How well distances by LAID follow the levels that sets bring along; see ``agreement``."""
-    rows = known[known["spearman"].notna() & (known["decomposition"] == "laid")]
+    rows = correlations[
+        correlations["spearman"].notna() & (correlations["decomposition"] == "laid")
+    ]
     of = rows[rows["degree"] == "D_" + rows["level"]].set_index("level")["spearman"]
     parts = [f"{spread_of(of[[axis]], 2, 1)} {words}" for axis, words in axes.items() if axis in of]
-    sets = listing(list(dict.fromkeys(known["dataset"])))
+    sets = listing(list(dict.fromkeys(correlations["dataset"])))
     begins = f"The rank correlation of measured distances with the known levels of {sets} is"
     return [f"{begins} {listed(parts)}."] if parts else []
 
@@ -44,14 +46,14 @@ def cells_sentence(counts: Ints, min_count: int) -> str:
     )
 
 
-def asked_sentence(said: pd.DataFrame, name: str) -> str:
+def asked_sentence(answers: pd.DataFrame, name: str) -> str:
     """How many images a vision-language model says show none of the ID classes.
 
     Args:
-        said: ``dataset, n, rejected``: how many images it says no to.
+        answers: ``dataset, n, rejected``: how many images it says no to.
         name: of the model.
     """
-    shares = dict(zip(said["dataset"], said["rejected"] / said["n"], strict=True))
+    shares = dict(zip(answers["dataset"], answers["rejected"] / answers["n"], strict=True))
     of_id = shares.pop(ID_TEST)
     return (
         f"{name} answers that {spread_of([of_id])}% of the ID test images show none of the ID "

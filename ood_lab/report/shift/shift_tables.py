@@ -47,7 +47,7 @@ def summary_tables(summary: pd.DataFrame) -> list[Table]:
 
 def _summary_table(rows: pd.DataFrame, axis: Axis) -> Table:
     marks = same_as_next(rows)
-    known = [SAME_NOTE] if any(marks) else []
+    same_notes = [SAME_NOTE] if any(marks) else []
     records = rows.to_dict("records")
     beyond = [
         (Cell("", -1),) * 2 if r["dataset"] == ID_TEST else _number(r, "frac_above_id_q95", percent)
@@ -57,14 +57,14 @@ def _summary_table(rows: pd.DataFrame, axis: Axis) -> Table:
     same = [Cell(SAME, 1) if mark else Cell("", 0) for mark in marks]
     counts = [count_cell(row["n"]) for row in records]
     columns = zip(
-        ("mean", "interval", SAME if known else "", "beyond (%)", "interval", "n"),
+        ("mean", "interval", SAME if same_notes else "", "beyond (%)", "interval", "n"),
         (*zip(*means, strict=True), same, *zip(*beyond, strict=True), counts),
         strict=True,
     )
     start = Column(Head("dataset", "ascending"), _set_cells(rows["dataset"]))
     rest = [Column(Head(text), cells) for text, cells in columns]
     title = f"{axis.capitalize()} shift: {DEGREE[axis]} with 95% intervals"
-    return table_of(title, [start, *rest], notes=[*known, BEYOND_NOTE])
+    return table_of(title, [start, *rest], notes=[*same_notes, BEYOND_NOTE])
 
 
 def _set_cells(names: Iterable[str]) -> list[Cell]:
@@ -102,11 +102,12 @@ def cells_table(counts: Ints, min_count: int) -> Table:
     enough = counts >= max(min_count, 1)
     heads = [Head("covariate", note="level"), *(Head(f"{k}") for k in range(counts.shape[1]))]
     rows = []
-    for level, (found, known) in enumerate(zip(counts, enough, strict=True)):
+    for level, (row_counts, row_enough) in enumerate(zip(counts, enough, strict=True)):
         cells = [
-            Cell(f"{n:,}" if p else f"({n:,})", int(n)) for n, p in zip(found, known, strict=True)
+            Cell(f"{n:,}" if p else f"({n:,})", int(n))
+            for n, p in zip(row_counts, row_enough, strict=True)
         ]
-        rows.append([name_cell(level, level), *cells, count_cell(found.sum())])
+        rows.append([name_cell(level, level), *cells, count_cell(row_counts.sum())])
     sums = [count_cell(n) for n in (*counts.sum(axis=0), counts.sum())]
     rows.append([name_cell("sum", len(counts), quiet=True), *sums])
     note = (
@@ -116,17 +117,17 @@ def cells_table(counts: Ints, min_count: int) -> Table:
     return Table(caption, [*heads, Head("sum")], rows, notes=[note])
 
 
-def separability_table(found: Tables, id_split: str, axes: str = "id") -> Table:
+def separability_table(spaces: Tables, id_split: str, axes: str = "id") -> Table:
     """Bhattacharyya distance of every set to ID, backbones side by side.
 
     Args:
-        found: backbone -> table of :func:`ood_lab.shift.separability`.
+        spaces: backbone -> table of :func:`ood_lab.shift.separability`.
         id_split: the ID set that distances are measured to.
         axes: of :func:`ood_lab.shift.separability`.
     """
-    distances = distances_of(found)
+    distances = distances_of(spaces)
     columns = [Column(Head("dataset", "ascending"), _set_cells(distances.index))]
-    for backbone, table in found.items():
+    for backbone, table in spaces.items():
         group = Group(backbone, f"{int(table['components'].iloc[0])} components")
         cells = [number_cell(float(d), show="{:.3f}".format) for d in distances[backbone]]
         columns.append(Column(Head("distance"), cells, group))
@@ -139,16 +140,18 @@ def separability_table(found: Tables, id_split: str, axes: str = "id") -> Table:
     return table_of(caption, columns, notes=[note], split="groups")
 
 
-def agreement_table(found: pd.DataFrame) -> Table:
+def agreement_table(correlations: pd.DataFrame) -> Table:
     """Rank correlations of degrees with known levels: a row a decomposition of a set.
 
     Args:
-        found: see :func:`ood_lab.shift.level_agreement.agreement`.
+        correlations: see :func:`ood_lab.shift.level_agreement.agreement`.
     """
-    pairs = list(dict.fromkeys(zip(found["degree"], found["level"], strict=True)))
-    values = found.set_index(["dataset", "decomposition", "degree", "level"])
+    pairs = list(dict.fromkeys(zip(correlations["degree"], correlations["level"], strict=True)))
+    values = correlations.set_index(["dataset", "decomposition", "degree", "level"])
     rows = []
-    for name, way in dict.fromkeys(zip(found["dataset"], found["decomposition"], strict=True)):
+    for name, way in dict.fromkeys(
+        zip(correlations["dataset"], correlations["decomposition"], strict=True)
+    ):
         cells = []
         for pair in pairs:
             images, means = (
@@ -161,9 +164,9 @@ def agreement_table(found: pd.DataFrame) -> Table:
     return Table(caption, heads, rows, names=2)
 
 
-def distances_of(found: Tables) -> pd.DataFrame:
+def distances_of(spaces: Tables) -> pd.DataFrame:
     """Distances, rows = sets (the nearest on average first), columns = backbones."""
-    columns = {name: table.set_index("dataset")["bhattacharyya"] for name, table in found.items()}
+    columns = {name: table.set_index("dataset")["bhattacharyya"] for name, table in spaces.items()}
     distances = pd.DataFrame(columns)
     return distances.loc[distances.mean(axis=1).sort_values(kind="stable").index]
 

@@ -179,19 +179,19 @@ class Verdict:
         caption += " with 95% intervals" + ", the least shifted first" * bool(shifted)
         return table_of(caption, columns, notes=notes, spreads=True, split="groups")
 
-    def blocks(self, page: bool = False, every: bool = False) -> list[Block]:
+    def blocks(self, page: bool = False, full: bool = False) -> list[Block]:
         """What a terminal ends with, and what a page begins with.
 
-        A page, and a terminal that shows ``every`` sentence, have the causes. Of many sentences a
+        A page, and a terminal that shows ``full`` sentence, have the causes. Of many sentences a
         page folds the last.
         """
         shown: list[Block] = [Text(sentence, "answer") for sentence in self.answer]
         if self.datasets:
             brief = len(self.datasets) > _ROWS
-            shown.append(self.table(_ROWS if brief else None, page or every))
+            shown.append(self.table(_ROWS if brief else None, page or full))
             if brief and page:
                 shown.append(Folded("All datasets", [self.table()], page_only=True))
-        details = [*map(Text, sentences(WORDS, "details", self, causes=page or every))]
+        details = [*map(Text, sentences(WORDS, "details", self, causes=page or full))]
         first = _DETAILS if page else len(details)
         shown += details[:first]
         if details[first:]:
@@ -203,25 +203,25 @@ class Verdict:
 
     def values(self) -> dict[str, float | str]:
         """The verdict for a dashboard: ``verdict/recommended``, ``verdict/<dataset>/semantic``."""
-        found: dict[str, float | str] = {
+        values: dict[str, float | str] = {
             "verdict/recommended": self.recommended or "none",
             "verdict/best": ", ".join(self.best),
             "verdict/detects": float(self.detects),
         }
         for metric in ("auroc", "fpr95"):
             if (mean := self.mean(metric)) is not None:
-                found[f"verdict/{metric}"] = float(mean["value"])
+                values[f"verdict/{metric}"] = float(mean["value"])
             for row in self._of(metric).to_dict("records"):
-                found[f"verdict/{row['dataset']}/{metric}"] = float(row["value"])
+                values[f"verdict/{row['dataset']}/{metric}"] = float(row["value"])
         for row in self.shift.to_dict("records"):
             key = row["axis"] if row["axis"] != "distance" or self._split else row["metric"]
             key = "semantic" if key == "distance" else key
-            found[f"verdict/{row['dataset']}/{key}"] = float(row["value"])
+            values[f"verdict/{row['dataset']}/{key}"] = float(row["value"])
         for row in self.causes.to_dict("records"):
             key = row["statistic"].replace(" ", "_")
             matched = "/matched" if row["metric"] == "matched_auroc" else ""
-            found[f"verdict/{row['dataset']}/causes/{key}{matched}"] = float(row["value"])
-        return {key: value for key, value in found.items() if value == value}
+            values[f"verdict/{row['dataset']}/causes/{key}{matched}"] = float(row["value"])
+        return {key: value for key, value in values.items() if value == value}
 
     # The rows
 
@@ -278,8 +278,8 @@ class Verdict:
     def behind_baseline(self) -> list[dict[Any, Any]]:
         """AUROC that the baseline lacks to the recommended detector, where that is another one."""
         rows = self._of("behind")
-        others = self.recommended and self.named != BASELINE
-        return rows[rows["detector"] == BASELINE].to_dict("records") if others else []
+        differs = self.recommended and self.named != BASELINE
+        return rows[rows["detector"] == BASELINE].to_dict("records") if differs else []
 
     @property
     def missed(self) -> list[str]:
@@ -311,8 +311,8 @@ class Verdict:
     def resolution(self) -> float | None:
         """The smallest significant difference of AUROC, where it is known."""
         values = self._of("resolution")["value"]
-        known = self.mean("auroc") is not None and len(values) and values.gt(0).all()
-        return float(values.iloc[0]) if known else None
+        defined = self.mean("auroc") is not None and len(values) and values.gt(0).all()
+        return float(values.iloc[0]) if defined else None
 
     @cached_property
     def _named_causes(self) -> dict[str, list[dict[Any, Any]]]:

@@ -23,7 +23,7 @@ def main(cfg: DictConfig) -> None:
             with job.stages("train") as stage, run.training(job, model) as begins:
                 if begins:
                     job.trainer.fit(model, datamodule=job.data, ckpt_path=job.last_checkpoint)
-                stage.found = not job.training_log.started
+                stage.reused = not job.training_log.started
             run.finish_training(job, model)
         job.run_task()
         job.close()

@@ -37,7 +37,7 @@ class Stages:
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[TimedStage]:
-        """Times what is done inside; say ``found`` where there was nothing to do."""
+        """Times what is done inside; say ``reused`` where there was nothing to do."""
         self.seconds.setdefault(name, 0.0)
         self._turn()
         self._open.append(name)

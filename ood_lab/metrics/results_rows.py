@@ -24,7 +24,7 @@ from ood_lab.metrics.resampling.photograph_groups import (
 )
 from ood_lab.metrics.score_evaluation import Evaluation
 from ood_lab.metrics.selective import FailureCell
-from ood_lab.metrics.shift_cells import LevelCells, GroupMetrics
+from ood_lab.metrics.shift_cells import GroupMetrics, LevelCells
 from ood_lab.metrics.shift_trends import shift_correlation, shift_sensitivity
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.image_groups import GROUP

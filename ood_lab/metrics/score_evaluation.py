@@ -22,7 +22,7 @@ from ood_lab.metrics.resampling.photograph_groups import (
 )
 from ood_lab.metrics.resampling.stratified_bootstrap import Job, carried_out, drawing
 from ood_lab.metrics.selective import FailureCell, failure_job
-from ood_lab.metrics.shift_cells import LevelCells, GroupMetrics, split_by_level
+from ood_lab.metrics.shift_cells import GroupMetrics, LevelCells, split_by_level
 from ood_lab.metrics.shift_trends import dad
 from ood_lab.schema.arrays import Floats, Ints
 from ood_lab.schema.image_groups import GROUP

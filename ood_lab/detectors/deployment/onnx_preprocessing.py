@@ -97,7 +97,8 @@ class Preprocessing(nn.Module):
         first = ((after - kept).double() / 2).round()
         scale = before.double() / after.double()
         centre = (first + torch.arange(kept) + 0.5) * scale
-        offset = torch.arange(before).double() + 0.5 - centre[:, None]
+        places = torch.arange(before)  # type: ignore[call-overload]  # a tensor in the graph
+        offset = places.double() + 0.5 - centre[:, None]
         weights = self.kernel(offset / scale.clamp(min=1))
         fixed = weights / weights.sum(dim=1, keepdim=True) * 2**BITS
         return fixed.sign() * (fixed.abs() + 0.5).floor()

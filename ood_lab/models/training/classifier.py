@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypedDict
 
 import torch
+import torch.nn.functional as F
 from annotated_types import Interval
 from lightning.pytorch import LightningModule
 from torch import Tensor
@@ -18,7 +19,7 @@ from torchmetrics.classification import MulticlassAccuracy
 from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.objectives.base import LabelledLoss, Objective, Step
+from ood_lab.models.objectives.base import LabelledLoss, Loss, Objective, Step
 from ood_lab.models.output import Output
 
 
@@ -111,8 +112,10 @@ class Classifier(LightningModule):
     def outputs(self, batch: dict[str, Any]) -> Any:
         """What :meth:`losses` needs of the network; its ``logits [B, C]`` may be None.
 
-        ID images and outliers, where the batch has some, pass together, as their batch norm should.
+        Of cross-entropy that is the network's :class:`Output`, of another objective its loss.
         """
+        if type(self.objective) is Objective:
+            return self(batch["image"])
         outliers = batch.get("outliers") if self.objective.outliers_per_image else None
         epochs = self.trainer.max_epochs if self._trainer is not None else None
         step = Step(
@@ -120,15 +123,22 @@ class Classifier(LightningModule):
             batch["image"],
             batch["label"],
             None if outliers is None else outliers.flatten(0, 1),
-            smoothing=self.label_smoothing if self.training else 0.0,
+            smoothing=self.smoothing,
             progress=self.current_epoch / epochs if epochs and epochs > 0 else 0.0,
         )
         return self.objective(step)
 
     def losses(self, outputs: Any, batch: dict[str, Any]) -> Tensors:
         """The weighted loss terms by name, scalars; their sum is minimised."""
-        terms: Tensors = outputs.terms
-        return terms
+        if isinstance(outputs, Loss):
+            return outputs.terms
+        smoothing = self.smoothing
+        return {"ce": F.cross_entropy(outputs.logits, batch["label"], label_smoothing=smoothing)}
+
+    @property
+    def smoothing(self) -> float:
+        """Of the labels, now: 0 where nothing is trained."""
+        return self.label_smoothing if self.training else 0.0
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """The optimiser's parameter groups; one group of all trainable parameters."""

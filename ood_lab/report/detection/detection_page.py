@@ -46,7 +46,7 @@ from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.summary import LINES, show_blocks, show_warnings
 from ood_lab.report.rendering.thumbnails import LoadImage, Thumbnails
 from ood_lab.report.results_lookup import UNGROUPED, RunView
-from ood_lab.report.shift.distance_page import Measured, sections_of
+from ood_lab.report.shift.distance_page import MeasuredDistances, sections_of
 from ood_lab.report.verdict import Verdict
 from ood_lab.schema.results import ID_TEST
 from ood_lab.schema.shift_axes import DEGREES, LEVELS
@@ -124,7 +124,7 @@ def write_report(
     load_image: LoadImage | None = None,
     classes: Sequence[str] = (),
     hierarchy: pd.DataFrame | None = None,
-    measured: Measured | None = None,
+    measured: MeasuredDistances | None = None,
     published: Sequence[Block] = (),
     id_images: IDImages | None = None,
 ) -> Path:
@@ -165,7 +165,7 @@ def write_report(
     after: list[Section] = []
     shift_map: list[Block] = []
     if measured:
-        of_all = replace(measured, others=view.detectors)
+        of_all = replace(measured, compared=view.detectors)
         figure, before, after = sections_of(of_all, scores, store)
         shift_map.append(figure)
     by_level = {ood: list(level_figures(inputs, ood)) for ood in view.level_sets}
@@ -222,7 +222,7 @@ def _settings_in_force(view: RunView) -> Iterator[Block]:
 
 
 def _semantic_shift(
-    view: RunView, scores: pd.DataFrame, measured: Measured | None
+    view: RunView, scores: pd.DataFrame, measured: MeasuredDistances | None
 ) -> tuple[pd.DataFrame, pd.Series]:
     """The OOD images, and their measured semantic distance; without one their semantic level."""
     ood = scores[scores["dataset"].isin([*view.sets, *view.level_sets])]

@@ -115,7 +115,14 @@ def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
             part = results[(results["split"] == split) & (results["metric"] == metric)]
             for row in part.head(1).to_dict("records"):
                 reason = why_missing(row) if math.isnan(row["value"]) else ""
-                rows.append({**row, **shared, "column": words, "reason": reason})
+                rows.append(
+                    {
+                        **{str(key): v for key, v in row.items()},
+                        **shared,
+                        "column": words,
+                        "reason": reason,
+                    }
+                )
     table = pd.DataFrame(rows)
     keys = [table[key] for key in (*ALIKE, "model")]
     number = table["run"].groupby(keys).transform("nunique")

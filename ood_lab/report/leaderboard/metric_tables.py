@@ -63,7 +63,8 @@ def _rows_of(run: BenchmarkRun, label: str | None) -> pd.DataFrame:
     results = results[results[[*LEVELS]].isna().all(axis=1)]
     parts = results[PART].fillna("").astype(str) if PART in results else [""] * len(results)
     places = [_place(part, facts.forms, facts.finer) for part in parts]
-    rows = results[_KEPT].assign(form=[form for form, _ in places], part=[p for _, p in places])
+    rows = results[_KEPT].assign(part=[part for _, part in places])
+    rows["form"] = pd.Series([form for form, _ in places], rows.index, object)
     rows = rows[rows["form"].notna()]
     columns = pd.DataFrame(
         [(table, *column) for table, listed in facts.tables.items() for column in listed],

@@ -93,6 +93,6 @@ def best_of_all(board: Leaderboard) -> dict[str, tuple[str, float]]:
         rows = of_board[(of_board["metric"] == metric) & of_board["value"].notna()]
         rows = rows[rows["dataset"].fillna(board.summary) == board.summary]
         if len(rows):
-            row = rows.loc[rows["value"].idxmax()]
+            row = rows.iloc[int(rows["value"].to_numpy().argmax())]
             best[metric] = (str(row[key]), float(row["value"]))
     return best

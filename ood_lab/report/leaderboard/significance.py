@@ -70,7 +70,7 @@ def _at_chance(rows: pd.DataFrame) -> pd.Series:
 
 
 def best_rows(
-    column: pd.DataFrame, better: str, not_worse: Callable[[Row, Row], bool]
+    column: pd.DataFrame, better: str | None, not_worse: Callable[[Row, Row], bool]
 ) -> list[Hashable]:
     """The best row of a column, and those behind it up to the first that is worse.
 

@@ -47,8 +47,8 @@ class _Layout:
         self.board = board
         rows = board.rows
         keys = rows[[*_KEY, "metric", "dataset"]].astype(object)
-        keys = keys.where(keys.notna(), None).itertuples(index=False, name=None)
-        self.cells = dict(zip(keys, rows.to_dict("records"), strict=True))
+        places = keys.where(keys.notna(), None).itertuples(index=False, name=None)
+        self.cells = dict(zip(places, rows.to_dict("records"), strict=True))
         self.rows = self._ordered(rows)
         self.keys = list(self.rows[_KEY].itertuples(index=False, name=None))
         self.shown = {m: metric_head(m) for m in board.runs[0].view.headlines}

@@ -190,8 +190,8 @@ def miss_sentence(distances: MissDistances | None, detector: str, words: str) ->
                 f" ({_percent(distances.beyond)} among images that {BASELINE} scores alike{holds})"
             )
         parts.append(
-            f". A curve that falls with the distance explains {_percent(distances.explained)} of the "
-            "differences between levels."
+            f". A curve that falls with the distance explains {_percent(distances.explained)} of "
+            "the differences between levels."
         )
         return "".join(parts)
     if distances.nearer.high < 0.5:

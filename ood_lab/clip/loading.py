@@ -25,7 +25,7 @@ from ood_lab.clip.weight_sources import (
     CONFIG,
     SHIPPED,
     VOCABULARY,
-    Source,
+    ClipSource,
     find_source,
     read_config,
 )
@@ -130,7 +130,7 @@ def _folder_tokenizer(folder: Path, config: dict[str, Any]) -> Any:
         return open_clip.get_tokenizer(f"local-dir:{folder}")
 
 
-def _named_tokenizer(source: Source, cache_dir: str | None, download: bool) -> Any:
+def _named_tokenizer(source: ClipSource, cache_dir: str | None, download: bool) -> Any:
     foreign = source.config["text_cfg"].get("hf_tokenizer_name")
     offline = {"local_files_only": not download} if foreign else {}
     try:
@@ -162,7 +162,9 @@ def folder_facts(folder: Path) -> _FolderFacts:
     return _FolderFacts(tuple(facts.get("templates") or PLAIN_TEMPLATES), facts.get("knows"))
 
 
-def _activation(source: Source, name: str, pretrained: str | None, quick_gelu: bool | None) -> bool:
+def _activation(
+    source: ClipSource, name: str, pretrained: str | None, quick_gelu: bool | None
+) -> bool:
     """Whether to build with QuickGELU."""
     words = {True: "QuickGELU", False: "plain GELU"}
     if source.tag is not None:
@@ -190,7 +192,7 @@ def _activation(source: Source, name: str, pretrained: str | None, quick_gelu: b
     return source.quick_gelu if quick_gelu is None else quick_gelu
 
 
-def _how_to_get(missing: list[str], source: Source) -> str:
+def _how_to_get(missing: list[str], source: ClipSource) -> str:
     remedy = (
         "set clip.download=true once, or fetch them elsewhere and give clip.pretrained=FILE "
         "(clip.cache_dir=DIR names a filled cache)"
@@ -200,7 +202,7 @@ def _how_to_get(missing: list[str], source: Source) -> str:
     return f"{len(missing)} files of {source.name} are missing: {', '.join(missing)}; {remedy}"
 
 
-def _build(source: Source, weights: Path, quick_gelu: bool, precision: str) -> nn.Module:
+def _build(source: ClipSource, weights: Path, quick_gelu: bool, precision: str) -> nn.Module:
     archive = _is_torchscript(weights)
     if archive and not quick_gelu:
         raise UserError(

@@ -23,7 +23,7 @@ _SUFFIXES = (".safetensors", ".bin", ".pt", ".pth")
 
 
 @dataclass(frozen=True)
-class Source:
+class ClipSource:
     """What a model is built from.
 
     Attributes:
@@ -63,7 +63,7 @@ class Source:
         return files
 
 
-def find_source(name: str, pretrained: str | None, cache_dir: str | None) -> Source:
+def find_source(name: str, pretrained: str | None, cache_dir: str | None) -> ClipSource:
     """Looks a model and its weights up.
 
     Raises:
@@ -98,7 +98,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     return dict(config)
 
 
-def download(source: Source, cache_dir: str | None) -> Path:
+def download(source: ClipSource, cache_dir: str | None) -> Path:
     """Fetches published weights.
 
     Raises:
@@ -112,7 +112,7 @@ def download(source: Source, cache_dir: str | None) -> Path:
         return Path(download_pretrained(source.tag, cache_dir=cache_dir))
 
 
-def _from_folder(folder: Path, pretrained: str | None) -> Source:
+def _from_folder(folder: Path, pretrained: str | None) -> ClipSource:
     if pretrained is not None:
         raise UserError(
             f"clip.pretrained={pretrained} and clip.name={LOCAL_DIR}{folder} exclude each other: "
@@ -122,7 +122,7 @@ def _from_folder(folder: Path, pretrained: str | None) -> Source:
     files = sorted(f for f in folder.iterdir() if f.suffix in _SUFFIXES)
     # open_clip's own preference: safetensors first, and its own file names.
     files.sort(key=lambda f: (f.suffix != ".safetensors", not f.stem.startswith("open_clip")))
-    return Source(
+    return ClipSource(
         name=f"{LOCAL_DIR}{folder}",
         config=config["model_cfg"],
         folder=folder,
@@ -132,7 +132,7 @@ def _from_folder(folder: Path, pretrained: str | None) -> Source:
     )
 
 
-def _from_name(name: str, pretrained: str | None, cache_dir: str | None) -> Source:
+def _from_name(name: str, pretrained: str | None, cache_dir: str | None) -> ClipSource:
     config = open_clip.get_model_config(name) if ":" not in name else None
     if config is None:
         shipped = [p.parent.name for p in SHIPPED.glob(f"*/{CONFIG}")]
@@ -149,11 +149,11 @@ def _from_name(name: str, pretrained: str | None, cache_dir: str | None) -> Sour
         )
     if tag := get_pretrained_cfg(name, pretrained):
         wanted, file = _published(tag, cache_dir)
-        return Source(name, config, None, file, wanted, tag, tag)
+        return ClipSource(name, config, None, file, wanted, tag, tag)
     file = Path(pretrained)
     if not file.is_file():
         raise UserError(_not_found(name, pretrained, tags))
-    return Source(name, config, None, file, str(file), {})
+    return ClipSource(name, config, None, file, str(file), {})
 
 
 def _published(tag: dict[str, Any], cache_dir: str | None) -> tuple[str, Path | None]:
@@ -190,7 +190,7 @@ def _not_found(name: str, pretrained: str, tags: list[str]) -> str:
     )
 
 
-def _check_text_tower(source: Source, name: str) -> None:
+def _check_text_tower(source: ClipSource, name: str) -> None:
     text = source.config["text_cfg"]
     if text.get("hf_model_name"):
         raise UserError(

@@ -98,7 +98,8 @@ class NNGuide(CappedBankDetector):
             log.warning(
                 "NNGuide: log-sum-exp of the logits is not above 0 on %d of %d fit images, where "
                 "guidance works the wrong way",
-                *(negative, len(energy)),
+                negative,
+                len(energy),
             )
         k = self.k
         if k == "auto":

@@ -85,7 +85,10 @@ class TempScaling(Detector):
         log.warning(
             "TempScaling: the likelihood of the %s labels has no optimum between T = %g and %g: "
             "T = %g is taken",
-            *(self.fit_split, LOWEST, HIGHEST, edge),
+            self.fit_split,
+            LOWEST,
+            HIGHEST,
+            edge,
         )
         return edge
 

@@ -184,8 +184,12 @@ def with_own_ends(estimate: JointEstimate, bounds: Ends) -> Ends:
     The bootstrap and the exact intervals near 0 and 1 know what a normal approximation does not:
     errors of 0 are no certainty.
     """
-    low, high = (np.where(np.equal(*estimate.ends()), np.nan, end) for end in estimate.ends())
-    return np.fmin(low, bounds[0]), np.fmax(high, bounds[1])
+    low, high = estimate.ends()
+    point = low == high
+    return (
+        np.fmin(np.where(point, np.nan, low), bounds[0]),
+        np.fmax(np.where(point, np.nan, high), bounds[1]),
+    )
 
 
 def _freedom(covariances: Sequence[Floats], sizes: Sequence[int]) -> float:

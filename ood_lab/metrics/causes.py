@@ -104,7 +104,8 @@ def _p_values(evaluation: Evaluation, rows: pd.DataFrame, outside: Floats) -> Fl
         return np.nan_to_num(p, nan=1.0)  # a statistic that is the same in both
     # Against a score that is the same for all images, whose AUROC is 50% without any variance.
     level = [np.column_stack([of, np.zeros(len(of))]) for of in (inside, outside)]
-    return delong_p_values(*delong(level[0], level[1], (made_of[0], made_of[1])))[:-1, -1]
+    values, covariance = delong(level[0], level[1], (made_of[0], made_of[1]))
+    return delong_p_values(values, covariance)[:-1, -1]
 
 
 def named_causes(causes: pd.DataFrame) -> pd.DataFrame:

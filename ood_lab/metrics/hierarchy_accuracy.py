@@ -67,8 +67,8 @@ def hierarchy_table(
         of_all = n.sum() if groups is None else _independent(right, inside, groups)
         rows.append((subset, "accuracy", None, *_share(correct.sum(), n.sum(), of_all)))
         rows += [
-            (subset, "recall", name, *_share(*of_class))
-            for name, *of_class in zip(names, correct, n, independent, strict=True)
+            (subset, "recall", name, *_share(hits, count, units))
+            for name, hits, count, units in zip(names, correct, n, independent, strict=True)
         ]
     return pd.DataFrame(rows, columns=HIERARCHY_COLUMNS)
 

@@ -237,8 +237,7 @@ def _explained(
     if n.min() < 1:
         return Estimate(0.0, 0.0, 1.0)
     if photos is None:
-        trials = n.astype(int), hits / n
-        flags = rng.binomial(*trials, (_DRAWS, *n.shape)).astype(np.float64)
+        flags = rng.binomial(n.astype(int), hits / n, (_DRAWS, *n.shape)).astype(np.float64)
         draws = _judged(n, flags)
     else:
         codes, photographs = pd.factorize(photos)

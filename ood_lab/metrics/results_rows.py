@@ -24,7 +24,7 @@ from ood_lab.metrics.resampling.photograph_groups import (
 )
 from ood_lab.metrics.score_evaluation import Evaluation
 from ood_lab.metrics.selective import FailureCell
-from ood_lab.metrics.shift_cells import GroupMetrics, LevelCells
+from ood_lab.metrics.shift_cells import CellScores, LevelCells
 from ood_lab.metrics.shift_trends import shift_correlation, shift_sensitivity
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.image_groups import GROUP
@@ -168,11 +168,7 @@ def _rows(
 
 
 def _group_rows(
-    evaluation: Evaluation,
-    measured: GroupMetrics,
-    group: int,
-    metrics: Sequence[str],
-    **common: Any,
+    evaluation: Evaluation, measured: CellScores, group: int, metrics: Sequence[str], **common: Any
 ) -> Iterator[Row]:
     n_ood = measured.n_ood[group]
     for metric in metrics:
@@ -230,7 +226,7 @@ def _dad_rows(evaluation: Evaluation) -> Iterator[Row]:
         dads["dad"] = evaluation.dad(), n_ood[: len(evaluation.shift_levels)]
     if evaluation.has_group_dad:
         sizes = [[n_ood[p] for p in evaluation.places(n)] for n in evaluation.groups.values()]
-        dads["dad_of_means"] = evaluation.dad_of_means(), [*chain(*sizes)]
+        dads["dad_of_means"] = evaluation.dad_of_means(), [*chain.from_iterable(sizes)]
         dads["dad_pooled"] = evaluation.dad_pooled(), [*map(sum, sizes)]
     for name, ((values, draws), counts) in dads.items():
         ends = bootstrap_interval(draws, min(evaluation.n_id, *counts))
@@ -291,12 +287,13 @@ def _axis_rows(evaluation: Evaluation, of_set: LevelCells, axis: str, metric: st
     defined = ~np.isnan(of_set.measured.values[metric]).all(axis=0)
     smallest = min(evaluation.n_id, int(n_ood[defined].min(initial=evaluation.n_id)))
     for position, level in enumerate(levels):
-        numbers = values[:, position], draws[:, position]
         yield from _rows(
             evaluation,
             metric,
             values[:, position],
-            of_set.measured.mean_ends(metric, members[level], *numbers, evaluation.n_id),
+            of_set.measured.mean_ends(
+                metric, members[level], values[:, position], draws[:, position], evaluation.n_id
+            ),
             dataset=of_set.dataset,
             n_ood=int(n_ood[members[level]].sum()),
             **{f"{axis}_level": level},

@@ -22,7 +22,7 @@ from ood_lab.metrics.resampling.photograph_groups import (
 )
 from ood_lab.metrics.resampling.stratified_bootstrap import Job, carried_out, drawing
 from ood_lab.metrics.selective import FailureCell, failure_job
-from ood_lab.metrics.shift_cells import GroupMetrics, LevelCells, split_by_level
+from ood_lab.metrics.shift_cells import CellScores, LevelCells, split_by_level
 from ood_lab.metrics.shift_trends import dad
 from ood_lab.schema.arrays import Floats, Ints
 from ood_lab.schema.image_groups import GROUP
@@ -140,9 +140,9 @@ class Evaluation:
         return self.scores.iloc[self._places[ood]]
 
     @property
-    def sets(self) -> GroupMetrics:
+    def sets(self) -> CellScores:
         """Every OOD set as a whole."""
-        results: list[GroupMetrics] = self._drawn("sets")
+        results: list[CellScores] = self._drawn("sets")
         return results[0]
 
     @property
@@ -161,7 +161,10 @@ class Evaluation:
 
         Otherwise each begins processes of its own when it is first asked for.
         """
-        self._draw("levels", "sets", *(["failures"] if failures else []))
+        if failures:
+            self._draw("levels", "sets", "failures")
+        else:
+            self._draw("levels", "sets")
 
     def _drawn(self, kind: str) -> list[Any]:
         if kind not in self._found:
@@ -229,7 +232,8 @@ class Evaluation:
         if len(members) == 1:
             low, high = self.sets.ends[metric]
             return low[:, members[0]], high[:, members[0]]
-        return self.sets.mean_ends(metric, members, *self.mean(metric, sets), self.n_id)
+        values, draws = self.mean(metric, sets)
+        return self.sets.mean_ends(metric, members, values, draws, self.n_id)
 
     def places(self, sets: Sequence[str]) -> Ints:
         """The places of OOD sets among ``ood_names``."""
@@ -261,17 +265,17 @@ class Evaluation:
         pooled = self.as_sets(groups, [m for m in self.metrics if m.name == self.headline_fpr])
         return dad(pooled.values["fpr95"].T), dad(pooled.draws["fpr95"].swapaxes(0, 1))
 
-    def as_sets(self, chosen: Sequence[pd.Series], metrics: Sequence[Metric]) -> GroupMetrics:
+    def as_sets(self, chosen: Sequence[pd.Series], metrics: Sequence[Metric]) -> CellScores:
         """Metrics of other groups of rows, each as one set; the headline FPR95 is among them."""
         parts = [self.scores[rows] for rows in chosen]
-        pooled: GroupMetrics = carried_out([self._measuring(parts, metrics, min_count=1)])[0]
+        pooled: CellScores = carried_out([self._measuring(parts, metrics, min_count=1)])[0]
         return pooled
 
     def made_of(self, *parts: pd.DataFrame) -> list[NDArray[np.object_]] | None:
         """The photographs of ID and of these rows in turn; None where no two rows are of one."""
         return _photographs([self.id_rows, *parts])
 
-    def _set_jobs(self) -> list[Job[GroupMetrics]]:
+    def _set_jobs(self) -> list[Job[CellScores]]:
         parts = [self.rows_of(name) for name in self.ood_names]
         return [self._measuring(parts, self.metrics, min_count=1)]
 
@@ -290,7 +294,7 @@ class Evaluation:
         wanted = [g for span in spans.values() for g in span]
         job = self._measuring(parts, self.metrics, self.min_count, wanted)
 
-        def of_sets(together: GroupMetrics) -> list[LevelCells]:
+        def of_sets(together: CellScores) -> list[LevelCells]:
             return [
                 LevelCells(name, split[name][0], together.groups(span.start, span.stop))
                 for name, span in spans.items()
@@ -327,7 +331,7 @@ class Evaluation:
         metrics: Sequence[Metric],
         min_count: int,
         wanted: Sequence[int] | None = None,
-    ) -> Job[GroupMetrics]:
+    ) -> Job[CellScores]:
         blocks = [self.matrix(part) for part in parts]
         enough = [g for g, block in enumerate(blocks) if len(block) >= min_count]
         kept = enough if wanted is None else [g for g in enough if g in wanted]
@@ -344,7 +348,7 @@ class Evaluation:
             wanted=[enough.index(g) for g in kept],
         )
 
-        def measured_by(draws: dict[str, Floats]) -> GroupMetrics:
+        def measured_by(draws: dict[str, Floats]) -> CellScores:
             values = _point_values(
                 self.id_matrix, [blocks[g] for g in kept], metrics, self._aupr_method
             )
@@ -353,7 +357,7 @@ class Evaluation:
             if copies is not None:
                 for g, n in zip(enough, copies.n[1:], strict=True):
                     n_ood[g] = n
-            measured = GroupMetrics(n_ood, self.headline_fpr, {}, {}, {})
+            measured = CellScores(n_ood, self.headline_fpr, {}, {}, {})
             for record in metrics:
                 metric = record.name
                 measured.values[metric] = np.full(shape, np.nan)

@@ -14,7 +14,7 @@ from ood_lab.schema.shift_axes import AXES
 
 
 @dataclass(frozen=True)
-class GroupMetrics:
+class CellScores:
     """Metrics of D detectors on G groups of OOD samples.
 
     Attributes:
@@ -32,9 +32,9 @@ class GroupMetrics:
     draws: dict[str, Floats]
     ends: dict[str, Ends]
 
-    def groups(self, start: int, end: int) -> GroupMetrics:
+    def groups(self, start: int, end: int) -> CellScores:
         """The groups from ``start`` up to ``end``."""
-        return GroupMetrics(
+        return CellScores(
             self.n_ood[start:end],
             self.headline_fpr,
             {metric: v[:, start:end] for metric, v in self.values.items()},
@@ -66,7 +66,7 @@ class LevelCells:
 
     dataset: str
     cells: pd.DataFrame
-    measured: GroupMetrics
+    measured: CellScores
 
     @property
     def axes(self) -> list[str]:
@@ -82,8 +82,8 @@ class LevelCells:
     def level_means(self, axis: str, metric: str) -> tuple[Floats, Floats]:
         """Mean over the present cells of each level: ``[D, L]`` and ``[D, L, B]``."""
         means = [self.mean_of(cells, metric) for cells in self.members(axis).values()]
-        values, draws = zip(*means, strict=True)
-        return np.stack(values, axis=1), np.stack(draws, axis=1)
+        values = np.stack([mean[0] for mean in means], axis=1)
+        return values, np.stack([mean[1] for mean in means], axis=1)
 
     def mean_of(self, cells: Ints, metric: str) -> tuple[Floats, Floats]:
         """Mean over the present ones of some cells: ``[D]`` and ``[D, B]``."""

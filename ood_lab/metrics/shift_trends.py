@@ -74,7 +74,7 @@ def _moments(values_by_level: ArrayLike, levels: ArrayLike | None) -> tuple[Floa
     numbers = np.arange(1, len(values) + 1) if levels is None else np.asarray(levels)
     if numbers.shape != (len(values),):
         raise ValueError(f"levels: expected {len(values)} numbers, got shape {numbers.shape}")
-    x = numbers.reshape(-1, *[1] * (values.ndim - 1)).astype(np.float64)
+    x = numbers.reshape((-1, *[1] * (values.ndim - 1))).astype(np.float64)
     present = ~np.isnan(values)
     count = np.maximum(present.sum(axis=0), 1)
     value = np.where(present, values, 0)

@@ -139,8 +139,14 @@ def _dataset_rows(evaluation: Evaluation, ood: str, named: int, alpha: float) ->
     behind, low, high = mean_aurocs(evaluation, [ood]).behind(named, alpha)
     first = int(np.argmin(np.nan_to_num(behind)))
     if high[first] < 0:
-        numbers = (-behind[first], -high[first], -low[first])
-        yield _row("lead_of_other", *numbers, detector=names[first], dataset=ood)
+        yield _row(
+            "lead_of_other",
+            -behind[first],
+            -high[first],
+            -low[first],
+            detector=names[first],
+            dataset=ood,
+        )
 
 
 def _ends(evaluation: Evaluation, metric: str, sets: Sequence[str], joint: JointEstimate) -> Ends:

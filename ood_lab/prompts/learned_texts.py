@@ -159,7 +159,7 @@ class ContextPrompts(nn.Module):
     def features(self, clip: ClipModel) -> Tensor:
         """Text features of the classes, ``[C, d]``, normalised, with gradients to ``ctx``."""
         n, vectors = len(self.texts.ids), self.ctx
-        return self.texts.features(clip, vectors.expand(n, *vectors.shape[-2:]))
+        return self.texts.features(clip, vectors.expand((n, *vectors.shape[-2:])))
 
 
 class OutlierPrompts(nn.Module):

@@ -31,11 +31,11 @@ from ood_lab.shift.level_edges import write_imglist as write_imglist
 from ood_lab.shift.rulers import CLASS_UNITS as CLASS_UNITS
 from ood_lab.shift.rulers import RATIO as RATIO
 from ood_lab.shift.rulers import SEVERITY as SEVERITY
-from ood_lab.shift.rulers import Reading as Reading
 from ood_lab.shift.rulers import Ruler as Ruler
+from ood_lab.shift.rulers import RulerReading as RulerReading
 from ood_lab.shift.rulers import Sample as Sample
 from ood_lab.shift.rulers import read_ruler as read_ruler
-from ood_lab.shift.separability import Separability as Separability
+from ood_lab.shift.separability import SetSeparability as SetSeparability
 from ood_lab.shift.separability import bhattacharyya as bhattacharyya
 from ood_lab.shift.separability import fit_projection as fit_projection
 from ood_lab.shift.separability import separability as separability

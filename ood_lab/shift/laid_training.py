@@ -80,7 +80,8 @@ class LaidTraining(LightningModule):
         seed: Seed = 0,
     ) -> None:
         super().__init__()
-        _check_grid(*grid.shape)
+        labels, templates, width = grid.shape
+        _check_grid(labels, templates, width)
         self.save_hyperparameters(ignore=["grid"], logger=False)
         self.grid = grid
         self.clip = dict(clip)
@@ -129,9 +130,9 @@ class LaidTraining(LightningModule):
         """Loss of a batch ``[3, B, l]``."""
         with torch.autocast(self.device.type, enabled=False):
             W = self.W
-            semantic, covariate = triplet_losses(
-                triplet_distances(W, *batch.float()), self.hparams["margin"]
-            )
+            anchors, labels, templates = batch.float()
+            distances = triplet_distances(W, anchors, labels, templates)
+            semantic, covariate = triplet_losses(distances, self.hparams["margin"])
             error = orthogonality_error(W)
             loss = semantic + covariate
             if self.hparams["orthogonality"] == "penalty":
@@ -145,9 +146,11 @@ class LaidTraining(LightningModule):
     def validation_step(self, batch: Tensor, batch_idx: int) -> None:
         """Logs the accuracy on held-out triplets, the orthogonality error and energy shares."""
         with torch.autocast(self.device.type, enabled=False):
-            W, texts = self.W, batch.float()
-            semantic, covariate = triplet_accuracy(triplet_distances(W, *texts))
-            energy = energy_shares(W, W.shape[1] // 2, texts[0])
+            W = self.W
+            anchors, labels, templates = batch.float()
+            distances = triplet_distances(W, anchors, labels, templates)
+            semantic, covariate = triplet_accuracy(distances)
+            energy = energy_shares(W, W.shape[1] // 2, anchors)
             logged: dict[str, Tensor | float] = {
                 "val/accuracy_semantic": semantic,
                 "val/accuracy_covariate": covariate,

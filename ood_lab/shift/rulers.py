@@ -107,7 +107,7 @@ class Ruler:
 
 
 @dataclass(frozen=True)
-class Reading:
+class RulerReading:
     """Datasets read off a ruler.
 
     Attributes:
@@ -125,7 +125,7 @@ class Reading:
 
 def read_ruler(
     ruler: Ruler, datasets: Mapping[str, Sample], *, draws: int = 1000, seed: int = 0
-) -> Reading:
+) -> RulerReading:
     """The medians of datasets in units of a ruler, see :func:`class_units` and :func:`severity`.
 
     95% bootstrap intervals resample the images of the dataset, of ID test and of the other marks.
@@ -166,7 +166,7 @@ def read_ruler(
                 "reason": reason,
             }
         )
-    return Reading(pd.DataFrame(rows), np.maximum.accumulate(marks).tolist(), reason)
+    return RulerReading(pd.DataFrame(rows), np.maximum.accumulate(marks).tolist(), reason)
 
 
 def _value(

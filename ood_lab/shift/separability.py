@@ -37,7 +37,7 @@ class Projection:
         return (features.double() - self.mean) @ self.components
 
 
-class Separability(NamedTuple):
+class SetSeparability(NamedTuple):
     """The findings of :func:`separability`.
 
     Attributes:
@@ -108,7 +108,7 @@ def separability(
     sets: Mapping[str, Tensor],
     components: int = 32,
     axes: Axes = "id",
-) -> Separability:
+) -> SetSeparability:
     """Bhattacharyya distance of every set to ID on principal components of the features.
 
     The view of ShiftedBronzes on two backbones' spaces. The number of components is the same for
@@ -138,4 +138,4 @@ def separability(
     table = pd.DataFrame(rows, columns=columns)
     table.insert(3, "bhattacharyya", table["mean_term"] + table["covariance_term"])
     table = table.sort_values("bhattacharyya", ignore_index=True)
-    return Separability(table, projection, {name: p[:, :2] for name, p in points.items()})
+    return SetSeparability(table, projection, {name: p[:, :2] for name, p in points.items()})

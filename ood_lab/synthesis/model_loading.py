@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def _missing_of_model(folder: Path, variant: str | None) -> list[str]:
     sharded = [i for i in folder.glob("*.index*.json") if _is_variant(i, variant)]
     # A folder may list shards of two formats and hold those of one.
     lists = [set(_json(index).get("weight_map", {}).values()) for index in sharded]
-    shards = set().union(*lists)
+    shards = set(chain.from_iterable(lists))
     weights = {p.name for p in folder.iterdir() if _WEIGHTS.match(p.name)}
     single = [n for n in weights - shards if _is_variant(Path(n), variant) and "-of-" not in n]
     if single:

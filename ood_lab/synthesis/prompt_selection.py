@@ -217,11 +217,11 @@ def make_plan(
         degrees = measure_prompts(pool, numbers.tolist(), clip.encode_text, meter, progress)
     semantic, covariate = degrees.semantic.numpy(), degrees.covariate.numpy()
     edges = fixed or pool_edges(semantic, covariate, levels=choice.levels)
-    cells = edges.levels(semantic, covariate)
-    _report_short(short_cells(*cells, edges.shape, choice.per_cell), edges, choice)
+    rows, columns = cells = edges.levels(semantic, covariate)
+    _report_short(short_cells(rows, columns, edges.shape, choice.per_cell), edges, choice)
     folder.mkdir(parents=True, exist_ok=True)
     save_edges(folder / "level_edges.json", edges)
-    chosen = choose(*cells, choice.per_cell, choice.seed)
+    chosen = choose(rows, columns, choice.per_cell, choice.seed)
     return plan_table(pool, numbers, degrees, cells, chosen, choice.seed, choice.suffix)
 
 

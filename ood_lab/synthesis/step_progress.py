@@ -18,10 +18,14 @@ def progress_bar(text: str, total: int) -> Iterator[Callable[[float], None]]:
     Where there is no terminal, a line every 10 seconds and at the end.
     """
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
     pace = Pace(total, interval=10.0)
     with Progress(
-        *columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
     ) as bar:
         task = bar.add_task(text, total=1.0)
 

@@ -23,7 +23,7 @@ from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.shift.shift_figures import Space, separability_figure
 from ood_lab.report.shift.shift_tables import separability_table
 from ood_lab.run.job.workspace import Task, Workspace
-from ood_lab.shift import Separability as Separated
+from ood_lab.shift import SetSeparability
 from ood_lab.shift import separability as separate
 from ood_lab.shift.separability import Axes
 
@@ -104,7 +104,7 @@ class Separability(Task):
         show_blocks(blocks, ws.folder, "separability", lines=None)
 
 
-def _space(space: Separated) -> Space:
+def _space(space: SetSeparability) -> Space:
     points = {name: rows.numpy() for name, rows in space.points.items()}
     return Space(points, space.projection.variance_share.tolist(), space.table)
 

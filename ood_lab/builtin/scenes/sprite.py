@@ -93,7 +93,7 @@ def draw(look: Look) -> Sprite:
     cover[0] = rest
     palette = tones(look.colour, look.tint)
     columns = np.array([palette[part.tone] for part in parts], np.float32).T
-    colour = (columns @ cover.reshape(len(parts), -1)).reshape(3, *alpha.shape)
+    colour = (columns @ cover.reshape(len(parts), -1)).reshape((3, *alpha.shape))
     # The cushion of the vessels: dark at the outline, the lamp on one side.
     cushion = np.maximum(np.minimum(solid * -4.5, 1.0), 0.0)
     light = 0.72 + 0.34 * cushion * (2.0 - cushion) + (0.2 * look.lamp) * x

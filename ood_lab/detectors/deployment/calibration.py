@@ -155,8 +155,19 @@ class CalibratedDetector:
             codes = None if len(codes.unique()) == len(codes) else codes[order]
         if isinstance(classes, str):
             raise UserError(f"classes={classes!r}: give a list of different class names")
-        facts = (list(classes or ()), weights_sha256, transform, given_threshold)
-        return cls(detector, ordered, alpha, *facts, None, calibration, codes)
+        names = list(classes or ())
+        return cls(
+            detector,
+            ordered,
+            alpha,
+            names,
+            weights_sha256,
+            transform,
+            given_threshold,
+            None,
+            calibration,
+            codes,
+        )
 
     @classmethod
     def cross_fitted(

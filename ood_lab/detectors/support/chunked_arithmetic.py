@@ -116,7 +116,7 @@ def _sample(values: Tensor) -> Tensor:
 def _counted(values: Tensor, low: float, high: float) -> tuple[int, int, int, Tensor]:
     """Entries below ``low``, up to it, up to ``high``, and those between the two, sorted."""
     counts, inside = [0, 0, 0], []
-    for rows in row_chunks(*values.shape):
+    for rows in row_chunks(values.shape[0], values.shape[1]):
         x = values[rows].float()
         for place, smaller in enumerate((x < low, x <= low, x <= high)):
             counts[place] += int(torch.count_nonzero(smaller))

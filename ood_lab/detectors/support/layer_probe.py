@@ -31,7 +31,7 @@ def probe(backbone: Backbone) -> Probe:
     with more than one position (so neither logits nor pooled features), in order of completion.
     """
     generator = torch.Generator().manual_seed(0)
-    noise = torch.randn(1, *backbone.data_config["input_size"], generator=generator)
+    noise = torch.randn((1, *backbone.data_config["input_size"]), generator=generator)
     parameter = next(backbone.parameters())
     names = [name for name, _ in backbone.named_modules() if name]
     with evaluating(backbone), backbone.capture(names) as maps:

@@ -44,7 +44,8 @@ class Distances:
         summary: mean and median of every set, see :func:`summarised`.
         axes: column of ``degrees`` → its words.
         facts: for the manifest.
-        rulers: shift of every OOD set in units of ID data, see :class:`~ood_lab.shift.Reading`.
+        rulers: shift of every OOD set in units of ID data: a
+            :class:`~ood_lab.shift.RulerReading`.
         levels: of the images of all OOD sets, see :class:`~ood_lab.tasks.shift_levels.ShiftLevels`;
             empty where nothing was divided.
         misses: how well they predict what each detector misses, once that is known.

@@ -134,7 +134,7 @@ def shift_in_units(
         seed: of the bootstrap.
 
     Returns:
-        Values of all datasets, see :class:`~ood_lab.shift.Reading`, and for every ruler a dict
+        Values of all datasets, see :class:`~ood_lab.shift.RulerReading`, and for every ruler a dict
         ``metric, axis, marks`` (medians), ``reason`` (why there is none, or None) and ``note`` (how
         to read it, or None).
     """

@@ -71,7 +71,7 @@ def clustered(
         nothing = {name: np.full(np.shape(value), np.nan) for name, value in values.items()}
         return Clustered(nothing, {k: v[..., None] for k, v in nothing.items()}, 0)
     flat = resampled_sums(sums.reshape(len(sums), -1), draws, np.random.default_rng(seed))
-    of_draws = metrics(flat.reshape(draws, *sums.shape[1:]))
+    of_draws = metrics(flat.reshape((draws, *sums.shape[1:])))
     return Clustered(values, {k: np.moveaxis(v, 0, -1) for k, v in of_draws.items()}, len(sums))
 
 

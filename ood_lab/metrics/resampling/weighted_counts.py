@@ -157,7 +157,7 @@ class RankedScores:
     def _rejected(self, draws: Draws, ranks: _Ranks) -> Floats:
         """Share of ID at or above each group's scores of both ranks, ``[B, 2, G]``."""
         target = np.tile((self.groups.start + ranks.both).ravel(), (len(draws.ood), 1))
-        threshold = first_reaching(draws.ood_run[:, 1:], target).reshape(-1, *ranks.both.shape)
+        threshold = first_reaching(draws.ood_run[:, 1:], target).reshape((-1, *ranks.both.shape))
         return 1 - take_each(draws.below, threshold) / self.n
 
     def aupr_in(self, draws: Draws, method: AuprMethod) -> Floats:
@@ -259,7 +259,7 @@ def first_reaching(run: Counts, target: Ints | Floats) -> Ints:
 def take_each(counts: Counts, at: Ints) -> Counts:
     """Numbers of each draw at its own places, ``[B, k], [B, ...] -> [B, ...]``."""
     first = np.arange(len(counts)) * counts.shape[1]
-    return counts.take(at + first.reshape(-1, *[1] * (at.ndim - 1)))
+    return counts.take(at + first.reshape((-1, *[1] * (at.ndim - 1))))
 
 
 class _Ranks(NamedTuple):

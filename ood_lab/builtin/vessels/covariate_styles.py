@@ -39,7 +39,7 @@ class Layers:
     @property
     def size(self) -> int:
         """Height and width in pixels."""
-        return int(self.alpha.shape[-1])
+        return self.alpha.shape[-1]
 
     def smooth(self, rng: np.random.Generator, cells: int) -> Array:
         """Smooth noise of the image's size, see ``smooth``."""

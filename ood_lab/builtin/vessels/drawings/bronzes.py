@@ -89,7 +89,7 @@ def sample_bronze(rng: np.random.Generator, category: int, period: int, ambiguit
     other = PERIODS[min(max(period + step, 0), len(PERIODS) - 1)]
 
     def borrowed(chance: float) -> bool:
-        return bool(rng.random() < chance * ambiguity)
+        return rng.random() < chance * ambiguity
 
     def jitter(value: float, spread: float) -> float:
         return value * float(np.exp(ambiguity * spread * rng.standard_normal()))
@@ -101,8 +101,8 @@ def sample_bronze(rng: np.random.Generator, category: int, period: int, ambiguit
         motif=(other if borrowed(0.20) else mean).motif,
         leg=(other if borrowed(0.10) else mean).leg,
         ear=(other if borrowed(0.10) else mean).ear,
-        pendant=bool(rng.random() < mean.pendant),
-        lid=bool(rng.random() < mean.lid),
+        pendant=rng.random() < mean.pendant,
+        lid=rng.random() < mean.lid,
         roundness=jitter(mean.roundness, 0.10),
         depth=jitter(mean.depth if ding else 0.9 * mean.depth, 0.065),
         half_width=jitter(0.6 if ding else 0.58, 0.05),

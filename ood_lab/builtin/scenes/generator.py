@@ -156,7 +156,7 @@ class SceneRenderer:
         )
 
     def _wish(self, concept: Concept, rng: np.random.Generator) -> ObjectRequest:
-        length = float(rng.uniform(self.share[0], self.share[1])) * self.size
+        length = rng.uniform(self.share[0], self.share[1]) * self.size
         words = [each.true for each in (concept.state, concept.action) if each]
         states = THINGS[concept.name].states
         state = next((word for word in words if states and word in states.words), None)

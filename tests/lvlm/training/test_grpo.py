@@ -178,7 +178,7 @@ def test_a_training_learns_what_is_rewarded(files, ratio):
     config = AutoConfig.from_pretrained(folder.path)
     data = OricTraining(str(files / "oric_train.json"), str(files), "plain", val_share=0.0)
     module = VlmGrpo(
-        AutoModelForImageTextToText.from_config(config),
+        AutoModelForImageTextToText.from_config(config, dtype=torch.float32),
         folder.load_processor(),
         lambda p: torch.optim.AdamW(p, lr=1e-2),
         [lambda reply, truth: float("e" in reply)],

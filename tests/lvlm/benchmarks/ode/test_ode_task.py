@@ -354,7 +354,7 @@ def test_the_loop_closes_on_what_was_answered_wrongly(tmp_path):
     data = (f"model.chats.train={first}/tuning_trl.jsonl", "model.optimizer.lr=5e-4")
     export = (f"task.export={learned}", f"paths.outputs={tmp_path}")
     assert call("train.py", *training, *data, *export) == 0
-    (log,) = tmp_path.glob("vlm-*/*/seed=0/log.txt")
+    (log,) = tmp_path.glob("vlm/*/seed=0/log.txt")
     assert "weights of shipped:tiny" in log.read_text()
     before = run_folders(tmp_path)
     again = (f"task.questions={first}/questions.jsonl", f"task.against=[{first}]")

@@ -15,7 +15,7 @@ from ood_lab.common.hints import suggestion
 from ood_lab.detectors import Detector, named
 from ood_lab.detectors.base import Detectors
 from ood_lab.run.building.nodes import build
-from ood_lab.run.commandline.other_names import own_name
+from ood_lab.run.commandline.overrides import our_name
 from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.scripts import conf_files
 
@@ -59,7 +59,7 @@ def chosen_detectors(chosen: Chosen, preset: str) -> dict[str, Detector]:
         if isinstance(item, Detector):
             built[type(item).__name__.lower()] = item
         elif isinstance(item, str):
-            built |= _of_file(own_name(item), files, preset)
+            built |= _of_file(our_name(item), files, preset)
         else:
             raise UserError(
                 f"detectors has a {type(item).__name__}: give names, or detectors such as KNN(k=5)"

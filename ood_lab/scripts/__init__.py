@@ -13,12 +13,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ood_lab.version import __version__
+
 _HERE = Path(__file__).resolve().parent
 #: Folder of ``train.py``, ``eval.py`` and ``conf/``.
 HOME = _HERE if (_HERE / "conf").is_dir() else _HERE.parents[1]
 CONF = HOME / "conf"
 #: Names the folder of the user's own YAML files (``--config-dir``), for the processes of a job too.
 OWN_CONF = "OOD_LAB_CONFIG_DIR"
+_USAGE = """usage: ood-lab train ... | ood-lab eval ...
+
+ood-lab train --help and ood-lab eval --help show what there is to choose."""
 
 
 def conf_folders() -> list[Path]:
@@ -50,6 +55,19 @@ def find_own_classes() -> None:
 def command(name: str) -> str:
     """How a user calls ``train`` or ``eval`` here: the script of a clone, or the command."""
     return f"ood-lab-{name}" if HOME == _HERE else f"python {name}.py"
+
+
+def main() -> None:
+    """``ood-lab train ...`` and ``ood-lab eval ...``.
+
+    Raises:
+        SystemExit: 2 = there is no such command.
+    """
+    name = sys.argv.pop(1) if len(sys.argv) > 1 else "--help"
+    if name not in ("train", "eval"):
+        print(__version__ if name == "--version" else _USAGE)
+        raise SystemExit(0 if name in ("-h", "--help", "--version") else 2)
+    run_script(name)
 
 
 def train() -> None:

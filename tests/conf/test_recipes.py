@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from ood_lab.common.errors import UserError
 from ood_lab.run.building.checkpoints import inherit
 from ood_lab.run.commandline.composition import composed
-from ood_lab.run.commandline.line_checks import check_overrides
+from ood_lab.run.commandline.line_checks import check_line
 from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.run.job.preparation import recipe_of
 from ood_lab.scripts import CONF
@@ -88,9 +88,9 @@ def test_arguments_of_a_trunk_are_replaced_as_a_whole(preset):
 
 def test_a_recipe_is_no_choice_of_its_own():
     with pytest.raises(UserError, match="'recipe' has no choices of its own, recipe/model and"):
-        check_overrides("train", ["recipe=official"])
+        check_line("train", ["recipe=official"])
     with pytest.raises(UserError, match="Did you mean official"):
-        check_overrides("train", ["preset=offical"])
+        check_line("train", ["preset=offical"])
 
 
 def test_coop_trains_as_long_as_its_authors_by_shots():

@@ -9,10 +9,9 @@ import pytest
 from cli import ROOT
 from written_pages import DOCS
 
-from ood_lab.run.commandline.line_checks import check_overrides, read_arguments
+from ood_lab.run.commandline.line_checks import check_line
 from ood_lab.run.commandline.resolvers import register_resolvers
-from ood_lab.run.job.launch import rewrite
-from ood_lab.run.job.preflight import asks_for_validation
+from ood_lab.run.job.launch import PREFLIGHT, read_line
 from ood_lab.run.job.stages import stages_of
 
 README = ROOT / "README.md"
@@ -42,12 +41,11 @@ def arguments(line: str) -> list[str]:
 def not_understood(script: str, line: str) -> str | None:
     """What a command would say before it began, if anything."""
     try:
-        found = read_arguments(rewrite(arguments(line))).overrides
-        overrides = [o for o in found if not asks_for_validation(o)]
+        overrides = [o for o in read_line(arguments(line))[1].overrides if o != PREFLIGHT]
         if not any(re.match("detector|tuning|experiment|task=.*tun", o) for o in overrides):
             overrides.append("detector=[msp]")  # to compose all of them is most of the time
         if not stages_of(script, overrides):  # composes the line of every stage, if any
-            check_overrides(script, overrides)
+            check_line(script, overrides)
     except Exception as error:
         return f"python {script}.py {line}\n    {type(error).__name__}: {error}"
     return None

@@ -12,7 +12,7 @@ from ood_lab.lvlm.answers.answer_files import read_answers
 from ood_lab.metrics import auroc
 from ood_lab.report.rendering.summary import show_run
 from ood_lab.report.verdict import Verdict
-from ood_lab.run.commandline.composition import chosen
+from ood_lab.run.commandline.composition import composed
 from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.schema.results import of_kind, read_results
 from ood_lab.schema.run_record import RunRecord
@@ -314,6 +314,6 @@ def test_models_that_train_in_their_own_way_bring_their_own_task():
     register_resolvers()
     tasks = {"laid": "TrainLaid", "vlm": "TuneVlm"}
     for model, task in tasks.items():
-        assert chosen("train", [f"model={model}"]).task._target_.endswith(f".{task}")
-    assert chosen("train", ["task=score"]).task._target_.endswith(".Score")
-    assert chosen("eval", []).task._target_.endswith(".Score")
+        assert composed("train", [f"model={model}"]).task._target_.endswith(f".{task}")
+    assert composed("train", ["task=score"]).task._target_.endswith(".Score")
+    assert composed("eval", []).task._target_.endswith(".Score")

@@ -7,6 +7,7 @@ import os
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from hydra.utils import get_class
@@ -14,11 +15,12 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config
+from ood_lab.common.grouping import grouped
 from ood_lab.common.hints import nearest
-from ood_lab.run.commandline.composition import composed_again, is_default, parsed
-from ood_lab.run.commandline.hydra_internals import apply
-from ood_lab.run.commandline.key_suggestions import advice, has
-from ood_lab.run.commandline.override_values import key_of
+from ood_lab.run.commandline.composition import composed_again, is_default
+from ood_lab.run.commandline.line_checks import advice, has
+from ood_lab.run.commandline.overrides import key_of, parsed
+from ood_lab.schema.finished_run import FinishedRun
 from ood_lab.schema.run_record import RunRecord
 
 if TYPE_CHECKING:
@@ -223,6 +225,32 @@ def val_accuracy(trainer: Trainer) -> float | None:
     return None if score is None else float(score)
 
 
+def best_runs(runs: Sequence[Path]) -> list[Path]:
+    """All seeds of the configuration with the best validation accuracy, the mean over its seeds.
+
+    The test set plays no part. The first of equals wins.
+
+    Raises:
+        UserError: a run does not state its validation accuracy.
+    """
+    accuracies = grouped((run.parent, _val_accuracy(run)) for run in runs)
+    means = {place: fmean(values) for place, values in accuracies.items()}
+    ranking = sorted(means, key=lambda place: means[place], reverse=True)
+    shown = ", ".join(f"{place.parent.name} {means[place]:.1%}" for place in ranking)
+    log.info("best by validation accuracy: %s (%s)", ranking[0], shown)
+    return [run for run in runs if run.parent == ranking[0]]
+
+
+def _val_accuracy(run: Path) -> float:
+    value = FinishedRun(run).record.val_accuracy
+    if value is None:
+        raise UserError(
+            f"{run}/manifest.json has no val_accuracy: only a training that keeps its best epoch "
+            "by val/acc (callbacks=default) has one; force=true repeats it"
+        )
+    return value
+
+
 def origin(ckpt: str | None, seed: int) -> str | None:
     """The part of a run's hash that ``ckpt`` contributes; its weights file is noted separately.
 
@@ -308,7 +336,7 @@ def _change(cfg: DictConfig, overrides: Sequence[str]) -> None:
         plain = key.startswith("data.") and key.count(".") == 1
         if plain and not free and not has(cfg, key):
             raise UserError(f"unknown key '{key}'. {advice(key, cfg)}")
-        apply(cfg, parsed([f"++{override.lstrip('+')}"]))
+        OmegaConf.update(cfg, key, parsed(override).value(), merge=True, force_add=True)
 
 
 def check_classes(ckpt: Path, classes: Sequence[str]) -> None:

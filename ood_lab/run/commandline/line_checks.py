@@ -1,4 +1,4 @@
-"""Checks of a command line; every mistake in it is reported as one error."""
+"""Checks of a command line, before anything long starts: every mistake is one error with a hint."""
 
 from __future__ import annotations
 
@@ -10,173 +10,158 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from hydra._internal.utils import get_args_parser
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from ood_lab.common.credentials import check_secret
-from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.errors import UserError
 from ood_lab.common.hints import missing_path
-from ood_lab.run.commandline import key_suggestions
-from ood_lab.run.commandline.composition import chosen, is_choice, leaves, parsed
-from ood_lab.run.commandline.hydra_internals import apply, flag_parser
-from ood_lab.run.commandline.override_values import values_of
+from ood_lab.common.hints import nearest as nearest_names
+from ood_lab.run.commandline.composition import composed, leaves
+from ood_lab.run.commandline.overrides import OF_SETS, SYNONYMS, options_of, parsed, values_of
 from ood_lab.scripts import CONF, OWN_CONF, conf_files, is_group
 
-#: Dotted names with an optional sign before and package after, as in ``+group@package``.
-_KEY = re.compile(r"(\+\+|\+|~)?[A-Za-z_$][\w$./@:-]*", re.ASCII)
-
-#: Name of a set of images, in a key.
-_SET = re.compile(r"[a-z_][\w-]{0,99}|0|[1-9]\d{0,99}", re.ASCII | re.IGNORECASE)
-#: Characters of a key: Hydra looks for a folder of that name.
-_LONGEST = 200
+#: Most options that a message lists.
+_SHOWN = 60
+#: Most characters of the name of a set of images.
+_LONGEST = 100
 
 
 def read_arguments(arguments: Sequence[str]) -> Namespace:
     """Reads Hydra's flags and ``overrides``; notes where the user's own YAML files are.
 
     Raises:
-        UserError: a flag is unknown or lacks its value, an argument is not ``key=value``, or
-            there is no folder ``--config-dir``.
+        UserError: a flag is unknown or lacks its value, an argument is not ``key=value`` in Hydra's
+            grammar, it holds a secret, or there is no folder ``--config-dir``.
     """
 
     def refuse(message: str) -> NoReturn:
         raise UserError(f"{message}. Settings are written key=value, without dashes before them")
 
-    parser = flag_parser()
+    parser = get_args_parser()
     parser.error = refuse  # type: ignore[method-assign]
     # Flags may stand anywhere between the overrides.
-    found: Namespace = parser.parse_intermixed_args(list(arguments))
-    if found.config_dir:
-        if not Path(found.config_dir).is_dir():
-            raise missing_path(found.config_dir)
-        os.environ[OWN_CONF] = os.path.abspath(found.config_dir)
-    for override in found.overrides:
+    flags: Namespace = parser.parse_intermixed_args(list(arguments))
+    if flags.config_dir:
+        if not Path(flags.config_dir).is_dir():
+            raise missing_path(flags.config_dir)
+        os.environ[OWN_CONF] = os.path.abspath(flags.config_dir)
+    for override in flags.overrides:
         key, equals, _ = override.partition("=")
-        check_set_name(key.lstrip("+~"))
+        _check_set_name(key.lstrip("+~"))
         if not equals and key[0] != "~":
             refuse(f"'{override}' has no value")
-        if len(key) > _LONGEST:
-            refuse(f"'{key[:40]}...' has {len(key)} characters and is not a key")
-        if not _KEY.fullmatch(key):
+        try:
+            readable = key and parsed(f"{key}=1" if equals else override)
+        except HydraException:
+            readable = None
+        if not readable:
             refuse(f"'{key}' in '{override}' is not a key of the configuration")
-    return found
+        _check_value(override)
+    return flags
 
 
-def check_set_name(key: str) -> None:
+def _check_set_name(key: str) -> None:
     """Raises :class:`UserError` if a key names a set of images in a way that Hydra cannot read."""
-    sets = (*key_suggestions.OF_SETS, "data.ood_groups.")
-    beginning = next((start for start in sets if key.startswith(start)), None)
+    beginning = next((start for start in OF_SETS if key.startswith(start)), None)
     if beginning is None:
         return
     name, _, inside = key.removeprefix(beginning).partition(".")
-    whole = name if inside in ("", "path", "root") else f"{name}.{inside}"
-    if not _SET.fullmatch(whole):
-        advised = re.sub(r"[^\w-]+", "_", whole[:96], flags=re.ASCII)
+    name = name if inside in ("", "path", "root") else f"{name}.{inside}"
+    word = name.replace("-", "_").isidentifier() or (name.isdigit() and name == str(int(name)))
+    if not (word and name.isascii() and len(name) <= _LONGEST):
+        advised = re.sub(r"[^\w-]+", "_", name[: _LONGEST - 4], flags=re.ASCII)
         raise UserError(
-            f"{key}: '{whole}' cannot be the name of a set here: use up to 100 letters from a to "
-            f"z, digits, _ and -, and begin with a letter, as in {beginning}set_{advised}"
+            f"{key}: '{name}' cannot be the name of a set here: use up to {_LONGEST} letters from "
+            f"a to z, digits, _ and -, and begin with a letter, as in {beginning}set_{advised}"
         )
 
 
-def check_overrides(script: str, overrides: Sequence[str], sweep: bool = True) -> None:
-    """Composes the configuration once per value; with ``sweep``, a key may have several.
-
-    Raises:
-        UserError: an override does not parse, names an unknown key or an unknown choice; the
-            message suggests the nearest valid one.
-    """
-    values = [_options(override, sweep) for override in map(_parsed, overrides)]
-    first = [options[0] for options in values]
-    _check_line(script, first)
-    for position, options in enumerate(values):
-        for other in options[1:]:
-            _check_line(script, [*first[:position], other, *first[position + 1 :]])
-
-
-def check_headers(overrides: Sequence[str]) -> None:
-    """Looks in the chosen files for a package line that Hydra would silently ignore.
-
-    Raises:
-        UserError: ``# @package`` is not the first line, so it would be an ordinary comment.
-    """
-    for override in map(_parsed, overrides):
-        group = override.key_or_group
-        if not is_group(group) or override.is_sweep_override():
-            continue
-        value = override.value()
-        names = {str(name) for name in (value if isinstance(value, list) else [value])}
-        for file in conf_files(group):
-            if file.stem in names and (found := _late_header(file)):
-                raise UserError(
-                    f"{file}: Hydra reads '{found}' only at the very top: make it the first line"
-                )
-
-
-def _late_header(file: Path) -> str | None:
-    lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
-    of_header = itertools.takewhile(lambda line: not line or re.match(r"#\s*@", line), lines)
-    rest = lines[len(list(of_header)) :]
-    comments = itertools.takewhile(lambda line: not line or line.startswith("#"), rest)
-    return next((line for line in comments if re.match(r"#\s*@package\s", line)), None)
-
-
-def check_secrets(overrides: Sequence[str]) -> None:
-    """Rejects API keys and passwords before any of them is written anywhere.
-
-    Raises:
-        UserError: see :func:`~ood_lab.common.credentials.check_secret`.
-    """
-    for override in map(_parsed, overrides):
-        values = [override.value()]
-        if override.is_sweep_override():
-            values = [_parsed(o).value() for o in _options(override, sweep=True)]
-        for value in values:
-            for name, leaf in leaves({override.key_or_group: value}):
-                check_secret(str(name), leaf)
-
-
-def _parsed(override: str) -> Override:
+def _check_value(override: str) -> None:
+    """Checks a value on its own: it can be read, lists its options and holds no secret."""
     try:
-        (found,) = parsed([override])
+        sweeps = parsed(override).is_sweep_override()
     except HydraException as error:
         raise UserError(
             f"cannot read '{override}': brackets and quotation marks do not match; a text that "
             "holds them is written in quotes that reach the program, as in \"name='it\\'s'\""
         ) from error
-    return found
-
-
-def _options(override: Override, sweep: bool) -> list[str]:
-    """The values of a sweep, each as an override."""
-    if not override.is_sweep_override():
-        return [str(override.input_line)]
-    if not sweep:
-        key, _, value = str(override.input_line).partition("=")
-        raise UserError(
-            f"{key} has several values: add -m to run each of them, write {key}=[{value}] if they "
-            f"are one list, or \"{key}='{value}'\" if they are one text"
-        )
-    with reported_as(f"cannot sweep over '{override.input_line}': {{reason}}", HydraException):
-        found = values_of(override)
-    if not found:
-        raise UserError(f"'{override.input_line}' is an empty sweep: give at least one value")
-    return found
-
-
-def _check_line(script: str, overrides: Sequence[str]) -> None:
-    """Checks the line of one job."""
-    given = parsed(overrides)
-    choices = [override for override in given if is_choice(override)]
-    for override in choices:
-        _check_choice(override)
     try:
-        cfg = chosen(script, [str(override.input_line) for override in choices])
-    except Exception as error:  # whatever Hydra says of files that do not go together
+        values = values_of(override)
+    except HydraException as error:
+        raise UserError(f"cannot sweep over '{override}': {error}") from error
+    if sweeps and not values:
+        raise UserError(f"'{override}' is an empty sweep: give at least one value")
+    for value in values:
+        for name, leaf in leaves({parsed(override).key_or_group: value}):
+            check_secret(str(name), leaf)
+
+
+def check_line(script: str, overrides: Sequence[str], sweep: bool = True) -> DictConfig:
+    """Composes the first job of a line, then one for every other choice that it sweeps over.
+
+    Returns:
+        The configuration of the first job, to which :class:`HydraConfig` belongs.
+
+    Raises:
+        UserError: an override names an unknown key or an unknown choice, and the message suggests
+            the nearest valid one; the choices do not go together; or a key has several values
+            without ``sweep``.
+    """
+    options = [options_of(override) for override in overrides]
+    for override in overrides:
+        _check_header(override)
+        if parsed(override).is_sweep_override() and not sweep:
+            key, _, value = override.partition("=")
+            raise UserError(
+                f"{key} has several values: add -m to run each of them, write {key}=[{value}] if "
+                f"they are one list, or \"{key}='{value}'\" if they are one text"
+            )
+    first = [values[0] for values in options]
+    cfg = _checked(script, first)
+    hydra = HydraConfig.instance().cfg
+    for place, values in enumerate(options):
+        for other in values[1:] if _is_choice(parsed(first[place])) else ():
+            _checked(script, [*first[:place], other, *first[place + 1 :]])
+    HydraConfig.instance().cfg = hydra
+    return cfg
+
+
+def _checked(script: str, line: Sequence[str]) -> DictConfig:
+    """The configuration of one job; where it does not compose, the mistake is looked for."""
+    for part in map(parsed, line):
+        if _is_choice(part):
+            _check_choice(part)
+            continue
+        added = part.is_add() or part.is_force_add()
+        if part.is_delete() or (added and "." not in part.key_or_group):
+            _check_keys(script, line)  # Hydra removes and adds whatever it is given
+            break
+    try:
+        return composed(script, line)
+    except Exception as error:  # whatever Hydra and OmegaConf say of values
+        _check_keys(script, line)
         raise UserError(_first_line(error)) from error
-    for override in given:
+
+
+def _check_keys(script: str, line: Sequence[str]) -> None:
+    """Checks the keys of one job in what its choices compose to."""
+    choices = [override for override in line if _is_choice(parsed(override))]
+    try:
+        cfg = composed(script, choices)
+    except Exception as error:
+        raise UserError(_first_line(error)) from error
+    for override in line:
         if override not in choices:
-            _check_value(override, cfg)
+            _check_key(parsed(override), cfg)
+
+
+def _is_choice(override: Override) -> bool:
+    """True if it chooses files of a group (``data=folder``) rather than setting a key."""
+    return is_group(override.key_or_group)
 
 
 def _check_choice(override: Override) -> None:
@@ -184,72 +169,158 @@ def _check_choice(override: Override) -> None:
     group = override.key_or_group
     if override.is_delete():
         raise UserError(f"~{group}: a group cannot be left out; choose another file of it")
-    if not is_group(group):  # Hydra's own
-        return
     options = [path.stem for path in conf_files(group)]
     if not options:
         inner = sorted(f"{group}/{path.name}" for path in (CONF / group).iterdir())
         raise UserError(f"'{group}' has no choices of its own, {' and '.join(inner)} have")
     value = override.value()
-    if twice := _twice(override):
-        raise UserError(f"{group} names {twice[0]} twice: leave one of them out")
     if isinstance(value, dict):
         raise UserError(_choice_and_settings(group, value))
-    for choice in value if isinstance(value, list) else [value]:
+    choices = value if isinstance(value, list) else [value]
+    for place, choice in enumerate(choices):
+        if choice in choices[:place]:
+            raise UserError(f"{group} names {choice} twice: leave one of them out")
         if choice is None:  # Hydra allows it in defaults lists alone
-            known = ", ".join(options)
-            raise UserError(f"{group}=null is not a choice: remove it, or choose from {known}")
+            names = ", ".join(options)
+            raise UserError(f"{group}=null is not a choice: remove it, or choose from {names}")
         if str(choice) not in options:
-            raise UserError(
-                f"{group}={choice} is unknown. {key_suggestions.nearest(str(choice), options)}"
-            )
-
-
-def _twice(override: Override) -> list[Any]:
-    """Files that a list of choices names more than once."""
-    value = override.value()
-    choices = value if isinstance(value, list) else []
-    return [choice for place, choice in enumerate(choices) if choice in choices[:place]]
+            raise UserError(f"{group}={choice} is unknown. {nearest(str(choice), options)}")
 
 
 def _choice_and_settings(group: str, value: Mapping[Any, Any]) -> str:
     """The error message, with a corrected line, for settings given where a choice is expected."""
     names = [str(name) for name, inner in value.items() if isinstance(inner, Mapping)]
-    chosen_names = [f"{group}=[{','.join(names)}]"] if names else []
+    choices = [f"{group}=[{','.join(names)}]"] if names else []
     settings = [f"{group}.{key}={v}" for key, v in leaves({str(k): v for k, v in value.items()})]
-    line = " ".join([*chosen_names, *settings])
+    line = " ".join([*choices, *settings])
     return f"{group}={{...}} gives settings where a choice is expected: write {line}"
 
 
-def _check_value(override: Override, cfg: DictConfig) -> None:
-    """Applies an override to the configuration.
+def _check_header(override: str) -> None:
+    """Looks in the chosen files for a package line that Hydra would silently ignore.
 
     Raises:
-        UserError: nothing reads the key, or it cannot be left out.
+        UserError: ``# @package`` is not the first line, so it would be an ordinary comment.
     """
+    group = parsed(override).key_or_group
+    names = {str(name) for value in values_of(override) for name in _listed(value)}
+    for file in conf_files(group) if is_group(group) else ():
+        if file.stem in names:
+            lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+            comments = itertools.takewhile(lambda line: not line or line[0] == "#", lines)
+            heads = [line for line in comments if line]
+            late = [line for line in heads[1:] if line.startswith("# @package ")]
+            if late and not heads[0].startswith("# @"):
+                raise UserError(
+                    f"{file}: Hydra reads '{late[0]}' only at the very top: make it the first line"
+                )
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _check_key(override: Override, cfg: DictConfig) -> None:
+    """Raises :class:`UserError` where nothing reads the key, or it cannot be left out."""
     key = override.key_or_group
     # Below a node from which an object is built, its class decides what it takes.
     added = "." in key and (override.is_add() or override.is_force_add())
-    if not (added or key_suggestions.has(cfg, key)):
-        raise UserError(f"unknown key '{key}'. {key_suggestions.advice(key, cfg)}")
-    if override.is_delete():
-        _check_deletion(key, key_suggestions.parent_of(cfg, key))
-    try:
-        apply(cfg, [override])
-    except Exception as error:  # from OmegaConf, which has a class for every kind of mismatch
-        raise UserError(f"'{override.input_line}': {_first_line(error)}") from error
-
-
-def _check_deletion(key: str, parent: DictConfig) -> None:
-    """Raises unless the key has a default in its class, or is one of several objects."""
-    leaf = key.rpartition(".")[2]
-    nodes = [parent._get_node(name) for name in parent]
-    objects = all(isinstance(node, DictConfig) for node in nodes)
+    if not (added or override.is_hydra_override() or has(cfg, key)):
+        raise UserError(f"unknown key '{key}'. {advice(key, cfg)}")
+    if not override.is_delete():
+        return
+    # It has a default in its class, or is one of several objects.
+    parent, leaf = _parent_of(cfg, key), _leaf(key)
+    objects = all(isinstance(parent._get_node(name), DictConfig) for name in parent)
     if leaf.startswith("_") or not ("_target_" in parent or objects):
         raise UserError(f"~{key}: this setting is needed; give it another value instead")
 
 
 def _first_line(error: BaseException) -> str:
     """First line of an error from Hydra or OmegaConf, without the context below it."""
-    cause = error.__cause__ or error
-    return str(cause).strip().split("\n")[0]
+    return str(error.__cause__ or error).strip().split("\n")[0]
+
+
+# Suggestions for a mistyped key or choice.
+
+
+def advice(key: str, cfg: DictConfig) -> str:
+    """Suggests what a key that is not in the chosen configuration may have meant."""
+    if elsewhere := _choices_with(key):
+        general = [e for e in elsewhere if e.endswith("=folder")]  # the one for the user's own data
+        named = " and ".join((general or elsewhere)[:3])
+        return f"It belongs to {named}, which this line does not choose."
+    if near := _near_keys(key, all_keys(cfg)):
+        return f"Did you mean {' or '.join(near)}?"
+    parent, node = key.rpartition(".")[0], _parent_of(cfg, key)
+    prefix, node = (f"{parent}.", node) if parent and isinstance(node, DictConfig) else ("", cfg)
+    return nearest(key, [f"{prefix}{name}" for name in node])
+
+
+def nearest(word: str, options: Sequence[str]) -> str:
+    """``Did you mean ...?`` for the options that are close to ``word``, or else the valid ones."""
+    if close := nearest_names(word, options):
+        return f"Did you mean {' or '.join(close)}?"
+    shown, more = sorted(options), ""
+    if len(shown) > _SHOWN:
+        shown, more = shown[:_SHOWN], f", ... ({len(shown)} in all)"
+    return f"Valid: {', '.join(shown)}{more}."
+
+
+def has(cfg: Any, key: str) -> bool:
+    """True if a configuration has this dotted key, even with its value still missing (``???``)."""
+    parent = _parent_of(cfg, key)
+    return isinstance(parent, DictConfig) and _leaf(key) in parent.keys()  # noqa: SIM118
+
+
+def all_keys(cfg: DictConfig, prefix: str = "") -> list[str]:
+    """All dotted keys of a configuration, parents before children."""
+    keys = []
+    for key in map(str, cfg):
+        keys.append(prefix + key)
+        node = cfg._get_node(key)
+        if isinstance(node, DictConfig) and not node._is_none() and not node._is_interpolation():
+            keys += all_keys(node, f"{prefix}{key}.")
+    return keys
+
+
+def _parent_of(cfg: Any, key: str) -> Any:
+    """The node that would contain a dotted key; None if there is none."""
+    parent = key.rpartition(".")[0]
+    return OmegaConf.select(cfg, parent, throw_on_resolution_failure=False) if parent else cfg
+
+
+def _near_keys(key: str, keys: Sequence[str]) -> list[str]:
+    """Up to three keys with the same name, with a similar name, or similar as a whole."""
+    *parents, leaf = key.split(".")
+    leaf = SYNONYMS.get(leaf, leaf)
+    same = [k for k in keys if _leaf(k) == leaf]
+    if not parents and same:
+        return _highest(same)
+    names = nearest_names(leaf, {_leaf(k) for k in keys}, 3, 0.6)
+    # A word of a longer name matches as well: epochs, in max_epochs.
+    names += sorted({_leaf(k) for k in keys if leaf in _leaf(k).split("_")})
+    similar = [k for name in dict.fromkeys(names) for k in keys if _leaf(k) == name]
+    if not parents:
+        return _highest(similar)
+    close = nearest_names(key, keys, 3, 0.6)
+    inside = [k for k in similar if k.rpartition(".")[0] == ".".join(parents)]
+    return list(dict.fromkeys([*inside, *close, *_highest(same)]))[:3]
+
+
+def _highest(keys: Sequence[str]) -> list[str]:
+    """Those with the fewest dots, at most three."""
+    least = min((k.count(".") for k in keys), default=0)
+    return [k for k in keys if k.count(".") == least][:3]
+
+
+def _leaf(key: str) -> str:
+    return key.rpartition(".")[2]
+
+
+def _choices_with(key: str) -> list[str]:
+    """``group=choice`` of the files that contain a key, whose first part is the group."""
+    group, _, rest = key.partition(".")
+    nodes = [(path.stem, OmegaConf.load(path)) for path in (conf_files(group) if rest else ())]
+    # The second in files of the whole configuration.
+    return [f"{group}={name}" for name, node in nodes if has(node, rest) or has(node, key)]

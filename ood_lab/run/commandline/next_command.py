@@ -11,7 +11,7 @@ from typing import Any
 
 from ood_lab.detectors.deployment.calibration import DEFAULT_ALPHA, least_held_out
 from ood_lab.run.commandline.composition import command_line, running_overrides
-from ood_lab.run.commandline.override_values import key_of
+from ood_lab.run.commandline.overrides import key_of
 from ood_lab.scripts import command
 
 #: Overrides that a prediction does not read; those of OOD datasets name images that it does not

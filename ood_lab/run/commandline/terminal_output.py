@@ -24,13 +24,14 @@ from ood_lab.common.grouping import grouped
 from ood_lab.report.rendering.blocks import Text
 from ood_lab.report.rendering.table import Head, Table, name_cell
 from ood_lab.report.rendering.terminal import print_whole
-from ood_lab.run.commandline.composition import differences
-from ood_lab.run.job.sigterm import ENDED, TERMINATED, Terminated
 
 #: Logger of progress lines for long work. On a terminal, bars replace them.
 PROGRESS = "ood_lab.common.progress"
 #: Exit status of a command that the user has stopped (128 + SIGINT), as in shells.
 INTERRUPTED = 130
+#: The same for SIGTERM.
+TERMINATED = 143
+ENDED = "ended by SIGTERM: the same command resumes this run"
 #: Warnings of Lightning.
 _IGNORED = (
     ".*LeafSpec.*",  # its own use of a deprecated name
@@ -41,6 +42,10 @@ _IGNORED = (
 )
 
 _logger = logging.getLogger("ood_lab")
+
+
+class Terminated(SystemExit):
+    """Ends a job wherever SIGTERM meets it, as ``KeyboardInterrupt`` does on Ctrl-C."""
 
 
 @dataclass(frozen=True)
@@ -189,9 +194,11 @@ def _stopped(said: str, status: int) -> NoReturn:
 
 def print_jobs(lines: Sequence[Sequence[str]], jobs: Sequence[JobRow]) -> None:
     """Prints what the jobs of a sweep share, a row for each, and every problem once."""
-    common, own = differences(lines)
+    shared = set.intersection(*map(set, lines))
+    common = [override for override in lines[0] if override in shared]
+    differences = [" ".join(o for o in line if o not in shared) for line in lines]
     title = " ".join([f"{counted(len(lines), 'job')}:", *common])
-    print_whole([Text(title), job_table(own, jobs)])
+    print_whole([Text(title), job_table(differences, jobs)])
     for problem in dict.fromkeys(text for job in jobs for text in job.problems):
         hit = [str(number) for number, job in enumerate(jobs, 1) if problem in job.problems]
         which = "all jobs" if len(hit) == len(jobs) > 1 else f"job {', '.join(hit)}"
@@ -209,11 +216,11 @@ def print_jobs(lines: Sequence[Sequence[str]], jobs: Sequence[JobRow]) -> None:
             )
 
 
-def job_table(own: Sequence[str], jobs: Sequence[JobRow]) -> Table:
+def job_table(differences: Sequence[str], jobs: Sequence[JobRow]) -> Table:
     """One row per job: the overrides only it has, and its cells; red if it has problems."""
     rows = [
         {"job": str(number), "differs by": line, **job.cells}
-        for number, (line, job) in enumerate(zip(own, jobs, strict=True), 1)
+        for number, (line, job) in enumerate(zip(differences, jobs, strict=True), 1)
     ]
     heads = list(dict.fromkeys(heading for row in rows for heading in row))
     cells = [

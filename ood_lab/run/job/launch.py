@@ -6,10 +6,10 @@ import json
 import os
 import signal
 import sys
+import traceback
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import partial
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
@@ -17,34 +17,29 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 
 from ood_lab.common.errors import UserError
-from ood_lab.run.building import checkpoints
-from ood_lab.run.commandline.composition import composed
-from ood_lab.run.commandline.key_suggestions import OPEN_KEYS
-from ood_lab.run.commandline.line_checks import (
-    check_headers,
-    check_overrides,
-    check_secrets,
-    read_arguments,
-)
-from ood_lab.run.commandline.other_names import with_own_names
-from ood_lab.run.commandline.override_values import key_of, paths_of, quoted, trimmed
+from ood_lab.run.building.checkpoints import is_run
+from ood_lab.run.commandline.composition import jobs_of, shell_word
+from ood_lab.run.commandline.line_checks import check_line, read_arguments
+from ood_lab.run.commandline.overrides import key_of, readable, values_of
 from ood_lab.run.commandline.process_start import quick_exit
 from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.run.commandline.terminal_output import (
+    Terminated,
     configure_logging,
     fail,
     interrupted,
     one_line,
     terminated,
 )
-from ood_lab.run.job.preflight import asks_for_validation, validate
-from ood_lab.run.job.sigterm import Terminated
-from ood_lab.run.job.stages import run_stages, stages_of, validate_stages
+from ood_lab.run.job.preflight import validate, validate_stages
+from ood_lab.run.job.stages import run_stages, stages_of
 from ood_lab.run.job.sweeps import run_sweep
 from ood_lab.scripts import CONF, OWN_CONF, find_own_classes, script_main
 
 #: Holds the script and overrides of the running job, for the other ranks of a DDP job.
 JOB_VARIABLE = "OOD_LAB_JOB"
+#: Asks for a dry build of all jobs of a line.
+PREFLIGHT = "task=preflight"
 
 
 def launch(main: Callable[..., Any], config_name: str) -> None:
@@ -85,9 +80,7 @@ def run_line(script: str, line: Sequence[str], main: Callable[..., Any] | None =
         SystemExit: after an error, which has been printed, or when it was stopped.
     """
     try:
-        rewritten = [with_own_names(word) for word in rewrite(line)]
-        arguments = read_arguments(rewritten)
-        return _run(main or script_main(script), script, rewritten, arguments)
+        return _run(main or script_main(script), script, *read_line(line))
     except UserError as error:
         fail(error)
     except KeyboardInterrupt:
@@ -97,18 +90,16 @@ def run_line(script: str, line: Sequence[str], main: Callable[..., Any] | None =
 
 
 def _run(main: Callable[..., Any], script: str, line: Sequence[str], arguments: Namespace) -> int:
+    overrides = [override for override in arguments.overrides if override != PREFLIGHT]
+    dry = len(overrides) < len(arguments.overrides)
+    only_jobs = not _other_flags(arguments)
     if arguments.shell_completion:  # what follows is Hydra's: install=bash, query=bash
         _call(main, line)
         return 0
-    check_secrets(arguments.overrides)
-    overrides = [o for o in arguments.overrides if not asks_for_validation(o)]
-    dry = len(overrides) < len(arguments.overrides)
-    check_headers(overrides)
-    only_jobs = not _other_flags(arguments)
     if only_jobs and (stages := stages_of(script, overrides)):
-        return min(validate_stages(stages), 1) if dry else run_stages(stages, run_line)
+        return min(validate_stages(stages), 1) if dry else run_stages(stages, _run_stage)
     multirun = arguments.multirun or any(o.startswith("hydra.mode=") for o in overrides)
-    check_overrides(script, overrides, sweep=multirun or dry or not only_jobs)
+    cfg = check_line(script, overrides, sweep=multirun or dry or not only_jobs)
     if arguments.help:
         # Hydra would print the same text, but first lists all groups of conf/ for a template that
         # does not ask for them, which takes longer than the rest.
@@ -117,14 +108,13 @@ def _run(main: Callable[..., Any], script: str, line: Sequence[str], arguments: 
     if dry:
         return min(validate(script, overrides), 1)
     flags = [argument for argument in line if argument not in arguments.overrides]
-    hydra = partial(_call, main, [*flags, *overrides])
     if arguments.multirun and only_jobs:
-        return run_sweep(hydra, script, overrides)
-    by_hydra = multirun or not only_jobs or any(o.startswith("hydra.") for o in overrides)
+        return run_sweep(lambda: _call(main, [*flags, *overrides]), script, overrides)
+    in_file = HydraConfig.get().mode == RunMode.MULTIRUN
+    of_hydra = any(override.startswith("hydra.") for override in overrides)
     try:
-        cfg = None if by_hydra else composed(script, overrides)
-        if cfg is None or HydraConfig.get().mode == RunMode.MULTIRUN:  # as a file may ask for
-            hydra()
+        if multirun or in_file or of_hydra or not only_jobs:
+            _call(main, [*flags, *overrides])
         else:  # Hydra would compose the same twice more
             main(cfg)
     except Exception as error:
@@ -132,6 +122,19 @@ def _run(main: Callable[..., Any], script: str, line: Sequence[str], arguments: 
             raise
         raise UserError(one_line(error)) from error
     return 0
+
+
+def _run_stage(script: str, overrides: list[str]) -> int:
+    """Prints and runs the command line of a stage; an error of one of its jobs ends it alone."""
+    line = ["-m"] * (len(jobs_of(overrides)) > 1) + overrides
+    print(f"python {script}.py {' '.join(map(shell_word, line))}")
+    try:
+        return run_line(script, line)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except Exception:
+        traceback.print_exc()
+        return 1
 
 
 def _call(main: Callable[..., Any], line: Sequence[str]) -> None:
@@ -153,26 +156,26 @@ def _other_flags(arguments: Namespace) -> bool:
     return any(value for key, value in vars(arguments).items() if key not in of_jobs)
 
 
-def rewrite(line: Sequence[str]) -> list[str]:
-    """Opens the keys of :func:`_open_keys`, and quotes paths."""
-    # An unset variable of a shell is an empty argument.
-    arguments = [trimmed(argument) for argument in line if argument.strip()]
-    # Hydra reads overrides on one side of a flag only.
-    arguments.sort(key=lambda a: a not in ("-m", "--multirun"))
-    keys = _open_keys(arguments)
-    opened = [f"++{a}" if a.startswith(keys) else a for a in arguments]
-    return [a if a.startswith("-") else quoted(a) for a in opened]
+def read_line(line: Sequence[str]) -> tuple[list[str], Namespace]:
+    """The words of a line as Hydra reads them, and what they mean.
 
+    Keys of the data need not exist where the data are those of the run whose weights are evaluated.
 
-def _open_keys(overrides: Sequence[str]) -> tuple[str, ...]:
-    """Prefixes of keys that need not exist in the configuration that the line composes.
-
-    Keys of the data exist in the run whose weights are evaluated, from which they are inherited.
+    Raises:
+        UserError: see :func:`~ood_lab.run.commandline.line_checks.read_arguments`.
     """
-    runs = [path for o in overrides if key_of(o) == "ckpt" for path in paths_of(o)]
-    inherits = any(checkpoints.is_run(path) for path in runs)
-    chosen = any(key_of(override) == "data" for override in overrides)
-    return (*OPEN_KEYS, *(["data."] if inherits and not chosen else []))
+    # An unset variable of a shell is an empty argument.
+    words = [readable(word) for word in line if word.strip()]
+    # Hydra reads overrides on one side of a flag only.
+    words.sort(key=lambda word: word not in ("-m", "--multirun"))
+    arguments = read_arguments(words)
+    keys = {override: key_of(override) for override in arguments.overrides}
+    runs = [str(path) for o, key in keys.items() if key == "ckpt" for path in values_of(o)]
+    if "data" not in keys.values() and any(map(is_run, runs)):
+        opened = {override: f"++{override}" for override in keys if override.startswith("data.")}
+        words = [opened.get(word, word) for word in words]
+        arguments.overrides = [opened.get(word, word) for word in arguments.overrides]
+    return words, arguments
 
 
 def _of_rank(script: str, line: Sequence[str]) -> tuple[str, Sequence[str]]:

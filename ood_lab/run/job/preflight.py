@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
 from rich.console import Console
 from rich.progress import track
 
@@ -19,22 +18,12 @@ from ood_lab.run.building import checkpoints
 from ood_lab.run.commandline.composition import composed, jobs_of
 from ood_lab.run.commandline.terminal_output import JobRow, print_jobs
 from ood_lab.run.job.preparation import prepare
+from ood_lab.run.job.stages import StageLine
 from ood_lab.run.job.training import classifier
 from ood_lab.run.job.workspace import Workspace
-from ood_lab.scripts import CONF
 
 
-def asks_for_validation(override: str) -> bool:
-    """True if it chooses a task that checks a whole command line (``dry: true``)."""
-    group, _, choice = override.partition("=")
-    file = CONF / "task" / f"{choice}.yaml"
-    named = group == "task" and file.is_file()
-    return named and bool(OmegaConf.select(OmegaConf.load(file), "dry"))
-
-
-def validate(
-    config_name: str, overrides: Sequence[str], built: dict[str, Any] | None = None
-) -> int:
+def validate(config_name: str, overrides: Sequence[str]) -> int:
     """Does a dry build of all jobs and prints what is missing; returns the number of blocked jobs.
 
     Data is read and checked as in a run, weights are loaded, and detectors, Trainer and module are
@@ -43,10 +32,9 @@ def validate(
     Args:
         config_name: ``train`` or ``eval``.
         overrides: the command line of the sweep, without ``task=preflight``.
-        built: data and networks of earlier calls, which are not built again; filled.
     """
     lines = jobs_of(overrides)
-    built = {} if built is None else built
+    built: dict[str, Any] = {}
     console = Console()
     jobs = [
         _dry_build(config_name, line, built)
@@ -57,6 +45,20 @@ def validate(
     print_jobs(lines, jobs)
     blocked = sum(bool(job.problems) for job in jobs)
     console.print(f"{len(jobs) - blocked} of {len(jobs)} jobs can run; nothing was started")
+    return blocked
+
+
+def validate_stages(stages: Sequence[StageLine]) -> int:
+    """The same for every stage of an experiment that needs no other; the lines are checked."""
+    blocked = 0
+    for stage in stages:
+        script, overrides, needs = stage.line({})
+        Console().rule(stage.name)
+        if needs:
+            waits = ", ".join(dict.fromkeys(name for _, names in needs for name in names))
+            Console().print(f"its command line is sound; it waits for {waits}")
+        else:
+            blocked += validate(script, overrides)
     return blocked
 
 

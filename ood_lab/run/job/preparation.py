@@ -24,11 +24,11 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.hints import missing_path
 from ood_lab.run.building import checkpoints, nodes
 from ood_lab.run.building.synthetic_datasets import graded_of
-from ood_lab.run.commandline.composition import composed_again, leaves, plain, trains
-from ood_lab.run.commandline.override_values import key_of
+from ood_lab.run.commandline.composition import composed, composed_again, leaves, plain, trains
+from ood_lab.run.commandline.overrides import key_of
 from ood_lab.run.job.run_directory import RunFolder
 from ood_lab.run.job.run_identity import config_hash
-from ood_lab.run.job.workspace import Workspace, ignored_groups, uses_of
+from ood_lab.run.job.workspace import Workspace, ignored_by
 from ood_lab.scripts import CONF
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
     """
     if "stages" in cfg:
         raise UserError("this experiment has stages: run it by itself, without a sweep over others")
-    with _said():
+    with values_explained():
         cfg, overrides = _with_its_own_name(cfg, list(overrides))
         cfg = checkpoints.inherit(cfg, overrides)
     if cfg.debug:
@@ -64,7 +64,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
     if not isinstance(settings["seed"], int) or not 0 <= settings["seed"] < 2**32:
         raise UserError(f"seed={settings['seed']}: give a whole number from 0 to {2**32 - 1}")
     _check_name(str(cfg.name))
-    ignored = frozenset() if trains(cfg) else ignored_groups(uses_of(settings["task"]))
+    ignored = ignored_by(cfg)
     told = {key: value for key, value in _of_any_seed(cfg, settings).items() if key not in ignored}
     if "synthetic_ood" not in ignored and (synthetic_ood := graded_of(settings)) is not None:
         told["synthetic_ood"] = plain(
@@ -86,6 +86,14 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
     if ignored:
         cfg = OmegaConf.create({k: v for k, v in _resolved(cfg).items() if k not in ignored})
     return Workspace(cfg, RunFolder(path), recipe, unused)
+
+
+def folder_of(script: str, overrides: Sequence[str]) -> Path:
+    """The run folder of a job; of one that cannot start, a folder that holds no run."""
+    try:
+        return prepare(composed(script, overrides), overrides).folder
+    except UserError:
+        return Path()
 
 
 def _referred_to(cfg: DictConfig, groups: Collection[str]) -> set[str]:
@@ -157,7 +165,7 @@ def recipe_of(cfg: DictConfig, overrides: Sequence[str]) -> str | None:
 
 
 def _resolved(cfg: DictConfig) -> dict[str, Any]:
-    with _said():
+    with values_explained():
         return plain(cfg, whole=True)
 
 
@@ -170,10 +178,10 @@ def _with_its_own_name(cfg: DictConfig, overrides: list[str]) -> tuple[DictConfi
     of_run = cfg.get("ckpt") and "model" not in map(key_of, overrides)
     if len(kept) == len(overrides) or of_run or cfg.model.get("net"):
         return cfg, overrides
-    own = composed_again(kept)
     # What an experiment has chosen from a library is no fixed name.
-    if "backbone" in own.model and OmegaConf.is_interpolation(own.model.backbone, "name"):
+    if "backbone" in cfg.model and OmegaConf.is_interpolation(cfg.model.backbone, "name"):
         return cfg, overrides
+    own = composed_again(kept)
     if own.model.name != cfg.model.name:
         log.warning(
             "model.name=%s changes nothing: the model is %s", cfg.model.name, own.model.name
@@ -182,7 +190,7 @@ def _with_its_own_name(cfg: DictConfig, overrides: list[str]) -> tuple[DictConfi
 
 
 @contextmanager
-def _said() -> Iterator[None]:
+def values_explained() -> Iterator[None]:
     """Reports a value that is missing or cannot be resolved as a user error."""
     try:
         yield

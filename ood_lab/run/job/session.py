@@ -24,7 +24,7 @@ from ood_lab.common.errors import Stopped, UserError
 from ood_lab.common.files import DISK_FULL
 from ood_lab.run.building.synthetic_datasets import MADE, chosen_unasked
 from ood_lab.run.commandline.composition import running_overrides
-from ood_lab.run.commandline.override_values import key_of
+from ood_lab.run.commandline.overrides import key_of
 from ood_lab.run.commandline.process_start import is_main, loading
 from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.run.commandline.terminal_output import configure_logging, fail, log_file

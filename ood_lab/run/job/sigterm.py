@@ -10,14 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from ood_lab.common.errors import UserError
-
-#: Exit status of a command that SIGTERM has ended (128 + SIGTERM), as in shells.
-TERMINATED = 143
-ENDED = "ended by SIGTERM: the same command resumes this run"
-
-
-class Terminated(SystemExit):
-    """Ends a job wherever SIGTERM meets it, as ``KeyboardInterrupt`` does on Ctrl-C."""
+from ood_lab.run.commandline.terminal_output import ENDED, TERMINATED, Terminated
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from ood_lab.common.files import read_config, write_text
 from ood_lab.common.stage_times import Stages
 from ood_lab.run.building import checkpoints, nodes, synthetic_datasets
 from ood_lab.run.commandline.composition import plain, running_overrides, trains
-from ood_lab.run.commandline.override_values import key_of
+from ood_lab.run.commandline.overrides import key_of
 from ood_lab.run.commandline.process_start import is_main
 from ood_lab.run.job import input_files
 from ood_lab.run.job.run_directory import RunFolder, environment
@@ -696,6 +696,11 @@ def uses_of(task: Mapping[str, Any]) -> frozenset[str]:
             f"{task['_target_']}: uses names '{wrong[0]}'. Choose among {', '.join(GROUPS)}"
         )
     return frozenset(names)
+
+
+def ignored_by(cfg: DictConfig) -> frozenset[str]:
+    """Groups that a job with this configuration never reads; none of a training of ``train.py``."""
+    return frozenset() if trains(cfg) else ignored_groups(uses_of(cfg.task))
 
 
 def ignored_groups(uses: frozenset[str]) -> frozenset[str]:

@@ -6,7 +6,7 @@ import string
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from ood_lab.run.commandline.key_suggestions import all_keys
+from ood_lab.run.commandline.line_checks import all_keys
 from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.scripts import CONF
 

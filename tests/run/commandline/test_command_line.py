@@ -1,24 +1,22 @@
 """Command lines that cannot be meant: one line names the culprit and what may have been meant."""
 
 import json
-import os
 import random
 import shutil
 
 import pytest
 import wandb
 from cli import call
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from omegaconf import OmegaConf
 from PIL import Image
 
 from ood_lab.common.errors import UserError
 from ood_lab.run.building.trainers import check_machine
-from ood_lab.run.commandline.composition import _chosen, composed, parsed
-from ood_lab.run.commandline.line_checks import check_overrides, read_arguments
-from ood_lab.run.commandline.override_values import quoted
+from ood_lab.run.commandline.composition import composed
+from ood_lab.run.commandline.line_checks import check_line
+from ood_lab.run.commandline.overrides import parsed, readable, values_of
 from ood_lab.run.commandline.resolvers import register_resolvers
-from ood_lab.run.job.launch import JOB_VARIABLE, rewrite
+from ood_lab.run.job.launch import JOB_VARIABLE, read_line
 from ood_lab.run.tracking.experiment_loggers import check_login
 
 CASES = {
@@ -117,7 +115,7 @@ def test_a_folder_with_a_comma_in_its_name(tmp_path, capsys):
     ("typed", "value"),
     [
         ("runs=[A/seed=0,B/seed=0]", ["A/seed=0", "B/seed=0"]),
-        ("runs=[A/seed=0, 'B/a,b',c(1)]", ["A/seed=0", "B/a,b", "c(1)"]),
+        ("runs=[A/seed=0, 'B/a,b=c']", ["A/seed=0", "B/a,b=c"]),
         ("runs=A/seed=0", "A/seed=0"),
         ("runs=it's", "it's"),
         ("runs=a\\", "a\\"),
@@ -127,8 +125,7 @@ def test_a_folder_with_a_comma_in_its_name(tmp_path, capsys):
 )
 def test_values_that_hydra_cannot_read_bare(typed, value):
     register_resolvers()
-    overrides = ["task=compare", quoted(typed)]
-    assert read_arguments(overrides).overrides == overrides
+    overrides = read_line(["task=compare", typed])[1].overrides
     cfg = composed("eval", overrides)
     key = typed.split("=")[0].lstrip("+")
     found = OmegaConf.select(cfg, key)
@@ -137,9 +134,9 @@ def test_values_that_hydra_cannot_read_bare(typed, value):
 
 def test_a_path_with_a_comma_is_no_sweep(tmp_path):
     (tmp_path / "a,b").mkdir()
-    assert quoted(f"ckpt={tmp_path}/a,b") == f"ckpt='{tmp_path}/a,b'"
-    assert quoted(f"ckpt={tmp_path}/a,c") == f"ckpt={tmp_path}/a,c"
-    assert quoted("ckpt=A/seed=0,B/seed=1") == "ckpt='A/seed=0','B/seed=1'"
+    assert values_of(readable(f"ckpt={tmp_path}/a,b")) == [f"{tmp_path}/a,b"]
+    assert values_of(readable(f"ckpt={tmp_path}/a,c")) == [f"{tmp_path}/a", "c"]
+    assert values_of(readable("ckpt=A/seed=0,B/seed=1")) == ["A/seed=0", "B/seed=1"]
 
 
 ODD_NAMES = (
@@ -165,8 +162,7 @@ def test_a_path_is_a_path_whatever_it_looks_like(name, tmp_path, monkeypatch):
     (tmp_path / name).mkdir()
     for typed in (name, f"{tmp_path}/{name}"):
         for key in ("data.ood.mine", "data.id.test", "ckpt"):
-            (override,) = rewrite([f"{key}={typed}"])
-            (read,) = parsed([override])
+            read = parsed(readable(f"{key}={typed}"))
             assert not read.is_sweep_override()
             assert read.value() == typed
 
@@ -174,14 +170,14 @@ def test_a_path_is_a_path_whatever_it_looks_like(name, tmp_path, monkeypatch):
 def test_what_no_path_and_no_set_may_be_called(tmp_path):
     (tmp_path / "${x}").mkdir()
     with pytest.raises(UserError, match=r"'\$\{' refers to another setting: rename the folder"):
-        rewrite([f"data.ood.mine={tmp_path}/${{x}}"])
+        read_line([f"data.ood.mine={tmp_path}/${{x}}"])
     for name in ("größe", "a/b", "a.b", "a b", "3d", "2-d", "1e3", "007"):
         for kind in ("ood", "ood_val", "csid", "ood_groups"):
             with pytest.raises(UserError, match=f"'{name}' cannot be the name of a set") as caught:
-                read_arguments(rewrite([f"data.{kind}.{name}=DIR"]))
+                read_line([f"data.{kind}.{name}=DIR"])
             advised = str(caught.value).rpartition("as in ")[2]
-            assert read_arguments(rewrite([f"{advised}=DIR"]))
-    assert read_arguments(rewrite(["data.ood.a-b.path=D"])).overrides == ["++data.ood.a-b.path=D"]
+            assert read_line([f"{advised}=DIR"])
+    assert read_line(["data.ood.a-b.path=D"])[0] == ["++data.ood.a-b.path=D"]
 
 
 @pytest.fixture
@@ -278,49 +274,10 @@ def test_odd_settings_beside_ckpt_end_in_a_result_or_one_line(
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["seed=7"], ["data=folder", "data.ood.mine=DIR"]],
-    ids=["given", "the user's to invent"],
-)
-def test_a_job_is_composed_once(arguments, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    composed_lines = []
-    compose = ConfigLoaderImpl.load_configuration
-
-    def counted(self, *args, **kwargs):
-        composed_lines.append(args)
-        return compose(self, *args, **kwargs)
-
-    monkeypatch.setattr(ConfigLoaderImpl, "load_configuration", counted)
-    _chosen.cache_clear()  # of other lines of this process
-    nothing = [f"paths.outputs={tmp_path}", "task=compare", f"runs={tmp_path / 'none'}"]
-    assert call("eval.py", *nothing, *arguments) == 1
-    assert "matches no folder" in capsys.readouterr().err
-    assert len(composed_lines) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("script", ["train", "eval"])
-def test_lines_share_what_was_composed_and_nothing_else(script):
-    from hydra import compose, initialize_config_dir
-
-    from ood_lab.scripts import CONF
-
-    register_resolvers()
-    first = ["model=nts", "seed=3", "data.batch_size=5", "~detector.knn", "++data.ood.x=y"]
-    second = ["model=nts", "tags=[a]"]
-    ours = [composed(script, line) for line in (first, second, first)]
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        theirs = [compose(script, line) for line in (first, second, first)]
-    assert ours == theirs
-    assert os.environ.get("HYDRA_FULL_ERROR", "1") == "1"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("choice", ["all", "default", "[all]", "[default,rmds]"])
 def test_sets_of_detectors_are_choices(choice):
-    check_overrides("eval", [f"detector={choice}"])
+    check_line("eval", [f"detector={choice}"])
 
 
 def test_processes_of_torchrun_that_the_trainer_does_not_join_are_refused(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ood_lab.run.commandline.other_names import ALIASES, with_own_names
+from ood_lab.run.commandline.overrides import ALIASES, readable
 from ood_lab.scripts import conf_files
 
 
@@ -18,7 +18,7 @@ from ood_lab.scripts import conf_files
     ],
 )
 def test_overrides_get_our_names(given, meant):
-    assert with_own_names(given) == meant
+    assert readable(given) == meant
 
 
 def test_an_alias_is_another_word_for_a_detector_that_exists():

@@ -15,7 +15,6 @@ from mutations import mutations
 
 from ood_lab.common.errors import UserError
 from ood_lab.run.commandline.composition import composed, jobs_of
-from ood_lab.run.commandline.line_checks import read_arguments
 from ood_lab.run.commandline.terminal_output import fail
 from ood_lab.run.job import launch
 from ood_lab.run.job.preparation import prepare
@@ -34,7 +33,7 @@ PATIENCE = 60
 def dry_run(script: str, one_job: bool) -> None:
     """All of a job that happens before its data is read; one job tells its own mistake."""
     try:
-        for line in jobs_of(read_arguments(launch.rewrite(sys.argv[1:])).overrides):
+        for line in jobs_of(launch.read_line(sys.argv[1:])[1].overrides):
             prepare(composed(script, line), line).check_settings()
     except UserError as error:
         if not one_job:

@@ -11,11 +11,10 @@ from photos import write_photos
 
 from ood_lab.common.files import read_json
 from ood_lab.run.commandline import next_command as module
-from ood_lab.run.commandline.composition import composed
-from ood_lab.run.commandline.line_checks import check_overrides, read_arguments
+from ood_lab.run.commandline.line_checks import check_line
 from ood_lab.run.commandline.next_command import later, next_command
 from ood_lab.run.commandline.resolvers import register_resolvers
-from ood_lab.run.job.launch import rewrite
+from ood_lab.run.job.launch import read_line
 from ood_lab.scripts import CONF
 
 SMALL = ("trainer.max_epochs=2", "metrics.n_bootstrap=20", "logger=none", "trainer.accelerator=cpu")
@@ -34,9 +33,7 @@ def composes(command):
     """The configuration of the job, as the script itself would make it."""
     script, words = words_of(command)
     register_resolvers()
-    overrides = read_arguments(rewrite(words)).overrides
-    check_overrides(script.removesuffix(".py"), overrides)
-    return composed(script.removesuffix(".py"), overrides)
+    return check_line(script.removesuffix(".py"), read_line(words)[1].overrides)
 
 
 def next_of(run):

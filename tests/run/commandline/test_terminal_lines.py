@@ -22,8 +22,7 @@ from ood_lab.common.progress import duration
 from ood_lab.evaluation import method_scores
 from ood_lab.features.bank_writer import FeatureWriter
 from ood_lab.models import TrainingLog, TrainingProgressBar, epochs_for
-from ood_lab.run.commandline.terminal_output import configure_logging
-from ood_lab.run.job.sigterm import ENDED
+from ood_lab.run.commandline.terminal_output import ENDED, configure_logging
 
 SMALL = (
     "experiment=smoke",

@@ -13,7 +13,7 @@ import pytest
 import torch
 from cli import ROOT, run_folders
 
-from ood_lab.run.job.sigterm import ENDED
+from ood_lab.run.commandline.terminal_output import ENDED
 
 pytestmark = pytest.mark.slow
 # Epochs of several batches with dropout and outliers, so that order, augmentation and draws matter.

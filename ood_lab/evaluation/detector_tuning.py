@@ -74,6 +74,14 @@ class Selection:
     detectors: dict[str, Detector] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
+    def settings_of(self, detector: str | None) -> tuple[str | None, Settings]:
+        """The name of a detector without ``_tuned``, and the settings that were chosen for it."""
+        if detector is None or detector not in self.detectors:
+            return detector, {}
+        name = detector.removesuffix(SUFFIX)
+        facts = self.record["detectors"][name]
+        return name, {key: facts["chosen"][key] for key in facts["grid"]}
+
 
 @dataclass(frozen=True)
 class Tuning:

@@ -280,6 +280,6 @@ def _outcome(
         n = n_held_out(detector, group_count(data.splits["val"]))
         record.threshold = threshold_of(detector, banks, data.classes)
     run = ws.folder if (ws.folder / "checkpoints").is_dir() else None
-    name = None if detector is None else detector.name
-    record.verdict.next = next_command(ws.settings, run, name, ws.trains, n)
+    name, settings = methods.selection.settings_of(detector.name if detector else None)
+    record.verdict.next = next_command(ws.settings, run, name, ws.trains, n, settings)
     return outcome

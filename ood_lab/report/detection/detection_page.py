@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.english import counted, listed
+from ood_lab.common.files import read_table
 from ood_lab.metrics import metric_of
 from ood_lab.metrics.record import ID_ACCURACY, ID_MAP
 from ood_lab.metrics.resampling.photograph_groups import photographs
@@ -48,9 +49,12 @@ from ood_lab.report.rendering.thumbnails import LoadImage, Thumbnails
 from ood_lab.report.results_lookup import UNGROUPED, RunView
 from ood_lab.report.shift.distance_page import MeasuredDistances, sections_of
 from ood_lab.report.verdict import Verdict
+from ood_lab.schema.finished_run import FinishedRun
 from ood_lab.schema.results import ID_TEST
 from ood_lab.schema.shift_axes import DEGREES, LEVELS
 
+#: Which detectors may be the best, by the tests.
+BEST = "significance_best.parquet"
 #: Skipped detectors whose reasons a terminal shows.
 _REASONS = 3
 
@@ -98,13 +102,26 @@ def show(view: RunView, folder: Path, full: bool = False, page: bool = True) -> 
         full: before it all tables, with a row for each of many detectors.
         page: whether a page has what there is no room for.
     """
+    show_warnings(view.record)
+    blocks = _terminal_blocks(view, full)
+    show_blocks(blocks, folder, "detection", lines=LINES if page and not full else None)
+
+
+def tables_of(run: FinishedRun) -> dict[str, Sequence[Block]]:
+    """What :func:`show` prints with ``full``, made of the files of a finished run, by its part."""
+    if not run.has(BEST):
+        return {}
+    verdict = Verdict.of(run.results, run.record)
+    view = RunView(run.results, read_table(run.folder / BEST), run.record, verdict)
+    return {"detection": _terminal_blocks(view, full=True)}
+
+
+def _terminal_blocks(view: RunView, full: bool) -> list[Block]:
     blocks = detection_blocks(view, full)
     if not full:
         blocks = [block for block in blocks if isinstance(block, Text)]
         blocks += [Text(sentence, "note") for sentence in _skipped(view.refused)]
-    blocks += view.verdict.blocks(full=full) if view.verdict else []
-    show_warnings(view.record)
-    show_blocks(blocks, folder, "detection", lines=LINES if page and not full else None)
+    return blocks + (view.verdict.blocks(full=full) if view.verdict else [])
 
 
 def _skipped(reasons: Mapping[str, str]) -> list[str]:

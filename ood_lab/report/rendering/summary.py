@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -107,8 +107,8 @@ def show_warnings(record: RunRecord) -> None:
         log.warning(warning)
 
 
-def show_run(folder: Path) -> None:
-    """Prints the tables of a finished run.
+def show_run(folder: Path, tables: Mapping[str, Sequence[Block]]) -> None:
+    """Prints the tables of a finished run; ``tables`` replace those of a part of it.
 
     Raises:
         UserError: its results are damaged.
@@ -119,8 +119,8 @@ def show_run(folder: Path) -> None:
     if (folder / SUMMARY).exists():
         show_warnings(record)
         uncut = read_json(folder / SUMMARY).get(_WHOLE, ())
-        for part, blocks in read_summary(folder).items():
-            print_blocks(blocks, lines=None if part in uncut else LINES)
+        for part, blocks in (read_summary(folder) | tables).items():
+            print_blocks(blocks, lines=None if part in (*uncut, *tables) else LINES)
         return
     for sentence in finding_sentences(record.findings):
         log.warning(sentence)

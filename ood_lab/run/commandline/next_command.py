@@ -1,34 +1,39 @@
-"""The command that a run recommends next: what it found, used on new images."""
+"""The command that a run recommends next: its best detector, used on new images."""
 
 from __future__ import annotations
 
 import math
-import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from ood_lab.detectors.deployment.calibration import DEFAULT_ALPHA, least_held_out
 from ood_lab.run.commandline.composition import command_line, running_overrides
-from ood_lab.run.commandline.overrides import key_of
-from ood_lab.scripts import command
+from ood_lab.run.commandline.overrides import key_of, values_of
+from ood_lab.scripts import command, conf_files
 
-#: Overrides that a prediction does not read; those of OOD datasets name images that it does not
-#: need, and synthetic ones are made of ID test images. Experiments that bring a task of their own
-#: set options of that task.
-_OF_SCORING = re.compile(
-    r"(experiment=(shift_report|vessels_lvlm|vessels_grid)|task|detector|detector_table|metrics|report_by"
-    r"|tuning|lvlm|logger|force|synthetic_ood|trainer\.(max|min)_\w+)\b"
-    r"|data[./](ood|ood_val|csid|levels|shift_order|ood_groups|full_spectrum)\b"
+#: Keys that a prediction does not read, or that are chosen anew. OOD datasets name images that it
+#: does not need, and synthetic ones are made of ID test images.
+_OF_SCORING = (
+    *("task", "detector", "detector_preset", "detector_table", "metrics", "report_by", "tuning"),
+    *("lvlm", "logger", "force", "synthetic_ood"),
+    *("trainer.max_epochs", "trainer.max_steps", "trainer.max_time"),
+    *("trainer.min_epochs", "trainer.min_steps", "trainer.min_time"),
+    *("data.ood", "data.ood_val", "data.csid", "data.levels", "data.shift_order"),
+    *("data.ood_groups", "data.full_spectrum"),
 )
-_OF_GRADED = re.compile(r"(synthetic_ood|name|force)\b")
-#: Overrides that weights of this run do not bring along.
-_NOT_OF_RUN = re.compile(r"(paths\.\w+|debug)=")
 
 
 def next_command(
-    settings: Mapping[str, Any], run: Path | None, detector: str | None, trains: bool, held_out: int
+    settings: Mapping[str, Any],
+    run: Path | None,
+    detector: str | None,
+    trains: bool,
+    held_out: int,
+    tuned: Mapping[str, Any],
 ) -> tuple[str, str] | None:
     """The purpose of the command, and the command, which runs as printed.
 
@@ -36,54 +41,74 @@ def next_command(
         settings: of the running job.
         run: folder of the training, if its weights are there; else the running command line says
             what the network is. Of an ensemble its first network is taken.
-        detector: that is recommended; None = there is none.
+        detector: that is recommended, by its file in ``conf/detector``; None = there is none.
         trains: the job trains the network on ID train, without the classes that are held out.
         held_out: number of ID images that a threshold can be set on.
+        tuned: settings of the detector that a tuning has chosen.
 
     Returns:
         None without a detector or images for its threshold, and where a network without some of
         the classes was not trained by this job.
     """
-    own = running_overrides()
+    overrides = running_overrides()
     if detector is None or not held_out:
         return None
     if (settings.get("synthetic_ood") or {}).get("kind") in ("held_out_classes", "both"):
         if not trains:
             return None
-        kept = [o for o in own if not _OF_GRADED.match(o.lstrip("+~"))]
-        return "train on all classes before you use it", command_line("train", kept)
+        line = command_line("train", _without(overrides, ("synthetic_ood", "name", "force")))
+        return "train on all classes before you use it", line
     folder = _images(settings)
-    of_detector = re.compile(rf"(detector\.{re.escape(detector)}\.|detector_preset=)")
-    kept = [o for o in own if of_detector.match(o.lstrip("+~"))]
-    kept += [f"detector=[{detector}]", "task=predict", f"task.images={folder}"]
-    if held_out < least_held_out(DEFAULT_ALPHA):
-        kept.append(f"task.alpha={math.ceil(100 / (held_out + 1)) / 100:g}")
     members = settings.get("ensemble")
     if run is None and members:  # a prediction reads one network
         run = members[0]
     if run is not None:
-        network = [f"ckpt={run}", *(o for o in own if _NOT_OF_RUN.match(o.lstrip("+~")))]
+        network = [f"ckpt={run}", *_of(overrides, ("paths", "debug"))]
     else:
-        network = [o for o in own if not _OF_SCORING.match(o.lstrip("+~"))]
-        if any(key_of(o) == "ckpt" for o in network):  # data and network are those of its run
-            network = [o for o in network if key_of(o) != "experiment"]
+        network = [o for o in _without(overrides, _OF_SCORING) if not _brings_task(o)]
+        if _of(network, ("ckpt",)):  # data and network are those of its run
+            network = _without(network, ("experiment",))
+    kept = _of(overrides, (f"detector.{detector}", "detector_preset"))
+    kept = _without(kept, [f"detector.{detector}.{key}" for key in tuned])
+    kept += [f"detector.{detector}.{key}={value}" for key, value in tuned.items()]
+    kept += [f"detector=[{detector}]", "task=predict", f"task.images={folder}"]
+    if held_out < least_held_out(DEFAULT_ALPHA):
+        kept.append(f"task.alpha={math.ceil(100 / (held_out + 1)) / 100:g}")
     one = " with the first network, without the ensemble" if members else ""
     purpose = f"score new images{one} (replace {folder} by your folder)"
     return purpose, command_line("eval", [*network, *kept])
 
 
+def _of(overrides: Sequence[str], keys: Sequence[str]) -> list[str]:
+    """The overrides of these keys, of keys below them, and of groups of these names."""
+    places = [tuple(key.split(".")) for key in keys]
+    parts = {o: tuple(key_of(o).replace("/", ".").split(".")) for o in overrides}
+    return [o for o, part in parts.items() if any(part[: len(place)] == place for place in places)]
+
+
+def _without(overrides: Sequence[str], keys: Sequence[str]) -> list[str]:
+    return [override for override in overrides if override not in _of(overrides, keys)]
+
+
+def _brings_task(override: str) -> bool:
+    """True for an experiment that chooses a task and sets options of it."""
+    names = values_of(override) if key_of(override) == "experiment" else []
+    nodes = [OmegaConf.load(file) for file in conf_files("experiment") if file.stem in names]
+    return any("override /task" in part for node in nodes for part in node.get("defaults", ()))
+
+
 def head_command(model: Mapping[str, Any]) -> str:
     """The command that gives a network a head for the classes of the data."""
-    own = [o for o in running_overrides() if key_of(o) != "model.head"]
+    overrides = _without(running_overrides(), ("model.head",))
     if "head" in model:
-        return command_line("eval", [*own, "model.head=linear"])
-    return command_line("train", [o for o in own if key_of(o) not in ("task", "ckpt")])
+        return command_line("eval", [*overrides, "model.head=linear"])
+    return command_line("train", _without(overrides, ("task", "ckpt")))
 
 
 def _images(settings: Mapping[str, Any]) -> str:
     """A folder of images that is there, so that the command runs: that of an OOD dataset."""
-    given = (settings.get("data") or {}).get("ood") or {}
-    sources = given.values() if isinstance(given, Mapping) else ()
+    sets = (settings.get("data") or {}).get("ood") or {}
+    sources = sets.values() if isinstance(sets, Mapping) else ()
     folders = [str(place) for place in sources if isinstance(place, str) and Path(place).is_dir()]
     return folders[0] if folders else "DIR"
 

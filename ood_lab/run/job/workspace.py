@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ood_lab.lvlm.chat.base import ChatModel
     from ood_lab.lvlm.image_text.base import ImageTextModel
     from ood_lab.models import Backbone, OwnTraining, TrainingLog
+    from ood_lab.report.rendering.blocks import Block
     from ood_lab.schema.run_record import Finding
 
 log = logging.getLogger(__name__)
@@ -462,7 +463,7 @@ class Workspace:
             return []
         from ood_lab.run.tracking.experiment_loggers import make_loggers
 
-        return make_loggers(self.cfg, self.run_folder)
+        return make_loggers(self.cfg, self.folder)
 
     @made_of("trainer", "callbacks")
     def trainer(self) -> L.Trainer:
@@ -619,7 +620,12 @@ class Workspace:
             return False
         log.info("already done on %s: %s", (self.folder / "DONE").read_text().strip(), self.folder)
         log.info("these are its results; force=true runs it again")
-        show_run(self.folder)
+        tables: dict[str, Sequence[Block]] = {}
+        if self.settings.get("detector_table") == "all":
+            from ood_lab.report.detection.detection_page import tables_of
+
+            tables = tables_of(FinishedRun(self.folder))
+        show_run(self.folder, tables)
         return True
 
     def run_task(self) -> None:

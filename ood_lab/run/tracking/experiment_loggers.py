@@ -24,7 +24,6 @@ from ood_lab.report.verdict import Verdict
 from ood_lab.run.building import nodes
 from ood_lab.run.commandline.composition import plain
 from ood_lab.run.commandline.terminal_output import one_line
-from ood_lab.run.job.run_directory import RunFolder
 from ood_lab.schema.finished_run import FinishedRun
 from ood_lab.schema.results import RESULTS, whole
 from ood_lab.schema.run_record import RunRecord
@@ -299,13 +298,13 @@ def check_login(loggers: Mapping[str, Mapping[str, Any]]) -> None:
             wandb.login()
 
 
-def make_loggers(cfg: DictConfig, run: RunFolder) -> list[Logger]:
+def make_loggers(cfg: DictConfig, folder: Path) -> list[Logger]:
     """The loggers of the ``logger`` node, with the run's settings logged to them."""
     settings = plain(cfg)
     # Lightning passes an option that W&B warns about.
     with refusals_explained(), redirect_stderr(io.StringIO()):
         loggers = [
-            nodes.build(cfg, f"logger.{key}", save_dir=str(run.path), **_named(run, node))
+            nodes.build(cfg, f"logger.{key}", save_dir=str(folder), **_named(folder, node))
             for key, node in settings["logger"].items()
         ]
         for logger in loggers:
@@ -317,9 +316,9 @@ def _of_wandb(node: Mapping[str, Any]) -> bool:
     return str(node.get("_target_", "")).endswith("WandbLogger")
 
 
-def _named(run: RunFolder, node: Mapping[str, Any]) -> dict[str, str]:
+def _named(folder: Path, node: Mapping[str, Any]) -> dict[str, str]:
     """The name shown in W&B for a run that the user has not named; W&B would invent one."""
-    return {"name": FinishedRun(run.path).label} if _of_wandb(node) and not node.get("name") else {}
+    return {"name": FinishedRun(folder).label} if _of_wandb(node) and not node.get("name") else {}
 
 
 @contextmanager

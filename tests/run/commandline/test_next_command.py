@@ -125,9 +125,9 @@ def test_words_about_a_missing_ood_dataset_have_a_command_that_composes(trained)
 def typed(monkeypatch):
     """The next command of an evaluation that was typed like this."""
 
-    def command(*overrides, detector="knn", held_out=50, **settings):
+    def command(*overrides, detector="knn", held_out=50, tuned=(), **settings):
         monkeypatch.setattr(module, "running_overrides", lambda: list(overrides))
-        found = next_command(settings, None, detector, False, held_out)
+        found = next_command(settings, None, detector, False, held_out, dict(tuned))
         return found and found[1]
 
     return command
@@ -173,6 +173,16 @@ def test_an_evaluation_keeps_what_a_prediction_reads(name, typed):
     assert cfg.detector.knn.k == (7 if name == "settings" else cfg.detector.knn.k)
 
 
+def test_tuned_settings_replace_the_typed_ones_and_no_option_is_repeated(typed):
+    line = ("detector=[react]", "detector.react.percentile=80", "tuning=val_ood", "detector_preset=paper")
+    command = typed(*line, detector="react", tuned={"percentile": 95})
+    cfg = composes(command)
+    assert cfg.detector.react.percentile == 95
+    assert cfg.detector_preset == "paper"
+    keys = [word.partition("=")[0] for word in words_of(command)[1]]
+    assert len(keys) == len(set(keys))
+
+
 def test_nothing_is_recommended_without_a_detector_or_images_for_its_threshold(typed):
     assert typed("ckpt=RUN", detector=None) is None
     assert typed("ckpt=RUN", held_out=0) is None
@@ -189,7 +199,7 @@ def test_of_an_ensemble_the_first_network_predicts(monkeypatch):
     own = ["ensemble=[a/seed=0,b/seed=0]", "detector=[msp]", "paths.outputs=OUT"]
     monkeypatch.setattr(module, "running_overrides", lambda: own)
     settings = {"ensemble": ["a/seed=0", "b/seed=0"]}
-    purpose, command = next_command(settings, None, "msp", False, 100)
+    purpose, command = next_command(settings, None, "msp", False, 100, {})
     assert "with the first network, without the ensemble" in purpose
     _, words = words_of(command)
     assert {"ckpt=a/seed=0", "detector=[msp]", "paths.outputs=OUT"} <= set(words)

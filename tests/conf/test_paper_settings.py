@@ -11,7 +11,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from ood_lab.evaluation.published.numbers import SETTINGS, SHIPPED
 from ood_lab.run.commandline.composition import composed, jobs_of
 from ood_lab.run.commandline.resolvers import register_resolvers
-from ood_lab.run.job.stages import own_overrides, read_stages
+from ood_lab.run.job.stages import StageLine
 from ood_lab.scripts import CONF
 
 ENTRIES = yaml.safe_load((SHIPPED / SETTINGS).read_text(encoding="utf-8"))
@@ -23,14 +23,12 @@ def compositions(entry):
     """The configuration of the command line, and of each stage that a row is about, by name."""
     register_resolvers()
     line = shlex.split(entry["line"])
-    cfg = composed(entry["script"], own_overrides(line) or line)
-    if "stages" not in cfg:
-        return {None: composed(entry["script"], line)}
-    found = {None: cfg}
-    named = {row.get("stage") for row in entry["rows"]}
-    for stage in read_stages(cfg, line):
-        if stage.name in named:
-            found[stage.name] = composed(stage.script, jobs_of(stage.overrides)[0])
+    of_study = [word for word in line if word.startswith(("experiment=", "study."))]
+    cfg = composed(entry["script"], of_study or line)
+    found = {None: cfg if "stages" in cfg else composed(entry["script"], line)}
+    for name in {row["stage"] for row in entry["rows"] if "stage" in row}:
+        script, overrides, _ = StageLine(cfg, name).line({})
+        found[name] = composed(script, jobs_of(overrides)[0])
     return found
 
 

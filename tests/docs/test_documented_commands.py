@@ -52,8 +52,8 @@ def not_understood(script: str, line: str) -> str | None:
 
 
 def _page(page: Path) -> object:
-    """A case; the papers' page has so many commands that it is slow."""
-    marks = [pytest.mark.slow] if page.name == "papers.md" else []
+    """A case; each command is composed, which takes a third of a second."""
+    marks = [] if page in (README, GALLERY) or page.parent.name == "tutorials" else pytest.mark.slow
     return pytest.param(page, id=page.relative_to(ROOT).as_posix(), marks=marks)
 
 

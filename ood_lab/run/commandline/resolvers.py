@@ -31,11 +31,17 @@ def register_resolvers() -> None:
         "last_part": _last_part,
         "wandb_offline": _wandb_offline,
         "help_command": command,
+        **dict.fromkeys(("best", "runs", "run"), _earlier),
         "help_group": _help_group,
         "help_tasks": _help_tasks,
     }
     for name, resolver in resolvers.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
+
+
+def _earlier(*names: str) -> str:
+    """The runs of earlier stages of an experiment, before any has run."""
+    return names[0]
 
 
 def _preset(openood: Any, paper: Any, auto: Any = None, *, _root_: DictConfig) -> Any:

@@ -97,7 +97,7 @@ def _run(main: Callable[..., Any], script: str, line: Sequence[str], arguments: 
         _call(main, line)
         return 0
     if only_jobs and (stages := stages_of(script, overrides)):
-        return min(validate_stages(stages), 1) if dry else run_stages(stages, _run_stage)
+        return min(validate_stages(stages), 1) if dry else run_stages(stages, run_stage)
     multirun = arguments.multirun or any(o.startswith("hydra.mode=") for o in overrides)
     cfg = check_line(script, overrides, sweep=multirun or dry or not only_jobs)
     if arguments.help:
@@ -124,7 +124,7 @@ def _run(main: Callable[..., Any], script: str, line: Sequence[str], arguments: 
     return 0
 
 
-def _run_stage(script: str, overrides: list[str]) -> int:
+def run_stage(script: str, overrides: list[str]) -> int:
     """Prints and runs the command line of a stage; an error of one of its jobs ends it alone."""
     line = ["-m"] * (len(jobs_of(overrides)) > 1) + overrides
     print(f"python {script}.py {' '.join(map(shell_word, line))}")

@@ -174,7 +174,12 @@ def test_an_evaluation_keeps_what_a_prediction_reads(name, typed):
 
 
 def test_tuned_settings_replace_the_typed_ones_and_no_option_is_repeated(typed):
-    line = ("detector=[react]", "detector.react.percentile=80", "tuning=val_ood", "detector_preset=paper")
+    line = (
+        "detector=[react]",
+        "detector.react.percentile=80",
+        "tuning=val_ood",
+        "detector_preset=paper",
+    )
     command = typed(*line, detector="react", tuned={"percentile": 95})
     cfg = composes(command)
     assert cfg.detector.react.percentile == 95

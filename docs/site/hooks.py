@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # tests look at the pages without mkdocs
 
 DOCS = Path(__file__).parents[1]
 ROOT = DOCS.parent
-_OOD_LAB = "from ood_lab.run.commandline.ood_lab_command import main; main()"
+_OOD_LAB = "from ood_lab.scripts import main; main()"
 _COMMANDS = {
     "python train.py --help": ["train.py", "--help"],
     "python eval.py --help": ["eval.py", "--help"],

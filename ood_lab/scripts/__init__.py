@@ -21,7 +21,7 @@ HOME = _HERE if (_HERE / "conf").is_dir() else _HERE.parents[1]
 CONF = HOME / "conf"
 #: Names the folder of the user's own YAML files (``--config-dir``), for the processes of a job too.
 OWN_CONF = "OOD_LAB_CONFIG_DIR"
-_USAGE = """usage: ood-lab train ... | ood-lab eval ...
+_USAGE = """usage: ood-lab train ... | ood-lab eval ... | ood-lab score FILE.onnx IMAGES...
 
 ood-lab train --help and ood-lab eval --help show what there is to choose."""
 
@@ -58,12 +58,17 @@ def command(name: str) -> str:
 
 
 def main() -> None:
-    """``ood-lab train ...`` and ``ood-lab eval ...``.
+    """``ood-lab train ...``, ``ood-lab eval ...`` and ``ood-lab score ...``.
 
     Raises:
         SystemExit: 2 = there is no such command.
     """
     name = sys.argv.pop(1) if len(sys.argv) > 1 else "--help"
+    if name == "score":
+        from ood_lab import deploy
+
+        deploy.main()
+        return
     if name not in ("train", "eval"):
         print(__version__ if name == "--version" else _USAGE)
         raise SystemExit(0 if name in ("-h", "--help", "--version") else 2)

@@ -36,7 +36,7 @@ def composed(script: str, overrides: Sequence[str]) -> DictConfig:
     finally:
         state.hydra = running
     cfg.hydra.mode = cfg.hydra.mode or RunMode.RUN
-    HydraConfig.instance().cfg = OmegaConf.masked_copy(cfg, "hydra")
+    HydraConfig.instance().cfg = OmegaConf.masked_copy(cfg, "hydra")  # type: ignore[assignment]
     with open_dict(cfg):
         del cfg["hydra"]
     return cfg

@@ -254,7 +254,7 @@ def advice(key: str, cfg: DictConfig) -> str:
         return f"Did you mean {' or '.join(near)}?"
     parent, node = key.rpartition(".")[0], _parent_of(cfg, key)
     prefix, node = (f"{parent}.", node) if parent and isinstance(node, DictConfig) else ("", cfg)
-    return nearest(key, [f"{prefix}{name}" for name in node])
+    return nearest(key, [f"{prefix}{name}" for name in map(str, node)])
 
 
 def nearest(word: str, options: Sequence[str]) -> str:

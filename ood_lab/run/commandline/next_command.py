@@ -94,7 +94,8 @@ def _brings_task(override: str) -> bool:
     """True for an experiment that chooses a task and sets options of it."""
     names = values_of(override) if key_of(override) == "experiment" else []
     nodes = [OmegaConf.load(file) for file in conf_files("experiment") if file.stem in names]
-    return any("override /task" in part for node in nodes for part in node.get("defaults", ()))
+    defaults = [OmegaConf.select(node, "defaults", default=[]) for node in nodes]
+    return any("override /task" in part for parts in defaults for part in parts)
 
 
 def head_command(model: Mapping[str, Any]) -> str:

@@ -113,7 +113,7 @@ def test_the_commands_do_what_the_scripts_do(installed, tmp_path):
         assert "Traceback" not in found.stderr
         return found
 
-    assert "\npredict " in call("ood-lab", "tasks").stdout
+    assert "\n  predict " in call("ood-lab", "eval", "--help").stdout
     assert call("ood-lab", "train", *TINY).returncode == 0
     (run,) = run_folders(tmp_path)
     assert run.relative_to(tmp_path).parts[:2] == ("outputs", "smoke")

@@ -114,7 +114,7 @@ def command_line(script: str, overrides: Sequence[str]) -> str:
 def shell_word(word: str) -> str:
     """Quotes a word for a shell, in double quotes if it holds single ones, as Hydra's lists do.
 
-    The signs ``=`` of a path stand as one types them.
+    The signs ``=`` of a path are written without a backslash.
     """
     word = word.replace(r"\=", "=")
     return f'"{word}"' if "'" in word and not set(word) & set('"$`\\!') else shlex.quote(word)

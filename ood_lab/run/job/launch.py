@@ -125,7 +125,7 @@ def _run(main: Callable[..., Any], script: str, line: Sequence[str], arguments: 
 
 
 def run_stage(script: str, overrides: list[str]) -> int:
-    """Prints and runs the command line of a stage; an error of one of its jobs ends it alone."""
+    """Prints and runs the command line of a stage; an error of one of its jobs ends only it."""
     line = ["-m"] * (len(jobs_of(overrides)) > 1) + overrides
     print(f"python {script}.py {' '.join(map(shell_word, line))}")
     try:

@@ -39,7 +39,7 @@ def training(job: Workspace, module: L.LightningModule) -> Iterator[bool]:
 
     with job.weights.locked() if job.is_main else nullcontext():
         if job.is_main:
-            job.weights.prepare(job.folder, job.anew)
+            job.weights.prepare(job.folder, job.retrains)
         join(job.trainer)
         found = agreed(job.trainer, job.weights.record)
         if found and job.is_main:

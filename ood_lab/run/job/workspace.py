@@ -91,8 +91,8 @@ class Workspace:
     Attributes:
         record: facts about how the numbers were made, added by whatever code knows them.
         stages: how long each stage took.
-        unfinished: why the run is not finished though its task has ended; the same command goes on.
-        anew: a training is repeated though its weights are there.
+        unfinished: why the run is not finished though its task has ended; the same command resumes it.
+        retrains: whether a training is repeated though its weights are there.
         own_training: the extra parts of a LightningModule that trains itself.
     """
 
@@ -111,7 +111,7 @@ class Workspace:
         )
         self.stages = Stages()
         self.unfinished: str | None = None
-        self.anew = False
+        self.retrains = False
         self.own_training: OwnTraining | None = None
 
     # What is known before anything is built.
@@ -570,7 +570,7 @@ class Workspace:
             # A task that always looks again (force in its YAML) resumes where it was killed.
             if self.run_folder.done or any(key_of(o) == "force" for o in running_overrides()):
                 self.run_folder.empty()
-                self.anew = True
+                self.retrains = True
         elif self.changes:
             reason = "; ".join(self.changes)
             log.warning("what %s was made from has changed: %s", self.folder, reason)

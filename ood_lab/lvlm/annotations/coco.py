@@ -154,11 +154,11 @@ def check_sizes(file: Path, root: Path, images: pd.DataFrame) -> None:
     rows = np.unique(np.linspace(0, len(images) - 1, _MEASURED).astype(int))
     looked = images.iloc[rows]
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(_sizes, [root / name for name in looked["file"]]))
+        results = list(pool.map(_sizes, [root / name for name in looked["file"]]))
     stated = list(zip(looked["width"], looked["height"], strict=True))
-    wrong = [n for n, known in enumerate(found) if known and stated[n] not in known]
+    wrong = [n for n, known in enumerate(results) if known and stated[n] not in known]
     if wrong:
-        first, (width, height) = looked.iloc[wrong[0]], found[wrong[0]][0]
+        first, (width, height) = looked.iloc[wrong[0]], results[wrong[0]][0]
         raise UserError(
             f"'{file}': {len(wrong):,} of {len(looked):,} images have another size than it says; "
             f"'{first['file']}' (id {first['image']}) is {width} x {height} pixels, not "
@@ -254,19 +254,19 @@ class CocoAnnotations:
         """
         file = absolute(self.file)
         hint = "other formats are annotations=lvis, nuscenes, cityscapes"
-        found = read_json(file, _Instances, "COCO instances", hint)
-        table = frame_of(found.images, "id", "file_name", "width", "height", *LEVELS)
+        results = read_json(file, _Instances, "COCO instances", hint)
+        table = frame_of(results.images, "id", "file_name", "width", "height", *LEVELS)
         levels = {name: table[name] for name in _known_levels(table)}
         images = images_table(*(table[name] for name in table.columns[:4]), **levels)
-        if any(image.attributes for image in found.images):
-            attributes = [image.attributes or {} for image in found.images]
+        if any(image.attributes for image in results.images):
+            attributes = [image.attributes or {} for image in results.images]
             images["attributes"] = pd.Series(attributes, dtype=object)
-        about = found.info if isinstance(found.info, dict) else {}
+        about = results.info if isinstance(results.info, dict) else {}
         domain = "natural" if "COCO" in str(about.get("description")) else ""
-        given = {each.name: each.supercategory for each in found.categories}
+        given = {item.name: item.supercategory for item in results.categories}
         fields = {k: v for k, v in given.items() if isinstance(v, str) and v not in ("", "none")}
-        names = check_categories(file, found.categories)
-        return self._checked(images, names, found.annotations, fields, domain)
+        names = check_categories(file, results.categories)
+        return self._checked(images, names, results.annotations, fields, domain)
 
     def _checked(
         self,

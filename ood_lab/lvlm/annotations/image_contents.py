@@ -69,8 +69,8 @@ def contents_of(annotations: Annotations, crowd: bool = True) -> Contents:
     row, code = ids.get_indexer(pd.Index(objects["image"])), objects["category"].cat.codes
     objects = objects.assign(row=row, code=code).sort_values("row", kind="stable")
     groups = objects.groupby(["row", "code"], sort=False)  # in the order of their first object
-    found = groups["area"].agg(["size", "max"]).reset_index()
-    of_image, codes, counts = (found[key].to_numpy(np.int64) for key in ("row", "code", "size"))
+    results = groups["area"].agg(["size", "max"]).reset_index()
+    of_image, codes, counts = (results[key].to_numpy(np.int64) for key in ("row", "code", "size"))
     by_group = np.argsort(groups.ngroup().to_numpy(), kind="stable")
     boxes = objects[list(BOX)].to_numpy(np.float64)[by_group]
     present = np.zeros((len(ids), len(annotations.categories)), bool)
@@ -81,7 +81,7 @@ def contents_of(annotations: Annotations, crowd: bool = True) -> Contents:
         np.searchsorted(of_image, np.arange(len(present) + 1)),
         codes,
         union_areas(boxes, counts),
-        found["max"].to_numpy(np.float64),
+        results["max"].to_numpy(np.float64),
         counts,
     )
 
@@ -95,16 +95,16 @@ def union_areas(boxes: Floats, counts: Ints) -> Floats:
     """
     ends = np.cumsum(counts)
     sizes = boxes[:, 2] * boxes[:, 3]
-    found = np.zeros(len(counts))
+    results = np.zeros(len(counts))
     ones = counts == 1
-    found[ones] = sizes[ends[ones] - 1]
+    results[ones] = sizes[ends[ones] - 1]
     twos = ends[counts == 2]
-    found[counts == 2] = (
+    results[counts == 2] = (
         sizes[twos - 2] + sizes[twos - 1] - _overlap(boxes[twos - 2], boxes[twos - 1])
     )
     for group in np.flatnonzero(counts > 2):
-        found[group] = _union(boxes[ends[group] - counts[group] : ends[group]])
-    return found
+        results[group] = _union(boxes[ends[group] - counts[group] : ends[group]])
+    return results
 
 
 def _overlap(first: Floats, second: Floats) -> Floats:
@@ -130,8 +130,8 @@ def pair_counts(present: Bools) -> NDArray[np.float32]:
         present: ``[N, n]``.
     """
     seen = present.astype(np.float32)
-    found: NDArray[np.float32] = seen.T @ seen
-    return found
+    results: NDArray[np.float32] = seen.T @ seen
+    return results
 
 
 class Cooccurrence:
@@ -154,19 +154,19 @@ class Cooccurrence:
                 so its own column is ignored.
         """
         there = self.present[rows]
-        absent, found = self._given(0.0), self._given(1.0)
+        absent, results = self._given(0.0), self._given(1.0)
         weights = context.astype(np.float64)
-        own = np.diag(absent)[None] * weights, np.diag(found)[None] * weights
-        sums = np.where(there, weights @ found - own[1], weights @ absent - own[0])
+        own = np.diag(absent)[None] * weights, np.diag(results)[None] * weights
+        sums = np.where(there, weights @ results - own[1], weights @ absent - own[0])
         sizes = weights.sum(axis=1, keepdims=True) - weights
-        others = max(len(self.present) - 1, 1)
-        prior = (np.diag(self._both)[None] - there) / others
+        rest = max(len(self.present) - 1, 1)
+        prior = (np.diag(self._both)[None] - there) / rest
         return np.where(sizes > 0, sums / np.maximum(sizes, 1), prior)
 
     def _given(self, here: float) -> Floats:
         """``P(o | c)`` at ``[c, o]`` without an image that has ``c``, and ``o`` if ``here`` = 1."""
         alone = np.diag(self._both)
-        others = max(len(self.present) - 1, 1)
-        prior = (alone[None] - here) / others
+        rest = max(len(self.present) - 1, 1)
+        prior = (alone[None] - here) / rest
         times = (alone - 1)[:, None]
         return np.where(times > 0, (self._both - here) / np.maximum(times, 1), prior)

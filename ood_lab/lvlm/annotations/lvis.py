@@ -58,21 +58,21 @@ class LvisAnnotations(CocoAnnotations):
             UserError: see :meth:`ood_lab.lvlm.annotations.coco.CocoAnnotations.read`.
         """
         file = absolute(self.file)
-        found = read_json(file, _Instances, "LVIS v1", "COCO's own files are annotations=coco")
-        checked = check_categories(file, found.categories)
+        results = read_json(file, _Instances, "LVIS v1", "COCO's own files are annotations=coco")
+        checked = check_categories(file, results.categories)
         names = {number: name.replace("_", " ") for number, name in checked.items()}
-        table = frame_of(found.images, "id", "width", "height")
+        table = frame_of(results.images, "id", "width", "height")
         images = images_table(
             table["id"],
-            ["/".join(image.coco_url.split("/")[-2:]) for image in found.images],
+            ["/".join(image.coco_url.split("/")[-2:]) for image in results.images],
             table["width"],
             table["height"],
-            absent=_named(file, names, [i.neg_category_ids for i in found.images]),
+            absent=_named(file, names, [i.neg_category_ids for i in results.images]),
             not_exhaustive=_named(
-                file, names, [i.not_exhaustive_category_ids for i in found.images]
+                file, names, [i.not_exhaustive_category_ids for i in results.images]
             ),
         )
-        return self._checked(images, names, found.annotations, {}, "natural")
+        return self._checked(images, names, results.annotations, {}, "natural")
 
 
 def _named(file: Path, names: dict[int, str], lists: list[list[int]]) -> list[list[str]]:

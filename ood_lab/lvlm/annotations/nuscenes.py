@@ -123,9 +123,9 @@ def visible_boxes(
     )
     seen = shapely.clip_by_rect(hulls, 0, 0, *camera.size)
     left, top, right, bottom = shapely.bounds(seen).T
-    found = np.stack([left, top, right - left, bottom - top], 1)
-    found[~(shapely.area(seen) > 0)] = np.nan
-    return found
+    results = np.stack([left, top, right - left, bottom - top], 1)
+    results[~(shapely.area(seen) > 0)] = np.nan
+    return results
 
 
 def _matrix(quaternions: np.ndarray) -> np.ndarray:
@@ -243,12 +243,12 @@ class NuScenesAnnotations:
         if self.scenes == "all":
             return known
         if self.scenes == "val":
-            found = known & validation_scenes()
-            if not found:
+            results = known & validation_scenes()
+            if not results:
                 raise UserError(
                     f"{self.version} has no scene of the validation split: annotations.scenes=all"
                 )
-            return found
+            return results
         names = [self.scenes] if isinstance(self.scenes, str) else list(self.scenes)
         check_known(names, sorted(known), f"{self.version} has no scene '{{name}}'")
         return set(names)

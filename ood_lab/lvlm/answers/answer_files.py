@@ -93,7 +93,7 @@ def read_answers(path: Path) -> Iterator[Answer]:
 
     What is none is passed over: half a line, a record of something else, a reply that is no text.
     """
-    known = {each.name for each in fields(Answer)}
+    known = {item.name for item in fields(Answer)}
     for record in read_records(path):
         try:
             answer = Answer(**{k: v for k, v in record.items() if k in known})
@@ -158,12 +158,12 @@ class AnswerStore:
         matters where ``made_with`` has one; else an answer of ``server`` itself comes first. A
         reply that ended by itself under a smaller limit is what a larger one gives, too.
         """
-        found = self.answers.get(answer_key(messages_hash, made_with))
-        if found is not None:
-            return found
+        results = self.answers.get(answer_key(messages_hash, made_with))
+        if results is not None:
+            return results
         same = self._by_model.get((messages_hash, model_of(made_with)), {}).values()
-        fit = [each for each in same if _serves(each, made_with)]
-        at_home = [each for each in fit if server is None or server_of(each) == server]
+        fit = [item for item in same if _serves(item, made_with)]
+        at_home = [item for item in fit if server is None or server_of(item) == server]
         return next(iter(at_home or fit), None)
 
     @contextmanager

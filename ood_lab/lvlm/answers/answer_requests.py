@@ -92,28 +92,30 @@ def answers_to(
     """
     wanted = _wanted(questions, folder, model)
     with store.taken():
-        found = _found(wanted, model, store)
+        results = _found(wanted, model, store)
         todo: dict[str, Request] = {}
-        for each in wanted:
-            if each.key not in found:
-                todo.setdefault(each.key, each)
+        for item in wanted:
+            if item.key not in results:
+                todo.setdefault(item.key, item)
         failed: dict[str, Answer] = {}
         _say_what_is_there(wanted, todo, store)
-        _say_where_from(found, model)
-        _say_without_chance(wanted, found, model)
+        _say_where_from(results, model)
+        _say_without_chance(wanted, results, model)
         if todo:
             model.check()
             model.expect(wanted)
             model.keep_beside(store.path)
             with store.reserved(len(todo), sum(map(_bytes, todo.values()))):
                 for answer in store.add(_asked(todo, model)):
-                    (found if answer.error is None else failed)[answer.key] = answer
+                    (results if answer.error is None else failed)[answer.key] = answer
                     if store.full is not None:
                         model.stop(store.full)
     if failed:
         kinds = failures([*failed.values()])
         log.warning("%d of %d questions have no answer: %s", len(failed), len(todo), kinds)
-    return [as_answer_to(each.question, found.get(each.key) or failed[each.key]) for each in wanted]
+    return [
+        as_answer_to(item.question, results.get(item.key) or failed[item.key]) for item in wanted
+    ]
 
 
 def messages_of(question: Question, folder: Path) -> list[Message]:
@@ -145,7 +147,7 @@ def messages_hashes(questions: Questions, folder: Path) -> Iterator[str]:
 def _wanted(questions: Questions, folder: Path, model: ChatModel) -> list[Request]:
     wanted = []
     hashes = messages_hashes(questions, folder)
-    forms = {_form(each): each for each in questions}  # a model tells nothing else apart
+    forms = {_form(item): item for item in questions}  # a model tells nothing else apart
     known = {form: dict(model.made_for(question)) for form, question in forms.items()}
     for question, messages_hash in zip(questions, hashes, strict=True):
         made_with = known[_form(question)]
@@ -168,10 +170,10 @@ def _form(question: Question) -> tuple[str, int]:
 def _found(wanted: Requests, model: ChatModel, store: AnswerStore) -> dict[str, Answer]:
     """What the store knows, by the key that is wanted."""
     answers = {}
-    for each in {each.key: each for each in wanted}.values():
-        answer = store.find(each.messages_hash, each.made_with, model.server)
+    for item in {item.key: item for item in wanted}.values():
+        answer = store.find(item.messages_hash, item.made_with, model.server)
         if answer is not None:
-            answers[each.key] = answer
+            answers[item.key] = answer
     return answers
 
 
@@ -181,23 +183,23 @@ def _content_hash(image: Path) -> str:
 
 
 def _say_what_is_there(wanted: Requests, todo: Mapping[str, Request], store: AnswerStore) -> None:
-    done = len(wanted) - sum(each.key in todo for each in wanted)
+    done = len(wanted) - sum(item.key in todo for item in wanted)
     if done and todo:
         log.info("%d of %d questions are answered already", done, len(wanted))
-    asked = {each.question.question_id for each in todo.values()}
-    others = sum(answer.question_id in asked for answer in store.answers.values())
-    if others:
+    asked = {item.question.question_id for item in todo.values()}
+    rest = sum(answer.question_id in asked for answer in store.answers.values())
+    if rest:
         log.info(
             "%s also has %d answers to these ids by another model, or to questions or images that "
             "have changed since: they are kept, and not used",
             store.path,
-            others,
+            rest,
         )
 
 
-def _say_where_from(found: Mapping[str, Answer], model: ChatModel) -> None:
+def _say_where_from(results: Mapping[str, Answer], model: ChatModel) -> None:
     """Says which answers another address gave; the user may have meant another model by it."""
-    places = Counter(server_of(answer) for answer in found.values())
+    places = Counter(server_of(answer) for answer in results.values())
     for place, count in places.items():
         if model.server and place not in (model.server, None):
             log.warning(
@@ -208,10 +210,12 @@ def _say_where_from(found: Mapping[str, Answer], model: ChatModel) -> None:
             )
 
 
-def _say_without_chance(wanted: Requests, found: Mapping[str, Answer], model: ChatModel) -> None:
+def _say_without_chance(wanted: Requests, results: Mapping[str, Answer], model: ChatModel) -> None:
     """Says of how many answers, asked before, P(yes) is not known though it is wanted now."""
     known = [
-        found[each.key] for each in wanted if each.key in found and each.question.reply in ONE_WORD
+        results[item.key]
+        for item in wanted
+        if item.key in results and item.question.reply in ONE_WORD
     ]
     lost = sum(answer.p_yes is None for answer in known)
     if model.logprobs and lost:
@@ -240,7 +244,7 @@ def answer_of(
     server: str | None = None,
 ) -> Answer:
     """The reply to a question, as a record."""
-    same = [each.name for each in fields(Reply) if each.name not in ("key", "text")]
+    same = [item.name for item in fields(Reply) if item.name not in ("key", "text")]
     return Answer(
         key=reply.key,
         messages_hash=messages_hash,

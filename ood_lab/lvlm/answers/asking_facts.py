@@ -28,10 +28,10 @@ def failures(answers: Sequence[Answer]) -> str:
     failed = [answer for answer in answers if answer.error]
     kinds = grouped((re.sub(r"\d+", "#", answer.error or ""), answer) for answer in failed)
     parts = []
-    for found in sorted(kinds.values(), key=len, reverse=True)[:_KINDS]:
-        ids = ", ".join(answer.question_id for answer in found[:_IDS])
-        more = ", ..." if len(found) > _IDS else ""
-        parts.append(f"{len(found):,} x {found[0].error} [{ids}{more}]")
+    for results in sorted(kinds.values(), key=len, reverse=True)[:_KINDS]:
+        ids = ", ".join(answer.question_id for answer in results[:_IDS])
+        more = ", ..." if len(results) > _IDS else ""
+        parts.append(f"{len(results):,} x {results[0].error} [{ids}{more}]")
     rest = len(kinds) - _KINDS
     return "; ".join([*parts, *([f"{rest} more kinds"] if rest > 0 else [])])
 
@@ -48,7 +48,7 @@ def asking_facts(answers: Sequence[Answer], cost_of: CostOf | None = None) -> As
     calls = list({answer.key: answer for answer in answers}.values())
     times = [call.latency_s for call in calls if call.latency_s is not None]
     usage = [call.usage for call in calls if call.usage]
-    costs = [cost_of(each) for each in usage] if cost_of else []
+    costs = [cost_of(item) for item in usage] if cost_of else []
     known = [cost for cost in costs if cost is not None]
     return AskingRecord(
         calls=len(calls),
@@ -71,18 +71,18 @@ def seconds_by_set(
         answers: by the id of the question. Sets without a known time are skipped.
         joined: sets that consist of two values of ``split``, in place of the second.
     """
-    found = {}
+    results = {}
     sets: dict[str, tuple[str, ...]] = {s: (s,) for s in asked["split"].dropna().unique()}
     for name, parts in joined.items():
         if sets.pop(parts[1], None):
             sets[name] = parts
     for split, values in sets.items():
         ids = asked.loc[asked["split"].isin(values), "question_id"]
-        calls = {answers[each].key: answers[each].latency_s for each in ids if each in answers}
+        calls = {answers[item].key: answers[item].latency_s for item in ids if item in answers}
         times = [seconds for seconds in calls.values() if seconds is not None]
         if times:
-            found[str(split)] = round(sum(times), 2)
-    return found
+            results[str(split)] = round(sum(times), 2)
+    return results
 
 
 def asking_sentence(asking: AskingRecord) -> str:
@@ -103,35 +103,35 @@ def asking_sentence(asking: AskingRecord) -> str:
 _MANY_UNREAD = 0.05
 
 
-def answer_warnings(found: Sequence[Answer]) -> Iterator[str]:
+def answer_warnings(results: Sequence[Answer]) -> Iterator[str]:
     """Failed requests and cut replies."""
-    if failed := sum(answer.error is not None for answer in found):
+    if failed := sum(answer.error is not None for answer in results):
         yield (
-            f"{failed:,} of {len(found):,} questions have no answer, and the numbers skip "
-            f"them: {failures(found)}"
+            f"{failed:,} of {len(results):,} questions have no answer, and the numbers skip "
+            f"them: {failures(results)}"
         )
-    if cut := sum(answer.error is None and is_cut(answer.finish_reason) for answer in found):
+    if cut := sum(answer.error is None and is_cut(answer.finish_reason) for answer in results):
         yield (
-            f"{cut:,} of {len(found):,} replies were cut at their longest length: an answer that "
+            f"{cut:,} of {len(results):,} replies were cut at their longest length: an answer that "
             "is missing there is unparsed, and a caption read as far as it goes; give more room "
             "(lvlm.max_tokens of a server, lvlm.max_new_tokens of a local model)"
         )
 
 
-def unread_warnings(judged: Iterable[pd.DataFrame]) -> Iterator[str]:
+def unread_warnings(judgements: Iterable[pd.DataFrame]) -> Iterator[str]:
     """What to do where many replies could not be read by a parser.
 
     Args:
-        judged: tables of single answers, see :func:`~ood_lab.lvlm.answers.judgements.judge`.
+        judgements: tables of single answers, see :func:`~ood_lab.lvlm.answers.judgements.judge`.
     """
-    rows = pd.concat([table[["status", "reply"]] for table in judged if "status" in table])
+    rows = pd.concat([table[["status", "reply"]] for table in judgements if "status" in table])
     unread = rows["status"] == UNPARSED
-    lost, said = int(unread.sum()), int((rows["status"] != FAILED).sum())
+    lost, reply = int(unread.sum()), int((rows["status"] != FAILED).sum())
     foreign = sum(map(is_foreign, rows.loc[unread, "reply"]))
-    if lost > _MANY_UNREAD * said:
+    if lost > _MANY_UNREAD * reply:
         script = f" ({foreign:,} are in a script that no parser reads)" if foreign else ""
         yield (
-            f"{lost:,} of {said:,} replies ({lost / said:.0%}) say nothing that the parser can "
+            f"{lost:,} of {reply:,} replies ({lost / reply:.0%}) say nothing that the parser can "
             f"read{script}: have a language model read them with task.parser=reader reader=openai "
             "reader.model=NAME"
         )

@@ -54,20 +54,20 @@ def judge(questions: Questions, answers: Answers, parser: str | None = None) -> 
     return table.join(meta[[name for name in meta if name not in table]])
 
 
-def with_unsure(judged: pd.DataFrame) -> pd.DataFrame:
+def with_unsure(judgements: pd.DataFrame) -> pd.DataFrame:
     """A table of :func:`judge` in which it may be right to say neither yes nor no.
 
     Of questions whose ``meta`` says :data:`UNSURE`, a whole reply that is unparsed is right, and
     read as that word.
     """
-    if UNSURE not in judged:
-        return judged
-    asked = judged[UNSURE].fillna(False).astype(bool) & (judged["status"] == UNPARSED)
-    said = asked & ~judged["cut"].astype(bool) & (judged["reply"].str.strip() != "")
-    return judged.assign(
-        parsed=judged["parsed"].mask(said, UNSURE),
-        correct=judged["correct"].astype(bool) | said,
-        status=judged["status"].mask(said, PARSED),
+    if UNSURE not in judgements:
+        return judgements
+    asked = judgements[UNSURE].fillna(False).astype(bool) & (judgements["status"] == UNPARSED)
+    reply = asked & ~judgements["cut"].astype(bool) & (judgements["reply"].str.strip() != "")
+    return judgements.assign(
+        parsed=judgements["parsed"].mask(reply, UNSURE),
+        correct=judgements["correct"].astype(bool) | reply,
+        status=judgements["status"].mask(reply, PARSED),
     )
 
 

@@ -141,26 +141,26 @@ def read_by_reader(questions: Questions, answers: Answers, model: TextModel) -> 
     Raises:
         UserError: see :meth:`~ood_lab.lvlm.answers.open_answer_reader.TextModel.replies`.
     """
-    judged = judge(questions, answers, "strict").assign(matched_by="")
-    kinds, words = judged["parser"].map(_READ), judged["reply"].str.count(r"\w+")
-    sure = (judged["status"] == PARSED) & (words == 1)
+    judgements = judge(questions, answers, "strict").assign(matched_by="")
+    kinds, words = judgements["parser"].map(_READ), judgements["reply"].str.count(r"\w+")
+    sure = (judgements["status"] == PARSED) & (words == 1)
     for kind in kinds.dropna().unique():
-        rows = (kinds == kind) & ~sure & (judged["status"] != FAILED) & (words > 0)
-        judged.loc[rows, ["parsed", "correct", "status"]] = [None, False, UNPARSED]
-        ends = judged.loc[rows, "cut"].map({True: _CUT, False: ""})
-        shown = judged[rows].assign(reply=judged.loc[rows, "reply"].str.strip() + ends)
+        rows = (kinds == kind) & ~sure & (judgements["status"] != FAILED) & (words > 0)
+        judgements.loc[rows, ["parsed", "correct", "status"]] = [None, False, UNPARSED]
+        ends = judgements.loc[rows, "cut"].map({True: _CUT, False: ""})
+        shown = judgements[rows].assign(reply=judgements.loc[rows, "reply"].str.strip() + ends)
         prompt, parser = kind
-        judged = matched(judged, shown, prompt, model, PARSERS[parser], READER)
-    return judged.assign(parser=judged["parser"].mask(kinds.notna(), READER))
+        judgements = matched(judgements, shown, prompt, model, PARSERS[parser], READER)
+    return judgements.assign(parser=judgements["parser"].mask(kinds.notna(), READER))
 
 
-def second_step(judged: pd.DataFrame, model: TextModel) -> pd.DataFrame:
+def second_step(judgements: pd.DataFrame, model: TextModel) -> pd.DataFrame:
     """MMBench's second step: a language model reads the replies that the parser could not.
 
     What it cannot match either stays unparsed.
 
     Args:
-        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
+        judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`.
         model: reads texts only.
 
     Returns:
@@ -169,12 +169,12 @@ def second_step(judged: pd.DataFrame, model: TextModel) -> pd.DataFrame:
     Raises:
         UserError: see :meth:`~ood_lab.lvlm.answers.open_answer_reader.TextModel.replies`.
     """
-    open_rows = judged[judged["status"] == UNPARSED]
-    return matched(judged, open_rows, _MATCHING, model, PARSERS["mmbench"], "judge", "match")
+    open_rows = judgements[judgements["status"] == UNPARSED]
+    return matched(judgements, open_rows, _MATCHING, model, PARSERS["mmbench"], "judge", "match")
 
 
 def matched(
-    judged: pd.DataFrame,
+    judgements: pd.DataFrame,
     rows: pd.DataFrame,
     prompt: str,
     model: TextModel,
@@ -185,7 +185,7 @@ def matched(
     """A table in which a language model has read some replies.
 
     Args:
-        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
+        judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`.
         rows: that it reads, by the index of the table.
         prompt: with ``{question}``, ``{reply}`` and, if it is shown, ``{truth}``.
         model: the reader.
@@ -198,7 +198,7 @@ def matched(
         for asked, reply, truth in zip(*(rows[k] for k in ("text", "reply", "truth")), strict=True)
     ]
     replies = model.replies(kind or by, texts)
-    table = judged if "matched_by" in judged else judged.assign(matched_by="")
+    table = judgements if "matched_by" in judgements else judgements.assign(matched_by="")
     said = {
         text: None if replies[text] is None else parser(str(replies[text]), str(question))
         for text, question in zip(texts, rows["text"], strict=True)

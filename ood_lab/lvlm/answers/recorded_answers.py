@@ -32,7 +32,7 @@ def recorded_answers(questions: Questions, path: Path, folder: Path) -> list[Ans
         UserError: the file has no answer to any of them, answers of several models, or, under the
             id of a question, an answer to another text or about another image.
     """
-    found: dict[str, Answer] = {}
+    results: dict[str, Answer] = {}
     models = set()
     answers = [answer for answer in read_answers(path) if not answer.made_with.get(SAMPLE)]
     if not answers:
@@ -53,12 +53,12 @@ def recorded_answers(questions: Questions, path: Path, folder: Path) -> list[Ans
             raise UserError(
                 f"{path} holds answers of several models: give the answers.jsonl of one run"
             )
-        if key not in found or answer.error is None:
-            found[key] = answer
-    if not found:
+        if key not in results or answer.error is None:
+            results[key] = answer
+    if not results:
         raise UserError(f"{path} has no answer to any of the {len(questions):,} questions")
     ids = [(q, known.get(q.question_id, "")) for q in questions]
-    fitting = [(q, found.get(own) or found.get(q.question_id)) for q, own in ids]
+    fitting = [(q, results.get(own) or results.get(q.question_id)) for q, own in ids]
     if lost := [q.question_id for q, answer in fitting if answer is None]:
         log.warning("%s has no answer to %d questions, '%s' first", path, len(lost), lost[0])
     return [as_answer_to(q, answer) for q, answer in fitting if answer is not None]
@@ -68,10 +68,10 @@ def _replayed(questions: Questions, path: Path, folder: Path) -> Iterator[Answer
     """Answers of a file that does not have the messages."""
     hashes = _hashes_by_id(questions, folder)
     pairs = [(question, hashes.get(question.question_id, "")) for question in questions]
-    found = matcher(pairs, path)
+    results = matcher(pairs, path)
     made_with = {"backend": "replay", "model": path.stem}
     for question, own in pairs:
-        said = found(question, own)
+        said = results(question, own)
         if said is None:
             continue
         key = answer_key(own, made_with)
@@ -93,4 +93,4 @@ def _hashes_by_id(questions: Questions, folder: Path) -> dict[str, str]:
     except UserError as error:
         log.warning("%s: answers are held against only the texts of the questions", error)
         return {}
-    return {q.question_id: each for q, each in zip(questions, hashes, strict=True)}
+    return {q.question_id: item for q, item in zip(questions, hashes, strict=True)}

@@ -46,6 +46,6 @@ class CaptionBenchmark(Benchmark):
             "judged": self.read(run, closed, answers),
         }
 
-    def contrasts(self, judged: Tables, **resampling: Any) -> pd.DataFrame:
+    def contrasts(self, judgements: Tables, **resampling: Any) -> pd.DataFrame:
         """See the base class."""
-        return contrasts(judged["captions"], judged["judged"], "model", **resampling)
+        return contrasts(judgements["captions"], judgements["judged"], "model", **resampling)

@@ -285,28 +285,28 @@ class Benchmark(ABC):
         return {"judged": self.read(run, questions, answers)}
 
     @abstractmethod
-    def results(self, run: BenchmarkSession, judged: Tables, model: str) -> pd.DataFrame:
+    def results(self, run: BenchmarkSession, judgements: Tables, model: str) -> pd.DataFrame:
         """The results table."""
 
-    def further(self, run: BenchmarkSession, judged: Tables, source: Path) -> NamedTables:
+    def further(self, run: BenchmarkSession, judgements: Tables, source: Path) -> NamedTables:
         """Further tables, with the names of their files; ``source`` is that of the questions."""
         yield from ()
 
     # How models are compared.
 
     @abstractmethod
-    def contrasts(self, judged: Tables, **resampling: Any) -> pd.DataFrame:
+    def contrasts(self, judgements: Tables, **resampling: Any) -> pd.DataFrame:
         """How models differ; the tables hold the answers of all, with a column ``model``.
 
         See :func:`ood_lab.metrics.resampling.clustered_bootstrap.contrast`.
         """
 
-    def form_contrasts(self, judged: Tables, **resampling: Any) -> pd.DataFrame:
+    def form_contrasts(self, judgements: Tables, **resampling: Any) -> pd.DataFrame:
         """How two forms differ, by set; as :meth:`contrasts`, with the form for the model.
 
         See :func:`ood_lab.lvlm.scoring.answer_differences.contrasts_by`.
         """
-        return self.contrasts(judged, **resampling)
+        return self.contrasts(judgements, **resampling)
 
     # What its page shows.
 

@@ -255,21 +255,21 @@ class _Scoring:
         """
         benchmark, run, words = self.benchmark, self.run, self.benchmark.words
         by_id = {answer.question_id: answer for answer in answers}
-        judged = self._judged(samples, answers, by_id)
-        tables = dict(judged.files())
+        judgements = self._judged(samples, answers, by_id)
+        tables = dict(judgements.files())
         for name, table in tables.items():
             write_table(table, run.folder / f"{name}.parquet")
             write_csv(table, run.folder / f"{name}.csv")
         about = benchmark.about(run)
         run.record.title = f"{words.name}: {self.model} on {about}"
         run.record.benchmark = words.facts(about)
-        scored, thinking = self._scored(judged, apart(samples[0])[0])
+        scored, thinking = self._scored(judgements, apart(samples[0])[0])
         blocks = list(self._summary(scored, thinking))
         links: list[tuple[str, str]] = []
         if benchmark.report:
             with optional(ANSWERS_PAGE):
                 questions = [question for sample in samples for question in sample]
-                models = [*self._of_models(judged).values()]
+                models = [*self._of_models(judgements).values()]
                 write_answers_page(scored, questions, by_id, [*tables.values()], models)
                 links.append(("Every question with its image and reply", ANSWERS_PAGE))
         notes = [Text(f"{title}: {file}", "note") for title, file in links]
@@ -291,14 +291,14 @@ class _Scoring:
         cost_of = run.inputs.lvlm.cost_of if benchmark.answers is None else None
         record.parsers = parsers = parsers_of(samples[0], benchmark.parser)
         record.asking = asking = asking_facts(answers, cost_of)
-        judged = _Judged(
+        judgements = _Judged(
             dict(benchmark.judged(run, first, by_id)),
             dict(benchmark.judged(run, second, by_id)) if second else {},
             [dict(benchmark.judged(run, apart(sample)[0], by_id)) for sample in samples[1:]],
         )
         asking.seconds = {
             form: seconds_by_set(pd.concat(sets), by_id, benchmark.words.joined)
-            for form, tables in (("", judged.first), (COT, judged.second))
+            for form, tables in (("", judgements.first), (COT, judgements.second))
             if (sets := list(_sets_of(tables)))
         }
         ways = benchmark.reading_ways
@@ -308,69 +308,76 @@ class _Scoring:
             samples=len(samples),
             reader=model_name(record.reader) if record.reader else "none",
         )
-        unread = () if benchmark.parser == READER else unread_warnings(judged.first.values())
+        unread = () if benchmark.parser == READER else unread_warnings(judgements.first.values())
         otherwise = self._read_otherwise().values()
         record.warnings = [*answer_warnings(answers), *unread, *otherwise]
         show_warnings(record)
-        return judged
+        return judgements
 
-    def _scored(self, judged: _Judged, questions: Questions) -> tuple[ScoredRun, ScoredRun | None]:
+    def _scored(
+        self, judgements: _Judged, questions: Questions
+    ) -> tuple[ScoredRun, ScoredRun | None]:
         """The results, which are written; of a run in both forms, those of the second, too."""
         benchmark, run, kind = self.benchmark, self.run, self.benchmark.words.kind
         tables: dict[str, pd.DataFrame] = {}
-        results = first = benchmark.results(run, judged.first, self.model)
-        second = benchmark.results(run, judged.second, self.model) if judged.second else None
+        results = first = benchmark.results(run, judgements.first, self.model)
+        second = (
+            benchmark.results(run, judgements.second, self.model) if judgements.second else None
+        )
         if second is not None:  # what is known of the questions without an answer is given once
             second = second[second["n_asked"].notna()]
-        if forms := self._forms(judged, questions):
-            both = {**judged.first, "judged": together(forms)}
+        if forms := self._forms(judgements, questions):
+            both = {**judgements.first, "judged": together(forms)}
             tables["forms"] = benchmark.form_contrasts(both, **run.resampling)
             results = with_forms(kind, first, second, tables["forms"])
-        if judged.repeated:
-            tables["samples"] = self._spread(judged, first)
+        if judgements.repeated:
+            tables["samples"] = self._spread(judgements, first)
             rows = kind.table(spread_rows(tables["samples"]), model=self.model, seed=run.seed)
             results = with_whole_counts([results, rows])
         write_results(results, run.folder)
-        tables |= benchmark.further(run, judged.first, self.source)
+        tables |= benchmark.further(run, judgements.first, self.source)
         otherwise = self._read_otherwise()
-        models = {k: t[~t["model"].isin(otherwise)] for k, t in self._of_models(judged).items()}
+        models = {k: t[~t["model"].isin(otherwise)] for k, t in self._of_models(judgements).items()}
         if models and models["judged"]["model"].nunique() > 1:
             tables["models"] = benchmark.contrasts(models, **run.resampling)
         for name, table in tables.items():
             write_csv(table, run.folder / f"{name}.csv")
-        scored = ScoredRun(run.folder, self.source, results, judged.first, tables, run.record)
+        scored = ScoredRun(run.folder, self.source, results, judgements.first, tables, run.record)
         if second is None:
             return scored, None
         sets = second[second[PART].isna()]
-        return scored, ScoredRun(run.folder, self.source, sets, judged.second, {}, run.record)
+        return scored, ScoredRun(run.folder, self.source, sets, judgements.second, {}, run.record)
 
-    def _of_models(self, judged: _Judged) -> Tables:
+    def _of_models(self, judgements: _Judged) -> Tables:
         """Answers of all models to the same questions; empty where there is only one."""
         models = self.benchmark.compared_runs.models(self.twin)
-        return of_models(judged.first, self.model, models) if models else {}
+        return of_models(judgements.first, self.model, models) if models else {}
 
     def _read_otherwise(self) -> dict[str, str]:
         """Models that are not tested, and why."""
         models = self.benchmark.compared_runs.models(self.twin)
         return read_otherwise(self.run.record.reading, self.model, models)
 
-    def _forms(self, judged: _Judged, questions: Questions) -> Tables:
+    def _forms(self, judgements: _Judged, questions: Questions) -> Tables:
         """Answers by what their form is called, of this run or of two."""
-        if judged.second:
-            return {WORDS["cot"]: judged.second["judged"], WORDS["plain"]: judged.first["judged"]}
+        if judgements.second:
+            return {
+                WORDS["cot"]: judgements.second["judged"],
+                WORDS["plain"]: judgements.first["judged"],
+            }
         if self.twin is None:
             return {}
-        return self.twin.sides(questions, judged.first["judged"], self.run.record.lvlm)
+        return self.twin.sides(questions, judgements.first["judged"], self.run.record.lvlm)
 
-    def _spread(self, judged: _Judged, first: pd.DataFrame) -> pd.DataFrame:
+    def _spread(self, judgements: _Judged, first: pd.DataFrame) -> pd.DataFrame:
         """The spread of the numbers over the samples."""
         run, words = self.run, self.benchmark.words
-        repeated = [self.benchmark.results(run, each, self.model) for each in judged.repeated]
+        repeated = [self.benchmark.results(run, item, self.model) for item in judgements.repeated]
         wholes = [
-            ScoredRun(run.folder, self.source, each, {}, {}, run.record).whole
-            for each in (first, *repeated)
+            ScoredRun(run.folder, self.source, item, {}, {}, run.record).whole
+            for item in (first, *repeated)
         ]
-        parsed = [each["judged"] for each in (judged.first, *judged.repeated)]
+        parsed = [item["judged"] for item in (judgements.first, *judgements.repeated)]
         return sample_spread(wholes, parsed, words.compared, words.joined)
 
     def _summary(self, scored: ScoredRun, thinking: ScoredRun | None) -> Iterator[Table | Text]:
@@ -418,6 +425,6 @@ class _Scoring:
         )
 
 
-def _sets_of(judged: Tables) -> Iterator[pd.DataFrame]:
+def _sets_of(judgements: Tables) -> Iterator[pd.DataFrame]:
     """Questions and their sets; captions of a benchmark may have no set."""
-    return (t[["question_id", "split"]] for t in judged.values() if "split" in t)
+    return (t[["question_id", "split"]] for t in judgements.values() if "split" in t)

@@ -42,7 +42,7 @@ class HallusionFiles:
     def questions(self) -> list[Question]:
         """See the class."""
         file, images = existing(self.path), existing(self.images)
-        found = []
+        results = []
         for number, row in enumerate(read_json_list(file), 1):
             name = row.get("filename")
             if not name and not self.blind:
@@ -53,7 +53,7 @@ class HallusionFiles:
             )
             whole, unseen = f"{category}/{kind}/{place}", category == "VS" and figure == "0"
             series = f"{whole}/{asked}"
-            found.append(
+            results.append(
                 Question(
                     question_id=f"{whole}/{figure}/{asked}",
                     task=YES_NO,
@@ -74,4 +74,4 @@ class HallusionFiles:
                     },
                 )
             )
-        return found
+        return results

@@ -35,10 +35,12 @@ class MmeFiles:
     def questions(self) -> list[Question]:
         """See the class."""
         place = existing(self.path)
-        found = [q for folder in sorted(place.iterdir()) if folder.is_dir() for q in _read(folder)]
-        if not found:
+        results = [
+            q for folder in sorted(place.iterdir()) if folder.is_dir() for q in _read(folder)
+        ]
+        if not results:
             raise UserError(f"'{place}' has no folder with text files of questions")
-        return found
+        return results
 
 
 def _read(folder: Path) -> Iterator[Question]:

@@ -181,7 +181,7 @@ class OwnQuestions(Benchmark):
         table = self.read(run, [q for q in questions if q.task != GENERATIVE], answers)
         table = by_probability(table) if self.read_by == "probability" else table
         model = self.reading_model(run) if self.matching == READER else None
-        found = {"judged": by_text(table, self.matching, model)}
+        results = {"judged": by_text(table, self.matching, model)}
         if captions := [q for q in questions if q.task == GENERATIVE]:
             words = {word for q in captions for key in ("truth", "hallu") for word in q.meta[key]}
             words |= (
@@ -189,16 +189,16 @@ class OwnQuestions(Benchmark):
                 if run.inputs.settings.get("annotations")
                 else set()
             )
-            found["captions"] = caption_table(captions, answers, CaptionRules(words), Lexicon())
+            results["captions"] = caption_table(captions, answers, CaptionRules(words), Lexicon())
         return {
-            name: each.assign(split=each["split"].fillna(_ONLY) if "split" in each else _ONLY)
-            for name, each in found.items()
+            name: item.assign(split=item["split"].fillna(_ONLY) if "split" in item else _ONLY)
+            for name, item in results.items()
         }
 
-    def results(self, run: BenchmarkSession, judged: Tables, model: str) -> pd.DataFrame:
+    def results(self, run: BenchmarkSession, judgements: Tables, model: str) -> pd.DataFrame:
         """See the base class."""
-        table, options = judged["judged"], run.options
-        captions = judged.get("captions", table.iloc[:0])
+        table, options = judgements["judged"], run.options
+        captions = judgements.get("captions", table.iloc[:0])
         splits = list(dict.fromkeys([*table["split"], *captions["split"]]))
         doubts = uncertainty_rows(table, splits, POOLED, **run.resampling)
         rows = yes_no_rows(
@@ -219,9 +219,9 @@ class OwnQuestions(Benchmark):
         every = [*rows, *doubts, *kinds, *named]
         return self.words.kind.table(every, model=model, seed=options["seed"])
 
-    def contrasts(self, judged: Tables, **resampling: Any) -> pd.DataFrame:
+    def contrasts(self, judgements: Tables, **resampling: Any) -> pd.DataFrame:
         """See the base class."""
-        answers, captions = judged["judged"], judged.get("captions")
+        answers, captions = judgements["judged"], judgements.get("captions")
         tables = [kind_contrasts(answers, **resampling)]
         if (answers["task"] == YES_NO).any():
             tables.insert(0, model_contrasts(answers, positive=self.positive, **resampling))
@@ -234,10 +234,10 @@ class OwnQuestions(Benchmark):
         """What is counted; of published files, as their reader says."""
         if self.source is None:
             return defined("yes_no", "kinds", "captions", "doubt")
-        _, (names, meaning), *others = defined("yes_no")
+        _, (names, meaning), *rest = defined("yes_no")
         counted = " ".join(str(type(self.source).__doc__).split("Args:")[0].split())
         meaning = meaning.replace("with yes as", f"with {self.positive} as")
-        return [(self.title, counted.replace("``", "")), (names, meaning), *others]
+        return [(self.title, counted.replace("``", "")), (names, meaning), *rest]
 
     def summary(self, run: ScoredRun) -> Iterator[Table | Text]:
         """Metrics of every set."""

@@ -50,19 +50,19 @@ def other_ways(run: ScoredRun) -> NamedTables:
             yield WAYS[way], whole(run.results[run.results["unparsed"] == way])
 
 
-def made_up(run: ScoredRun, names: Names, each: str) -> tuple[Section, Thumbnails]:
+def made_up(run: ScoredRun, names: Names, item: str) -> tuple[Section, Thumbnails]:
     """The first captions of each set that name what is not there, and their pictures.
 
     Args:
         run: with the table ``captions``.
         names: set and what it is called; in this order.
-        each: what a set is called, in the singular.
+        item: what a set is called, in the singular.
     """
     captions = run.judged["captions"]
     store = thumbnails_of(captions, run.source)
-    note = f"The first captions of each {each} that name what is not there."
-    found = captions[captions["flagged"] > 0]
-    return first_of_each("Hallucinations", note, found, names, _words, store), store
+    note = f"The first captions of each {item} that name what is not there."
+    results = captions[captions["flagged"] > 0]
+    return first_of_each("Hallucinations", note, results, names, _words, store), store
 
 
 def _words(row: Mapping[Any, Any]) -> str:

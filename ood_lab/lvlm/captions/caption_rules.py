@@ -165,8 +165,8 @@ class CaptionRules:
                 continue
             place = _first(true, noun)
             if place is None:
-                found = {_first(tempting, noun), self._synonym(tempting, noun)}
-                marked |= {each for each in found if each is not None}
+                results = {_first(tempting, noun), self._synonym(tempting, noun)}
+                marked |= {item for item in results if item is not None}
                 place = self._synonym(true, noun)
             if place is None:
                 flagged.append(noun)

@@ -103,7 +103,7 @@ def caption_kind(name: str) -> Kind:
 
 def result_rows(
     captions: pd.DataFrame,
-    judged: pd.DataFrame,
+    judgements: pd.DataFrame,
     splits: Sequence[str],
     *,
     finer: Sequence[str] = (),
@@ -122,7 +122,7 @@ def result_rows(
 
     Args:
         captions: see :func:`caption_table`.
-        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`, of the yes/no questions.
+        judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`, of the yes/no questions.
         splits: names of the sets, in order.
         finer: columns by which each set is divided further.
         min_count: levels, cells and distances with fewer images are missing.
@@ -136,8 +136,8 @@ def result_rows(
         kept = part[part["status"] == PARSED]
         counts = kept[list(COUNTS)].to_numpy(np.int64)
         rows += _rows(place, counts, kept, caption_metrics, {}, part, resampling)
-    for place, part in places(judged, every, "file", min_count, finer):
-        for way in sorted(WAYS, key=lambda each: each != unparsed):
+    for place, part in places(judgements, every, "file", min_count, finer):
+        for way in sorted(WAYS, key=lambda item: item != unparsed):
             for group, tasks in GROUPS.items():
                 asked = part[part["task"].isin(tasks)]
                 if len(asked):
@@ -147,7 +147,7 @@ def result_rows(
 
 def amber_table(
     captions: pd.DataFrame,
-    judged: pd.DataFrame,
+    judgements: pd.DataFrame,
     splits: Sequence[str],
     epsilons: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
@@ -157,7 +157,7 @@ def amber_table(
 
     Args:
         captions: see :func:`caption_table`.
-        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`, of the yes/no questions.
+        judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`, of the yes/no questions.
         splits: names of the sets, in order.
         epsilons: of F1, by group; others have ODE's, 0.001.
 
@@ -166,10 +166,10 @@ def amber_table(
         ``<group>_accuracy, _precision, _recall, _f1`` of the groups with questions.
     """
     rows = []
-    groups = {g: tasks for g, tasks in GROUPS.items() if judged["task"].isin(tasks).any()}
+    groups = {g: tasks for g, tasks in GROUPS.items() if judgements["task"].isin(tasks).any()}
     for split in [*splits, POOLED]:
         texts = captions if split == POOLED else captions[captions["split"] == split]
-        asked = judged if split == POOLED else judged[judged["split"] == split]
+        asked = judgements if split == POOLED else judgements[judgements["split"] == split]
         row: dict[str, Any] = {"split": split}
         if len(captions):
             row |= amber_caption_metrics(texts[list(COUNTS)].to_numpy(np.int64).sum(axis=0))
@@ -177,8 +177,8 @@ def amber_table(
             part = asked[asked["task"].isin(tasks) & (asked["status"] != FAILED)]
             tp, fp, tn, fn, unread_no, unread_yes = class_counts(part, NO).sum(axis=0)
             epsilon = (epsilons or {}).get(group, EXISTENCE_EPSILON)
-            found = amber_yes_no_metrics([tp, fp, tn, fn + unread_no], int(unread_yes), epsilon)
-            row |= {f"{group}_{metric}": value for metric, value in found.items()}
+            results = amber_yes_no_metrics([tp, fp, tn, fn + unread_no], int(unread_yes), epsilon)
+            row |= {f"{group}_{metric}": value for metric, value in results.items()}
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -216,8 +216,8 @@ def _rows(
     resampling: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """Rows of the metrics of what is ``kept`` of the questions, under their ``names``; {}: all."""
-    found = clustered(counts, metrics, clusters_of(kept), **resampling).estimates()
-    found = {names[m]: found[m] for m in names} or found
+    results = clustered(counts, metrics, clusters_of(kept), **resampling).estimates()
+    results = {names[m]: results[m] for m in names} or results
     unit = {"file": "image"}.get(_cluster(kept), _cluster(kept))
     keys = {**place, "unit": unit, "n_images": kept["file"].nunique()}
-    return estimate_rows(keys, found, clusters_of(kept).nunique(), asked)
+    return estimate_rows(keys, results, clusters_of(kept).nunique(), asked)

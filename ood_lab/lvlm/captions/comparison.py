@@ -33,7 +33,7 @@ _CHANGED = ("existence", "attribute", "all")
 
 
 def contrasts(
-    captions: pd.DataFrame, judged: pd.DataFrame, by: str, first: Any = None, **resampling: Any
+    captions: pd.DataFrame, judgements: pd.DataFrame, by: str, first: Any = None, **resampling: Any
 ) -> pd.DataFrame:
     """CHAIR, Cover, Hal, Cog and, of groups, accuracy, recall and F1 of no, compared in pairs.
 
@@ -43,7 +43,7 @@ def contrasts(
 
     Args:
         captions: see :func:`ood_lab.lvlm.captions.caption_scoring.caption_table`.
-        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
+        judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`.
         by: column that tells the groups apart, such as ``split``, ``covariate_level``, ``model``.
         first: compare this group with each other one only; None = all pairs.
         resampling: ``draws`` and ``seed``, see
@@ -52,13 +52,13 @@ def contrasts(
     Returns:
         See :func:`ood_lab.metrics.resampling.clustered_bootstrap.contrast`.
     """
-    names = pd.concat([captions[by], judged[by]]).drop_duplicates().tolist()
-    captions, judged = (rows[rows["status"] != FAILED] for rows in (captions, judged))
+    names = pd.concat([captions[by], judgements[by]]).drop_duplicates().tolist()
+    captions, judgements = (rows[rows["status"] != FAILED] for rows in (captions, judgements))
     sides: list[tuple[pd.DataFrame, Ints, Metrics]] = [
         (captions, captions[list(COUNTS)].to_numpy(np.int64), caption_metrics)
     ]
     for group in COMPARED:
-        asked = judged[judged["task"].isin(GROUPS[group])]
+        asked = judgements[judgements["task"].isin(GROUPS[group])]
         right = asked["correct"].astype(bool)
         counts = np.stack([right, np.ones(len(right))], axis=1).astype(np.int64)
         sides.append((asked, counts, partial(shares, [f"{group}_accuracy"])))
@@ -73,8 +73,8 @@ def contrasts(
 
 
 def _of_no(group: str, counts: Ints) -> Mapping[str, Floats]:
-    found = yes_no_metrics(counts)
-    return {f"{group}_{metric}": found[metric] for metric in ("recall", "f1")}
+    results = yes_no_metrics(counts)
+    return {f"{group}_{metric}": results[metric] for metric in ("recall", "f1")}
 
 
 def changes(
@@ -101,22 +101,22 @@ def changes(
         ``split, metric, before, after, change, ci_low, ci_high``; sets that both have, and all of
         them pooled.
     """
-    (old_captions, old_judged), (captions, judged) = before, after
+    (old_captions, old_judged), (captions, judgements) = before, after
     rng = np.random.default_rng(seed)
     both = [name for name in splits if name in set(old_captions["split"])]
     rows: list[dict[str, Any]] = []
     for split in [*both, POOLED]:
         parts = [_part(table, split, both) for table in (old_captions, captions)]
         sides = [("", CAPTION_METRICS, caption_metrics, [_caption_counts(part) for part in parts])]
-        parts = [_part(table, split, both) for table in (old_judged, judged)]
+        parts = [_part(table, split, both) for table in (old_judged, judgements)]
         sides += [
             (f"{group}_", OF_NO, yes_no_metrics, [_answer_counts(part, group) for part in parts])
             for group in _CHANGED
         ]
         for group, names, metrics, counts in sides:
             if all(map(len, counts)):
-                found = _change(counts, metrics, draws, rng)
-                rows += [{"split": split, "metric": f"{group}{m}", **found[m]} for m in names]
+                results = _change(counts, metrics, draws, rng)
+                rows += [{"split": split, "metric": f"{group}{m}", **results[m]} for m in names]
     return pd.DataFrame(rows)
 
 
@@ -138,12 +138,12 @@ def _change(
     counts: Sequence[Ints], metrics: Metrics, draws: int, rng: np.random.Generator
 ) -> dict[str, dict[str, float]]:
     """``before, after, change`` and its interval, by metric."""
-    before, after = (metrics(each.sum(axis=0)) for each in counts)
-    first, second = (metrics(resampled_sums(each, draws, rng)) for each in counts)
-    found = {}
+    before, after = (metrics(item.sum(axis=0)) for item in counts)
+    first, second = (metrics(resampled_sums(item, draws, rng)) for item in counts)
+    results = {}
     for metric in before:
         ends = percentile_interval(second[metric] - first[metric], min(map(len, counts)))
         old, new, low, high = map(float, (before[metric], after[metric], *ends))
-        found[metric] = {"before": old, "after": new, "change": new - old}
-        found[metric] |= {"ci_low": low, "ci_high": high}
-    return found
+        results[metric] = {"before": old, "after": new, "change": new - old}
+        results[metric] |= {"ci_low": low, "ci_high": high}
+    return results

@@ -53,17 +53,17 @@ class Lexicon:
         longest = max((len(form) for form in forms), default=0)
         known = {word for form in forms for word in form}
         words = [_bare(word.lower(), known) for word in _WORD.findall(caption)]
-        found, place = [], 0
+        results, place = [], 0
         while place < len(words):
             for length in range(min(longest, len(words) - place), 0, -1):
                 word = forms.get(tuple(words[place : place + length]))
                 if word is not None:
-                    found.append(word)
+                    results.append(word)
                     place += length
                     break
             else:
                 place += 1
-        return found
+        return results
 
 
 def word_forms(vocabulary: Collection[str]) -> dict[tuple[str, ...], str]:

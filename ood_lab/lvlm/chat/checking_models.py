@@ -147,9 +147,9 @@ class Replay(ChatModel):
             UserError: the file holds replies to other questions, or none.
         """
         expected = [(r.question, r.messages_hash) for r in self._expected or requests]
-        found = matcher(expected, self.path)
+        results = matcher(expected, self.path)
         for request in requests:
-            said = found(request.question, request.messages_hash)
+            said = results(request.question, request.messages_hash)
             if said is None:
                 yield Reply(request.key, "", error=f"{self.path} has no answer to it")
             else:

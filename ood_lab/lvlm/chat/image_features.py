@@ -51,7 +51,7 @@ def features_of(model: Any, inputs: Mapping[str, Tensor], images: int) -> list[I
     if images == 1:
         return [ImagePart(type(output), fields)]
     pooled = fields.get(_POOLED)
-    tokens = [len(each) for each in pooled] if isinstance(pooled, (list, tuple)) else None
+    tokens = [len(item) for item in pooled] if isinstance(pooled, (list, tuple)) else None
     divided = {name: _divided(name, value, images, tokens) for name, value in fields.items()}
     read = _POOLED if _POOLED in fields else "last_hidden_state"
     if divided.get(read) is None:
@@ -67,7 +67,7 @@ def _divided(name: str, value: Any, images: int, tokens: list[int] | None) -> li
     if torch.is_tensor(value):
         return list(value.split(1)) if value.ndim and len(value) == images else None
     if name == _POOLED:
-        return [[each] for each in value] if len(value) == images else None
+        return [[item] for item in value] if len(value) == images else None
     layers = [_layer(layer, images, tokens) for layer in value]
     if any(layer is None for layer in layers):
         return None
@@ -79,7 +79,7 @@ def _layer(layer: Any, images: int, tokens: list[int] | None) -> list[Any] | Non
     if torch.is_tensor(layer):
         fits = tokens is not None and sum(tokens) == len(layer)
         return list(layer.split(tokens)) if fits else None
-    return [[each] for each in layer] if len(layer) == images else None
+    return [[item] for item in layer] if len(layer) == images else None
 
 
 def joined(parts: Sequence[ImagePart]) -> Any:
@@ -92,10 +92,10 @@ def joined(parts: Sequence[ImagePart]) -> Any:
     for name in set.intersection(*(set(part.values) for part in parts)):
         mine = [part.values[name] for part in parts]
         if torch.is_tensor(mine[0]):
-            if len({each.shape[1:] for each in mine}) == 1:
+            if len({item.shape[1:] for item in mine}) == 1:
                 values[name] = torch.cat(mine)
         elif name == _POOLED:
-            values[name] = [each for own in mine for each in own]
+            values[name] = [item for own in mine for item in own]
         else:
             values[name] = [_together(layers) for layers in zip(*mine, strict=True)]
     if not values:
@@ -106,7 +106,7 @@ def joined(parts: Sequence[ImagePart]) -> Any:
 def _together(layers: Sequence[Any]) -> Any:
     if torch.is_tensor(layers[0]):
         return torch.cat(list(layers))
-    return [each for own in layers for each in own]
+    return [item for own in layers for item in own]
 
 
 #: Root mean square of what may differ, in standard deviations of a request's scores: rounding

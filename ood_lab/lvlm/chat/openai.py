@@ -247,7 +247,7 @@ class OpenAIChat(OpenAIServer, ChatModel):
             log.info("a batch for %s at %s: %s", self.model, self.server, self._estimate(new))
             batches.send(bodies)
         keys = [request.key for request in requests if request.key not in unreadable]
-        options = {each.key: len(each.question.options) for each in requests}
+        options = {item.key: len(item.question.options) for item in requests}
         for said in batches.replies(keys, wait=self.batch == "wait"):
             if said.error:
                 yield Reply(said.key, "", error=said.error)
@@ -399,7 +399,7 @@ def _text_of(content: Any) -> str | None:
 def _is_thought(part: Any) -> bool:
     """Whether a part of a content is a thought, or says why the model declined."""
     kind = part.get("type") if isinstance(part, Mapping) else None
-    return isinstance(kind, str) and any(each in kind for each in ("thinking", "reason", "refusal"))
+    return isinstance(kind, str) and any(item in kind for item in ("thinking", "reason", "refusal"))
 
 
 def _thought_of(node: Any) -> str:

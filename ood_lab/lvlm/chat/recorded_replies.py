@@ -74,26 +74,28 @@ def matcher(
     records = _records(path)
     numbered = [keys for key, keys in _NUMBERED.items() if records and key in records[0]]
     if numbered:
-        said = list(_by_number(records, numbered[0], [question for question, _ in questions], path))
+        reply = list(
+            _by_number(records, numbered[0], [question for question, _ in questions], path)
+        )
     else:
-        said = _said(records, path)
-    by_hash = {each.messages_hash: each for each in said if each.messages_hash}
-    by_id = {each.question_id: each for each in said if not each.messages_hash}
+        reply = _said(records, path)
+    by_hash = {item.messages_hash: item for item in reply if item.messages_hash}
+    by_id = {item.question_id: item for item in reply if not item.messages_hash}
     texts = {question.question_id: question.text for question, _ in questions}
     if by_id:
         _check_same(by_id, texts, path)
     hashes = {question.question_id: key for question, key in questions}
-    for each in by_hash.values():
-        if hashes.get(each.question_id, each.messages_hash) != each.messages_hash:
-            name = each.question_id
-            raise _other_question(path, name, texts[name], each.text or "")
+    for item in by_hash.values():
+        if hashes.get(item.question_id, item.messages_hash) != item.messages_hash:
+            name = item.question_id
+            raise _other_question(path, name, texts[name], item.text or "")
     return lambda question, key: by_hash.get(key) or by_id.get(question.question_id)
 
 
 def _check_same(by_id: Mapping[str, RecordedReply], texts: Mapping[str, str], path: Path) -> None:
-    for name, each in by_id.items():
-        if name in texts and each.text is not None and each.text.strip() != texts[name].strip():
-            raise _other_question(path, name, texts[name], each.text)
+    for name, item in by_id.items():
+        if name in texts and item.text is not None and item.text.strip() != texts[name].strip():
+            raise _other_question(path, name, texts[name], item.text)
     if set(by_id) != set(texts):
         lost = [name for name in texts if name not in by_id]
         more = [name for name in by_id if name not in texts]
@@ -158,7 +160,7 @@ def _text(reply: object) -> object:
 
 
 def _said(records: Sequence[Mapping[str, Any]], path: Path) -> list[RecordedReply]:
-    found: dict[str, RecordedReply] = {}
+    results: dict[str, RecordedReply] = {}
     for record in records:
         if "parser" in record and "task" in record:
             raise UserError(f"{path} holds questions, no replies: name a file of answers")
@@ -174,11 +176,11 @@ def _said(records: Sequence[Mapping[str, Any]], path: Path) -> list[RecordedRepl
         name = str(record["question_id"])
         own = str(record.get("messages_hash") or "")
         chance, reason = record.get("p_yes"), record.get("finish_reason")
-        before = found.get(own or name)
+        before = results.get(own or name)
         if before is not None and not own and before.reply != str(reply):
             both = f"'{before.reply}' and '{reply}'"
             raise UserError(f"{path} has two replies to '{name}' ({both}): leave one of them")
-        found[own or name] = RecordedReply(
+        results[own or name] = RecordedReply(
             name,
             own,
             text if isinstance(text, str) else None,
@@ -187,9 +189,9 @@ def _said(records: Sequence[Mapping[str, Any]], path: Path) -> list[RecordedRepl
             reason if isinstance(reason, str) else "stop",
             reasoning="" if apart is None and texts[:1] == [None] else apart,
         )
-    if not found:
+    if not results:
         raise UserError(f"{path} holds no replies: a line needs 'question_id' and 'response'")
-    return list(found.values())
+    return list(results.values())
 
 
 def _other_question(path: Path, name: str, text: str, asked: str) -> UserError:

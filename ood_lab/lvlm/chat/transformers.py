@@ -168,14 +168,14 @@ class TransformersChat(LocalChat):
     def replies(self, batch: Batch) -> list[Reply]:
         """Replies to requests that go through the model together, in their order."""
         start, (requests, tokens, shared) = time.monotonic(), batch
-        said = self._said(ModelRequest.of(requests, self._vlm, self.max_pixels), tokens, shared)
+        reply = self._said(ModelRequest.of(requests, self._vlm, self.max_pixels), tokens, shared)
         seconds = round((time.monotonic() - start) / len(requests), 4)
         replies = []
-        for request, each in zip(requests, said, strict=True):
-            if isinstance(each, str):
-                replies.append(Reply(request.key, "", latency_s=seconds, error=each))
+        for request, item in zip(requests, reply, strict=True):
+            if isinstance(item, str):
+                replies.append(Reply(request.key, "", latency_s=seconds, error=item))
                 continue
-            ids, scores, prompt = each
+            ids, scores, prompt = item
             chance = self._p_yes(scores)
             text = self._text_of(ids)
             reason = "length" if len(ids) == tokens else "stop"
@@ -209,17 +209,17 @@ class TransformersChat(LocalChat):
                 kind = kind._replace(padded=asked.is_padded)
                 if not self._trusted.get(kind, True):
                     continue
-                said = self._generated(self._inputs(asked, way), tokens)
+                reply = self._generated(self._inputs(asked, way), tokens)
             except Exception as error:  # families fail in ways of their own
                 failed.append((kind, _reason(error)))
                 continue
-            if kind in self._trusted or self._is_as_alone(asked, said):
+            if kind in self._trusted or self._is_as_alone(asked, reply):
                 self._trusted[kind] = True
                 self._distrust(failed)
-                return said
+                return reply
             failed.append((kind, "its replies differ from those one by one"))
         alone = [self._alone(asked.only(row), tokens) for row in range(len(asked.texts))]
-        if not all(isinstance(each, str) for each in alone):  # else it was not the way
+        if not all(isinstance(item, str) for item in alone):  # else it was not the way
             self._distrust(failed)
         return alone
 
@@ -229,16 +229,16 @@ class TransformersChat(LocalChat):
         except Exception as error:  # some need an image, or cannot take two
             return f"the model fails with {_reason(error)}"
 
-    def _is_as_alone(self, asked: ModelRequest, said: Sequence[_ModelReply]) -> bool:
+    def _is_as_alone(self, asked: ModelRequest, reply: Sequence[_ModelReply]) -> bool:
         """Whether some rows say what they say one by one: shortest, longest, second and last."""
-        lengths = [each.prompt for each in said]
-        rows = {lengths.index(min(lengths)), lengths.index(max(lengths)), len(said) - 1}
-        if len(said) > 1:
+        lengths = [item.prompt for item in reply]
+        rows = {lengths.index(min(lengths)), lengths.index(max(lengths)), len(reply) - 1}
+        if len(reply) > 1:
             rows.add(1)
         for row in rows:
             alone = self._alone(asked.only(row), 1)
             if isinstance(alone, str) or not same_scores(
-                alone.scores, said[row].scores, self._vlm.model.dtype
+                alone.scores, reply[row].scores, self._vlm.model.dtype
             ):
                 return False
         return True
@@ -324,11 +324,11 @@ class TransformersChat(LocalChat):
     @cached_property
     def _yes_no_ids(self) -> tuple[list[int], list[int]]:
         tokenizer = self._processor.tokenizer
-        found = []
+        results = []
         for words in (_YES, _NO):
             ids = [tokenizer.encode(word, add_special_tokens=False) for word in words]
-            found.append(sorted({each[0] for each in ids if len(each) == 1}))
-        return found[0], found[1]
+            results.append(sorted({item[0] for item in ids if len(item) == 1}))
+        return results[0], results[1]
 
     @cached_property
     def _processor(self) -> Any:
@@ -393,4 +393,4 @@ def _reason(error: Exception) -> str:
 
 def _until(ids: list[int], ends: frozenset[int]) -> list[int]:
     """A reply up to where it ends; what follows is padding."""
-    return list(takewhile(lambda each: each not in ends, ids))
+    return list(takewhile(lambda item: item not in ends, ids))

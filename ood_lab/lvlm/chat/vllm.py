@@ -67,13 +67,13 @@ class VllmChat(LocalChat):
         limits = [longest_reply(self.max_new_tokens, request.question) for request in batch]
         params = [vllm.SamplingParams(**settings, max_tokens=limit) for limit in limits]
         try:
-            asked = [[sendable(m, self.max_pixels) for m in each.messages] for each in batch]
+            asked = [[sendable(m, self.max_pixels) for m in item.messages] for item in batch]
             said = self._llm.chat(asked, params, use_tqdm=False)
         except (OSError, ValueError, UserError) as error:
             if len(batch) > 1:  # one of them is at fault
                 return [reply for request in batch for reply in self._replies([request])]
             return [Reply(batch[0].key, "", error=" ".join(str(error).split())[:300])]
-        return [_reply(request.key, each) for request, each in zip(batch, said, strict=True)]
+        return [_reply(request.key, item) for request, item in zip(batch, said, strict=True)]
 
     @cached_property
     def _llm(self) -> Any:
@@ -101,20 +101,20 @@ class VllmChat(LocalChat):
             raise UserError(f"{self.folder.named} cannot be loaded by vLLM: {reason}") from error
 
 
-def _reply(key: str, said: Any) -> Reply:
+def _reply(key: str, reply: Any) -> Reply:
     """One of vLLM's ``RequestOutput`` as a reply."""
-    own = said.outputs[0]
+    own = reply.outputs[0]
     tokens = [
         {
             "token": alternatives[token].decoded_token,
             "top_logprobs": [
-                {"token": each.decoded_token, "logprob": each.logprob}
-                for each in alternatives.values()
+                {"token": item.decoded_token, "logprob": item.logprob}
+                for item in alternatives.values()
             ],
         }
         for token, alternatives in zip(own.token_ids, own.logprobs or (), strict=False)
     ]
-    sent, received = len(said.prompt_token_ids or ()), len(own.token_ids)
+    sent, received = len(reply.prompt_token_ids or ()), len(own.token_ids)
     return Reply(
         key,
         own.text,

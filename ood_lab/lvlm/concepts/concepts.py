@@ -58,7 +58,7 @@ class Concepts:
     def vocabulary(self) -> list[str]:
         """Concepts and their associates, each once: the words that a caption is searched for."""
         words = [*self.types, *self.associates]
-        words += [word for others in self.associates.values() for word in others]
+        words += [word for rest in self.associates.values() for word in rest]
         return list(dict.fromkeys(words))
 
     @property
@@ -105,14 +105,14 @@ def company(truth: Sequence[Sequence[str]], most: int = CANDIDATES) -> list[list
 
     ``sum_f c(f, h)`` over what is there, with c the number of images that show both; ties by name.
     """
-    graph, found = cooccurrences(truth), []
+    graph, results = cooccurrences(truth), []
     for names in truth:
         total: Counter[str] = Counter()
         for name in set(names) & set(graph):
             total.update({other: about["frequency"] for other, about in graph.adj[name].items()})
         absent = [name for name in total if name not in names]
-        found.append(sorted(absent, key=lambda name: (-total[name], name))[:most])
-    return found
+        results.append(sorted(absent, key=lambda name: (-total[name], name))[:most])
+    return results
 
 
 def neighbours(graph: nx.Graph, truth: Collection[str]) -> list[str]:
@@ -246,11 +246,11 @@ def joined_pairs(graph: nx.Graph) -> list[Pair]:
 
 def all_pairs(graph: nx.Graph) -> list[Pair]:
     """Every pair, whether it meets or not, in the order of its names."""
-    found = {}
+    results = {}
     for wanted in (ENTITY, ENVIRONMENT):
-        found[wanted] = sorted(n for n, kind in graph.nodes(data="type") if kind == wanted)
-    pairs = [Pair(a, b, "ee") for a, b in combinations(found[ENTITY], 2)]
-    return pairs + [Pair(a, b, "ev") for a in found[ENTITY] for b in found[ENVIRONMENT]]
+        results[wanted] = sorted(n for n, kind in graph.nodes(data="type") if kind == wanted)
+    pairs = [Pair(a, b, "ee") for a, b in combinations(results[ENTITY], 2)]
+    return pairs + [Pair(a, b, "ev") for a in results[ENTITY] for b in results[ENVIRONMENT]]
 
 
 #: A graph: what meets (T), or what tempts where others are (H).
@@ -268,8 +268,8 @@ def hallucination_graph(concepts: Concepts) -> nx.Graph:
     """H: an edge joins a concept that is seen with one that might be said to be there, too."""
     edges: list[tuple[str, str]] = []
     for names, tempting in zip(concepts.truth, concepts.hallu, strict=True):
-        found = {tuple(sorted(pair)) for pair in product(names, tempting)}
-        edges += sorted((first, second) for first, second in found if first != second)
+        results = {tuple(sorted(pair)) for pair in product(names, tempting)}
+        edges += sorted((first, second) for first, second in results if first != second)
     return described(counted(edges), concepts)
 
 

@@ -33,7 +33,7 @@ class Concept:
     @property
     def words(self) -> str:
         """``wet run dog``: what is shown of it, then its name."""
-        shown = [each.true for each in (self.state, self.action) if each]
+        shown = [item.true for item in (self.state, self.action) if item]
         return " ".join([*shown, self.name])
 
 
@@ -94,7 +94,7 @@ def compose(
         seed: of the draws.
         draws: compositions of every pair; equal ones are made once.
     """
-    found: dict[Composition, None] = {}
+    results: dict[Composition, None] = {}
     for pair in pairs:
         rng = text_stream(seed, name, pair.first, pair.second)
         seen: set[tuple[Concept, Concept]] = set()
@@ -107,8 +107,8 @@ def compose(
                 continue
             seen.add(both)
             facts = frequency(graph, pair), distance(graph, pair)
-            found[Composition(name, pair.kind, *both, *facts, draw)] = None
-    return list(found)
+            results[Composition(name, pair.kind, *both, *facts, draw)] = None
+    return list(results)
 
 
 def _concept(name: str, graph: nx.Graph, swaps: bool, rng: np.random.Generator) -> Concept:

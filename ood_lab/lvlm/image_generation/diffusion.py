@@ -62,7 +62,7 @@ class DiffusionGenerator(PromptGenerator):
 
     def images(self, orders: Sequence[Order]) -> list[Image.Image | None]:
         """See :class:`~ood_lab.lvlm.image_generation.compositions.Generator`."""
-        found: dict[int, Image.Image | None] = {}
+        results: dict[int, Image.Image | None] = {}
         groups: dict[str, list[int]] = {}
         for place, order in enumerate(orders):
             groups.setdefault(json.dumps(order.settings, sort_keys=True), []).append(place)
@@ -73,8 +73,8 @@ class DiffusionGenerator(PromptGenerator):
                 [orders[place].seed for place in places],
                 [orders[place].negative_prompt for place in places],
             )
-            found |= dict(zip(places, made, strict=True))
-        return [found[place] for place in range(len(orders))]
+            results |= dict(zip(places, made, strict=True))
+        return [results[place] for place in range(len(orders))]
 
     @cached_property
     def _source(self) -> str:

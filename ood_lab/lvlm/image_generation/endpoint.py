@@ -71,12 +71,12 @@ class EndpointGenerator(OpenAIServer, PromptGenerator):
             UserError: the key is rejected, or, once the other images are out, a request failed.
         """
         failed = []
-        for found in self._pool.map(self._one, orders):
-            if isinstance(found, str):
-                failed.append(found)
+        for results in self._pool.map(self._one, orders):
+            if isinstance(results, str):
+                failed.append(results)
                 yield None
             else:
-                yield found
+                yield results
         if failed:
             raise UserError(
                 f"{len(failed)} of {len(orders)} images could not be made ({failed[0]}): those "

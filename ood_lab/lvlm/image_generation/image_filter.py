@@ -72,10 +72,10 @@ class Filter:
             both = [float(seen[column[name]]) for name in (pair.first, pair.second)]
             expected = both if pair.kind == "ee" or self.check_env else both[:1]
             shows = order.annotated or min(expected) >= self.min_conf
-            others = [n for n in labels if seen[column[n]] > self.detected_conf and n not in pair]
+            rest = [n for n in labels if seen[column[n]] > self.detected_conf and n not in pair]
             about = (order.file, order.composition.criterion, pair.kind, pair.first, pair.second)
-            found = (*both, ",".join(others), shows, "" if shows else "low confidence")
-            rows.append((*about, *found, order.prompt, (order.style, order.meta.get("split"))))
+            results = (*both, ",".join(rest), shows, "" if shows else "low confidence")
+            rows.append((*about, *results, order.prompt, (order.style, order.meta.get("split"))))
         table = self._top(pd.DataFrame(rows, columns=_COLUMNS))
         if self.by_scene:
             scenes = [_scene(order) for order in orders]
@@ -114,8 +114,8 @@ def confidences_of(
     scores = model.scores(images, labels).astype(np.float64)
     shown = [{*order.composition.pair[:2], *order.also} for order in orders]
     asked = np.array([[name in there for name in labels] for there in shown], bool)
-    found = np.where(asked, purified(scores, asked, ~asked), softmax(scores, axis=1))
-    return found.astype(np.float32)
+    results = np.where(asked, purified(scores, asked, ~asked), softmax(scores, axis=1))
+    return results.astype(np.float32)
 
 
 def audited(table: pd.DataFrame, path: Path) -> pd.DataFrame:

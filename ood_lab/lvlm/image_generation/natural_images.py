@@ -52,8 +52,8 @@ def write_comparison(
     sets = dict.fromkeys(names.tolist())
     features |= {name: made[names == name] for name in sets}
     together = {name: pairs[names == name] for name in sets}
-    found = distances_to_natural(features, together, **resampling)
-    write_csv(found, folder / "effectiveness.csv")
+    results = distances_to_natural(features, together, **resampling)
+    write_csv(results, folder / "effectiveness.csv")
     tables = [pd.DataFrame(rows).assign(dataset=name) for name, rows in features.items()]
     write_table(pd.concat(tables).rename(columns=str), folder / "features.parquet")
 
@@ -86,8 +86,8 @@ def distances_to_natural(
             np.fill_diagonal(cosines, -np.inf)
         nearest = 1 - cosines.max(axis=1)
         counts, units = np.column_stack([nearest, np.ones(len(nearest))]), (by or {}).get(name)
-        found = clustered(counts, partial(shares, [""]), units, **resampling).estimates()[""]
-        rows.append((name, len(values), float(nearest.mean()), found.low, found.high))
+        results = clustered(counts, partial(shares, [""]), units, **resampling).estimates()[""]
+        rows.append((name, len(values), float(nearest.mean()), results.low, results.high))
     table = pd.DataFrame(rows, columns=["dataset", "n", "distance", "ci_low", "ci_high"])
     own = table.loc[table["dataset"] == NATURAL, "distance"].iloc[0]
     return table.assign(ratio=table["distance"] / own if own else np.nan)

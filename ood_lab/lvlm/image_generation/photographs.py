@@ -72,16 +72,16 @@ def listed_photographs(table: Path) -> Photographs:
         UserError: the table, a column or an image is missing.
     """
     rows = read_texts(table, _COLUMNS, hint=f": give {', '.join(_COLUMNS)}")
-    found: dict[frozenset[str], list[Photograph]] = {}
+    results: dict[frozenset[str], list[Photograph]] = {}
     for number, row in enumerate(rows.to_dict("records"), 2):
         file = (table.absolute().parent / row["file"]).absolute()
         if not file.is_file():
             raise UserError(f"{table}, line {number}: there is no image '{file}'")
         also = tuple(name.strip() for name in row.get("also", "").split(";") if name.strip())
-        found.setdefault(frozenset((row["first"], row["second"])), []).append(
+        results.setdefault(frozenset((row["first"], row["second"])), []).append(
             Photograph(file, also)
         )
-    return found
+    return results
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,9 @@ class WithPhotographs:
     @property
     def made_with(self) -> Mapping[str, Any]:
         """What the generator says, and a digest of all photographs' names."""
-        listed = {name: sorted(map(repr, found.items())) for name, found in self.origins.items()}
+        listed = {
+            name: sorted(map(repr, results.items())) for name, results in self.origins.items()
+        }
         digest = hashlib.sha256(repr(sorted(listed.items())).encode()).hexdigest()
         return {**self.generator.made_with, "photographs": digest}
 
@@ -121,7 +123,9 @@ class WithPhotographs:
             UserError: no pair is in all of them.
         """
         keys = {c.pair.key for c in compositions}
-        shown = {name: {k for k in keys if found.get(k)} for name, found in self.origins.items()}
+        shown = {
+            name: {k for k in keys if results.get(k)} for name, results in self.origins.items()
+        }
         common = keys.intersection(*shown.values())
         counts = ", ".join(f"{name} {len(pairs)}" for name, pairs in shown.items())
         if not common:
@@ -133,19 +137,19 @@ class WithPhotographs:
         log.info("%d of %d pairs are in every origin (%s)", len(common), len(keys), counts)
         made = self.generator.plan([c for c in compositions if c.pair.key in common], seed)
         orders = [
-            replace(each, meta={**each.meta, **_about(each.composition, SYNTHETIC)})
-            for each in made
+            replace(item, meta={**item.meta, **_about(item.composition, SYNTHETIC)})
+            for item in made
         ]
         most = Counter((o.composition.criterion, o.composition.pair) for o in made)
         first = {(o.composition.criterion, o.composition.pair): o.composition for o in made}
-        for name, found in self.origins.items():
+        for name, results in self.origins.items():
             for (criterion, pair), composition in first.items():
-                photographs = found[pair.key]
+                photographs = results[pair.key]
                 rng = text_stream(seed, "origin", name, criterion, *sorted(pair.key))
-                drawn = rng.permutation(len(photographs))[: most[criterion, pair]]
+                sample = rng.permutation(len(photographs))[: most[criterion, pair]]
                 orders += [
                     _order(composition, number, name, photographs[int(place)])
-                    for number, place in enumerate(drawn)
+                    for number, place in enumerate(sample)
                 ]
         return orders
 
@@ -192,19 +196,19 @@ def paired(pictures: Sequence[AnnotatedPicture]) -> list[AnnotatedPicture]:
     Raises:
         UserError: no pair is left in all origins.
     """
-    origins = {str(each.meta["split"]) for each in pictures}
+    origins = {str(item.meta["split"]) for item in pictures}
     pairs: dict[str, dict[str, list[AnnotatedPicture]]] = {}
-    for each in pictures:
-        of_pair = pairs.setdefault(str(each.meta[PAIR]), {})
-        of_pair.setdefault(str(each.meta["split"]), []).append(each)
+    for item in pictures:
+        of_pair = pairs.setdefault(str(item.meta[PAIR]), {})
+        of_pair.setdefault(str(item.meta["split"]), []).append(item)
     kept: dict[str, tuple[str, ...]] = {}
-    for found in pairs.values():
-        if set(found) != origins:
+    for results in pairs.values():
+        if set(results) != origins:
             continue
-        chosen = [p for part in found.values() for p in part[: min(map(len, found.values()))]]
-        absent = set.intersection(*(set(each.hallu) for each in chosen))
+        chosen = [p for part in results.values() for p in part[: min(map(len, results.values()))]]
+        absent = set.intersection(*(set(item.hallu) for item in chosen))
         common = tuple(name for name in chosen[0].hallu if name in absent)
-        kept |= {each.file: common for each in chosen}
+        kept |= {item.file: common for item in chosen}
     if not kept:
         raise UserError(
             f"no pair has a picture left in each of {', '.join(sorted(origins))}: lower "
@@ -212,7 +216,7 @@ def paired(pictures: Sequence[AnnotatedPicture]) -> list[AnnotatedPicture]:
         )
     nothing = (None, None)
     return [
-        replace(each, states=nothing, actions=nothing, numbers=False, hallu=kept[each.file])
-        for each in pictures
-        if each.file in kept
+        replace(item, states=nothing, actions=nothing, numbers=False, hallu=kept[item.file])
+        for item in pictures
+        if item.file in kept
     ]

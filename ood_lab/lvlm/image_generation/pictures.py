@@ -125,7 +125,7 @@ def pictures_of(
         ranking: of the candidates for hallucinations; what is seen is none.
         detected: by :attr:`Order.file`, what a detector sees in addition to the pair.
     """
-    found = []
+    results = []
     for order in orders:
         composition = order.composition
         also = [name for name in order.also if name in graph]
@@ -138,7 +138,7 @@ def pictures_of(
             "frequency": composition.frequency,
             "distance": composition.distance,
         }
-        found.append(
+        results.append(
             AnnotatedPicture(
                 file=f"{IMAGES}/{order.file}{SUFFIX}",
                 criterion=composition.criterion,
@@ -150,7 +150,7 @@ def pictures_of(
                 meta={**facts, "prompt": order.prompt, **order.meta},
             )
         )
-    return found
+    return results
 
 
 def balanced(pictures: Sequence[AnnotatedPicture], seed: int) -> list[AnnotatedPicture]:
@@ -159,8 +159,8 @@ def balanced(pictures: Sequence[AnnotatedPicture], seed: int) -> list[AnnotatedP
     Pictures of one scene in several styles stay or go together, and so do those of a pair that is
     shown in several origins.
     """
-    scenes = [str(each.meta.get(PAIR, each.meta.get("scene", each.file))) for each in pictures]
-    groups = grouped(zip((each.criterion for each in pictures), scenes, strict=True))
+    scenes = [str(item.meta.get(PAIR, item.meta.get("scene", item.file))) for item in pictures]
+    groups = grouped(zip((item.criterion for item in pictures), scenes, strict=True))
     different = {name: list(dict.fromkeys(names)) for name, names in groups.items()}
     least = min(map(len, different.values()), default=0)
     kept = {
@@ -168,4 +168,4 @@ def balanced(pictures: Sequence[AnnotatedPicture], seed: int) -> list[AnnotatedP
         for name, names in different.items()
         for scene in text_stream(seed, "balance", name).permutation(names)[:least]
     }
-    return [each for each, scene in zip(pictures, scenes, strict=True) if scene in kept]
+    return [item for item, scene in zip(pictures, scenes, strict=True) if scene in kept]

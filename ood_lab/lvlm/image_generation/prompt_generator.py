@@ -68,10 +68,10 @@ class PromptGenerator:
         text = composition.prompt(self.form)
         ways = list(self.variants.get(composition.kind, ())) or [Variant()]
         way = ways[number % len(ways)]
-        drawn = int(text_stream(seed, text, str(number)).integers(2**31))
+        sample = int(text_stream(seed, text, str(number)).integers(2**31))
         return Order(
             composition=composition,
-            seed=self.seeds[number] if number < len(self.seeds) else drawn,
+            seed=self.seeds[number] if number < len(self.seeds) else sample,
             number=number,
             prompt=f"{text}{way.words}",
             negative_prompt=way.negative,

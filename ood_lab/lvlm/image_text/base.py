@@ -96,16 +96,16 @@ def in_batches(
         name: of the model, for the line.
         score: maps a list of images to ``[B, columns]``.
     """
-    found = np.empty((len(images), columns), np.float32)
+    results = np.empty((len(images), columns), np.float32)
     pace = Pace(len(images), interval=10.0)
     for start in range(0, len(images), size):
         part = images[start : start + size]
         with torch.inference_mode():
-            found[start : start + len(part)] = score(open_images(part)).float().cpu().numpy()
+            results[start : start + len(part)] = score(open_images(part)).float().cpu().numpy()
         done = start + len(part)
         if pace.due:
             pace.line(f"{name}: scored {done} of {len(images)} images, {pace.left(done)}")
-    return found
+    return results
 
 
 def purified(scores: NDArray[np.floating], shown: Bools, absent: Bools) -> Floats:
@@ -157,10 +157,10 @@ def computed_once(
     file = folder / f"{digest.hexdigest()[:32]}.parquet"
     if file.exists():
         return read_table(file).to_numpy(np.float32)
-    found = compute()
-    columns = [str(number) for number in range(found.shape[1])]
-    write_table(pd.DataFrame(found, columns=columns), file)
-    return found
+    results = compute()
+    columns = [str(number) for number in range(results.shape[1])]
+    write_table(pd.DataFrame(results, columns=columns), file)
+    return results
 
 
 _BATCH = 32

@@ -56,13 +56,13 @@ class ChatScores:
             for c, text in texts.items()
         ]
         store = store_of(self.model.made_with, self.answers)
-        found = answers_to(questions, Path(), self.model, store)
-        if said := failures(found):
+        results = answers_to(questions, Path(), self.model, store)
+        if said := failures(results):
             raise UserError(
                 f"image_text={self.name} has not answered all questions ({said}): every answer "
                 "that came is kept; repeat the command to ask the others again"
             )
-        judged = judge(questions, {answer.question_id: answer for answer in found})
-        read = judged["parsed"].map({YES: 1.0, NO: 0.0}).astype(float).fillna(0.5)
-        chance = judged["p_yes"].astype(float).fillna(read).to_numpy()
+        judgements = judge(questions, {answer.question_id: answer for answer in results})
+        read = judgements["parsed"].map({YES: 1.0, NO: 0.0}).astype(float).fillna(0.5)
+        chance = judgements["p_yes"].astype(float).fillna(read).to_numpy()
         return log_odds(chance).astype(np.float32).reshape(len(images), len(labels))

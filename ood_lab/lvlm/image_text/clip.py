@@ -85,15 +85,15 @@ def clips_of(first: ClipModel, models: Mapping[str, ImageTextModel]) -> dict[str
     Raises:
         UserError: one of these is no CLIP.
     """
-    found = {first.name: first}
+    results = {first.name: first}
     for name, model in models.items():
         if not isinstance(model, ClipScores):
             raise UserError(
                 f"image_text={name} is not a CLIP of open_clip, in whose space distances of "
                 "images could be measured: remove it"
             )
-        found[name] = model.clip
-    return found
+        results[name] = model.clip
+    return results
 
 
 Floats = NDArray[np.float32]
@@ -119,8 +119,8 @@ class ClipSpace:
 
     def cosines(self, rows: Sequence[int] | NDArray[np.int64]) -> Floats:
         """``cos(f_x, g_o)`` of some images with every label, ``[B, n]``."""
-        found: Floats = self.images[rows] @ self.labels.T
-        return found
+        results: Floats = self.images[rows] @ self.labels.T
+        return results
 
     def nearest(self, rows: NDArray[np.int64], pool: NDArray[np.int64]) -> NDArray[np.int64]:
         """The image of ``pool`` that is nearest to each, never the image itself.
@@ -156,16 +156,16 @@ def label_features(clip: ClipModel, names: Sequence[str], template: str | None) 
         UserError: the texts of two objects are the same to the CLIP, as where a small one reads
             too few tokens to come to the object.
     """
-    found: Floats = clip.encode_text(texts_of(names, template_of(clip, template))).cpu().numpy()
-    cosines = found @ found.T - np.eye(len(found), dtype=np.float32)
-    if len(found) > 1 and cosines.max() > _SAME:
+    results: Floats = clip.encode_text(texts_of(names, template_of(clip, template))).cpu().numpy()
+    cosines = results @ results.T - np.eye(len(results), dtype=np.float32)
+    if len(results) > 1 and cosines.max() > _SAME:
         one, other = divmod(int(cosines.argmax()), len(names))
         raise UserError(
             f"'{template_of(clip, template)}' reads the same with {names[one]} and {names[other]} "
             f"to the CLIP {clip.name}, so that it cannot tell them apart: choose a shorter text "
             f"of the objects, such as '{clip.templates[-1]}'"
         )
-    return found
+    return results
 
 
 def space_of(

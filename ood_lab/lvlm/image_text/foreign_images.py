@@ -34,11 +34,11 @@ def refuse_foreign(
     Raises:
         UserError: such a CLIP, with a line that names a real one.
     """
-    others = [group for group in images if settings.get(group) and not is_builtin(settings[group])]
-    if not others:
+    rest = [group for group in images if settings.get(group) and not is_builtin(settings[group])]
+    if not rest:
         return
-    name = settings[others[0]].get("name")
-    refuse_shipped(settings, f"{others[0]}={name}" if name else f"this {others[0]}", judges)
+    name = settings[rest[0]].get("name")
+    refuse_shipped(settings, f"{rest[0]}={name}" if name else f"this {rest[0]}", judges)
 
 
 def refuse_shipped(settings: Mapping[str, Any], source: str, judges: tuple[str, ...]) -> None:

@@ -45,8 +45,8 @@ def detected(
         threshold: boxes with a lower score are skipped.
     """
     outputs = model(**processor(images=images, return_tensors="pt").to(model.device))
-    for found in processor.post_process_object_detection(outputs, threshold=threshold):
-        pairs = zip(found["labels"].tolist(), found["scores"].tolist(), strict=True)
+    for results in processor.post_process_object_detection(outputs, threshold=threshold):
+        pairs = zip(results["labels"].tolist(), results["scores"].tolist(), strict=True)
         yield [(str(model.config.id2label[label]), score) for label, score in pairs]
 
 
@@ -197,7 +197,7 @@ class GroundingDino(_Detector):
         scores = model(**inputs).logits[0].sigmoid()  # [boxes, tokens]
         offsets = processor.tokenizer(text, return_offsets_mapping=True, truncation=True)
         spans = offsets["offset_mapping"][: scores.shape[1]]
-        found, start = {}, 0
+        results, start = {}, 0
         for name in objects:
             end = start + len(name)
             tokens = [k for k, (a, b) in enumerate(spans) if start <= a < b <= end]
@@ -206,9 +206,9 @@ class GroundingDino(_Detector):
                     f"{self.path} reads no more than {len(spans)} tokens: ask about fewer objects "
                     "of an image"
                 )
-            found[name] = float(scores[:, tokens].max())
+            results[name] = float(scores[:, tokens].max())
             start = end + len(" . ")
-        return found
+        return results
 
 
 class ClosedVocabulary(_Detector):
@@ -284,9 +284,9 @@ def by_image(
     check(sorted({name for asked in images.values() for _, name in asked}))
     for path, asked in images.items():
         objects = list(dict.fromkeys(name for _, name in asked))
-        found = find(open_images([Path(path)])[0], objects)
+        results = find(open_images([Path(path)])[0], objects)
         for request, name in asked:
-            yield _reply(request, found[name], threshold)
+            yield _reply(request, results[name], threshold)
 
 
 def _asked(request: Request) -> tuple[str, str]:
@@ -353,16 +353,16 @@ class DetectorScores:
         """Score of the best box of every label, ``[N, n]``, 0 where there is none."""
         texts = texts_of(labels, self.template)
         place = {text: number for number, text in enumerate(texts)}
-        found = np.zeros((len(images), len(labels)), np.float32)
+        results = np.zeros((len(images), len(labels)), np.float32)
         pace = Pace(len(images), interval=10.0)
         for row, path in enumerate(images):
             for box in self._model(open_images([path])[0], candidate_labels=texts, threshold=0.0):
                 column = place.get(box["label"])
                 if column is not None:
-                    found[row, column] = max(found[row, column], box["score"])
+                    results[row, column] = max(results[row, column], box["score"])
             if pace.due:
                 pace.line(f"{self.name}: {row + 1} of {len(images)} images, {pace.left(row + 1)}")
-        return found
+        return results
 
     def scores(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
         """See :class:`~ood_lab.lvlm.image_text.base.ImageTextModel`."""

@@ -133,8 +133,8 @@ class TransformersScores(PretrainedScores):
         return {"template": self.template, "scale": round(self._factor, 6)}
 
     def _scores(self, tokens: Any, pixels: Tensor) -> Tensor:
-        found = self.model(**tokens, pixel_values=pixels).logits_per_image
-        return self._factor / self.own_scale * found
+        results = self.model(**tokens, pixel_values=pixels).logits_per_image
+        return self._factor / self.own_scale * results
 
 
 def load_pretrained(setting: str, path: str, *kinds: str) -> list[Any]:
@@ -206,5 +206,5 @@ class Blip2Scores(PretrainedScores):
         return torch.stack(rows)
 
     def _cosines(self, tokens: Any, pixels: Tensor) -> Tensor:
-        found = self.model(pixel_values=pixels, **tokens, use_image_text_matching_head=False)
-        return found.logits_per_image / self.temperature
+        results = self.model(pixel_values=pixels, **tokens, use_image_text_matching_head=False)
+        return results.logits_per_image / self.temperature

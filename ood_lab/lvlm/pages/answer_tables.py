@@ -75,7 +75,7 @@ def kind_tables(run: ScoredRun, splits: Names) -> Iterator[Table]:
         for caption, part in by_way(f"{title}, %", run, names):
             yield metric_table(caption, "split", whole(part), splits, names)
             of = part[(part["split"] == POOLED) & part[PART].fillna("").str.startswith("category ")]
-            named = {each: each.removeprefix("category ") for each in dict.fromkeys(of[PART])}
+            named = {item: item.removeprefix("category ") for item in dict.fromkeys(of[PART])}
             if len(named) > 1:
                 heading = f"{caption}, by category"
                 yield metric_table(heading, "category", of, named, names, key=PART)
@@ -85,9 +85,12 @@ def spread_table(spread: pd.DataFrame, names: Names, metrics: Names) -> Table:
     """Mean ± standard deviation of each set and metric."""
     words = {**metrics, AGREEMENT: "same answer each time"}
     shown = {m: text for m, text in words.items() if (spread["metric"] == m).any()}
-    found = {(row["split"], row["metric"]): row for row in spread.to_dict("records")}
+    results = {(row["split"], row["metric"]): row for row in spread.to_dict("records")}
     cells = [
-        [name_cell(names.get(split, split), place), *(_cell(found.get((split, m))) for m in shown)]
+        [
+            name_cell(names.get(split, split), place),
+            *(_cell(results.get((split, m))) for m in shown),
+        ]
         for place, split in enumerate(dict.fromkeys(spread["split"]))
     ]
     title = f"{spread['samples'].iloc[0]} samples of each question: mean ± standard deviation, %"

@@ -46,7 +46,7 @@ def write_answers_page(
     run: ScoredRun,
     questions: Questions,
     answers: Answers,
-    judged: Sequence[pd.DataFrame],
+    judgements: Sequence[pd.DataFrame],
     models: Sequence[pd.DataFrame] = (),
 ) -> Path:
     """Writes ``answers/index.html`` of a run, and its rows in files of 1,000.
@@ -60,7 +60,7 @@ def write_answers_page(
         run: its folder, its page, and the folder that the paths of images start from.
         questions: of the answers.
         answers: by the id of the question.
-        judged: tables of single answers, see
+        judgements: tables of single answers, see
             :func:`ood_lab.lvlm.answers.judgements.judge`, and of captions, see
             :func:`ood_lab.lvlm.captions.caption_scoring.caption_table`.
         models: such tables of several models, with a column ``model``; they are side by side.
@@ -74,7 +74,7 @@ def write_answers_page(
     )
     rows = [
         _shown(row, asked[row["question_id"]], answers, beside.get(row["question_id"], []))
-        for table in judged
+        for table in judgements
         for row in table.to_dict("records")
     ]
     for row in rows:

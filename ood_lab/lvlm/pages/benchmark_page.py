@@ -122,10 +122,10 @@ def metric_table(
         notes: below the table; why a row has no value is added.
     """
     rows = rows[rows["metric"].isin(metrics)]
-    found = {(str(row[key]), row["metric"]): row for row in rows.to_dict("records")}
-    first = next((m for m in metrics if any(k[1] == m for k in found)), "")
+    results = {(str(row[key]), row["metric"]): row for row in rows.to_dict("records")}
+    first = next((m for m in metrics if any(k[1] == m for k in results)), "")
     shown = {metric: words for metric, words in metrics.items() if (rows["metric"] == metric).any()}
-    present = [name for name in names if (name, first) in found]
+    present = [name for name in names if (name, first) in results]
     unit = str(rows["unit"].iloc[0]).split()[-1] if len(rows) else "unit"
     headings = {"n": f"{unit}s", "n_asked": "asked"}
     lost = {"n_unparsed": "unparsed", "n_cut": "cut", "n_failed": "failed"}
@@ -135,16 +135,16 @@ def metric_table(
     cells = [
         [
             name_cell(names[name], place),
-            *(count_cell(float(found[name, first][count])) for count in headings),
-            *(_estimate(found.get((name, metric))) for metric in shown),
+            *(count_cell(float(results[name, first][count])) for count in headings),
+            *(_estimate(results.get((name, metric))) for metric in shown),
         ]
         for place, name in enumerate(present)
     ]
     reasons: dict[str, list[str]] = {}
     for name in present:
-        values = [float(found[name, m]["value"]) for m in shown if (name, m) in found]
+        values = [float(results[name, m]["value"]) for m in shown if (name, m) in results]
         if all(map(math.isnan, values)):
-            reasons.setdefault(why_missing(found[name, first]), []).append(names[name])
+            reasons.setdefault(why_missing(results[name, first]), []).append(names[name])
     missing = [f"{MISSING} of {', '.join(w)}: {reason}." for reason, w in reasons.items() if reason]
     read = [] if {*headings} & {*lost} else ["Every question has an answer that could be read."]
     return Table(caption, heads, cells, notes=[*missing, *notes, *read], spreads=True)
@@ -177,7 +177,7 @@ def difference_table(
     keys = ["a", "b"] if sets is None else ["a", "b", "split", PART]
     rows = table.assign(**{PART: table[PART].fillna("")}) if PART in keys else table
     pairs = list(dict.fromkeys(zip(*(rows[key] for key in keys), strict=True)))
-    found = {(*(row[key] for key in keys), row["metric"]): row for row in rows.to_dict("records")}
+    results = {(*(row[key] for key in keys), row["metric"]): row for row in rows.to_dict("records")}
     alone = sets is not None and len({pair[:2] for pair in pairs}) == 1
 
     def words(a: Any, b: Any, split: str = "", part: str = "") -> str:
@@ -191,7 +191,7 @@ def difference_table(
     cells = [
         [
             name_cell(words(*pair), place),
-            *(cell for metric in shown for cell in _difference(found.get((*pair, metric)))),
+            *(cell for metric in shown for cell in _difference(results.get((*pair, metric)))),
         ]
         for place, pair in enumerate(pairs)
     ]
@@ -321,17 +321,17 @@ def first_of_each(
 
 
 def wrong_answers(
-    judged: pd.DataFrame, names: Names, source: Path | None = None
+    judgements: pd.DataFrame, names: Names, source: Path | None = None
 ) -> tuple[Section, Thumbnails]:
     """The first wrong answers of every set with their images, and the pictures.
 
     Args:
-        judged: yes/no answers, see :func:`ood_lab.lvlm.answers.judgements.judge`.
+        judgements: yes/no answers, see :func:`ood_lab.lvlm.answers.judgements.judge`.
         names: set and what it is called; in this order.
         source: folder that relative paths of images start from.
     """
-    wrong = judged[(judged["status"] == PARSED) & ~judged["correct"].astype(bool)]
-    store = thumbnails_of(judged, source)
+    wrong = judgements[(judgements["status"] == PARSED) & ~judgements["correct"].astype(bool)]
+    store = thumbnails_of(judgements, source)
 
     def text(row: Mapping[Any, Any]) -> str:
         question = str(row["text"]).split("\n")[0].removeprefix("Question: ")

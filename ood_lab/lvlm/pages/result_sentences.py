@@ -87,16 +87,16 @@ def found_sentences(
     )
     names = {str(s): words.get(s, s.replace("_", " ")) for s in run.whole["split"] if s != POOLED}
     sets = {s: name for s, name in names.items() if name and (len(names) > 1 or s in words)}
-    known = [each for each in told if (run.whole["metric"] == each.metric).any()]
-    for place, each in enumerate(known):
-        rows = _rows(run, each.metric, {} if place else sets)
-        its, values = "Asked plainly, its" if again else "Its", values_of(rows, each.lower)
+    known = [item for item in told if (run.whole["metric"] == item.metric).any()]
+    for place, item in enumerate(known):
+        rows = _rows(run, item.metric, {} if place else sets)
+        its, values = "Asked plainly, its" if again else "Its", values_of(rows, item.lower)
         beside = "" if place or rows["value"].isna().all() else _lost(run, lost)
-        yield f"{its} {each.words} is {values if place else noted(values)}{beside}."
+        yield f"{its} {item.words} is {values if place else noted(values)}{beside}."
         if not place:
             yield from _constant(run, sets, task)
             yield from _width(rows)
-            yield from _differences(run, each, sets, draws)
+            yield from _differences(run, item, sets, draws)
 
 
 def _lost(run: ScoredRun, lost: pd.Series) -> str:
@@ -122,10 +122,10 @@ def _rows(run: ScoredRun, metric: str, sets: Names) -> pd.DataFrame:
 
 def _constant(run: ScoredRun, sets: Names, task: str) -> Iterator[str]:
     """Where the accuracy may be no more than that of always giving the same answer."""
-    judged, alike = run.judged["judged"], {}
-    judged = judged[judged["task"] == task]
+    judgements, alike = run.judged["judged"], {}
+    judgements = judgements[judgements["task"] == task]
     for row in _rows(run, "accuracy", sets).to_dict("records"):
-        truth = judged.loc[(judged["split"] == row["split"]) | (row["on"] == ""), "truth"]
+        truth = judgements.loc[(judgements["split"] == row["split"]) | (row["on"] == ""), "truth"]
         constant = truth.value_counts(normalize=True).max()
         if row["ci_low"] <= constant < 1:  # of 1 nothing can be better
             alike[row["on"]] = constant
@@ -154,12 +154,12 @@ def _differences(run: ScoredRun, told: MetricSentence, sets: Names, draws: int) 
             rows = rows[rows["a"] == model_name(run.record.lvlm)].assign(on=rows["b"])
         if not len(rows := rows[rows["on"].notna()]):
             continue
-        parts, others = compared(rows, told.lower, draws, than, of)
+        parts, rest = compared(rows, told.lower, draws, than, of)
         if parts:
             yield f"{begins.format(sets.get(str(rows['a'].iloc[0])))} {listed(parts)}."
-        if others:
+        if rest:
             where = "on" if name == "forms" else "against"
-            yield f"There are too few answers or resamples for a test {where} {listing(others)}."
+            yield f"There are too few answers or resamples for a test {where} {listing(rest)}."
 
 
 def _width(rows: pd.DataFrame) -> Iterator[str]:

@@ -54,8 +54,8 @@ def plain(text: str) -> str:
     """A text in lower case without markup, pairs such as "yes or no", and odd characters."""
     text = unicodedata.normalize("NFKC", text).replace("’", "'").lower()
     text = re.sub(r"<\|.*?\|>|</?\w+>|[\u200b\ufeff\ufe0f]", " ", text)
-    for mark, said in MARKS.items():
-        text = text.replace(mark, f" {said} ")
+    for mark, reply in MARKS.items():
+        text = text.replace(mark, f" {reply} ")
     text = re.sub(r"[*`#~\"“”„«»_]|(?<!\w)'|'(?!\w)", " ", text)
     text = re.sub(r"\b(is|are|does|do|was|were|did|has|have|ca|could)nt\b", r"\1n't", text)
     text = _STRETCHED.sub(lambda m: YES if m[1] else NO, text)
@@ -76,8 +76,8 @@ def said_at_start(text: str) -> str | None:
         return YES if text[0] == "1" else NO
     if re.match(r"si\W*(?:[,.!]|$)", text):  # without its accent and before a word, it is "if"
         return YES
-    found = _WORD.match(text)
-    return _SAID[found[0]] if found and _is_answer(found[0], text[found.end() :]) else None
+    results = _WORD.match(text)
+    return _SAID[results[0]] if results and _is_answer(results[0], text[results.end() :]) else None
 
 
 def said_by_a_word(text: str) -> str | None:
@@ -87,16 +87,16 @@ def said_by_a_word(text: str) -> str | None:
     """
     first = said_at_start(text)
     last, places = None, []
-    for found in _WORD.finditer(text):
-        before, after = text[: found.start()], text[found.end() :]
+    for results in _WORD.finditer(text):
+        before, after = text[: results.start()], text[results.end() :]
         opened = not before.strip() or before.rstrip()[-1] in ",.;:!?—–-()…=/%"
-        word = _SAID[found[0]]
+        word = _SAID[results[0]]
         if _NOT_SAID.search(before):
             continue
         if not re.search(r"\w", after):
             led = before.split()[-1:]
             last = word if opened or _BEFORE_LAST.fullmatch(led[0]) else None
-            end = found.start()
+            end = results.start()
         elif (
             (opened or before.endswith("say "))
             and after.lstrip()[:1] in (*",.;:!—–)",)

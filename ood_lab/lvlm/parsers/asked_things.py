@@ -80,20 +80,20 @@ def asked_by(question: str) -> Asked:
     if len(options) < 2:
         options = dict(_OPTION.findall(question))
     options = options if list(options) == [*ascii_uppercase][: len(options)] and options else {}
-    if found := _MORE.search(question):
-        names = [name for name in found.groups() if name]
+    if results := _MORE.search(question):
+        names = [name for name in results.groups() if name]
         return Asked(None, False, (_pattern(names[0]), _pattern(names[1])), options)
     for way in _WAYS:
-        found = way.search(question)
-        if found is None:
+        results = way.search(question)
+        if results is None:
             continue
-        name, groups = found["thing"].strip().lower(), found.groupdict()
+        name, groups = results["thing"].strip().lower(), results.groupdict()
         if _NUMBER_FIRST.match(name) or re.search(r"\b(?:and|or)\b", name):
             break
         negated = bool(groups.get("negated")) != bool(groups.get("no"))
         return Asked(re.compile(_pattern(name)), negated, None, options, _characters(name))
-    if found := _IN_CHARACTERS.search(question):
-        return Asked(None, False, None, options, (found[1],))
+    if results := _IN_CHARACTERS.search(question):
+        return Asked(None, False, None, options, (results[1],))
     return Asked(None, False, None, options)
 
 
@@ -109,6 +109,6 @@ def _pattern(name: str) -> str:
     forms = {name, str(english().plural_noun(name) or name)}
     forms.add(str(english().singular_noun(name) or name))
     known = [longer for longer in _NAMES if longer.endswith(f" {name}")]
-    other = "".join(rf"(?<!\b{re.escape(each.removesuffix(name))})" for each in known)
+    other = "".join(rf"(?<!\b{re.escape(item.removesuffix(name))})" for item in known)
     ways = (r"[\s_-]+".join(map(re.escape, form.split())) for form in sorted(forms))
     return rf"{other}\b(?:{'|'.join(sorted(ways, key=len, reverse=True))})\b(?!['-]\w)"

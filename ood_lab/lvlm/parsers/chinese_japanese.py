@@ -79,7 +79,7 @@ def said_in_characters(text: str, names: Sequence[str] = ()) -> str | None:
     and one that asserts a thing says nothing.
     """
     text = re.sub(r"[「」『』\"']", "", text)
-    claims = {_claim(found[1], names, found[0]) for found in _CLAUSE.finditer(text)} - {None}
+    claims = {_claim(results[1], names, results[0]) for results in _CLAUSE.finditer(text)} - {None}
     return claims.pop() if len(claims) == 1 else None
 
 
@@ -87,9 +87,9 @@ def _claim(clause: str, names: Sequence[str], whole: str) -> str | None:
     if _NO_CLAIM.search(whole):
         return None
     clause = _PICTURE.sub("", clause)
-    for said, way in _WHOLE.items():
+    for reply, way in _WHOLE.items():
         if re.fullmatch(rf"(?:{way}){_ENDS}", clause):
-            return said
+            return reply
     denied = _NEGATION.search(clause)
     thing = _NEEDLESS.sub("", _ASSERTION.sub("", _NEGATION.sub("", clause)))
     if not denied and not _ASSERTION.search(clause):
@@ -105,11 +105,11 @@ def with_digits(text: str) -> str:
     Neighbours, as in "三四只", are a range: "3-4".
     """
 
-    def digits(found: re.Match[str]) -> str:
-        if re.fullmatch(r"[一二三四五六七八九两兩]{2}", found[0].strip()):
-            return "-".join(str(_DIGITS[c]) for c in found[0].strip())
+    def digits(results: re.Match[str]) -> str:
+        if re.fullmatch(r"[一二三四五六七八九两兩]{2}", results[0].strip()):
+            return "-".join(str(_DIGITS[c]) for c in results[0].strip())
         value, unit = 0, 0
-        for character in found[0]:
+        for character in results[0]:
             if character in "十百":
                 value, unit = value + max(unit, 1) * (10 if character == "十" else 100), 0
             else:

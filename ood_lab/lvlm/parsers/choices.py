@@ -69,9 +69,9 @@ _DESCRIBED = (
 _OR = r"(?:\s*(?:[,/&+;|、]|和|或|か|\b(?:or|and|maybe|possibly|perhaps)\b))+\s*"
 _SEVERAL = [
     re.compile(
-        rf"(?:\b(?:between|either|both)\s+)?{_THE}{each}(?:{_OR}{_THE}{each})+", re.IGNORECASE
+        rf"(?:\b(?:between|either|both)\s+)?{_THE}{item}(?:{_OR}{_THE}{item})+", re.IGNORECASE
     )
-    for each in (_LETTER, _TEXT)
+    for item in (_LETTER, _TEXT)
 ]
 #: Nothing but letters.
 _LETTERS_ONLY = re.compile(rf"{_GAP}(?:{_LETTER}{_GAP}){{2,}}")
@@ -139,20 +139,20 @@ def chosen_option(
     if not texts:
         text = re.sub(_TEXT, " ", text)
     verdicts = [*_VERDICT.finditer(text)]
-    right = _of("".join(found[1] for found in verdicts if found[2] or found[4]))
+    right = _of("".join(results[1] for results in verdicts if results[2] or results[4]))
     if right:
         return right.pop() if len(right) == 1 else None
     text = _REJECTED.sub(" but ", _VERDICT.sub(" ", text))
     first = rf"^{_GAP}{_THE}({_MENTION if explicit else _LETTER})(?!{_MENTION}|{_DESCRIBED})"
-    several = [each.search(text) for each in _SEVERAL]
+    several = [item.search(text) for item in _SEVERAL]
     if _LETTERS_ONLY.fullmatch(text) and len(_of(text)) > 1:
         return None
     for way in (first, *_CONCLUSIONS):
-        found = re.search(way, text, re.IGNORECASE)
-        if found and not any(m and m.start() <= found.start(1) < m.end() for m in several):
-            return _letter(found[1])
-    for each in _SEVERAL:
-        text = each.sub(" ", text)
+        results = re.search(way, text, re.IGNORECASE)
+        if results and not any(m and m.start() <= results.start(1) < m.end() for m in several):
+            return _letter(results[1])
+    for item in _SEVERAL:
+        text = item.sub(" ", text)
     for kind in (_LETTER, _TEXT):
         if mentions := _of("".join(re.findall(kind, text))):
             return mentions.pop() if len(mentions) == 1 else None
@@ -173,11 +173,11 @@ def _marked(text: str, options: Mapping[str, str], letters: bool) -> str:
     by_text = {plain(words).strip(" .!"): letter for letter, words in options.items()}
     words = "|".join(map(whole_word, sorted(filter(None, by_text), key=len, reverse=True)))
 
-    def of_letter(found: re.Match[str]) -> str:
-        return chr(_LETTERS + places[next(filter(None, found.groups())).upper()])
+    def of_letter(results: re.Match[str]) -> str:
+        return chr(_LETTERS + places[next(filter(None, results.groups())).upper()])
 
-    def of_text(found: re.Match[str]) -> str:
-        return chr(_TEXTS + places[by_text[" ".join(found[0].lower().split())]])
+    def of_text(results: re.Match[str]) -> str:
+        return chr(_TEXTS + places[by_text[" ".join(results[0].lower().split())]])
 
     if letters:
         capitals, every = "".join(options), "".join(options) + "".join(options).lower()
@@ -201,9 +201,9 @@ def _marked(text: str, options: Mapping[str, str], letters: bool) -> str:
     )
 
 
-def _merged(found: re.Match[str]) -> str:
+def _merged(results: re.Match[str]) -> str:
     """A letter before its own text stands for both."""
-    return found[1] if _letter(found[1]) == _letter(found[2]) else found[0]
+    return results[1] if _letter(results[1]) == _letter(results[2]) else results[0]
 
 
 def _letter(mark: str) -> str:

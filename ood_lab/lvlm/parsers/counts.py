@@ -202,10 +202,10 @@ def number(reply: str, question: str) -> str | None:
         return None
     for part in explicit_answers(reply):
         line = _prepared(re.split(r"\n|[.;]\s", part.strip())[0])
-        found = [_mention(each, line, asked) for each in _ANY.finditer(line)]
-        if found := [each for each in found if each.thing] or found:
-            values = {each.value for each in found}
-            return str(found[0].value) if len(values) == 1 and None not in values else None
+        results = [_mention(item, line, asked) for item in _ANY.finditer(line)]
+        if results := [item for item in results if item.thing] or results:
+            values = {item.value for item in results}
+            return str(results[0].value) if len(values) == 1 and None not in values else None
     text = _prepared(reply)
     if is_refusal(text):
         return None
@@ -234,11 +234,11 @@ def _count_in(text: str, asked: Asked, question: str) -> str | None:
     numbers = [*_ANY.finditer(text)]
     if len(numbers) > _MOST:
         return None
-    mentions = [_mention(found, text, asked) for found in numbers]
-    usable = [each for each in mentions if each.thing is not False]
-    values = {each.start: each for each in usable}
+    mentions = [_mention(results, text, asked) for results in numbers]
+    usable = [item for item in mentions if item.thing is not False]
+    values = {item.start: item for item in usable}
     for way in _SUMS:
-        places = [found.start("n") for found in way.finditer(text)]
+        places = [results.start("n") for results in way.finditer(text)]
         if totals := [values[place] for place in places if place in values]:
             return _text(totals[-1].value)
         if way is _SUMS[-2] and (total := _by_side(text, usable)):
@@ -247,18 +247,18 @@ def _count_in(text: str, asked: Asked, question: str) -> str | None:
         return "0"
     if is_in_characters(text) and not mentions:
         return "0" if said_in_characters(text, asked.names) == NO else None
-    if any(each.value is None for each in usable):
+    if any(item.value is None for item in usable):
         return None
-    if counted := [each for each in usable if each.thing] or usable:
-        return _text(_agreed([each.value or 0 for each in counted]))
+    if counted := [item for item in usable if item.thing] or usable:
+        return _text(_agreed([item.value or 0 for item in counted]))
     return _implied(text, asked) if asked.thing is not None or not mentions else None
 
 
 def _by_side(text: str, mentions: Sequence[_Mention]) -> int | None:
     """The sum of numbers each of which has a side of the picture of its own."""
-    if len(mentions) < 2 or any(each.value is None for each in mentions):
+    if len(mentions) < 2 or any(item.value is None for item in mentions):
         return None
-    starts, ends = [each.start for each in mentions], [each.end for each in mentions]
+    starts, ends = [item.start for item in mentions], [item.end for item in mentions]
     for windows in (
         zip(ends, [*starts[1:], None], strict=True),
         zip([0, *ends[:-1]], starts, strict=True),
@@ -266,7 +266,7 @@ def _by_side(text: str, mentions: Sequence[_Mention]) -> int | None:
         sides = [_PLACE.findall(text[begin:end]) for begin, end in windows]
         each_one = all(len(side) == 1 for side in sides)
         if each_one and len({side[0] for side in sides}) == len(sides):
-            return sum(each.value or 0 for each in mentions)
+            return sum(item.value or 0 for item in mentions)
     return None
 
 
@@ -295,11 +295,11 @@ def _implied(text: str, asked: Asked) -> str | None:
     return str(int(implied[0])) if implied else None
 
 
-def _mention(found: re.Match[str], text: str, asked: Asked) -> _Mention:
-    value = None if found[0] == _NONE else _value(found[0])
-    before, after = text[: found.start()], text[found.end() :]
+def _mention(results: re.Match[str], text: str, asked: Asked) -> _Mention:
+    value = None if results[0] == _NONE else _value(results[0])
+    before, after = text[: results.start()], text[results.end() :]
     return _Mention(
-        found.start(), found.end(), value, _counts_thing(found[0], before, after, text, asked)
+        results.start(), results.end(), value, _counts_thing(results[0], before, after, text, asked)
     )
 
 
@@ -337,11 +337,11 @@ def _text(value: int | None) -> str | None:
     return None if value is None else str(value)
 
 
-def _value(said: str) -> int:
+def _value(reply: str) -> int:
     """A number in digits or words."""
-    if said[0].isdigit():
-        return int(float(said.replace(",", "")))
+    if reply[0].isdigit():
+        return int(float(reply.replace(",", "")))
     value = 0
-    for word in re.split("[ -]", said):
+    for word in re.split("[ -]", reply):
         value = max(value, 1) * 100 if word == "hundred" else value + _WORDS.get(word, 0)
     return value

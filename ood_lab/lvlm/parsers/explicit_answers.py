@@ -46,7 +46,7 @@ def explicit_answers(reply: str) -> Iterator[str]:
     """
     inner = (_LATEX.sub(r"\1", box) for box in reversed(_BOXED.findall(reply)))
     yield from (_LATEX.sub(r"\1", box) for box in inner)
-    yield from (found[2] for found in reversed([*_TAG.finditer(reply)]))
+    yield from (results[2] for results in reversed([*_TAG.finditer(reply)]))
     yield from _in_json(reply)
     for mark in (_FINAL, _ANSWER, _LINE):
         yield from reversed([*_after(mark, reply)])
@@ -62,10 +62,10 @@ def _in_json(reply: str) -> Iterator[str]:
 
 def _after(mark: re.Pattern[str], reply: str) -> Iterator[str]:
     place = 0
-    while found := mark.search(reply, place):
-        if not _NO_MARK.search(reply[: found.start()]):
-            yield found["rest"]
-        place = found.start("rest") + (found.start("rest") == found.start())
+    while results := mark.search(reply, place):
+        if not _NO_MARK.search(reply[: results.start()]):
+            yield results["rest"]
+        place = results.start("rest") + (results.start("rest") == results.start())
 
 
 _Said = TypeVar("_Said")
@@ -107,11 +107,11 @@ def settled(text: str, says: Callable[[str], _Said | None]) -> _Said | None:
         text: of the reply.
         says: what a text says; None = nothing.
     """
-    return next((said for part in _endings(text) if (said := says(part)) is not None), None)
+    return next((reply for part in _endings(text) if (reply := says(part)) is not None), None)
 
 
 def _endings(text: str) -> Iterator[str]:
-    for found in reversed([*_TAKEN_BACK.finditer(text)][-_MOST:]):
-        yield text[found.end() :]
+    for results in reversed([*_TAKEN_BACK.finditer(text)][-_MOST:]):
+        yield text[results.end() :]
     yield _IMPRESSION.sub(" ", text)
     yield text

@@ -65,9 +65,9 @@ def _whole(part: str, reply: str) -> str | None:
     )
 
 
-def bare(said: str) -> str:
+def bare(reply: str) -> str:
     """A text in lower case without articles, punctuation and markup, to be compared."""
-    words = re.findall(r"-?\d+(?:[.:/]\d+)*|[^\W_]+(?:'[^\W_]+)?", _numbers(plain(said)))
+    words = re.findall(r"-?\d+(?:[.:/]\d+)*|[^\W_]+(?:'[^\W_]+)?", _numbers(plain(reply)))
     return " ".join([word for word in words if word not in ("a", "an", "the")] or words)
 
 
@@ -84,7 +84,7 @@ def is_right(answer: str, truths: Sequence[str]) -> bool:
     if (words := bare(answer)) and words in map(bare, truths):
         return True
     ways = "|".join(
-        _pattern(each) for each in sorted(map(plain, truths), key=len, reverse=True) if each
+        _pattern(item) for item in sorted(map(plain, truths), key=len, reverse=True) if item
     )
     text = re.sub(ways, _RIGHT, _numbers(answer)) if ways else answer
     text = re.sub(

@@ -107,8 +107,8 @@ def vlmeval(reply: str) -> str | None:
         mark: "" if dropped or f"{mark} " in text or f" {mark}" in text else " " for mark in _MARKS
     }
     words = _FULL_STOP.sub("", text.translate(str.maketrans(marks)), count=_MOST_STOPS).split()
-    found = {YES, NO}.intersection(words)
-    return found.pop() if len(found) == 1 else None
+    results = {YES, NO}.intersection(words)
+    return results.pop() if len(results) == 1 else None
 
 
 @parser(

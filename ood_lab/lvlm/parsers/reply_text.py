@@ -85,10 +85,10 @@ def read(reply: str, parser: Parser, cut: bool, question: str = "") -> str | Non
     said = without_reasoning(reply)
     if not said and said != reply:
         return None  # it only thought; some parsers take silence for a yes
-    found = parser(said, question)
-    if not cut or found is None or len(_WORDS.findall(said)) == 1:
-        return found
-    return found if all(parser(said + more, question) == found for more in _WAYS_ON) else None
+    results = parser(said, question)
+    if not cut or results is None or len(_WORDS.findall(said)) == 1:
+        return results
+    return results if all(parser(said + more, question) == results for more in _WAYS_ON) else None
 
 
 def is_text(value: object) -> bool:

@@ -163,37 +163,37 @@ def said_by_sentences(text: str, asked: Asked, question: str) -> str | None:
     """
     if _OPEN_END.search(text):
         return None
-    said = set()
+    reply = set()
     text = _FALSE_THAT.sub(_FALSE, _NO_TRACE.sub(" no ", text))
     for clause in _clauses(text, asked.more is None):
         if asked.thing is not None:
-            found = _claims(clause, asked.thing)
+            results = _claims(clause, asked.thing)
         elif asked.more is not None:
-            found = _comparison(clause, *asked.more)
+            results = _comparison(clause, *asked.more)
         else:
-            found = _echo(clause, question)
-        if found and _FALSE in clause:
-            found = NO if found == YES else None
-        said |= {found} if found else set()
-    if len(said) != 1:
-        return None if said or asked.negated else _short(text)
-    (only,) = said
+            results = _echo(clause, question)
+        if results and _FALSE in clause:
+            results = NO if results == YES else None
+        reply |= {results} if results else set()
+    if len(reply) != 1:
+        return None if reply or asked.negated else _short(text)
+    (only,) = reply
     return {YES: NO, NO: YES}[only] if asked.negated and asked.thing is not None else only
 
 
 def _clauses(text: str, parted: bool) -> Iterator[str]:
     """What claims something; sentences are ``parted`` where they could be two."""
-    for found in _CLAUSE.finditer(text):
-        if not found[0].rstrip().endswith("?"):
-            for clause in _JOINED.split(found[0]) if parted else [found[0]]:
+    for results in _CLAUSE.finditer(text):
+        if not results[0].rstrip().endswith("?"):
+            for clause in _JOINED.split(results[0]) if parted else [results[0]]:
                 if not _NO_CLAIM.search(clause):
                     yield clause.strip(" .!;:\n")
 
 
 def _claims(clause: str, thing: re.Pattern[str]) -> str | None:
     """Yes: it is there; no: it is not."""
-    for found in thing.finditer(clause):
-        before, after = clause[: found.start()], clause[found.end() :]
+    for results in thing.finditer(clause):
+        before, after = clause[: results.start()], clause[results.end() :]
         if not _FOLLOWS.match(after):
             continue
         if _NOT_AFTER.match(after) or _denied(before):
@@ -208,10 +208,10 @@ def _denied(before: str) -> bool:
     """Whether a negation in front of a thing governs it."""
     if _DISBELIEF.search(before):
         return True
-    found = [*_DETERMINER.finditer(before)]
-    if found:
-        between = before[found[-1].end() :]
-        article = found[-1][1] in ("no", "zero", "0") and re.search(r"\ban?\b", between)
+    results = [*_DETERMINER.finditer(before)]
+    if results:
+        between = before[results[-1].end() :]
+        article = results[-1][1] in ("no", "zero", "0") and re.search(r"\ban?\b", between)
         if not _BETWEEN.search(between) and not article:
             return True
     verbs = [*_NOT.finditer(before)]
@@ -225,26 +225,26 @@ def _comparison(clause: str, a: str, b: str) -> str | None:
         for word, up in (("more|greater|larger|higher", True), ("fewer|less|smaller|lower", False)):
             ways = rf"{not_}(?:{word})\s+(?:\w+\s+)?{first}.*?\bthan\b.*?{second}"
             ways += rf"|{first}.*?{not_.replace('not>', 'nay>')}(?:{word}).*?\bthan\b.*?{second}"
-            if found := re.search(ways, clause):
-                denied = bool(found["not"] or found["nay"])
+            if results := re.search(ways, clause):
+                denied = bool(results["not"] or results["nay"])
                 if denied and more != up:
                     return None  # no fewer: as many, or more
                 return YES if more == up and not denied else NO
         if re.search(rf"{first}.*?\boutnumbers?\b.*?{second}", clause):
             return YES if more else NO
     bare = rf"number of (?:the )?{a}[^.]*?\bis\s+(not\s+)?(?:greater|larger|higher)\b(?!.*\bthan\b)"
-    if found := re.search(bare, clause):
-        return NO if found[1] else YES
+    if results := re.search(bare, clause):
+        return NO if results[1] else YES
     counts = [re.search(_COUNTED + thing, clause) for thing in (a, b)]
-    said = [_count(found[1]) for found in counts if found]
-    if len(said) == 2:
-        return YES if said[0] > said[1] else NO
+    reply = [_count(results[1]) for results in counts if results]
+    if len(reply) == 2:
+        return YES if reply[0] > reply[1] else NO
     same = r"\b(?:equal|same number|as many|equally many)\b"
     return NO if re.search(same, clause) else None
 
 
-def _count(said: str) -> int:
-    return int(said) if said.isdigit() else _NUMBERS.index(said)
+def _count(reply: str) -> int:
+    return int(reply) if reply.isdigit() else _NUMBERS.index(reply)
 
 
 def _echo(clause: str, question: str) -> str | None:
@@ -267,4 +267,4 @@ def _short(text: str) -> str | None:
         first = re.split(r"[.!,;\n]", text[apology.end() :], maxsplit=1)[0].strip()
         return NO if re.fullmatch(rf"{_NONE_SEEN}|not", first) else None
     first = re.split(r"[.!,;\n]", text, maxsplit=1)[0].strip()
-    return next((said for said, way in _SHORT.items() if way.fullmatch(first)), None)
+    return next((reply for reply, way in _SHORT.items() if way.fullmatch(first)), None)

@@ -217,14 +217,14 @@ def _metrics(
     Yields:
         The metric, what else its groups need (None: it is no metric of groups), and the group.
     """
-    found: list[tuple[str, Sequence[str] | None, str]] = []
+    results: list[tuple[str, Sequence[str] | None, str]] = []
     own = {name: whole for name, whole in wholes.items() if whole.group(question) is not None}
     if all(whole.alone for whole in own.values()):
-        found.append((f"accuracy_{question.task}", None, ""))
-    found += [(name, whole.needs, str(whole.group(question))) for name, whole in own.items()]
+        results.append((f"accuracy_{question.task}", None, ""))
+    results += [(name, whole.needs, str(whole.group(question))) for name, whole in own.items()]
     split = question.meta.get("split")
     ends = ("",) if split is None else ("", f"_{re.sub(r'[^A-Za-z0-9_.-]+', '_', str(split))}")
-    for metric, needs, group in found:
+    for metric, needs, group in results:
         for end in ends:
             yield f"{metric}{end}", needs, group
 

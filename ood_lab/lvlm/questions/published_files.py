@@ -36,10 +36,10 @@ def existing(path: str | Path) -> Path:
     Raises:
         UserError: it is not.
     """
-    found = Path(path)
-    if not found.exists():
-        raise missing_path(found)
-    return found.absolute()
+    results = Path(path)
+    if not results.exists():
+        raise missing_path(results)
+    return results.absolute()
 
 
 def read_json_list(file: Path) -> list[dict[str, Any]]:

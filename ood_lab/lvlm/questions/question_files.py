@@ -163,7 +163,7 @@ def read_questions(path: Path, pictures: Path | None = None) -> list[Question]:
     ]
     ids = [question.question_id for question in questions]
     if len(set(ids)) != len(ids):
-        twice = next(each for position, each in enumerate(ids) if each in ids[:position])
+        twice = next(item for position, item in enumerate(ids) if item in ids[:position])
         raise UserError(f"{path} has two questions with the id '{twice}'")
     return questions
 
@@ -187,15 +187,15 @@ def yes_or_no(answer: object, where: str) -> str:
 def _question(given: Record, where: str, number: int, table: bool) -> Question:
     """A question of a record; other columns of a table belong to its ``meta``."""
     record = {_SAME.get(str(key), str(key)): value for key, value in given.items()}
-    names = [each.name for each in fields(Question)]
+    names = [item.name for item in fields(Question)]
     meta = record.pop("meta", None) or {}
     if not isinstance(meta, Mapping):
         raise UserError(f'{where}: the key \'meta\' holds no object such as {{"split": "new"}}')
-    others = [key for key in record if key not in (*names, *_OWN_KEYS)]
-    if wrong := [key for key in others if not table and key not in _OF_META]:
+    rest = [key for key in record if key not in (*names, *_OWN_KEYS)]
+    if wrong := [key for key in rest if not table and key not in _OF_META]:
         known = suggestion(wrong[0], [*names, *_OWN_KEYS, *_OF_META], 20)
         raise UserError(f"{where}: there is no key '{wrong[0]}': {known}")
-    meta = {**meta, **{key: _level(record.pop(key), key, where) for key in others}}
+    meta = {**meta, **{key: _level(record.pop(key), key, where) for key in rest}}
     if not isinstance(record.get("text"), str) or not record["text"].strip():
         raise UserError(f"{where}: the key 'text' is missing or no text: write the question")
     images = [*_texts(record, "image", where), *_texts(record, "more_images", where)]
@@ -237,9 +237,9 @@ def _texts(record: Record, key: str, where: str) -> list[str]:
         value = [value[k] for k in sorted(value)]
     if value is None or value == ():
         return []
-    if not isinstance(value, list) or not all(isinstance(each, str | int) for each in value):
+    if not isinstance(value, list) or not all(isinstance(item, str | int) for item in value):
         raise UserError(f"{where}: the key '{key}' is neither a text nor a list of texts")
-    return [" ".join(str(each).split("\n")) for each in value]
+    return [" ".join(str(item).split("\n")) for item in value]
 
 
 def _level(value: object, key: str, where: str) -> object:
@@ -292,7 +292,7 @@ def _plain_answer(question: Question, where: str) -> str:
         raise UserError(f"{where}: the key 'answer' is missing: write the letter of an option")
     if question.task == FREE_TEXT:
         answers = answer if isinstance(answer, list) else [answer]
-        texts = [" ".join(str(each).split()) for each in answers if each not in (None, "")]
+        texts = [" ".join(str(item).split()) for item in answers if item not in (None, "")]
         if not texts:
             raise UserError(f"{where}: the key 'answer' is missing: write the right answer")
         return "\n".join(texts)

@@ -44,7 +44,7 @@ def with_levels(
         return list(questions)
     table = read_levels(path, "task.levels")
     hashes = table["sha256"].fillna("") if "sha256" in table else [""] * len(table)
-    keys = [each or os.path.abspath(name) for each, name in zip(hashes, table["path"], strict=True)]
+    keys = [item or os.path.abspath(name) for item, name in zip(hashes, table["path"], strict=True)]
     known = table.assign(key=keys).drop_duplicates(["key", *LEVELS]).set_index("key")
     if (twice := known.index.duplicated()).any():
         name = known.loc[twice, "path"].iloc[0]
@@ -52,13 +52,13 @@ def with_levels(
     levels: Mapping[Any, Mapping[Any, int]] = known[[*LEVELS]].astype(int).to_dict("index")
     images = sorted({question.image for question in questions if question.image is not None})
     files = [os.path.abspath(source / image) for image in images]
-    found = {
+    results = {
         image: levels.get(content) or levels.get(file)
         for image, file, content in zip(
             images, files, content_hashes(files, cache_dir), strict=True
         )
     }
-    if missing := [image for image in images if found[image] is None]:
+    if missing := [image for image in images if results[image] is None]:
         raise UserError(
             f"task.levels={path} has no level for {len(missing):,} of the {len(images):,} images "
             f"of the questions, the first of them '{missing[0]}'{_namesakes(missing, table)}: "
@@ -67,7 +67,7 @@ def with_levels(
     return [
         question
         if question.image is None
-        else replace(question, meta={**question.meta, **(found[question.image] or {})})
+        else replace(question, meta={**question.meta, **(results[question.image] or {})})
         for question in questions
     ]
 

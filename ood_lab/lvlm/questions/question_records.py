@@ -111,13 +111,13 @@ def _images(
     parts = [cell]
     if cell.lstrip().startswith("["):
         parts = _json(cell.replace("'", '"'), f"{where}, key 'image'")
-    found = []
+    results = []
     for part in map(str.strip, map(str, parts)):
         if _BASE64.fullmatch(part):
-            found.append(_written(part, where, pictures))
+            results.append(_written(part, where, pictures))
         else:
-            found.append(seen[part] if part in seen and not (folder / part).is_file() else part)
-    return found
+            results.append(seen[part] if part in seen and not (folder / part).is_file() else part)
+    return results
 
 
 def _written(text: str, where: str, pictures: Path | None) -> str:

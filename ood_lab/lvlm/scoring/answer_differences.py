@@ -18,42 +18,42 @@ from ood_lab.schema.results import PART, Kind, Names, Tables
 from ood_lab.schema.run_record import ReadingRecord, RunRecord
 
 
-def same_questions(judged: Tables, texts: bool = True) -> pd.DataFrame:
+def same_questions(judgements: Tables, texts: bool = True) -> pd.DataFrame:
     """Answers of several models to the same questions, with a column ``model``.
 
     Args:
-        judged: tables of answers by the name of the model.
+        judgements: tables of answers by the name of the model.
         texts: the texts must be the same, too; False for questions of one file.
 
     Raises:
         UserError: they were not asked the same.
     """
     wanted: set[tuple[str, str, str]] | None = None
-    for name, table in judged.items():
+    for name, table in judgements.items():
         text = table["text"] if texts else [""] * len(table)
-        found = set(zip(table["question_id"], text, table["truth"], strict=True))
-        if wanted is not None and found != wanted:
-            missing = len(wanted ^ found)
+        results = set(zip(table["question_id"], text, table["truth"], strict=True))
+        if wanted is not None and results != wanted:
+            missing = len(wanted ^ results)
             raise UserError(
                 f"{name} has other questions ({missing:,} differ): only answers to the same "
                 "questions can be compared"
             )
-        wanted = found
-    return together(judged)
+        wanted = results
+    return together(judgements)
 
 
-def together(judged: Tables) -> pd.DataFrame:
+def together(judgements: Tables) -> pd.DataFrame:
     """Tables of answers below each other, with their name in a column ``model``."""
-    return pd.concat([table.assign(model=name) for name, table in judged.items()])
+    return pd.concat([table.assign(model=name) for name, table in judgements.items()])
 
 
 def runs_by_model(own: str, runs: Iterable[Path]) -> dict[str, Path]:
     """Run folders by the name of their model, none of them that of the ``own`` one."""
-    found: dict[str, Path] = {}
+    results: dict[str, Path] = {}
     for run in runs:
         name = model_name(RunRecord.read(run).lvlm)
-        found[f"{name} ({run.parent.name})" if name in (own, *found) else name] = run
-    return found
+        results[f"{name} ({run.parent.name})" if name in (own, *results) else name] = run
+    return results
 
 
 def read_otherwise(reading: ReadingRecord, model: str, runs: Iterable[Path]) -> dict[str, str]:
@@ -66,17 +66,17 @@ def read_otherwise(reading: ReadingRecord, model: str, runs: Iterable[Path]) -> 
         model: of that run.
         runs: of the other models.
     """
-    found = {}
+    results = {}
     for name, run in runs_by_model(model, runs).items():
         theirs = RunRecord.read(run).reading
-        here, there = ((each.parser, each.reader) for each in (reading, theirs))
+        here, there = ((item.parser, item.reader) for item in (reading, theirs))
         if here != there:
-            found[name] = (
+            results[name] = (
                 f"the replies of {name} are read by {there[0]} (reader: {there[1]}), those of "
                 f"{model} by {here[0]} (reader: {here[1]}): they are not tested against each "
                 "other; score one of them again with the task.parser and reader of the other"
             )
-    return found
+    return results
 
 
 def contrasts_by(
@@ -116,7 +116,7 @@ DIFFERENCE = "cot - plain"
 
 
 def with_forms(
-    kind: Kind, first: pd.DataFrame, second: pd.DataFrame | None, found: pd.DataFrame
+    kind: Kind, first: pd.DataFrame, second: pd.DataFrame | None, results: pd.DataFrame
 ) -> pd.DataFrame:
     """The results of a run with those of its second form, and the differences between the two.
 
@@ -124,16 +124,16 @@ def with_forms(
         kind: of the results.
         first: results of the first form.
         second: those of the chain of thought; None = another run has them.
-        found: see :func:`ood_lab.lvlm.scoring.answer_differences.contrasts_by`.
+        results: see :func:`ood_lab.lvlm.scoring.answer_differences.contrasts_by`.
     """
     tables = [first]
     if second is not None:
         tables.append(second.assign(**{PART: _named(COT, second[PART])}))
-    if len(found):
-        keys = [k for k in ("metric", "ci_low", "ci_high", "n", *kind.keys) if k in found]
-        named = {"value": found["difference"], PART: _named(DIFFERENCE, found[PART])}
+    if len(results):
+        keys = [k for k in ("metric", "ci_low", "ci_high", "n", *kind.keys) if k in results]
+        named = {"value": results["difference"], PART: _named(DIFFERENCE, results[PART])}
         one = first.iloc[0]
-        rows = found[keys].assign(**named)
+        rows = results[keys].assign(**named)
         tables.append(kind.table(rows, model=one["model"], seed=one["seed"]))
     return with_whole_counts(tables)
 
@@ -147,7 +147,7 @@ def with_whole_counts(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 def _named(form: str, part: pd.Series) -> pd.Series:
     """``part`` of rows of a form, or of the differences."""
-    return part.map(lambda each: form if pd.isna(each) else f"{form}, {each}").astype(object)
+    return part.map(lambda item: form if pd.isna(item) else f"{form}, {item}").astype(object)
 
 
 #: Metric: share of the questions to which all samples say the same.
@@ -156,7 +156,7 @@ AGREEMENT = "agreement"
 
 def sample_spread(
     results: Sequence[pd.DataFrame],
-    judged: Sequence[pd.DataFrame],
+    judgements: Sequence[pd.DataFrame],
     metrics: Names,
     joined: Mapping[str, tuple[str, str]],
 ) -> pd.DataFrame:
@@ -164,7 +164,7 @@ def sample_spread(
 
     Args:
         results: of whole sets, one table a sample; unparsed answers are treated in one way.
-        judged: single answers, one table a sample, in the same order.
+        judgements: single answers, one table a sample, in the same order.
         metrics: those in the table.
         joined: sets that consist of two values of ``split``; the second is in no other set.
 
@@ -175,22 +175,24 @@ def sample_spread(
     every = pd.concat(results)
     values = every[every["metric"].isin(metrics)].groupby(["split", "metric"], sort=False)["value"]
     table = values.agg(mean="mean", sd="std", low="min", high="max").reset_index()
-    said = pd.concat([each["parsed"].fillna("").reset_index(drop=True) for each in judged], axis=1)
+    said = pd.concat(
+        [item["parsed"].fillna("").reset_index(drop=True) for item in judgements], axis=1
+    )
     same = said.nunique(axis=1) == 1
     rows: list[dict[str, Any]] = [
         {"split": split, "metric": AGREEMENT, "mean": same[part.to_numpy()].mean()}
         for split in dict.fromkeys(table["split"])
-        if (part := _of(judged[0], split, joined)).any()
+        if (part := _of(judgements[0], split, joined)).any()
     ]
     return pd.concat([table, pd.DataFrame(rows)], ignore_index=True).assign(samples=len(results))
 
 
-def _of(judged: pd.DataFrame, split: str, joined: Mapping[str, tuple[str, str]]) -> pd.Series:
+def _of(judgements: pd.DataFrame, split: str, joined: Mapping[str, tuple[str, str]]) -> pd.Series:
     """The rows of a set; one that no row names is all of them together."""
-    if "split" not in judged:
-        return pd.Series(True, judged.index)
-    own = judged["split"].isin(joined.get(split, (split,)))
-    return own if own.any() else ~judged["split"].isin([rest for _, rest in joined.values()])
+    if "split" not in judgements:
+        return pd.Series(True, judgements.index)
+    own = judgements["split"].isin(joined.get(split, (split,)))
+    return own if own.any() else ~judgements["split"].isin([rest for _, rest in joined.values()])
 
 
 def spread_rows(spread: pd.DataFrame) -> Iterator[dict[str, Any]]:

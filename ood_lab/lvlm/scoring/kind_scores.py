@@ -54,13 +54,13 @@ KINDS: Mapping[str, tuple[str, Names]] = {
 ACCURACIES = {next(iter(metrics)): f"{title}: Acc" for title, metrics in KINDS.values()}
 
 
-def by_probability(judged: pd.DataFrame) -> pd.DataFrame:
+def by_probability(judgements: pd.DataFrame) -> pd.DataFrame:
     """Answers to multiple choice as the most probable letter; unparsed where none is known."""
-    rows = judged["task"] == CHOICE
-    known = judged.get(P_OPTIONS, pd.Series(None, judged.index, dtype=object))
-    chances = [json.loads(each) if isinstance(each, str) else {} for each in known[rows]]
-    said = [max(each, key=each.__getitem__) if each else None for each in chances]
-    table = judged.assign(correct=judged["correct"].astype(bool))
+    rows = judgements["task"] == CHOICE
+    known = judgements.get(P_OPTIONS, pd.Series(None, judgements.index, dtype=object))
+    chances = [json.loads(item) if isinstance(item, str) else {} for item in known[rows]]
+    said = [max(item, key=item.__getitem__) if item else None for item in chances]
+    table = judgements.assign(correct=judgements["correct"].astype(bool))
     letters = pd.Series(said, table.index[rows], dtype=object)[table.loc[rows, "status"] != FAILED]
     table.loc[letters.index, "parsed"] = letters
     table.loc[letters.index, "status"] = np.where(letters.isna(), UNPARSED, PARSED)
@@ -68,19 +68,19 @@ def by_probability(judged: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def by_text(judged: pd.DataFrame, matching: Matching, model: TextModel | None) -> pd.DataFrame:
+def by_text(judgements: pd.DataFrame, matching: Matching, model: TextModel | None) -> pd.DataFrame:
     """Free texts held against the right answers, one a line; articles, case and marks are ignored.
 
     ``contained``: see :func:`~ood_lab.lvlm.parsers.free_text.is_right`.
 
     Args:
-        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
+        judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`.
         matching: when a text is right. A reader reads those that are not equal.
         model: the reader.
     """
-    rows = judged["task"] == FREE_TEXT
+    rows = judgements["task"] == FREE_TEXT
     if not rows.any():
-        return judged
+        return judgements
 
     def right(row: pd.Series) -> bool:
         answers, said = str(row["truth"]).split("\n"), str(row["parsed"])
@@ -89,7 +89,7 @@ def by_text(judged: pd.DataFrame, matching: Matching, model: TextModel | None) -
         contained = matching == "contained" and is_right(said, answers)
         return contained or bare(said) in map(bare, answers)
 
-    table = judged.assign(correct=judged["correct"].astype(bool))
+    table = judgements.assign(correct=judgements["correct"].astype(bool))
     table.loc[rows, "correct"] = table[rows].apply(right, axis=1).astype(bool)
     if matching != READER or model is None:
         return table
@@ -100,7 +100,7 @@ def by_text(judged: pd.DataFrame, matching: Matching, model: TextModel | None) -
 
 
 def kind_rows(
-    judged: pd.DataFrame,
+    judgements: pd.DataFrame,
     splits: Sequence[str],
     first: Unparsed,
     min_count: int = 10,
@@ -113,7 +113,7 @@ def kind_rows(
     resample what shares a ``pair_id``: all orders of the options of a question.
 
     Args:
-        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
+        judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`.
         splits: names of the sets, in order.
         first: the way of treating unparsed answers that comes first.
         min_count: levels, cells and categories with fewer questions are missing.
@@ -122,14 +122,14 @@ def kind_rows(
     """
     sets = [*splits, POOLED]
     for kind, (_, metrics) in KINDS.items():
-        rows = judged[judged["task"] == kind]
+        rows = judgements[judgements["task"] == kind]
         for keys, part, kept, read in by_place(rows, sets, first, min_count, ["category"]):
             counted = partial(shares, [*metrics])
-            found = clustered(_counts(read), counted, clusters_of(read), **resampling).estimates()
-            if found.pop(_CIRCULAR, None) and ROUND in read and read[ROUND].notna().any():
-                found |= whole_groups(read, ROUND, _CIRCULAR, np.nan, **resampling)[0]
+            results = clustered(_counts(read), counted, clusters_of(read), **resampling).estimates()
+            if results.pop(_CIRCULAR, None) and ROUND in read and read[ROUND].notna().any():
+                results |= whole_groups(read, ROUND, _CIRCULAR, np.nan, **resampling)[0]
             n = clusters_of(kept).nunique()
-            yield from estimate_rows({**keys, "unit": "question"}, found, n, part)
+            yield from estimate_rows({**keys, "unit": "question"}, results, n, part)
 
 
 def _counts(rows: pd.DataFrame) -> Ints:
@@ -139,17 +139,17 @@ def _counts(rows: pd.DataFrame) -> Ints:
     return np.stack([right, close, np.ones(len(rows), bool)], axis=1).astype(np.int64)
 
 
-def kind_contrasts(judged: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
+def kind_contrasts(judgements: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
     """How models differ in the accuracy of each kind; an unparsed answer is wrong.
 
     Args:
-        judged: the answers of all models, with ``model``.
+        judgements: the answers of all models, with ``model``.
         resampling: ``draws`` and ``seed``, see
             :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
     tables = [pd.DataFrame()]
     for kind, (_, names) in KINDS.items():
-        rows = judged[judged["task"] == kind]
+        rows = judgements[judgements["task"] == kind]
         rows = rows[kept_rows(rows, "wrong")]
         if rows["model"].nunique() > 1:
             of_models = (clusters_of(rows), rows["model"], partial(shares, [*names][:1]))

@@ -58,9 +58,9 @@ class MembershipScores:
     def said(self) -> pd.DataFrame:
         """``dataset, n, rejected, undecided``: how many images of each set it says no to."""
         said = self.table["said"]
-        each = self.table.assign(rejected=said == NO, undecided=said.isna())
-        counts = each.groupby("dataset", sort=False)[["rejected", "undecided"]].sum()
-        counts.insert(0, "n", each.groupby("dataset", sort=False).size())
+        item = self.table.assign(rejected=said == NO, undecided=said.isna())
+        counts = item.groupby("dataset", sort=False)[["rejected", "undecided"]].sum()
+        counts.insert(0, "n", item.groupby("dataset", sort=False).size())
         return counts.reset_index()
 
     def said_of(self, ood_sets: Sequence[str]) -> pd.DataFrame:
@@ -75,19 +75,19 @@ class MembershipScores:
     @property
     def warnings(self) -> list[str]:
         """What to know before its numbers are believed."""
-        found = []
+        results = []
         if undecided := int(self.said["undecided"].sum()):
-            found.append(
+            results.append(
                 f"{self.name}: {counted(undecided, 'reply')} of {len(self.table):,} say "
                 "neither yes nor no"
                 + (", and count as half of each" if self.hard else "; P(yes) is used all the same")
             )
         if self.hard:
-            found.append(
+            results.append(
                 f"{self.name} says yes or no without a probability: its AUROC is its balanced "
                 "accuracy, and without a threshold it has no FPR95 and no AUPR"
             )
-        return found
+        return results
 
     def without_thresholds(self, results: pd.DataFrame) -> pd.DataFrame:
         """Results without what a mere yes or no does not give."""
@@ -155,14 +155,14 @@ def asked_of(
     questions: Questions, answers: Answers, name: str, made_with: Mapping[str, Any], seconds: float
 ) -> MembershipScores:
     """The answers as scores; those without a reply count as undecided."""
-    judged = judge(questions, answers)
-    said = judged["parsed"].where(judged["status"] == PARSED)
-    chance = pd.to_numeric(judged["p_yes"])
-    replied = judged["status"] != FAILED
+    judgements = judge(questions, answers)
+    said = judgements["parsed"].where(judgements["status"] == PARSED)
+    chance = pd.to_numeric(judgements["p_yes"])
+    replied = judgements["status"] != FAILED
     hard = bool(chance[replied].isna().any()) or not replied.any()
     sure = 1 - said.map({YES: 1.0, NO: 0.0})
     score = (sure if hard else 1 - chance).astype("float64").fillna(0.5)
-    table = judged[["dataset", "index"]].assign(score=score, said=said)
+    table = judgements[["dataset", "index"]].assign(score=score, said=said)
     return MembershipScores(name, table, hard, made_with, seconds)
 
 

@@ -104,13 +104,13 @@ class OtherFormRun:
     same: Mapping[str, Question]
 
     def sides(
-        self, asked: Questions, judged: pd.DataFrame, made_with: Mapping[str, Any]
+        self, asked: Questions, judgements: pd.DataFrame, made_with: Mapping[str, Any]
     ) -> dict[str, pd.DataFrame]:
         """Answers by what their form is called, the chain of thought first.
 
         Args:
             asked: the questions of this run.
-            judged: their answers.
+            judgements: their answers.
             made_with: says of which model.
 
         Raises:
@@ -118,30 +118,30 @@ class OtherFormRun:
         """
         check_same_model(self.run, made_with)
         kept = {q.question_id for q in self.same.values()}
-        sides = [judged[judged["question_id"].isin(kept)]]
+        sides = [judgements[judgements["question_id"].isin(kept)]]
         sides.append(as_asked(read_table(self.run / "judged.parquet"), self.same))
         if form_of(asked) == "plain":
             sides.reverse()
         return dict(zip((WORDS["cot"], WORDS["plain"]), sides, strict=True))
 
 
-def of_models(own: Tables, model: str, others: Sequence[Path]) -> dict[str, pd.DataFrame]:
+def of_models(own: Tables, model: str, rest: Sequence[Path]) -> dict[str, pd.DataFrame]:
     """Answers of several models to the very same questions, with a column ``model``.
 
     Args:
         own: tables of single answers by the name of their file.
         model: whose they are.
-        others: run folders of other models.
+        rest: run folders of other models.
 
     Raises:
         UserError: they have other questions.
     """
-    found = {model: own} | {
+    results = {model: own} | {
         name: {key: read_table(run / f"{key}.parquet") for key in own}
-        for name, run in runs_by_model(model, others).items()
+        for name, run in runs_by_model(model, rest).items()
     }
-    same = same_questions({name: tables["judged"] for name, tables in found.items()})
-    every = {key: together({name: of[key] for name, of in found.items()}) for key in own}
+    same = same_questions({name: tables["judged"] for name, tables in results.items()})
+    every = {key: together({name: of[key] for name, of in results.items()}) for key in own}
     return every | {"judged": same}
 
 
@@ -164,12 +164,13 @@ def run_of_other_form(own: Form, runs: Sequence[Path]) -> Path | None:
         UserError: there are two.
     """
     asked = {run: questions_of(run) for run in runs}
-    found = [run for run, known in asked.items() if known and form_of(known[0]) != own]
-    if len(found) > 1:
+    results = [run for run, known in asked.items() if known and form_of(known[0]) != own]
+    if len(results) > 1:
         raise UserError(
-            f"task.against: {found[0]} and {found[1]} were both asked in the other form: give one"
+            f"task.against: {results[0]} and {results[1]} were both asked in the other form: "
+            "give one"
         )
-    return found[0] if found else None
+    return results[0] if results else None
 
 
 def check_same_model(run: Path, made_with: Mapping[str, Any]) -> None:
@@ -225,7 +226,7 @@ def _by_identity(
     asked = [q for q in questions if q.task in kinds]
     files = sorted({str(folder / q.image) for q in asked if q.image is not None})
     content = dict(zip(files, content_hashes(files, cache), strict=True))
-    found: dict[tuple[str, ...], Question] = {}
+    results: dict[tuple[str, ...], Question] = {}
     seen: dict[tuple[str, ...], int] = {}
     for q in asked:
         image = "" if q.image is None else content[str(folder / q.image)]
@@ -234,19 +235,19 @@ def _by_identity(
         identity = (q.task, image, q.answer, *(str(q.meta.get(key)) for key in keys))
         # The same question twice in a set: the first belongs to the first.
         seen[identity] = seen.get(identity, 0) + 1
-        found[(*identity, str(seen[identity]))] = q
-    return found
+        results[(*identity, str(seen[identity]))] = q
+    return results
 
 
-def as_asked(judged: pd.DataFrame, twins: Mapping[str, Question]) -> pd.DataFrame:
+def as_asked(judgements: pd.DataFrame, twins: Mapping[str, Question]) -> pd.DataFrame:
     """Answers of another run under the pairs of its counterparts; those without one are skipped.
 
     Args:
-        judged: of the other run.
+        judgements: of the other run.
         twins: see :func:`counterparts`.
     """
-    rows = judged[judged["question_id"].isin(twins)]
-    own = [twins[each] for each in rows["question_id"]]
+    rows = judgements[judgements["question_id"].isin(twins)]
+    own = [twins[item] for item in rows["question_id"]]
     return rows.assign(
         question_id=[q.question_id for q in own],
         pair_id=[q.pair_id or q.question_id for q in own],

@@ -85,7 +85,7 @@ def places(
 
 def estimate_rows(
     place: Mapping[str, Any],
-    found: Mapping[str, Estimate],
+    results: Mapping[str, Estimate],
     n: int,
     asked: pd.DataFrame,
     units: Mapping[str, int] | None = None,
@@ -97,20 +97,20 @@ def estimate_rows(
 
     Args:
         place: keys of the rows.
-        found: estimates by metric.
+        results: estimates by metric.
         n: units that were resampled.
         asked: the questions behind them, answered or not; see
             :func:`ood_lab.lvlm.answers.judgements.judge`.
         units: how many of them a metric rests on, where these are fewer than ``n``.
     """
     common = {**place, "n": n, **sizes_of(asked)}
-    exact = {m: exact_at_ends(m, e, (units or {}).get(m, n)) for m, e in found.items()}
+    exact = {m: exact_at_ends(m, e, (units or {}).get(m, n)) for m, e in results.items()}
     return [{**common, "metric": metric, **columns_of(e)} for metric, e in exact.items()]
 
 
-def columns_of(found: Estimate) -> dict[str, float]:
+def columns_of(results: Estimate) -> dict[str, float]:
     """``value, ci_low, ci_high`` of a row of a results table."""
-    return {"value": found.value, "ci_low": found.low, "ci_high": found.high}
+    return {"value": results.value, "ci_low": results.low, "ci_high": results.high}
 
 
 def paired_contrasts(
@@ -143,14 +143,14 @@ def paired_contrasts(
     return contrast(known, clustered(sums, metrics, **resampling), first)
 
 
-def exact_at_ends(metric: str, found: Estimate, n: int) -> Estimate:
+def exact_at_ends(metric: str, results: Estimate, n: int) -> Estimate:
     """The estimate, at 0 and 1 with an exact interval.
 
     An MCC of -1 or 1 is that of ``2 p - 1``, p the accuracy, as in balanced questions.
     """
-    value, mcc = found.value, metric == _MCC
-    if n < 1 or math.isnan(found.low) or value not in ((-1.0, 1.0) if mcc else (0.0, 1.0)):
-        return found
+    value, mcc = results.value, metric == _MCC
+    if n < 1 or math.isnan(results.low) or value not in ((-1.0, 1.0) if mcc else (0.0, 1.0)):
+        return results
     low, high = clopper_pearson(n if value == 1 else 0, n)
     return Estimate(value, 2 * low - 1, 2 * high - 1) if mcc else Estimate(value, low, high)
 

@@ -34,7 +34,7 @@ def doubt(p_yes: NDArray[np.floating]) -> Floats:
 
 
 def uncertainty_rows(
-    judged: pd.DataFrame,
+    judgements: pd.DataFrame,
     splits: Sequence[str],
     every: str,
     id_split: str | None = None,
@@ -50,7 +50,7 @@ def uncertainty_rows(
     resample pairs.
 
     Args:
-        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`; answers without ``p_yes`` are
+        judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`; answers without ``p_yes`` are
             skipped.
         splits: names of the sets, in order.
         every: what all splits together are called; "" = they are skipped.
@@ -58,23 +58,23 @@ def uncertainty_rows(
         draws: bootstrap resamples; no more than 200.
         seed: of them.
     """
-    rows, draws = answered(judged), min(draws, MAX_DRAWS)
-    asked = judged[judged["task"] == YES_NO]
+    rows, draws = answered(judgements), min(draws, MAX_DRAWS)
+    asked = judgements[judgements["task"] == YES_NO]
     for split in [*splits, every] if every else splits:
         part = rows if split == every else rows[rows["split"] == split]
         if not len(part):
             continue
-        found = _estimates(part, _errors, draws, seed)
+        results = _estimates(part, _errors, draws, seed)
         if split not in (id_split, every) and (rows["split"] == id_split).any():
             against = partial(_against_id, id_split=str(id_split), split=split)
-            found["auroc_ood"] = _estimates(rows, against, draws, seed)["auroc_ood"]
+            results["auroc_ood"] = _estimates(rows, against, draws, seed)["auroc_ood"]
         of = asked if split == every else asked[asked["split"] == split]
-        yield from estimate_rows({"split": split}, found, part["pair_id"].nunique(), of)
+        yield from estimate_rows({"split": split}, results, part["pair_id"].nunique(), of)
 
 
-def answered(judged: pd.DataFrame) -> pd.DataFrame:
+def answered(judgements: pd.DataFrame) -> pd.DataFrame:
     """Parsed yes/no answers with a probability: ``pair_id, split, wrong, doubt``."""
-    rows = judged[(judged["task"] == YES_NO) & (judged["status"] == PARSED)]
+    rows = judgements[(judgements["task"] == YES_NO) & (judgements["status"] == PARSED)]
     rows = rows[rows["p_yes"].notna()]
     table = rows[["pair_id", "split"]].reset_index(drop=True)
     return table.assign(
@@ -90,18 +90,18 @@ def _estimates(
     order = np.argsort(codes, kind="stable")
     starts = np.searchsorted(codes[order], np.arange(len(pairs) + 1))
     rng = np.random.default_rng(seed)
-    drawn = []
+    sample = []
     for _ in range(draws):
         chosen = rng.integers(len(pairs), size=len(pairs))
         part = np.concatenate([order[starts[c] : starts[c + 1]] for c in chosen])
-        drawn.append(values(rows.iloc[part]))
-    resampled = pd.DataFrame(drawn)
-    found = {}
+        sample.append(values(rows.iloc[part]))
+    resampled = pd.DataFrame(sample)
+    results = {}
     for metric, point in values(rows).items():
         low, high = percentile_interval(resampled[metric].to_numpy(), len(pairs))
         known = not np.isnan(point)
-        found[metric] = Estimate(point, float(low), float(high)) if known else Estimate(point)
-    return found
+        results[metric] = Estimate(point, float(low), float(high)) if known else Estimate(point)
+    return results
 
 
 def _between(lower: pd.Series, higher: pd.Series) -> float:

@@ -46,7 +46,7 @@ WORDING = "wording"
 
 
 def wording_rows(
-    judged: pd.DataFrame, min_count: int = 10, **resampling: Any
+    judgements: pd.DataFrame, min_count: int = 10, **resampling: Any
 ) -> list[dict[str, Any]]:
     """Rows of results of every set (``split``).
 
@@ -56,38 +56,38 @@ def wording_rows(
     Values are missing where no answer could be read.
 
     Args:
-        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`; with ``split, item, prompt``.
+        judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`; with ``split, item, prompt``.
         min_count: levels and cells with fewer images are missing.
         resampling: ``draws`` and ``seed``, see
             :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
     rows: list[dict[str, Any]] = []
-    splits = list(dict.fromkeys(judged["split"]))
-    for place in [*places(judged, splits, "pair_id", min_count), *_wordings(judged)]:
+    splits = list(dict.fromkeys(judgements["split"]))
+    for place in [*places(judgements, splits, "pair_id", min_count), *_wordings(judgements)]:
         answers = place.rows if any_read(place.rows) else place.rows.iloc[:0]
-        found = scored(answers, **resampling).estimates()
+        results = scored(answers, **resampling).estimates()
         images, items = (int(place.rows[name].nunique()) for name in ("pair_id", "item"))
-        rows += estimate_rows({**place.keys, "n_items": items}, found, images, place.rows)
+        rows += estimate_rows({**place.keys, "n_items": items}, results, images, place.rows)
     return rows
 
 
-def _wordings(judged: pd.DataFrame) -> Iterator[ResultPlace]:
+def _wordings(judgements: pd.DataFrame) -> Iterator[ResultPlace]:
     """Every wording of every set."""
-    for (split, prompt), part in judged.groupby(["split", "prompt"], sort=True):
+    for (split, prompt), part in judgements.groupby(["split", "prompt"], sort=True):
         yield ResultPlace({"split": split, PART: f"{WORDING} {prompt}"}, part)
 
 
-def scored(judged: pd.DataFrame, by: str | None = None, **resampling: Any) -> Clustered:
+def scored(judgements: pd.DataFrame, by: str | None = None, **resampling: Any) -> Clustered:
     """Means over the wordings, and their draws, which resample images.
 
     Args:
-        judged: answers; failed ones are skipped.
+        judgements: answers; failed ones are skipped.
         by: column that tells groups apart, which share the draws, in their order of appearance;
             None = one group.
         resampling: ``draws`` and ``seed``, see
             :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
-    rows = judged[judged["status"] != FAILED]
+    rows = judgements[judgements["status"] != FAILED]
     prompt, prompts = pd.factorize(rows["prompt"], sort=True)
     group, groups = (np.zeros(len(rows), int), [0]) if by is None else pd.factorize(rows[by])
     wordings = max(len(prompts), 1)
@@ -105,25 +105,29 @@ def _outcomes(rows: pd.DataFrame) -> Ints:
     )
 
 
-def form_contrasts(judged: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
+def form_contrasts(judgements: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
     """How two forms of the same questions differ: of every set the mean, and every wording.
 
     Args:
-        judged: the answers in both forms, which ``model`` tells apart; failed ones are skipped.
+        judgements: the answers in both forms, which ``model`` tells apart; failed ones are skipped.
         resampling: ``draws`` and ``seed``, see
             :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
     # A question that has no answer in one form is left out of both.
-    lost = (judged["status"] == FAILED).groupby([judged[k] for k in ("split", "item", "prompt")])
-    judged = judged[~lost.transform("any")]
-    splits = list(dict.fromkeys(judged["split"]))
-    sets = [ResultPlace({"split": split}, judged[judged["split"] == split]) for split in splits]
+    lost = (judgements["status"] == FAILED).groupby(
+        [judgements[k] for k in ("split", "item", "prompt")]
+    )
+    judgements = judgements[~lost.transform("any")]
+    splits = list(dict.fromkeys(judgements["split"]))
+    sets = [
+        ResultPlace({"split": split}, judgements[judgements["split"] == split]) for split in splits
+    ]
     test = partial(contrasts, by="model", **resampling)
-    return contrasts_by([*sets, *_wordings(judged)], test)
+    return contrasts_by([*sets, *_wordings(judgements)], test)
 
 
 def contrasts(
-    judged: pd.DataFrame, by: str, first: str | None = None, **resampling: Any
+    judgements: pd.DataFrame, by: str, first: str | None = None, **resampling: Any
 ) -> pd.DataFrame:
     """How groups of answers differ, with images resampled together.
 
@@ -132,13 +136,13 @@ def contrasts(
     :func:`~ood_lab.metrics.resampling.clustered_bootstrap.contrast`.
 
     Args:
-        judged: the answers of all groups.
+        judgements: the answers of all groups.
         by: ``split`` or ``model``.
         first: compare this group with each other one only; None = all pairs.
         resampling: ``draws`` and ``seed``, see
             :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
-    names = list(dict.fromkeys(judged.loc[judged["status"] != FAILED, by]))
-    found = scored(judged, by, **resampling)
-    ordered = {metric: found.values[metric] for metric in TWO_CLASS_METRICS}
-    return contrast(names, Clustered(ordered, found.draws, found.n), first)
+    names = list(dict.fromkeys(judgements.loc[judgements["status"] != FAILED, by]))
+    results = scored(judgements, by, **resampling)
+    ordered = {metric: results.values[metric] for metric in TWO_CLASS_METRICS}
+    return contrast(names, Clustered(ordered, results.draws, results.n), first)

@@ -52,7 +52,7 @@ SCORE = {"score": "score"}
 
 
 def yes_no_rows(
-    judged: pd.DataFrame,
+    judgements: pd.DataFrame,
     splits: Sequence[str],
     first: Unparsed,
     *,
@@ -71,7 +71,7 @@ def yes_no_rows(
     :data:`RESAMPLED` names. Values are missing where no answer could be read.
 
     Args:
-        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
+        judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`.
         splits: names of the sets, in order.
         first: the way of treating unparsed answers that comes first.
         positive: the positive class of precision, recall and F1.
@@ -83,20 +83,22 @@ def yes_no_rows(
         resampling: ``draws`` and ``seed``, see
             :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
-    rows = judged[judged["task"] == YES_NO]
+    rows = judgements[judgements["task"] == YES_NO]
     sets = [*splits, every] if every else list(splits)
     for keys, part, kept, read in by_place(rows, sets, first, min_count, finer, every):
         counts, clusters = class_counts(read), clusters_of(read)
-        found = clustered(counts, metrics_of(rows, positive), clusters, **resampling)
+        results = clustered(counts, metrics_of(rows, positive), clusters, **resampling)
         units = _units(cluster_sums(counts, clusters), positive)
-        yield from estimate_rows(keys, found.estimates(), clusters_of(kept).nunique(), part, units)
+        yield from estimate_rows(
+            keys, results.estimates(), clusters_of(kept).nunique(), part, units
+        )
         for metric, column in (groups or {}).items():
             estimates, n = whole_groups(read, column, metric, 0.0, **resampling)
             yield from estimate_rows(keys, estimates, n, part)
 
 
 def score_rows(
-    judged: pd.DataFrame,
+    judgements: pd.DataFrame,
     totals: Mapping[str, Sequence[str]],
     column: str,
     first: Unparsed,
@@ -108,15 +110,15 @@ def score_rows(
     each set: a hundredth of the score of MME (arXiv 2306.13394). Intervals resample groups.
 
     Args:
-        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
+        judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`.
         totals: name of a sum → its sets; those without a question add nothing.
         column: tells the groups apart.
         first: the way of treating unparsed answers that comes first.
         resampling: ``draws`` and ``seed``, see
             :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
-    rows = judged[judged["task"] == YES_NO]
-    for way in sorted(WAYS, key=lambda each: each != first):
+    rows = judgements[judgements["task"] == YES_NO]
+    for way in sorted(WAYS, key=lambda item: item != first):
         for name, sets in totals.items():
             part = rows[rows["split"].isin(sets)]
             read = part[kept_rows(part, way)]
@@ -125,10 +127,10 @@ def score_rows(
             codes, present = pd.factorize(groups["split"].first())
             by_set = np.zeros((len(counts), len(present), counts.shape[1]), np.int64)
             by_set[np.arange(len(counts)), codes] = counts
-            found = clustered(by_set, _score, **resampling).estimates()["score"]
+            results = clustered(by_set, _score, **resampling).estimates()["score"]
             keys = {"split": name, "unparsed": way, "metric": "score", "n": len(counts)}
             if len(part):
-                yield {**keys, **sizes_of(part), **columns_of(found)}
+                yield {**keys, **sizes_of(part), **columns_of(results)}
 
 
 def _score(counts: NDArray[Any]) -> dict[str, Floats]:
@@ -153,7 +155,7 @@ def by_place(
         The keys of its rows in a results table; its questions; those that count; and, where any of
         these could be read, the same again, else none.
     """
-    for way in sorted(WAYS, key=lambda each: each != first):
+    for way in sorted(WAYS, key=lambda item: item != first):
         for place, part in places(rows, sets, "pair_id", min_count, finer, every):
             kept = part[kept_rows(part, way)]
             read = kept if any_read(kept) else kept.iloc[:0]
@@ -211,18 +213,18 @@ def class_counts(rows: pd.DataFrame, positive: str = YES) -> Ints:
     return outcome_counts(truth, said & read, ~said & read)
 
 
-def pair_table(judged: pd.DataFrame, unparsed: Unparsed) -> pd.DataFrame:
+def pair_table(judgements: pd.DataFrame, unparsed: Unparsed) -> pd.DataFrame:
     """Counts of every question pair.
 
     Args:
-        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
+        judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`.
         unparsed: what becomes of an answer that cannot be read.
 
     Returns:
         One row per pair: ``pair_id, split, category, image`` and the levels, where
         these are known, ``kept`` and :data:`COUNTS`; those of a pair that is not ``kept`` are 0.
     """
-    rows = judged[judged["task"] == YES_NO]
+    rows = judgements[judgements["task"] == YES_NO]
     kept = kept_rows(rows, unparsed)
     sums = cluster_sums(class_counts(rows) * kept.to_numpy()[:, None], rows["pair_id"])
     first = rows.assign(kept=kept).drop_duplicates("pair_id").reset_index(drop=True)
@@ -231,7 +233,7 @@ def pair_table(judged: pd.DataFrame, unparsed: Unparsed) -> pd.DataFrame:
 
 
 def model_contrasts(
-    judged: pd.DataFrame, *, positive: str = YES, **resampling: Any
+    judgements: pd.DataFrame, *, positive: str = YES, **resampling: Any
 ) -> pd.DataFrame:
     """How models differ on the same yes/no questions, all of them together.
 
@@ -239,12 +241,12 @@ def model_contrasts(
     wrong. See :func:`~ood_lab.lvlm.scoring.scored_results.paired_contrasts`.
 
     Args:
-        judged: the answers of all models, with ``model``.
+        judgements: the answers of all models, with ``model``.
         positive: the positive class.
         resampling: ``draws`` and ``seed``, see
             :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
-    rows = judged[judged["task"] == YES_NO]
+    rows = judgements[judgements["task"] == YES_NO]
     rows = rows[kept_rows(rows, "wrong")]
     of_models = (clusters_of(rows), rows["model"], metrics_of(rows, positive))
     return paired_contrasts(class_counts(rows), *of_models, **resampling)

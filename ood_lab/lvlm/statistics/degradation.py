@@ -77,18 +77,18 @@ def degradation(
     """
     rng = np.random.default_rng(seed)
     observed = _differences(id_pairs.sum(0), ood_pairs.sum(0))
-    drawn = _differences(
+    sample = _differences(
         resampled_sums(id_pairs, draws, rng), resampled_sums(ood_pairs, draws, rng)
     )
     shuffled = _permuted(id_pairs, ood_pairs, draws, rng)
-    found = {}
+    results = {}
     for metric in METRICS:
-        low, high = np.quantile(drawn[metric], [0.025, 0.975])
+        low, high = np.quantile(sample[metric], [0.025, 0.975])
         value = float(observed[metric])
         p = permutation_p(value, shuffled[metric])
-        both = {"resampled": drawn[metric], "permuted": shuffled[metric]}
-        found[metric] = Degradation(value, float(low), float(high), p, both)
-    return found
+        both = {"resampled": sample[metric], "permuted": shuffled[metric]}
+        results[metric] = Degradation(value, float(low), float(high), p, both)
+    return results
 
 
 def permutation_p(observed: float, shuffled: Floats) -> float:
@@ -102,8 +102,8 @@ def signature(models: Mapping[str, Mapping[str, Degradation]]) -> dict[str, tupl
     """``I^(k) = [min_m L, max_m U]`` over models, by metric."""
     return {
         metric: (
-            min(found[metric].low for found in models.values()),
-            max(found[metric].high for found in models.values()),
+            min(results[metric].low for results in models.values()),
+            max(results[metric].high for results in models.values()),
         )
         for metric in METRICS
     }
@@ -138,19 +138,19 @@ def signature_tost(
     point = _all_differences(everyone)
     replicates = _replicates(everyone, draws, rng, None)
     of_eta = _replicates(everyone[1:], draws, rng, max(1, eta_resample // 2))
-    found = {}
+    results = {}
     for metric in METRICS:
         delta = point[metric][0] - point[metric][1:].mean()
-        drawn = replicates[metric][:, 0] - replicates[metric][:, 1:].mean(axis=1)
-        low, high = np.quantile(drawn, [0.05, 0.95])
+        sample = replicates[metric][:, 0] - replicates[metric][:, 1:].mean(axis=1)
+        low, high = np.quantile(sample, [0.05, 0.95])
         if eta == "pooled_std":
             margin, size = float(of_eta[metric].std()), eta_resample
         else:
             margin, size = float(point[metric][1:].std(ddof=1)), 0
         inside = within(float(low), float(high), margin)
-        ends, both = (float(low), float(high)), {"difference": drawn}
-        found[metric] = Tost(float(delta), *ends, margin, size, inside, both)
-    return found
+        ends, both = (float(low), float(high)), {"difference": sample}
+        results[metric] = Tost(float(delta), *ends, margin, size, inside, both)
+    return results
 
 
 def within(low: float, high: float, eta: float) -> bool:

@@ -83,7 +83,7 @@ def spread_test(hard: ArrayLike, ood: ArrayLike) -> Spread:
     Raises:
         ValueError: OOD degradations that are all equal.
     """
-    first, second = (np.asarray(each, np.float64) for each in (hard, ood))
+    first, second = (np.asarray(item, np.float64) for item in (hard, ood))
     variance = second.var(ddof=1)
     if variance == 0:
         raise ValueError("all models degrade alike on OOD pairs: there is no ratio of variances")
@@ -93,7 +93,7 @@ def spread_test(hard: ArrayLike, ood: ArrayLike) -> Spread:
 
 def correlation_test(hard: ArrayLike, ood: ArrayLike) -> Correlation:
     """E2 on degradations of M models, ``[M]`` each."""
-    first, second = (np.asarray(each, np.float64) for each in (hard, ood))
+    first, second = (np.asarray(item, np.float64) for item in (hard, ood))
     pearson, spearman = stats.pearsonr(first, second), stats.spearmanr(first, second)
     return Correlation(*map(float, (*pearson, *spearman)))
 
@@ -126,10 +126,10 @@ def resampling_test(
     rng = np.random.default_rng(seed)
     size = min(pairs, counts.shape[1])
     subsets = (rng.choice(counts.shape[1], size, replace=False) for _ in range(draws))
-    drawn = np.stack([base - yes_no_metrics(counts[:, s].sum(1))[metric] for s in subsets])
-    variances = drawn.var(axis=1, ddof=1)
-    pearsons = np.array([np.corrcoef(row, hard)[0, 1] for row in drawn])
-    ranks = np.array([stats.spearmanr(row, hard).statistic for row in drawn])
+    sample = np.stack([base - yes_no_metrics(counts[:, s].sum(1))[metric] for s in subsets])
+    variances = sample.var(axis=1, ddof=1)
+    pearsons = np.array([np.corrcoef(row, hard)[0, 1] for row in sample])
+    ranks = np.array([stats.spearmanr(row, hard).statistic for row in sample])
     own = correlation_test(hard, ood)
     variance = float(ood.var(ddof=1))
     return Resampled(
@@ -146,9 +146,9 @@ def resampling_test(
     )
 
 
-def left_tail_p(observed: float, drawn: ArrayLike) -> float:
+def left_tail_p(observed: float, sample: ArrayLike) -> float:
     """``(1 + #{S_b <= s}) / (B + 1)``."""
-    values = np.asarray(drawn, np.float64)
+    values = np.asarray(sample, np.float64)
     return float((1 + np.count_nonzero(values <= observed)) / (len(values) + 1))
 
 

@@ -58,7 +58,7 @@ def statistics_figures(
     """
     for name, draw in (("degradation", degradation_draws), ("tost", tost_draws)):
         if len(tables.get(name, ())):
-            first, *others = (
+            first, *rest = (
                 captioned(
                     f"{name}_{metric}",
                     partial(draw, tables[name], draws, metric, ood),
@@ -68,7 +68,7 @@ def statistics_figures(
                 for metric, words in _METRICS.items()
             )
             yield first
-            yield Folded(f"{title_of(name)}, other metrics", others, page_only=True)
+            yield Folded(f"{title_of(name)}, other metrics", rest, page_only=True)
     if len(tables["wrong_by"]) > 2:
         yield captioned(
             "errors", partial(error_bars, tables["wrong_by"], tables["errors"], ood), ood=ood
@@ -92,8 +92,8 @@ def degradation_draws(table: pd.DataFrame, draws: pd.DataFrame, metric: str, ood
     """
     words = {"by chance": "permuted", "resampled": "resampled"}
     parts = {}
-    for name, row, found in _of_models("degradation", table, draws, metric):
-        shown = {label: 100 * found[key] for label, key in words.items()}
+    for name, row, results in _of_models("degradation", table, draws, metric):
+        shown = {label: 100 * results[key] for label, key in words.items()}
         title = f"{name}: {100 * row['value']:.1f}, p {p_text(row['p'])}"
         parts[title] = Panel(shown, {"found": 100 * row["value"]})
     label = f"{_METRICS[metric]} on ID minus {ood}, points"
@@ -111,12 +111,12 @@ def tost_draws(table: pd.DataFrame, draws: pd.DataFrame, metric: str, ood: str) 
         ood: name of the OOD split.
     """
     parts = {}
-    for name, row, found in _of_models("tost", table, draws, metric):
+    for name, row, results in _of_models("tost", table, draws, metric):
         delta, low, high, eta = (100 * row[key] for key in ("delta", "low", "high", "eta"))
         lines = {"found": delta, "90% interval": (low, high), "± eta": (-eta, eta)}
         verdict = "equivalent" if row["equivalent"] else "not equivalent"
         parts[f"{name}: {delta:+.1f}, {verdict}"] = Panel(
-            {"resampled": 100 * found["difference"]}, lines
+            {"resampled": 100 * results["difference"]}, lines
         )
     label = f"degradation of {_METRICS[metric]} ({ood}) minus the open models' mean, points"
     footer = f"{_count(parts)} resamples. Equivalent: the 90% interval is within ± eta."
@@ -167,10 +167,10 @@ def exponential_trend(x: Floats, y: Floats) -> Floats | None:
 def hard_draws(table: pd.DataFrame, draws: pd.DataFrame) -> Figure:
     """E3 and E4: what subsets of the hard pairs give, with the value of the OOD pairs."""
     values = table[table["test"] == "E3, E4"].set_index("quantity")["value"].astype(float)
-    found = _of(draws, "hard")
+    results = _of(draws, "hard")
     parts = {
         f"{title}: p {p_text(values[f'{name}_p'])}": Panel(
-            {"subsets of the hard pairs": factor * found[name]},
+            {"subsets of the hard pairs": factor * results[name]},
             {"OOD pairs": factor * values[name]},
         )
         for name, (title, factor) in _HARD.items()
@@ -184,7 +184,7 @@ def hard_draws(table: pd.DataFrame, draws: pd.DataFrame) -> Figure:
 
 def mmd_draws(table: pd.DataFrame, draws: pd.DataFrame) -> Figure:
     """MMD² of train and val, resampled, compared with parts of train and shuffled sets."""
-    found, values = _of(draws, "mmd"), table.set_index("quantity")["value"]
+    results, values = _of(draws, "mmd"), table.set_index("quantity")["value"]
     words = {
         "resampled": "resampled",
         "parts of train": "parts",
@@ -195,7 +195,7 @@ def mmd_draws(table: pd.DataFrame, draws: pd.DataFrame) -> Figure:
         "threshold: 95% of the parts": float(values["threshold"]),
         "upper end of the interval": float(values["high"]),
     }
-    panel = Panel({label: found[key] for label, key in words.items()}, lines)
+    panel = Panel({label: results[key] for label, key in words.items()}, lines)
     sizes = " and ".join(f"{size:,}" for size in values["sizes"])
     verdict = "equivalent" if values["equivalent"] else "not equivalent"
     footer = f"{_count({'': panel})} resamples, all of {sizes} pairs. Verdict: {verdict}."
@@ -251,8 +251,8 @@ def error_cells(table: pd.DataFrame, ood: str) -> Figure:
     )
     names = [wrapped(name, 12) for name in short_names(models)]
     texts, notes = (
-        [["" if np.isnan(v) else f"{v:.0f}" for v in row] for row in each.to_numpy()]
-        for each in (share, chance)
+        [["" if np.isnan(v) else f"{v:.0f}" for v in row] for row in item.to_numpy()]
+        for item in (share, chance)
     )
     for own in range(len(models)):  # of what a model gets wrong, it gets wrong all
         texts[own][own] = notes[own][own] = ""
@@ -320,9 +320,9 @@ def _reach(parts: Sequence[Panel]) -> tuple[float, float]:
     """From the least to the largest of all that is drawn, with a margin."""
     values = np.concatenate(
         [
-            np.atleast_1d(each)
+            np.atleast_1d(item)
             for part in parts
-            for each in (*part.draws.values(), *part.lines.values())
+            for item in (*part.draws.values(), *part.lines.values())
         ]
     )
     values = values[~np.isnan(values)]

@@ -119,8 +119,8 @@ class ClassMmd:
     def _sums(self, a: Floats, b: Floats) -> tuple[float, float, float]:
         """Sums of the weighted kernels within the first set, within the second, between them."""
         parts = [(a[rows], b[rows], kernel) for rows, kernel in self._kernels]
-        found = [(u @ kernel @ u, v @ kernel @ v, u @ kernel @ v) for u, v, kernel in parts]
-        first, second, between = np.sum(found, axis=0)
+        results = [(u @ kernel @ u, v @ kernel @ v, u @ kernel @ v) for u, v, kernel in parts]
+        first, second, between = np.sum(results, axis=0)
         return float(first), float(second), float(between)
 
 
@@ -187,10 +187,10 @@ def equivalence(
 
     parts = drawn_by(lambda: np.split(rng.permutation(n), [part])[::-1])
     permuted = drawn_by(lambda: np.split(rng.permutation(n + m), np.cumsum(sizes))[:2])
-    drawn = drawn_by(lambda: (rng.integers(n, size=n), n + rng.integers(m, size=m)))
+    sample = drawn_by(lambda: (rng.integers(n, size=n), n + rng.integers(m, size=m)))
     at_sizes = statistic.expected(inside, ~inside, sizes)
-    low, high = np.quantile(drawn, [0.05, 0.95]) - drawn.mean() + at_sizes
-    threshold, permutation = (float(np.quantile(each, 0.95)) for each in (parts, permuted))
+    low, high = np.quantile(sample, [0.05, 0.95]) - sample.mean() + at_sizes
+    threshold, permutation = (float(np.quantile(item, 0.95)) for item in (parts, permuted))
     return Equivalence(
         mmd2=statistic(inside, ~inside),
         threshold=threshold,
@@ -204,6 +204,6 @@ def equivalence(
         drawn={
             "parts": parts,
             "permuted": permuted,
-            "resampled": drawn - drawn.mean() + at_sizes,
+            "resampled": sample - sample.mean() + at_sizes,
         },
     )

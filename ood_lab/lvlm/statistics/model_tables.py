@@ -57,8 +57,8 @@ def compare_models(
         difference = (only_a - only_b) / len(a)
         sums = np.zeros((int(pairs.max()) + 1, 2), np.int64)
         np.add.at(sums, pairs, np.column_stack([b.astype(int) - a, np.ones(len(a), int)]))
-        drawn = resampled_sums(sums, draws, np.random.default_rng(seed))
-        values = drawn[:, 0] / drawn[:, 1]
+        sample = resampled_sums(sums, draws, np.random.default_rng(seed))
+        values = sample[:, 0] / sample[:, 1]
         low, high = np.quantile(values, [0.025, 0.975])
         tail = min((values <= 0).mean(), (values >= 0).mean())
         discordant = only_a + only_b
@@ -110,9 +110,9 @@ def wrong_counts(wrong: Mapping[str, Wrong]) -> pd.DataFrame:
         ``models`` (0 to M), ``questions``, ``share`` of all, ``at_least``: the share that so many
         models or more get wrong.
     """
-    each = np.sum(list(wrong.values()), axis=0)
-    questions = np.bincount(each, minlength=len(wrong) + 1)
-    share = questions / len(each)
+    item = np.sum(list(wrong.values()), axis=0)
+    questions = np.bincount(item, minlength=len(wrong) + 1)
+    share = questions / len(item)
     return pd.DataFrame(
         {
             "models": np.arange(len(wrong) + 1),
@@ -168,22 +168,22 @@ def add_degradations(
         eta_resample: questions of a resample behind the margin.
         resampling: ``draws`` (resamples and permutations) and their ``seed``.
     """
-    found = {name: degradation(*side, **resampling) for name, side in sides.items()}
-    into.keep_all("degradation", found)
+    results = {name: degradation(*side, **resampling) for name, side in sides.items()}
+    into.keep_all("degradation", results)
     if not references:
         return
-    ends = signature({name: found[name] for name in references})
+    ends = signature({name: results[name] for name in references})
     into.tables["signature"] = pd.DataFrame(
         [(metric, *interval) for metric, interval in ends.items()],
         columns=["metric", "low", "high"],
     )
     known = {name: sides[name] for name in references}
-    others = {
+    rest = {
         name: signature_tost(side, known, eta=eta, eta_resample=eta_resample, **resampling)
         for name, side in sides.items()
         if name not in references
     }
-    into.keep_all("tost", others)
+    into.keep_all("tost", rest)
 
 
 def add_comparison(

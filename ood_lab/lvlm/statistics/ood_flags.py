@@ -62,12 +62,12 @@ def flags_of_models(
     if len(counts) < 2 and not divided:
         return None
     missed = [place for place, name in enumerate(COUNTS) if name not in ("tp", "tn")]
-    flags = {name: each[:, missed].sum(axis=-1) > 0 for name, each in counts.items()}
+    flags = {name: item[:, missed].sum(axis=-1) > 0 for name, item in counts.items()}
     samples = list(pairs["split"]), list(pairs["image"])
-    found = [flag_results(flags, *samples, **resampling)]
+    results = [flag_results(flags, *samples, **resampling)]
     if divided:
-        found.append(flag_results(divided, *samples, by=DIVISION, **resampling))
-    return pd.concat(found, ignore_index=True)
+        results.append(flag_results(divided, *samples, by=DIVISION, **resampling))
+    return pd.concat(results, ignore_index=True)
 
 
 def flag_results(
@@ -107,11 +107,11 @@ def flag_results(
 
     def add(model: str, values: NDArray[Any], inside: Flags, metric: str, **keys: Any) -> None:
         counts = np.stack([values, np.ones(len(values))], axis=1).astype(float)
-        found = clustered(
+        results = clustered(
             counts, partial(shares, [metric]), clusters[inside], draws=draws, seed=seed
         )
-        each = exact_at_ends(metric, found.estimates()[metric], found.n)
-        known = {"metric": metric, **columns_of(each), "n": found.n, BY: by, **keys}
+        item = exact_at_ends(metric, results.estimates()[metric], results.n)
+        known = {"metric": metric, **columns_of(item), "n": results.n, BY: by, **keys}
         rows.append(KIND.table([known], model=model, seed=seed))
 
     for split, inside in {OOD: outside, **sets}.items():
@@ -193,7 +193,7 @@ def flag_figures(results: pd.DataFrame) -> Iterator[PlannedFigure]:
 
 
 def _union_lines(union: pd.DataFrame) -> Figure:
-    orders = {each: each for each in (GIVEN, BEST, ANY)}
+    orders = {item: item for item in (GIVEN, BEST, ANY)}
     axis = ("number of models", "flagged, % of OOD")
     groups = list(union.groupby(BY, sort=False))
     titles = [f"by {_WORDS[str(by)]}" for by, _ in groups]

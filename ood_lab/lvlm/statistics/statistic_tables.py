@@ -40,27 +40,27 @@ class Findings:
     _draws: list[pd.DataFrame] = field(default_factory=list)
 
     def keep(
-        self, table: str, found: BootstrapResult, model: str = "", metric: str = ""
+        self, table: str, results: BootstrapResult, model: str = "", metric: str = ""
     ) -> dict[str, Any]:
         """Keeps the draws of a statistic; returns its numbers.
 
         Args:
             table: that has the numbers.
-            found: the statistic.
+            results: the statistic.
             model: that it is of, if it is of one.
             metric: likewise.
         """
         place = {"table": table, "model": model, "metric": metric}
-        for name, values in found.drawn.items():
+        for name, values in results.drawn.items():
             self._draws.append(pd.DataFrame({"value": values}).assign(draws=name, **place))
-        return {key: value for key, value in found._asdict().items() if key != "drawn"}
+        return {key: value for key, value in results._asdict().items() if key != "drawn"}
 
-    def keep_all(self, table: str, found: Mapping[str, Mapping[str, BootstrapResult]]) -> None:
+    def keep_all(self, table: str, results: Mapping[str, Mapping[str, BootstrapResult]]) -> None:
         """Makes a table of statistics by model and metric, and keeps the draws."""
         self.tables[table] = pd.DataFrame(
             [
                 {"model": name, "metric": metric, **self.keep(table, value, name, metric)}
-                for name, values in found.items()
+                for name, values in results.items()
                 for metric, value in values.items()
             ]
         )

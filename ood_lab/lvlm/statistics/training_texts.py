@@ -47,16 +47,16 @@ def read_synonyms(path: Path, categories: Iterable[str]) -> dict[str, list[str]]
             has an empty synonym.
     """
     known = set(categories)
-    found: dict[str, list[str]] = {}
+    results: dict[str, list[str]] = {}
     for place, (category, synonym) in enumerate(_rows(path), 1):
         if category not in known:
             near = suggestion(category, sorted(known))
             raise UserError(f"task.synonyms={path} names the category '{category}': {near}")
         if not synonym.strip():
             raise UserError(f"task.synonyms={path}: synonym {place} (of '{category}') is empty")
-        if synonym.strip() not in found.setdefault(category, []):
-            found[category].append(synonym.strip())
-    return found
+        if synonym.strip() not in results.setdefault(category, []):
+            results[category].append(synonym.strip())
+    return results
 
 
 def _rows(path: Path) -> list[tuple[str, str]]:
@@ -75,8 +75,8 @@ def _rows(path: Path) -> list[tuple[str, str]]:
         content: Any = yaml.load(path.read_text(encoding="utf-8"), YAML_LOADER)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise layout from error
-    if isinstance(content, dict) and all(isinstance(each, list) for each in content.values()):
-        return [(str(key), str(each or "")) for key, found in content.items() for each in found]
+    if isinstance(content, dict) and all(isinstance(item, list) for item in content.values()):
+        return [(str(key), str(item or "")) for key, results in content.items() for item in results]
     if isinstance(content, list) and all(
         isinstance(row, dict) and set(_COLUMNS) <= set(row) for row in content
     ):
@@ -90,7 +90,7 @@ def phrases(texts: Iterable[str]) -> Counter[str]:
     No phrase reaches over a comma, a full stop or the like, none begins or ends with a word that
     has no meaning by itself (*the*, *of*, scikit-learn's English list), and none has a digit.
     """
-    found: Counter[str] = Counter()
+    results: Counter[str] = Counter()
     for text in texts:
         inside: set[str] = set()
         for part in re.split(r"[^\w\s'’-]+", text.lower()):
@@ -101,8 +101,8 @@ def phrases(texts: Iterable[str]) -> Counter[str]:
                     edges = {run[0], run[-1]}
                     if all(map(_WORD.fullmatch, run)) and not edges & ENGLISH_STOP_WORDS:
                         inside.add(" ".join(run))
-        found.update(inside)
-    return found
+        results.update(inside)
+    return results
 
 
 def nearest_phrases(
@@ -181,15 +181,15 @@ def semantic_overlap(
         epsilon: largest share that is negligible.
         synonyms: other names of a category.
     """
-    found, by_name = [], 0
+    results, by_name = [], 0
     for image, category in pairs:
         known = texts.get(image, ())
         by_own = _named((category,), known)
         by_name += by_own
-        found.append(by_own or _named(tuple((synonyms or {}).get(category, ())), known))
-    _, upper = clopper_pearson(sum(found), len(found))
-    share = sum(found) / len(found)
-    return CorpusOverlap(sum(found), by_name, len(found), share, upper, upper < epsilon)
+        results.append(by_own or _named(tuple((synonyms or {}).get(category, ())), known))
+    _, upper = clopper_pearson(sum(results), len(results))
+    share = sum(results) / len(results)
+    return CorpusOverlap(sum(results), by_name, len(results), share, upper, upper < epsilon)
 
 
 @cache
@@ -249,14 +249,14 @@ class Corpora:
         told: dict[str, Any] = {"named_by": "its name or its plural"}
         if synonyms is None:
             return cls(texts, pairs, {}, categories, told)
-        found = read_synonyms(Path(synonyms), categories)
+        results = read_synonyms(Path(synonyms), categories)
         told |= {
             "named_by": "its name, a synonym, or the plural of one",
             "synonyms": synonyms,
             "synonyms_sha256": sha256(Path(synonyms).read_bytes()).hexdigest(),
-            "synonyms_of": {category: list(names) for category, names in found.items()},
+            "synonyms_of": {category: list(names) for category, names in results.items()},
         }
-        return cls(texts, pairs, found, categories, told)
+        return cls(texts, pairs, results, categories, told)
 
     def overlap(self, into: Findings, epsilon: float) -> None:
         """``overlap``, a row per model, and ``screening``: how many of them know few of the pairs.
@@ -268,8 +268,8 @@ class Corpora:
         rows = []
         for model, texts in self.texts.items():
             by_image = {str(i): list(part) for i, part in texts.groupby("image")["text"]}
-            found = semantic_overlap(self.pairs, by_image, epsilon, self.synonyms)
-            rows.append({"model": model, **found._asdict()})
+            results = semantic_overlap(self.pairs, by_image, epsilon, self.synonyms)
+            rows.append({"model": model, **results._asdict()})
         table = pd.DataFrame(rows)
         below, n = int(table["below"].sum()), len(table)
         bounds = {"clopper_pearson": clopper_pearson(below, n), "bayes": bayes_interval(below, n)}
@@ -305,7 +305,7 @@ class Corpora:
 
         categories = sorted({category for _, category in self.pairs})
         texts = (text for table in self.texts.values() for text in table["text"])
-        known = [*self.categories, *(name for each in self.synonyms.values() for name in each)]
+        known = [*self.categories, *(name for item in self.synonyms.values() for name in item)]
         into.tables["suggestions"] = nearest_phrases(categories, texts, encode, most, known)
         self.told["suggestions"] = {
             "clip": clip.identity,

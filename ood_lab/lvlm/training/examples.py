@@ -87,8 +87,8 @@ class ConversationRows:
         return dict(encoded(self.processor, texts, images, side))
 
     def _unpadded(self, texts: list[str], images: list[list[Image.Image]]) -> list[list[int]]:
-        found = self._encode(texts, images)
-        rows = zip(found["input_ids"], found["attention_mask"].bool(), strict=True)
+        results = self._encode(texts, images)
+        rows = zip(results["input_ids"], results["attention_mask"].bool(), strict=True)
         return [ids[mask].tolist() for ids, mask in rows]
 
 

@@ -114,8 +114,8 @@ def solution_of(text: str) -> str | None:
     if tagged is not None:
         answer = tagged[1].strip().replace(" ", "").replace("_", "").lower()
         return answer if answer in (YES, NO) else None
-    found = _YES_NO.findall(text)
-    return found[-1].lower() if found else None
+    results = _YES_NO.findall(text)
+    return results[-1].lower() if results else None
 
 
 class _Replies(NamedTuple):

@@ -53,7 +53,7 @@ class QuestionTuning:
         self,
         questions: Questions,
         captions: pd.DataFrame,
-        judged: pd.DataFrame,
+        judgements: pd.DataFrame,
         seed: int,
     ) -> list[Question]:
         """The chosen questions, in their order.
@@ -61,21 +61,21 @@ class QuestionTuning:
         Args:
             questions: those with answers.
             captions: see :func:`ood_lab.lvlm.captions.caption_scoring.caption_table`.
-            judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
+            judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`.
             seed: of the draws.
         """
-        wrong = set(judged.loc[~judged["correct"].astype(bool), "question_id"])
+        wrong = set(judgements.loc[~judgements["correct"].astype(bool), "question_id"])
         wrong |= set(captions.loc[captions["flagged"] > 0, "question_id"])
-        found: dict[str, list[int]] = {}
+        results: dict[str, list[int]] = {}
         for place, question in enumerate(questions):
             name = _criterion(question)
             if self.criteria is not None and name not in self.criteria:
                 continue
             if question.answer and (self.choose == "all" or question.question_id in wrong):
-                found.setdefault(name, []).append(place)
+                results.setdefault(name, []).append(place)
         kept = [
             int(place)
-            for name, places in found.items()
+            for name, places in results.items()
             for place in text_stream(seed, "export", name).permutation(places)[: self.per_criterion]
         ]
         return [questions[place] for place in sorted(kept)]

@@ -57,15 +57,15 @@ class Amber(CaptionBenchmark):
         """Those of the files."""
         return self.source
 
-    def results(self, run: BenchmarkSession, judged: Tables, model: str) -> pd.DataFrame:
+    def results(self, run: BenchmarkSession, judgements: Tables, model: str) -> pd.DataFrame:
         """See the base class."""
-        captions, answers = judged["captions"], judged["judged"]
+        captions, answers = judgements["captions"], judgements["judged"]
         options = run.options
         return results_of(captions, answers, model, unparsed=self.unparsed, **options)
 
-    def further(self, run: BenchmarkSession, judged: Tables, source: Path) -> NamedTables:
+    def further(self, run: BenchmarkSession, judgements: Tables, source: Path) -> NamedTables:
         """What AMBER's script prints."""
-        yield "amber", rounded(judged["captions"], judged["judged"])
+        yield "amber", rounded(judgements["captions"], judgements["judged"])
 
     def summary(self, run: ScoredRun) -> Iterator[Table | Text]:
         """See the base class."""

@@ -68,12 +68,12 @@ class AmberConcepts:
             UserError: a file is missing or not what it should be.
         """
         folder = Path(self.path).expanduser()
-        found = {what: _find(folder, what) for what in FILES}
-        rows = read_json(found["annotations"], list[_Annotation], "AMBER's annotations")
+        results = {what: _find(folder, what) for what in FILES}
+        rows = read_json(results["annotations"], list[_Annotation], "AMBER's annotations")
         rows = [row for row in rows if row.type == "generative"]
-        properties = read_json(found["properties"], dict[str, _Property], "types of concepts")
-        queries = read_json(found["attributes"], list[_Query], "questions about attributes")
-        states, actions = attribute_pairs([each.query for each in queries])
+        properties = read_json(results["properties"], dict[str, _Property], "types of concepts")
+        queries = read_json(results["attributes"], list[_Query], "questions about attributes")
+        states, actions = attribute_pairs([item.query for item in queries])
         return Concepts(
             name=self.name,
             truth=[row.truth for row in rows],
@@ -81,8 +81,8 @@ class AmberConcepts:
             types={name: about.property for name, about in properties.items()},
             states=states,
             actions=actions,
-            associates=read_json(found["relation"], dict[str, list[str]], "words by object"),
-            safe_words=found["safe words"].read_text(encoding="utf-8").split(),
+            associates=read_json(results["relation"], dict[str, list[str]], "words by object"),
+            safe_words=results["safe words"].read_text(encoding="utf-8").split(),
         )
 
 

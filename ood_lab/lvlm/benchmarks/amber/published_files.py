@@ -59,7 +59,7 @@ class AmberFiles:
     @property
     def vocabulary(self) -> Sequence[str]:
         """The words of ``relation.json``: objects and what stands for them."""
-        words = [*self.associates, *(w for others in self.associates.values() for w in others)]
+        words = [*self.associates, *(w for rest in self.associates.values() for w in rest)]
         return list(dict.fromkeys(words))
 
     @cached_property
@@ -85,7 +85,7 @@ class AmberFiles:
             int(entry(row, "id", truths, number)): row
             for number, row in enumerate(read_json_list(truths), 1)
         }
-        found = []
+        results = []
         for number, row in enumerate(read_json_list(queries), 1):
             name = int(entry(row, "id", queries, number))
             if name not in known:
@@ -99,14 +99,14 @@ class AmberFiles:
                 "pair_id": image,
             }
             if task == GENERATIVE:
-                found.append(_caption(about, known[name], truths))
+                results.append(_caption(about, known[name], truths))
             else:
                 truth = yes_or_no(
                     entry(known[name], "truth", truths, name), f"{truths}, record {name}"
                 )
                 meta = {"split": _ONLY}
-                found.append(Question(**about, task=task, answer=truth, parser=parser, meta=meta))
-        return found
+                results.append(Question(**about, task=task, answer=truth, parser=parser, meta=meta))
+        return results
 
 
 def _task(about: dict[str, Any], file: Path, name: int) -> str:

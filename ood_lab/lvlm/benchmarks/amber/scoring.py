@@ -36,7 +36,7 @@ EPSILONS = dict.fromkeys(GROUPS, 0.0001) | {"existence": EXISTENCE_EPSILON}
 
 def results_of(
     captions: pd.DataFrame,
-    judged: pd.DataFrame,
+    judgements: pd.DataFrame,
     model: str,
     *,
     min_count: int = 10,
@@ -50,7 +50,7 @@ def results_of(
 
     Args:
         captions: see :func:`ood_lab.lvlm.captions.caption_scoring.caption_table`.
-        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`, of the yes/no questions.
+        judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`, of the yes/no questions.
         model: its name.
         min_count: levels and cells with fewer images are missing.
         unparsed: the way of treating unparsed answers that comes first.
@@ -58,9 +58,9 @@ def results_of(
             :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
     options: dict[str, Any] = {"min_count": min_count, "unparsed": unparsed, **resampling}
-    rows = [_of_group(row) for row in result_rows(captions, judged, [], **options)]
-    for way in sorted(WAYS, key=lambda each: each != unparsed) if len(captions) else ():
-        rows += _score_rows(captions, judged, way, resampling)
+    rows = [_of_group(row) for row in result_rows(captions, judgements, [], **options)]
+    for way in sorted(WAYS, key=lambda item: item != unparsed) if len(captions) else ():
+        rows += _score_rows(captions, judgements, way, resampling)
     return KIND.table(rows, model=model, seed=resampling.get("seed", 0))
 
 
@@ -73,11 +73,11 @@ def _of_group(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _score_rows(
-    captions: pd.DataFrame, judged: pd.DataFrame, way: Unparsed, resampling: Mapping[str, Any]
+    captions: pd.DataFrame, judgements: pd.DataFrame, way: Unparsed, resampling: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """The AMBER score; an image is resampled with its caption and all answers about it."""
     texts = captions[captions["status"] == PARSED]
-    asked = judged[judged["status"] != FAILED]
+    asked = judgements[judgements["status"] != FAILED]
     read = asked[asked["status"] == PARSED]
     asked = read if way == "drop" else asked
     if not len(texts) or not len(read):
@@ -86,10 +86,10 @@ def _score_rows(
     counts[: len(texts), : len(COUNTS)] = texts[list(COUNTS)]
     counts[len(texts) :, len(COUNTS) :] = class_counts(asked, NO)
     files = pd.concat([texts["file"], asked["file"]])
-    found = clustered(counts, _score, files, **resampling)
+    results = clustered(counts, _score, files, **resampling)
     keys = {"split": POOLED, "unparsed": way, "n_images": files.nunique()}
-    both = pd.concat([captions, judged])
-    return estimate_rows(keys, found.estimates(), files.nunique(), both)
+    both = pd.concat([captions, judgements])
+    return estimate_rows(keys, results.estimates(), files.nunique(), both)
 
 
 def _score(counts: NDArray[Any]) -> dict[str, Floats]:
@@ -98,13 +98,13 @@ def _score(counts: NDArray[Any]) -> dict[str, Floats]:
     return {SCORE: (1 - chair + yes_no_metrics(counts[..., len(COUNTS) :])["f1"]) / 2}
 
 
-def rounded(captions: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
+def rounded(captions: pd.DataFrame, judgements: pd.DataFrame) -> pd.DataFrame:
     """One row: what AMBER's script prints, and the score of its rounded CHAIR and F1.
 
     ``(100 - CHAIR + F1) / 2``, which the paper defines and the script does not print, is rounded
     to one decimal like the others.
     """
-    table = amber_table(captions, judged, [], EPSILONS)
+    table = amber_table(captions, judgements, [], EPSILONS)
     if {"chair", f"{_ALL}_f1"} <= set(table):
         table[SCORE] = ((100 - table["chair"] + table[f"{_ALL}_f1"]) / 2).round(1)
     return table.drop(columns="split")

@@ -223,7 +223,7 @@ class Ode(CaptionBenchmark):
         pictures = pictures_of(orders, graphs["T"], ranking, detected)
         pictures = paired(pictures) if self.origins else pictures
         pictures = balanced(pictures, run.seed) if self.balance else pictures
-        shown = {(each.criterion, each.truth[:2]) for each in pictures}
+        shown = {(item.criterion, item.truth[:2]) for item in pictures}
         log.info("%d pictures of %d pairs", len(pictures), len(shown))
         return pictures
 
@@ -233,13 +233,13 @@ class Ode(CaptionBenchmark):
         if not self.origins:
             return run.inputs.generator
         pairs = list(dict.fromkeys(c.pair.key for c in compositions))
-        found = {
+        results = {
             name: annotated_photographs(run.inputs.annotations, pairs)
             if source == ANNOTATIONS
             else listed_photographs(Path(source))
             for name, source in self.origins.items()
         }
-        return WithPhotographs(run.inputs.generator, found)
+        return WithPhotographs(run.inputs.generator, results)
 
     def _filtered(
         self, run: BenchmarkSession, orders: list[Order], labels: list[str], kept_by: Filter
@@ -280,14 +280,18 @@ class Ode(CaptionBenchmark):
         """The concepts."""
         return _concepts(run)
 
-    def results(self, run: BenchmarkSession, judged: Tables, model: str) -> pd.DataFrame:
+    def results(self, run: BenchmarkSession, judgements: Tables, model: str) -> pd.DataFrame:
         """See the base class."""
-        tables, options = (judged["captions"], judged["judged"]), run.options
-        return results_of(*tables, model, _splits(judged), unparsed=self.unparsed, **options)
+        tables, options = (judgements["captions"], judgements["judged"]), run.options
+        return results_of(*tables, model, _splits(judgements), unparsed=self.unparsed, **options)
 
-    def further(self, run: BenchmarkSession, judged: Tables, source: Path) -> NamedTables:
+    def further(self, run: BenchmarkSession, judgements: Tables, source: Path) -> NamedTables:
         """What AMBER's script would print, differences, tendencies, and data for fine-tuning."""
-        captions, answers, splits = judged["captions"], judged["judged"], _splits(judged)
+        captions, answers, splits = (
+            judgements["captions"],
+            judgements["judged"],
+            _splits(judgements),
+        )
         yield "amber", amber_table(captions, answers, splits)
         tendencies = self.clustering.tendencies(captions, run.seed)
         if tendencies is not None:
@@ -335,7 +339,7 @@ def _concepts(run: BenchmarkSession) -> Concepts:
     return concepts_of(run.inputs.annotations) if source is None else source.read()
 
 
-def _splits(judged: Tables) -> list[str]:
+def _splits(judgements: Tables) -> list[str]:
     """The criteria in the order of their questions."""
-    tables = [table["split"] for table in judged.values() if len(table)]
+    tables = [table["split"] for table in judgements.values() if len(table)]
     return list(dict.fromkeys(map(str, pd.concat(tables))))

@@ -108,7 +108,7 @@ class LongTail(_Drawn):
 
     def _pairs(self, graph: nx.Graph) -> list[Pair]:
         everything = joined_pairs(graph)
-        found = []
+        results = []
         for kind in KINDS:
             pairs = [pair for pair in everything if pair.kind == kind]
             counts = np.array([frequency(graph, pair) for pair in pairs], float)
@@ -116,8 +116,8 @@ class LongTail(_Drawn):
             if self.unit == "quantile" and len(counts):
                 low, high = np.quantile(counts, [self.low, self.high])
                 between = (counts >= low) & (counts <= high)
-            found += [p for p, inside in zip(pairs, between, strict=True) if inside]
-        return found
+            results += [p for p, inside in zip(pairs, between, strict=True) if inside]
+        return results
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class OdeConstruction:
         criteria = {n: c for n, c in self.criteria.items() if c is not None}
         if not criteria:
             raise UserError("every criterion is null: give one of task.construction.criteria")
-        found: list[Composition] = []
+        results: list[Composition] = []
         for name, criterion in criteria.items():
             pairs = criterion.select(graph, self.limit, seed, known)
             if not pairs:
@@ -192,13 +192,13 @@ class OdeConstruction:
                     "that can be drawn: change its limits, or remove it, task.construction."
                     f"criteria.{name}=null"
                 )
-            found += compose(pairs, graph, name, criterion.swaps, seed, self.draws)
-        return found
+            results += compose(pairs, graph, name, criterion.swaps, seed, self.draws)
+        return results
 
 
 def pair_table(compositions: Sequence[Composition], graph: nx.Graph) -> pd.DataFrame:
     """One row a pair of a criterion: ``criterion, kind, first, second, frequency, distance``."""
-    pairs = dict.fromkeys((each.criterion, each.pair) for each in compositions)
+    pairs = dict.fromkeys((item.criterion, item.pair) for item in compositions)
     rows = [
         (name, pair.kind, pair.first, pair.second, frequency(graph, pair), distance(graph, pair))
         for name, pair in pairs

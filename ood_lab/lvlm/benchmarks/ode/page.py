@@ -49,7 +49,7 @@ DISTANCE, PAIR_KIND, CRITERION = "distance", "kind", "criterion"
 
 def results_of(
     captions: pd.DataFrame,
-    judged: pd.DataFrame,
+    judgements: pd.DataFrame,
     model: str,
     splits: Sequence[str],
     *,
@@ -60,14 +60,14 @@ def results_of(
 
     Args:
         captions: see :func:`ood_lab.lvlm.captions.caption_scoring.caption_table`.
-        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`, of the yes/no questions.
+        judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`, of the yes/no questions.
         model: its name.
         splits: names of the criteria, in order.
         seed: of the draws.
         options: of :func:`ood_lab.lvlm.captions.caption_scoring.result_rows`.
     """
     finer = (DISTANCE, PAIR_KIND, CRITERION)
-    rows = result_rows(captions, judged, splits, finer=finer, seed=seed, **options)
+    rows = result_rows(captions, judgements, splits, finer=finer, seed=seed, **options)
     return KIND.table(rows, model=model, seed=seed)
 
 

@@ -29,7 +29,7 @@ def write_published(pictures: Sequence[AnnotatedPicture], images: Path, folder: 
         images: folder that the lists name the images in; one that is elsewhere keeps its path.
         folder: is made.
     """
-    pictures = [replace(each, file=_named(Path(each.file), images)) for each in pictures]
+    pictures = [replace(item, file=_named(Path(item.file), images)) for item in pictures]
     files = {"annotations_updated.json": published_rows(pictures), **published_queries(pictures)}
     for name, rows in files.items():
         write_text(json.dumps(rows, indent=4, ensure_ascii=False) + "\n", folder / name)
@@ -42,17 +42,17 @@ def _named(file: Path, images: Path) -> str:
 def published_rows(pictures: Sequence[AnnotatedPicture]) -> Rows:
     """ODE's own annotations, one row per picture."""
     rows = []
-    for number, each in enumerate(pictures, 1):
-        pairs = (*each.states, *each.actions)
+    for number, item in enumerate(pictures, 1):
+        pairs = (*item.states, *item.actions)
         rows.append(
             {
                 "id": number,
-                **_about(each),
-                "info_type": each.kind,
-                "truth": list(each.truth[:2]),
+                **_about(item),
+                "info_type": item.kind,
+                "truth": list(item.truth[:2]),
                 "truth_attr": ["" if pair is None else pair.true for pair in pairs],
                 "hallu_attr": ["" if pair is None else pair.false for pair in pairs],
-                "hallu": list(each.hallu),
+                "hallu": list(item.hallu),
             }
         )
     return rows
@@ -61,17 +61,17 @@ def published_rows(pictures: Sequence[AnnotatedPicture]) -> Rows:
 def published_queries(pictures: Sequence[AnnotatedPicture]) -> dict[str, Rows]:
     """The three lists of queries by file name."""
     lists: dict[str, Rows] = {name: [] for name in FIRST_IDS}
-    for each in pictures:
-        lists["generative"].append({**_about(each), "generative": RELEASED_CAPTION})
+    for item in pictures:
+        lists["generative"].append({**_about(item), "generative": RELEASED_CAPTION})
     for tasks in ((EXISTENCE,), (STATE, ACTION), (NUMBER,)):
-        for each in pictures:
-            for query in queries_of(each, released=True):
+        for item in pictures:
+            for query in queries_of(item, released=True):
                 if query.task in tasks:
                     known = {"discriminative": query.text, "dis_truth": query.answer}
                     kind = {"dis-type": f"dis-{query.task.replace('_', '-')}"}
                     sort = query.task.split("_")[0]
                     more = kind if sort == "attribute" else {}
-                    lists[sort].append({**_about(each), **more, **known})
+                    lists[sort].append({**_about(item), **more, **known})
     return {
         f"queries-{'' if name == 'generative' else 'discriminative_'}{name}.json": [
             {"id": FIRST_IDS[name] + place, **row} for place, row in enumerate(rows)
@@ -92,7 +92,7 @@ def read_pictures(path: Path) -> list[AnnotatedPicture]:
     """
     name = "a list of pictures"
     if path.is_file() and path.read_bytes().lstrip().startswith(b"["):
-        return [each.picture for each in read_json(path, list[_Published], name)]
+        return [item.picture for item in read_json(path, list[_Published], name)]
     return read_json_lines(path, AnnotatedPicture, name)
 
 
@@ -106,13 +106,13 @@ def located_pictures(path: Path, images: Path) -> list[AnnotatedPicture]:
     Raises:
         UserError: see there; or an image is missing.
     """
-    found = read_pictures(path)
-    if missing := [each.file for each in found if not (images / each.file).is_file()]:
+    results = read_pictures(path)
+    if missing := [item.file for item in results if not (images / item.file).is_file()]:
         raise UserError(
             f"{path} names '{missing[0]}', which is not in '{images}': give the folder of "
             "the images, task.images=DIR"
         )
-    return [replace(each, file=str(images / each.file)) for each in found]
+    return [replace(item, file=str(images / item.file)) for item in results]
 
 
 @dataclass(frozen=True)

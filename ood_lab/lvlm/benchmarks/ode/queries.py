@@ -59,26 +59,26 @@ def questions_of(
     """
     if not pictures:
         raise UserError("there are no pictures to ask about")
-    if len({each.file for each in pictures}) < len(pictures):
+    if len({item.file for item in pictures}) < len(pictures):
         raise UserError("two pictures have the same file: every picture needs one of its own")
-    found = [_caption(each, released) for each in pictures]
+    results = [_caption(item, released) for item in pictures]
     for tasks in ((EXISTENCE,), (STATE, ACTION), (NUMBER,)):
-        for each in pictures:
-            queries = [q for q in queries_of(each, released) if q.task in tasks]
-            found += [
-                _question(each, q, parser, f"{q.task}/{q.text}", {"concept": q.concept})
+        for item in pictures:
+            queries = [q for q in queries_of(item, released) if q.task in tasks]
+            results += [
+                _question(item, q, parser, f"{q.task}/{q.text}", {"concept": q.concept})
                 for q in queries
             ]
-    return list(_told_apart(found))
+    return list(_told_apart(results))
 
 
 def _told_apart(questions: Iterable[Question]) -> Iterator[Question]:
     """Published candidates may name a concept twice: the same question again has another id."""
     times: Counter[str] = Counter()
-    for each in questions:
-        times[each.question_id] += 1
-        again = times[each.question_id]
-        yield each if again == 1 else replace(each, question_id=f"{each.question_id}#{again}")
+    for item in questions:
+        times[item.question_id] += 1
+        again = times[item.question_id]
+        yield item if again == 1 else replace(item, question_id=f"{item.question_id}#{again}")
 
 
 def queries_of(picture: AnnotatedPicture, released: bool) -> Iterator[Query]:
@@ -129,7 +129,7 @@ def _caption(picture: AnnotatedPicture, released: bool) -> Question:
 def _shown(picture: AnnotatedPicture) -> list[str]:
     """Everything that is known to be there, with what is known of it."""
     attributes = zip(picture.states, picture.actions, strict=True)
-    words = [[each.true for each in pair if each] for pair in attributes]
+    words = [[item.true for item in pair if item] for pair in attributes]
     words += [[]] * len(picture.truth)
     return [" ".join([*more, name]) for more, name in zip(words, picture.truth, strict=False)]
 

@@ -62,7 +62,7 @@ def built_datasets(files: Sequence[str]) -> dict[str, dict[str, Any]]:
         UserError: a file is not in such a run, two data sets have the same name, or the runs
             differ in their rule, their questions or their image-text models.
     """
-    found: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     first: tuple[Path, dict[str, Any]] | None = None
     for file in map(Path, files):
         about = RunRecord.read(file.parent, missing_ok=True)
@@ -72,10 +72,10 @@ def built_datasets(files: Sequence[str]) -> dict[str, dict[str, Any]]:
                 "divided a data set"
             )
         name = str(about.annotations["name"])
-        if name in found:
+        if name in results:
             raise UserError(
-                f"task.datasets: {found[name]['file']} and {file} are both of '{name}': build one "
-                "of them with another annotations.name=..."
+                f"task.datasets: {results[name]['file']} and {file} are both of '{name}': build "
+                "one of them with another annotations.name=..."
             )
         task = read_config(file.parent)["task"]
         settings = {f"task.{key}": task.get(key, False) for key in _SAME}
@@ -90,10 +90,10 @@ def built_datasets(files: Sequence[str]) -> dict[str, dict[str, Any]]:
                     "counts are added up over data sets that were divided and asked alike"
                 )
         facts = about.model_dump(include={"annotations", "division", "image_text"})
-        found[name] = {"file": str(file.absolute()), **facts}
-    if len(found) < 2:
+        results[name] = {"file": str(file.absolute()), **facts}
+    if len(results) < 2:
         raise UserError("task.datasets: give two or more files; a single one is task.questions")
-    return found
+    return results
 
 
 def questions_of_datasets(built: Mapping[str, Mapping[str, Any]]) -> Iterator[Question]:
@@ -216,13 +216,13 @@ class OODBench(Benchmark):
         files = zip(annotations.images["image"], annotations.images["file"], strict=True)
         paths = {image: str(annotations.root / name) for image, name in files}
         write_audit(checked, paths, run.folder / "audit.csv")
-        drawn = Pairing(
+        sample = Pairing(
             id_pairing=self.id_pairing,
             id_pairs=self.id_pairs,
             most_pairs=self.most_pairs,
             uncut=self.uncut,
         ).draw(division, labels, run.seed)
-        found = division["split"].value_counts().to_dict()
+        results = division["split"].value_counts().to_dict()
         run.record.annotations = {
             "name": annotations.name,
             "identity": annotations.identity,
@@ -234,8 +234,8 @@ class OODBench(Benchmark):
         run.record.image_text = {
             name: dict(model.made_with) for name, model in run.inputs.image_text.items()
         }
-        run.record.division = asdict(rule) | {"pairs": {str(k): int(v) for k, v in found.items()}}
-        log.info("annotated pairs by split: %s", found)
+        run.record.division = asdict(rule) | {"pairs": {str(k): int(v) for k, v in results.items()}}
+        log.info("annotated pairs by split: %s", results)
 
         def asked(form: Form) -> list[Question]:
             how = QuestionSettings(
@@ -244,7 +244,7 @@ class OODBench(Benchmark):
                 parser=self.parser_of_questions,
                 bap_per_image=self.bap_per_image,
             )
-            return how.questions(drawn, annotations, run.seed)
+            return how.questions(sample, annotations, run.seed)
 
         return in_forms(self.form, asked)
 
@@ -253,23 +253,23 @@ class OODBench(Benchmark):
         """What BAP counts."""
         return {name: GroupMetric(needs) for name, needs in bap_needs(self.gate_c_on_e).items()}
 
-    def results(self, run: BenchmarkSession, judged: Tables, model: str) -> pd.DataFrame:
+    def results(self, run: BenchmarkSession, judgements: Tables, model: str) -> pd.DataFrame:
         """See the base class."""
         return results_of(
-            judged["judged"],
+            judgements["judged"],
             model,
             gate_c_on_e=self.gate_c_on_e,
             unparsed=self.unparsed,
             **run.options,
         )
 
-    def further(self, run: BenchmarkSession, judged: Tables, source: Path) -> NamedTables:
+    def further(self, run: BenchmarkSession, judgements: Tables, source: Path) -> NamedTables:
         """What the splits are made of."""
-        yield page.DISTRIBUTION, distribution_of(with_fields(judged["judged"], run.record))
+        yield page.DISTRIBUTION, distribution_of(with_fields(judgements["judged"], run.record))
 
-    def contrasts(self, judged: Tables, **resampling: Any) -> pd.DataFrame:
+    def contrasts(self, judgements: Tables, **resampling: Any) -> pd.DataFrame:
         """See the base class."""
-        return contrasts(judged["judged"], gate_c_on_e=self.gate_c_on_e, **resampling)
+        return contrasts(judgements["judged"], gate_c_on_e=self.gate_c_on_e, **resampling)
 
     def summary(self, run: ScoredRun) -> Iterator[Table | Text]:
         """See the base class."""

@@ -39,8 +39,8 @@ def read_runs(folders: Sequence[str]) -> list[ModelRun]:
             )
         results = read_results(folder)
         name = str(results["model"].iloc[0]) if len(results) else folder.parent.name
-        judged = read_table(folder / "judged.parquet")
-        runs.append(ModelRun(name, folder, without_rest(judged)))
+        judgements = read_table(folder / "judged.parquet")
+        runs.append(ModelRun(name, folder, without_rest(judgements)))
     if len({run.path.resolve() for run in runs}) < len(runs):
         raise UserError("a run is named twice")
     paths = [run.path for run in runs]
@@ -83,7 +83,7 @@ def division_flags(folders: Sequence[str], pairs: pd.DataFrame) -> dict[str, Boo
         raise UserError(f"task.divisions: give runs of the same rule; of {rules}")
     names = _told_apart([(name, folder) for (name, _), (folder, _) in models.items()])
     asked = pd.MultiIndex.from_arrays([pairs[key].astype(str) for key in ("image", "category")])
-    found = {}
+    results = {}
     for name, (folder, parts) in zip(names, models.values(), strict=True):
         flags = pd.concat(parts)
         own = flags[~flags.index.duplicated()].reindex(asked)
@@ -92,8 +92,8 @@ def division_flags(folders: Sequence[str], pairs: pd.DataFrame) -> dict[str, Boo
                 f"task.divisions: {folder} has no pair of {asked[int(lost.argmax())]}: divide the "
                 "images of the questions, with the same annotations=..."
             )
-        found[name] = own.eq(True).to_numpy(bool)
-    return found
+        results[name] = own.eq(True).to_numpy(bool)
+    return results
 
 
 def built_in(run: Path) -> Path | None:

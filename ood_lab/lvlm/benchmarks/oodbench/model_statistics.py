@@ -68,15 +68,15 @@ TITLES: Mapping[str, str] = _SHOWN["titles"]
 _SHARES = frozenset(_SHOWN["shares"])
 
 
-def statistics_sentences(found: Findings, splits: pd.Series, ood: str) -> Iterator[str]:
+def statistics_sentences(results: Findings, splits: pd.Series, ood: str) -> Iterator[str]:
     """How many pairs there are, what accuracy loses from ID to OOD, and who errs.
 
     Args:
-        found: with the tables ``degradation``, ``errors`` and ``wrong_by``.
+        results: with the tables ``degradation``, ``errors`` and ``wrong_by``.
         splits: of every question pair that all models answered.
         ood: the one that ID is compared with.
     """
-    rows, errors = found.tables["degradation"], found.tables["errors"]
+    rows, errors = results.tables["degradation"], results.tables["errors"]
     models, sizes, name = counted(len(errors), "model"), splits.value_counts(), SPLITS[ood]
     yield (
         f"{models} answered {counted(len(splits), 'question pair')}, {sizes['id']:,} of them of ID "
@@ -90,7 +90,7 @@ def statistics_sentences(found: Findings, splits: pd.Series, ood: str) -> Iterat
         f"Accuracy on ID minus that on {name} is {noted(lost)}; it is "
         f"significantly above zero for {lower} (a one-sided test of each)."
     )
-    wrong = found.tables["wrong_by"]["at_least"]
+    wrong = results.tables["wrong_by"]["at_least"]
     said = f"Of the {name} questions, {spread_of(errors['share'], 1)}% are answered wrongly"
     if len(errors) > 1:
         said += (
@@ -100,10 +100,12 @@ def statistics_sentences(found: Findings, splits: pd.Series, ood: str) -> Iterat
     yield f"{said}."
 
 
-def statistics_tables(found: Findings) -> list[Table | Folded]:
+def statistics_tables(results: Findings) -> list[Table | Folded]:
     """The tables, by the name of their file, as people read them; see :data:`TITLES`."""
-    shown = [name for name in TITLES if name in found.tables]
-    tables = {name: _table(name, found.tables[name], found.notes.get(name, ())) for name in shown}
+    shown = [name for name in TITLES if name in results.tables]
+    tables = {
+        name: _table(name, results.tables[name], results.notes.get(name, ())) for name in shown
+    }
     return [
         # A row for every category is too long for a terminal.
         Folded(table.caption, [table], page_only=True) if name == SUGGESTIONS else table
@@ -283,48 +285,48 @@ class OODBenchStatistics:
         inside, ood = (pairs["split"].to_numpy() == split for split in ("id", self.split))
         if not inside.any() or not ood.any():
             raise UserError(f"the questions have no pairs of id and {self.split}")
-        found, resampling = Findings(), {"draws": self.draws, "seed": seed}
+        results, resampling = Findings(), {"draws": self.draws, "seed": seed}
         names = [run.name for run in runs]
         losses = {name: (c[inside], c[ood]) for name, c in zip(names, counts, strict=True)}
         add_degradations(
-            found, losses, self.open, eta=self.eta, eta_resample=self.eta_resample, **resampling
+            results, losses, self.open, eta=self.eta, eta_resample=self.eta_resample, **resampling
         )
         wrong, asked = wrong_answers(runs, pairs)
         of_ood, numbers = (asked["split"] == self.split).to_numpy(), pd.factorize(asked["pair_id"])
-        add_comparison(found, wrong, of_ood, numbers[0], **resampling)
+        add_comparison(results, wrong, of_ood, numbers[0], **resampling)
         if hard:
             sides = (counts[:, inside], counts[:, ood], common_pairs(hard, self.unparsed)[1])
             both = self._both_kinds(runs[0], pairs[ood], hard[0])
             size, split = self.hard_pairs, self.split
-            add_hard(found, sides, both, models=names, ood_split=split, subset=size, **resampling)
+            add_hard(results, sides, both, models=names, ood_split=split, subset=size, **resampling)
         if corpora is not None:
             record.overlap = corpora.told
-            corpora.overlap(found, self.epsilon)
+            corpora.overlap(results, self.epsilon)
             if self.suggestions:
-                corpora.suggest(found, clip(), self.suggestions)
+                corpora.suggest(results, clip(), self.suggestions)
         if self.train is not None:
-            found.tables["mmd"] = self._mmd(found, clip, seed, runs[0].path)
+            results.tables["mmd"] = self._mmd(results, clip, seed, runs[0].path)
         flags = flags_of_models(dict(zip(names, counts, strict=True)), divided, pairs, **resampling)
         if flags is not None:
-            found.tables |= flag_tables(flags)
+            results.tables |= flag_tables(flags)
             write_results(flags, folder)
-        for name, table in found.tables.items():
+        for name, table in results.tables.items():
             write_csv(table, folder / f"{name}.csv")
-        write_table(found.draws, folder / DRAWS)
-        self._show(folder, record, found, runs, pairs["split"], flags)
+        write_table(results.draws, folder / DRAWS)
+        self._show(folder, record, results, runs, pairs["split"], flags)
 
     def _show(
         self,
         folder: Path,
         record: RunRecord,
-        found: Findings,
+        results: Findings,
         runs: Sequence[ModelRun],
         pairs: pd.Series,
         flags: pd.DataFrame | None,
     ) -> None:
-        said = [*statistics_sentences(found, pairs, self.split)]
+        said = [*statistics_sentences(results, pairs, self.split)]
         said += [] if flags is None else flag_sentences(flags)
-        blocks = [*(Text(each, "answer") for each in said), *statistics_tables(found)]
+        blocks = [*(Text(item, "answer") for item in said), *statistics_tables(results)]
         show_blocks(blocks, folder, "oodbench_statistics")
         names, ood = [run.name for run in runs], SPLITS[self.split]
         record.title = f"OODBench's statistics: {', '.join(names)}"
@@ -335,7 +337,7 @@ class OODBenchStatistics:
         record.runs = {run.name: str(run.path) for run in runs}
         if self.report:
             with optional("statistics.html"):
-                figures = list(statistics_figures(found.tables, found.draws, ood))
+                figures = list(statistics_figures(results.tables, results.draws, ood))
                 if flags is not None:
                     figures.extend(flag_figures(flags))
                 page = statistics_page(blocks, figures, record)
@@ -416,12 +418,12 @@ class OODBenchStatistics:
             for side in sides
             for part in (features[[place[f] for f in side["file"]]], side["category"].to_numpy())
         ]
-        found = equivalence(
+        results = equivalence(
             *arrays,
             draws=self.mmd_draws,
             seed=seed,
             unbiased=self.unbiased,
             match_sizes=self.match_sizes,
         )
-        numbers = into.keep("mmd", found)
+        numbers = into.keep("mmd", results)
         return pd.DataFrame([{"quantity": k, "value": v} for k, v in numbers.items()])

@@ -148,8 +148,8 @@ def by_dataset(run: ScoredRun) -> tuple[pd.DataFrame, dict[str, str]]:
 
 def yes_no(run: ScoredRun) -> pd.DataFrame:
     """Single answers to yes/no questions."""
-    judged = run.judged["judged"]
-    return judged[judged["task"] == YES_NO]
+    judgements = run.judged["judged"]
+    return judgements[judgements["task"] == YES_NO]
 
 
 def samples_of(run: ScoredRun, store: Thumbnails) -> Sequence[Block]:
@@ -159,8 +159,8 @@ def samples_of(run: ScoredRun, store: Thumbnails) -> Sequence[Block]:
         run: with yes/no answers, whose index numbers the pictures.
         store: of the pictures.
     """
-    judged = yes_no(run)
-    rows = judged[judged["split"].isin(_OOD)].drop_duplicates("pair_id")
+    judgements = yes_no(run)
+    rows = judgements[judgements["split"].isin(_OOD)].drop_duplicates("pair_id")
     datasets = rows[DATASET].fillna("") if DATASET in rows else pd.Series("", rows.index)
     words = rows["split"].map(SPLITS) + datasets.where(datasets == "", ", " + datasets)
     names = {name: f"Pairs of {name}" for name in sorted(set(words))}

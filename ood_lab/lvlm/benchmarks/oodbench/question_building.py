@@ -92,11 +92,11 @@ class AnnotationLookup:
 
     def of_pair(self, image: int | str, category: str) -> dict[str, Any]:
         """Columns of ``meta``: how many there are, how large the largest is, and where it is."""
-        found = {k: v for k, v in self.of(image, category).items() if k != "crowd"}
-        share = found["area"] / max(self._pixels[image], 1.0)
-        facts = {"count": found.pop("count"), "area": found.pop("area")}
+        results = {k: v for k, v in self.of(image, category).items() if k != "crowd"}
+        share = results["area"] / max(self._pixels[image], 1.0)
+        facts = {"count": results.pop("count"), "area": results.pop("area")}
         place = {"place": str(self._places[image])} if image in self._places else {}
-        return {**facts, "area_share": round(share, 6), **found, **place, **self.levels(image)}
+        return {**facts, "area_share": round(share, 6), **results, **place, **self.levels(image)}
 
 
 #: ``Question.task`` of the three questions of a BAP sample.
@@ -137,10 +137,10 @@ class QuestionSettings:
                 f"{len(annotations.images):,} images"
             )
         facts = AnnotationLookup(annotations)
-        found = [q for pair in pairs.to_dict("records") for q in self._pair(pair, facts)]
+        results = [q for pair in pairs.to_dict("records") for q in self._pair(pair, facts)]
         if self.bap_per_image:
-            found += self._bap(pairs, facts, np.random.default_rng(seed))
-        return found
+            results += self._bap(pairs, facts, np.random.default_rng(seed))
+        return results
 
     def _pair(self, pair: Mapping[Any, Any], facts: AnnotationLookup) -> Iterator[Question]:
         image, category = pair["image"], str(pair["category"])

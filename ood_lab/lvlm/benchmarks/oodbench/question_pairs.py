@@ -64,11 +64,11 @@ class Pairing:
         wanted = self.id_pairs or max(len(part) for part in parts)
         if self.most_pairs is not None:
             wanted = min(wanted, self.most_pairs)
-        drawn = [self._id_pairs(division, labels, wanted, rng), *parts]
+        sample = [self._id_pairs(division, labels, wanted, rng), *parts]
         if self.uncut:
             for pairs, kept, (_, rest) in zip(whole, parts, UNCUT.values(), strict=True):
-                drawn.append(pairs.drop(index=kept.index).assign(present=True, split=rest))
-        return pd.concat(drawn, ignore_index=True)
+                sample.append(pairs.drop(index=kept.index).assign(present=True, split=rest))
+        return pd.concat(sample, ignore_index=True)
 
     def _cut(self, pairs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
         if self.most_pairs is not None and len(pairs) > self.most_pairs:
@@ -101,8 +101,8 @@ class Pairing:
             "present": [(there, wanted)],
             "balanced": [(there, wanted // 2), (elsewhere, wanted - wanted // 2)],
         }[self.id_pairing]
-        drawn = [rng.choice(pool, min(count, len(pool)), replace=False) for pool, count in pools]
-        return np.concatenate(drawn)
+        sample = [rng.choice(pool, min(count, len(pool)), replace=False) for pool, count in pools]
+        return np.concatenate(sample)
 
 
 #: ``split`` of the questions about them.
@@ -156,7 +156,7 @@ class HardSamples:
         table = table[rank < np.maximum(np.ceil(self.share * size), 1)]
         # Several hard proposals of a class are one pair, of the hardest of them.
         table = table.drop_duplicates(["image", "category"])
-        found = table.assign(split=HARD, present=labels.present[labels.places(table)])
-        return found.sort_values(["category", "hardness"], ascending=[True, False]).reset_index(
+        results = table.assign(split=HARD, present=labels.present[labels.places(table)])
+        return results.sort_values(["category", "hardness"], ascending=[True, False]).reset_index(
             drop=True
         )[["image", "category", "split", "present", "p", "hardness"]]

@@ -55,7 +55,7 @@ DATASET = "dataset"
 
 @with_uncut
 def results_of(
-    judged: pd.DataFrame,
+    judgements: pd.DataFrame,
     model: str,
     *,
     min_count: int = 10,
@@ -71,7 +71,7 @@ def results_of(
     :func:`bap_table`; intervals resample images.
 
     Args:
-        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
+        judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`.
         model: its name.
         min_count: levels and cells with fewer pairs are missing.
         gate_c_on_e: see :func:`bap_table`.
@@ -79,17 +79,17 @@ def results_of(
         resampling: ``draws`` and ``seed``, see
             :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
-    every = TOGETHER if judged["split"].nunique() > 1 else ""
-    doubts = uncertainty_rows(judged, SPLITS, every, ID, **resampling)
+    every = TOGETHER if judgements["split"].nunique() > 1 else ""
+    doubts = uncertainty_rows(judgements, SPLITS, every, ID, **resampling)
     options: dict[str, Any] = {"finer": [DATASET], "every": every, "min_count": min_count}
-    rows = yes_no_rows(judged, SPLITS, unparsed, **options, **resampling)
-    bap = _bap_rows(judged, gate_c_on_e, **options, **resampling)
+    rows = yes_no_rows(judgements, SPLITS, unparsed, **options, **resampling)
+    bap = _bap_rows(judgements, gate_c_on_e, **options, **resampling)
     return KIND.table([*rows, *bap, *doubts], model=model, seed=resampling.get("seed", 0))
 
 
 @with_uncut
 def contrasts(
-    judged: pd.DataFrame, *, gate_c_on_e: bool = False, **resampling: Any
+    judgements: pd.DataFrame, *, gate_c_on_e: bool = False, **resampling: Any
 ) -> pd.DataFrame:
     """How models, or forms, differ in every split and in all of them together.
 
@@ -97,19 +97,22 @@ def contrasts(
     resampled for all models; samples with a failed request are excluded for all.
 
     Args:
-        judged: the answers of all models, with ``model``.
+        judgements: the answers of all models, with ``model``.
         gate_c_on_e: see :func:`bap_table`.
         resampling: ``draws`` and ``seed``, see
             :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
-    answers = judged[judged["task"] == YES_NO], judged[judged["task"].isin(BAP_TASKS)]
+    answers = (
+        judgements[judgements["task"] == YES_NO],
+        judgements[judgements["task"].isin(BAP_TASKS)],
+    )
     of_bap = partial(_bap_contrasts, gate_c_on_e=gate_c_on_e, **resampling)
-    found = [
+    results = [
         contrasts_by(_by_split(answers[0]), partial(model_contrasts, **resampling)),
         contrasts_by(_by_split(answers[1]), of_bap),
     ]
-    tables = [table.assign(unparsed="wrong") for table in found if len(table)]
-    return pd.concat(tables, ignore_index=True) if tables else found[0]
+    tables = [table.assign(unparsed="wrong") for table in results if len(table)]
+    return pd.concat(tables, ignore_index=True) if tables else results[0]
 
 
 def _by_split(rows: pd.DataFrame) -> list[ResultPlace]:
@@ -142,7 +145,7 @@ def bap_needs(gate_c_on_e: bool = False) -> dict[str, tuple[str, ...]]:
     }
 
 
-def bap_table(judged: pd.DataFrame, gate_c_on_e: bool = False) -> pd.DataFrame:
+def bap_table(judgements: pd.DataFrame, gate_c_on_e: bool = False) -> pd.DataFrame:
     """What every BAP sample scores.
 
     ``E`` = the existence is right, ``C`` = the count is right, ``L`` = ``C`` and the comparison is
@@ -153,7 +156,7 @@ def bap_table(judged: pd.DataFrame, gate_c_on_e: bool = False) -> pd.DataFrame:
         One row per sample: ``sample, split, image, file, bap_existence, bap_counting, bap_logic``
         (0 or 1) and ``kept``.
     """
-    rows = judged[judged["task"].isin(BAP_TASKS)]
+    rows = judgements[judgements["task"].isin(BAP_TASKS)]
     if not len(rows):
         return pd.DataFrame(columns=["sample", "split", "image", "file", *BAP_TASKS, "kept"])
     right = rows.pivot(index="pair_id", columns="task", values="correct").astype(bool)
@@ -165,14 +168,14 @@ def bap_table(judged: pd.DataFrame, gate_c_on_e: bool = False) -> pd.DataFrame:
 
 
 def _bap_rows(
-    judged: pd.DataFrame,
+    judgements: pd.DataFrame,
     gate_c_on_e: bool,
     finer: Sequence[str],
     every: str,
     min_count: int,
     **resampling: Any,
 ) -> Iterator[dict[str, Any]]:
-    asked = judged[judged["task"].isin(BAP_TASKS)]
+    asked = judgements[judgements["task"].isin(BAP_TASKS)]
     samples = bap_table(asked, gate_c_on_e)
     sets = [*SPLITS, every] if every else SPLITS
     whole = asked.drop(columns=[*LEVELS], errors="ignore")
@@ -182,10 +185,10 @@ def _bap_rows(
             continue
         # Data sets share photographs: one that lies at the same path is drawn once.
         metrics = partial(shares, BAP_TASKS)
-        found = clustered(_bap_counts(kept), metrics, kept["file"], **resampling)
+        results = clustered(_bap_counts(kept), metrics, kept["file"], **resampling)
         read = any_read(rows[rows["pair_id"].isin(kept["sample"])])
-        values = found.estimates() if read else dict.fromkeys(BAP_TASKS, Estimate(float("nan")))
-        yield from estimate_rows({**keys, "unit": "image"}, values, found.n, rows)
+        values = results.estimates() if read else dict.fromkeys(BAP_TASKS, Estimate(float("nan")))
+        yield from estimate_rows({**keys, "unit": "image"}, values, results.n, rows)
 
 
 def setting_differences(
@@ -215,10 +218,10 @@ def setting_differences(
     """
     tables = [
         pairs[pairs["kept"]].assign(setting=name)
-        for name, judged in answers.items()
-        for pairs in [pair_table(judged, unparsed)]
+        for name, judgements in answers.items()
+        for pairs in [pair_table(judgements, unparsed)]
     ]
-    every, names, found = pd.concat(tables, ignore_index=True), list(answers), []
+    every, names, results = pd.concat(tables, ignore_index=True), list(answers), []
     for split in splits:
         rows = every[every["split"] == split]
         if rows["setting"].nunique() == len(names):
@@ -227,5 +230,5 @@ def setting_differences(
             counts = rows[COUNTS].to_numpy(np.int64)
             table = paired_contrasts(counts, *of_settings, **resampling)
             table.insert(0, "split", split)
-            found.append(table)
-    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=["split"])
+            results.append(table)
+    return pd.concat(results, ignore_index=True) if results else pd.DataFrame(columns=["split"])

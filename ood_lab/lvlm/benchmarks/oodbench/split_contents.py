@@ -20,17 +20,17 @@ from ood_lab.schema.results import Names
 from ood_lab.schema.run_record import RunRecord
 
 #: Column of the answers, and what it is called.
-BY = {"dataset": "data set"} | {each: each for each in ("domain", "place", "field", "category")}
+BY = {"dataset": "data set"} | {item: item for item in ("domain", "place", "field", "category")}
 COLUMNS = ("dataset", "split", "by", "value", "field", "pairs", "share")
 #: Rows of a figure of categories or places.
 _ROWS = 40
 
 
-def distribution(judged: pd.DataFrame, splits: Sequence[str]) -> pd.DataFrame:
+def distribution(judgements: pd.DataFrame, splits: Sequence[str]) -> pd.DataFrame:
     """How many pairs of every split are of which category, field, place, domain and data set.
 
     Args:
-        judged: answers with ``image`` and ``category``; ``field``, ``place``, ``domain`` and
+        judgements: answers with ``image`` and ``category``; ``field``, ``place``, ``domain`` and
             ``dataset`` where known.
         splits: in order.
 
@@ -39,15 +39,17 @@ def distribution(judged: pd.DataFrame, splits: Sequence[str]) -> pd.DataFrame:
         of :data:`BY`), ``value``, ``field`` of a category, if known, ``pairs``, and
         ``share`` of the pairs of that split and data set; most frequent first.
     """
-    keys = [name for name in ("dataset", "split", "image", "category") if name in judged]
-    pairs = judged.drop_duplicates(keys)
-    found = list(_counts(pairs, splits, ""))
+    keys = [name for name in ("dataset", "split", "image", "category") if name in judgements]
+    pairs = judgements.drop_duplicates(keys)
+    results = list(_counts(pairs, splits, ""))
     if "dataset" in pairs:
         parts = pairs.groupby("dataset", sort=False)
-        found = [f for f in found if f["by"].isin(["dataset", "domain"]).all()]
+        results = [f for f in results if f["by"].isin(["dataset", "domain"]).all()]
         own = pairs.columns.difference(["dataset", "domain"])
-        found += [f for name, part in parts for f in _counts(part[own], splits, str(name))]
-    table = pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=list(COLUMNS))
+        results += [f for name, part in parts for f in _counts(part[own], splits, str(name))]
+    table = (
+        pd.concat(results, ignore_index=True) if results else pd.DataFrame(columns=list(COLUMNS))
+    )
     return table.reindex(columns=list(COLUMNS))
 
 
@@ -149,14 +151,14 @@ def with_uncut(table_of: _TableOf[_Options]) -> _TableOf[_Options]:
 
     @wraps(table_of)
     def both(
-        judged: pd.DataFrame, /, *args: _Options.args, **options: _Options.kwargs
+        judgements: pd.DataFrame, /, *args: _Options.args, **options: _Options.kwargs
     ) -> pd.DataFrame:
-        cut = table_of(without_rest(judged), *args, **options)
-        split = judged["split"]
+        cut = table_of(without_rest(judgements), *args, **options)
+        split = judgements["split"]
         parts = {name: parts for name, parts in UNCUT.items() if (split == parts[1]).any()}
         if not parts:
             return cut
-        joined = judged.assign(split=split.replace({rest: of for of, rest in parts.values()}))
+        joined = judgements.assign(split=split.replace({rest: of for of, rest in parts.values()}))
         every = table_of(joined, *args, **options)
         uncut = [every[every["split"] == of].assign(split=name) for name, (of, _) in parts.items()]
         last = cut["split"] == TOGETHER
@@ -165,33 +167,33 @@ def with_uncut(table_of: _TableOf[_Options]) -> _TableOf[_Options]:
     return both
 
 
-def without_rest(judged: pd.DataFrame) -> pd.DataFrame:
+def without_rest(judgements: pd.DataFrame) -> pd.DataFrame:
     """The answers about the cut splits."""
-    return judged[~judged["split"].isin([rest for _, rest in UNCUT.values()])]
+    return judgements[~judgements["split"].isin([rest for _, rest in UNCUT.values()])]
 
 
-def with_fields(judged: pd.DataFrame, record: RunRecord) -> pd.DataFrame:
+def with_fields(judgements: pd.DataFrame, record: RunRecord) -> pd.DataFrame:
     """Answers with the ``field`` of their category and the ``domain`` of their images, if known.
 
     Args:
-        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
+        judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`.
         record: of the run, whose ``annotations`` or ``datasets`` name them.
     """
     noted = {name: about.get("annotations", {}) for name, about in record.datasets.items()}
     noted = noted or {"": record.annotations}
     fields = {(name, of[0]): of[1] for name in noted for of in noted[name].get("fields", ())}
-    names = judged["dataset"] if "dataset" in judged else pd.Series("", judged.index)
-    pairs = zip(names, judged.get("category", names), strict=True)
-    field = pd.Series([fields.get(pair) for pair in pairs], judged.index, dtype=object)
+    names = judgements["dataset"] if "dataset" in judgements else pd.Series("", judgements.index)
+    pairs = zip(names, judgements.get("category", names), strict=True)
+    field = pd.Series([fields.get(pair) for pair in pairs], judgements.index, dtype=object)
     domain = names.map({name: about.get("domain") or None for name, about in noted.items()})
-    return judged.assign(field=field, domain=domain)
+    return judgements.assign(field=field, domain=domain)
 
 
 @with_uncut
-def distribution_of(judged: pd.DataFrame) -> pd.DataFrame:
+def distribution_of(judgements: pd.DataFrame) -> pd.DataFrame:
     """See :func:`ood_lab.lvlm.benchmarks.oodbench.split_contents.distribution`.
 
     Args:
-        judged: see :func:`with_fields`.
+        judgements: see :func:`with_fields`.
     """
-    return distribution(judged[judged["task"] == YES_NO], SPLITS)
+    return distribution(judgements[judgements["task"] == YES_NO], SPLITS)

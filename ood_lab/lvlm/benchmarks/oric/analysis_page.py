@@ -52,8 +52,8 @@ def context_curves(curve: pd.DataFrame, sets: Names, footer: str) -> Figure:
     rows[["ci_low", "ci_high"]] = rows[["ci_low", "ci_high"]].where(rows["split"] == "all", np.nan)
     for axes, truth in zip(grid, _TRUTH, strict=True):
         part = rows[rows["truth"] == truth]
-        first, *others = lines_of(part, "p_context", "split", {"all": "all questions", **sets})
-        thin = [line._replace(width=0.8) for line in others]
+        first, *rest = lines_of(part, "p_context", "split", {"all": "all questions", **sets})
+        thin = [line._replace(width=0.8) for line in rest]
         draw_lines(axes, [first._replace(width=1.8), *thin])
     grid[0].set_ylim(-3, 103)
     add_legend(figure, grid)
@@ -158,18 +158,18 @@ def _seen(row: Mapping[Any, Any], truth: str) -> tuple[float, float, float]:
 
 
 def analysis_figures(
-    found: pd.DataFrame, tiers: pd.DataFrame | None, sets: Names, footer: str
+    results: pd.DataFrame, tiers: pd.DataFrame | None, sets: Names, footer: str
 ) -> Iterator[PlannedFigure]:
     """Sizes of objects, and every analysis that has a figure.
 
     Args:
-        found: see :func:`analyses_in`.
+        results: see :func:`analyses_in`.
         tiers: see :func:`ood_lab.lvlm.benchmarks.oric.set_analyses.by_tier`; None = no answers.
         sets: key in the rows → name.
         footer: text below.
     """
     for analysis, column in TIER_SHARES.items():
-        shares = found[found["analysis"] == analysis]
+        shares = results[results["analysis"] == analysis]
         if not len(shares):
             continue
         recall = shares.iloc[:0].assign(tier="", edges="") if tiers is None else tiers
@@ -177,40 +177,40 @@ def analysis_figures(
         draw = partial(tier_bars, shares, of_edges, {**sets, **_ALL_OBJECTS}, footer)
         yield captioned(f"{column}s", draw)
     for name, series in _FIGURES.items():
-        rows = found[(found["analysis"] == name) & _of_whole_sets(found)]
+        rows = results[(results["analysis"] == name) & _of_whole_sets(results)]
         if len(rows):
             rows = rows.assign(series=rows[series].replace(_LABELS))
             draw = partial(measure_bars, rows, sets, title_of(name), footer)
             yield captioned(name, draw)
 
 
-def _of_whole_sets(found: pd.DataFrame) -> pd.Series:
+def _of_whole_sets(results: pd.DataFrame) -> pd.Series:
     """Rows of :func:`analyses_in` that are not of a single class."""
-    return (found["analysis"] != "min_distance") | (found["key"] == "mean")
+    return (results["analysis"] != "min_distance") | (results["key"] == "mean")
 
 
 def analyses_in(folder: Path) -> pd.DataFrame | None:
     """What the run that built the questions has found out about them, if anything."""
     file = folder / "analyses.csv"
-    found = read_table(file) if file.is_file() else None
-    return found if found is not None and len(found) else None
+    results = read_table(file) if file.is_file() else None
+    return results if results is not None and len(results) else None
 
 
-def analysis_tables(found: pd.DataFrame, sets: Names) -> Iterator[Table]:
+def analysis_tables(results: pd.DataFrame, sets: Names) -> Iterator[Table]:
     """What is known of the sets without an answer.
 
     Args:
-        found: see :func:`analyses_in`.
+        results: see :func:`analyses_in`.
         sets: key in the rows → name.
     """
-    sizes = found["analysis"].isin(TIER_SHARES)
-    means = ~sizes & _of_whole_sets(found)
+    sizes = results["analysis"].isin(TIER_SHARES)
+    means = ~sizes & _of_whole_sets(results)
     named = {**sets, **_ALL_OBJECTS}
     if sizes.any():
         caption = "Sizes of the objects that are there, % of each set"
-        yield _analysis_table(caption, found[sizes], named)
+        yield _analysis_table(caption, results[sizes], named)
     if means.any():
-        yield _analysis_table("Images and objects, before anyone answers", found[means], named)
+        yield _analysis_table("Images and objects, before anyone answers", results[means], named)
 
 
 def _analysis_table(caption: str, rows: pd.DataFrame, sets: Names) -> Table:
@@ -222,8 +222,8 @@ def _analysis_table(caption: str, rows: pd.DataFrame, sets: Names) -> Table:
         title, by, factor, digits = _GROUPS[str(analysis)]
         group, show = Group(title), f"{{:.{digits}f}}".format
         for key, cells in part.groupby(by, sort=False):
-            found = cells.set_index("split")[["value", "ci_low", "ci_high"]] * factor
-            each = found.reindex(splits).to_numpy()
-            shown = [number_cell(value, low, high, show) for value, low, high in each]
+            results = cells.set_index("split")[["value", "ci_low", "ci_high"]] * factor
+            item = results.reindex(splits).to_numpy()
+            shown = [number_cell(value, low, high, show) for value, low, high in item]
             columns.append(Column(Head(_LABELS.get(str(key), str(key))), shown, group))
     return table_of(caption, columns, spreads=True, split="groups")

@@ -176,11 +176,11 @@ class Oric(Benchmark):
             )
         if self.bench is None:
             return
-        published, drawn = self._published(self.bench), [*pope, *self.ablations]
+        published, sample = self._published(self.bench), [*pope, *self.ablations]
         published.check_images(settings)
-        if drawn and not published.is_annotated(settings):
+        if sample and not published.is_annotated(settings):
             raise UserError(
-                f"{', '.join(drawn)}: annotations are missing to draw these questions from. Give "
+                f"{', '.join(sample)}: annotations are missing to draw these questions from. Give "
                 "annotations=coco ..., files of POPE (task.pope=[coco_pope_random.json]), or leave "
                 "task.pope and task.ablations empty"
             )
@@ -334,35 +334,37 @@ class Oric(Benchmark):
         """See the base class; replies that do not match may be read by the judge."""
         kept, _ = self._verdicts.without_rejected(questions, ORIC)
         asked = [q for q in kept if q.question_id in answers or not self.predictions]
-        judged = self.read(run, asked, answers)
+        judgements = self.read(run, asked, answers)
         if self.second_step == "judge":
-            judged = second_step(judged, self.text_model(run, cast("ChatModel", run.inputs.judge)))
-        return {"judged": judged}
+            judgements = second_step(
+                judgements, self.text_model(run, cast("ChatModel", run.inputs.judge))
+            )
+        return {"judged": judgements}
 
-    def results(self, run: BenchmarkSession, judged: Tables, model: str) -> pd.DataFrame:
+    def results(self, run: BenchmarkSession, judgements: Tables, model: str) -> pd.DataFrame:
         """See the base class."""
-        found = results_of(judged["judged"], model, **run.options)
+        found = results_of(judgements["judged"], model, **run.options)
         analyses = analyses_in(Path(run.record.question_file.file).parent)
         return found if analyses is None else with_analyses(found, analyses, self.words.kind)
 
-    def further(self, run: BenchmarkSession, judged: Tables, source: Path) -> NamedTables:
+    def further(self, run: BenchmarkSession, judgements: Tables, source: Path) -> NamedTables:
         """Predictions as ORIC's code has them, sets against ORIC, and the curves."""
-        table = judged["judged"]
+        table = judgements["judged"]
         write_predictions(table[table["split"] == ORIC], run.folder)
         if table["split"].nunique() > 1:
             yield "differences", contrasts(table, "split", first=ORIC, **run.resampling)
-        if len(found := drops(table, **run.resampling)):
-            yield "drops", found
+        if len(results := drops(table, **run.resampling)):
+            yield "drops", results
         yield from context_tables(table, self.bins, **run.resampling)
 
-    def contrasts(self, judged: Tables, **resampling: Any) -> pd.DataFrame:
+    def contrasts(self, judgements: Tables, **resampling: Any) -> pd.DataFrame:
         """See the base class; of ORIC's own questions."""
-        table = judged["judged"]
+        table = judgements["judged"]
         return contrasts(table[table["split"] == ORIC], "model", **resampling)
 
-    def form_contrasts(self, judged: Tables, **resampling: Any) -> pd.DataFrame:
+    def form_contrasts(self, judgements: Tables, **resampling: Any) -> pd.DataFrame:
         """See the base class; of every set, and of every wording."""
-        return form_contrasts(judged["judged"], **resampling)
+        return form_contrasts(judgements["judged"], **resampling)
 
     def summary(self, run: ScoredRun) -> Iterator[Table | Text]:
         """See the base class."""

@@ -75,7 +75,7 @@ class CooccurrenceJudge:
 
     def replies(self, asked: Sequence[Expectation]) -> list[str | None]:
         """Yes or No."""
-        return ["No" if each.rank < self.quantile else "Yes" for each in asked]
+        return ["No" if item.rank < self.quantile else "Yes" for item in asked]
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,9 @@ class ChatJudge:
 
     def replies(self, asked: Sequence[Expectation]) -> list[str | None]:
         """Its replies; see :meth:`~ood_lab.lvlm.answers.open_answer_reader.TextModel.replies`."""
-        texts = [each.text(self.wording) for each in asked]
-        found = self.texts.replies("oric_judge", texts)
-        return [found[text] for text in texts]
+        texts = [item.text(self.wording) for item in asked]
+        results = self.texts.replies("oric_judge", texts)
+        return [results[text] for text in texts]
 
 
 def says_no(reply: str | None, test: NoTest) -> bool | None:

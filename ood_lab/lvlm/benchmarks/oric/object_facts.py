@@ -55,18 +55,18 @@ def with_facts(
     area = np.asarray(known.reindex(pd.MultiIndex.from_arrays([rows, codes])), np.float64)
     area = np.where(questions["label"] == YES, area, np.nan)
     pixels = (images["width"] * images["height"]).to_numpy(np.float64)[rows]
-    found = questions.assign(
+    results = questions.assign(
         p_context=expected[every, codes],
         area=area,
         area_share=area / np.maximum(pixels, 1),
         tier=tiers(area, edges),
     )
     if tuple(edges) != COCO_EDGES:
-        found["coco_tier"] = tiers(area, COCO_EDGES)
+        results["coco_tier"] = tiers(area, COCO_EDGES)
     for name in LEVELS:
         if name in images:
-            found[name] = images[name].to_numpy()[rows]
-    return found
+            results[name] = images[name].to_numpy()[rows]
+    return results
 
 
 def with_cosines(questions: pd.DataFrame, space: ClipSpace, names: Sequence[str]) -> pd.DataFrame:
@@ -87,8 +87,8 @@ def tiers(area: Floats, edges: tuple[float, float] = TIER_EDGES) -> NDArray[np.o
     """Tier of each area in pixels; None where there is none (NaN)."""
     place = np.searchsorted(np.square(edges), area, side="right")
     names = np.array([*TIERS, None], dtype=object)
-    found: NDArray[np.object_] = names[np.where(np.isnan(area), len(TIERS), place)]
-    return found
+    results: NDArray[np.object_] = names[np.where(np.isnan(area), len(TIERS), place)]
+    return results
 
 
 def annotated_areas(contents: Contents, area_of: AreaOf) -> Floats:

@@ -39,31 +39,31 @@ CONSTRUCTIONS = ("uniform", "pos_only", "neg_only", "oric")
 
 
 def results_of(
-    judged: pd.DataFrame, model: str, min_count: int = 10, **resampling: Any
+    judgements: pd.DataFrame, model: str, min_count: int = 10, **resampling: Any
 ) -> pd.DataFrame:
     """Everything that is reported, a table of :data:`KIND`.
 
     Args:
-        judged: see :func:`ood_lab.lvlm.scoring.wording_scores.wording_rows`.
+        judgements: see :func:`ood_lab.lvlm.scoring.wording_scores.wording_rows`.
         model: its name.
         min_count: levels and cells with fewer images are missing.
         resampling: ``draws`` and ``seed``, see
             :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
-    rows = wording_rows(judged, min_count, **resampling)
+    rows = wording_rows(judgements, min_count, **resampling)
     return KIND.table(rows, model=model, seed=resampling.get("seed", 0))
 
 
-def drops(judged: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
+def drops(judgements: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
     """What ORIC's samplers cost against random ones: ``uniform`` minus each other construction.
 
     Returns:
         See :func:`ood_lab.lvlm.scoring.wording_scores.contrasts`; empty unless both have answers.
     """
-    order = [name for name in CONSTRUCTIONS if (judged["split"] == name).any()]
+    order = [name for name in CONSTRUCTIONS if (judgements["split"] == name).any()]
     if order[:1] != ["uniform"] or len(order) == 1:
         return pd.DataFrame()
-    rows = pd.concat([judged[judged["split"] == name] for name in order])
+    rows = pd.concat([judgements[judgements["split"] == name] for name in order])
     return contrasts(rows, "split", first="uniform", **resampling)
 
 
@@ -95,18 +95,18 @@ def summary(run: ScoredRun) -> Iterator[Table | Text]:
     yield metric_table(
         "Answers, %", "questions", run.whole, SETS, METRICS, counts=_COUNTS, notes=notes
     )
-    found = run.tables.get("differences")
-    if found is not None and len(found):
-        yield difference_table("ORIC minus other questions, points", found, SETS, COMPARED)
-    found = run.tables.get("drops")
-    if found is not None:
+    results = run.tables.get("differences")
+    if results is not None and len(results):
+        yield difference_table("ORIC minus other questions, points", results, SETS, COMPARED)
+    results = run.tables.get("drops")
+    if results is not None:
         caption = "Random samplers minus ORIC's: the drop, points"
-        yield difference_table(caption, found, SETS, COMPARED)
-    found = analyses_in(run.source)
-    if found is not None:
-        yield from analysis_tables(found, SETS)
-    for each in run.record.oric.get("unknown", []):
-        yield Text(f"Not known: {each}.")
+        yield difference_table(caption, results, SETS, COMPARED)
+    results = analyses_in(run.source)
+    if results is not None:
+        yield from analysis_tables(results, SETS)
+    for item in run.record.oric.get("unknown", []):
+        yield Text(f"Not known: {item}.")
 
 
 def details(run: ScoredRun, _: Thumbnails) -> Iterator[Table]:

@@ -73,8 +73,8 @@ class Pope:
             for code in contents.codes[contents.entries(row)][: self.per_image].tolist():
                 chosen = _absent(code, free, together, sampling, rng)
                 free = free[free != chosen]
-                for each, label in ((code, YES), (chosen, NO)):
-                    rows.append((pair, row, contents.categories[each], label))
+                for item, label in ((code, YES), (chosen, NO)):
+                    rows.append((pair, row, contents.categories[item], label))
         return pd.DataFrame(rows, columns=["pair", "row", "object", "label"])
 
 
@@ -117,18 +117,18 @@ class PopeSets:
     subset: int | None = None
 
     def __post_init__(self) -> None:
-        kinds = [sampling_of(each) for each in self.entries]
+        kinds = [sampling_of(item) for item in self.entries]
         if twice := {kind for kind in kinds if kinds.count(kind) > 1}:
             raise UserError(f"task.pope has two sets of '{twice.pop()}': give one of them")
 
     @property
     def drawn(self) -> list[str]:
         """The sets that are drawn from annotations."""
-        return [_name(each) for each in self.entries if each in SAMPLINGS]
+        return [_name(item) for item in self.entries if item in SAMPLINGS]
 
     def published(self) -> dict[str, tuple[pd.DataFrame, str]]:
         """The sets of files: their questions, see :func:`read_pope`, and the file."""
-        return {_name(each): self._read(each) for each in self.entries if each not in SAMPLINGS}
+        return {_name(item): self._read(item) for item in self.entries if item not in SAMPLINGS}
 
     def _read(self, entry: str) -> tuple[pd.DataFrame, str]:
         return read_pope(Path(entry), self.wording), str(Path(entry))
@@ -192,14 +192,14 @@ def read_pope(file: Path, wording: Wording) -> pd.DataFrame:
     """
     items = []
     for number, row in enumerate(pope_records(file), 1):
-        found = _TEXT.fullmatch(row.text)
-        if found is None:
+        results = _TEXT.fullmatch(row.text)
+        if results is None:
             raise UserError(
                 f"{file}, record {number}: '{row.text}' is not worded as POPE's questions are "
                 "(Is there a dog in the image?)"
             )
-        problem = [row.text, *wording(found[1])[1:]]
-        items.append((number, row.image, found[1], problem, row.answer))
+        problem = [row.text, *wording(results[1])[1:]]
+        items.append((number, row.image, results[1], problem, row.answer))
     return pd.DataFrame(items, columns=[*ITEM])
 
 

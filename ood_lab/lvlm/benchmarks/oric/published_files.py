@@ -58,12 +58,12 @@ class OricItem:
 
 def items_of(table: pd.DataFrame) -> list[OricItem]:
     """The rows of a table of questions, see :data:`ITEM`."""
-    return [OricItem(*each) for each in table[list(ITEM)].itertuples(index=False, name=None)]
+    return [OricItem(*item) for item in table[list(ITEM)].itertuples(index=False, name=None)]
 
 
 def table_of(items: Sequence[OricItem]) -> pd.DataFrame:
     """The same as a table, see :data:`ITEM`."""
-    return frame_of(items, *(each.name for each in fields(OricItem))).set_axis([*ITEM], axis=1)
+    return frame_of(items, *(item.name for item in fields(OricItem))).set_axis([*ITEM], axis=1)
 
 
 def with_article(name: str, article: Article = "right") -> str:
@@ -220,15 +220,15 @@ class _Prediction:
     solution: Any = ""
 
 
-def write_predictions(judged: pd.DataFrame, folder: Path) -> list[Path]:
+def write_predictions(judgements: pd.DataFrame, folder: Path) -> list[Path]:
     """Writes ``predictions_<n>.json`` of each wording: ``question_id, predicted_answer, solution``.
 
     Args:
-        judged: of one set, see :func:`ood_lab.lvlm.answers.judgements.judge`.
+        judgements: of one set, see :func:`ood_lab.lvlm.answers.judgements.judge`.
         folder: where to.
     """
     paths = []
-    for number, rows in judged.groupby("prompt", sort=True):
+    for number, rows in judgements.groupby("prompt", sort=True):
         table = [
             # Of a cut reply without an answer, another parser would take some word for one.
             {
@@ -257,7 +257,7 @@ def read_predictions(
         UserError: a file is missing or has other fields, another truth, or not exactly the items
             of the questions.
     """
-    found: dict[str, Answer] = {}
+    results: dict[str, Answer] = {}
     for number, path in enumerate(paths, 1):
         rows = read_json(path, list[_Prediction], "ORIC's predictions")
         said = {str(row.question_id): row for row in rows if str(row.question_id) not in without}
@@ -280,5 +280,5 @@ def read_predictions(
                 )
             reply = Reply("", str(row.predicted_answer))
             made_with = {"backend": "predictions", "model": path.stem}
-            found[question.question_id] = answer_of(question, "", made_with, reply)
-    return found
+            results[question.question_id] = answer_of(question, "", made_with, reply)
+    return results

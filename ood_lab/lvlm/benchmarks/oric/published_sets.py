@@ -95,7 +95,7 @@ class PublishedSets:
         """
         names = [name for questions, _ in self.sets.values() for name in questions["image"]]
         sets = QuestionSets(Pool.of(annotations, self.folder, names))
-        own, *others = self.sets
+        own, *rest = self.sets
         sets.publish(own, *self.sets[own])
         audit = audit_of(sets.sets[own], verdicts)
         verdicts.check_questions(audit)
@@ -103,7 +103,7 @@ class PublishedSets:
         if not kept.any():
             raise UserError(f"{verdicts.path} rejects every question of {self._bench}")
         sets.sets[own] = sets.sets[own][kept].reset_index(drop=True)
-        for name in others:
+        for name in rest:
             sets.publish(name, *self.sets[name])
         lost = self._lost(sets)
         if lost and not self.recorded:
@@ -131,7 +131,7 @@ class PublishedSets:
     def unknown(self, settings: Mapping[str, Any], sets: QuestionSets) -> list[str]:
         """What cannot be known of the questions, a sentence each, which is reported."""
         facts = None if self.is_annotated(settings) else _FACTS
-        unknown = [each for each in (self.without_space(settings, sets), facts) if each]
-        for each in unknown:
-            log.warning("not known of %s: %s", self._bench, each)
+        unknown = [item for item in (self.without_space(settings, sets), facts) if item]
+        for item in unknown:
+            log.warning("not known of %s: %s", self._bench, item)
         return unknown

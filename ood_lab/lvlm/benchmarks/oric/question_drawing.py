@@ -199,7 +199,7 @@ class Drawing:
         self.skipped[SEEN] += len(rows) - len(first)
         return order[np.isin(order, rows[first])]
 
-    def _complain(self, drawn: int) -> None:
+    def _complain(self, sample: int) -> None:
         settings, reasons = self.settings, "; ".join(f"{k}: {n:,}" for k, n in self.skipped.items())
         if self.read and not self.read[True]:
             example = next(row["reply"] for row in self.audit if row["label"] == YES)
@@ -209,7 +209,7 @@ class Drawing:
             )
         if settings.pairs and not self.made:
             raise UserError(
-                f"none of {drawn:,} images gives a pair ({reasons}): lower task.construct.k, or "
+                f"none of {sample:,} images gives a pair ({reasons}): lower task.construct.k, or "
                 "choose a judge that expects less"
             )
         if self.read[False]:
@@ -222,8 +222,8 @@ class Drawing:
         enough = [row for row in rows.tolist() if len(candidates[row][1]) >= self.settings.k]
         nearest: dict[int, int] = {}
         if enough:
-            found = self.space.nearest(np.array(enough), self.pool)
-            nearest = dict(zip(enough, found.tolist(), strict=True))
+            results = self.space.nearest(np.array(enough), self.pool)
+            nearest = dict(zip(enough, results.tolist(), strict=True))
         for row in rows.tolist():
             if self.made == self.settings.pairs:
                 return
@@ -245,16 +245,16 @@ class Drawing:
             Expectation(name, backgrounds[int(of_image[e])], float(self.regions.rank[e]))
             for e, name in zip(entries, names, strict=True)
         ]
-        found: dict[int, tuple[list[_Positive], list[int]]] = {r: ([], []) for r in rows.tolist()}
+        results: dict[int, tuple[list[_Positive], list[int]]] = {r: ([], []) for r in rows.tolist()}
         for entry, reply in zip(entries, self.judge.replies(asked), strict=True):
             verdict = says_no(reply, self.settings.rules.no_test)
             self.read[verdict is not None] += 1
-            found[int(of_image[entry])][0].append(_Positive(entry, reply, verdict))
-        for row, (considered, chosen) in found.items():
+            results[int(of_image[entry])][0].append(_Positive(entry, reply, verdict))
+        for row, (considered, chosen) in results.items():
             entries = [p.entry for p in considered if p.unexpected]
             first = self.settings.rules.pick == "first"
             chosen += entries[: self.settings.k] if first else self._drawn(row, 0, entries)
-        return found
+        return results
 
     def _of_interest(self, row: int) -> list[int]:
         where = self.contents.entries(row)

@@ -66,10 +66,10 @@ def analyses_of(
     """
     rows: list[dict[str, Any]] = []
     for split, part in questions.groupby("split", sort=False):
-        found = [*_tier_shares(part), *_means(part, first, resampling)]
+        results = [*_tier_shares(part), *_means(part, first, resampling)]
         for name, space in spaces.items():
-            found += _distances(part, name, space, resampling)
-        rows += [{"split": split, **row} for row in found]
+            results += _distances(part, name, space, resampling)
+        rows += [{"split": split, **row} for row in results]
     return pd.DataFrame(rows).reindex(columns=_COLUMNS)
 
 
@@ -80,10 +80,10 @@ def annotated_shares(area: Floats, edges: tuple[float, float]) -> pd.DataFrame:
         area: of every annotated category of an image, as that of the questions, pixels.
         edges: of the tiers; COCO's own are counted too.
     """
-    found = pd.DataFrame({"label": YES, "tier": tiers(area, edges)})
+    results = pd.DataFrame({"label": YES, "tier": tiers(area, edges)})
     if tuple(edges) != COCO_EDGES:
-        found["coco_tier"] = tiers(area, COCO_EDGES)
-    rows = [{"split": ANNOTATED, **row} for row in _tier_shares(found)]
+        results["coco_tier"] = tiers(area, COCO_EDGES)
+    rows = [{"split": ANNOTATED, **row} for row in _tier_shares(results)]
     return pd.DataFrame(rows).reindex(columns=_COLUMNS)
 
 
@@ -94,9 +94,9 @@ def _tier_shares(part: pd.DataFrame) -> Iterator[dict[str, Any]]:
         there = part.loc[part["label"] == YES, column].dropna()
         for tier in TIERS if len(there) else ():
             share = float((there == tier).mean())
-            found = Estimate(share, *wilson_interval(share, len(there)))
+            results = Estimate(share, *wilson_interval(share, len(there)))
             about = {"analysis": analysis, "label": YES, "key": tier, "n": len(there)}
-            yield about | columns_of(found)
+            yield about | columns_of(results)
 
 
 def _means(
@@ -109,20 +109,20 @@ def _means(
             if len(values):
                 sums = values.groupby("row")[column].agg(["sum", "size"]).to_numpy(np.float64)
                 mean = _mean(sums, resampling)
-                found = Estimate(factor * mean.value, factor * mean.low, factor * mean.high)
+                results = Estimate(factor * mean.value, factor * mean.low, factor * mean.high)
                 about = {"analysis": analysis, "clip": of, "label": label, "n": len(values)}
-                yield about | columns_of(found)
+                yield about | columns_of(results)
 
 
 def _distances(
     part: pd.DataFrame, name: str, space: ClipSpace, resampling: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
     distances = min_distances(part, space)
-    found = {category: (1, Estimate(value)) for category, value in distances.items()}
-    if found:
+    results = {category: (1, Estimate(value)) for category, value in distances.items()}
+    if results:
         sums = np.column_stack([list(distances.values()), np.ones(len(distances))])
-        found["mean"] = len(sums), _mean(sums, resampling)
-    for key, (n, estimate) in found.items():
+        results["mean"] = len(sums), _mean(sums, resampling)
+    for key, (n, estimate) in results.items():
         about = {"analysis": MIN_DISTANCE, "clip": name, "key": key, "n": n}
         yield about | columns_of(estimate)
 
@@ -136,13 +136,13 @@ def min_distances(questions: pd.DataFrame, space: ClipSpace) -> dict[str, float]
         questions: ``row, object, label`` of one set.
         space: features of the images.
     """
-    found = {}
+    results = {}
     for category, rows in questions.groupby("object", sort=True):
-        there, absent = (rows.loc[rows["label"] == each, "row"].to_numpy() for each in (YES, NO))
+        there, absent = (rows.loc[rows["label"] == item, "row"].to_numpy() for item in (YES, NO))
         if len(there) and len(absent):
             cosines = space.images[there] @ space.images[absent].T
-            found[str(category)] = float(1 - cosines.max())
-    return found
+            results[str(category)] = float(1 - cosines.max())
+    return results
 
 
 def with_analyses(results: pd.DataFrame, analyses: pd.DataFrame, kind: Kind) -> pd.DataFrame:
@@ -212,30 +212,30 @@ def known_of(
         return rows if first is None else with_cosines(rows, spaces[first], sets.objects)
 
     table = sets.table(known)
-    found = analyses_of(table, spaces, first, **resampling)
+    results = analyses_of(table, spaces, first, **resampling)
     if contents is not None:
         shares = annotated_shares(annotated_areas(contents, area_of), edges)
-        found = pd.concat([found, shares], ignore_index=True)
-    return table, found
+        results = pd.concat([results, shares], ignore_index=True)
+    return table, results
 
 
-def context_tables(judged: pd.DataFrame, bins: int, **resampling: Any) -> NamedTables:
+def context_tables(judgements: pd.DataFrame, bins: int, **resampling: Any) -> NamedTables:
     """``context`` and ``tiers``, of what is known of the questions.
 
     Args:
-        judged: answers of all sets.
+        judgements: answers of all sets.
         bins: see :func:`curve_of`, which skips the sets that are drawn from others.
         resampling: ``draws`` and ``seed``, see
             :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
-    if "p_context" in judged:
-        whole = judged[~judged["split"].str.endswith(SUBSET)]
+    if "p_context" in judgements:
+        whole = judgements[~judgements["split"].str.endswith(SUBSET)]
         yield "context", curve_of(whole, bins, **resampling)
-    if "tier" in judged:
-        yield "tiers", by_tier(judged, **resampling)
+    if "tier" in judgements:
+        yield "tiers", by_tier(judgements, **resampling)
 
 
-def curve_of(judged: pd.DataFrame, bins: int = 6, **resampling: Any) -> pd.DataFrame:
+def curve_of(judgements: pd.DataFrame, bins: int = 6, **resampling: Any) -> pd.DataFrame:
     """How often answers are right, by how expected the object is: ``P(object | context)``.
 
     The questions of all sets together are cut at quantiles of ``p_context``, once for each right
@@ -243,7 +243,7 @@ def curve_of(judged: pd.DataFrame, bins: int = 6, **resampling: Any) -> pd.DataF
     more often where it is. Intervals resample images.
 
     Args:
-        judged: with ``p_context``; of sets that share no questions.
+        judgements: with ``p_context``; of sets that share no questions.
         bins: of each curve, at most (equal quantiles fall together).
         resampling: ``draws`` and ``seed``, see
             :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
@@ -253,7 +253,7 @@ def curve_of(judged: pd.DataFrame, bins: int = 6, **resampling: Any) -> pd.DataF
         ci_high``; ``split`` is "all" or the name of a set.
     """
     rows: list[dict[str, Any]] = []
-    known = judged[judged["p_context"].notna() & (judged["status"] != FAILED)]
+    known = judgements[judgements["p_context"].notna() & (judgements["status"] != FAILED)]
     for truth, part in known.groupby("truth", sort=True):
         edges = np.unique(np.quantile(part["p_context"], np.linspace(0, 1, bins + 1)))
         place = np.clip(np.searchsorted(edges, part["p_context"], side="right") - 1, 0, None)
@@ -269,7 +269,7 @@ def curve_of(judged: pd.DataFrame, bins: int = 6, **resampling: Any) -> pd.DataF
     return pd.DataFrame(rows).reindex(columns=[*columns, "accuracy", "ci_low", "ci_high"])
 
 
-def by_tier(judged: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
+def by_tier(judgements: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
     """Share of the objects that are seen (recall of "yes"), by tier of size and set.
 
     Returns:
@@ -279,8 +279,8 @@ def by_tier(judged: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
     rows = [
         {"split": split, "edges": column, "tier": tier} | _accuracy(cell, resampling)
         for column in TIER_SHARES.values()
-        if column in judged
-        for split, part in judged[judged["status"] != FAILED].groupby("split", sort=False)
+        if column in judgements
+        for split, part in judgements[judgements["status"] != FAILED].groupby("split", sort=False)
         for tier in TIERS
         if len(cell := part[(part["truth"] == YES) & (part[column] == tier)])
     ]
@@ -289,11 +289,11 @@ def by_tier(judged: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
 
 
 def _accuracy(rows: pd.DataFrame, resampling: Mapping[str, Any]) -> dict[str, Any]:
-    found = columns_of(scored(rows, **resampling).estimates()["accuracy"])
+    results = columns_of(scored(rows, **resampling).estimates()["accuracy"])
     return {
         "p_context": float(rows["p_context"].mean()),
         "n": int(rows["question_id"].nunique()),
         "n_images": int(rows["pair_id"].nunique()),
-        "accuracy": found.pop("value"),
-        **found,
+        "accuracy": results.pop("value"),
+        **results,
     }

@@ -30,8 +30,8 @@ def p_yes_of(logprobs: Any) -> float | None:
         logprobs: of a choice, as OpenAI's servers give them; anything else has no P(yes), nor has
             a token of whose alternatives all say the same.
     """
-    said = _chances(logprobs, _word, PARSERS["default"])
-    return said[YES] if len(said) == 2 else None
+    reply = _chances(logprobs, _word, PARSERS["default"])
+    return reply[YES] if len(reply) == 2 else None
 
 
 def p_options_of(logprobs: Any, options: int) -> dict[str, float]:
@@ -51,8 +51,8 @@ def p_options_of(logprobs: Any, options: int) -> dict[str, float]:
     letters = dict.fromkeys(ascii_uppercase[:options], "")
 
     def letter(token: str) -> str | None:
-        said = token.strip(" \n\t.,:;()[]*'\"")
-        return said if said in letters else None
+        reply = token.strip(" \n\t.,:;()[]*'\"")
+        return reply if reply in letters else None
 
     return _chances(logprobs, letter, partial(chosen_letter, options=letters), last=True)
 
@@ -74,7 +74,7 @@ def _chances(logprobs: Any, says: Reading, whole: Reading, last: bool = False) -
         if (answer := whole(reply)) is None:
             return {}
         texts = [
-            each for each, end in zip(tokens, ends, strict=True) if end > ends[-1] - len(reply)
+            item for item, end in zip(tokens, ends, strict=True) if end > ends[-1] - len(reply)
         ]
         holders = [place for place, (text, _) in enumerate(texts) if says(text) == answer]
         begins = whole(re.split(r"[.,:;)\n]|\s", reply.strip("*( "), maxsplit=1)[0]) == answer

@@ -130,20 +130,20 @@ class Batches:
                 f"{self._server.safe(reason)}. Once that is put right, repeat the command to send "
                 "it again"
             )
-        found: dict[str, BatchReply] = {}
+        results: dict[str, BatchReply] = {}
         for name in (batch.output_file_id, batch.error_file_id):
             if name:
                 with self._told(f"the file {name} of the batch {batch.id}"):
                     text = self._server.client.files.content(name).text
                 records = map(json.loads, filter(str.strip, text.split("\n")))
-                found |= {said.key: said for said in map(self._said, records)}
+                results |= {reply.key: reply for reply in map(self._said, records)}
         missing = f"the batch {batch.id} is {batch.status}, without a reply to this request"
-        every = [found.get(key) or BatchReply(key, None, missing) for key in self._keys[file]]
-        failed = [said for said in every if said.error]
-        self._note({"file": file, "failed": [said.key for said in failed]})
+        every = [results.get(key) or BatchReply(key, None, missing) for key in self._keys[file]]
+        failed = [reply for reply in every if reply.error]
+        self._note({"file": file, "failed": [reply.key for reply in failed]})
         log.info("batch %s is %s: %d replies", batch.id, batch.status, len(every) - len(failed))
-        replies = [said for said in every if not said.error]
-        return [said for said in (*replies, *failed) if said.key in wanted]
+        replies = [reply for reply in every if not reply.error]
+        return [reply for reply in (*replies, *failed) if reply.key in wanted]
 
     def _said(self, record: Mapping[str, Any]) -> BatchReply:
         response = record.get("response") or {}
@@ -159,11 +159,11 @@ class Batches:
         """Of a file that was sent by a process that ended before it knew its batch."""
         with self._told():
             batches = self._server.client.batches.list(limit=100)
-            found = next((batch for batch in batches if batch.input_file_id == file), None)
-        if found is None:
+            results = next((batch for batch in batches if batch.input_file_id == file), None)
+        if results is None:
             self._submit(file)
         else:
-            self._note({"file": file, "batch": found.id})
+            self._note({"file": file, "batch": results.id})
 
     def _submit(self, file: str) -> None:
         with self._told():

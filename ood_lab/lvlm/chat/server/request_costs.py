@@ -44,8 +44,8 @@ def estimate(
         image_tokens: most tokens of an image; None = images are counted apart.
         price: None = no cost is shown.
     """
-    texts = [text for each in requests for text in texts_of(each.messages)]
-    images = sum(len(images_of(each.messages)) for each in requests)
+    texts = [text for item in requests for text in texts_of(item.messages)]
+    images = sum(len(images_of(item.messages)) for item in requests)
     seen = images * (image_tokens or 0)
     about = sum(map(len, texts)) // _CHARACTERS + seen
     # No tokeniser makes more tokens than a text has bytes.

@@ -311,11 +311,11 @@ class RequestPool:
 
 def _end(future: Future[Outcome], attempt: Attempt, pacing: Pacing, repeats: bool) -> Reply | None:
     """The reply of an attempt that ended, with its retries; None where it is repeated."""
-    said, repeated = future.result(), attempt.repeated
-    if said.answered:
+    reply, repeated = future.result(), attempt.repeated
+    if reply.answered:
         pacing.succeeded()
     else:
-        pause = pause_before(repeated, said.headers)
-        if pacing.failed(attempt, time.monotonic(), pause, said.rejected, said.again and repeats):
+        pause = pause_before(repeated, reply.headers)
+        if pacing.failed(attempt, time.monotonic(), pause, reply.rejected, reply.again and repeats):
             return None
-    return replace(said.reply, retries=repeated)
+    return replace(reply.reply, retries=repeated)

@@ -119,7 +119,7 @@ class OpenAIServer:
 
         client = self.client.with_options(max_retries=0, timeout=min(self.timeout_s, _CHECK_S))
         try:
-            found = client.models.with_raw_response.list()
+            results = client.models.with_raw_response.list()
         except openai.APIConnectionError as error:  # time-outs included
             raise UserError(
                 f"nothing answers at {self.node}.base_url={self.base_url} ({self.cause(error)}): "
@@ -129,10 +129,10 @@ class OpenAIServer:
             if error.status_code in (401, 403) or self._is_page(error):
                 self.stop_at(error, {})
             return  # some servers have no list of models
-        if "html" in found.headers.get("content-type", ""):
+        if "html" in results.headers.get("content-type", ""):
             raise UserError(self._no_server())
         with suppress(ValueError, KeyError, TypeError, AttributeError):  # for messages alone
-            self._models = [str(each["id"]) for each in found.http_response.json()["data"]]
+            self._models = [str(item["id"]) for item in results.http_response.json()["data"]]
 
     def stop_at(self, error: openai.APIStatusError, body: Mapping[str, Any]) -> None:
         """Raises where every other request would fail in the same way, at once or for long.
@@ -171,8 +171,8 @@ class OpenAIServer:
         Servers name it in ``param``, or only in their message. A text that is too long is a matter
         of its own request.
         """
-        said = str(error.body or "") + str(error)
-        if _OWN_FAULT.search(said):
+        reply = str(error.body or "") + str(error)
+        if _OWN_FAULT.search(reply):
             return None
         common = [name for name in body if name not in _OF_ONE_REQUEST]
         named = getattr(error, "param", None)
@@ -180,7 +180,7 @@ class OpenAIServer:
             return str(named)
         # "This model's image limit" names no field.
         return next(
-            (each for each in common if re.search(rf"\b{re.escape(each)}(?!'s)['\"`]", said)), None
+            (item for item in common if re.search(rf"\b{re.escape(item)}(?!'s)['\"`]", reply)), None
         )
 
     def _remedy(self, name: str) -> str:

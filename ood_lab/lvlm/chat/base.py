@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from ood_lab.common.arguments import Remedy
@@ -147,28 +147,6 @@ class ChatModel:
     def cost_of(self, usage: Mapping[str, int]) -> float | None:
         """Cost of the tokens of a reply; None = unknown."""
         return None
-
-
-class CopiedModel(Protocol):
-    """A local model of which several processes have a copy each.
-
-    Attributes:
-        device: that of the copy, ``cuda:1`` for example.
-        devices: how many copies there are.
-    """
-
-    device: str
-    devices: int
-
-    @property
-    def device_type(self) -> str:
-        """``cpu``, ``cuda``, ..."""
-
-    def check(self) -> None:
-        """Loads the copy."""
-
-    def replies(self, batch: Batch) -> list[Reply]:
-        """Replies to requests that go through the model together, in their order."""
 
 
 def longest_reply(given: _Limit | Literal["auto"], question: Question) -> _Limit | int:

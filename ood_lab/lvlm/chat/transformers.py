@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
@@ -32,6 +35,60 @@ from ood_lab.lvlm.chat.loaded_model import LoadedModel, ModelRequest, described
 from ood_lab.lvlm.chat.model_folder import LocalChat
 from ood_lab.lvlm.chat.request_images import images_of
 from ood_lab.lvlm.parsers.reply_text import without_reasoning
+
+#: The copy of this process, which its first batch loads.
+_copy: TransformersChat
+
+
+def replies_of_processes(chat: TransformersChat, batches: Sequence[Batch]) -> Iterator[Reply]:
+    """Yields the replies to all batches, each batch as soon as one of the processes has them.
+
+    Args:
+        chat: the model, which is not loaded here; each process loads a copy.
+        batches: the requests.
+
+    Raises:
+        UserError: a process cannot load the model, or ended before it had answered.
+    """
+    context = multiprocessing.get_context("spawn")  # a fork would share what CUDA has open
+    numbers = context.SimpleQueue()
+    for number in range(chat.devices):
+        numbers.put(number)
+    pool = ProcessPoolExecutor(chat.devices, context, _begin, (chat, numbers))
+    try:
+        for answered in as_completed([pool.submit(_replies, batch) for batch in batches]):
+            yield from answered.result()
+    except BrokenExecutor as error:
+        raise UserError(
+            f"the processes of lvlm.devices ended before they had answered ({error}): answers "
+            "that came before are kept; repeat the command"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin(chat: TransformersChat, numbers: Any) -> None:
+    """Takes a device for the copy of this process, which ends with the one that asks."""
+    global _copy
+    kind, devices = chat.device_type, chat.devices
+    chat.device = kind if kind == "cpu" else f"{kind}:{numbers.get()}"
+    chat.devices, _copy = 1, chat
+    if kind == "cpu":
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // devices))
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _replies(batch: Batch) -> list[Reply]:
+    _copy.check()
+    return _copy.replies(batch)
+
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +123,7 @@ class TransformersChat(LocalChat):
         dtype: see :class:`~ood_lab.lvlm.chat.model_folder.LocalChat`; None = float32 on a CPU.
         device: ``auto`` = a GPU if there is one.
         devices: how many of them; more than one = as many processes, each with a copy of the model
-            (:mod:`ood_lab.lvlm.chat.worker_processes`).
+            (:func:`replies_of_processes`).
         device_map: of accelerate, to spread a large model; None = all on ``device``.
 
     Raises:
@@ -135,8 +192,6 @@ class TransformersChat(LocalChat):
         self.check()
         batches = self._batches(requests)
         if self.devices > 1 and len(batches) > 1:
-            from ood_lab.lvlm.chat.worker_processes import replies_of_processes
-
             yield from replies_of_processes(self, batches)
             return
         for batch in batches:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import networkx as nx
 import pandas as pd
 
 from ood_lab.common.arguments import BatchSize
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import write_csv
+from ood_lab.common.files import read_table, write_csv
 from ood_lab.lvlm.benchmark.captions import CaptionBenchmark
 from ood_lab.lvlm.benchmark.contract import BenchmarkSession, BenchmarkWords
 from ood_lab.lvlm.benchmarks.ode import page
@@ -21,7 +24,6 @@ from ood_lab.lvlm.benchmarks.ode.page import results_of
 from ood_lab.lvlm.benchmarks.ode.published_files import located_pictures, write_published
 from ood_lab.lvlm.benchmarks.ode.queries import questions_of
 from ood_lab.lvlm.benchmarks.ode.released_code import first_ends, released_graphs
-from ood_lab.lvlm.benchmarks.ode.rounds import PAIRS, Round, lineage, read_round
 from ood_lab.lvlm.captions.caption_page import made_up
 from ood_lab.lvlm.captions.caption_rules import CaptionWords
 from ood_lab.lvlm.captions.caption_scoring import amber_table
@@ -29,9 +31,12 @@ from ood_lab.lvlm.captions.comparison import changes, contrasts
 from ood_lab.lvlm.captions.hallucination_tendencies import Clustering
 from ood_lab.lvlm.concepts.concepts import (
     Concepts,
+    Pair,
     concepts_of,
     graphs_of,
+    merged,
     neighbours,
+    read_graphml,
     statistics,
     statistics_table,
     write_graphml,
@@ -72,6 +77,75 @@ from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.schema.results import NamedTables, Tables
 from ood_lab.schema.run_record import RunRecord
 from ood_lab.schema.shift_axes import LEVELS
+
+#: Files that a run leaves for the next round.
+PAIRS, CAPTIONS, JUDGED = "pairs.csv", "captions.parquet", "judged.parquet"
+
+
+@dataclass(frozen=True)
+class Round:
+    """A finished run that the next one continues.
+
+    Attributes:
+        folder: of the run.
+        number: from 1.
+        lineage: hash of how it came about, and all rounds before it.
+    """
+
+    folder: Path
+    number: int
+    lineage: str
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """Pairs of this round and of all before it."""
+        table = read_table(self.folder / PAIRS)
+        rows = table[["first", "second", "kind"]].drop_duplicates().itertuples(index=False)
+        return [Pair(str(a), str(b), "ee" if kind == "ee" else "ev") for a, b, kind in rows]
+
+    @property
+    def answers(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Its captions, and its answers to yes/no questions."""
+        return read_table(self.folder / CAPTIONS), read_table(self.folder / JUDGED)
+
+    def merged_with(self, graphs: Mapping[str, nx.Graph], same: bool) -> dict[str, nx.Graph]:
+        """The graphs of this round and new ones together; frequencies add up.
+
+        Args:
+            graphs: by name.
+            same: they come from the same annotations, and nothing is to be added.
+        """
+        if same:
+            return dict(graphs)
+        return {
+            name: merged(read_graphml(self.folder / f"graph_{name}.graphml"), graph)
+            for name, graph in graphs.items()
+        }
+
+
+def read_round(folder: Path) -> Round:
+    """An earlier run of this task.
+
+    Raises:
+        UserError: it is none, or has not been scored.
+    """
+    about = RunRecord.read(folder, missing_ok=True).ode
+    if not (folder / PAIRS).is_file() or "lineage" not in about:
+        raise UserError(f"task.previous={folder} is not a finished run of task=ode")
+    return Round(folder, int(about["round"]), str(about["lineage"]))
+
+
+def lineage(previous: Round | None, made_with: Sequence[str]) -> str:
+    """First 16 hex digits of the hash of a round and of all before it.
+
+    Args:
+        previous: the round before it.
+        made_with: hashes of its questions and concepts.
+    """
+    parent = previous.lineage if previous else ""
+    text = json.dumps([parent, *made_with])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
 
 log = logging.getLogger(__name__)
 

@@ -97,8 +97,8 @@ def test_most_frequent_pairs_of_amber(amber):
 PUBLISHED = {
     "Common": (released_code.Sorted(heaviest=True), 40, 39),
     "Longtailed": (released_code.Sorted(heaviest=False), 40, 38),
-    "Random": (released_code.Random(), 40, 38),
-    "Fictional": (released_code.Fictional(), 40, 20),
+    "Random": (released_code.ReleasedRandomPairs(), 40, 38),
+    "Fictional": (released_code.ReleasedFictionalPairs(), 40, 20),
 }
 
 

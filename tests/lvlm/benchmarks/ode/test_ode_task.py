@@ -21,9 +21,9 @@ from small_concepts import SHARED, needs_data
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_table
+from ood_lab.lvlm.benchmarks.ode.benchmark import read_round
 from ood_lab.lvlm.benchmarks.ode.criteria import OdeConstruction, Standard
 from ood_lab.lvlm.benchmarks.ode.published_files import read_pictures
-from ood_lab.lvlm.benchmarks.ode.rounds import read_round
 from ood_lab.lvlm.concepts.concepts import read_graphml
 from ood_lab.lvlm.questions.question_files import Question, read_questions, write_questions
 

@@ -87,8 +87,8 @@ class CityscapesAnnotations:
         folder = root / "leftImg8bit" / self.split
         check_images(folder, names, "annotations.root")
         fields = {label: group for group, labels in GROUPS.items() for label in labels}
-        known = (folder, images, objects, fields, "driving")
-        return Annotations(self.name, LABELS, *known).only(self.categories)
+        annotations = Annotations(self.name, LABELS, folder, images, objects, fields, "driving")
+        return annotations.only(self.categories)
 
     def _files(self, root: Path) -> list[Path]:
         folder = root / "gtFine" / self.split

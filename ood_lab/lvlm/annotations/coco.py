@@ -281,8 +281,9 @@ class CocoAnnotations:
         objects = instances_table(file, instances, images, names)
         check_images(root, list(images["file"]), "annotations.images")
         check_sizes(file, root, images)
-        known = (root, images, objects, fields, domain)
-        return Annotations(self.name, tuple(names.values()), *known).only(self.categories)
+        labels = tuple(names.values())
+        annotations = Annotations(self.name, labels, root, images, objects, fields, domain)
+        return annotations.only(self.categories)
 
 
 def _known_levels(table: pd.DataFrame) -> list[str]:

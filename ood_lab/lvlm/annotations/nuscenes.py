@@ -209,8 +209,9 @@ class NuScenesAnnotations:
         images = images_table(*(frames[key] for key in ("token", "filename", "width", "height")))
         check_images(root, list(images["file"]), "annotations.root")
         fields = {label: name.split(".")[0].replace("_", " ") for name, label in LABELS.items()}
-        known = (root, images, self._objects(root, frames), fields, "driving")
-        return Annotations(self.name, tuple(LABELS.values()), *known).only(self.categories)
+        labels, objects = tuple(LABELS.values()), self._objects(root, frames)
+        annotations = Annotations(self.name, labels, root, images, objects, fields, "driving")
+        return annotations.only(self.categories)
 
     def _table(self, root: Path, name: str) -> pd.DataFrame:
         """A table of nuScenes, with its columns of :data:`_TABLES`."""

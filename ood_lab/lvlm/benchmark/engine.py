@@ -139,8 +139,10 @@ def run_benchmark(benchmark: Benchmark, run: BenchmarkSession) -> pd.DataFrame |
 def _read_questions(benchmark: Benchmark, run: BenchmarkSession, file: Path) -> Questions:
     """The questions of a file as they are sent; the record says which they are."""
     written = with_images_found(read_questions(file, run.folder / "images"), file.parent)
-    texts = (benchmark.system, benchmark.prompt_prefix, benchmark.prompt_suffix)
-    prompts = [with_prompt(q, *texts) for q in benchmark.completed(run, written)]
+    prompts = [
+        with_prompt(q, benchmark.system, benchmark.prompt_prefix, benchmark.prompt_suffix)
+        for q in benchmark.completed(run, written)
+    ]
     if not prompts:
         raise UserError(f"{file} holds no question: there is nothing to ask")
     questions = with_levels(prompts, file.parent, benchmark.levels, run.cache)

@@ -106,8 +106,17 @@ def compose(
             if both in seen:
                 continue
             seen.add(both)
-            facts = frequency(graph, pair), distance(graph, pair)
-            results[Composition(name, pair.kind, *both, *facts, draw)] = None
+            first, second = both
+            composition = Composition(
+                name,
+                pair.kind,
+                first,
+                second,
+                frequency(graph, pair),
+                distance(graph, pair),
+                draw,
+            )
+            results[composition] = None
     return list(results)
 
 

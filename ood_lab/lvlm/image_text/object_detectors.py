@@ -346,8 +346,8 @@ class DetectorScores:
     def _model(self) -> Any:
         from ood_lab.synthesis.model_loading import load_transformers
 
-        given = ("zero-shot-object-detection", "image_text.detector.path", self.path)
-        return load_transformers(*given, chosen_device(self.device))
+        task, setting = "zero-shot-object-detection", "image_text.detector.path"
+        return load_transformers(task, setting, self.path, chosen_device(self.device))
 
     def confidences(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
         """Score of the best box of every label, ``[N, n]``, 0 where there is none."""

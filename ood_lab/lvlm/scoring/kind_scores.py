@@ -152,6 +152,7 @@ def kind_contrasts(judgements: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
         rows = judgements[judgements["task"] == kind]
         rows = rows[kept_rows(rows, "wrong")]
         if rows["model"].nunique() > 1:
-            of_models = (clusters_of(rows), rows["model"], partial(shares, [*names][:1]))
-            tables.append(paired_contrasts(_counts(rows), *of_models, **resampling))
+            metrics, clusters = partial(shares, [*names][:1]), clusters_of(rows)
+            table = paired_contrasts(_counts(rows), clusters, rows["model"], metrics, **resampling)
+            tables.append(table)
     return pd.concat(tables, ignore_index=True)

@@ -111,10 +111,10 @@ def _between(lower: pd.Series, higher: pd.Series) -> float:
 
 
 def _errors(rows: pd.DataFrame) -> dict[str, float]:
-    doubts = (rows.loc[~rows["wrong"], "doubt"], rows.loc[rows["wrong"], "doubt"])
-    return {"auroc_errors": _between(*doubts), **measures_of(rows["doubt"], rows["wrong"])}
+    wrong, doubts = rows["wrong"], rows["doubt"]
+    return {"auroc_errors": _between(doubts[~wrong], doubts[wrong]), **measures_of(doubts, wrong)}
 
 
 def _against_id(rows: pd.DataFrame, id_split: str, split: str) -> dict[str, float]:
-    parts = (rows.loc[rows["split"] == name, "doubt"] for name in (id_split, split))
-    return {"auroc_ood": _between(*parts)}
+    splits, doubts = rows["split"], rows["doubt"]
+    return {"auroc_ood": _between(doubts[splits == id_split], doubts[splits == split])}

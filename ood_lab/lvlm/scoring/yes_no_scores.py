@@ -248,8 +248,10 @@ def model_contrasts(
     """
     rows = judgements[judgements["task"] == YES_NO]
     rows = rows[kept_rows(rows, "wrong")]
-    of_models = (clusters_of(rows), rows["model"], metrics_of(rows, positive))
-    return paired_contrasts(class_counts(rows), *of_models, **resampling)
+    metrics = metrics_of(rows, positive)
+    return paired_contrasts(
+        class_counts(rows), clusters_of(rows), rows["model"], metrics, **resampling
+    )
 
 
 def kept_rows(rows: pd.DataFrame, unparsed: Unparsed) -> pd.Series:

@@ -119,7 +119,7 @@ def show_run(folder: Path, tables: Mapping[str, Sequence[Block]]) -> None:
     if (folder / SUMMARY).exists():
         show_warnings(record)
         uncut = read_json(folder / SUMMARY).get(_WHOLE, ())
-        for part, blocks in (read_summary(folder) | tables).items():
+        for part, blocks in {**read_summary(folder), **tables}.items():
             print_blocks(blocks, lines=None if part in (*uncut, *tables) else LINES)
         return
     for sentence in finding_sentences(record.findings):

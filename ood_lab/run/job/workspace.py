@@ -91,7 +91,8 @@ class Workspace:
     Attributes:
         record: facts about how the numbers were made, added by whatever code knows them.
         stages: how long each stage took.
-        unfinished: why the run is not finished though its task has ended; the same command resumes it.
+        unfinished: why the run is not finished though its task has ended; the same command
+            resumes it.
         retrains: whether a training is repeated though its weights are there.
         own_training: the extra parts of a LightningModule that trains itself.
     """

@@ -356,8 +356,14 @@ class Ode(CaptionBenchmark):
 
     def results(self, run: BenchmarkSession, judgements: Tables, model: str) -> pd.DataFrame:
         """See the base class."""
-        tables, options = (judgements["captions"], judgements["judged"]), run.options
-        return results_of(*tables, model, _splits(judgements), unparsed=self.unparsed, **options)
+        return results_of(
+            judgements["captions"],
+            judgements["judged"],
+            model,
+            _splits(judgements),
+            unparsed=self.unparsed,
+            **run.options,
+        )
 
     def further(self, run: BenchmarkSession, judgements: Tables, source: Path) -> NamedTables:
         """What AMBER's script would print, differences, tendencies, and data for fine-tuning."""

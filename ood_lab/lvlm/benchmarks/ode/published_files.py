@@ -131,6 +131,12 @@ class _Published:
     def picture(self) -> AnnotatedPicture:
         pairs = zip(self.truth_attr, self.hallu_attr, strict=True)
         first, second, *actions = [Attribute(*pair) if pair[0] else None for pair in pairs]
-        states = (first, second)
-        about = (self.image, self.type, self.info_type, self.truth)
-        return AnnotatedPicture(*about, states, (actions[0], actions[1]), self.hallu)
+        return AnnotatedPicture(
+            self.image,
+            self.type,
+            self.info_type,
+            self.truth,
+            (first, second),
+            (actions[0], actions[1]),
+            self.hallu,
+        )

@@ -127,8 +127,14 @@ def _bap_contrasts(rows: pd.DataFrame, *, gate_c_on_e: bool, **resampling: Any) 
     }
     samples = together(tables)
     samples = samples[samples.groupby("sample")["kept"].transform("all")]
-    of_models = (samples["file"], samples["model"], partial(shares, BAP_TASKS), [*tables])
-    return paired_contrasts(_bap_counts(samples), *of_models, **resampling)
+    return paired_contrasts(
+        _bap_counts(samples),
+        samples["file"],
+        samples["model"],
+        partial(shares, BAP_TASKS),
+        [*tables],
+        **resampling,
+    )
 
 
 def _bap_counts(samples: pd.DataFrame) -> Ints:
@@ -226,9 +232,10 @@ def setting_differences(
         rows = every[every["split"] == split]
         if rows["setting"].nunique() == len(names):
             pairs = rows["image"].astype(str) + "/" + rows["category"].astype(str)
-            of_settings = (pairs, rows["setting"], yes_no_metrics, names, names[0])
             counts = rows[COUNTS].to_numpy(np.int64)
-            table = paired_contrasts(counts, *of_settings, **resampling)
+            table = paired_contrasts(
+                counts, pairs, rows["setting"], yes_no_metrics, names, names[0], **resampling
+            )
             table.insert(0, "split", split)
             results.append(table)
     return pd.concat(results, ignore_index=True) if results else pd.DataFrame(columns=["split"])

@@ -207,16 +207,18 @@ class Oric(Benchmark):
 
     def build(self, run: BenchmarkSession) -> list[Question]:
         """The published questions, or new ones."""
-        made = (
+        sets, contents, spaces = (
             self._constructed(run) if self.bench is None else self._read_published(run, self.bench)
         )
         edges = (float(self.thresholds[0]), float(self.thresholds[1]))
-        table, analyses = known_of(*made, self.area_of, edges, **run.resampling)
+        table, analyses = known_of(sets, contents, spaces, self.area_of, edges, **run.resampling)
         write_csv(analyses, run.folder / "analyses.csv")
         write_table(table.drop(columns="problem"), run.folder / "sets.parquet")
-        asked = (items_of(table), made[0].pool.files, meta_of(table))
+        items, meta = items_of(table), meta_of(table)
         how = partial(QuestionWording, parser=self.parser_of_questions, prompts=self.prompts)
-        return in_forms(self.form, lambda form: how(form=form).questions(*asked))
+        return in_forms(
+            self.form, lambda form: how(form=form).questions(items, sets.pool.files, meta)
+        )
 
     def _read_published(
         self, run: BenchmarkSession, bench: str
@@ -252,17 +254,16 @@ class Oric(Benchmark):
         spaces = self._spaces(run, sets)
         contents = contents_of(annotations, self.crowd)
         builder = Builder(contents, spaces[run.inputs.clip.name], self._judge(run), run.seed)
-        made, wording = builder.oric(self._how, self.train_pairs), self._wording
-        kept = write_construction(
-            *made, annotations, Verdicts.read(self.audit), wording, run.folder
-        )
+        bench, train = builder.oric(self._how, self.train_pairs)
+        verdicts, wording = Verdicts.read(self.audit), self._wording
+        kept = write_construction(bench, train, annotations, verdicts, wording, run.folder)
         if self.train_pairs and self.hf_dataset:
             items = read_train(run.folder / "oric_train.json")
             write_dataset(items, annotations.root, run.folder / "oric_train")
         sets.make(ORIC, kept, wording)
         for name in self.ablations:
             sets.make(name, builder.ablation(self._how, name), wording)
-        self._pope.add_to(sets, contents, len(made[0].questions), wording, run.seed)
+        self._pope.add_to(sets, contents, len(bench.questions), wording, run.seed)
         run.record.annotations = {
             "name": annotations.name,
             "identity": annotations.identity,
@@ -273,16 +274,19 @@ class Oric(Benchmark):
             "text": template_of(run.inputs.clip, self._clip_text),
         }
         run.record.judge = dict(builder.judge.made_with)
-        run.record.oric = {**asdict(self._how), **made[0].counts}
+        run.record.oric = {**asdict(self._how), **bench.counts}
         return sets, contents, spaces
 
     def _spaces(
         self, run: BenchmarkSession, sets: QuestionSets, rows: Ints | None = None
     ) -> Spaces:
         """The space of the CLIP, then those of ``image_text``, by name."""
-        where = (sets.pool.paths, sets.objects, self._clip_text, run.features / "oric", rows)
+        paths, objects, folder = sets.pool.paths, sets.objects, run.features / "oric"
         clips = clips_of(run.inputs.clip, run.inputs.image_text)
-        return {name: space_of(clip, *where) for name, clip in clips.items()}
+        return {
+            name: space_of(clip, paths, objects, self._clip_text, folder, rows)
+            for name, clip in clips.items()
+        }
 
     @property
     def _how(self) -> OricConstruction:

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import lightning as L
 import pandas as pd
@@ -15,14 +15,14 @@ from lightning.fabric.utilities.seed import pl_worker_init_function
 from PIL import Image
 from torch.utils.data import DataLoader, Sampler, default_collate
 
-from ood_lab.common.arguments import Seed
+from ood_lab.common.arguments import BatchSize, Seed, Workers, check_values
 from ood_lab.common.cpu_cores import fitting_processes, loading_processes
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known
 from ood_lab.common.training_epoch import coming_epoch
 from ood_lab.data.checks.check_report import CheckReport, Finding, SetSummary
-from ood_lab.data.checks.dataset_checks import check_data
+from ood_lab.data.checks.dataset_checks import Mode, check_data
 from ood_lab.data.checks.image_sizes import ImageSize, id_size
 from ood_lab.data.checks.label_checks import require_labels
 from ood_lab.data.datamodules.class_labels import Labels
@@ -41,15 +41,18 @@ from ood_lab.data.datamodules.preparation_steps import (
     Exposure,
     FewShots,
     Loading,
-    taken,
+    Shots,
 )
 from ood_lab.data.dataset import ID_SPLITS, UNKNOWN, ImageDataset, Splits, Transform
-from ood_lab.data.sources.image_files import FileDataset, PixelRange, found_decoding
+from ood_lab.data.sources.image_files import FileDataset, Identify, PixelRange, found_decoding
 from ood_lab.data.sources.image_stores import FILES, Store
 from ood_lab.data.sources.pixel_decoding import CHANNELS
 from ood_lab.data.sources.reading_warnings import ReadingWarning
+from ood_lab.data.sources.source_settings import Given
 from ood_lab.data.transforms.background_replacement import Backgrounds
-from ood_lab.data.transforms.background_settings import Replacement
+from ood_lab.data.transforms.background_settings import Kind, Replacement
+from ood_lab.data.transforms.few_shot import ALL
+from ood_lab.data.transforms.mask_files import Segmenter
 from ood_lab.data.transforms.native_size import without_resize
 from ood_lab.data.transforms.synthetic_ood import SyntheticOOD
 from ood_lab.schema.label_codes import LISTS
@@ -80,7 +83,18 @@ class OODDataModule(L.LightningDataModule):
         info: what to know of the data: ``licence``, ``source``, ``redistribute``, ``tree``,
             ``sha256`` (of list files, by set). Shown by ``task=data_check``, otherwise unused.
         synthetic_ood: makes OOD sets of the ID data; None = none.
-        options: of :attr:`OPTIONS`: loading, checking, and what is done to the sets.
+        batch_size, eval_batch_size, num_workers, drop_last, balanced, pin_memory,
+            per_device_batch_size: see :class:`Loading`.
+        check, on_broken, on_duplicates, identify, cache_dir: see :class:`Checking`.
+        shots, shot_seed: see :class:`FewShots`.
+        outliers: see :class:`Exposure`.
+        max_batches: see :class:`Cut`.
+        levels: see :class:`Division`.
+        background, background_source, background_sets, masks, segmenter: see
+            :class:`~ood_lab.data.transforms.background_settings.Replacement`.
+
+    Raises:
+        UserError: a value of another type, out of range, or no choice.
 
     Attributes:
         splits: ``train``, ``val``, ``test``, then the sets with shifted covariates (csID), the OOD
@@ -94,16 +108,6 @@ class OODDataModule(L.LightningDataModule):
     group: str | None = None
     #: Images that this package renders, by the words in which a shipped model says what it knows.
     rendered: ClassVar[str | None] = None
-    #: What ``**options`` are taken from.
-    OPTIONS: ClassVar[tuple[type, ...]] = (
-        Loading,
-        Checking,
-        FewShots,
-        Exposure,
-        Cut,
-        Division,
-        Replacement,
-    )
 
     def __init__(
         self,
@@ -115,8 +119,30 @@ class OODDataModule(L.LightningDataModule):
         seed: Seed = 0,
         info: Mapping[str, Any] | None = None,
         synthetic_ood: SyntheticOOD | None = None,
-        **options: Any,
+        batch_size: BatchSize = 64,
+        eval_batch_size: BatchSize | None = None,
+        num_workers: Workers = 0,
+        drop_last: bool = True,
+        balanced: bool = False,
+        pin_memory: bool | None = None,
+        per_device_batch_size: BatchSize | None = None,
+        check: Mode = "auto",
+        on_broken: Literal["stop", "skip"] = "stop",
+        on_duplicates: Literal["warn", "stop"] = "warn",
+        identify: Identify = "content",
+        cache_dir: StrPath | None = None,
+        shots: Shots = ALL,
+        shot_seed: Seed | None = None,
+        outliers: Given | None = None,
+        max_batches: int | None = None,
+        levels: StrPath | None = None,
+        background: Kind = "origin",
+        background_source: StrPath | None = None,
+        background_sets: Sequence[str] = ("train",),
+        masks: StrPath | None = None,
+        segmenter: Segmenter | None = None,
     ) -> None:
+        check_values(OODDataModule, locals(), "data")
         super().__init__()
         self.name = name
         self.shift_order = list(shift_order or [])
@@ -133,15 +159,33 @@ class OODDataModule(L.LightningDataModule):
         self.seed = seed
         self.info = dict(info or {})
         self.synthetic_ood = synthetic_ood
-        self.loading = taken(Loading, options)
-        self.checking = taken(Checking, options)
-        self.few = taken(FewShots, options)
-        self.exposure = taken(Exposure, options)
-        self.cut = taken(Cut, options)
-        self.division = taken(Division, options)
-        self.replacement = taken(Replacement, options)
-        if options:
-            raise TypeError(f"{type(self).__name__} has no option '{next(iter(options))}'")
+        self.loading = Loading(
+            batch_size=batch_size,
+            eval_batch_size=eval_batch_size,
+            num_workers=num_workers,
+            drop_last=drop_last,
+            balanced=balanced,
+            pin_memory=pin_memory,
+            per_device_batch_size=per_device_batch_size,
+        )
+        self.checking = Checking(
+            check=check,
+            on_broken=on_broken,
+            on_duplicates=on_duplicates,
+            identify=identify,
+            cache_dir=cache_dir,
+        )
+        self.few = FewShots(shots, shot_seed)
+        self.exposure = Exposure(outliers)
+        self.cut = Cut(max_batches)
+        self.division = Division(levels)
+        self.replacement = Replacement(
+            background=background,
+            background_source=background_source,
+            background_sets=background_sets,
+            masks=masks,
+            segmenter=segmenter,
+        )
         self.splits: dict[str, ImageDataset] = {}
         self.report: CheckReport | None = None
         self.notes: list[str] = []

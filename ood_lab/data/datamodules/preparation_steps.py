@@ -6,13 +6,13 @@ together. Steps change ``splits`` in place and return what the user should know.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge
 
-from ood_lab.common.arguments import BatchSize, Seed, Workers, check_values
+from ood_lab.common.arguments import BatchSize, Seed, Workers
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
@@ -25,9 +25,27 @@ from ood_lab.data.sources.reading_warnings import Tell
 from ood_lab.data.sources.source_settings import Given, Reading, source_of
 from ood_lab.data.transforms.few_shot import ALL, even_rows, few_shot, only_rows
 
-_Part = TypeVar("_Part")
+#: Training images of each class.
+Shots = Annotated[int, Ge(ALL)]
 #: Name of the set of :class:`Exposure`.
 OUTLIERS = "outliers"
+
+
+def batch_on_each(batch_size: int, per_device: int | None, devices: int) -> int:
+    """Images of a training batch on each of so many devices.
+
+    Raises:
+        UserError: they do not divide ``batch_size``.
+    """
+    if per_device:
+        return per_device
+    if batch_size % devices:
+        raise UserError(
+            f"data.batch_size={batch_size} is the total of {devices} devices, which do "
+            f"not divide it: give a multiple of {devices}, or the size on each device with "
+            "+data.per_device_batch_size=..."
+        )
+    return batch_size // devices
 
 
 @dataclass(frozen=True)
@@ -46,29 +64,17 @@ class Loading:
         pin_memory: page-locked batches; None = when there is a CUDA device.
     """
 
-    batch_size: BatchSize = 64
-    eval_batch_size: BatchSize | None = None
-    num_workers: Workers = 0
-    drop_last: bool = True
-    balanced: bool = False
-    pin_memory: bool | None = None
-    per_device_batch_size: BatchSize | None = None
+    batch_size: BatchSize
+    eval_batch_size: BatchSize | None
+    num_workers: Workers
+    drop_last: bool
+    balanced: bool
+    pin_memory: bool | None
+    per_device_batch_size: BatchSize | None
 
     def on_each(self, devices: int) -> int:
-        """Images of a training batch on each of so many devices.
-
-        Raises:
-            UserError: they do not divide ``batch_size``.
-        """
-        if self.per_device_batch_size:
-            return self.per_device_batch_size
-        if self.batch_size % devices:
-            raise UserError(
-                f"data.batch_size={self.batch_size} is the total of {devices} devices, which do "
-                f"not divide it: give a multiple of {devices}, or the size on each device with "
-                "+data.per_device_batch_size=..."
-            )
-        return self.batch_size // devices
+        """Images of a training batch on each of so many devices, see :func:`batch_on_each`."""
+        return batch_on_each(self.batch_size, self.per_device_batch_size, devices)
 
     @property
     def evaluated(self) -> int:
@@ -94,11 +100,11 @@ class Checking:
         cache_dir: folder that remembers facts of unchanged files; None = nothing is remembered.
     """
 
-    check: Mode = "auto"
-    on_broken: Literal["stop", "skip"] = "stop"
-    on_duplicates: Literal["warn", "stop"] = "warn"
-    identify: Identify = "content"
-    cache_dir: StrPath | None = None
+    check: Mode
+    on_broken: Literal["stop", "skip"]
+    on_duplicates: Literal["warn", "stop"]
+    identify: Identify
+    cache_dir: StrPath | None
 
 
 @dataclass(frozen=True)
@@ -112,8 +118,8 @@ class FewShots:
         shot_seed: of that choice; None = the seed of the job.
     """
 
-    shots: Annotated[int, Ge(ALL)] = ALL
-    shot_seed: Seed | None = None
+    shots: Shots
+    shot_seed: Seed | None
 
     def apply(self, splits: dict[str, ImageDataset]) -> list[str]:
         """Chooses the images of ``train``."""
@@ -136,7 +142,7 @@ class Exposure:
         outliers: source of them, whose labels are not read; None = none.
     """
 
-    outliers: Given | None = None
+    outliers: Given | None
 
     def add(self, splits: dict[str, ImageDataset], checking: Checking, tell: Tell) -> list[str]:
         """Adds the set :data:`OUTLIERS`.
@@ -184,7 +190,7 @@ class Cut:
             ``debug=true``.
     """
 
-    max_batches: int | None = None
+    max_batches: int | None
 
     def apply(self, splits: dict[str, ImageDataset], loading: Loading) -> list[str]:
         """Cuts every set."""
@@ -212,7 +218,7 @@ class Division:
             along.
     """
 
-    levels: StrPath | None = None
+    levels: StrPath | None
 
     def apply(self, ood: Splits, cut: Cut) -> list[str]:
         """Gives OOD sets their levels; of those that were ``cut``, to the images that are left."""
@@ -225,15 +231,3 @@ class Division:
             table = table[[pair in here for pair in pairs]]
         apply_levels(ood, table, f"data.levels={self.levels}")
         return [f"levels of shift: {self.levels}"]
-
-
-def taken(part: type[_Part], options: dict[str, Any]) -> _Part:
-    """A dataclass from those of the options that are its fields, which leave ``options``.
-
-    Raises:
-        UserError: a value of another type, out of range, or no choice.
-    """
-    names = [each.name for each in fields(part)]  # type: ignore[arg-type]
-    given = {name: options.pop(name) for name in names if name in options}
-    check_values(part, given, "data")
-    return part(**given)

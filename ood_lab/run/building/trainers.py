@@ -127,10 +127,10 @@ def check_processes(trainer: L.Trainer) -> None:
 
 def check_batch_size(data: Mapping[str, Any], trainer: L.Trainer) -> None:
     """Raises :class:`UserError` where the devices do not divide ``data.batch_size``."""
-    from ood_lab.data.datamodules.preparation_steps import Loading
+    from ood_lab.data.datamodules.preparation_steps import batch_on_each
 
-    names = ("batch_size", "per_device_batch_size")
-    Loading(**{name: data[name] for name in names if name in data}).on_each(trainer.world_size)
+    devices = trainer.world_size
+    batch_on_each(data.get("batch_size", devices), data.get("per_device_batch_size"), devices)
 
 
 def check_length(trainer: Mapping[str, Any]) -> None:

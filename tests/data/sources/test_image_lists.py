@@ -61,7 +61,7 @@ def test_a_digest_belongs_to_addresses_in_their_order(photos, tmp_path):
 
 def test_a_list_that_is_none_is_one_line(tmp_path):
     cases = {
-        "a.csv": ("file,label\nx.png,1\n", "has no column 'path'"),
+        "a.csv": ("picture,label\nx.png,1\n", "has no column 'path'"),
         "b.csv": ("path,label\nx.png,1\n,2\n", "row 2 has no path"),
         "c.txt": ("x.png 1\nalone\n", "a line that is not 'path label': 'alone'"),
         "d.txt": ("\n \n", "contains no images"),

@@ -12,6 +12,7 @@ from ood_lab.scripts import CONF
 #: Settings whose YAML is a choice for the builtin data, a small model or a published variant, and
 #: whose Python default is the paper's.
 CHOICES = {
+    ("ood_lab.models.LabelledLoss", "outliers_per_image"),
     ("ood_lab.data.datamodules.shiftedbronzes.BronzesDataModule", "periods"),
     ("ood_lab.shift.LaidTraining", "margin"),
     ("ood_lab.shift.LaidTraining", "lr"),
@@ -21,6 +22,8 @@ CHOICES = {
     ("ood_lab.lvlm.image_generation.image_filter.Filter", "min_conf"),
     ("ood_lab.lvlm.training.tuning_data.QuestionTuning", "choose"),
 }
+#: What a task reads of a job, which the base class declares and its YAML says.
+OF_TASKS = {"uses", "uses_with", "may_use"}
 #: Of networks: how images are prepared, and what a recipe sets, belongs to the YAML of each model.
 OF_MODELS = {
     *("input_size", "crop_pct", "crop_mode", "interpolation", "mean", "std", "trunk_lr"),
@@ -74,7 +77,7 @@ def test_a_default_that_stands_in_python_too_is_that_of_the_yaml():
             continue  # several YAMLs of one class are choices
         defaults = defaults_of(target)
         for key, value in found[0].items():
-            choice = (target, key) in CHOICES or key in OF_MODELS
+            choice = (target, key) in CHOICES or key in OF_MODELS or key in OF_TASKS
             text = isinstance(value, str) and ("${" in value or value == "???")
             if choice or text or key not in defaults or isinstance(value, dict):
                 continue

@@ -39,8 +39,8 @@ def composed_value(cfg, setting):
         return [each.name for each in value()] if callable(value) else value
     place, _, key = setting.rpartition(".")
     node = OmegaConf.select(cfg, place) if place else cfg
-    if isinstance(node, ListConfig):
-        value = node[int(key)]
+    if isinstance(node, ListConfig):  # a word of a stage is resolved when the stage begins
+        value = OmegaConf.to_container(node, resolve=not place.startswith("stages."))[int(key)]
     else:
         assert key in set(node), f"{setting} is not in the configuration"
         value = "???" if OmegaConf.is_missing(node, key) else node[key]

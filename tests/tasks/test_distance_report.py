@@ -125,7 +125,7 @@ def test_the_terminal_ends_with_the_verdict(run, capsys, monkeypatch):
     """Shown again: one table, at most 25 lines with the sentences, and the next command."""
     monkeypatch.setenv("COLUMNS", "120")
     line = (run / "log.txt").parent
-    show_run(line)
+    show_run(line, {})
     out = capsys.readouterr().out.rstrip().splitlines()
     (start,) = (n for n, text in enumerate(out) if text.startswith("Shift and detection"))
     assert len(out) - start <= 25

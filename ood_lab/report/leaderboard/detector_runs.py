@@ -43,7 +43,7 @@ class DetectorRun(FinishedRun):
     @property
     def model(self) -> str:
         """The name of its network."""
-        return str(self.view.table["model"].iloc[0])
+        return str(self.results["model"].iloc[0])
 
     @cached_property
     def sweep(self) -> str:
@@ -57,7 +57,7 @@ class DetectorRun(FinishedRun):
     @cached_property
     def seed(self) -> int:
         """The seed that its weights were trained with."""
-        return int(self.view.table["seed"].iloc[0])
+        return int(self.results["seed"].iloc[0])
 
     @property
     def weights(self) -> str:

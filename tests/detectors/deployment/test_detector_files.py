@@ -40,6 +40,7 @@ def with_columns(bank, detector):
     gram = torch.cat([x, torch.tensor([20.0, 12.0, 2.0]).expand(len(x), -1)], dim=1)
     made = {"gram": gram, "mds_ensemble": gram, "rankfeat": x[:, : 2 * c].reshape(-1, 2, c)}
     made |= dict.fromkeys(["odin", "iodin"], x[:, 0])
+    made["patch_knn"] = x[:, None, None].repeat(1, 2, 2, 1)  # the same place four times
     made |= dict.fromkeys(["adascale_a", "adascale_l"], x[:, :2])
     return type(bank)(
         **{**vars(bank), "columns": {detector.extraction_hook.key: made[detector.name]}}

@@ -55,8 +55,7 @@ def test_a_step_learns_the_answers_alone(name):
         one, other = (model(**each).logits[1, last - 2] for each in (inputs, changed))
     torch.testing.assert_close(one, other)
     module = VlmTuning(model.train(), processor, partial(torch.optim.SGD, lr=0.1))
-    loss, right = module.language_loss(batch)
+    loss = module.language_loss(batch)
     loss.backward()
     assert loss.isfinite()
-    assert len(right) == 2
     assert any(p.grad is not None and p.grad.any() for p in model.parameters())

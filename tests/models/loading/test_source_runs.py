@@ -219,7 +219,7 @@ def test_new_images_are_compared_with_unlabelled_ones(photos, run, flat):
     assert found["predicted"].isna().all()
     assert found["knn_is_ood"].all()
     session = onnxruntime.InferenceSession(folder / "detectors" / "mds.onnx")
-    assert [output.name for output in session.get_outputs()] == ["score"]
+    assert [output.name for output in session.get_outputs()] == ["score", "p_value", "is_ood"]
 
 
 @pytest.mark.slow

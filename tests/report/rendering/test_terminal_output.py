@@ -182,7 +182,7 @@ def test_a_long_table_has_sections_by_what_is_read():
     scores.insert(0, "dataset", ["test"] * 30 + ["far"] * 30)
     results = results_of(Evaluation(scores, names, n_bootstrap=5), "net")
     reads = {name: words[i % 4] for i, name in enumerate(names)}
-    text = show(results, 80, reads=reads, full=True)
+    text = show(results, 80, reads=reads, every=True)
     assert max(map(len, text.splitlines())) <= 80
     view = view_of(results, reads=reads)
     lines = [line.split()[0] for line in text.splitlines() if line.strip()]

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from ood_lab.common.console import print_anywhere, print_line
 from ood_lab.common.progress import duration
-from ood_lab.evaluation import method_scores
+from ood_lab.evaluation import pipeline
 from ood_lab.features.bank_writer import FeatureWriter
 from ood_lab.models import TrainingLog, TrainingProgressBar, epochs_for
 from ood_lab.run.commandline.terminal_output import ENDED, configure_logging
@@ -167,7 +167,7 @@ def press(*_, **__):
 MOMENTS = {
     "training": (TrainingLog, "on_train_epoch_end"),
     "extraction": (FeatureWriter, "write_on_batch_end"),
-    "scoring": (method_scores, "score_banks"),
+    "scoring": (pipeline, "score_banks"),
 }
 STOPS = {
     "SIGINT": (130, "interrupted: the same command resumes this run\n", "interrupted"),
@@ -199,7 +199,7 @@ def loaders_die(*_, **__):
 
 
 def test_what_sigterm_breaks_is_no_error_of_the_job(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(method_scores, "score_banks", loaders_die)
+    monkeypatch.setattr(pipeline, "score_banks", loaders_die)
     assert train(tmp_path, *FEW, "trainer.max_epochs=1", "-m", "seed=0,1") == 143
     assert capsys.readouterr().err == f"{ENDED}\n"
     (log,) = tmp_path.glob("smoke/*/*/log.txt")
@@ -211,7 +211,7 @@ def test_a_launcher_that_answers_sigterm_itself_hears_of_it(tmp_path, monkeypatc
     """As submitit's does: SLURM may run the job again."""
     heard = []
     signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
-    monkeypatch.setattr(method_scores, "score_banks", loaders_die)
+    monkeypatch.setattr(pipeline, "score_banks", loaders_die)
     assert train(tmp_path, *FEW, "trainer.max_epochs=1", "-m", "seed=0") == 1
     assert heard == [signal.SIGTERM]
     (failed,) = pd.read_csv(tmp_path / "smoke" / "failures.csv").itertuples()

@@ -65,7 +65,7 @@ class Scorer:
         file: of a network and a detector, with its preprocessing.
 
     Raises:
-        ValueError: it is without preprocessing.
+        ValueError: it has no preprocessing.
     """
 
     def __init__(self, file: str | os.PathLike[str]) -> None:
@@ -77,7 +77,7 @@ class Scorer:
         if facts.get("preprocessing") != "true":
             raise ValueError(
                 f"'{os.fspath(file)}' is without preprocessing: export it again with "
-                "task.onnx=true, whose log says why it was left out"
+                "task.onnx=true, whose log says why it has none"
             )
         self.pixel_range: list[float] | None = json.loads(facts.get("pixel_range", "null"))
 

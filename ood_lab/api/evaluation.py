@@ -329,7 +329,7 @@ def _tuning(
     check_known([mode], OUTLIERS, "tuning={name}")
     if (mode == "val_ood") != bool(sets):
         raise UserError(
-            "tuning='val_ood' goes with tuning_ood={'name': bank}: OOD sets that settings are "
+            "tuning='val_ood' goes with tuning_ood={'name': features}: OOD sets that settings are "
             "chosen on, and that are not evaluated"
         )
 

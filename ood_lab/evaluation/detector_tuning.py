@@ -165,7 +165,7 @@ class Tuning:
         """Raises :class:`UserError` where settings would be chosen on what is evaluated or on ID.
 
         ``shared(name, names)`` says what a set has in common with others; ``evaluated`` are those
-        beside ID test.
+        in addition to ID test.
         """
         if self.mode == "none":
             return

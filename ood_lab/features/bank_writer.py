@@ -29,7 +29,7 @@ class FeatureWriter:
         images: the dataset of the pass.
         dtype: type of the features on disk.
         trainer: of the pass.
-        base: features, logits and labels are written, not columns alone.
+        base: features, logits and labels are written, not only columns.
         moments: parts of the moments that are gathered from the rows; none, of no rows.
         rows: of the dataset that the pass computes.
         first_part: number of the first shard of every process.

@@ -45,7 +45,7 @@ class Backbone(KeyedModule):
         transform: the evaluation transform, PIL image -> ``[3, H, W] float32``.
         transform_overrides: the entries of ``data_config`` that differ from what the weights were
             made with; results are stamped with them.
-        fresh_head: it is new, beside weights of a file.
+        fresh_head: it is new, the weights of all else are those of a file.
         fitted_head: how the head, which is zero, is fitted on ID train; None where it is not.
         differentiable: gradients reach the image, and sub-modules have outputs to be read.
         label_classes: number of classes of the data, where the head has others; None where a label

@@ -62,7 +62,7 @@ class Rows:
             yield self[slice(start, start + size)]
 
     def blocks_for(self, queries: Tensor) -> Iterator[Rows]:
-        """Blocks whose products with a block of queries are taken at a time, beside these."""
+        """Blocks whose products with a block of queries are taken at a time, with these."""
         return (rows.to(queries) for rows in self.split(product_blocks(queries.device).rows))
 
     def __getitem__(self, rows: slice | Tensor) -> Rows:

@@ -71,7 +71,7 @@ ACCURACY = Kind("accuracy", "image", (PART,))
 
 
 def joined(tables: Iterable[pd.DataFrame | None]) -> pd.DataFrame:
-    """Results as one table; those that are None or empty are left out, if not all are."""
+    """Results as one table; those that are None or empty are skipped, if not all are."""
     known = [table for table in tables if table is not None]
     filled = [table for table in known if len(table)] or known[:1]
     if len(filled) == 1:

@@ -23,7 +23,7 @@ CHOICES = {
     ("ood_lab.lvlm.training.tuning_data.QuestionTuning", "choose"),
 }
 #: What a task reads of a job, which the base class declares and its YAML says.
-OF_TASKS = {"uses", "uses_with", "may_use"}
+OF_TASKS = {"uses", "uses_with", "may_use", "subject", "synthetic_ood"}
 #: Of networks: how images are prepared, and what a recipe sets, belongs to the YAML of each model.
 OF_MODELS = {
     *("input_size", "crop_pct", "crop_mode", "interpolation", "mean", "std", "trunk_lr"),

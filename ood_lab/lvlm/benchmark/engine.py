@@ -137,7 +137,7 @@ def run_benchmark(benchmark: Benchmark, run: BenchmarkSession) -> pd.DataFrame |
 
 
 def _read_questions(benchmark: Benchmark, run: BenchmarkSession, file: Path) -> Questions:
-    """The questions of a file as they are sent; the record says which they are."""
+    """The questions of a file in the form that is sent; the record says which they are."""
     written = with_images_found(read_questions(file, run.folder / "images"), file.parent)
     prompts = [
         with_prompt(q, benchmark.system, benchmark.prompt_prefix, benchmark.prompt_suffix)

@@ -134,7 +134,7 @@ class ChatModel:
         """Receives all requests, answered before or not."""
 
     def keep_beside(self, answers: Path) -> None:
-        """Receives the file of the answers, beside which a model may keep its own."""
+        """Receives the file of the answers, next to which a model may keep its own."""
 
     def ask(self, requests: Requests) -> Iterator[Reply]:
         """Yields one reply for each request, in any order, each at once."""

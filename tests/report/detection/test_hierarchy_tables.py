@@ -19,7 +19,7 @@ from ood_lab.report.leaderboard.hierarchy_table import hierarchy_rows, recall_ta
 from ood_lab.report.leaderboard.long_table import make_leaderboard
 from ood_lab.report.rendering.drawing import write_all
 from ood_lab.report.results_lookup import RunView
-from ood_lab.schema.results import write_results
+from ood_lab.schema.results import joined, read_results, write_results
 
 PERIODS = ["early Shang", "late Shang", "<early> Zhou"]
 PARENTS = np.array([0, 0, 1])
@@ -85,7 +85,8 @@ def svg_text(path):
 def run_with(folder, right, seed=0, **options):
     path = write_run(folder, {"knn": (0.7, 0.8)}, seed=seed, model=folder.name)
     table = made(right, **options).drop(columns=["model", "seed"], errors="ignore")
-    write_results(KIND.table(table, model=folder.name, seed=seed), path)
+    rows = KIND.table(table, model=folder.name, seed=seed)
+    write_results(joined([read_results(path), rows]), path)
     return DetectorRun(path)
 
 

@@ -57,6 +57,7 @@ class Detector(ABC):
         neighbours: it compares with the fit images one by one, and no fit image more raises a
             score.
         leaves_out: :meth:`left_out_scores` scores the fit images by one fit.
+        has_maps: :meth:`maps` says which places of an image have a high score.
         chosen: the settings that a rule has chosen from the fit images, in words; empty before
             the fit, and where the authors' are kept.
         fit_split: split whose bank ``fit`` receives; None = nothing to fit.
@@ -79,6 +80,7 @@ class Detector(ABC):
     needs_rows: bool = True
     neighbours: bool = False
     leaves_out: bool = False
+    has_maps: bool = False
     chosen: str = ""
     fit_split: FitSplit | None = None
     fitted: Tensors = cast("Tensors", MappingProxyType({}))
@@ -194,9 +196,9 @@ class Detector(ABC):
         """Scores of the fit images, each by what is learned from the other groups, ``[N]``."""
         raise NotImplementedError
 
-    def maps(self, bank: FeatureBank) -> Tensor | None:
-        """Score of every place of each image, ``[N, h, w]``; None of a detector without places."""
-        return None
+    def maps(self, bank: FeatureBank) -> Tensor:
+        """Score of every place of each image, ``[N, h, w] float32``, where it ``has_maps``."""
+        raise NotImplementedError
 
     def describe(self) -> dict[str, Any]:
         """Every setting, after ``fit`` as ``used``."""

@@ -59,6 +59,7 @@ class PatchKNN(NetworkDetector):
     multilabel = True
     neighbours = True
     leaves_out = True
+    has_maps = True
     formula = "largest distance of a place of the image to the nearest place of fit images"
     source = "2106.08265"
     suspicious = "a small part of the image looks like no part of the training images"
@@ -139,8 +140,9 @@ class PatchKNN(NetworkDetector):
     def maps(self, bank: FeatureBank) -> Tensor:
         """The distance of every place, ``[N, h, w] float32``."""
         column = self.values(bank)
-        parts = [self._nearest(part, None)[0] for part in column.split(IMAGES)]
-        return torch.cat(parts).view(column.shape[:3]).cpu()
+        with full_float32():
+            parts = [self._nearest(part, None)[0].cpu() for part in column.split(IMAGES)]
+        return torch.cat(parts).view(column.shape[:3])
 
     def _scores(self, column: Tensor, groups: Tensor | None) -> Tensor:
         if torch.jit.is_tracing():

@@ -12,6 +12,7 @@ from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.detectors import DEFAULT_ALPHA, KNN, CalibratedDetector
 from ood_lab.detectors.deployment.cross_fitting import cross_fitted_scores
 from ood_lab.evaluation.pipeline import Outcome
+from ood_lab.evaluation.place_maps import PlaceMaps, place_maps, with_maps
 from ood_lab.evaluation.prediction.detector_summaries import id_images
 from ood_lab.evaluation.published.report_block import published_blocks
 from ood_lab.features.bank import Banks, FeatureBank
@@ -50,18 +51,32 @@ def write_page(
             causes=verdict.causes if verdict else pd.DataFrame(),
             images=read_table(folder / STATISTICS),
         )
+    maps = _maps(data, banks, outcome)
     write_report(
         folder / "report.html",
         view,
         scores,
         features={n: banks[n].features.numpy() for n in evaluated if n in banks},
-        load_image=data.load_image,
+        load_image=with_maps(data.load_image, maps),
+        legends={of.name: of.legend for of in maps},
         classes=data.classes,
         hierarchy=outcome.hierarchy,
         measured=measured,
         id_images=unusual,
         published=published_blocks(outcome.everything, view.record, str(data.name)),
     )
+
+
+def _maps(data: OODDataModule, banks: Banks, outcome: Outcome) -> list[PlaceMaps]:
+    """Maps of the evaluated sets; the threshold is exceeded by 5% of ID test."""
+    scores = outcome.scores
+    sets = {n: banks[n] for n in scores["dataset"].unique() if n in banks}
+    detectors = {n: d for n, d in outcome.detectors.items() if n in scores}
+    of_test = scores[scores["dataset"] == "test"]
+    thresholds = {n: float(of_test[n].quantile(1 - DEFAULT_ALPHA)) for n in detectors}
+    largest = {n: float(scores[n].max()) for n in detectors}
+    transform = data.predict_dataset("test").transform
+    return place_maps(detectors, sets, thresholds, largest, transform)
 
 
 def unusual_training_images(data: OODDataModule, bank: FeatureBank | None) -> IDImages | None:

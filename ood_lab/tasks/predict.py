@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import pandas as pd
+import torch
 from annotated_types import Interval
 from torch import Tensor
 
@@ -21,6 +22,7 @@ from ood_lab.data.transforms.few_shot import even_rows
 from ood_lab.detectors.base import Detectors
 from ood_lab.detectors.deployment.calibration import CalibratedDetectors
 from ood_lab.evaluation.detector_fitting import memory_limit
+from ood_lab.evaluation.place_maps import PlaceMaps, place_maps, with_maps
 from ood_lab.evaluation.prediction.calibration import (
     learned_from_id,
     load_detectors,
@@ -31,7 +33,7 @@ from ood_lab.evaluation.prediction.detector_source import DetectorSource
 from ood_lab.evaluation.prediction.detector_summaries import id_images, note_prediction
 from ood_lab.evaluation.prediction.image_predictions import ImagePredictions
 from ood_lab.evaluation.prediction.onnx_files import check_onnx, export_onnx_files
-from ood_lab.evaluation.prediction.prediction_features import PredictionPasses
+from ood_lab.evaluation.prediction.prediction_features import PredictionFeatures, PredictionPasses
 from ood_lab.evaluation.prediction.prediction_tables import made_by
 from ood_lab.evaluation.prediction.thresholds import Thresholds
 from ood_lab.evaluation.prediction.unlabelled_images import (
@@ -87,6 +89,8 @@ class Predict(Task):
         threshold: the score from which an image is OOD, for the only detector or by detector.
         tpr: the fraction of the data's OOD images, all datasets together, that the threshold
             detects. At most one of alpha, threshold and tpr is given.
+        maps: write the maps of all images, of detectors that have them (``patch_knn``):
+            ``maps.npz`` and, drawn over the images, ``maps/``. Not for parts.
         onnx: write ONNX files; what cannot be one is named in the log and in ``manifest.json``.
         batch_size: images a forward.
         num_workers: loader processes.
@@ -104,6 +108,7 @@ class Predict(Task):
     alpha: Annotated[float, Interval(gt=0, lt=1)] | None
     threshold: float | Mapping[str, float] | None
     tpr: Annotated[float, Interval(gt=0, le=1)] | None
+    maps: bool
     onnx: bool
     batch_size: BatchSize
     num_workers: Workers
@@ -193,7 +198,13 @@ class Predict(Task):
         if data:
             unusual = id_images(data.splits[features.id_split], scored, ready)
             write_csv(unusual.table, ws.folder / ID_IMAGES)
-        _show(predicted, ws.record, ready, unusual, ws.folder)
+        maps = [] if pictures is None else _maps(predicted, features, ready, backbone)
+        if self.maps:
+            if not maps:
+                raise UserError("task.maps=true: no detector here has maps: detector=[patch_knn]")
+            for image_maps in maps:
+                image_maps.write(ws.folder, "images", predicted.picture)
+        _show(predicted, ws.record, ready, unusual, ws.folder, maps)
 
     def _source(self, ws: Workspace) -> DetectorSource:
         """The detectors: those of the files, else of the configuration, with their ID images."""
@@ -230,12 +241,31 @@ def _ood_datasets(ws: Workspace, tpr: float | None) -> Splits:
     return {name: ws.data.predict_dataset(name) for name in ws.data.ood_names}
 
 
+def _maps(
+    predicted: ImagePredictions,
+    features: PredictionFeatures,
+    ready: CalibratedDetectors,
+    network: Backbone,
+) -> list[PlaceMaps]:
+    """The maps of the new images, under the numbers that they have in the table."""
+    table = predicted.verdicts.table
+    rows = torch.zeros(len(table), dtype=torch.int64)
+    readable = torch.from_numpy((table["error"] == "").to_numpy())
+    rows[readable] = torch.arange(int(readable.sum()))
+    banks = {"images": features.banks["images"].rows(rows)}
+    detectors = {name: calibrated.detector for name, calibrated in ready.items()}
+    largest = {name: float(table[f"{name}_score"].max()) for name in ready}
+    thresholds = {name: calibrated.threshold for name, calibrated in ready.items()}
+    return place_maps(detectors, banks, thresholds, largest, network.transform)
+
+
 def _show(
     predicted: ImagePredictions,
     record: RunRecord,
     ready: CalibratedDetectors,
     unusual: IDImages | None,
     folder: Path,
+    maps: Sequence[PlaceMaps],
 ) -> None:
     """Prints the summary, keeps it, and writes the page."""
     blocks = show_predictions(predicted.verdicts, predicted.passed, record, folder)
@@ -247,8 +277,9 @@ def _show(
             id_scores,
             blocks,
             record,
-            predicted.picture,
+            with_maps(predicted.picture, maps),
             command_to_repeat(),
             unusual,
+            legends={image_maps.name: image_maps.legend for image_maps in maps},
         )
         log.info("page: %s", page)

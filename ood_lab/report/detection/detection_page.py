@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -36,6 +37,7 @@ from ood_lab.report.detection.image_strips import (
     marginal_blocks,
     mistake_blocks,
     near_copy_pictures,
+    place_blocks,
     unusual_id_images,
     without_copies,
 )
@@ -139,6 +141,7 @@ def write_report(
     figures: str = "figures",
     features: Mapping[str, np.ndarray] | None = None,
     load_image: LoadImage | None = None,
+    legends: Mapping[str, str] = MappingProxyType({}),
     classes: Sequence[str] = (),
     hierarchy: pd.DataFrame | None = None,
     measured: MeasuredDistances | None = None,
@@ -156,6 +159,8 @@ def write_report(
         features: dataset → ``[N, D]`` for the scatter of features.
         load_image: ``(dataset, index)`` → PIL image, encoded bytes or None; without it the
             most confident mistakes are skipped.
+        legends: of maps of places, by detector; ``load_image`` knows images with their maps
+            (:func:`~ood_lab.report.rendering.heat_overlay.map_of`).
         classes: names of the ID classes, position = label.
         hierarchy: the hierarchy table, where the ID classes have levels or a category.
         measured: shift of the images, where that is known.
@@ -217,6 +222,7 @@ def write_report(
                 ],
             ),
             *after,
+            Section("Unusual places", list(place_blocks(scores, legends, store))),
             Section("Hierarchical classification", dating),
             Section("Published numbers of these data", published),
             Section("Figures", list(planned_figures(inputs))),

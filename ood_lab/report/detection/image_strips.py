@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from PIL import Image
 
 from ood_lab.common.english import counted
 from ood_lab.report.rendering.blocks import Block, Folded, Picture, Pictures, Section, Text
+from ood_lab.report.rendering.heat_overlay import map_of
 from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.table import Head, Table, name_cell, number_cell
 from ood_lab.report.rendering.thumbnails import Thumbnails
@@ -30,6 +31,8 @@ EXTREMES = 12
 UNUSUAL_BY = "knn"
 #: Titles of sections of pages.
 UNUSUAL = "Unusual ones among your ID images"
+#: Images of a set that are shown with their maps.
+STRONGEST = 3
 COPIES = "Images that look like copies of each other"
 
 
@@ -63,6 +66,24 @@ def mistake_blocks(
         return Pictures(pictures, heading)
 
     return [Folded(name, [strip(name, is_id) for is_id in (True, False)]) for name in detectors]
+
+
+def place_blocks(
+    scores: pd.DataFrame, legends: Mapping[str, str], thumbnails: Thumbnails
+) -> Iterator[Block]:
+    """The strongest images of each set by each detector with maps, with their maps."""
+    for name, legend in legends.items():
+        yield Text(f"{name}: {legend}")
+        for dataset, rows in scores.groupby("dataset", sort=False):
+            strongest = rows.nlargest(STRONGEST, name)
+            items = [
+                Picture(
+                    f"#{row['index']}: score {row[name]:.4g}",
+                    thumbnails.number(map_of(name, str(dataset)), int(row["index"])),
+                )
+                for _, row in strongest.iterrows()
+            ]
+            yield Pictures(items, str(dataset), few=True)
 
 
 def marginal_blocks(

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -38,12 +39,15 @@ from ood_lab.report.rendering.blocks import (
     Section,
     Text,
 )
+from ood_lab.report.rendering.heat_overlay import map_of
 from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.table import Cell, Head, Table, name_cell
 from ood_lab.report.rendering.thumbnails import LoadImage, Thumbnails
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.run_record import RunRecord
 
+#: Most flagged images that are shown with their maps.
+MAPPED = 60
 _FEW = 10  # scores that are drawn one by one, since a density would show a shape that is not there
 _ID, _NEW = "ID images", "new images"
 #: What the terms of the page mean.
@@ -59,6 +63,7 @@ def write_predictions_page(
     load_image: LoadImage,
     command: str,
     id_images: IDImages | None = None,
+    legends: Mapping[str, str] = MappingProxyType({}),
 ) -> Path:
     """Writes the page.
 
@@ -71,6 +76,8 @@ def write_predictions_page(
         load_image: ``("images", number of the image)`` → the image.
         command: that repeats the run.
         id_images: None = the detectors were read from files, without them.
+        legends: of the maps, by detector; ``load_image`` knows its images with their maps
+            (:func:`~ood_lab.report.rendering.heat_overlay.map_of`).
     """
     table = images.table
     read = table[table["error"] == ""]
@@ -81,7 +88,7 @@ def write_predictions_page(
     store = Thumbnails(
         lambda of, row: id_images.image(row) if id_images and of == "id" else load_image(of, row)
     )
-    strips = [Folded(name, _extremes(read, name, store)) for name in id_scores]
+    strips = [Folded(name, _extremes(read, name, store, legends.get(name))) for name in id_scores]
     of_id: list[Block] = []
     copies: list[Block] = []
     if id_images:
@@ -117,10 +124,16 @@ def write_predictions_page(
     ).write(file)
 
 
-def _extremes(read: pd.DataFrame, name: str, store: Thumbnails) -> list[Pictures]:
-    """The highest scores of a detector, and the lowest of the other images."""
+def _extremes(read: pd.DataFrame, name: str, store: Thumbnails, legend: str | None) -> list[Block]:
+    """The highest scores of a detector, and the lowest of the other images.
+
+    With a ``legend`` they have their maps, and there are up to :data:`MAPPED` of the flagged ones.
+    """
     ordered = read.sort_values(f"{name}_score", ascending=False, kind="stable")
     half = min(EXTREMES, (len(ordered) + 1) // 2)
+    if legend:
+        half = max(half, min(int(read[f"{name}_is_ood"].sum()), MAPPED))
+    dataset = map_of(name, "images") if legend else "images"
     parts = {
         "Most unusual": ordered.head(half),
         "Least unusual": ordered.tail(min(EXTREMES, len(ordered) - half))[::-1],
@@ -129,9 +142,9 @@ def _extremes(read: pd.DataFrame, name: str, store: Thumbnails) -> list[Pictures
     none = "no class" if read["predicted"].ne("").any() else ""  # else the network names none
 
     def picture(row: int, at: pd.Series) -> Picture:
-        return Picture(score_text(at, at["predicted"] or none, name), store.number("images", row))
+        return Picture(score_text(at, at["predicted"] or none, name), store.number(dataset, row))
 
-    return [
+    return [Text(legend, "note")] * bool(legend) + [
         Pictures([picture(int(row), at) for row, at in rows.iterrows()], heading)  # type: ignore[call-overload]
         for heading, rows in parts.items()
     ]

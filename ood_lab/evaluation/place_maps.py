@@ -1,0 +1,129 @@
+"""Maps of the detectors of places: over the images of a page, and in files."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torchvision.transforms import CenterCrop, Compose, Resize
+
+from ood_lab.common.files import replaced
+from ood_lab.detectors.base import Detector, Detectors
+from ood_lab.features.bank import Banks
+from ood_lab.report.rendering.heat_overlay import legend, map_of, with_map
+from ood_lab.report.rendering.thumbnails import LoadImage
+
+#: In the run folder: the maps, and the folder of the overlays.
+MAPS, OVERLAYS = "maps.npz", "maps"
+
+
+@dataclass(frozen=True)
+class PlaceMaps:
+    """The maps of one detector on some sets.
+
+    Attributes:
+        name: of the detector.
+        detector: fitted.
+        banks: of the sets.
+        low: the threshold; only places above it are coloured.
+        high: the score that is red, the largest of the page.
+        transform: of the images.
+    """
+
+    name: str
+    detector: Detector
+    banks: Banks
+    low: float
+    high: float
+    transform: Any
+
+    @property
+    def legend(self) -> str:
+        """What the colours mean."""
+        return legend(self.low, self.high)
+
+    def over(self, image: Image.Image, dataset: str, row: int) -> Image.Image:
+        """An image with its map; ``row`` is that of the bank."""
+        values = self.detector.maps(self.banks[dataset].rows(torch.tensor([row])))
+        box = seen_box(self.transform, *image.size)
+        return with_map(image, values[0].numpy(), self.low, self.high, box)
+
+    def write(self, folder: Path, dataset: str, load_image: LoadImage) -> None:
+        """Writes the maps of a set as float16, and all its images with theirs as PNG."""
+        values = self.detector.maps(self.banks[dataset])
+        with replaced(folder / MAPS) as file, file.open("wb") as stream:
+            np.savez_compressed(stream, **{f"{self.name}/{dataset}": values.half().numpy()})
+        (folder / OVERLAYS).mkdir(exist_ok=True)
+        for row in range(len(values)):
+            image = _picture(load_image(dataset, row))
+            if image is not None:
+                drawn = self.over(image, dataset, row)
+                drawn.save(folder / OVERLAYS / f"{self.name}-{dataset}-{row:05d}.png")
+
+
+def place_maps(
+    detectors: Detectors,
+    banks: Banks,
+    thresholds: Mapping[str, float],
+    largest: Mapping[str, float],
+    transform: Any,
+) -> list[PlaceMaps]:
+    """Of the detectors that have maps; the others have none.
+
+    Args:
+        detectors: fitted.
+        banks: of the sets whose images are shown, by name.
+        thresholds: of scores, by detector.
+        largest: the largest score, by detector.
+        transform: of the images.
+    """
+    return [
+        PlaceMaps(name, detector, banks, low, max(largest[name], 1.2 * low), transform)
+        for name, detector in detectors.items()
+        if detector.has_maps and banks and np.isfinite(low := thresholds[name])
+    ]
+
+
+def with_maps(load_image: LoadImage, maps: Sequence[PlaceMaps]) -> LoadImage:
+    """A loader that also knows images with maps, by the names that ``map_of`` gives them."""
+    known = {map_of(m.name, dataset): (m, dataset) for m in maps for dataset in m.banks}
+
+    def load(dataset: str, row: int) -> Image.Image | bytes | None:
+        if dataset not in known:
+            return load_image(dataset, row)
+        of, name = known[dataset]
+        image = _picture(load_image(name, row))
+        return None if image is None else of.over(image, name, row)
+
+    return load
+
+
+def _picture(image: Image.Image | bytes | None) -> Image.Image | None:
+    return Image.open(io.BytesIO(image)) if isinstance(image, bytes) else image
+
+
+def seen_box(transform: Any, width: int, height: int) -> tuple[int, int, int, int]:
+    """Left, upper, right and lower edge of the part of an image that a transform keeps."""
+    steps = transform.transforms if isinstance(transform, Compose) else []
+    w, h = float(width), float(height)
+    scale_x = scale_y = 1.0
+    left = top = 0.0
+    for step in steps:
+        if isinstance(step, Resize):
+            size = [step.size] if isinstance(step.size, int) else list(step.size)
+            if len(size) == 1:
+                scale_x = scale_y = size[0] / min(width, height)
+            else:
+                scale_x, scale_y = size[1] / width, size[0] / height
+            w, h = width * scale_x, height * scale_y
+        elif isinstance(step, CenterCrop):
+            left, top = max(0.0, (w - step.size[1]) / 2), max(0.0, (h - step.size[0]) / 2)
+    edges = left / scale_x, top / scale_y, (w - left) / scale_x, (h - top) / scale_y
+    box = [round(edge) for edge in edges]
+    return box[0], box[1], max(box[2], box[0] + 1), max(box[3], box[1] + 1)

@@ -58,7 +58,8 @@ class PlaceMaps:
         """Writes the maps of a set as float16, and all its images with theirs as PNG."""
         values = self.detector.maps(self.banks[dataset])
         with replaced(folder / MAPS) as file, file.open("wb") as stream:
-            np.savez_compressed(stream, **{f"{self.name}/{dataset}": values.half().numpy()})
+            arrays: Any = {f"{self.name}/{dataset}": values.half().numpy()}
+            np.savez_compressed(stream, **arrays)
         (folder / OVERLAYS).mkdir(exist_ok=True)
         for row in range(len(values)):
             image = _picture(load_image(dataset, row))

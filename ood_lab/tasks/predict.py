@@ -250,7 +250,7 @@ def _maps(
     """The maps of the new images, under the numbers that they have in the table."""
     table = predicted.verdicts.table
     rows = torch.zeros(len(table), dtype=torch.int64)
-    readable = torch.from_numpy((table["error"] == "").to_numpy())
+    readable = torch.tensor((table["error"] == "").tolist())
     rows[readable] = torch.arange(int(readable.sum()))
     banks = {"images": features.banks["images"].rows(rows)}
     detectors = {name: calibrated.detector for name, calibrated in ready.items()}

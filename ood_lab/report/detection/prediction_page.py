@@ -144,10 +144,11 @@ def _extremes(read: pd.DataFrame, name: str, store: Thumbnails, legend: str | No
     def picture(row: int, at: pd.Series) -> Picture:
         return Picture(score_text(at, at["predicted"] or none, name), store.number(dataset, row))
 
-    return [Text(legend, "note")] * bool(legend) + [
+    strips = [
         Pictures([picture(int(row), at) for row, at in rows.iterrows()], heading)  # type: ignore[call-overload]
         for heading, rows in parts.items()
     ]
+    return [Text(legend, "note"), *strips] if legend else [*strips]
 
 
 def _densities(

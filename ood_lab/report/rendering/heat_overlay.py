@@ -32,7 +32,7 @@ def with_map(
     """The image in grey, with its places above a threshold in colour.
 
     Args:
-        image: as it is read.
+        image: of the file.
         values: score of each place, ``[h, w]``.
         low: the threshold; places up to it stay grey.
         high: the score that is red.

@@ -89,6 +89,13 @@ ROOMS = {
         {"shift"},
         {"detection", "leaderboard"},
     ),
+    "run": (
+        {"commandline"},
+        {"building"},
+        {"tracking"},
+        {"job"},
+        {"__init__"},
+    ),
 }
 #: Files of one kind, one of each: there may be any number of them in a folder.
 ALIKE = {"detectors", "tasks"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ood_lab.lvlm.benchmarks.oric.benchmark import Oric
-from ood_lab.run.building.benchmark_task import BenchmarkTask
+from ood_lab.run.job.benchmark_task import BenchmarkTask
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,1 +1,1 @@
-"""The objects of a job, and the bases of its tasks."""
+"""The objects of a configuration, built and checked."""

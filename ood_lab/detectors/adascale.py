@@ -10,13 +10,18 @@ import torch
 from pytorch_ood.detector import EnergyBased
 from torch import Tensor
 
+from ood_lab.common.arguments import Positive
 from ood_lab.common.errors import UserError
-from ood_lab.detectors.base import FitSplit
+from ood_lab.detectors.base import FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows
 from ood_lab.detectors.support.compute_device import head_on_device
 from ood_lab.detectors.support.feature_shaping import scale_ratio_each
 from ood_lab.detectors.support.network_scores import NetworkDetector
-from ood_lab.detectors.support.requirements import check_percentile, check_positive
+from ood_lab.detectors.support.requirements import (
+    NotNegative,
+    Percentile,
+    PositiveShare,
+)
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import GradientColumn
 from ood_lab.models.backbone import Backbone
@@ -73,6 +78,7 @@ def _of_largest(features: Tensor, values: Tensor, percent: float) -> Tensor:
     return values.gather(1, features.topk(k, dim=1).indices).sum(dim=1)
 
 
+@with_settings
 class AdaSCALE(NetworkDetector):
     r"""Adaptive scaling (arXiv 2503.08023), what both variants share.
 
@@ -100,29 +106,19 @@ class AdaSCALE(NetworkDetector):
         fit_split: images that F is estimated on.
     """
 
-    def __init__(
-        self,
-        percentiles: Sequence[float] = (75, 85),
-        k1: float = 5,
-        k2: float = 1,
-        weight: float = 10,
-        o: float = 0.05,
-        fit_split: FitSplit = "val",
-    ) -> None:
-        for value in percentiles:
-            check_percentile(f"{self.name}.percentiles", value)
-        if len(percentiles) != 2 or percentiles[0] > percentiles[1]:
-            raise UserError(
-                f"detector.{self.name}.percentiles={list(percentiles)}: give two, the lower first"
-            )
-        check_positive(f"{self.name}.k1", k1)
-        if check_positive(f"{self.name}.o", o) > 1:
-            raise UserError(f"detector.{self.name}.o={o}: give a share of at most 1")
-        if k2 < 0:
-            raise UserError(f"detector.{self.name}.k2={k2}: must be 0 or above")
-        super().__init__(AdaSCALEColumn(k1, k2, o), fit_split)
-        self.percentiles = list(percentiles)
-        self.k1, self.k2, self.weight, self.o = k1, k2, weight, o
+    percentiles: Sequence[Percentile] = (75, 85)
+    k1: Positive = 5
+    k2: NotNegative = 1
+    weight: float = 10
+    o: PositiveShare = 0.05
+    fit_split: FitSplit = "val"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.percentiles) != 2 or self.percentiles[0] > self.percentiles[1]:
+            shown = list(self.percentiles)
+            raise UserError(f"detector.{self.name}.percentiles={shown}: give two, the lower first")
+        self._column = AdaSCALEColumn(self.k1, self.k2, self.o)
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """One number per image."""

@@ -7,8 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ood_lab.detectors.base import with_settings
 from ood_lab.detectors.support.feature_shaping import NonNegativeDetector, head_energy, kept_count
-from ood_lab.detectors.support.requirements import check_choice, check_percentile
+from ood_lab.detectors.support.requirements import Percentile
 from ood_lab.features.bank import FeatureBank
 
 
@@ -29,6 +30,7 @@ def _prune(x: Tensor, kept: Tensor) -> Tensor:
 RESHAPE = {"b": _binarise, "s": _scale, "p": _prune}
 
 
+@with_settings
 class ASH(NonNegativeDetector):
     r"""Energy of shaped activations (arXiv 2209.09858).
 
@@ -55,13 +57,9 @@ class ASH(NonNegativeDetector):
     source = "2209.09858"
     suspicious = "the energy of the largest features is small"
 
-    def __init__(
-        self, variant: Literal["b", "s", "p"] = "b", percentile: float = 90, force: bool = False
-    ) -> None:
-        super().__init__()
-        self.variant = check_choice("ash.variant", variant, RESHAPE)
-        self.percentile = check_percentile("ash.percentile", percentile)
-        self.force = force
+    variant: Literal["b", "s", "p"] = "b"
+    percentile: Percentile = 90
+    force: bool = False
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Energy of the logits of shaped features, ``[N]``."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from inspect import signature
 from types import MappingProxyType
-from typing import Any, Literal, Self, TypeVar, cast, get_args
+from typing import Any, Literal, Self, TypeVar, cast, dataclass_transform, get_args
 
 import torch
 from torch import Tensor
 
+from ood_lab.common.arguments import check_values
 from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_file import Tensors
@@ -35,11 +37,20 @@ class DetectorRefusal(UserError):
     """This detector cannot work on this backbone or data; the message names it and says why."""
 
 
+_Class = TypeVar("_Class")
+
+
+@dataclass_transform(eq_default=False)
+def with_settings(cls: type[_Class]) -> type[_Class]:
+    """A detector whose annotated attributes are its settings: the arguments of its constructor."""
+    return dataclass(repr=False, eq=False)(cls)
+
+
 class Detector(ABC):
     """A post-hoc detector over a :class:`FeatureBank`.
 
-    Every argument of the constructor is an attribute of the same name: so a detector is described,
-    saved and built again.
+    Its settings are declared (:func:`with_settings`), or arguments of a constructor of its own,
+    each an attribute of the same name: so a detector is described, saved and built again.
 
     Attributes:
         name: the key of its YAML; used in every message.
@@ -87,11 +98,16 @@ class Detector(ABC):
     used: dict[str, Any] = cast("dict[str, Any]", MappingProxyType({}))
     network: str | None = None
 
-    def __init__(self, fit_split: FitSplit | None = None) -> None:
-        if fit_split not in (None, *get_args(FitSplit)):
-            raise UserError(f"detector.{self.name}.fit_split={fit_split}: choose train or val")
-        if fit_split is not None:
-            self.fit_split = fit_split
+    def __init__(self) -> None:  # noqa: B027 (a detector without settings)
+        pass
+
+    def __post_init__(self) -> None:
+        """Checks declared settings.
+
+        Raises:
+            UserError: a value of another type than is declared, or out of its range.
+        """
+        check_values(type(self), self.settings, f"detector.{self.name}")
 
     def __repr__(self) -> str:
         """One line: the class and the settings that are not its defaults."""

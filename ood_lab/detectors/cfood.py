@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ood_lab.common.errors import UserError
-from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
+from ood_lab.common.arguments import Count
+from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import (
     CHUNK_BYTES,
     map_rows,
@@ -19,7 +19,7 @@ from ood_lab.detectors.support.chunked_arithmetic import (
 )
 from ood_lab.detectors.support.compute_device import on_device
 from ood_lab.detectors.support.neighbour_search import choose_rows, unit
-from ood_lab.detectors.support.requirements import check_count, check_positive
+from ood_lab.detectors.support.requirements import PositiveShare
 from ood_lab.features.bank import FeatureBank
 
 #: Shares κ that neighbourhoods are tried at: fine where they are small.
@@ -32,6 +32,7 @@ SHARES = np.concatenate(
 FEWEST = 1000
 
 
+@with_settings
 class CFOOD(Detector):
     r"""Smallest share of neighbours at which enough references accept the image (SISAP 2025).
 
@@ -62,20 +63,11 @@ class CFOOD(Detector):
     source = "SISAP 2025"
     suspicious = "many training images have nearer neighbours than this one"
 
-    def __init__(
-        self,
-        alpha: float = 0.1,
-        k: float = 0.01,
-        max_bank: int = 20_000,
-        seed: int = 0,
-        fit_split: FitSplit = "train",
-    ) -> None:
-        super().__init__(fit_split)
-        for key, value in (("alpha", alpha), ("k", k)):
-            if check_positive(f"cfood.{key}", value) > 1:
-                raise UserError(f"detector.cfood.{key}={value}: give a share of at most 1")
-        self.alpha, self.k, self.seed = alpha, k, seed
-        self.max_bank = check_count("cfood.max_bank", max_bank)
+    alpha: PositiveShare = 0.1
+    k: PositiveShare = 0.01
+    max_bank: Count = 20_000
+    seed: int = 0
+    fit_split: FitSplit = "train"
 
     def _kept(self, n: int) -> int:
         return min(max(int(self.alpha * n), min(n, FEWEST)), self.max_bank)

@@ -8,14 +8,15 @@ import numpy as np
 from pytorch_ood.detector import EnergyBased
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.base import Detector, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows
 from ood_lab.detectors.support.compute_device import on_device
-from ood_lab.detectors.support.requirements import check_choice, check_percentile
+from ood_lab.detectors.support.requirements import Percentile
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.image_groups import group_count, unit_of
 
 
+@with_settings
 class DICE(Detector):
     r"""Energy with a sparsified last layer (arXiv 2111.09805).
 
@@ -47,15 +48,8 @@ class DICE(Detector):
     source = "2111.09805"
     suspicious = "the energy of the weights that contribute most is small"
 
-    def __init__(
-        self, percentile: float | Literal["authors", "auto"] = 90, fit_split: FitSplit = "train"
-    ) -> None:
-        super().__init__(fit_split)
-        self.percentile = percentile
-        if isinstance(percentile, str):
-            check_choice("dice.percentile", percentile, ["authors", "auto"])
-        else:
-            check_percentile("dice.percentile", percentile)
+    percentile: Percentile | Literal["authors", "auto"] = 90
+    fit_split: FitSplit = "train"
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Contributions, a sorted copy, weight and masked weight, ``[C, D] float64`` each."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pytorch_ood.detector import EnergyBased
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector
+from ood_lab.common.arguments import Positive
+from ood_lab.detectors.base import Detector, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
-from ood_lab.detectors.support.requirements import check_positive
 from ood_lab.features.bank import FeatureBank
 
 
+@with_settings
 class EBO(Detector):
     r"""Free energy of the logits (arXiv 2010.03759).
 
@@ -29,9 +30,7 @@ class EBO(Detector):
     source = "2010.03759"
     suspicious = "all logits together are small"
 
-    def __init__(self, temperature: float = 1.0) -> None:
-        super().__init__()
-        self.temperature = check_positive("ebo.temperature", temperature)
+    temperature: Positive = 1.0
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Energy, ``[N]``."""

@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.base import Detector, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows
 from ood_lab.detectors.support.requirements import require_two_classes
 from ood_lab.features.bank import FeatureBank
@@ -16,6 +16,7 @@ from ood_lab.features.bank import FeatureBank
 SMALLEST = 1e-12
 
 
+@with_settings
 class FDBD(Detector):
     r"""Fast decision-boundary distance (arXiv 2312.11536).
 
@@ -45,9 +46,8 @@ class FDBD(Detector):
     source = "2312.11536"
     suspicious = "the features are near a decision boundary"
 
-    def __init__(self, distance_as_normalizer: bool = True, fit_split: FitSplit = "train") -> None:
-        super().__init__(fit_split)
-        self.distance_as_normalizer = distance_as_normalizer
+    distance_as_normalizer: bool = True
+    fit_split: FitSplit = "train"
 
     def check(self, bank: FeatureBank) -> None:
         """Raises :class:`DetectorRefusal` for a head of one class."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector
+from ood_lab.common.arguments import Count, Positive
+from ood_lab.detectors.base import Detector, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
-from ood_lab.detectors.support.requirements import check_count, check_positive
 from ood_lab.features.bank import FeatureBank
 
 
+@with_settings
 class GEN(Detector):
     r"""Generalised entropy (CVPR 2023, Liu et al.).
 
@@ -34,10 +35,8 @@ class GEN(Detector):
     source = "CVPR 2023"
     suspicious = "the probability is spread over many classes, small ones included"
 
-    def __init__(self, gamma: float = 0.1, m: int = 100) -> None:
-        super().__init__()
-        self.gamma = check_positive("gen.gamma", gamma)
-        self.m = check_count("gen.m", m)
+    gamma: Positive = 0.1
+    m: Count = 100
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Generalised entropy, ``[N]``, from 0."""

@@ -9,14 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ood_lab.common.arguments import Count, Positive
 from ood_lab.common.english import counted
-from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
+from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows, squared_distances
 from ood_lab.detectors.support.class_moments import is_few, second_moment, shrunk
 from ood_lab.detectors.support.requirements import (
-    check_choice,
-    check_count,
-    check_positive,
     one_class,
     require_finite,
     require_labels,
@@ -28,6 +26,7 @@ from ood_lab.features.image_groups import group_count, independent_share, unit_o
 CLUSTERS, PER_CLUSTER = 10, 10
 
 
+@with_settings
 class GMM(Detector):
     r"""Mixture of Gaussians over the features.
 
@@ -61,18 +60,11 @@ class GMM(Detector):
     source = "2102.11582"
     suspicious = "the features are improbable under a mixture of normal distributions"
 
-    def __init__(
-        self,
-        covariance: Literal["full", "tied"] = "full",
-        clusters: int | Literal["auto"] = "auto",
-        ridge: float = 1e-6,
-        seed: int = 0,
-        fit_split: FitSplit = "train",
-    ) -> None:
-        super().__init__(fit_split)
-        self.covariance = check_choice("gmm.covariance", covariance, ("full", "tied"))
-        self.clusters = clusters if clusters == "auto" else check_count("gmm.clusters", clusters)
-        self.ridge, self.seed = check_positive("gmm.ridge", ridge), seed
+    covariance: Literal["full", "tied"] = "full"
+    clusters: Count | Literal["auto"] = "auto"
+    ridge: Positive = 1e-6
+    seed: int = 0
+    fit_split: FitSplit = "train"
 
     def check(self, bank: FeatureBank) -> None:
         """Raises :class:`DetectorRefusal` without the class labels that ``full`` needs."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector
+from ood_lab.common.arguments import Positive
+from ood_lab.detectors.base import Detector, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
-from ood_lab.detectors.support.requirements import check_positive
 from ood_lab.features.bank import FeatureBank
 
 
+@with_settings
 class GradNorm(Detector):
     r"""Negative L1 norm of the gradient at the last layer's weight (arXiv 2110.00218).
 
@@ -35,9 +36,7 @@ class GradNorm(Detector):
     source = "2110.00218"
     suspicious = "the gradient towards a uniform prediction is small"
 
-    def __init__(self, temperature: float = 1.0) -> None:
-        super().__init__()
-        self.temperature = check_positive("gradnorm.temperature", temperature)
+    temperature: Positive = 1.0
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Negative gradient norm, ``[N]``, up to 0."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import torch
+from annotated_types import Interval, MinLen
 from torch import Tensor
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.arguments import Count
 from ood_lab.common.tensor_file import Tensors
-from ood_lab.detectors.base import DetectorRefusal, FitSplit
+from ood_lab.detectors.base import DetectorRefusal, FitSplit, with_settings
 from ood_lab.detectors.support.layer_statistics import LayerColumn, split_layers
 from ood_lab.detectors.support.network_scores import NetworkDetector
-from ood_lab.detectors.support.requirements import check_count
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.image_groups import group_codes, group_count, unit_of
 
@@ -80,6 +80,7 @@ class GramColumn(LayerColumn):
 CHUNK_FLOATS = 2**22
 
 
+@with_settings
 class Gram(NetworkDetector):
     r"""Total deviation of the Gram vectors from their class ranges (arXiv 1912.12510).
 
@@ -118,26 +119,16 @@ class Gram(NetworkDetector):
     source = "1912.12510"
     suspicious = "correlations of feature maps are outside the range of the class"
 
-    def __init__(
-        self,
-        layers: str | Sequence[str] = "stages",
-        powers: Sequence[int] = (1, 2, 3, 4, 5),
-        divide_by_confidence: bool = True,
-        held_out: float = 0.1,
-        seed: int = 0,
-        fit_split: FitSplit = "train",
-    ) -> None:
-        if not powers:
-            raise UserError("detector.gram.powers=[]: give at least one power")
-        powers = [check_count("gram.powers", p) for p in powers]
-        if not 0 < held_out < 1:
-            raise UserError(f"detector.gram.held_out={held_out}: must lie between 0 and 1")
-        self._gram = GramColumn(layers, powers)
-        self.layers, self.powers = layers, powers
-        self.divide_by_confidence = divide_by_confidence
-        self.held_out = held_out
-        self.seed = seed
-        super().__init__(self._gram, fit_split)
+    layers: str | Sequence[str] = "stages"
+    powers: Annotated[Sequence[Count], MinLen(1)] = (1, 2, 3, 4, 5)
+    divide_by_confidence: bool = True
+    held_out: Annotated[float, Interval(gt=0, lt=1)] = 0.1
+    seed: int = 0
+    fit_split: FitSplit = "train"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._gram = self._column = GramColumn(self.layers, self.powers)
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Two ranges per class, the held-out rows, one chunk.

@@ -7,7 +7,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import DetectorRefusal, FitSplit
+from ood_lab.common.arguments import Count
+from ood_lab.detectors.base import DetectorRefusal, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, blocks, squared_distances
 from ood_lab.detectors.support.neighbour_search import (
     CappedBankDetector,
@@ -22,6 +23,7 @@ from ood_lab.neighbours import Rows, largest_products
 SMALLEST = 1e-12
 
 
+@with_settings
 class GROOD(CappedBankDetector):
     r"""Gradient-aware detection (arXiv 2312.14427).
 
@@ -50,12 +52,9 @@ class GROOD(CappedBankDetector):
     source = "2312.14427"
     suspicious = "its gradient at an OOD prototype is unlike those of training images"
 
-    def __init__(
-        self, max_bank: int | None = None, seed: int = 0, fit_split: FitSplit = "train"
-    ) -> None:
-        super().__init__(fit_split)
-        self.max_bank = self._checked(max_bank)
-        self.seed = seed
+    max_bank: Count | None = None
+    seed: int = 0
+    fit_split: FitSplit = "train"
 
     def check(self, bank: FeatureBank) -> None:
         """Raises :class:`DetectorRefusal` without labels, or where no prediction is right."""
@@ -63,15 +62,9 @@ class GROOD(CappedBankDetector):
         if not bool((bank.predictions == bank.labels).any()):
             raise DetectorRefusal(f"GROOD: no {self.fit_split} image is classified correctly")
 
-    def fit_memory(self, n: int, d: int, c: int) -> int:
-        """Gradients ``[M, D] float32`` with a number per row, prototypes ``[C, D] float64``."""
-        return 4 * self._kept(n) * (d + 1) + 2 * 8 * c * d + 3 * CHUNK_BYTES
-
-    def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
-        """The bank's size, and the largest ``max_bank`` within the limit."""
-        fitting = max(1, (limit_bytes - 16 * c * d - 3 * CHUNK_BYTES) // (4 * (d + 1)))
-        remedy = f"set detector.{self.name}.max_bank={fitting}"
-        return f"bank {self._kept(n):,} x {d:,} float32", remedy
+    def bank_memory(self, d: int, c: int) -> tuple[int, int]:
+        """A gradient ``[D] float32`` with a number; prototypes ``[C, D] float64``."""
+        return 4 * (d + 1), 2 * 8 * c * d + 3 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``means [K, D]``, ``prototype [D]``, ``gradients [M, D]``, ``half_square [M]``."""

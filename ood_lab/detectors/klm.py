@@ -7,12 +7,13 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.base import Detector, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, blocks, map_rows
 from ood_lab.detectors.support.compute_device import on_device
 from ood_lab.features.bank import FeatureBank
 
 
+@with_settings
 class KLM(Detector):
     r"""KL matching (arXiv 1911.11132).
 
@@ -40,8 +41,7 @@ class KLM(Detector):
     source = "1911.11132"
     suspicious = "the probabilities resemble those of no class"
 
-    def __init__(self, fit_split: FitSplit = "val") -> None:
-        super().__init__(fit_split)
+    fit_split: FitSplit = "val"
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Sums and templates, ``[C, C] float64`` each."""

@@ -7,16 +7,18 @@ from typing import Literal, Self
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.common.arguments import Count
+from ood_lab.detectors.base import FitSplit, with_settings
 from ood_lab.detectors.support.compute_device import compute_device
 from ood_lab.detectors.support.neighbour_search import (
     SMALLEST_NORM,
+    CappedBankDetector,
     check_neighbour,
     choose_rows,
     chosen_rows,
     unit,
 )
-from ood_lab.detectors.support.requirements import check_count, require_finite, require_labels
+from ood_lab.detectors.support.requirements import require_finite, require_labels
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.image_groups import group_count, unit_of
 from ood_lab.neighbours import NeighbourSearch, Rows, neighbour_count, neighbours_in_words
@@ -27,7 +29,8 @@ LARGEST = 50
 QUERIES = 8192
 
 
-class KNN(Detector):
+@with_settings
+class KNN(CappedBankDetector):
     r"""Distance to the k-th nearest neighbour among normalised fit features (arXiv 2204.06507).
 
     .. math::
@@ -61,24 +64,14 @@ class KNN(Detector):
     neighbours = True
     suspicious = "the features are far from the k-th nearest training image"
 
-    def __init__(
-        self,
-        k: int | Literal["auto", "authors"] = "auto",
-        max_bank: int | None = None,
-        max_per_class: int | None = None,
-        seed: int = 0,
-        fit_split: FitSplit = "train",
-    ) -> None:
-        super().__init__(fit_split)
-        for key, value in (("max_bank", max_bank), ("max_per_class", max_per_class)):
-            if value is not None:
-                check_count(f"knn.{key}", value)
-        if not isinstance(k, str):
-            check_count("knn.k", k)
-        self.k = k
-        self.max_bank = max_bank
-        self.max_per_class = max_per_class
-        self.seed = seed
+    k: Count | Literal["auto", "authors"] = "auto"
+    max_bank: Count | None = None
+    max_per_class: Count | None = None
+    seed: int = 0
+    fit_split: FitSplit = "train"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._prepared: tuple[Tensor, NeighbourSearch] | None = None
 
     def _resolve(self, n: int, classes: int) -> int:
@@ -99,18 +92,12 @@ class KNN(Detector):
         check_neighbour(self, self._resolve(kept, c), kept)
 
     def _kept(self, n: int, c: int) -> int:
-        per_class = n if self.max_per_class is None else self.max_per_class * c
-        return min(n, per_class, n if self.max_bank is None else self.max_bank)
+        kept = super()._kept(n, c)
+        return kept if self.max_per_class is None else min(kept, self.max_per_class * c)
 
-    def fit_memory(self, n: int, d: int, c: int) -> int:
-        """The bank that scoring searches, ``[M, D] float32``, with two numbers per row."""
-        return 4 * self._kept(n, c) * (d + 2)
-
-    def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
-        """The bank's size, and the largest ``max_bank`` within the limit."""
-        fitting = limit_bytes // (4 * (d + 2))
-        what = f"bank {self._kept(n, c):,} x {d:,} float32"
-        return what, f"set detector.{self.name}.max_bank={fitting}"
+    def bank_memory(self, d: int, c: int) -> tuple[int, int]:
+        """``[D] float32`` of an image, with two numbers."""
+        return 4 * (d + 2), 0
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``bank [M, D]``, ``k``, ``inverse_norm [M]`` and ``half_square [M]``.

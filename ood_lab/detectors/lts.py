@@ -5,13 +5,14 @@ from __future__ import annotations
 from pytorch_ood.detector import EnergyBased
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector
+from ood_lab.detectors.base import Detector, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
 from ood_lab.detectors.support.feature_shaping import kept_count, scale_ratio
-from ood_lab.detectors.support.requirements import check_percentile
+from ood_lab.detectors.support.requirements import Percentile
 from ood_lab.features.bank import FeatureBank
 
 
+@with_settings
 class LTS(Detector):
     r"""Logit scaling (arXiv 2409.01175).
 
@@ -34,9 +35,7 @@ class LTS(Detector):
     source = "2409.01175"
     suspicious = "the energy is small after scaling of the logits"
 
-    def __init__(self, percentile: float = 95) -> None:
-        super().__init__()
-        self.percentile = check_percentile("lts.percentile", percentile)
+    percentile: Percentile = 95
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Energy of the scaled logits, ``[N]``."""

@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
+from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows, squared_distances
 from ood_lab.detectors.support.class_moments import is_few, shrunk, whitening
 from ood_lab.detectors.support.requirements import (
@@ -21,6 +21,7 @@ from ood_lab.features.image_groups import group_count, unit_of
 from ood_lab.features.moments import Moments
 
 
+@with_settings
 class MDS(Detector):
     r"""Squared Mahalanobis distance to the closest class mean (arXiv 1807.03888).
 
@@ -55,8 +56,7 @@ class MDS(Detector):
     moments = ("means", "within")
     needs_rows = False
 
-    def __init__(self, fit_split: FitSplit = "train") -> None:
-        super().__init__(fit_split)
+    fit_split: FitSplit = "train"
 
     def check(self, bank: FeatureBank) -> None:
         """Raises :class:`DetectorRefusal` without class labels, where there are logits."""

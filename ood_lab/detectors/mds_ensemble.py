@@ -9,13 +9,12 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ood_lab.common.errors import UserError
-from ood_lab.detectors.base import FitSplit
+from ood_lab.detectors.base import FitSplit, with_settings
 from ood_lab.detectors.mds import MDS
 from ood_lab.detectors.support.layer_statistics import LayerColumn, split_layers
 from ood_lab.detectors.support.mahalanobis_step import MahalanobisStepColumn, of_layer
 from ood_lab.detectors.support.network_scores import NetworkDetector
-from ood_lab.detectors.support.requirements import require_labels
+from ood_lab.detectors.support.requirements import NotNegative, require_labels
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.models.head_kind import Part
@@ -40,6 +39,11 @@ class PooledColumn(LayerColumn):
         return channels
 
 
+#: With other settings it reads more.
+READS: tuple[Part, ...] = ("maps", "labels")
+
+
+@with_settings
 class MDSEnsemble(NetworkDetector):
     r"""Mean over layers of the squared Mahalanobis distance to the closest class mean.
 
@@ -70,26 +74,21 @@ class MDSEnsemble(NetworkDetector):
     """
 
     name = "mds_ensemble"
-    reads: tuple[Part, ...] = ("maps", "labels")
+    reads = READS
     formula = "mean over layers of `mds` on the spatial mean of their maps"
     source = "1807.03888"
     suspicious = "the Mahalanobis distances of several layers are large"
 
-    def __init__(
-        self,
-        layers: str | Sequence[str] = "stages",
-        noise: float = 0.0,
-        std: Sequence[float] | None = None,
-        fit_split: FitSplit = "train",
-    ) -> None:
-        if noise < 0:
-            raise UserError(f"detector.mds_ensemble.noise={noise}: must be 0 or above")
-        self.layers, self.noise = layers, float(noise)
-        self.std = None if std is None else list(std)
-        self._pooled = PooledColumn(layers)
-        if noise:
+    layers: str | Sequence[str] = "stages"
+    noise: NotNegative = 0.0
+    std: Sequence[float] | None = None
+    fit_split: FitSplit = "train"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._pooled = self._column = PooledColumn(self.layers)
+        if self.noise:
             self.reads = (*self.reads, "gradients")
-        super().__init__(self._pooled, fit_split)
 
     @property
     def second_pass_hook(self) -> BankColumn | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pytorch_ood.detector import MaxSoftmax
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector
+from ood_lab.common.arguments import Positive
+from ood_lab.detectors.base import Detector, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
-from ood_lab.detectors.support.requirements import check_positive
 from ood_lab.features.bank import FeatureBank
 
 
+@with_settings
 class MSP(Detector):
     r"""Negative maximum softmax probability (arXiv 1610.02136).
 
@@ -30,9 +31,7 @@ class MSP(Detector):
     source = "1610.02136"
     suspicious = "no class is probable"
 
-    def __init__(self, temperature: float = 1.0) -> None:
-        super().__init__()
-        self.temperature = check_positive("msp.temperature", temperature)
+    temperature: Positive = 1.0
 
     def score(self, bank: FeatureBank) -> Tensor:
         """-max softmax, ``[N]`` in [-1, -1/C]."""

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 import torch
+from annotated_types import Ge, MultipleOf
 from torch import Tensor
 
+from ood_lab.common.arguments import Count, Positive, check_values
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
 from ood_lab.common.tensor_file import Tensors
-from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
+from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows, row_chunks
 from ood_lab.detectors.support.compute_device import head_on_device, on_device
 from ood_lab.detectors.support.layer_probe import channels_first
 from ood_lab.detectors.support.layer_statistics import LayerColumn, split_layers
 from ood_lab.detectors.support.neighbour_search import choose_rows
 from ood_lab.detectors.support.requirements import (
-    check_count,
-    check_positive,
     require_column,
     require_labels,
 )
@@ -100,7 +101,11 @@ def bin_edges(m: int) -> Tensor:
     return torch.from_numpy(edges)
 
 
-class StateHistogram(NamedTuple):
+Bins = Annotated[int, Ge(4), MultipleOf(2)]
+
+
+@dataclass(frozen=True)
+class StateHistogram:
     """The bins in which the states σ(α · influence) of one layer are counted.
 
     Attributes:
@@ -109,22 +114,9 @@ class StateHistogram(NamedTuple):
         steepness: α.
     """
 
-    bins: int
-    full: float
-    steepness: float
-
-    @classmethod
-    def checked(cls, key: str, bins: int, full: float, steepness: float) -> Self:
-        """The histogram of the settings under ``detector.<key>``.
-
-        Raises:
-            UserError: an impossible value.
-        """
-        if check_count(f"{key}.bins", bins) % 2 or bins < 4:
-            raise UserError(f"detector.{key}.bins={bins}: must be an even number from 4")
-        return cls(
-            bins, check_positive(f"{key}.full", full), check_positive(f"{key}.steepness", steepness)
-        )
+    bins: Bins
+    full: Positive
+    steepness: Positive
 
     def places(self, influence: Tensor) -> Tensor:
         """Bin of the state of every neuron: ``[b, D] int64``."""
@@ -147,9 +139,10 @@ def histograms_of(
         raise UserError("detector.nac.layers is empty: name a layer, or null for the last one")
     histograms = {}
     for name, changes in by_layer.items():
-        check_known(changes or {}, StateHistogram._fields, f"detector.nac.layers.{name}.{{name}}")
-        settings = common._asdict() | dict(changes or {})
-        histograms[name] = StateHistogram.checked(f"nac.layers.{name}", **settings)
+        settings, key = dict(changes or {}), f"detector.nac.layers.{name}"
+        check_known(settings, asdict(common), f"{key}.{{name}}")
+        check_values(StateHistogram, settings, key)
+        histograms[name] = replace(common, **settings)
     return histograms
 
 
@@ -190,6 +183,11 @@ class _Layer(NamedTuple):
         return map_rows(negative, *self.tensors)
 
 
+#: With other settings it reads more.
+READS: tuple[Part, ...] = ("features", "logits", "head", "labels")
+
+
+@with_settings
 class NAC(Detector):
     r"""Uncertainty by neuron activation coverage (NAC-UE, arXiv 2306.02879).
 
@@ -226,28 +224,23 @@ class NAC(Detector):
     name = "nac"
     formula = "−mean_d min(n_d[bin of σ(α x_d (Wᵀ(p − 1/C))_d)]/O, 1)"
     source = "2306.02879"
-    reads: tuple[Part, ...] = ("features", "logits", "head", "labels")
+    reads = READS
     suspicious = "neurons are in states that training images do not cover"
 
-    def __init__(
-        self,
-        bins: int = 50,
-        full: float = 50,
-        steepness: float = 100,
-        fit_images: int | None = 1000,
-        seed: int = 0,
-        fit_split: FitSplit = "train",
-        layers: str | Sequence[str] | Mapping[str, Mapping[str, float] | None] | None = None,
-    ) -> None:
-        super().__init__(fit_split)
-        self._common = StateHistogram.checked("nac", bins, full, steepness)
-        self._named = histograms_of(self._common, [LAST] if layers is None else layers)
-        self.bins, self.full, self.steepness = bins, full, steepness
-        self.seed, self.layers = seed, layers
-        self.fit_images = (
-            fit_images if fit_images is None else check_count("nac.fit_images", fit_images)
-        )
-        maps = layers if isinstance(layers, str) else [n for n in self._named if n != LAST]
+    bins: Bins = 50
+    full: Positive = 50
+    steepness: Positive = 100
+    fit_images: Count | None = 1000
+    seed: int = 0
+    fit_split: FitSplit = "train"
+    layers: str | Sequence[str] | Mapping[str, Mapping[str, float] | None] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._common = StateHistogram(self.bins, self.full, self.steepness)
+        self._named = histograms_of(self._common, [LAST] if self.layers is None else self.layers)
+        named = [name for name in self._named if name != LAST]
+        maps = self.layers if isinstance(self.layers, str) else named
         self._influence = InfluenceColumn(maps) if maps else None
         if self._influence is not None:
             last: tuple[Part, ...] = ("features", "head") if LAST in self._named else ()
@@ -309,7 +302,7 @@ class NAC(Detector):
         """With the layers of the network, and the settings of each where it has its own."""
         layers: Any = self.layers
         if self._influence is not None:
-            layers = {name: histogram._asdict() for name, histogram in self._named.items()} or (
+            layers = {name: asdict(histogram) for name, histogram in self._named.items()} or (
                 self._influence.names or self.layers
             )
         return super().describe() | {"layers": layers}

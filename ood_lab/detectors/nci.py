@@ -6,16 +6,17 @@ from typing import Self
 
 from torch import Tensor
 
-from ood_lab.common.errors import UserError
-from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.base import Detector, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows
 from ood_lab.detectors.support.compute_device import head_on_device
+from ood_lab.detectors.support.requirements import NotNegative
 from ood_lab.features.bank import FeatureBank
 
 #: Length below which x − μ counts as zero and is not scaled to length 1.
 SMALLEST = 1e-12
 
 
+@with_settings
 class NCI(Detector):
     r"""Neural-collapse-inspired score (arXiv 2311.01479).
 
@@ -38,11 +39,8 @@ class NCI(Detector):
     source = "2311.01479"
     suspicious = "the features are not aligned with the weights of their class"
 
-    def __init__(self, alpha: float = 1e-4, fit_split: FitSplit = "train") -> None:
-        super().__init__(fit_split)
-        if alpha < 0:
-            raise UserError(f"detector.nci.alpha={alpha}: must be 0 or above")
-        self.alpha = alpha
+    alpha: NotNegative = 1e-4
+    fit_split: FitSplit = "train"
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Working arrays of one chunk."""

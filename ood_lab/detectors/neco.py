@@ -7,15 +7,17 @@ from typing import Literal, Self
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.common.arguments import Count
+from ood_lab.detectors.base import Detector, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows
-from ood_lab.detectors.support.requirements import check_count, require_finite
+from ood_lab.detectors.support.requirements import require_finite
 from ood_lab.features.bank import FeatureBank
 
 #: Length below which a standardised feature counts as zero.
 SMALLEST = 1e-12
 
 
+@with_settings
 class NECO(Detector):
     r"""Neural collapse based detection (arXiv 2310.06823).
 
@@ -43,15 +45,9 @@ class NECO(Detector):
     source = "2310.06823"
     suspicious = "a small part of the features is in the principal directions"
 
-    def __init__(
-        self,
-        dim: int | Literal["auto"] = "auto",
-        max_logit: bool = True,
-        fit_split: FitSplit = "train",
-    ) -> None:
-        super().__init__(fit_split)
-        self.dim = dim if dim == "auto" else check_count("neco.dim", dim)
-        self.max_logit = max_logit
+    dim: Count | Literal["auto"] = "auto"
+    max_logit: bool = True
+    fit_split: FitSplit = "train"
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Correlation, eigenvectors and LAPACK's work space, ``[D, D] float64``."""

@@ -8,7 +8,8 @@ from typing import Literal, Self
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import FitSplit
+from ood_lab.common.arguments import Count
+from ood_lab.detectors.base import FitSplit, with_settings
 from ood_lab.detectors.support.neighbour_search import (
     CappedBankDetector,
     check_neighbour,
@@ -18,7 +19,6 @@ from ood_lab.detectors.support.neighbour_search import (
     map_queries,
     unit,
 )
-from ood_lab.detectors.support.requirements import check_count
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.image_groups import group_count, unit_of
 from ood_lab.neighbours import Rows, largest_products, neighbour_count, neighbours_in_words
@@ -31,6 +31,7 @@ LARGEST = 100
 ROWS = 4096
 
 
+@with_settings
 class NNGuide(CappedBankDetector):
     r"""Nearest-neighbour guidance (arXiv 2309.14888).
 
@@ -60,31 +61,19 @@ class NNGuide(CappedBankDetector):
     neighbours = True
     suspicious = "energy and similarity to training images are small"
 
-    def __init__(
-        self,
-        k: int | Literal["auto"] = "auto",
-        max_bank: int | None = 20_000,
-        seed: int = 0,
-        fit_split: FitSplit = "train",
-    ) -> None:
-        super().__init__(fit_split)
-        self.k = k if k == "auto" else check_count("nnguide.k", k)
-        self.max_bank = self._checked(max_bank)
-        self.seed = seed
+    k: Count | Literal["auto"] = "auto"
+    max_bank: Count | None = 20_000
+    seed: int = 0
+    fit_split: FitSplit = "train"
 
     def check_size(self, n: int, c: int) -> None:
         """Raises :class:`DetectorRefusal` where k exceeds the bank."""
         if self.k != "auto":
-            check_neighbour(self, self.k, self._kept(n))
+            check_neighbour(self, self.k, self._kept(n, c))
 
-    def fit_memory(self, n: int, d: int, c: int) -> int:
-        """The bank that scoring searches, ``[M, D] float32``, with a number per row."""
-        return 4 * self._kept(n) * (d + 1)
-
-    def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
-        """The bank's size, and the largest ``max_bank`` within the limit."""
-        remedy = f"set detector.{self.name}.max_bank={limit_bytes // (4 * (d + 1))}"
-        return f"bank {self._kept(n):,} x {d:,} float32", remedy
+    def bank_memory(self, d: int, c: int) -> tuple[int, int]:
+        """``[D] float32`` of an image, with a number."""
+        return 4 * (d + 1), 0
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``bank [M, D]`` and ``scale [M]``, E(x_j)/‖x_j‖."""

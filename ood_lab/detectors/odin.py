@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ood_lab.common.arguments import Positive
+from ood_lab.detectors.base import with_settings
 from ood_lab.detectors.support.input_step import input_step, require_std, sign
 from ood_lab.detectors.support.network_scores import NetworkDetector
-from ood_lab.detectors.support.requirements import check_positive
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import GradientColumn
 from ood_lab.models.backbone import Backbone
@@ -68,6 +69,7 @@ class ODINColumn(GradientColumn):
         return sign(gradient)
 
 
+@with_settings
 class ODIN(NetworkDetector):
     r"""Negative log maximum softmax of the perturbed image at temperature T (arXiv 1706.02690).
 
@@ -98,16 +100,13 @@ class ODIN(NetworkDetector):
     suspicious = "a small step of the pixels hardly raises the confidence"
     column_type = ODINColumn
 
-    def __init__(
-        self,
-        temperature: float = 1000.0,
-        epsilon: float = 0.0014,
-        std: Sequence[float] | None = None,
-    ) -> None:
-        self.temperature = check_positive(f"{self.name}.temperature", temperature)
-        self.epsilon = epsilon
-        self.std = None if std is None else list(std)
-        super().__init__(self.column_type(temperature, epsilon, self.std))
+    temperature: Positive = 1000.0
+    epsilon: float = 0.0014
+    std: Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._column = self.column_type(self.temperature, self.epsilon, self.std)
 
     def score(self, bank: FeatureBank) -> Tensor:
         """−log max softmax of x̃ at T, between 0 and log C."""

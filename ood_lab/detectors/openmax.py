@@ -8,8 +8,9 @@ from typing import Literal, Self
 import torch
 from torch import Tensor
 
+from ood_lab.common.arguments import Count, Positive
 from ood_lab.common.tensor_file import Tensors
-from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
+from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import (
     CHUNK_BYTES,
     blocks,
@@ -18,8 +19,6 @@ from ood_lab.detectors.support.chunked_arithmetic import (
 )
 from ood_lab.detectors.support.compute_device import on_device
 from ood_lab.detectors.support.requirements import (
-    check_count,
-    check_positive,
     require_labels,
     warn_classes,
 )
@@ -70,6 +69,7 @@ LARGEST = 20
 SAME = 1e-9
 
 
+@with_settings
 class OpenMax(Detector):
     r"""Log odds of the unknown class (arXiv 1511.06233).
 
@@ -108,19 +108,10 @@ class OpenMax(Detector):
     source = "1511.06233"
     suspicious = "the logits are in the tail of their class"
 
-    def __init__(
-        self,
-        alpha: int = 3,
-        tail: int | Literal["auto"] = "auto",
-        translate: float = 1.0,
-        fit_split: FitSplit = "train",
-    ) -> None:
-        super().__init__(fit_split)
-        self.alpha = check_count("openmax.alpha", alpha)
-        self.tail = tail
-        if not isinstance(tail, str):
-            check_count("openmax.tail", tail)
-        self.translate = check_positive("openmax.translate", translate)
+    alpha: Count = 3
+    tail: Count | Literal["auto"] = "auto"
+    translate: Positive = 1.0
+    fit_split: FitSplit = "train"
 
     def check(self, bank: FeatureBank) -> None:
         """Raises :class:`DetectorRefusal` without class labels."""

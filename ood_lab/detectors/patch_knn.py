@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
 
+from ood_lab.common.arguments import Count
 from ood_lab.common.random_streams import stream
-from ood_lab.detectors.base import FitSplit
+from ood_lab.detectors.base import FitSplit, with_settings
 from ood_lab.detectors.support.compute_device import on_device
 from ood_lab.detectors.support.network_scores import NetworkDetector
 from ood_lab.detectors.support.places import PlacesColumn, floats
-from ood_lab.detectors.support.requirements import check_choice, check_count, require_finite
+from ood_lab.detectors.support.requirements import require_finite
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.image_groups import group_codes
-from ood_lab.models.head_kind import Part
 from ood_lab.neighbours.multiplication_speed import full_float32
 
 #: Images whose places are compared at a time.
@@ -27,6 +27,7 @@ NEIGHBOURS = 9
 CANDIDATES, GREEDY_DIMS = 40_000, 32
 
 
+@with_settings
 class PatchKNN(NetworkDetector):
     r"""Largest distance of a place to the nearest kept place of the fit images (arXiv 2106.08265).
 
@@ -55,7 +56,7 @@ class PatchKNN(NetworkDetector):
     """
 
     name = "patch_knn"
-    reads: tuple[Part, ...] = ("maps",)
+    reads = ("maps",)
     multilabel = True
     neighbours = True
     leaves_out = True
@@ -64,27 +65,18 @@ class PatchKNN(NetworkDetector):
     source = "2106.08265"
     suspicious = "a small part of the image looks like no part of the training images"
 
-    def __init__(
-        self,
-        layers: str | Sequence[str] = "auto",
-        places: int | None = 4096,
-        choice: str = "random",
-        max_bytes: int = 64 * 2**20,
-        dims: int = 256,
-        reweight: bool = False,
-        seed: int = 0,
-        fit_split: FitSplit = "train",
-    ) -> None:
-        check_choice("patch_knn.choice", choice, ("random", "coreset"))
-        for key, value in (("places", places), ("max_bytes", max_bytes), ("dims", dims)):
-            if value is not None:
-                check_count(f"patch_knn.{key}", value)
-        if isinstance(layers, str):
-            check_choice("patch_knn.layers", layers, ("auto", "[NAME, ...]"))
-        self.layers, self.places, self.choice = layers, places, choice
-        self.max_bytes, self.dims, self.reweight, self.seed = max_bytes, dims, reweight, seed
-        self._places = PlacesColumn(layers, dims, seed)
-        super().__init__(self._places, fit_split)
+    layers: Literal["auto"] | Sequence[str] = "auto"
+    places: Count | None = 4096
+    choice: Literal["random", "coreset"] = "random"
+    max_bytes: Count = 64 * 2**20
+    dims: Count = 256
+    reweight: bool = False
+    seed: int = 0
+    fit_split: FitSplit = "train"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._places = self._column = PlacesColumn(self.layers, self.dims, self.seed)
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """The kept places."""

@@ -8,7 +8,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.base import Detector, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows
 from ood_lab.detectors.support.class_moments import spanned
 from ood_lab.detectors.support.compute_device import head_on_device
@@ -19,6 +19,7 @@ from ood_lab.features.bank import FeatureBank
 MARGIN = 1e-12
 
 
+@with_settings
 class PNML(Detector):
     r"""Regret of the single-layer pNML learner (arXiv 2110.09246).
 
@@ -46,8 +47,7 @@ class PNML(Detector):
     source = "2110.09246"
     suspicious = "as a training image it could have had any label"
 
-    def __init__(self, fit_split: FitSplit = "train") -> None:
-        super().__init__(fit_split)
+    fit_split: FitSplit = "train"
 
     def check(self, bank: FeatureBank) -> None:
         """Raises :class:`DetectorRefusal` for a head of one class."""

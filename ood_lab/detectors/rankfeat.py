@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ood_lab.common.arguments import Count, Positive
 from ood_lab.common.tensor_file import Tensors
-from ood_lab.detectors.base import Cost, DetectorRefusal
+from ood_lab.detectors.base import Cost, DetectorRefusal, with_settings
 from ood_lab.detectors.support.layer_probe import Probe, check_names, probe, stage_names
 from ood_lab.detectors.support.network_scores import NetworkDetector
-from ood_lab.detectors.support.requirements import check_count, check_positive
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.models.backbone import Backbone
@@ -163,6 +163,7 @@ def _same(a: Tensor, b: Tensor) -> bool:
     return (a - b).abs().max().item() <= 1e-3 * b.abs().max().item()
 
 
+@with_settings
 class RankFeat(NetworkDetector):
     r"""Negative energy after removing the top singular component (arXiv 2209.08590).
 
@@ -190,18 +191,14 @@ class RankFeat(NetworkDetector):
     source = "2209.08590"
     suspicious = "the energy is small without the strongest direction of the feature maps"
 
-    def __init__(
-        self,
-        temperature: float = 1.0,
-        fusion: bool = True,
-        stages: Sequence[str] | None = None,
-        squarings: int = 6,
-    ) -> None:
-        self.temperature = check_positive("rankfeat.temperature", temperature)
-        self.squarings = check_count("rankfeat.squarings", squarings)
-        self.fusion, self.stages = fusion, None if stages is None else list(stages)
-        self._rankfeat = RankFeatColumn(self.stages, fusion, squarings)
-        super().__init__(self._rankfeat)
+    temperature: Positive = 1.0
+    fusion: bool = True
+    stages: Sequence[str] | None = None
+    squarings: Count = 6
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._rankfeat = self._column = RankFeatColumn(self.stages, self.fusion, self.squarings)
 
     @property
     def cost(self) -> Cost:

@@ -8,14 +8,15 @@ import pytorch_ood.detector
 import torch
 from torch import Tensor, nn
 
-from ood_lab.detectors.base import FitSplit
+from ood_lab.detectors.base import FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows, percentile
 from ood_lab.detectors.support.compute_device import head_on_device
 from ood_lab.detectors.support.feature_shaping import NonNegativeDetector
-from ood_lab.detectors.support.requirements import check_percentile
+from ood_lab.detectors.support.requirements import Percentile
 from ood_lab.features.bank import FeatureBank
 
 
+@with_settings
 class ReAct(NonNegativeDetector):
     r"""Energy of rectified activations (arXiv 2111.12797).
 
@@ -43,12 +44,9 @@ class ReAct(NonNegativeDetector):
     source = "2111.12797"
     suspicious = "the energy is small after clipping of large features"
 
-    def __init__(
-        self, percentile: float = 90, fit_split: FitSplit = "val", force: bool = False
-    ) -> None:
-        super().__init__(fit_split)
-        self.percentile = check_percentile("react.percentile", percentile)
-        self.force = force
+    percentile: Percentile = 90
+    fit_split: FitSplit = "val"
+    force: bool = False
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Working arrays of one chunk."""

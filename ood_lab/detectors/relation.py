@@ -6,7 +6,8 @@ from typing import Self
 
 from torch import Tensor
 
-from ood_lab.detectors.base import FitSplit
+from ood_lab.common.arguments import Count, Positive
+from ood_lab.detectors.base import FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES
 from ood_lab.detectors.support.neighbour_search import (
     CappedBankDetector,
@@ -15,11 +16,11 @@ from ood_lab.detectors.support.neighbour_search import (
     map_queries,
     unit,
 )
-from ood_lab.detectors.support.requirements import check_positive
 from ood_lab.features.bank import FeatureBank
 from ood_lab.neighbours import Rows
 
 
+@with_settings
 class Relation(CappedBankDetector):
     r"""Neural relation graph (arXiv 2301.12321).
 
@@ -45,29 +46,15 @@ class Relation(CappedBankDetector):
     neighbours = True
     suspicious = "it is related to few training images"
 
-    def __init__(
-        self,
-        power: float = 1,
-        threshold: float = 0.03,
-        max_bank: int | None = None,
-        seed: int = 0,
-        fit_split: FitSplit = "train",
-    ) -> None:
-        super().__init__(fit_split)
-        self.power = check_positive("relation.power", power)
-        self.threshold = threshold
-        self.max_bank = self._checked(max_bank)
-        self.seed = seed
+    power: Positive = 1
+    threshold: float = 0.03
+    max_bank: Count | None = None
+    seed: int = 0
+    fit_split: FitSplit = "train"
 
-    def fit_memory(self, n: int, d: int, c: int) -> int:
-        """The bank that scoring goes through, ``[M, D + C] float32``."""
-        return 4 * self._kept(n) * (d + c) + 4 * CHUNK_BYTES
-
-    def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
-        """The bank's size, and the largest ``max_bank`` within the limit."""
-        fitting = max(1, (limit_bytes - 4 * CHUNK_BYTES) // (4 * (d + c)))
-        remedy = f"set detector.{self.name}.max_bank={fitting}"
-        return f"bank {self._kept(n):,} x {d + c:,} float32", remedy
+    def bank_memory(self, d: int, c: int) -> tuple[int, int]:
+        """``[D + C] float32`` of an image."""
+        return 4 * (d + c), 4 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``features [M, D]`` and ``logits [M, C]``: the bank itself, or chosen rows."""

@@ -6,14 +6,17 @@ from typing import Self
 
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.base import Detector, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES
-from ood_lab.detectors.support.requirements import check_count
 from ood_lab.detectors.support.subspace import Dimension, fit_residual, residual_norm
 from ood_lab.features.bank import FeatureBank
 from ood_lab.models.head_kind import Part
 
+#: ViM reads more.
+READS: tuple[Part, ...] = ("features",)
 
+
+@with_settings
 class Residual(Detector):
     r"""The residual of ViM on its own (arXiv 2203.10807).
 
@@ -32,16 +35,13 @@ class Residual(Detector):
 
     name = "residual"
     moments = ("means", "within")
-    reads: tuple[Part, ...] = ("features",)
+    reads = READS
     formula = "‖Rᵀ(x − u)‖, u = −W⁺b"
     source = "2203.10807"
     suspicious = "a large part of the features is outside the subspace of training images"
 
-    def __init__(self, dim: Dimension = "auto", fit_split: FitSplit = "train") -> None:
-        super().__init__(fit_split)
-        self.dim = dim
-        if not isinstance(dim, str):
-            check_count(f"{self.name}.dim", dim)
+    dim: Dimension = "auto"
+    fit_split: FitSplit = "train"
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Covariance, eigenvectors, R and LAPACK's work space ``[D, D]``; W, W^+ ``[C, D]``."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ood_lab.detectors.base import with_settings
 from ood_lab.detectors.support.feature_shaping import (
     NonNegativeDetector,
     head_energy,
     kept_count,
     scale_ratio,
 )
-from ood_lab.detectors.support.requirements import check_percentile
+from ood_lab.detectors.support.requirements import Percentile
 from ood_lab.features.bank import FeatureBank
 
 
+@with_settings
 class SCALE(NonNegativeDetector):
     r"""Energy of features scaled by how concentrated they are (arXiv 2310.00227).
 
@@ -36,10 +38,8 @@ class SCALE(NonNegativeDetector):
     source = "2310.00227"
     suspicious = "the energy is small after scaling by how concentrated the features are"
 
-    def __init__(self, percentile: float = 85, force: bool = False) -> None:
-        super().__init__()
-        self.percentile = check_percentile("scale.percentile", percentile)
-        self.force = force
+    percentile: Percentile = 85
+    force: bool = False
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Energy of the logits of scaled features, ``[N]``."""

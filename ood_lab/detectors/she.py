@@ -8,10 +8,10 @@ from typing import Literal, Self
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
+from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows
 from ood_lab.detectors.support.compute_device import on_device
-from ood_lab.detectors.support.requirements import check_choice, require_labels, warn_classes
+from ood_lab.detectors.support.requirements import require_labels, warn_classes
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.image_groups import independent_share, unit_of
 
@@ -33,6 +33,7 @@ AGREEMENT = {"inner_product": _inner_product, "cosine": _cosine, "euclidean": _e
 MANY = 100
 
 
+@with_settings
 class SHE(Detector):
     r"""Simplified Hopfield energy (ICLR 2023, openreview.net/forum?id=KkazG4lgKL).
 
@@ -65,13 +66,8 @@ class SHE(Detector):
     source = "ICLR 2023"
     suspicious = "the features are unlike the mean pattern of their class"
 
-    def __init__(
-        self,
-        metric: Literal["inner_product", "cosine", "euclidean", "auto"] = "inner_product",
-        fit_split: FitSplit = "train",
-    ) -> None:
-        super().__init__(fit_split)
-        self.metric = check_choice("she.metric", metric, [*AGREEMENT, "auto"])
+    metric: Literal["inner_product", "cosine", "euclidean", "auto"] = "inner_product"
+    fit_split: FitSplit = "train"
 
     def check(self, bank: FeatureBank) -> None:
         """Raises :class:`DetectorRefusal` without labels, or where no prediction is right."""

@@ -10,7 +10,7 @@ import torch
 from scipy.optimize import brentq
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.base import Detector, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, blocks, map_rows
 from ood_lab.detectors.support.compute_device import on_device
 from ood_lab.detectors.support.neighbour_search import chosen_rows
@@ -27,6 +27,7 @@ SAMPLE = 20_000
 STRIDE = 16
 
 
+@with_settings
 class TempScaling(Detector):
     r"""Maximum softmax probability at the calibrated temperature (arXiv 1706.04599).
 
@@ -54,8 +55,7 @@ class TempScaling(Detector):
     source = "1706.04599"
     suspicious = "no class is probable after calibration of the network"
 
-    def __init__(self, fit_split: FitSplit = "val") -> None:
-        super().__init__(fit_split)
+    fit_split: FitSplit = "val"
 
     def check(self, bank: FeatureBank) -> None:
         """Raises :class:`DetectorRefusal` without class labels."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
-from ood_lab.detectors.base import FitSplit
+from ood_lab.detectors.base import FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import (
     CHUNK_BYTES,
     column_percentiles,
@@ -16,10 +16,11 @@ from ood_lab.detectors.support.chunked_arithmetic import (
     percentile,
 )
 from ood_lab.detectors.support.feature_shaping import NonNegativeDetector, head_energy
-from ood_lab.detectors.support.requirements import check_choice, check_percentile
+from ood_lab.detectors.support.requirements import Percentile
 from ood_lab.features.bank import FeatureBank
 
 
+@with_settings
 class VRA(NonNegativeDetector):
     r"""Variational rectified activations (arXiv 2302.11716).
 
@@ -54,29 +55,22 @@ class VRA(NonNegativeDetector):
     source = "2302.11716"
     suspicious = "the energy is small after clipping of small and large features"
 
-    def __init__(
-        self,
-        low: float = 60,
-        high: float = 90,
-        per_feature: bool = True,
-        below: Literal["zero", "clip"] = "zero",
-        gamma: float = 0,
-        quadratic: float = 0,
-        center: float = 0,
-        fit_split: FitSplit = "train",
-        force: bool = False,
-    ) -> None:
-        super().__init__(fit_split)
-        self.low, self.high = (
-            check_percentile("vra.low", low),
-            check_percentile("vra.high", high),
-        )
-        if low > high:
-            raise UserError(f"detector.vra.low={low}: must not exceed detector.vra.high={high}")
-        self.per_feature = per_feature
-        self.below = check_choice("vra.below", below, ("zero", "clip"))
-        self.gamma, self.quadratic, self.center = gamma, quadratic, center
-        self.force = force
+    low: Percentile = 60
+    high: Percentile = 90
+    per_feature: bool = True
+    below: Literal["zero", "clip"] = "zero"
+    gamma: float = 0
+    quadratic: float = 0
+    center: float = 0
+    fit_split: FitSplit = "train"
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.low > self.high:
+            raise UserError(
+                f"detector.vra.low={self.low}: must not exceed detector.vra.high={self.high}"
+            )
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Working arrays of one chunk, or one feature of all images."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import open_clip
 import torch
@@ -19,9 +19,8 @@ from ood_lab.clip.loading import create
 from ood_lab.clip.weight_sources import LOCAL_DIR, SHIPPED
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.tensor_file import Tensors
-from ood_lab.detectors.base import DetectorRefusal
+from ood_lab.detectors.base import DetectorRefusal, with_settings
 from ood_lab.detectors.support.network_scores import NetworkDetector
-from ood_lab.detectors.support.requirements import check_choice
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.models.backbone import Backbone
@@ -234,6 +233,7 @@ class CLIPNColumn(BankColumn):
         return torch.stack([competing_to_win(yes, no), agreeing_to_differ(yes, no)], dim=1)
 
 
+@with_settings
 class CLIPNScore(NetworkDetector):
     r"""How much the texts say "no" (CLIPN, arXiv:2308.12213).
 
@@ -252,9 +252,11 @@ class CLIPNScore(NetworkDetector):
 
     name = "clipn"
 
-    def __init__(self, rule: Rule = "atd") -> None:
-        self.rule = check_choice("clipn.rule", rule, get_args(Rule))
-        super().__init__(CLIPNColumn())
+    rule: Rule = "atd"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._column = CLIPNColumn()
 
     def score(self, bank: FeatureBank) -> Tensor:
         """The mass of "none" in logarithm, or the log-odds of no, ``[N]``."""

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from ood_lab.clip import zero_shot_weights
 from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_file import Tensors
-from ood_lab.detectors.base import DetectorRefusal
+from ood_lab.detectors.base import DetectorRefusal, with_settings
 from ood_lab.detectors.support.network_scores import NetworkDetector
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
@@ -188,6 +188,7 @@ class IDLikeColumn(BankColumn):
         return id_log_odds(*(features @ head.weight.double().T for head in heads))
 
 
+@with_settings
 class IDLikeScore(NetworkDetector):
     r"""Negative log-odds of the classes against the outlier prompts (ID-like, arXiv:2311.15243).
 
@@ -202,9 +203,11 @@ class IDLikeScore(NetworkDetector):
 
     name = "idlike"
 
-    def __init__(self, probability: bool = False) -> None:
-        self.probability = probability
-        super().__init__(IDLikeColumn())
+    probability: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._column = IDLikeColumn()
 
     def score(self, bank: FeatureBank) -> Tensor:
         """-log-odds, or -P in [-1, 0], ``[N]``."""

@@ -7,12 +7,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ood_lab.clip import ClipModel
+from ood_lab.common.arguments import Positive
 from ood_lab.common.tensor_file import Tensors
-from ood_lab.detectors.base import Detector, DetectorRefusal
+from ood_lab.detectors.base import Detector, DetectorRefusal, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
 from ood_lab.detectors.support.compute_device import on_device
 from ood_lab.detectors.support.network_scores import NetworkDetector
-from ood_lab.detectors.support.requirements import check_positive
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.models.backbone import Backbone
@@ -73,6 +73,7 @@ def _clip_of(backbone: Backbone, method: str) -> ClipModel:
     return clip
 
 
+@with_settings
 class MCM(Detector):
     r"""Negative maximum softmax of cosines (MCM, arXiv:2211.13445).
 
@@ -87,9 +88,7 @@ class MCM(Detector):
 
     name = "mcm"
 
-    def __init__(self, temperature: float = 1.0) -> None:
-        super().__init__()
-        self.temperature = check_positive(f"{self.name}.temperature", temperature)
+    temperature: Positive = 1.0
 
     def check(self, bank: FeatureBank) -> None:
         """Rejects features that are not normalised, or a head with biases: that is no CLIP."""
@@ -113,6 +112,7 @@ def _of_bank(bank: FeatureBank, temperature: float) -> Tensor:
     )
 
 
+@with_settings
 class GLMCM(NetworkDetector):
     r"""Negative sum of global and local concept matching (GL-MCM, arXiv:2304.04521).
 
@@ -130,16 +130,19 @@ class GLMCM(NetworkDetector):
 
     name = "gl_mcm"
 
-    def __init__(self, temperature: float = 1.0, weight: float = 1.0) -> None:
-        self.temperature = check_positive("gl_mcm.temperature", temperature)
-        self.weight = weight
-        super().__init__(LocalMCMColumn(temperature))
+    temperature: Positive = 1.0
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._column = LocalMCMColumn(self.temperature)
 
     def score(self, bank: FeatureBank) -> Tensor:
         """-(global + λ local), ``[N]`` in [-1 - λ, 0)."""
         return -_of_bank(bank, self.temperature) - self.weight * self.values(bank).double()
 
 
+@with_settings
 class LMCM(NetworkDetector):
     """Only the local term of :class:`GLMCM`.
 
@@ -149,9 +152,11 @@ class LMCM(NetworkDetector):
 
     name = "l_mcm"
 
-    def __init__(self, temperature: float = 1.0) -> None:
-        self.temperature = check_positive("l_mcm.temperature", temperature)
-        super().__init__(LocalMCMColumn(temperature))
+    temperature: Positive = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._column = LocalMCMColumn(self.temperature)
 
     def score(self, bank: FeatureBank) -> Tensor:
         """-local, ``[N]`` in [-1, 0)."""

@@ -141,7 +141,7 @@ def test_the_memory_message_of_knn_says_what_fits():
     detector = build("knn")
     with pytest.raises(UserError) as caught:
         check_memory(detector, 1_281_167, 2048, 1000, 8 * 10**9)
-    message = "KNN bank 1,281,167 x 2,048 float32 = 10.5 GB; limit 8 GB: set detector.knn.max_bank="
+    message = "KNN bank of 1,281,167 images = 10.5 GB; limit 8 GB: set detector.knn.max_bank="
     assert str(caught.value).startswith(message)
     fits = int(str(caught.value).removeprefix(message))
     check_memory(build("knn", max_bank=fits), 1_281_167, 2048, 1000, 8 * 10**9)
@@ -179,17 +179,21 @@ def test_presets_are_the_documented_ones():
 @pytest.mark.parametrize(
     ("name", "overrides", "message"),
     [
-        ("react", {"percentile": 0.9}, "detector.react.percentile=0.9: percentiles run from 0"),
+        (
+            "react",
+            {"percentile": 0.9},
+            "detector.react.percentile=0.9: give a percentile from 0 to 100",
+        ),
         ("ash", {"percentile": 101}, "detector.ash.percentile=101"),
         ("dice", {"percentile": -1}, "detector.dice.percentile=-1"),
-        ("ash", {"variant": "x"}, "detector.ash.variant=x: choose one of b, s, p"),
-        ("knn", {"k": 0}, "detector.knn.k=0: must be a whole number from 1"),
+        ("ash", {"variant": "x"}, "detector.ash.variant=x: give 'b', 's' or 'p'"),
+        ("knn", {"k": 0}, "detector.knn.k=0: give a number from 1 on"),
         ("knn", {"max_bank": 0}, "detector.knn.max_bank=0"),
         ("vim", {"dim": 2.5}, "detector.vim.dim=2.5"),
         ("openmax", {"alpha": 0}, "detector.openmax.alpha=0"),
-        ("openmax", {"translate": 0}, "detector.openmax.translate=0: must be above 0"),
+        ("openmax", {"translate": 0}, "detector.openmax.translate=0: give a number above 0"),
         ("msp", {"temperature": 0}, "detector.msp.temperature=0"),
-        ("klm", {"fit_split": "test"}, "detector.klm.fit_split=test: choose train or val"),
+        ("klm", {"fit_split": "test"}, "detector.klm.fit_split=test: give 'train' or 'val'"),
     ],
 )
 def test_impossible_settings_are_refused_by_key(name, overrides, message):

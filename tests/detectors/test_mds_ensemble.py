@@ -214,7 +214,7 @@ def test_a_step_without_a_second_pass_is_refused(tiny, fit_bank):
     detector = MDSEnsemble(layers=LAYERS, noise=0.01).fit(fit_bank)
     with pytest.raises(DetectorRefusal, match="mds_ensemble needs a second pass"):
         detector.score(fit_bank)
-    with pytest.raises(UserError, match=r"mds_ensemble\.noise=-1: must be 0 or above"):
+    with pytest.raises(UserError, match=r"mds_ensemble\.noise=-1: give a number from 0 on"):
         MDSEnsemble(noise=-1)
     del tiny.data_config["std"]
     for unknown in (MDSEnsemble(noise=0.01).second_pass_hook, ODIN().extraction_hook):

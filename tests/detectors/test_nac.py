@@ -167,8 +167,8 @@ def test_layers_come_back_from_a_file(banks, tmp_path):
     [
         ([], "nac.layers is empty"),
         ({"early": {"bin": 4}}, "nac.layers.early.bin: did you mean 'bins'"),
-        ({"early": {"bins": 5}}, "nac.layers.early.bins=5: must be an even number"),
-        ({"early": {"full": 0}}, "nac.layers.early.full=0: must be above 0"),
+        ({"early": {"bins": 5}}, "nac.layers.early.bins=5: give a multiple of 2"),
+        ({"early": {"full": 0}}, "nac.layers.early.full=0: give a number above 0"),
     ],
 )
 def test_nac_refuses_settings_by_key(layers, message):

@@ -189,10 +189,10 @@ def test_adascale_keeps_the_shift_of_few_features(tiny):
     ("settings", "message"),
     [
         ({"percentiles": (85, 75)}, r"adascale_a\.percentiles=\[85, 75\]: give two, the lower"),
-        ({"percentiles": (0.7, 85)}, r"percentiles=0\.7: percentiles run from 0"),
-        ({"o": 2}, r"o=2: give a share"),
-        ({"k1": 0}, r"k1=0: must be above 0"),
-        ({"k2": -1}, r"k2=-1: must be 0 or above"),
+        ({"percentiles": (0.7, 85)}, r"percentiles=\(0\.7, 85\): give a percentile from 0"),
+        ({"o": 2}, r"o=2: give a number up to 1"),
+        ({"k1": 0}, r"k1=0: give a number above 0"),
+        ({"k2": -1}, r"k2=-1: give a number from 0 on"),
     ],
 )
 def test_adascale_refuses_by_key(settings, message):

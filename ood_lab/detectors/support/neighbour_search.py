@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 
 import torch
@@ -9,7 +10,6 @@ from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal
 from ood_lab.detectors.support.compute_device import on_device
-from ood_lab.detectors.support.requirements import check_count
 from ood_lab.neighbours.multiplication_speed import full_float32
 
 #: Queries whose similarities are held at a time.
@@ -27,11 +27,24 @@ class CappedBankDetector(Detector):
 
     max_bank: int | None
 
-    def _checked(self, max_bank: int | None) -> int | None:
-        return max_bank if max_bank is None else check_count(f"{self.name}.max_bank", max_bank)
-
-    def _kept(self, n: int) -> int:
+    def _kept(self, n: int, c: int) -> int:
+        """Images of n that are kept, of c classes."""
         return n if self.max_bank is None else min(n, self.max_bank)
+
+    @abstractmethod
+    def bank_memory(self, d: int, c: int) -> tuple[int, int]:
+        """Bytes that a kept image takes, and all else."""
+
+    def fit_memory(self, n: int, d: int, c: int) -> int:
+        """The bank that scoring searches, and what else :meth:`bank_memory` says."""
+        row, rest = self.bank_memory(d, c)
+        return row * self._kept(n, c) + rest
+
+    def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
+        """The bank's size, and the largest ``max_bank`` within the limit."""
+        row, rest = self.bank_memory(d, c)
+        remedy = f"set detector.{self.name}.max_bank={max(1, (limit_bytes - rest) // row)}"
+        return f"bank of {self._kept(n, c):,} images", remedy
 
 
 def choose_rows(

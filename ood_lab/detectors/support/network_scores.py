@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
+from ood_lab.detectors.base import Detector, DetectorRefusal
 from ood_lab.detectors.support.requirements import require_column
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
@@ -14,16 +14,13 @@ from ood_lab.models.head_kind import Part
 class NetworkDetector(Detector):
     """A detector that needs the network: its ``extraction_hook`` runs in the extraction pass.
 
-    Args:
-        column: computed with the features; ``fit`` and ``score`` only read it from the bank.
-        fit_split: split that ``fit`` receives.
+    Its constructor sets ``_column``, which is computed with the features; ``fit`` and ``score``
+    only read it from the bank.
     """
 
     reads: tuple[Part, ...] = ("features", "logits", "level", "head", "maps")
 
-    def __init__(self, column: BankColumn, fit_split: FitSplit | None = None) -> None:
-        super().__init__(fit_split)
-        self._column = column
+    _column: BankColumn
 
     @property
     def extraction_hook(self) -> BankColumn:

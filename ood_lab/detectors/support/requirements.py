@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from typing import Annotated
 
+from annotated_types import Ge, Interval
+from pydantic import AfterValidator
 from torch import Tensor
 
-from ood_lab.common.errors import UserError
 from ood_lab.detectors.base import Detector, DetectorRefusal, unserved
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.models.head_kind import HeadKind
 
 log = logging.getLogger(__name__)
+
+
+def _percentile(value: float) -> float:
+    if not 0 <= value <= 100 or 0 < value < 1:
+        raise ValueError("a percentile from 0 to 100 (90, not 0.9)")
+    return value
+
+
+Percentile = Annotated[float, AfterValidator(_percentile)]
+PositiveShare = Annotated[float, Interval(gt=0, le=1)]
+NotNegative = Annotated[float, Ge(0)]
 
 
 def require_column(detector: Detector, bank: FeatureBank, column: BankColumn) -> Tensor:
@@ -75,34 +87,6 @@ def require_non_negative(detector: Detector, bank: FeatureBank) -> None:
             f"{type(detector).__name__} needs non-negative features: {text} are below 0: "
             f"remove it from detector=[...], or set detector.{detector.name}.force=true"
         )
-
-
-def check_percentile(key: str, value: float) -> float:
-    """Returns ``value`` if it is a percentile (0 to 100), not a fraction such as 0.9."""
-    if not 0 <= value <= 100 or 0 < value < 1:
-        raise UserError(f"detector.{key}={value}: percentiles run from 0 to 100 (90, not 0.9)")
-    return value
-
-
-def check_positive(key: str, value: float) -> float:
-    """Returns ``value`` if it is above 0."""
-    if value <= 0:
-        raise UserError(f"detector.{key}={value}: must be above 0")
-    return value
-
-
-def check_count(key: str, value: int) -> int:
-    """Returns ``value`` if it is a whole number from 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UserError(f"detector.{key}={value}: must be a whole number from 1")
-    return value
-
-
-def check_choice(key: str, value: str, choices: Iterable[str]) -> str:
-    """Returns ``value`` if it is one of ``choices``."""
-    if value not in choices:
-        raise UserError(f"detector.{key}={value}: choose one of {', '.join(choices)}")
-    return value
 
 
 def warn_classes(detector: Detector, classes: list[int], problem: str) -> None:

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ood_lab.common.arguments import Count
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import Detector, DetectorRefusal
 from ood_lab.detectors.support.chunked_arithmetic import blocks, map_rows
@@ -28,7 +29,7 @@ ERROR = 2e-10
 
 
 #: Dimension of the principal subspace as it is set.
-Dimension = int | Literal["auto", "authors"]
+Dimension = Count | Literal["auto", "authors"]
 
 
 def principal_dimension(dim: Dimension, d: int, rank: int) -> int:

@@ -7,9 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import with_settings
-from ood_lab.detectors.support.feature_shaping import NonNegativeDetector, head_energy, kept_count
-from ood_lab.detectors.support.requirements import Percentile
+from ood_lab.detectors.base import Detector, with_settings
+from ood_lab.detectors.support.feature_shaping import head_energy, kept_count
+from ood_lab.detectors.support.requirements import Percentile, require_non_negative
 from ood_lab.features.bank import FeatureBank
 
 
@@ -31,7 +31,7 @@ RESHAPE = {"b": _binarise, "s": _scale, "p": _prune}
 
 
 @with_settings
-class ASH(NonNegativeDetector):
+class ASH(Detector):
     r"""Energy of shaped activations (arXiv 2209.09858).
 
     .. math:: s(x) = -\log \sum_c \exp(W x' + b)_c
@@ -63,7 +63,7 @@ class ASH(NonNegativeDetector):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Energy of the logits of shaped features, ``[N]``."""
-        self.check(bank)
+        require_non_negative(self, bank, self.force)
         k = kept_count(bank.features.shape[1], self.percentile)
 
         def shaped(x: Tensor) -> Tensor:

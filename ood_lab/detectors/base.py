@@ -175,13 +175,6 @@ class Detector(ABC):
         """Entries of ``fitted``, where detectors compute."""
         return tuple(on_device(self.fitted[name]) for name in names)
 
-    def check(self, bank: FeatureBank) -> None:  # noqa: B027 (most detectors take any bank)
-        """Raises :class:`DetectorRefusal` when the detector cannot work on such a bank.
-
-        ``bank`` is that of ``fit_split``, or any scored bank where nothing is fitted. ``fit``
-        (``score`` where nothing is fitted) calls it, so that calling it earlier only saves time.
-        """
-
     def check_size(self, n: int, c: int) -> None:  # noqa: B027 (most detectors take any number)
         """Raises :class:`DetectorRefusal` when n fit images, for c classes, are too few.
 

@@ -49,17 +49,13 @@ class FDBD(Detector):
     distance_as_normalizer: bool = True
     fit_split: FitSplit = "train"
 
-    def check(self, bank: FeatureBank) -> None:
-        """Raises :class:`DetectorRefusal` for a head of one class."""
-        require_two_classes(self, bank)
-
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Lengths of differences of weights ``[C, C]``, their inverse, weights ``[C, D]``."""
         return 8 * (3 * c * c + c * d) + 3 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``mean [D]`` and ``inverse [C, C]``, 1/‖w_k − w_c‖ (0 for equal weights)."""
-        self.check(bank)
+        require_two_classes(self, bank)
         weight = bank.head_weight.double()
         # Not by products: equal weights must have a distance of exactly 0.
         length = torch.cdist(weight, weight, compute_mode="donot_use_mm_for_euclid_dist")

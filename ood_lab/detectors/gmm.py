@@ -66,11 +66,6 @@ class GMM(Detector):
     seed: int = 0
     fit_split: FitSplit = "train"
 
-    def check(self, bank: FeatureBank) -> None:
-        """Raises :class:`DetectorRefusal` without the class labels that ``full`` needs."""
-        if self.covariance == "full" and not one_class(bank):
-            require_labels(self, bank)
-
     def check_size(self, n: int, c: int) -> None:
         """Raises :class:`DetectorRefusal` for more clusters than fit images."""
         if self.covariance == "tied" and self._resolve(n, c) > n:
@@ -100,9 +95,10 @@ class GMM(Detector):
 
         ``log_weights`` are log π_k − ½ log det(2πΣ_k); Σ_k^-1 = whiten whiten^T.
         """
-        self.check(bank)
-        self.check_size(len(bank), bank.classes)
         full = self.covariance == "full" and not one_class(bank)
+        if full:
+            require_labels(self, bank)
+        self.check_size(len(bank), bank.classes)
         shares, means, covariances = self._full(bank) if full else self._tied(bank)
         eye = torch.eye(means.shape[1], dtype=torch.float64)
         factors = torch.linalg.cholesky(require_finite(self, covariances) + self.ridge * eye)

@@ -145,7 +145,6 @@ class Gram(NetworkDetector):
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``low``, ``high`` [C, ΣC_l·P], ``widths``, ``expected`` [L], ``seen`` [C]."""
-        self.check(bank)
         n, codes = group_count(bank), group_codes(bank)
         n_held = round(n * self.held_out)
         if not 0 < n_held < n:

@@ -56,26 +56,22 @@ class GROOD(CappedBankDetector):
     seed: int = 0
     fit_split: FitSplit = "train"
 
-    def check(self, bank: FeatureBank) -> None:
-        """Raises :class:`DetectorRefusal` without labels, or where no prediction is right."""
-        require_labels(self, bank)
-        if not bool((bank.predictions == bank.labels).any()):
-            raise DetectorRefusal(f"GROOD: no {self.fit_split} image is classified correctly")
-
     def bank_memory(self, d: int, c: int) -> tuple[int, int]:
         """A gradient ``[D] float32`` with a number; prototypes ``[C, D] float64``."""
         return 4 * (d + 1), 2 * 8 * c * d + 3 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``means [K, D]``, ``prototype [D]``, ``gradients [M, D]``, ``half_square [M]``."""
-        self.check(bank)
+        require_labels(self, bank)
+        right = (bank.predictions == bank.labels).nonzero().flatten()
+        if not len(right):
+            raise DetectorRefusal(f"GROOD: no {self.fit_split} image is classified correctly")
         moments = self.statistics(bank)
         classes = moments.labelled.nonzero().flatten()
         absent = sorted(set(range(bank.logits.shape[1])) - set(classes.tolist()))
         warn_classes(self, absent, f"have no {self.fit_split} image and no prototype")
         means = moments.class_means[classes]
         self.fitted = {"means": means, "prototype": means.mean(dim=0)}
-        right = (bank.predictions == bank.labels).nonzero().flatten()
         kept = right[choose_rows(torch.zeros(len(right)), self.seed, self.max_bank)]
         gradients = torch.empty(len(kept), bank.features.shape[1])
         half_square = torch.empty(len(kept), dtype=torch.float64)

@@ -81,11 +81,6 @@ class KNN(CappedBankDetector):
         authors = 50 if classes <= 10 else 200 if classes <= 100 else 1000
         return authors if self.k == "authors" else self.k
 
-    def check(self, bank: FeatureBank) -> None:
-        """Raises :class:`DetectorRefusal` without labels where ``max_per_class`` needs them."""
-        if self.max_per_class is not None:
-            require_labels(self, bank)
-
     def check_size(self, n: int, c: int) -> None:
         """Raises :class:`DetectorRefusal` where the k-th neighbour is beyond the bank."""
         kept = self._kept(n, c)
@@ -105,7 +100,8 @@ class KNN(CappedBankDetector):
         ``bank`` is the feature tensor itself, not a copy, unless fewer rows are kept;
         ``half_square`` is half the squared length after scaling (1/2, or 0 for a zero vector).
         """
-        self.check(bank)
+        if self.max_per_class is not None:
+            require_labels(self, bank)
         rows = choose_rows(bank.labels, self.seed, self.max_bank, self.max_per_class)
         features = chosen_rows(bank.features, rows)
         self.check_size(len(features), bank.classes)

@@ -58,11 +58,6 @@ class MDS(Detector):
 
     fit_split: FitSplit = "train"
 
-    def check(self, bank: FeatureBank) -> None:
-        """Raises :class:`DetectorRefusal` without class labels, where there are logits."""
-        if not one_class(bank):
-            require_labels(self, bank)
-
     def reads_rows(self, n: int, d: int) -> bool:
         """Of few images, for the shrinkage of Σ."""
         return self.needs_rows or is_few(n, d)
@@ -73,7 +68,8 @@ class MDS(Detector):
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``center [D]``, ``whiten [D, r]``, ``means [K, r]`` (whitened), ``classes``."""
-        self.check(bank)
+        if not one_class(bank):
+            require_labels(self, bank)
         moments = self.statistics(bank)
         if one_class(bank):
             means, classes = moments.mean()[None], torch.tensor([0])

@@ -97,18 +97,13 @@ class MDSEnsemble(NetworkDetector):
             return None
         return MahalanobisStepColumn(self._pooled, self.noise, self.std, self.fitted)
 
-    def check(self, bank: FeatureBank) -> None:
-        """Raises :class:`DetectorRefusal` without the column, or without class labels."""
-        super().check(bank)
-        require_labels(self, bank)
-
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """The memory of MDS on one layer as wide as all of them; 0 before the backbone is known."""
         return MDS().fit_memory(n, self._pooled.width, c) if self._pooled.width else 0
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns what MDS learns, ``<l>.<key>`` of layer l."""
-        self.check(bank)
+        require_labels(self, bank)
         self.fitted = {
             f"{layer}.{key}": value
             for layer, of_bank in enumerate(self._by_layer(bank))

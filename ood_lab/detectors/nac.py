@@ -251,13 +251,6 @@ class NAC(Detector):
         """The influences in layers of maps; None where the features suffice."""
         return self._influence
 
-    def check(self, bank: FeatureBank) -> None:
-        """Raises :class:`DetectorRefusal` without the column, or the labels to choose images by."""
-        if self._influence is not None:
-            require_column(self, bank, self._influence)
-        if self.fit_images is not None:
-            require_labels(self, bank)
-
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Counts ``[D_l, M] float64`` of all layers, weights ``[C, D]``."""
         bins = max(h.bins for h in (self._common, *self._named.values()))
@@ -266,7 +259,8 @@ class NAC(Detector):
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``coverage [D, M - 1]`` in [0, 1], and ``<l>.coverage`` of layer l of maps."""
-        self.check(bank)
+        if self.fit_images is not None:
+            require_labels(self, bank)
         chosen = self._balanced(bank.labels)
         self.fitted = {layer.key: layer.coverage(chosen) for layer in self._layers(bank)}
         return self

@@ -113,17 +113,13 @@ class OpenMax(Detector):
     translate: Positive = 1.0
     fit_split: FitSplit = "train"
 
-    def check(self, bank: FeatureBank) -> None:
-        """Raises :class:`DetectorRefusal` without class labels."""
-        require_labels(self, bank)
-
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Means ``[C, C]``, tails ``[C, tail]`` and one distance per image, all float64."""
         return 8 * (3 * c * c + 8 * c * self._longest + 4 * n) + 3 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``means [C, C]``, ``shape``, ``log_scale``, ``start`` and ``modelled`` ``[C]``."""
-        self.check(bank)
+        require_labels(self, bank)
         c = bank.logits.shape[1]
         correct = torch.nonzero(bank.predictions == bank.labels).flatten()
         if len(correct) == 0:

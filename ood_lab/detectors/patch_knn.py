@@ -85,7 +85,6 @@ class PatchKNN(NetworkDetector):
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``bank [K, D]``, ``half_square [K]`` and ``group [K]``, of the fit images."""
-        self.check(bank)
         column = self.values(bank)
         n, h, w, d = column.shape
         kept = min(n * h * w, self.max_bytes // (4 * (d + 3)), self.places or n * h * w)

@@ -49,17 +49,13 @@ class PNML(Detector):
 
     fit_split: FitSplit = "train"
 
-    def check(self, bank: FeatureBank) -> None:
-        """Raises :class:`DetectorRefusal` for a head of one class."""
-        require_two_classes(self, bank)
-
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """H^T H, its eigenvectors and LAPACK's work space ``[D + 1, D + 1] float64``."""
         return 5 * 8 * (d + 1) ** 2 + 3 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``values [r]`` and ``vectors [D + 1, r]``, the span of H^T H."""
-        self.check(bank)
+        require_two_classes(self, bank)
         gram = self.statistics(bank).gram
         values, vectors = spanned(require_finite(self, gram), 2.0)  # ‖h‖² = 2
         self.fitted = {"values": values * len(bank), "vectors": vectors}

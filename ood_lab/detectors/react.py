@@ -8,16 +8,15 @@ import pytorch_ood.detector
 import torch
 from torch import Tensor, nn
 
-from ood_lab.detectors.base import FitSplit, with_settings
+from ood_lab.detectors.base import Detector, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows, percentile
 from ood_lab.detectors.support.compute_device import head_on_device
-from ood_lab.detectors.support.feature_shaping import NonNegativeDetector
-from ood_lab.detectors.support.requirements import Percentile
+from ood_lab.detectors.support.requirements import Percentile, require_non_negative
 from ood_lab.features.bank import FeatureBank
 
 
 @with_settings
-class ReAct(NonNegativeDetector):
+class ReAct(Detector):
     r"""Energy of rectified activations (arXiv 2111.12797).
 
     .. math::
@@ -54,7 +53,7 @@ class ReAct(NonNegativeDetector):
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``threshold``."""
-        self.check(bank)
+        require_non_negative(self, bank, self.force)
         threshold = percentile(bank.features, self.percentile)
         self.fitted = {"threshold": torch.tensor(threshold, dtype=torch.float64)}
         self.used = {"threshold": threshold}

@@ -38,8 +38,12 @@ class RMDS(MDS):
     source = "2106.09022"
     suspicious = "a class mean is hardly nearer than the mean of all images"
 
-    def check(self, bank: FeatureBank) -> None:
-        """Raises :class:`DetectorRefusal` without labels of every class."""
+    def fit_memory(self, n: int, d: int, c: int) -> int:
+        """As MDS, and T of all images ``[D, D]``."""
+        return super().fit_memory(n, d, c) + 8 * d * d
+
+    def fit(self, bank: FeatureBank) -> Self:
+        """Learns what MDS does, and ``mean [D]`` and ``whiten_all [D, r]`` of all images."""
         require_labels(self, bank)
         absent = set(range(bank.classes)) - set(bank.labels.unique().tolist())
         if absent:
@@ -47,13 +51,6 @@ class RMDS(MDS):
                 f"RMDS: {len(absent):,} of {bank.classes:,} classes (first: "
                 f"{min(absent)}) have no {self.fit_split} image"
             )
-
-    def fit_memory(self, n: int, d: int, c: int) -> int:
-        """As MDS, and T of all images ``[D, D]``."""
-        return super().fit_memory(n, d, c) + 8 * d * d
-
-    def fit(self, bank: FeatureBank) -> Self:
-        """Learns what MDS does, and ``mean [D]`` and ``whiten_all [D, r]`` of all images."""
         super().fit(bank)
         moments = self.statistics(bank)
         self.fitted["mean"] = mean = moments.mean(labelled=True)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ood_lab.detectors.base import with_settings
+from ood_lab.detectors.base import Detector, with_settings
 from ood_lab.detectors.support.feature_shaping import (
-    NonNegativeDetector,
     head_energy,
     kept_count,
     scale_ratio,
 )
-from ood_lab.detectors.support.requirements import Percentile
+from ood_lab.detectors.support.requirements import Percentile, require_non_negative
 from ood_lab.features.bank import FeatureBank
 
 
 @with_settings
-class SCALE(NonNegativeDetector):
+class SCALE(Detector):
     r"""Energy of features scaled by how concentrated they are (arXiv 2310.00227).
 
     .. math::
@@ -43,6 +42,6 @@ class SCALE(NonNegativeDetector):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Energy of the logits of scaled features, ``[N]``."""
-        self.check(bank)
+        require_non_negative(self, bank, self.force)
         k = kept_count(bank.features.shape[1], self.percentile)
         return head_energy(bank, lambda x: x * scale_ratio(x, k).exp())

@@ -69,28 +69,23 @@ class SHE(Detector):
     metric: Literal["inner_product", "cosine", "euclidean", "auto"] = "inner_product"
     fit_split: FitSplit = "train"
 
-    def check(self, bank: FeatureBank) -> None:
-        """Raises :class:`DetectorRefusal` without labels, or where no prediction is right."""
-        require_labels(self, bank)
-        if bank.label_classes is not None:
-            if bank.features.is_meta:
-                raise DetectorRefusal(
-                    "SHE: of a head of other classes it reads the predictions of the "
-                    f"{self.fit_split} images: set task.keep_features=true"
-                )
-        elif not bool(self.statistics(bank).right.any()):
-            raise DetectorRefusal(f"SHE: no {self.fit_split} image is classified correctly")
-
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Sums and patterns, ``[C, D] float64``."""
         return 2 * 8 * c * d + 3 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``patterns [K, D]`` of ``classes [K]``, and ``metric``, its place in the list."""
-        self.check(bank)
+        require_labels(self, bank)
         other = bank.label_classes is not None
+        if other and bank.features.is_meta:
+            raise DetectorRefusal(
+                "SHE: of a head of other classes it reads the predictions of the "
+                f"{self.fit_split} images: set task.keep_features=true"
+            )
         seen = self.statistics(replace(bank, labels=bank.predictions) if other else bank)
         classes = seen.right.nonzero().flatten()
+        if not len(classes):
+            raise DetectorRefusal(f"SHE: no {self.fit_split} image is classified correctly")
         if not other:
             absent = sorted(set(range(bank.num_classes)) - set(classes.tolist()))
             warn_classes(self, absent, f"have no correct {self.fit_split} image and no pattern")

@@ -21,10 +21,6 @@ log = logging.getLogger(__name__)
 
 #: Temperatures searched. Images that are all predicted right have none: T goes to 0.
 LOWEST, HIGHEST = 0.01, 100.0
-#: Images, at most, of which the optimum is searched without knowing that of a part of them.
-SAMPLE = 20_000
-#: Every so manieth is in that part.
-STRIDE = 16
 
 
 @with_settings
@@ -57,18 +53,14 @@ class TempScaling(Detector):
 
     fit_split: FitSplit = "val"
 
-    def check(self, bank: FeatureBank) -> None:
-        """Raises :class:`DetectorRefusal` without class labels."""
-        require_two_classes(self, bank)
-        require_labels(self, bank)
-
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Working arrays of one chunk."""
         return 4 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``temperature``."""
-        self.check(bank)
+        require_two_classes(self, bank)
+        require_labels(self, bank)
         labelled = (bank.labels >= 0).nonzero().flatten()
         temperature = self._optimum(
             chosen_rows(bank.logits, labelled), chosen_rows(bank.labels, labelled)
@@ -78,10 +70,14 @@ class TempScaling(Detector):
         return self
 
     def _optimum(self, logits: Tensor, labels: Tensor) -> float:
-        best = _root(logits, labels)
-        if best is not None:
-            return math.exp(best)
-        edge = LOWEST if _slope(logits, labels, math.log(LOWEST))[0] <= 0 else HIGHEST
+        def slope(log_t: float) -> float:
+            return _slope(logits, labels, math.exp(log_t))
+
+        low, high = math.log(LOWEST), math.log(HIGHEST)
+        first = slope(low)
+        if first > 0 > slope(high):
+            return math.exp(float(brentq(slope, low, high, xtol=1e-12, rtol=1e-14)))
+        edge = LOWEST if first <= 0 else HIGHEST
         log.warning(
             "TempScaling: the likelihood of the %s labels has no optimum between T = %g and %g: "
             "T = %g is taken",
@@ -103,54 +99,11 @@ class TempScaling(Detector):
         return map_rows(log_odds, bank.logits)
 
 
-def _slope(logits: Tensor, labels: Tensor, log_t: float) -> tuple[float, float]:
-    """The mean of d NLL / d(1/T), which falls as T grows, and its own slope by log T."""
-    t, mean, spread = math.exp(log_t), 0.0, 0.0
+def _slope(logits: Tensor, labels: Tensor, t: float) -> float:
+    """The mean of d NLL / d(1/T), which falls as T grows."""
+    total = 0.0
     for rows, z in blocks(logits):
         away = z.double()
         away -= away.gather(1, on_device(labels[rows]).long()[:, None])
-        p = (away / t).softmax(dim=1).mul_(away)
-        of_each = p.sum(dim=1)
-        mean += of_each.sum().item()
-        spread += (p.mul_(away).sum(dim=1) - of_each.square()).sum().item()
-    return mean / len(labels), -spread / t / len(labels)
-
-
-def _root(logits: Tensor, labels: Tensor) -> float | None:
-    """The log T where the slope is 0, to 12 digits; None where there is none within the ends.
-
-    From the root of a part of many images, a step of Newton's and one along the cubic through both
-    points take two passes; else, and where these fail, the interval is narrowed down.
-    """
-    low, high = math.log(LOWEST), math.log(HIGHEST)
-    near = _root(logits[::STRIDE], labels[::STRIDE]) if len(labels) > SAMPLE else None
-    before: tuple[float, float, float] | None = None
-    for _ in range(6):
-        if near is None or not low < near < high:
-            break
-        value, slope = _slope(logits, labels, near)
-        if not slope:
-            break
-        here = (near, value, 1 / slope)
-        near = near - value / slope if before is None else _cubic_root(before, here)
-        if before is not None and abs((near - before[0]) * (near - here[0])) < 1e-6:
-            return near  # the error of the cubic is the square of this product
-        before = here
-
-    def value_at(log_t: float) -> float:
-        return _slope(logits, labels, log_t)[0]
-
-    if not value_at(low) > 0 > value_at(high):
-        return None
-    return float(brentq(value_at, low, high, xtol=1e-12, rtol=1e-14))
-
-
-def _cubic_root(a: tuple[float, float, float], b: tuple[float, float, float]) -> float:
-    """X at y = 0 of the cubic x(y) through two points (x, y, dx/dy)."""
-    (x0, y0, d0), (x1, y1, d1) = a, b
-    h = y1 - y0
-    if h == 0:
-        return x1
-    t = -y0 / h
-    bent = t * (1 - t) * ((1 - t) * (h * d0 - (x1 - x0)) - t * (h * d1 - (x1 - x0)))
-    return x1 + (t - 1) * (x1 - x0) + bent
+        total += (away / t).softmax(dim=1).mul_(away).sum(dim=1).sum().item()
+    return total / len(labels)

@@ -26,8 +26,7 @@ class ViM(Residual):
     1000 from D = 2048, else 512; ``auto`` is the same, and at most half of the rank of the fit
     images (:func:`~ood_lab.detectors.support.subspace.principal_dimension`). With
     ``auto``, u is the mean of fewer images than features. A dim of D or more
-    leaves no residual: D // 2 is used then, and reported. The mean length of very many residuals
-    is estimated to nine digits.
+    leaves no residual: D // 2 is used then, and reported.
 
     Own: pytorch-ood and OpenOOD give NaN for dim = D (α = ∞), and both form the covariance of
     all rows at once in float32. Formula and the D // 2 rule are pytorch-ood's, as is the energy.

@@ -8,20 +8,20 @@ import torch
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
-from ood_lab.detectors.base import FitSplit, with_settings
+from ood_lab.detectors.base import Detector, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import (
     CHUNK_BYTES,
     column_percentiles,
     map_rows,
     percentile,
 )
-from ood_lab.detectors.support.feature_shaping import NonNegativeDetector, head_energy
-from ood_lab.detectors.support.requirements import Percentile
+from ood_lab.detectors.support.feature_shaping import head_energy
+from ood_lab.detectors.support.requirements import Percentile, require_non_negative
 from ood_lab.features.bank import FeatureBank
 
 
 @with_settings
-class VRA(NonNegativeDetector):
+class VRA(Detector):
     r"""Variational rectified activations (arXiv 2302.11716).
 
     .. math::
@@ -78,7 +78,7 @@ class VRA(NonNegativeDetector):
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``alpha [D]`` and ``beta [D]``."""
-        self.check(bank)
+        require_non_negative(self, bank, self.force)
         if self.per_feature:
             alpha, beta = column_percentiles(bank.features, [self.low, self.high])
         else:
@@ -92,7 +92,7 @@ class VRA(NonNegativeDetector):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Energy of the logits of cut features, ``[N]``."""
-        self.check(bank)
+        require_non_negative(self, bank, self.force)
         energy = head_energy(bank, self._cut)
         if not self.quadratic:
             return energy

@@ -90,18 +90,14 @@ class MCM(Detector):
 
     temperature: Positive = 1.0
 
-    def check(self, bank: FeatureBank) -> None:
-        """Rejects features that are not normalised, or a head with biases: that is no CLIP."""
+    def score(self, bank: FeatureBank) -> Tensor:
+        """-max softmax, ``[N]`` in [-1, -1/C]."""
         norms = bank.features[:1000].norm(dim=1)
         if bool((norms - 1).abs().max() > 1e-2) or bool(bank.head_bias.any()):
             raise DetectorRefusal(
                 f"{self.name} needs normalised features and a head of texts: choose model=clip or "
                 "prompt=..., or remove it"
             )
-
-    def score(self, bank: FeatureBank) -> Tensor:
-        """-max softmax, ``[N]`` in [-1, -1/C]."""
-        self.check(bank)
         return -_of_bank(bank, self.temperature)
 
 

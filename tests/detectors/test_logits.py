@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import pytorch_ood.detector as pytorch_ood
 import torch
-from detector_toys import close, identity_head, logits_bank, relabelled
+from detector_toys import close, logits_bank, relabelled
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp, softmax
 from scipy.stats import entropy, weibull_min
@@ -22,7 +22,6 @@ from ood_lab.detectors import (
     Entropy,
     OpenMax,
     TempScaling,
-    temp_scaling,
 )
 from ood_lab.detectors.openmax import fit_weibull
 from ood_lab.features.bank import FeatureBank
@@ -213,22 +212,6 @@ def test_temp_scaling_finds_the_optimum(blobs):
     assert loss(np.log(found)) <= min(map(loss, grid))
     top = (blobs.ood.logits.double() / found).softmax(1).amax(1)
     close(detector.score(blobs.ood), ((1 - top) / top).log(), 1e-6)
-
-
-def test_temp_scaling_of_many_images_begins_where_a_part_of_them_ends(make_bank, monkeypatch):
-    generator = torch.Generator().manual_seed(0)
-    z = 3 * torch.randn(8000, 4, generator=generator)
-    labels = (z / 2.5).softmax(1).multinomial(1, generator=generator)[:, 0]
-    bank = make_bank(z, labels, *identity_head(4))
-    read = []
-    slope = temp_scaling._slope
-    monkeypatch.setattr(temp_scaling, "_slope", lambda *a: (read.append(len(a[0])), slope(*a))[1])
-    whole = TempScaling().fit(bank).fitted["temperature"]
-    assert sum(read) > 10 * len(z)
-    read.clear()
-    monkeypatch.setattr(temp_scaling, "SAMPLE", 600)
-    close(TempScaling().fit(bank).fitted["temperature"], whole, 1e-11)
-    assert sum(read) <= 4 * len(z)
 
 
 def test_temp_scaling_ignores_unlabelled_images_and_needs_labels(blobs):

@@ -8,26 +8,9 @@ import torch
 from pytorch_ood.detector import EnergyBased
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
 from ood_lab.detectors.support.compute_device import head_on_device
-from ood_lab.detectors.support.requirements import require_non_negative
 from ood_lab.features.bank import FeatureBank
-
-
-class NonNegativeDetector(Detector):
-    """A detector that presumes ReLU features.
-
-    Attributes:
-        force: accept features below 0.
-    """
-
-    force: bool
-
-    def check(self, bank: FeatureBank) -> None:
-        """Raises :class:`DetectorRefusal` for features below 0, unless forced."""
-        if not self.force:
-            require_non_negative(self, bank)
 
 
 def head_energy(bank: FeatureBank, shape: Callable[[Tensor], Tensor]) -> Tensor:

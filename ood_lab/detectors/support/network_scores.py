@@ -27,10 +27,6 @@ class NetworkDetector(Detector):
         """The column that the extraction pass computes for this detector."""
         return self._column
 
-    def check(self, bank: FeatureBank) -> None:
-        """Raises :class:`DetectorRefusal` for a bank that was extracted without the column."""
-        require_column(self, bank, self._column)
-
     def values(self, bank: FeatureBank) -> Tensor:
         """The column's values, ``[N, ...]``; needs no part of the bank that only a fit uses."""
         return require_column(self, bank, self._column)

@@ -78,10 +78,12 @@ def require_finite(detector: Detector, statistic: Tensor) -> Tensor:
     return statistic
 
 
-def require_non_negative(detector: Detector, bank: FeatureBank) -> None:
-    """Rejects features below 0, where a method presumes ReLU (:class:`DetectorRefusal`)."""
-    share = bank.derived.below_zero
-    if share:
+def require_non_negative(detector: Detector, bank: FeatureBank, force: bool) -> None:
+    """Rejects features below 0, where a method presumes ReLU (:class:`DetectorRefusal`).
+
+    Not where ``force`` accepts them.
+    """
+    if not force and (share := bank.derived.below_zero):
         text = f"{share:.0%}" if share >= 0.01 else "under 1%"
         raise DetectorRefusal(
             f"{type(detector).__name__} needs non-negative features: {text} are below 0: "

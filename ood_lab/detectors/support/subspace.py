@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -12,20 +10,15 @@ from torch import Tensor
 from ood_lab.common.arguments import Count
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import Detector, DetectorRefusal
-from ood_lab.detectors.support.chunked_arithmetic import blocks, map_rows
+from ood_lab.detectors.support.chunked_arithmetic import map_rows
 from ood_lab.detectors.support.class_moments import noise_level
 from ood_lab.detectors.support.compute_device import compute_device, on_device
 from ood_lab.detectors.support.requirements import require_finite
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.image_groups import group_count, unit_of
-from ood_lab.neighbours.multiplication_speed import full_float32
 
 #: Residual, as a share of the features' distance from the origin, that is only rounding.
 RELATIVE_CUTOFF = 1e-7
-#: Rows, at least, that tell how far lengths of products in float32 are off.
-SAMPLE = 8192
-#: Relative standard error of the mean length, at most, where it comes from such products.
-ERROR = 2e-10
 
 
 #: Dimension of the principal subspace as it is set.
@@ -89,49 +82,9 @@ def _fit_residual(
     spanned = n - 1 if few else n
     rank = min(spanned, int((values > noise_level(values, moments.square)).sum()))
     dim = principal_dimension(dim, d, rank)
-    residual, principal = (part.contiguous() for part in vectors.split([d - dim, dim], dim=1))
+    residual = vectors[:, : d - dim].contiguous()
     fitted = {"origin": origin, "residual": residual, "dim": torch.tensor(dim)}
-    norm = _mean_norm(fitted, bank.features, moments.mean(), principal)
-    return fitted, norm, moment.trace().sqrt(), rank
-
-
-def _mean_norm(fitted: Tensors, features: Tensor, mean: Tensor, principal: Tensor) -> Tensor:
-    """The mean of :func:`residual_norm`, to :data:`ERROR`.
-
-    The lengths of many rows come from float32 products of x - ``mean``, at half the cost, or, where
-    that is less work, from what ``principal [D, dim]`` leaves of the length of x - u. Some
-    rows, evenly spaced, are measured in float64 too; the mean difference is added, and of its
-    spread follows how many rows that takes. Where it is half of them, all are measured so.
-    """
-    n = len(features)
-    origin, residual, inside = map(on_device, (fitted["origin"], fitted["residual"], principal))
-    center, narrow = on_device(mean).float(), residual.float()
-    offset = (center.double() - origin) @ residual
-
-    def exact(x: Tensor) -> Tensor:
-        return residual_norm(fitted, x)
-
-    def rough(x: Tensor) -> Tensor:
-        if 2 * inside.shape[1] < residual.shape[1]:
-            z = x.double() - origin
-            squares = z.square().sum(dim=1) - (z @ inside).square().sum(dim=1)
-            return squares.clamp(min=0).sqrt().cpu()
-        return ((x.float() - center) @ narrow).double().add_(offset).norm(dim=1).cpu()
-
-    def lengths(of: Callable[[Tensor], Tensor], size: int) -> Tensor:
-        chosen = None if size == n else torch.linspace(0, n - 1, size, dtype=torch.float64).long()
-        return torch.cat([of(x) for _, x in blocks(features, chosen)])
-
-    size = SAMPLE
-    with full_float32():
-        while size <= n / 2:
-            true = lengths(exact, size)
-            off = true - lengths(rough, size)
-            needed = (off.std() / (ERROR * true.mean())).item() ** 2
-            if needed <= size:
-                return lengths(rough, n).mean() + off.mean()
-            size = math.ceil(1.1 * needed) if needed <= n / 2 else n
-    return lengths(exact, n).mean()
+    return fitted, residual_norm(fitted, bank.features).mean(), moment.trace().sqrt(), rank
 
 
 def residual_norm(fitted: Tensors, features: Tensor) -> Tensor:

@@ -174,7 +174,6 @@ def test_vra_cuts_each_feature_on_the_fit_split(blobs, gamma, monkeypatch):
     monkeypatch.setattr(
         "ood_lab.detectors.support.chunked_arithmetic.CHUNK_BYTES", 4 * len(blobs.train) * 5
     )
-    monkeypatch.setattr("ood_lab.detectors.support.chunked_arithmetic.TILE", 77)
     x, _, w, b = arrays(blobs.ood)
     low, high = np.percentile(blobs.train.features.double().numpy(), [60, 95], axis=0)
     energy = -logsumexp(vra_reference(x, low, high, gamma) @ w.T + b, axis=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -187,7 +187,9 @@ def difference_table(
 
     shown = {m: name for m, name in metrics.items() if (table["metric"] == m).any()}
     first = Head("questions" if alone else "pair", "ascending")
-    heads = [first, *[Head("difference"), Head("p", "ascending")] * len(shown)]
+    groups = [Group(name) for name in shown.values()]
+    heads = [Head("difference"), Head("p", "ascending")]
+    heads = [first, *(replace(head, group=group) for group in groups for head in heads)]
     cells = [
         [
             name_cell(words(*pair), place),
@@ -195,9 +197,8 @@ def difference_table(
         ]
         for place, pair in enumerate(pairs)
     ]
-    groups = [Group(), *(Group(name, span=2) for name in shown.values())]
     said = [*notes, P_NOTE]
-    return Table(caption, heads, cells, groups, notes=said, spreads=True, split="groups")
+    return Table(caption, heads, cells, notes=said, spreads=True)
 
 
 def form_table(

@@ -63,7 +63,6 @@ def main_table(view: RunView) -> Table:
         names=names,
         notes=_notes(view),
         sections=parts if len(parts) > 1 else {},
-        each=f"{{}} in %{order}",
     )
 
 

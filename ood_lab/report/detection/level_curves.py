@@ -22,6 +22,7 @@ from ood_lab.report.results_lookup import RunView
 #: AUROC of a coin, the dark end of its colours.
 _CHANCE = 0.5
 #: Semantic and covariate.
+_COVARIATE = Group("covariate level")
 _Levels = tuple[list[float], list[float]]
 
 
@@ -80,10 +81,9 @@ def _grid(
         cells = [count_cell(e.n_ood) if counts else _shaded(metric, e) for e in estimates]
         rows.append([name_cell(f"{s:g}"), *cells])
     title = f"{metric_of(metric).title} of {detector} in %"
-    heads = [Head("semantic level"), *(Head(f"{c:g}") for c in covariate)]
-    groups = [Group(), Group("covariate level", span=len(covariate))]
+    heads = [Head("semantic level"), *(Head(f"{c:g}", group=_COVARIATE) for c in covariate)]
     caption = f"Number of images ({ood})" if counts else f"{title} ({ood})"
-    return Table(caption, heads, rows, groups, grid=True)
+    return Table(caption, heads, rows, grid=True)
 
 
 def _shaded(metric: str, estimate: Estimate) -> Cell:

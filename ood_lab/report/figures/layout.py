@@ -13,7 +13,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from ood_lab.report.figures.style import SOFT, WIDTH
-from ood_lab.report.rendering.terminal_columns import break_name
+from ood_lab.report.rendering.table import break_name
 
 
 def new_figure(height: float, footer: str, width: float = WIDTH) -> Figure:

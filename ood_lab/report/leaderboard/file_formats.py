@@ -159,5 +159,5 @@ def terminal(board: Leaderboard, title: str, full: bool = False) -> list[Block]:
     rows = wide.rows if full else wide.rows[:_TERMINAL_ROWS]
     if left := len(wide.rows) - len(rows):
         notes.append(f"{left} more rows in the files.")
-    table = replace(wide, caption=title, rows=rows, notes=notes, each=f"{title}: {{}}")
+    table = replace(wide, caption=title, rows=rows, notes=notes)
     return [table, *verdict.blocks()]

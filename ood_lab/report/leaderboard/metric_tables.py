@@ -109,13 +109,13 @@ def metric_tables(rows: pd.DataFrame) -> list[Table]:
     """A table of every part of :func:`metric_rows`: a row a model, a group of columns a set."""
     tables = []
     for title, part in _parts(rows):
-        heads, groups, columns = [Head("model", "ascending")], [Group()], []
+        heads, columns = [Head("model", "ascending")], []
         for name, of_set in part.groupby("set", sort=False):
             metrics = dict(zip(of_set["metric"], of_set["column"], strict=True))
             n = of_set["n_asked"].max()
             note = "" if pd.isna(n) else f"{int(n):,} questions"
-            groups.append(Group(str(name), note, len(metrics)))
-            heads += [Head(words) for words in metrics.values()]
+            group = Group(str(name), note)
+            heads += [Head(words, group=group) for words in metrics.values()]
             columns += [(name, metric) for metric in metrics]
         cells = {
             (row["label"], row["set"], row["metric"]): _cell(row) for row in part.to_dict("records")
@@ -127,18 +127,8 @@ def metric_tables(rows: pd.DataFrame) -> list[Table]:
         marks = [star_sentence(tested=True), _RULE] if part["best"].any() else []
         timed = part["table"].iloc[0] == SECONDS
         notes = ["The sum over all calls of a set."] if timed else ["± half of the 95% interval."]
-        spreads, percents = not timed, "" if timed else ", %"
-        tables.append(
-            Table(
-                title + percents,
-                heads,
-                lines,
-                groups,
-                notes=[*marks, *notes],
-                spreads=spreads,
-                each=f"{title}{percents}: {{}}",
-            )
-        )
+        caption = title if timed else f"{title}, %"
+        tables.append(Table(caption, heads, lines, notes=[*marks, *notes], spreads=not timed))
     return tables
 
 

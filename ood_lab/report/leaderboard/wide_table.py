@@ -93,7 +93,7 @@ class _Layout:
         n_id = int(self.board.rows["n_id"].max())
         tested = f"ID test{self.board.mark('test')} n = {n_id:,}"
         caption = f"In %, {tested}. {fpr95_sentence(self.board.fpr95_positive)}."
-        options = {"names": len(names), "notes": self._notes(), "each": "{}, %"}
+        options = {"names": len(names), "notes": self._notes()}
         return table_of(caption, [*names, *columns], **options)
 
     def names(self) -> list[Column]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 
 from ood_lab.common.files import packaged_table
-from ood_lab.report.rendering.table import Group, Span, Table, spans_of, spread_texts
+from ood_lab.report.rendering.table import Table
 
 #: Letters of one line: as many as a page of a paper holds in the size of its footnotes.
 _WIDTH = 140
@@ -21,15 +20,14 @@ def markdown(table: Table, warnings: Sequence[str] = ()) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
     def pipes(part: Table) -> str:
-        heads = [
-            " ".join(filter(None, (text, head.text, f"({note})" if note else "", head.note)))
-            for text, note, start, end in spans_of(part)
-            for head in part.heads[start:end]
-        ]
+        heads = []
+        for head in part.heads:
+            note = f"({head.group.note})" if head.group.note else ""
+            heads.append(" ".join(filter(None, (head.group.text, head.text, note, head.note))))
         rule = ["---"] * part.names + ["---:"] * (len(heads) - part.names)
-        return "\n".join(line(cells) for cells in (heads, rule, *_rows(part, "**{}**".format)))
+        return "\n".join(map(line, (heads, rule, *_rows(part, "**{}**".format))))
 
-    parts = "\n\n".join(pipes(part) for part in _parts(table))
+    parts = "\n\n".join(map(pipes, table.parts(_WIDTH)))
     notes = "\n".join(f"- {note}" for note in _notes(table, warnings))
     return f"{table.caption}\n\n{parts}\n\n{notes}\n"
 
@@ -38,7 +36,7 @@ def _rows(
     table: Table, bold: Callable[[str], str], escape: Callable[[str], str] = str
 ) -> list[list[str]]:
     """The texts of the rows; those of the best are bold."""
-    columns = [map(escape, spread_texts(table, k)) for k in range(len(table.heads))]
+    columns = [map(escape, table.texts(k)) for k in range(len(table.heads))]
     texts = zip(*columns, strict=True)
     return [
         [bold(text) if cell.best else text for text, cell in zip(of_row, row, strict=True)]
@@ -49,39 +47,6 @@ def _rows(
 def _notes(table: Table, warnings: Sequence[str]) -> list[str]:
     """Notes below the table. The best are bold here, where other places have a star."""
     return [note.replace("* =", "Bold:") for note in (*warnings, *table.notes)]
-
-
-def _parts(table: Table) -> Iterator[Table]:
-    """The table, or several with as many whole groups of columns as a line holds."""
-
-    def width(columns: Sequence[int]) -> int:
-        texts = [spread_texts(table, k) for k in columns]
-        heads = [table.heads[k].text for k in columns]
-        pairs = zip(heads, texts, strict=True)
-        return sum(2 + max(map(len, (head, *column))) for head, column in pairs)
-
-    spans = [span for span in spans_of(table) if span.start >= table.names]
-    parts: list[list[Span]] = []
-    room = 0
-    for span in spans:
-        needed = width(range(span.start, span.end))
-        if not parts or needed > room:
-            parts.append([])
-            room = _WIDTH - width(range(table.names))
-        parts[-1].append(span)
-        room -= needed
-    if len(parts) < 2:
-        yield table
-        return
-    for part in parts:
-        columns = [*range(table.names), *(k for span in part for k in range(span.start, span.end))]
-        groups = [Group(span.text, span.note, span.end - span.start) for span in part]
-        yield replace(
-            table,
-            heads=[table.heads[k] for k in columns],
-            rows=[[row[k] for k in columns] for row in table.rows],
-            groups=[Group(span=table.names), *groups],
-        )
 
 
 def _escape(text: str) -> str:
@@ -96,7 +61,7 @@ def latex(table: Table, warnings: Sequence[str] = ()) -> str:
             r"\begin{table*}",
             r"\centering",
             rf"\caption{{{_escape(table.caption)}}}",
-            *(line for part in _parts(table) for line in _tabular(part)),
+            *(line for part in table.parts(_WIDTH) for line in _tabular(part)),
             rf"\par\smallskip\footnotesize {_escape(' '.join(_notes(table, warnings)))}",
             r"\end{table*}",
             "",
@@ -109,10 +74,10 @@ def _tabular(table: Table) -> list[str]:
         return "  " + " & ".join(cells) + r" \\"
 
     tops, rules = [], []
-    for text, note, start, end in spans_of(table):
-        title = _escape(f"{text} ({note})" if note else text)
-        tops.append(rf"\multicolumn{{{end - start}}}{{c}}{{{title}}}")
-        rules += [rf"\cmidrule(lr){{{start + 1}-{end}}}"] if text else []
+    for group, columns in table.groups:
+        title = _escape(f"{group.text} ({group.note})" if group.note else group.text)
+        tops.append(rf"\multicolumn{{{len(columns)}}}{{c}}{{{title}}}")
+        rules += [rf"\cmidrule(lr){{{columns[0] + 1}-{columns[-1] + 1}}}"] if group.text else []
     heads = [_escape(f"{head.text} {head.note}".strip()) for head in table.heads]
     columns = "l" * table.names + "r" * (len(heads) - table.names)
     return [

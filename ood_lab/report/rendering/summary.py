@@ -7,16 +7,14 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
+from pydantic import TypeAdapter
 
 from ood_lab.common.files import read_json, write_text
 from ood_lab.report.rendering.blocks import Block, Text, printed
 from ood_lab.report.rendering.metric_definitions import finding_sentences, percent
 from ood_lab.report.rendering.table import (
-    Cell,
-    Group,
     Head,
     Table,
     count_cell,
@@ -32,6 +30,7 @@ log = logging.getLogger(__name__)
 SUMMARY = "summary.json"
 #: Parts of it that are shown whole.
 _WHOLE = "whole"
+_BLOCKS = TypeAdapter(list[Table | Text])
 #: Lines that a run ends with in a terminal; its page has the rest.
 LINES = 25
 
@@ -64,20 +63,7 @@ def read_summary(folder: Path) -> dict[str, list[Table | Text]]:
         UserError: the file is missing or damaged.
     """
     parts = read_json(folder / SUMMARY).items()
-    return {
-        name: [_block(dict(fields)) for fields in blocks]
-        for name, blocks in parts
-        if name != _WHOLE
-    }
-
-
-def _block(fields: dict[str, Any]) -> Table | Text:
-    if fields.pop("kind") == Text.kind:
-        return Text(**fields)
-    fields["heads"] = [Head(**head) for head in fields["heads"]]
-    fields["groups"] = [Group(**group) for group in fields["groups"]]
-    fields["rows"] = [[Cell(**cell) for cell in row] for row in fields["rows"]]
-    return Table(**fields)
+    return {name: _BLOCKS.validate_python(blocks) for name, blocks in parts if name != _WHOLE}
 
 
 def show_accuracies(

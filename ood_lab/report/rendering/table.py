@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -52,6 +53,14 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Group:
+    """A title above neighbouring columns; may be empty."""
+
+    text: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class Head:
     """The head of a column.
 
@@ -60,21 +69,21 @@ class Head:
         first: direction of the first click that sorts by it.
         note: below it.
         page_only: the terminal has no room for it.
+        group: above it, once for neighbours with an equal one.
     """
 
     text: str
     first: Direction = "descending"
     note: str = ""
     page_only: bool = False
+    group: Group = Group()
 
 
-@dataclass(frozen=True)
-class Group:
-    """A title above ``span`` columns; may be empty."""
+class Span(NamedTuple):
+    """A group and its columns."""
 
-    text: str = ""
-    note: str = ""
-    span: int = 1
+    group: Group
+    columns: Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -85,14 +94,10 @@ class Table:
         caption: above it.
         heads: of the columns.
         rows: as many cells each as there are heads.
-        groups: above the heads, over all of them; or none.
         names: how many columns, from the left, say what a row is.
         notes: below it, a sentence each.
         sections: parts of the rows in the terminal, by their title; empty = there are none.
         spreads: the terminal shows the spread behind every text.
-        split: where the terminal is too narrow, there is a table for every head that groups share,
-            or as many groups in one as go.
-        each: caption of the table of a head, with ``{}`` for the head.
         grid: rows and columns have an order of their own, in which they stay on a page.
     """
 
@@ -100,23 +105,74 @@ class Table:
     caption: str
     heads: Sequence[Head]
     rows: Sequence[Sequence[Cell]]
-    groups: Sequence[Group] = ()
     names: int = 1
     notes: Sequence[str] = ()
     sections: Mapping[str, Sequence[int]] = field(default_factory=dict)
     spreads: bool = False
-    split: Literal["heads", "groups"] = "heads"
-    each: str = "{}"
     grid: bool = False
+
+    @property
+    def groups(self) -> list[Span]:
+        """What is above the heads; empty where no head has a group."""
+        if not any(head.group.text for head in self.heads):
+            return []
+        spans = groupby(range(len(self.heads)), lambda k: (k < self.names, self.heads[k].group))
+        return [Span(group, [*columns]) for (_, group), columns in spans]
 
     @property
     def has_hidden_intervals(self) -> bool:
         """True when there is something for the page's toggle to show."""
         return not self.spreads and any(cell.interval for row in self.rows for cell in row)
 
+    def texts(self, k: int) -> list[str]:
+        """The texts of a column, where the table has them with their intervals in short.
+
+        ``84.3±1.2``, or ``84.3 [83.0, 85.7]`` in all of a column with an interval of which ± is
+        wrong.
+        """
+        cells = [row[k] for row in self.rows]
+        ends = any(cell.uneven for cell in cells)
+
+        def spread(cell: Cell) -> str:
+            interval = f" [{cell.interval.replace(' to ', ', ')}]"
+            return interval if ends and cell.spread else cell.spread
+
+        return [cell.text + spread(cell) * self.spreads for cell in cells]
+
+    def part(self, columns: Sequence[int], names: int) -> Table:
+        """Some of its columns, of which the first ``names`` say what a row is."""
+        heads = [self.heads[k] for k in columns]
+        return replace(
+            self, heads=heads, rows=[[row[k] for k in columns] for row in self.rows], names=names
+        )
+
+    def parts(self, room: int) -> list[Table]:
+        """The table, or several with as many whole groups as a line of so many letters holds."""
+        widths = []
+        for k, head in enumerate(self.heads):
+            longest = max(map(len, (head.text, head.note, *self.texts(k))))
+            widths.append(2 + longest + any(row[k].best for row in self.rows))
+        room -= sum(widths[: self.names])
+        parts: list[list[int]] = []
+        left = 0
+        for group, of in self.groups or [Span(Group(), range(len(self.heads)))]:
+            columns = [k for k in of if k >= self.names]
+            together = group.text and sum(widths[k] for k in columns) <= room
+            for piece in [columns] if together else [[k] for k in columns]:
+                wide = sum(widths[k] for k in piece)
+                wide = max([wide, *(2 + len(line) for line in title_lines(group, wide))])
+                if not parts or wide > left:
+                    parts.append([])
+                    left = room
+                parts[-1] += piece
+                left -= wide
+        if len(parts) < 2:
+            return [self]
+        return [self.part([*range(self.names), *columns], self.names) for columns in parts]
+
 
 class Column(NamedTuple):
-    """A column; neighbours with the very same group are below one title."""
+    """A column; neighbours with an equal group are below one title."""
 
     head: Head
     cells: Sequence[Cell]
@@ -125,32 +181,27 @@ class Column(NamedTuple):
 
 def table_of(caption: str, columns: Sequence[Column], **options: Any) -> Table:
     """A table of columns; ``options`` are other fields of it."""
-    groups = [
-        replace(neighbours[0].group, span=len(neighbours))
-        for _, of in groupby(columns, key=lambda column: id(column.group))
-        for neighbours in [list(of)]
-    ]
+    heads = [replace(column.head, group=column.group) for column in columns]
     rows = list(zip(*(column.cells for column in columns), strict=True))
-    titled = any(group.text for group in groups)
-    return Table(caption, [c.head for c in columns], rows, groups if titled else (), **options)
+    return Table(caption, heads, rows, **options)
 
 
-class Span(NamedTuple):
-    """A group with its first column and the one behind its last."""
-
-    text: str
-    note: str
-    start: int
-    end: int
+def title_lines(group: Group, width: int) -> list[str]:
+    """The title of a group above columns of a width, broken where it is longer."""
+    return break_name(group.text, max(width - 2, 9)) if group.text else []
 
 
-def spans_of(table: Table) -> list[Span]:
-    """The groups of a table with their columns; without groups, all columns are one."""
-    spans, start = [], 0
-    for group in table.groups or [Group(span=len(table.heads))]:
-        spans.append(Span(group.text, group.note, start, start + group.span))
-        start += group.span
-    return spans
+def break_name(name: str, width: int) -> list[str]:
+    """Breaks ``some_long-name`` after ``_ - + .`` or a blank into lines of about ``width``.
+
+    A single longer word stays whole, so a line can be longer than ``width``.
+    """
+    lines = [""]
+    for piece in re.findall(r"[^_\-+. ]*[_\-+. ]?", name):
+        if lines[-1] and len(lines[-1]) + len(piece) > width:
+            lines.append("")
+        lines[-1] += piece
+    return [line.strip() for line in lines]
 
 
 def name_cell(
@@ -200,20 +251,6 @@ def number_cell(
     uneven = abs((low + high) / 2 - value) > _UNEVEN * half
     interval = f"{show(low)} to {show(high)}"
     return Cell(show(value), value, interval, f"±{show(half)}", best, uneven=uneven)
-
-
-def spread_texts(table: Table, k: int) -> list[str]:
-    """The texts of a column, where the table has them with their intervals in short.
-
-    ``84.3±1.2``, or ``84.3 [83.0, 85.7]`` in all of a column with an interval of which ± is wrong.
-    """
-    cells = [row[k] for row in table.rows]
-    ends = any(cell.uneven for cell in cells)
-
-    def spread(cell: Cell) -> str:
-        return f" [{cell.interval.replace(' to ', ', ')}]" if ends and cell.spread else cell.spread
-
-    return [cell.text + spread(cell) * table.spreads for cell in cells]
 
 
 def estimate_cell(

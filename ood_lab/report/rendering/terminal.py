@@ -7,26 +7,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from rich import box
+from rich.align import AlignMethod
 from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
 from ood_lab.common.console import print_line
 from ood_lab.common.english import counted, listed
 from ood_lab.report.rendering.blocks import Block, Text, printed
-from ood_lab.report.rendering.table import Span, Table, spans_of, spread_texts
-from ood_lab.report.rendering.terminal_columns import (
-    Column,
-    beside,
-    break_name,
-    build,
-    numbers,
-    pack,
-    width_of,
-)
+from ood_lab.report.rendering.table import Cell, Head, Span, Table, name_cell, title_lines
 
-_MAX_HEADER_LINES = 6
 _UNBOUNDED = 10_000
-_SHORT = 6  # letters of a name that need no number instead
 _STYLE = {
     "answer": "bold",
     "note": "dim",
@@ -129,151 +121,81 @@ def print_whole(blocks: Sequence[Block]) -> None:
             Console(width=_UNBOUNDED).print(Printed([block]))
 
 
-def printed_table(table: Table, width: int) -> Iterator[RenderableType]:
-    """One table, or as many as the width demands.
+def printed_table(table: Table, width: int) -> Iterator[Group]:
+    """One table, or as many as the width demands, with whole groups side by side.
 
-    Groups of columns are side by side where there is room. Else, where several groups have the
-    same heads, there is a table for every head, with the groups as its columns; their names are
-    broken into shorter lines, and become numbers where only that makes it fit.
+    Where it is several, one column says what a row is.
     """
-    table, starts = _in_sections(table)
-    shown = [k for k in range(table.names) if not table.heads[k].page_only]
-    names = [_column(table, k) for k in shown]
-    if not table.groups:
-        columns = [_column(table, k) for k in range(table.names, len(table.heads))]
-        if len(names) > 1 and not _fits([*names, *columns], width):
-            names = [_joined(table, shown, width)]  # every part says what its rows are
-        yield from _built([*names[1:], *columns], names[0], width, table.caption, starts)
-        return
-    spans = [span for span in spans_of(table) if span.start >= table.names]
-    for words in (14, 12, 9):
-        columns = [_together(table, span, words) for span in spans]
-        if _fits([*names, *columns], width):
-            yield build([*names, *columns], table.caption, starts)
-            return
-    if len(names) > 1:
-        names = [_joined(table, shown, width)]
-    if table.split == "groups":
-        yield from _built(columns, names[0], width, table.caption, starts)
-        return
-    stacks = _stacks(table, spans)
-
-    def laid_out(words: int) -> list[tuple[str, list[Column]]]:
-        return [
-            (title, [*names, *(_single(table, k, group, words, number) for k, group, number in of)])
-            for title, of in stacks
-        ]
-
-    for words in (16, 12, 9, 0):
-        laid = laid_out(words)
-        if all(_fits(columns, width) for _, columns in laid):
-            break
-    else:  # a table of several parts has room for names
-        words, laid = 16, laid_out(16)
-    if not words:
-        named = ((n, group[0]) for _, of in stacks for _, group, n in of)
-        titles = dict.fromkeys((n, text) for n, text in named if n and len(text) >= _SHORT)
-        yield RichText(", ".join(f"S{number}={title}" for number, title in titles))
-    for title, columns in laid:
-        yield from _built(columns[1:], columns[0], width, title, starts)
+    heads = range(len(table.heads))
+    columns = [k for k in heads if not table.heads[k].page_only]
+    shown = table.part(columns, sum(k < table.names for k in columns))
+    parts = shown.parts(width + 2)
+    if len(parts) > 1 and shown.names > 1:
+        parts = _joined(shown, max(24, width - 16)).parts(width + 2)
+    yield from map(_built, parts)
 
 
-def _joined(table: Table, shown: Sequence[int], width: int) -> Column:
-    """All that says what a row is as one column, cut where it leaves no room for a number."""
-    head = " · ".join(table.heads[k].text for k in shown)
-    texts = [" · ".join(row[k].text for k in shown if row[k].text) for row in table.rows]
-    room = max(24, width - 16)
-    cut = [text if len(text) <= room else f"{text[: room - 1]}…" for text in (head, *texts)]
-    return Column((cut[0],), [RichText(text) for text in cut[1:]])
+def _joined(table: Table, room: int) -> Table:
+    """What says what a row is as one column, cut where it leaves no room for a number."""
+    n = table.names
+
+    def joined(cells: Sequence[Head] | Sequence[Cell]) -> str:
+        text = " · ".join(cell.text for cell in cells[:n] if cell.text)
+        return text if len(text) <= room else f"{text[: room - 1]}…"
+
+    heads = [Head(joined(table.heads)), *table.heads[n:]]
+    rows = [[name_cell(joined(row)), *row[n:]] for row in table.rows]
+    return replace(table, heads=heads, rows=rows, names=1)
 
 
-def _stacks(
-    table: Table, spans: Sequence[Span]
-) -> list[tuple[str, list[tuple[int, tuple[str, str], int]]]]:
-    """For every head that groups share, its columns with their group and its number.
-
-    A single one joins the last of them.
-    """
-    many = [span for span in spans if span[3] - span[2] > 1]
-    heads = list(dict.fromkeys(table.heads[k].text for s in many for k in range(s[2], s[3])))
-    stacks = []
-    for head in heads:
-        columns = [
-            (k, (text, note), number)
-            for number, (text, note, start, end) in enumerate(spans, 1)
-            for k in range(start, end)
-            if table.heads[k].text == head and end - start > 1
-        ]
-        stacks.append((table.each.format(head), columns))
-    alone = [(s[2], (s[0], s[1]), 0) for s in spans if s[3] - s[2] == 1]
-    if not stacks:
-        return [(table.caption, alone)]
-    stacks[-1][1].extend(alone)
-    return stacks
+def _built(table: Table) -> Group:
+    """A table of rich, with the rows of a section together below its title."""
+    # The box itself puts one blank between columns, the padding the other.
+    shown = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    spans = table.groups or [Span(head.group, [k]) for k, head in enumerate(table.heads)]
+    columns = [_column(table, span) for span in spans]
+    height = max(len(header) for header, _ in columns)
+    for header, _ in columns:
+        # Headers stand on the rule: shorter ones are filled from above.
+        lines = [*[RichText()] * (height - len(header)), *header]
+        shown.add_column(RichText("\n").join(lines), no_wrap=True)
+    for title, rows in (table.sections or {"": range(len(table.rows))}).items():
+        if title:
+            shown.add_row(RichText(title, "dim italic"))
+        for row in rows:
+            shown.add_row(*(cells[row] for _, cells in columns))
+    return Group(RichText(table.caption, "bold"), shown) if table.caption else Group(shown)
 
 
-def _built(
-    columns: Sequence[Column], name: Column, width: int, title: str, starts: Mapping[int, str]
-) -> Iterator[Group]:
-    for part in pack([name, *columns], width):
-        yield build(part, title, starts)
+def _column(table: Table, span: Span) -> tuple[list[RichText], list[RichText]]:
+    """The header of a group, and a text for every row; numbers are lined up at the right."""
+    first = span.columns[0]
+    left = first < table.names or all(r[k].is_word for r in table.rows for k in span.columns)
+    side: AlignMethod = "left" if left else "right"
+    lines: list[list[RichText]] = [[] for _ in range(2 + len(table.rows))]
+    for k in span.columns:
+        head = table.heads[k]
+        texts = [RichText(head.text), RichText(head.note), *_texts(table, k, left)]
+        width = max(text.cell_len for text in texts)
+        for line, text in zip(lines, texts, strict=True):
+            text.align(side, width)
+            line.append(text)
+    heads, notes, *cells = map(RichText("  ").join, lines)
+    above = [*title_lines(span.group, heads.cell_len + 2), *filter(None, [span.group.note])]
+    header = [*map(RichText, above), heads, *([notes] if notes.plain.strip() else [])]
+    width = max(text.cell_len for text in (*header, *cells))
+    for text in (*header, *cells):  # here: rich would drop the blank that stands for a star
+        text.align(side, width)
+    return header, cells
 
 
-def _in_sections(table: Table) -> tuple[Table, dict[int, str]]:
-    """The table with the rows of a section together, and the title of each by its first row."""
-    if not table.sections:
-        return table, {}
-    order = [row for rows in table.sections.values() for row in rows]
-    first, starts = 0, {}
-    for title, rows in table.sections.items():
-        starts[first] = title
-        first += len(rows)
-    return replace(table, rows=[table.rows[row] for row in order]), starts
-
-
-def _fits(columns: Sequence[Column], width: int) -> bool:
-    tallest = max(len(column.header) for column in columns)
-    return width_of(columns) <= width and tallest <= _MAX_HEADER_LINES
-
-
-def _column(table: Table, k: int) -> Column:
-    """A column under its own head; the names are not lined up at the right."""
-    head, cells = table.heads[k], [row[k] for row in table.rows]
-    header = (head.text, *([head.note] if head.note else []))
-    if k == 0:
-        plain = "italic", "bold"
-        styles = [f"{_TONES[c.tone]} {plain[not c.quiet]}" for c in cells]
-        return Column(header, [RichText(c.text, s) for c, s in zip(cells, styles, strict=True)])
-    if k < table.names or all(cell.is_word for cell in cells):
-        return Column(header, [RichText(c.text, _TONES[c.tone]) for c in cells], left=True)
-    return Column(header, _numbers(table, k))
-
-
-def _together(table: Table, span: Span, words: int) -> Column:
-    """The columns of a group as one."""
-    text, note, start, end = span
-    heads, parts = table.heads[start:end], [_numbers(table, k) for k in range(start, end)]
-    widths = [
-        max(len(head.text), *(cell.cell_len for cell in part))
-        for head, part in zip(heads, parts, strict=True)
-    ]
-    cells = beside(parts, widths)
-    texts = "  ".join(h.text.rjust(width) for h, width in zip(heads, widths, strict=True))
-    below = [note, texts, *(head.note for head in heads)]
-    title = break_name(text, words) if text else ()
-    return Column((*title, *(line for line in below if line)), cells)
-
-
-def _single(table: Table, k: int, group: tuple[str, str], words: int, number: int) -> Column:
-    """One column of a table for a single head; its group is the header."""
-    cells = _numbers(table, k)
-    (text, note), head = group, table.heads[k]
-    if not number:
-        return Column(tuple(line for line in (text, note, head.text, head.note) if line), cells)
-    title = break_name(text, words) if words or len(text) < _SHORT else (f"S{number}",)
-    return Column((*title, *([note] if note else [])), cells)
-
-
-def _numbers(table: Table, k: int) -> list[RichText]:
-    best = {place for place, row in enumerate(table.rows) if row[k].best}
-    return numbers(spread_texts(table, k), best)
+def _texts(table: Table, k: int, left: bool) -> Iterator[RichText]:
+    """The cells of a column; those of the best are bold and have a star."""
+    starred = not left and any(row[k].best for row in table.rows)
+    for row, text in zip(table.rows, table.texts(k), strict=True):
+        cell = row[k]
+        style = _TONES[cell.tone] if left else "bold green" * cell.best
+        if k == 0:
+            style += " italic" if cell.quiet else " bold"
+        star = ("*" if cell.best else " ") if starred else ""
+        yield RichText.assemble((text, style), (star, "green"))

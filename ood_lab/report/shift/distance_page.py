@@ -231,7 +231,7 @@ def follow_table(distances: Mapping[tuple[str, str], MissDistances | None], axes
         "images predicted from the other; 0 = no better than their mean.",
     ]
     caption = "Does the measured distance predict the misses? (%)"
-    return table_of(caption, columns, notes=notes, split="groups")
+    return table_of(caption, columns, notes=notes)
 
 
 def miss_curves(rows: Tables, measured: MeasuredDistances) -> Figure:

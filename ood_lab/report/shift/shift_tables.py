@@ -137,7 +137,7 @@ def separability_table(spaces: Tables, id_split: str, axes: str = "id") -> Table
         "0 = not separable. It grows with the number of components."
     )
     caption = "Separability of each set from ID"
-    return table_of(caption, columns, notes=[note], split="groups")
+    return table_of(caption, columns, notes=[note])
 
 
 def agreement_table(correlations: pd.DataFrame) -> Table:

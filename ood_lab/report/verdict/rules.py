@@ -177,7 +177,7 @@ class Verdict:
         shifted = len(self.shift) and set(self.shift["metric"]) & {SEVERITY, CLASS_UNITS}
         caption = "Shift and detection by dataset" if len(self.shift) else "Detection by dataset"
         caption += " with 95% intervals" + ", the least shifted first" * bool(shifted)
-        return table_of(caption, columns, notes=notes, spreads=True, split="groups")
+        return table_of(caption, columns, notes=notes, spreads=True)
 
     def blocks(self, page: bool = False, full: bool = False) -> list[Block]:
         """What a terminal ends with, and what a page begins with.

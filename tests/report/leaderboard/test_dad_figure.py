@@ -81,7 +81,7 @@ def test_groups_have_the_dad_of_their_means(tmp_path):
     assert titles == ["DAD (of means, of 1)", "mean near", "mean far"]
     wide = wide_table(board)
     # The group near is the set near; far is the mean of two sets, of which one has its name.
-    groups = [group.text for group in wide.groups]
+    groups = [group.text for group, _ in wide.groups]
     assert "mean near" not in groups
     assert "mean far" in groups
     heads = {head.note: place for place, head in enumerate(wide.heads) if head.text == "DAD"}

@@ -55,7 +55,7 @@ def test_a_column_without_any_value_is_left_out(tmp_path):
     assert "AUROC ±" not in [head.text for head in wide.heads]
     assert not any(note.startswith("95% sampling") for note in wide.notes)
     assert all(cell.text != "N/A" for row in wide.rows for cell in row)
-    assert sum(group.span for group in wide.groups) == len(wide.heads)
+    assert sum(len(columns) for _, columns in wide.groups) == len(wide.heads)
 
 
 def test_seeds_become_mean_and_std_apart_from_the_interval(swept):

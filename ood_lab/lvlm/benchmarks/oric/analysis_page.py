@@ -226,4 +226,4 @@ def _analysis_table(caption: str, rows: pd.DataFrame, sets: Names) -> Table:
             item = results.reindex(splits).to_numpy()
             shown = [number_cell(value, low, high, show) for value, low, high in item]
             columns.append(Column(Head(_LABELS.get(str(key), str(key))), shown, group))
-    return table_of(caption, columns, spreads=True, split="groups")
+    return table_of(caption, columns, spreads=True)

@@ -16,7 +16,7 @@ from ood_lab.tasks.separability import names_of
 pytestmark = pytest.mark.slow
 
 SMALL = ("experiment=smoke", "trainer.accelerator=cpu", "logger=none")
-FIGURES = ("cells", "shift_scatter", "shift_order", "shift_decompositions", "shift_images_semantic")
+FIGURES = ("cells", "shift_scatter", "shift_order", "shift_decompositions")
 
 
 @pytest.fixture(scope="module")

@@ -77,11 +77,12 @@ def place_blocks(
         for dataset, rows in scores.groupby("dataset", sort=False):
             strongest = rows.nlargest(STRONGEST, name)
             items = [
-                Picture(
+                thumbnails.picture(
                     f"#{row['index']}: score {row[name]:.4g}",
-                    thumbnails.number(map_of(name, str(dataset)), int(row["index"])),
+                    map_of(name, str(dataset)),
+                    row["index"],
                 )
-                for _, row in strongest.iterrows()
+                for row in strongest.to_dict("records")
             ]
             yield Pictures(items, str(dataset), few=True)
 
@@ -111,7 +112,7 @@ def marginal_blocks(
 
 def _picture(row: Mapping[Any, Any], text: str, thumbnails: Thumbnails) -> Picture:
     name, index = row["dataset"], int(row["index"])
-    return Picture(f"{name} #{index}: {text}", thumbnails.number(name, index))
+    return thumbnails.picture(f"{name} #{index}: {text}", name, index)
 
 
 def _class(classes: Sequence[str], label: int) -> str:
@@ -156,7 +157,7 @@ def unusual_id_images(
     """
     rows = images.table.nlargest(EXTREMES, f"{name}_score")
     pictures = [
-        Picture(score_text(row, "", name), store.number(dataset, int(index)))  # type: ignore[call-overload]
+        store.picture(score_text(row, "", name), dataset, index)  # type: ignore[arg-type]
         for index, row in rows.iterrows()
     ]
     return Pictures(pictures, f"Broken or wrong files would be among these; {ID_IMAGES} has all")
@@ -186,9 +187,7 @@ def near_copy_pictures(
     rows = []
     for example in examples:
         shown = [image for image in example["images"] if image[0] in stored][:_COPIES]
-        pictures = [
-            Picture(f"{name} ({of})", store.number(stored[of], row)) for of, row, name in shown
-        ]
+        pictures = [store.picture(f"{name} ({of})", stored[of], row) for of, row, name in shown]
         rows += [Pictures(pictures, example["heading"], few=True)] if len(pictures) > 1 else []
     return rows
 

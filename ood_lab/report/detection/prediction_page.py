@@ -141,11 +141,11 @@ def _extremes(read: pd.DataFrame, name: str, store: Thumbnails, legend: str | No
 
     none = "no class" if read["predicted"].ne("").any() else ""  # else the network names none
 
-    def picture(row: int, at: pd.Series) -> Picture:
-        return Picture(score_text(at, at["predicted"] or none, name), store.number(dataset, row))
+    def picture(row: Any, at: pd.Series) -> Picture:
+        return store.picture(score_text(at, at["predicted"] or none, name), dataset, row)
 
     strips = [
-        Pictures([picture(int(row), at) for row, at in rows.iterrows()], heading)  # type: ignore[call-overload]
+        Pictures([picture(row, at) for row, at in rows.iterrows()], heading)
         for heading, rows in parts.items()
     ]
     return [Text(legend, "note"), *strips] if legend else [*strips]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import io
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import pandas as pd
 from PIL import Image, ImageOps
 
 from ood_lab.common.english import counted
+from ood_lab.report.rendering.blocks import Picture
 
 log = logging.getLogger(__name__)
 
@@ -33,36 +36,46 @@ class Thumbnails:
     _numbers: dict[tuple[str, int], int | None] = field(default_factory=dict)
     _lost: dict[tuple[str, int], str] = field(default_factory=dict)
 
-    def small(self, dataset: str, index: int, side: int) -> Image.Image | None:
-        """An upright image in RGB, at most ``side`` pixels a side; None where it cannot be had."""
-        try:
-            image = self.load_image(dataset, index)
-            if isinstance(image, bytes):
-                image = Image.open(io.BytesIO(image))
-            if image is None:
-                return None
-            small = ImageOps.exif_transpose(image).convert("RGB")
-        except Exception as error:  # readers of broken files raise almost anything
-            self._lost[dataset, index] = " ".join(str(error).split())
-            return None
-        small.thumbnail((side, side))
-        return small
-
     def number(self, dataset: str, index: int) -> int | None:
         """Position of the picture in ``uris``; None where the image cannot be had."""
         key = (dataset, index)
         if key not in self._numbers:
-            small = self.small(dataset, index, _SIDE)
-            self._numbers[key] = None if small is None else len(self.uris)
-            if small is not None:
-                buffer = io.BytesIO()
-                small.save(buffer, "JPEG", quality=82)
-                code = base64.b64encode(buffer.getvalue()).decode()
-                self.uris.append(f"data:image/jpeg;base64,{code}")
+            self._numbers[key] = None
+            try:
+                if image := self.load_image(dataset, index):
+                    code = base64.b64encode(_encoded(image)).decode()
+                    self._numbers[key] = len(self.uris)
+                    self.uris.append(f"data:image/jpeg;base64,{code}")
+            except Exception as error:  # readers of broken files raise almost anything
+                self._lost[dataset, index] = " ".join(str(error).split())
         return self._numbers[key]
+
+    def picture(self, text: str, dataset: str, index: float) -> Picture:
+        """An image of a set with a text."""
+        return Picture(text, self.number(dataset, int(index)))
+
+    def examples(
+        self, ordered: pd.DataFrame, words: Sequence[str], show: Callable[[Any], str]
+    ) -> list[Picture]:
+        """The first, the middle and the last image of a dataset, whose rows are ordered."""
+        rows = ordered.iloc[[0, len(ordered) // 2, -1]].to_dict("records")
+        return [
+            self.picture(f"{word} · {show(row)}", row["dataset"], row["index"])
+            for word, row in zip(words, rows, strict=True)
+        ]
 
     def warn(self, page: str) -> None:
         """One warning for all images that ``page`` has to do without."""
         if self._lost:
             first = next(iter(self._lost.values()))
             log.warning("%s lacks %s: %s", page, counted(len(self._lost), "picture"), first)
+
+
+def _encoded(image: Image.Image | bytes) -> bytes:
+    """A small upright image as JPEG."""
+    read = Image.open(io.BytesIO(image)) if isinstance(image, bytes) else image
+    small = ImageOps.exif_transpose(read).convert("RGB")
+    small.thumbnail((_SIDE, _SIDE))
+    buffer = io.BytesIO()
+    small.save(buffer, "JPEG", quality=82)
+    return buffer.getvalue()

@@ -14,7 +14,7 @@ from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
 from ood_lab.report.figures.densities import draw_histograms, limits_of
 from ood_lab.report.figures.layout import add_legend, panels
 from ood_lab.report.figures.style import COLOURS, GREY
-from ood_lab.report.rendering.blocks import Block, Folded, Picture, Pictures, PlannedFigure, Text
+from ood_lab.report.rendering.blocks import Block, Folded, Pictures, PlannedFigure, Text
 from ood_lab.report.rendering.prose import differs, sentences
 from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.report.shift.shift_figures import label_of
@@ -99,10 +99,6 @@ def _examples(cause: pd.Series, images: pd.DataFrame, name: str, store: Thumbnai
     statistic = str(cause["statistic"])
     rows = images[images["dataset"] == name]
     ordered = rows.sort_values(statistic, ascending=bool(cause["value"] > 0.5), kind="stable")
-    places = {"least": 0, "median": len(ordered) // 2, "most": len(ordered) - 1}
-    items = []
-    for words, place in places.items():
-        row = ordered.iloc[place]
-        text = f"{words} · {value_text(statistic, row[statistic])}"
-        items.append(Picture(text, store.number(name, int(row["index"]))))
+    words = ("least", "median", "most")
+    items = store.examples(ordered, words, lambda row: value_text(statistic, row[statistic]))
     return Pictures(items, f"{statistic}: {differs(cause)}", few=True)

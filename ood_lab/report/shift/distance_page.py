@@ -23,7 +23,6 @@ from ood_lab.report.figures.style import COLOURS, GREY, style
 from ood_lab.report.rendering.blocks import (
     Block,
     Folded,
-    Picture,
     Pictures,
     PlannedFigure,
     Section,
@@ -50,7 +49,7 @@ from ood_lab.report.shift.shift_tables import summary_tables
 from ood_lab.schema.results import ID_TEST, Names, Tables
 from ood_lab.schema.shift_axes import AXES
 
-_ID_SHOWN = 3
+_ENDS = ("nearest", "median", "farthest")
 _DRAWN = 3000
 #: Curves in colour.
 _COLOURED = 5
@@ -124,15 +123,7 @@ def _pictures(measured: MeasuredDistances, store: Thumbnails) -> Iterator[Pictur
     (axis, *_) = measured.axes
     for name, rows in measured.degrees.groupby("dataset", sort=False):
         ordered = rows.sort_values(axis, ignore_index=True)
-        places = {"nearest": 0, "median": len(ordered) // 2, "farthest": len(ordered) - 1}
-        if name == ID_TEST:
-            steps = np.linspace(0, len(ordered) - 1, _ID_SHOWN).astype(int)
-            places = dict(zip(places, steps, strict=True))
-        shown = ordered.iloc[list(places.values())].to_dict("records")
-        items = [
-            Picture(f"{words} · {row[axis]:.3f}", store.number(str(name), int(row["index"])))
-            for words, row in zip(places, shown, strict=True)
-        ]
+        items = store.examples(ordered, _ENDS, lambda row: f"{row[axis]:.3f}")
         yield Pictures(items, label_of(str(name)), few=True)
 
 

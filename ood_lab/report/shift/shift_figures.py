@@ -15,25 +15,22 @@ from matplotlib.figure import Figure
 from ood_lab.report.figures.bars import Bar, draw_marks, name_rows
 from ood_lab.report.figures.densities import draw_densities, limits_of
 from ood_lab.report.figures.heatmap import draw_cells, shades
-from ood_lab.report.figures.image_grid import SIDE, Strip, contact_sheet
 from ood_lab.report.figures.layout import add_legend, new_figure, panels, wrapped
 from ood_lab.report.figures.scatter import component_labels, draw_clouds, styles_of
 from ood_lab.report.figures.style import GREY, INK, MARKERS, WIDTH, Style
 from ood_lab.report.rendering.blocks import PlannedFigure
 from ood_lab.report.rendering.metric_definitions import MISSING
-from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.report.shift.shift_tables import (
     DEGREE,
     ID_NAME,
     SAME,
     distances_of,
-    nearest_farthest,
     rows_of,
     same_as_next,
 )
 from ood_lab.schema.arrays import Bools, Floats, Ints
 from ood_lab.schema.results import ID_TEST
-from ood_lab.schema.shift_axes import AXES, Axis
+from ood_lab.schema.shift_axes import AXES
 
 _NAMES = {axis: name.replace("D_", "$D_{") + "}$" for axis, name in DEGREE.items()}
 _WAYS = {"": "LAID", "_pca": "PCA", "_clip": "CLIP, undecomposed"}
@@ -187,32 +184,6 @@ def shift_decompositions(inputs: ShiftInputs) -> Figure:
         axes.set(xlim=x, ylim=y)
     add_legend(figure, grid)
     return figure
-
-
-def image_sheet(
-    degrees: pd.DataFrame, names: Sequence[str], axis: Axis, pictures: Thumbnails, footer: str
-) -> Figure:
-    """One row per set: the 5 nearest images on an axis, the 5 farthest, each with its degree.
-
-    Args:
-        degrees: one row per image: ``dataset, index`` and the degrees.
-        names: the sets, in order.
-        axis: ``semantic`` or ``covariate``.
-        pictures: loads the images.
-        footer: text below the figure.
-    """
-
-    def strip(name: str, rows: pd.DataFrame) -> Strip:
-        return [
-            (pictures.small(name, int(row["index"]), SIDE), f"{row[axis]:.3f}")
-            for row in rows.to_dict("records")
-        ]
-
-    sheet = {}
-    for name in names:
-        images = nearest_farthest(degrees, name, axis, _COUNT)
-        sheet[label_of(name)] = [strip(name, images.nearest), strip(name, images.farthest[::-1])]
-    return contact_sheet(sheet, [f"nearest ({axis})", f"farthest ({axis})"], _COUNT, footer)
 
 
 def draw_ruler(axes: Axes, ruler: Mapping[str, Any], *, upright: bool, place: float = 1) -> None:

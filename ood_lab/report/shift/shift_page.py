@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from ood_lab.common.english import ordinal
-from ood_lab.report.rendering.blocks import Folded, Picture, Pictures, PlannedFigure, Section, Text
+from ood_lab.report.rendering.blocks import Folded, Pictures, PlannedFigure, Section, Text
 from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.table import Table
 from ood_lab.report.rendering.thumbnails import LoadImage, Thumbnails
 from ood_lab.report.shift.shift_figures import (
     ShiftInputs,
     build_shift_figures,
-    image_sheet,
     label_of,
 )
-from ood_lab.report.shift.shift_tables import nearest_farthest, rows_of
 from ood_lab.schema.run_record import RunRecord
 from ood_lab.schema.shift_axes import AXES
 
@@ -100,7 +97,7 @@ def write_shift_page(
         blocks=[
             Section("Results", blocks),
             Section("Figures", [*build_shift_figures(inputs), *more]),
-            Section("Nearest and farthest images", [below, *examples, *_sheets(inputs, store)]),
+            Section("Nearest and farthest images", [below, *examples]),
         ],
         pictures=store,
         definitions=_DEFINITIONS,
@@ -108,26 +105,16 @@ def write_shift_page(
     ).write(folder / "shift.html")
 
 
-def _sheets(inputs: ShiftInputs, store: Thumbnails) -> Iterator[Folded]:
-    """The same images as figures for a paper."""
-    for axis in AXES:
-        names = [str(name) for name in rows_of(inputs.summary, axis)["dataset"]]
-        title = f"Nearest and farthest: {axis}"
-        caption = f"Images of each set by {axis} shift."
-        draw = partial(image_sheet, inputs.degrees, names, axis, store, inputs.footer)
-        yield Folded(title, [PlannedFigure(f"shift_images_{axis}", title, caption, draw)])
-
-
 def _examples(degrees: pd.DataFrame, name: str, store: Thumbnails, first: bool) -> Folded:
-    strips = []
+    strips, images = [], degrees[degrees["dataset"] == name]
     for axis in AXES:
-        images = nearest_farthest(degrees, name, axis, _SHOWN)
-        for which, rows in (("nearest", images.nearest), ("farthest", images.farthest)):
+        ends = {
+            "nearest": images.nsmallest(_SHOWN, axis),
+            "farthest": images.nlargest(_SHOWN, axis),
+        }
+        for which, rows in ends.items():
             items = [
-                Picture(
-                    f"{row[axis]:.3f} · {Path(str(row['path'])).name}",
-                    store.number(name, int(row["index"])),
-                )
+                store.picture(f"{row[axis]:.3f} · {Path(row['path']).name}", name, row["index"])
                 for row in rows.to_dict("records")
             ]
             strips.append(Pictures(items, f"{axis.capitalize()}: {which}"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -169,18 +169,3 @@ def distances_of(spaces: Tables) -> pd.DataFrame:
     columns = {name: table.set_index("dataset")["bhattacharyya"] for name, table in spaces.items()}
     distances = pd.DataFrame(columns)
     return distances.loc[distances.mean(axis=1).sort_values(kind="stable").index]
-
-
-class NearestFarthest(NamedTuple):
-    """Rows of the table of degrees: the nearest to ID first, and the farthest first."""
-
-    nearest: pd.DataFrame
-    farthest: pd.DataFrame
-
-
-def nearest_farthest(
-    degrees: pd.DataFrame, dataset: str, axis: Axis, count: int
-) -> NearestFarthest:
-    """The ``count`` images of a set nearest to ID on an axis, and as many of the farthest."""
-    rows = degrees[degrees["dataset"] == dataset]
-    return NearestFarthest(rows.nsmallest(count, axis), rows.nlargest(count, axis))

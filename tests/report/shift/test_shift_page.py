@@ -27,7 +27,6 @@ from ood_lab.report.shift.shift_figures import (
 from ood_lab.report.shift.shift_page import write_shift_page
 from ood_lab.report.shift.shift_tables import (
     cells_table,
-    nearest_farthest,
     separability_table,
     summary_tables,
 )
@@ -156,13 +155,6 @@ def test_the_figure_of_cells_names_the_missing(tmp_path):
     assert nothing.svg.exists()
 
 
-def test_extremes_are_those_of_a_full_sort(degrees):
-    found = nearest_farthest(degrees, "far_looks", "covariate", 4)
-    values = np.sort(degrees[degrees.dataset == "far_looks"].covariate.to_numpy())
-    np.testing.assert_array_equal(found.nearest.covariate, values[:4])
-    np.testing.assert_array_equal(found.farthest.covariate, values[::-1][:4])
-
-
 def test_the_page_is_whole_and_holds_every_number(page, degrees):
     text = (page / "shift.html").read_text()
     parsed = Page(text)
@@ -178,8 +170,8 @@ def test_the_page_is_whole_and_holds_every_number(page, degrees):
             assert ("N/A" if np.isnan(ends[0]) else "{:.1f}–{:.1f}".format(*ends)) in text
     assert "10th nearest of 1,234 ID images, CLIP tiny" in text
     assert "Semantic shift degree" in text
-    assert text.count("data:image/svg+xml") == 3 + 2  # with both contact sheets
-    names = ["scatter", "order", "decompositions", "images_semantic", "images_covariate"]
+    assert text.count("data:image/svg+xml") == 3
+    names = ["scatter", "order", "decompositions"]
     for name in names:
         for kind in ("png", "svg"):
             assert (page / "figures" / f"shift_{name}.{kind}").stat().st_size > 5000

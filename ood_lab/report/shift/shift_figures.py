@@ -37,7 +37,6 @@ _WAYS = {"": "LAID", "_pca": "PCA", "_clip": "CLIP, undecomposed"}
 _FACES = (INK, "white", GREY)
 #: Ratio of the largest to the smallest distance above which the scale is logarithmic.
 _WIDE = 30
-_COUNT = 5  # pictures at each end
 #: What the units of a ruler are called, by its metric.
 UNITS = {
     "held_out_class_units": "1 = one of your own classes, held out",

@@ -28,6 +28,27 @@ class KeyedModule(nn.Module):
     neutral: ClassVar[frozenset[str]] = frozenset()
 
 
+class AddedLayers(KeyedModule):
+    """What a training objective adds to a network, as evaluation reads it.
+
+    Attributes:
+        own_score: the detector of ``conf/detector`` that is :meth:`score`; empty = none.
+        probed: training leaves the head as it is: a linear one is fitted on ID train, for the
+            accuracy and for detectors that read logits.
+    """
+
+    own_score: ClassVar[str] = ""
+    probed: ClassVar[bool] = False
+
+    def output(self, output: Output) -> Output:
+        """What the network gives, of what it gives without these layers."""
+        return output
+
+    def score(self, backbone: Backbone, image: Tensor, output: Output) -> Tensor:
+        """Outlier score of images ``[B, 3, H, W]``, ``[B]``, higher = more OOD."""
+        raise NotImplementedError
+
+
 class Backbone(KeyedModule):
     """A network that gives features, logits, or both; ``head`` is a linear last step, if any.
 
@@ -55,6 +76,7 @@ class Backbone(KeyedModule):
         text_head: the head is made of texts that name the classes (``clip.TextHead``).
         outputs: names of its logits, where the network comes with them.
         arguments: what the code of a user was called with, as JSON; they key its features.
+        objective: what its training has added; None of cross-entropy.
     """
 
     neutral = frozenset(
@@ -78,6 +100,11 @@ class Backbone(KeyedModule):
     chance: str | None = None
     outputs: Sequence[str] = ()
     arguments: str = ""
+    objective: AddedLayers | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.objective = None
 
     @property
     def num_features(self) -> int:
@@ -106,6 +133,22 @@ class Backbone(KeyedModule):
         """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, D])``."""
         raise NotImplementedError
 
+    def add(self, layers: AddedLayers) -> None:
+        """Makes ``layers`` a part of the network, in place of such that it has."""
+        if self.objective is None:
+            self.register_forward_hook(_added)
+        self.objective = layers
+
+    def drop_head(self) -> None:
+        """Its last layer makes the logits no more: ``head`` is None, and is not trained."""
+        self.freeze_head()
+        self.head = None
+
+    def freeze_head(self) -> None:
+        """No gradient reaches the last layer."""
+        if self.head is not None:
+            self.head.requires_grad_(False)
+
     def load(self, path: StrPath) -> None:
         """Takes the weights of a checkpoint, see :func:`~ood_lab.models.weights.load_weights`."""
         load_weights(self, path)
@@ -126,6 +169,11 @@ class Backbone(KeyedModule):
         handles = [modules[name].register_forward_hook(partial(keep, name)) for name in layers]
         with hooked(handles):
             yield maps
+
+
+def _added(backbone: Backbone, args: Any, output: Output) -> Output:
+    assert backbone.objective is not None
+    return backbone.objective.output(output)
 
 
 def linear_of(weight: Tensor, bias: Tensor) -> nn.Linear:

@@ -1,14 +1,15 @@
 """Training objectives: formulas, the outliers of a batch, and trainings through train.py."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from cli import call, run_folders
+from cli import ROOT, call, run_folders
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from PIL import Image
@@ -31,7 +32,8 @@ from ood_lab.models.objectives.vos import VOS
 SIZES = {"train": 150, "val": 60, "test": 60, "per_shift_set": 8, "per_cell": 0}
 SMOKE = ("experiment=smoke", "detector=[msp]", "logger=none", "task.report=false", "task=score")
 approx = pytest.approx
-LOSSES = Path(__file__).parents[2] / "conf/loss"
+LOSSES = ROOT / "conf/loss"
+NAMES = [path.stem for path in sorted(LOSSES.glob("*.yaml"))]
 SMALL = [f"data.{key}={value}" for key, value in SIZES.items()]
 
 
@@ -181,12 +183,56 @@ def test_what_reads_features_needs_a_head(step):
             objective.attach(step.backbone)
 
 
+def line_of(name, strangers):
+    """The command line of a short training with a loss, all of its terms included."""
+    loss = built(name)
+    terms = ["loss.start=0"] if hasattr(loss, "start") else []
+    terms += ["loss.queue=1"] if hasattr(loss, "queue") else []
+    terms += [f"data.outliers={strangers}"] if getattr(loss, "outliers_per_image", 0) else []
+    return [f"loss={name}", f"detector={['msp', *own_score(name)]}".replace("'", ""), *terms]
+
+
+def own_score(name):
+    loss = built(name)
+    return [loss.own_score] if isinstance(loss, Objective) and loss.own_score else []
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [path.stem for path in sorted(LOSSES.glob("*.yaml"))])
-def test_every_loss_trains_through_the_command(name, strangers, tmp_path):
-    outliers = [f"data.outliers={strangers}"] if built(name).outliers_per_image else []
-    line = ("debug=true", f"loss={name}", *outliers, f"paths.outputs={tmp_path}")
-    assert call("train.py", *SMOKE, *SMALL, *line) == 0
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_loss_trains_two_steps_through_the_command(name, processes, strangers, tmp_path):
+    line = (*line_of(name, strangers), "debug=true", f"paths.outputs={tmp_path}")
+    line = (*SMOKE, *SMALL, *line, "data.batch_size=32")
+    if processes == 1:
+        assert call("train.py", *line) == 0
+    else:
+        command = [sys.executable, str(ROOT / "train.py"), *line, "trainer=ddp_cpu"]
+        subprocess.run(command, check=True, timeout=500)
+    (table,) = tmp_path.rglob("scores.parquet")
+    scores = pd.read_parquet(table)
+    assert scores.msp.notna().all()
+    for own in own_score(name):
+        assert scores[own].nunique() > 1
+
+
+@pytest.mark.slow
+def test_an_evaluation_knows_how_the_network_was_trained(tmp_path, capsys):
+    """The score of its objective is beside the others, unless detectors are chosen."""
+    line = ("logger=none", "task.report=false", "trainer.accelerator=cpu", "task=score")
+    small = (*SMALL, "trainer.max_epochs=1", f"paths.outputs={tmp_path}")
+    training = ("loss=conf_branch", "detector=[msp]", "name=trained")
+    assert call("train.py", *line, *small, *training) == 0
+    (run,) = run_folders(tmp_path / "trained")
+    assert call("eval.py", *line, f"ckpt={run}", f"paths.outputs={tmp_path}", "name=scored") == 0
+    (scored,) = run_folders(tmp_path / "scored")
+    assert {"conf_branch", "msp", "knn"} < set(pd.read_parquet(scored / "scores.parquet"))
+    ckpt = (f"ckpt={run}", *line, "detector=[msp]", f"paths.outputs={tmp_path}")
+    for arguments, message in (
+        (("loss=logit_norm",), "was trained with another loss"),
+        (("detector=[conf_branch]", "loss=null"), "was trained with another loss"),
+    ):
+        assert call("eval.py", *ckpt, *arguments) == 1
+        assert message in capsys.readouterr().err
 
 
 def test_outliers_follow_from_seed_and_epoch():

@@ -418,6 +418,10 @@ class OODDataModule(L.LightningDataModule):
         """Adds so many images of ``data.outliers`` to each training image, from here on."""
         self._view().expose(self.splits[OUTLIERS], per_image)
 
+    def use_views(self, views: int) -> None:
+        """Transforms each training image so many times at random, from here on."""
+        self._view().views = views
+
     def leave_out(self, split: str, rows: Sequence[int]) -> None:
         """Takes some images out of a set of files, from here on."""
         data = self.predict_dataset(split)

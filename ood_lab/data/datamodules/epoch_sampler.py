@@ -102,9 +102,11 @@ class TrainingView(Dataset[dict[str, Any]]):
 
     Attributes:
         images: False = samples have no ``image``, and none is loaded.
+        views: V, random transforms of each image; all but the first are ``views [V - 1, 3, H, W]``.
     """
 
     images = True
+    views = 1
 
     def __init__(self, data: ImageDataset, transform: Transform) -> None:
         # A second view of the same table: features of train are extracted without augmentation.
@@ -138,6 +140,9 @@ class TrainingView(Dataset[dict[str, Any]]):
         np.random.seed(seed)
         random.seed(seed)
         sample = self.data[row]
+        if self.views > 1:
+            others = [self.data[row]["image"] for _ in range(self.views - 1)]
+            sample |= {"views": torch.stack(others)}
         if self._outliers is None:
             return sample
         rows = torch.randint(len(self._outliers), (self._per_image,)).tolist()

@@ -207,6 +207,12 @@ class WrappedBackbone(Backbone):
             return output._replace(logits=head(output.features))
         return output
 
+    def drop_head(self) -> None:
+        """Features stay the input of the last layer, or of the last layers."""
+        self.freeze_head()
+        layers = tuple(group[0] for group in self.reading.heads)
+        self.reading = replace(self.reading, heads=(), layers=layers, of_input=True)
+
     def match_outputs(self, classes: Sequence[str]) -> None:
         """Puts the logits into the order of the classes, where :attr:`outputs` are these by name.
 

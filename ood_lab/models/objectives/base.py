@@ -6,7 +6,7 @@ that trains (:class:`~ood_lab.models.training.classifier.Classifier`) calls it a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_file import Tensors
-from ood_lab.models.backbone import Backbone
+from ood_lab.models.backbone import AddedLayers, Backbone
 from ood_lab.models.output import Output
 
 Weight = Annotated[float, Ge(0)]
@@ -34,6 +34,8 @@ class Step:
         label: ``[B] int64``.
         outliers: images ``[M, 3, H, W]`` that are neither ID nor evaluated; None in validation, and
             where the objective reads none.
+        views: the ID images in other random transforms, ``[B, V - 1, 3, H, W]``; None in
+            validation, and where the objective wants one view.
         smoothing: of the labels; 0 in validation.
         progress: share of the epochs that is over, from 0 to 1.
     """
@@ -42,6 +44,7 @@ class Step:
     image: Tensor
     label: Tensor
     outliers: Tensor | None = None
+    views: Tensor | None = None
     smoothing: float = 0.0
     progress: float = 0.0
 
@@ -85,21 +88,40 @@ class Loss:
     terms: Tensors
 
 
-class Objective(nn.Module):
-    """What a classifier minimises. Its parameters are trained with those of the network.
+class Objective(AddedLayers):
+    """What a classifier minimises. It is a part of the network, whose checkpoints hold it.
 
     Attributes:
         outliers_per_image: M / B in training; 0 = it reads none.
+        views: V, random transforms of every image in training.
     """
 
     outliers_per_image: int = 0
+    views: int = 1
 
     def attach(self, backbone: Backbone) -> None:
-        """Adds the layers and the memory that it needs for a network.
+        """Becomes a part of the network, with the layers that it needs.
 
         Raises:
             UserError: the network cannot be trained so; the message says why.
         """
+        self.build(backbone)
+        if self.probed:
+            require_head(self, backbone)
+            backbone.freeze_head()
+            backbone.fitted_head = "linear"
+        backbone.add(self)
+
+    def build(self, backbone: Backbone) -> None:
+        """Makes the layers and the memory for the widths of a network.
+
+        Raises:
+            UserError: see :meth:`attach`.
+        """
+
+    def undecayed(self) -> Iterable[nn.Parameter]:
+        """Parameters without weight decay."""
+        return ()
 
     def forward(self, step: Step) -> Loss:
         """The loss of a batch. The default is cross-entropy."""

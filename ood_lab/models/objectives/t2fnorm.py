@@ -27,7 +27,7 @@ class T2FNorm(Objective):
         super().__init__()
         self.tau, self.scaled = tau, scaled
 
-    def attach(self, backbone: Backbone) -> None:
+    def build(self, backbone: Backbone) -> None:
         """Adds nothing; needs a linear head."""
         require_head(self, backbone)
 

@@ -54,7 +54,7 @@ class VOS(Objective):
         self.weight, self.start, self.queue = weight, start, queue
         self.draws, self.ridge = draws, ridge
 
-    def attach(self, backbone: Backbone) -> None:
+    def build(self, backbone: Backbone) -> None:
         """Adds w ``[C]``, φ, and queues ``[C, queue, D]``."""
         head = require_head(self, backbone)
         classes, width = head.weight.shape

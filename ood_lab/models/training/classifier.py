@@ -80,14 +80,21 @@ class Classifier(LightningModule):
         self.label_smoothing = label_smoothing
         if loss is not None and not isinstance(loss, Objective):
             loss = LabelledLoss(loss)
-        self.objective = loss or Objective()
-        self.objective.attach(backbone)
+        if loss is not None:
+            loss.attach(backbone)
         if channels_last:  # a convolution takes its images as its weights lie
             backbone.to(memory_format=torch.channels_last)
         classes = backbone.num_classes
         self.train_acc = MulticlassAccuracy(classes, average="micro")
         self.val_acc = MulticlassAccuracy(classes, average="micro")
         self.test_acc = MulticlassAccuracy(classes, average="micro")
+
+    @property
+    def objective(self) -> Objective | None:
+        """What is minimised; None = cross-entropy."""
+        added = self.backbone.objective
+        assert added is None or isinstance(added, Objective)
+        return added
 
     def check_optimizer(self) -> None:
         """Builds optimiser and schedule once, so that wrong settings show before training.
@@ -114,7 +121,7 @@ class Classifier(LightningModule):
 
         Of cross-entropy that is the network's :class:`Output`, of another objective its loss.
         """
-        if type(self.objective) is Objective:
+        if self.objective is None:
             return self(batch["image"])
         outliers = batch.get("outliers") if self.objective.outliers_per_image else None
         epochs = self.trainer.max_epochs if self._trainer is not None else None
@@ -123,6 +130,7 @@ class Classifier(LightningModule):
             batch["image"],
             batch["label"],
             None if outliers is None else outliers.flatten(0, 1),
+            batch.get("views"),
             smoothing=self.smoothing,
             progress=self.current_epoch / epochs if epochs and epochs > 0 else 0.0,
         )
@@ -141,12 +149,20 @@ class Classifier(LightningModule):
         return self.label_smoothing if self.training else 0.0
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """The optimiser's parameter groups; one group of all trainable parameters."""
-        return [{"params": [p for p in self.parameters() if p.requires_grad]}]
+        """The optimiser's parameter groups: all that is trained, with and without decay."""
+        free = set() if self.objective is None else {*self.objective.undecayed()}
+        trained = [p for p in self.parameters() if p.requires_grad]
+        groups: list[dict[str, Any]] = [{"params": [p for p in trained if p not in free]}]
+        if free:
+            groups.append({"params": [p for p in trained if p in free], "weight_decay": 0.0})
+        return groups
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Returns the total loss of the batch."""
         total = self._step(batch, "train", self.train_acc)
+        if self.objective is not None:
+            # Several processes wait for the gradient of layers that a term of a later epoch reads.
+            total = total + sum(0 * p.sum() for p in self.objective.parameters())
         self._check_finite(total)
         return total
 
@@ -196,6 +212,8 @@ class Classifier(LightningModule):
         """
         checkpoint["data_config"] = dict(self.backbone.data_config)
         weights = checkpoint["state_dict"]
+        if self.objective is None:
+            return
         changed = {f"backbone.{k}": v for k, v in self.objective.evaluated(self.backbone).items()}
         checkpoint["trained"] = {key: weights[key] for key in changed}
         weights.update(changed)

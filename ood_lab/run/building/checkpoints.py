@@ -17,7 +17,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config
 from ood_lab.common.grouping import grouped
 from ood_lab.common.hints import nearest
-from ood_lab.run.commandline.composition import composed_again, is_default
+from ood_lab.run.commandline.composition import composed_again, is_default, trains
 from ood_lab.run.commandline.line_checks import advice, has
 from ood_lab.run.commandline.overrides import key_of, parsed
 from ood_lab.schema.finished_run import FinishedRun
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from lightning import LightningModule, Trainer
 
 log = logging.getLogger(__name__)
-#: Groups that an evaluation inherits from its run, unless the user chooses one of those listed.
+#: Groups that a job inherits from the run of ``ckpt``, unless the user chooses one of those listed.
 INHERITED = {"data": ("data",), "model": ("model",), "synthetic_ood": ("data", "synthetic_ood")}
+#: The same of an evaluation, which needs to know what was trained.
+EVALUATED = INHERITED | {"loss": ("loss",)}
 #: Heads that are fitted on features, as :data:`ood_lab.models.FITTED` names them.
 PROBES = ("linear", "nearest_mean")
 #: Builders that put a fresh head in place of a pretrained one for other classes.
@@ -114,11 +116,11 @@ def begins_with_probe(cfg: DictConfig) -> bool:
     """True if train.py fits a linear head on frozen features before it fine-tunes them.
 
     That is where the weights are pretrained and the head is fresh, in a training by the plain
-    :class:`~ood_lab.models.Classifier`.
+    :class:`~ood_lab.models.Classifier` with cross-entropy.
     """
     model = cfg.model
     backbone = model.get("backbone") or {}
-    if not cfg.get("probe_first") or cfg.ckpt or "clip" in backbone:
+    if not cfg.get("probe_first") or cfg.ckpt or cfg.get("loss") or "clip" in backbone:
         return False
     weights = model.get("pretrained") or model.get("weights")
     resized = model.get("pretrained") and backbone.get("_target_") in RESIZED
@@ -307,14 +309,20 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
         cfg = composed_again([*overrides, f"preset={saved.preset}"])
     cfg = cfg.copy()
     with open_dict(cfg):
-        for group, choices in INHERITED.items():
+        for group, choices in (INHERITED if trains(cfg) else EVALUATED).items():
             if group in saved and not set(choices) & set(keys):
                 cfg[group] = saved[group]
                 _change(cfg, [o for o in overrides if o.lstrip("+").startswith(f"{group}.")])
         if "seed" not in keys:
             cfg.seed = saved.seed
         cfg.ckpt = weights
+    if "loss" in keys and not trains(cfg) and _target(cfg.loss) != _target(saved.get("loss")):
+        raise UserError(f"ckpt={run} was trained with another loss: leave loss=... out")
     return cfg
+
+
+def _target(loss: DictConfig | None) -> str | None:
+    return str(loss.get("_target_")) if loss else None
 
 
 def classes_of(ckpt: Path) -> list[str]:

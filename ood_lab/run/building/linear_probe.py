@@ -72,7 +72,7 @@ class LinearProbe:
         backbone = getattr(module, "backbone", None)
         if not isinstance(backbone, Backbone) or not _is_fresh(cfg, backbone):
             return None
-        asked = has_length(cfg) or cfg.get("loss") or checkpoints.to_resume(weights)
+        asked = has_length(cfg) or checkpoints.to_resume(weights)
         reason = None if asked else _reason(cfg, backbone, extractor, data)
         ends = told_by_main(extractor, reason is not None)
         if ends:

@@ -21,10 +21,12 @@ from ood_lab.evaluation.id_accuracy import warn_of_size
 from ood_lab.models import (
     Backbone,
     Classifier,
+    Objective,
     OwnTraining,
     WeightsFile,
     WrappedBackbone,
     check_determinism,
+    load_weights,
     own_steps,
     saved_entry,
     saved_labels,
@@ -131,6 +133,12 @@ def load_backbone(
     heads = model.backbone.num_classes or (None if own_head else len(classes))
     needs = _asked_for(cfg, file, classes, data)
     backbone = _built(cfg, classes, trained=file is not None, num_classes=heads, **needs)
+    if cfg.get("loss"):
+        if not file:
+            raise UserError("loss=... says how a network was trained: name its run with ckpt=RUN")
+        objective = nodes.build(cfg, "loss")
+        if isinstance(objective, Objective):
+            objective.attach(backbone)
     if file:
         checkpoints.check_classes(Path(ckpt), classes)
         backbone.load(_weights(cfg, file))
@@ -203,28 +211,31 @@ def make_classifier(
         )
     warn_if_foreign(backbone, data)
     if cfg.ckpt:
-        backbone.load(_weights(cfg, checkpoints.weights_file(Path(cfg.ckpt))))
+        weights = _weights(cfg, checkpoints.weights_file(Path(cfg.ckpt)))
+        load_weights(backbone, weights, backbone.name, new_head="objective")
     _check_determinism(cfg, backbone)
     if is_main:
         _advise(cfg, data)
     augment, geometry = nodes.build(cfg, "model.augment"), nodes.build(cfg, "model.geometry")
     data.use_transform(train=train_transform(backbone, augment, geometry), eval=backbone.transform)
     if own := _own_training(cfg, backbone, data):
+        if objective:
+            raise UserError(f"{backbone.name} trains itself: leave loss=... out")
         return cast(L.LightningModule, own.backbone.net), own
     module = make(backbone=backbone, **objective)
     if isinstance(module, Classifier):
         module.check_optimizer()
-        _give_outliers(module, data)
+        _give_images(module.objective or Objective(), data)
     return module, None
 
 
-def _give_outliers(module: Classifier, data: OODDataModule) -> None:
-    """Adds outliers to the batches where the loss reads some.
+def _give_images(objective: Objective, data: OODDataModule) -> None:
+    """Adds outliers and views to the batches where the loss reads some.
 
     Raises:
         UserError: one of loss and data has no use for the other.
     """
-    needed, present = module.objective.outliers_per_image, data.exposure.outliers is not None
+    needed, present = objective.outliers_per_image, data.exposure.outliers is not None
     if needed and not present:
         raise UserError(
             "this loss trains with images that are neither ID nor evaluated: give them with "
@@ -237,6 +248,7 @@ def _give_outliers(module: Classifier, data: OODDataModule) -> None:
         )
     if needed:
         data.use_outliers(needed)
+    data.use_views(objective.views)
 
 
 def _advise(cfg: DictConfig, data: OODDataModule) -> None:

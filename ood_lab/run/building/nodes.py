@@ -36,6 +36,18 @@ def build(cfg: DictConfig, key: str, **arguments: Any) -> Any:
         raise UserError(f"cannot build '{key}': {reason}") from error
 
 
+def own_score(cfg: DictConfig) -> str:
+    """The detector that reads what ``loss`` adds to a network; empty = there is none."""
+    from ood_lab.models.backbone import AddedLayers
+
+    try:
+        target = get_object(str(cfg.loss.get("_target_")))
+    except (HydraException, ImportError, ValueError):  # told where the loss is built
+        return ""
+    own = isinstance(target, type) and issubclass(target, AddedLayers)
+    return target.own_score if own else ""
+
+
 def left_to_data(groups: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Arguments of :func:`build` that leave the making of data sets to the DataModule.
 

@@ -38,6 +38,8 @@ DEBUG_BATCHES = 2
 DEBUG_FOLDER = "debug"
 #: Groups of sources of ``data=folder``. ``csid`` is read for the full spectrum alone.
 _SOURCES = ("id", "ood", "ood_val", "csid")
+#: Choices of ``detector`` to which that of a training objective belongs.
+_SETS = ("default", "all")
 #: Tar shards named by a pattern, which is matched where they are read.
 _SHARDS = re.compile(r".*[{*?\[].*\.tar")
 
@@ -54,7 +56,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
         raise UserError("this experiment has stages: run it by itself, without a sweep over others")
     with values_explained():
         cfg, overrides = _with_its_own_name(cfg, list(overrides))
-        cfg = checkpoints.inherit(cfg, overrides)
+        cfg = _with_own_score(checkpoints.inherit(cfg, overrides))
     if cfg.debug:
         cfg = _shortened(cfg)
     settings = _resolved(cfg)
@@ -86,6 +88,18 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
     if ignored:
         cfg = OmegaConf.create({k: v for k, v in _resolved(cfg).items() if k not in ignored})
     return Workspace(cfg, RunFolder(path), recipe, unused)
+
+
+def _with_own_score(cfg: DictConfig) -> DictConfig:
+    """Adds the detector that reads what the training loss adds, unless detectors are chosen."""
+    if not cfg.get("loss") or HydraConfig.get().runtime.choices.get("detector") not in _SETS:
+        return cfg
+    name = nodes.own_score(cfg)
+    if name and name not in (cfg.get("detector") or {}):
+        cfg = cfg.copy()
+        with open_dict(cfg):
+            cfg.detector[name] = OmegaConf.load(CONF / "detector" / f"{name}.yaml").detector[name]
+    return cfg
 
 
 def folder_of(script: str, overrides: Sequence[str]) -> Path:

@@ -92,6 +92,7 @@ def finish_training(job: Workspace, module: L.LightningModule) -> None:
     own = job.own_training
     backbone: Backbone = own.backbone if own else module.backbone  # type: ignore[assignment]
     backbone.load(checkpoints.weights_file(job.weights.path))
+    job.fit_probe(backbone)
     if backbone.chance:
         job.record.warnings.append(backbone.chance)
     job.backbone, job.model_seed = backbone, job.seed

@@ -273,7 +273,7 @@ class Workspace:
         for finding in findings:
             log.warning("data: %s", finding)
 
-    @made_of("model", "ckpt", "ensemble", "mc_dropout")
+    @made_of("model", "ckpt", "loss", "ensemble", "mc_dropout")
     def backbone(self) -> Backbone:
         """The backbone with its weights, for the classes of the data.
 
@@ -320,12 +320,24 @@ class Workspace:
             backbone.label_classes = len(classes)
         if backbone.chance:
             self.record.warnings.append(backbone.chance)
-        if fit and backbone.fitted_head and not cfg.ckpt:
+        if fit and not cfg.ckpt:
+            self.fit_head(backbone)
+        elif fit and cfg.get("loss"):
+            self.fit_probe(backbone)
+        return backbone
+
+    def fit_probe(self, backbone: Backbone) -> None:
+        """Fits a linear head where the training loss of a network has left its own as it was."""
+        if backbone.objective is not None and backbone.objective.probed:
+            self.fit_head(backbone)
+
+    def fit_head(self, backbone: Backbone) -> None:
+        """Fits the head of a network without one on ID train, and records it."""
+        if backbone.fitted_head:
             from ood_lab.evaluation.fitted_head import fit_head
 
             facts = fit_head(backbone, self.extractor, self.data, self.features_root)
             self.record.fitted_head = self.record.fitted_head or facts
-        return backbone
 
     def backbone_of(self, run: str) -> Backbone:
         """The backbone of another run, with its weights, for the classes of this job's data.
@@ -334,9 +346,12 @@ class Workspace:
             UserError: there is no such run, it has no weights, or it was trained on other classes.
         """
         saved = OmegaConf.create(read_config(Path(run)))
-        return self.network(saved.model, checkpoints.trained_weights(run, saved))
+        weights = checkpoints.trained_weights(run, saved)
+        return self.network(saved.model, weights, saved.get("loss"))
 
-    def network(self, model: DictConfig, ckpt: str | None) -> Backbone:
+    def network(
+        self, model: DictConfig, ckpt: str | None, loss: DictConfig | None = None
+    ) -> Backbone:
         """The backbone of a node like ``model``, for the classes of this job's data.
 
         Raises:
@@ -344,7 +359,7 @@ class Workspace:
         """
         cfg = self.cfg.copy()
         with open_dict(cfg):
-            cfg.model, cfg.ckpt = model, ckpt
+            cfg.model, cfg.ckpt, cfg.loss = model, ckpt, loss
         return self._load_backbone(cfg, self.data.classes)
 
     def other_networks(self) -> list[tuple[str | None, Callable[[], Backbone]]]:

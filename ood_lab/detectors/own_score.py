@@ -53,7 +53,8 @@ class OwnScore(NetworkDetector):
     reads = ("features", "maps")
 
     def __init__(self) -> None:
-        super().__init__(OwnScoreColumn(self.name))
+        super().__init__()
+        self._column = OwnScoreColumn(self.name)
 
     def score(self, bank: FeatureBank) -> Tensor:
         """The column, ``[N]``."""

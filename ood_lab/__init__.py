@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ood_lab.api.feature_banks import extract_features, features_from_arrays
     from ood_lab.api.onnx_export import export_onnx
     from ood_lab.detectors import load_detector
+    from ood_lab.models.image_tiles import Tiles
 
 # Activations live in fresh memory on a CPU; in pages of 2 MiB it costs a fraction of what it does
 # in those of 4 KiB, and no digit. PyTorch reads this when it first takes memory; on Linux alone.
@@ -20,6 +21,7 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 #: What a notebook needs. Loaded when first asked for: the command line starts without torch.
 __all__ = [
     "EvaluationResult",
+    "Tiles",
     "evaluate",
     "export_onnx",
     "extract_features",

@@ -23,8 +23,9 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
 from ood_lab.evaluation.split_features import split_by_columns
-from ood_lab.features.bank import FeatureBank, weight_and_bias
+from ood_lab.features.bank import TILES, FeatureBank, weight_and_bias
 from ood_lab.features.bank_identity import NetworkIdentity
+from ood_lab.features.extraction_hooks import TilesColumn
 from ood_lab.features.image_groups import groups_of
 from ood_lab.features.lightning_extractor import Extractor, frozen
 from ood_lab.models import (
@@ -229,7 +230,8 @@ def extract_features(
             arrays, ``(images, labels)``, or dicts with ``image``, ``label`` and, where images
             belong together, ``group``; or one tensor ``[N, 3, H, W]``. Each image comes once, and
             is the same at every read.
-            Normalised as the network expects, in any floating-point type.
+            Normalised as the network expects, in any floating-point type. A loader may give tiles
+            ``[B, T, 3, H, W]`` of :class:`~ood_lab.models.image_tiles.Tiles`.
         labels: of a tensor; None = those of the batches, else unknown.
         head: name of the last linear layer; None = found, if any; ``none`` = it gives features.
         detectors: those that work inside this pass (``odin``, ``gram``, ...), as in
@@ -253,7 +255,8 @@ def extract_features(
     first = next(batches, None)
     if first is None:
         raise UserError("there is no image in images")
-    backbone = as_backbone(module, first["image"], head, std, allow_random, features, output, mean)
+    example = first["image"].flatten(0, -4)
+    backbone = as_backbone(module, example, head, std, allow_random, features, output, mean)
     backbone.label_classes = label_classes
     classes = label_classes or backbone.num_classes or None
     chosen = chosen_detectors(detectors, "openood") if detectors else {}
@@ -268,8 +271,10 @@ def extract_features(
         for d in usable.values()
         if d.extraction_hook is not None
     }
-    if StatisticsColumn.reads(backbone, first["image"]):
+    if StatisticsColumn.reads(backbone, example):
         columns[StatisticsColumn.key] = StatisticsColumn()
+    if first["image"].ndim == 5:
+        columns[TILES] = TilesColumn()
     extractor = Extractor(backbone, list(columns.values()))
     parts = []
     groups: list[Any] = []

@@ -123,7 +123,7 @@ def _joined(waiting: list[tuple[Any, Any, Any]]) -> tuple[Tensor, list[Any], lis
 
 def _check(images: Any) -> None:
     shape = list(getattr(images, "shape", ()))
-    if not isinstance(images, Tensor) or images.ndim != 4:
+    if not isinstance(images, Tensor) or images.ndim not in (4, 5):
         what = f"of shape {shape}" if shape else f"a {type(images).__name__}"
         raise UserError(
             f"images are {what}: give a tensor [N, 3, H, W], or batches of such "

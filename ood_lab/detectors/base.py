@@ -17,7 +17,7 @@ from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.support.compute_device import compute_device, on_device, within_device_memory
-from ood_lab.features.bank import FeatureBank, other_network
+from ood_lab.features.bank import TILES, FeatureBank, other_network
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.moments import Moments
 from ood_lab.models.head_kind import OF_NETWORKS, WORDS, Part, missing
@@ -286,7 +286,7 @@ def check_memory(detector: Detector, n: int, d: int, c: int, limit_bytes: int) -
 
 
 def fit_detector(detector: _Fitted, bank: FeatureBank) -> _Fitted:
-    """``detector.fit(bank)``, which notes the network of the bank.
+    """``detector.fit(bank)``, which notes the network of the bank and the tiles of an image.
 
     Raises:
         DetectorRefusal: the detector cannot work on such a bank.
@@ -294,7 +294,9 @@ def fit_detector(detector: _Fitted, bank: FeatureBank) -> _Fitted:
     """
     detector.network, detector.fitted, detector.used = bank.network, {}, {}
     with within_device_memory(detector.name):
-        detector.fit(bank)
+        detector.fit(bank.of_tiles)
+    if TILES in bank.columns:
+        detector.used = {**detector.used, "tiles": bank.columns[TILES].shape[1]}
     if not detector.fitted:
         raise UserError(
             f"{detector.name} has learned nothing: its fit stores tensors by name in self.fitted"
@@ -302,8 +304,16 @@ def fit_detector(detector: _Fitted, bank: FeatureBank) -> _Fitted:
     return detector
 
 
+def of_images(scores: Tensor, bank: FeatureBank) -> Tensor:
+    """The largest score of each image, ``[N]``, of those of its tiles, if it has any."""
+    tiles = bank.columns.get(TILES)
+    return scores if tiles is None else scores.view(tiles.shape[:2]).amax(dim=1)
+
+
 def checked_score(detector: Detector, bank: FeatureBank) -> Tensor:
     """``detector.score(bank)``, ``[N] float64`` on the CPU, guaranteed finite.
+
+    Of images that passed as tiles, the largest of their scores.
 
     Raises:
         UserError: it is not fitted, or on features of another network; it gives another number of
@@ -318,7 +328,7 @@ def checked_score(detector: Detector, bank: FeatureBank) -> Tensor:
             "those it should score: extract both with the same network"
         )
     with within_device_memory(detector.name):
-        scores = torch.as_tensor(detector.score(bank)).double().cpu()
+        scores = of_images(torch.as_tensor(detector.score(bank.of_tiles)).double().cpu(), bank)
     if scores.shape != (len(bank),):
         raise UserError(
             f"{detector.name} gave scores of shape {list(scores.shape)} for {len(bank):,} images: "

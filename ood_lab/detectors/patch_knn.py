@@ -40,14 +40,14 @@ class PatchKNN(NetworkDetector):
     :math:`1 - e^{d_p} / \sum_{m \in N} e^{\|f_p - m\|}`, N the 9 nearest kept places of the nearest
     one. Calibration scores come from the kept places of other groups than that of the image.
 
-    Own: PatchCore keeps a greedy share of 1% to 25%; a random one of 4,096 places detects as much
-    (docs/results/places.md), and costs nothing to choose.
+    Own: PatchCore keeps 1% to 25% of all places; 4,096 are kept here, chosen as greedily. They
+    detect as much as all, and more than a random choice (docs/results/places.md).
 
     Args:
         layers: ``auto`` = the last maps of stride 8 and 16, of a transformer two middle blocks; or
             a list of sub-module names.
         places: K at most; None = as many as ``max_bytes`` holds.
-        choice: ``random``, or ``coreset``: greedily the farthest from those kept.
+        choice: ``coreset``, greedily the farthest from those kept, or ``random``.
         max_bytes: of M.
         dims: more channels are projected randomly onto so many.
         reweight: multiply by PatchCore's weight.
@@ -67,7 +67,7 @@ class PatchKNN(NetworkDetector):
 
     layers: Literal["auto"] | Sequence[str] = "auto"
     places: Count | None = 4096
-    choice: Literal["random", "coreset"] = "random"
+    choice: Literal["random", "coreset"] = "coreset"
     max_bytes: Count = 64 * 2**20
     dims: Count = 256
     reweight: bool = False

@@ -20,6 +20,7 @@ from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.extraction_pass import collate
 from ood_lab.features.lightning_extractor import Extractor
 from ood_lab.features.process_agreement import made_by_main
+from ood_lab.models.image_tiles import tile_count
 
 log = logging.getLogger(__name__)
 #: Images that are timed at a time.
@@ -138,7 +139,8 @@ class _Timer:
         self._trainer, self._backbone = extraction.trainer, extraction.backbone
         images = extraction.data.predict_dataset(split)
         start = time.perf_counter()
-        batch = collate([images[row] for row in range(min(TIMED, len(images)))])
+        timed = max(1, TIMED // tile_count(images.transform))
+        batch = collate([images[row] for row in range(min(timed, len(images)))])
         self._image = batch["image"]
         workers = extraction.data.loading.num_workers
         self._loading = 0.0 if workers else (time.perf_counter() - start) / len(self._image)

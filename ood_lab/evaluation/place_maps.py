@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from torch import Tensor
 from torchvision.transforms import CenterCrop, Compose, Resize
 
 from ood_lab.common.files import replaced
 from ood_lab.detectors.base import Detector, Detectors
-from ood_lab.features.bank import Banks
+from ood_lab.features.bank import Banks, FeatureBank
+from ood_lab.models.image_tiles import Tiles
 from ood_lab.report.rendering.heat_overlay import legend, map_of, with_map
 from ood_lab.report.rendering.thumbnails import LoadImage
 
@@ -48,15 +50,20 @@ class PlaceMaps:
         """What the colours mean."""
         return legend(self.low, self.high)
 
+    def values(self, bank: FeatureBank) -> Tensor:
+        """The maps of images, ``[N, h, w] float32``."""
+        maps = self.detector.maps(bank.of_tiles)
+        return self.transform.joined(maps) if isinstance(self.transform, Tiles) else maps
+
     def over(self, image: Image.Image, dataset: str, row: int) -> Image.Image:
         """An image with its map; ``row`` is that of the bank."""
-        values = self.detector.maps(self.banks[dataset].rows(torch.tensor([row])))
+        values = self.values(self.banks[dataset].rows(torch.tensor([row])))
         box = seen_box(self.transform, *image.size)
         return with_map(image, values[0].numpy(), self.low, self.high, box)
 
     def write(self, folder: Path, dataset: str, load_image: LoadImage) -> None:
         """Writes the maps of a set as float16, and all its images with theirs as PNG."""
-        values = self.detector.maps(self.banks[dataset])
+        values = self.values(self.banks[dataset])
         with replaced(folder / MAPS) as file, file.open("wb") as stream:
             arrays: Any = {f"{self.name}/{dataset}": values.half().numpy()}
             np.savez_compressed(stream, **arrays)

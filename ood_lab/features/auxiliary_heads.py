@@ -22,6 +22,8 @@ class HeadPredictions(BankColumn):
             function of them.
     """
 
+    of_tiles = False
+
     def __init__(self, heads: Sequence[str]) -> None:
         self.heads = list(heads)
         self.key = f"argmax of {', '.join(self.heads)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,9 @@ from ood_lab.features.derived_statistics import Derived
 from ood_lab.models.head_kind import HeadKind, Part, parts_of
 from ood_lab.schema.label_codes import SEVERAL
 from ood_lab.schema.run_record import BankRecord
+
+#: Column of a bank of images that passed as tiles.
+TILES = "tiles"
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,30 @@ class FeatureBank:
     def predictions(self) -> Tensor:
         """Predicted class of every image, ``[N] int64``; -1 without logits."""
         return self.derived.predictions
+
+    @cached_property
+    def of_tiles(self) -> FeatureBank:
+        """A row for each tile where images passed as tiles, those of an image as one group."""
+        if (tiles := self.columns.get(TILES)) is None:
+            return self
+        n, t = tiles.shape[:2]
+        rows = torch.arange(n).repeat_interleave(t)
+        groups = torch.arange(n) if self.groups is None else self.groups
+        features, logits = tiles.flatten(0, 1).split([self.features.shape[1], self.num_classes], 1)
+        columns = {
+            key: values.flatten(0, 1)
+            for key, values in self.columns.items()
+            if key != TILES and values.shape[1:2] == (t,)
+        }
+        return replace(
+            self,
+            features=features,
+            logits=logits,
+            labels=self.labels[rows],
+            index=self.index[rows],
+            columns=columns,
+            groups=groups[rows],
+        )
 
     def rows(self, selection: Tensor) -> FeatureBank:
         """The bank of the selected rows (``selection``: bool mask ``[N]`` or row numbers)."""

@@ -19,17 +19,18 @@ from lightning.pytorch import Trainer
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import require_space
-from ood_lab.features.bank import FeatureBank, weight_and_bias
+from ood_lab.features.bank import TILES, FeatureBank, weight_and_bias
 from ood_lab.features.bank_identity import FORMAT, NetworkIdentity, transform_text, versions
 from ood_lab.features.bank_store import BankStore, Missing
 from ood_lab.features.bank_writer import FeatureWriter
 from ood_lab.features.disk_space import base_bytes
-from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.features.extraction_hooks import BankColumn, TilesColumn
 from ood_lab.features.extraction_pass import DatasetParts, Images, check_takes_all, pass_through
 from ood_lab.features.lightning_extractor import Extractor, frozen
 from ood_lab.features.process_agreement import agreed, join
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.determinism_check import deviation, tolerances
+from ood_lab.models.image_tiles import tile_count
 from ood_lab.models.output import Output
 from ood_lab.schema.run_record import BankRecord
 
@@ -90,6 +91,9 @@ def extract(
     record = made_from(trainer, backbone, dataset, dtype, network)
     store = BankStore(Path(root), record.key)
     wanted = {column.key: column for column in columns}
+    if (tiles := tile_count(dataset.transform)) > 1:
+        wanted[TILES] = TilesColumn()
+        batch_size = max(1, batch_size // tiles)
     main = trainer.global_rank == 0
     join(trainer)
     with ExitStack() as stack:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.common.tensor_file import Tensors
+from ood_lab.features.bank import TILES
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 
@@ -23,12 +24,15 @@ class BankColumn(ABC):
             ``output`` (parameters never require gradients).
         needed_for_fit: also computed on the split the detector is fitted on.
         traceable: ``compute`` reads only ``maps``, and can be part of an ONNX graph.
+        of_tiles: of an image that passes as tiles, the values of each tile are kept; else their
+            mean, or of whole numbers their most frequent value.
     """
 
     key: str
     needs_input_grad: bool = False
     needed_for_fit: bool = False
     traceable: bool = False
+    of_tiles: bool = True
 
     @abstractmethod
     def layers(self, backbone: Backbone) -> list[str]:
@@ -47,6 +51,20 @@ class BankColumn(ABC):
         them, must not depend on the other images of the batch, and must leave no gradient
         behind in the backbone.
         """
+
+
+class TilesColumn(BankColumn):
+    """Features and logits of the tiles of an image, ``[B, T, D + C]``."""
+
+    key = TILES
+
+    def layers(self, backbone: Backbone) -> list[str]:
+        """None."""
+        return []
+
+    def compute(self, backbone: Backbone, image: Tensor, output: Output, maps: Tensors) -> Tensor:
+        """``[B, D + C]`` of tiles."""
+        return torch.cat([output.features.float(), output.logits.float()], dim=1)
 
 
 class GradientColumn(BankColumn):

@@ -136,6 +136,8 @@ class Extractor(LightningModule):
     A batch goes through the network in chunks of :func:`chunk_size` images, halved where memory
     runs out; each leaves nothing but its rows behind.
 
+    Images may be tiles ``[B, T, 3, H, W]``: their features and logits are the mean over the tiles.
+
     ``predict_step`` returns ``index [B]``, ``labels [B]``, ``features [B, D] float32``,
     ``logits [B, C] float32``, ``finite`` (both, everywhere) and ``columns {key: [B, ...]}``.
     Nothing in it reads a value from the device.
@@ -216,7 +218,8 @@ class Extractor(LightningModule):
             with frozen(self.backbone):
                 for _ in range(2):
                     start = time.perf_counter()
-                    self._compute(image.clone(memory_format=self.memory_format))
+                    flat = image.flatten(0, -4).clone(memory_format=self.memory_format)
+                    self._compute(flat)
                     if image.device.type == "cuda":
                         torch.cuda.synchronize(image.device)
                     times.append(time.perf_counter() - start)
@@ -225,8 +228,8 @@ class Extractor(LightningModule):
         return min(times)
 
     def outputs(self, image: Tensor) -> Tensors:
-        """Features and logits of some images, by name, without a trainer."""
-        return self._compute(image)
+        """Features, logits and columns of some images, by name, without a trainer."""
+        return self._of_images(self._compute(image.flatten(0, -4)), image)
 
     def close(self) -> None:
         """Leaves the backbone as it was; also needed after a pass that failed."""
@@ -256,14 +259,14 @@ class Extractor(LightningModule):
         """Computes what the class says of ``image``, ``index``, ``label``; nothing of no images."""
         if "image" not in batch:
             return {}
-        image = batch["image"]
+        image = batch["image"].flatten(0, -4)
         sizes, key = _CHUNKS.setdefault(self.backbone, {}), self._kind_of_work(image)
         if key not in sizes:
             sizes[key] = chunk_size(self.backbone, image, self.needs_input_grad, self.processes)
         rows: list[Tensors] = []
         done = 0
         while done < len(image):
-            self.chunk = min(sizes[key], self.batch_size)
+            self.chunk = min(sizes[key], max(self.batch_size, len(image)))
             part = image[done : done + self.chunk]
             computed = self._attempt(part)
             if computed is None:
@@ -272,10 +275,25 @@ class Extractor(LightningModule):
                 rows.append(computed)
                 done += len(part)
         joined = {key: torch.cat([row[key] for row in rows]) for key in rows[0]}
+        joined = self._of_images(joined, batch["image"])
         base = {key: joined.pop(key) for key in ("features", "logits")}
         finite = torch.stack([torch.isfinite(values).all() for values in base.values()]).all()
         passed = {"index": batch["index"], "labels": batch["label"], "finite": finite}
         return {**base, **passed, "columns": joined}
+
+    def _of_images(self, rows: Tensors, image: Tensor) -> Tensors:
+        """The rows of images, of those of their tiles ``[B, T, 3, H, W]``, if they have any."""
+        if image.ndim < 5:
+            return rows
+        kept = {column.key for column in self._columns if column.of_tiles}
+
+        def of_image(key: str, values: Tensor) -> Tensor:
+            values = values.unflatten(0, image.shape[:2])
+            if key in kept:
+                return values
+            return values.mean(1) if values.is_floating_point() else values.mode(1).values
+
+        return {key: of_image(key, values) for key, values in rows.items()}
 
     def _kind_of_work(self, image: Tensor) -> Hashable:
         autocast = torch.is_autocast_enabled(image.device.type)

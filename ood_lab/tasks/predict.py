@@ -119,6 +119,13 @@ class Predict(Task):
     def check(self, ws: Workspace) -> None:
         """Raises :class:`UserError` where two settings decide what is OOD."""
         Thresholds(self.threshold, self.tpr).check(self.alpha)
+        tiles = ws.model.get("tiles")
+        if tiles and self.onnx:
+            raise UserError("task.onnx=true: an ONNX file scores whole images, without model.tiles")
+        if tiles == "auto" and self.detector_file:
+            raise UserError(
+                "model.tiles=auto looks at ID images: give RxC as those of task.detector_file"
+            )
 
     def run(self, ws: Workspace) -> None:
         """See the class."""

@@ -11,6 +11,7 @@ from typing import ClassVar
 import pandas as pd
 
 from ood_lab.common.arguments import Positive, check_values
+from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_table
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.evaluation.detector_fitting import memory_limit
@@ -125,6 +126,11 @@ def pass_images(
         selection: sets whose features are read, too.
         images: the same, of sets that are made of ID test.
     """
+    if ws.model.get("tiles") and (not keep_features or ws.tuning.mode == "id_only"):
+        raise UserError(
+            "model.tiles: task.keep_features=false and tuning=id_only read features of whole "
+            "images; remove them"
+        )
     data, ood_sets, limit = ws.data, sets_to_evaluate(ws), memory_limit(memory_limit_gb)
     networks = ws.other_networks() if ood_sets else []
     extraction = Extraction(data, ws.backbone, ws.extractor, ws.features_root, ws.stages, always)

@@ -8,7 +8,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, DetectorRefusal, checked_score, fit_detector
+from ood_lab.detectors.base import (
+    Detector,
+    DetectorRefusal,
+    checked_score,
+    fit_detector,
+    of_images,
+)
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.image_groups import group_codes, group_count
 
@@ -64,7 +70,7 @@ def cross_fitted_scores(detector: Detector, bank: FeatureBank, seed: int = 0) ->
     if n < 2:
         raise DetectorRefusal(f"{detector.name}: one image or group cannot be compared with itself")
     if detector.leaves_out:
-        return detector.left_out_scores(bank)
+        return of_images(detector.left_out_scores(bank.of_tiles), bank)
     single = cross_fitting_of(detector, bank) == "leave-one-out"
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     fold = torch.empty(n, dtype=torch.int64)

@@ -50,6 +50,8 @@ def cannot_export(detector: Detector, backbone: Backbone) -> str | None:
     """Why a detector of this network cannot be an ONNX graph, as far as is known beforehand."""
     if not backbone.differentiable:
         return f"{backbone.name} is an exported file itself, and no graph of PyTorch"
+    if "tiles" in detector.used:
+        return f"{detector.name} scores tiles of images, and such a graph takes whole ones"
     if (hook := detector.extraction_hook) is not None and not hook.traceable:
         return f"{detector.name} reads gradients or inner layers, which such a graph does not give"
     return None

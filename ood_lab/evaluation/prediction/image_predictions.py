@@ -30,7 +30,9 @@ from ood_lab.evaluation.prediction.unlabelled_images import ReadableImages
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
 from ood_lab.evaluation.split_features import hooks_of
 from ood_lab.features.cached_extraction import made_from
+from ood_lab.features.extraction_hooks import TilesColumn
 from ood_lab.features.extraction_pass import DatasetParts, pass_through
+from ood_lab.models.image_tiles import tile_count
 from ood_lab.report.detection.prediction_summary import Judged
 from ood_lab.report.rendering.thumbnails import LoadImage
 from ood_lab.schema.run_record import BankRecord
@@ -113,7 +115,8 @@ class ImagePredictions:
         images.transform = backbone.transform
         made_of = made_from(trainer, backbone, images, network=passes.network)
         by = f"{made_of.key} {verdicts_by}"
-        parts = DatasetParts(len(images), passes.batch_size, shard_size)
+        tiles = tile_count(images.transform)
+        parts = DatasetParts(len(images), max(1, passes.batch_size // tiles), shard_size)
         files = PartFiles(folder / PARTS, parts, lambda rows: f"{by} {images.digest(rows)}")
         missing = files_to_make(trainer, files)
         is_main = trainer.global_rank == 0
@@ -123,6 +126,7 @@ class ImagePredictions:
         if missing:
             columns = hooks_of(calibrated.detector for calibrated in ready.values())
             columns += [StatisticsColumn()] if inside else []
+            columns += [TilesColumn()] if tiles > 1 else []
             pass_through(
                 trainer,
                 backbone,

@@ -27,6 +27,7 @@ class StatisticsColumn(BankColumn):
     """:func:`~ood_lab.shift.image_statistics` of every image, before it is normalised."""
 
     key = f"image_statistics_{STATISTICS_VERSION}"
+    of_tiles = False
 
     def layers(self, backbone: Backbone) -> list[str]:
         """None: only the pixels are read."""

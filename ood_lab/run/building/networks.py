@@ -193,6 +193,8 @@ def make_classifier(
             "train.py trains one class per image: leave model.multilabel out, or score a trained "
             "multi-label network with eval.py"
         )
+    if cfg.model.get("tiles"):
+        raise UserError("model.tiles is for eval.py: train.py trains on whole images")
     make = nodes.build(cfg, "model.classifier")
     if issubclass(make.func, Classifier):
         data.require_labels()

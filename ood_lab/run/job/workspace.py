@@ -316,6 +316,12 @@ class Workspace:
         from ood_lab.run.building.networks import load_backbone
 
         backbone = load_backbone(cfg, classes, lambda: self.data)
+        if tiles := cfg.model.get("tiles"):
+            from ood_lab.models.image_tiles import use_tiles
+
+            use_tiles(
+                backbone, tiles, lambda: (self.data.image_size.width, self.data.image_size.height)
+            )
         if classes and backbone.num_classes not in (0, len(classes)):
             backbone.label_classes = len(classes)
         if backbone.chance:

@@ -6,9 +6,9 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Interval
 
@@ -27,25 +27,17 @@ from ood_lab.lvlm.chat.request_images import sendable
 from ood_lab.lvlm.chat.server.answer_probabilities import p_options_of, p_yes_of
 from ood_lab.lvlm.chat.server.batch_api import Batches
 from ood_lab.lvlm.chat.server.request_costs import PRICE, Price, bill, cost_of, estimate
-from ood_lab.lvlm.chat.server.request_pool import (
-    Attempt,
-    Outcome,
-    Pacing,
-    RequestPool,
-    interruption,
-)
-from ood_lab.lvlm.chat.server.server_connection import LONGEST_PAUSE_S, OpenAIServer, pause_before
+from ood_lab.lvlm.chat.server.request_pool import RequestPool, interruption
+from ood_lab.lvlm.chat.server.server_connection import OpenAIServer
+from ood_lab.lvlm.chat.server.throttle import FailedAttempt
 from ood_lab.lvlm.parsers.reply_text import APART, is_cut, is_text
 from ood_lab.lvlm.questions.question_files import ONE_WORD, SAMPLE, Question
-
-if TYPE_CHECKING:
-    import openai
 
 log = logging.getLogger(__name__)
 
 _USAGE = ("prompt_tokens", "completion_tokens", "total_tokens")
-#: Status of a request whose reply may be under way yet, and ``finish_reason`` of one that failed.
-_TIME_OUTS, _FAILED = (408, 504, 524), "error"
+#: ``finish_reason`` of a request that failed.
+_FAILED = "error"
 #: Where a part of a thought has its words.
 _THOUGHTS = ("thinking", "text", "reasoning", "summary", "refusal")
 
@@ -125,7 +117,6 @@ class OpenAIChat(OpenAIServer, ChatModel):
         super().__post_init__()
         self._beside: Path | None = None
         self._pool: RequestPool | None = None
-        self._warned = False
 
     @property
     def server(self) -> str:
@@ -267,72 +258,38 @@ class OpenAIChat(OpenAIServer, ChatModel):
             body |= {"logprobs": True, "top_logprobs": self.logprobs}
         return body | {"messages": [sendable(m, self.max_pixels) for m in request.messages]}
 
-    def _send(self, attempt: Attempt, pacing: Pacing) -> Outcome:
-        """What comes of one attempt.
+    def _send(self, request: Request) -> Reply:
+        """The reply to a request, or why there is none.
 
         Raises:
             UserError: every other request would fail, too.
         """
-        import openai
+        start = 0.0
 
-        request = attempt.request
-        try:
-            body = self._body(request)
-        except (OSError, ValueError, UserError) as error:
-            return Outcome(Reply(request.key, "", error=self.cause(error)))
-        start = time.monotonic()
-        try:
-            # Not ``chat.completions.create``: that walks through request and reply by their
-            # types, which takes longer than to send the one and read the other.
-            client = self.client.with_options(max_retries=0)
-            answer = client.post("/chat/completions", body=body, cast_to=object)
+        def body() -> dict[str, Any]:
+            nonlocal start
+            try:
+                sent = self._body(request)
+            except (OSError, ValueError, UserError) as error:  # of its image
+                raise FailedAttempt(self.cause(error), again=False) from error
+            start = time.monotonic()
+            return sent
+
+        def read(answer: Any) -> Reply:
             seconds, options = time.monotonic() - start, len(request.question.options)
             reply = self._reply(request.key, answer, seconds, options)
-            good = isinstance(answer, Mapping) and "choices" in answer
-            good = good and reply.finish_reason != _FAILED
-            return Outcome(reply, answered=good, again=not good)
-        except openai.APIStatusError as error:
-            self._stop_at(error, body, attempt.retries, pacing.answered > 0)
-            if error.status_code in _TIME_OUTS:
-                return self._timed_out(attempt, error)
-            reply = Reply(request.key, "", error=self.cause(error))
-            rejected, again = error.status_code == 429, _heals(error.status_code)
-            return Outcome(reply, again=again, rejected=rejected, headers=error.response.headers)
-        except (openai.OpenAIError, ValueError) as error:  # no connection, time-outs, broken JSON
-            connected = type(error.__cause__).__name__ != "ConnectTimeout"
-            if isinstance(error, openai.APITimeoutError) and connected:
-                return self._timed_out(attempt, error)
-            reply = Reply(request.key, "", error=self.cause(error))
-            return Outcome(reply, again=True)
+            has_choices = isinstance(answer, Mapping) and "choices" in answer
+            if not has_choices or reply.finish_reason == _FAILED:
+                raise FailedAttempt(str(reply.error))
+            return reply
 
-    def _timed_out(self, attempt: Attempt, error: Exception) -> Outcome:
-        """Sends once more what got no reply in time: the server may charge for each time."""
-        attempt.timeouts += 1
-        again, request = attempt.timeouts == 1 and self.retries > 0, attempt.request
-        late = f"no reply in time (lvlm.timeout_s={self.timeout_s:g}; {self.cause(error)})"
-        if again and not self._warned:
-            self._warned = True
-            log.warning(
-                "%s: the request is sent once more, as are others without a reply in time; the "
-                "server may charge twice (each time for %s)",
-                late,
-                self._estimate([request]),
+        try:
+            reply, retries = self.answer(
+                "/chat/completions", body, read, lambda: self._estimate([request])
             )
-        several = " twice" if attempt.timeouts > 1 else ""
-        late += f": sent{several}, and the server may charge for it{several}"
-        return Outcome(Reply(request.key, "", error=late), again=again)
-
-    def _stop_at(
-        self, error: openai.APIStatusError, body: Mapping[str, Any], retries: int, answered: bool
-    ) -> None:
-        """Raises where every other request would fail, too; see :meth:`OpenAIServer.stop_at`.
-
-        Once a request was answered, one that is bad is a matter of its own question.
-        """
-        if error.status_code in (400, 422) and answered:
-            return
-        if error.status_code != 429 or retries >= self.retries or _long_pause(error):
-            self.stop_at(error, body)
+        except FailedAttempt as error:
+            return Reply(request.key, "", error=error.message, retries=error.retries)
+        return replace(reply, retries=retries)
 
     def _reply(
         self, key: str, answer: Any, latency_s: float | None = None, options: int = 0
@@ -371,17 +328,6 @@ class OpenAIChat(OpenAIServer, ChatModel):
             error=error,
             reasoning=thought,
         )
-
-
-def _heals(status: int) -> bool:
-    """Whether a request with this status may be answered when it is repeated."""
-    return status in (408, 409, 429) or status >= 500
-
-
-def _long_pause(error: openai.APIStatusError) -> bool:
-    """Whether a rejection will not heal within the pauses between retries."""
-    quota = "insufficient_quota" in str(error.body)
-    return quota or pause_before(0, error.response.headers) > LONGEST_PAUSE_S
 
 
 def _text_of(content: Any) -> str | None:

@@ -16,6 +16,7 @@ from PIL import Image, UnidentifiedImageError
 from ood_lab.common.arguments import Count
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.chat.server.server_connection import OpenAIServer
+from ood_lab.lvlm.chat.server.throttle import FailedAttempt
 from ood_lab.lvlm.image_generation.compositions import Order
 from ood_lab.lvlm.image_generation.prompt_generator import PromptGenerator
 
@@ -85,28 +86,25 @@ class EndpointGenerator(OpenAIServer, PromptGenerator):
 
     def _one(self, order: Order) -> Image.Image | str | None:
         """The image, None where it is withheld, or why there is none."""
-        import openai
-
         body = {"model": self.model, "prompt": order.prompt, "n": 1}
         body |= {**self.arguments, **order.settings}
         fields = {self.seed_field: order.seed, self.negative_field: order.negative_prompt}
         body |= {name: value for name, value in fields.items() if name}
         try:
-            answer = self.client.post("/images/generations", body=body, cast_to=object)
-        except openai.APIStatusError as error:
-            if any(word in str(error.body) for word in _WITHHELD):
-                return None
-            self.stop_at(error, {"model": self.model})
-            return self.cause(error)
-        except (openai.OpenAIError, OSError, ValueError) as error:
-            return self.cause(error)
-        return self._image(answer)
+            return self.answer(
+                "/images/generations", lambda: body, self._image, lambda: "an image"
+            )[0]
+        except FailedAttempt as error:
+            return None if any(word in error.body for word in _WITHHELD) else error.message
 
-    def _image(self, answer: Any) -> Image.Image | str:
+    def _refused(self, error: Any, body: Mapping[str, Any]) -> str | None:
+        return super()._refused(error, {"model": self.model})  # other fields may be of one image
+
+    def _image(self, answer: Any) -> Image.Image:
         try:
             data = answer["data"][0]
         except (KeyError, IndexError, TypeError):
-            return self.lacking("image", answer)
+            raise FailedAttempt(self.lacking("image", answer), again=False) from None
         if not data.get("b64_json"):
             raise UserError(
                 f"{self.base_url} sends the address of an image, not the image: add "
@@ -115,7 +113,8 @@ class EndpointGenerator(OpenAIServer, PromptGenerator):
         try:
             return Image.open(io.BytesIO(base64.b64decode(data["b64_json"]))).convert("RGB")
         except (UnidentifiedImageError, OSError, ValueError) as error:
-            return self.safe(f"the reply holds no image: {error}")
+            problem = self.safe(f"the reply holds no image: {error}")
+            raise FailedAttempt(problem, again=False) from None
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:

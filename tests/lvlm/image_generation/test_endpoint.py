@@ -84,6 +84,14 @@ def test_a_prompt_that_is_refused_leaves_its_image_out(server, tmp_path):
     assert make(orders, generator, tmp_path, 8) == orders[:1]
 
 
+def test_an_image_without_a_reply_in_time_is_paid_twice_at_most(server, tmp_path):
+    generator = EndpointGenerator("painter", server.url, per_composition=1)
+    server.reply = lambda *_: (504, {"error": "gateway"}, {"retry-after": "0"})
+    with pytest.raises(UserError, match="the server may charge for it twice"):
+        make(generator.plan([PAIR], seed=0), generator, tmp_path, 8)
+    assert len(server.asked) == 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("reply", "words"),

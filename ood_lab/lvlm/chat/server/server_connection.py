@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
 from annotated_types import Ge, Gt
@@ -20,26 +19,32 @@ from ood_lab.common.credentials import check_secret
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import suggestion
 from ood_lab.common.progress import duration
+from ood_lab.lvlm.chat.server.throttle import FailedAttempt, Throttle, retry_after
 
 if TYPE_CHECKING:
     import openai
 
+log = logging.getLogger(__name__)
 
 #: Sent where no key is set: servers of one's own ask for none, the client for any.
 _NO_KEY = "none"
 #: Characters from which on a key is hidden inside words, too, and what is there in its place.
 _LONG_KEY, _HIDDEN = 8, "***"
+_Answer = TypeVar("_Answer")
 #: Seconds that a server may take to say whether it is there.
 _CHECK_S = 15.0
 #: Longest pause that a server may ask for before a request is repeated; the client's own bound.
-LONGEST_PAUSE_S = 60.0
+_LONGEST_PAUSE_S = 60.0
+#: Status of a request whose reply may be under way yet.
+_TIME_OUTS = (408, 504, 524)
 #: Fields in which requests differ.
 _OF_ONE_REQUEST = ("messages", "prompt", "negative_prompt")
 
 
 #: What is wrong with one request alone: its text or its image.
 _OWN_FAULT = re.compile(
-    r"context.{0,3}length|too long|content_(?:policy|filter)|\bimage|\binputs\b.{0,3}tokens",
+    r"context.{0,3}length|too long|content_(?:policy|filter)|moderation|\bimage"
+    r"|\binputs\b.{0,3}tokens",
     re.IGNORECASE,
 )
 
@@ -48,9 +53,9 @@ _OWN_FAULT = re.compile(
 class OpenAIServer:
     """A client with retries, whose errors name the setting to correct and never the key.
 
-    Requests that fail with 408, 409, 429, 5xx, a lost connection or a time-out are repeated with
-    growing pauses (and those that the server asks for). The key is read from the environment, and
-    appears nowhere else.
+    Requests that fail with 408, 409, 429, 5xx or a lost connection are repeated with growing pauses
+    (and those that the server asks for). What gets no reply in time is sent once more only: the
+    server may charge for both. The key is read from the environment, and appears nowhere else.
 
     Args:
         model: name of the model, as the server knows it.
@@ -89,6 +94,8 @@ class OpenAIServer:
             )
         self.base_url = self.base_url.rstrip("/")
         self._models: list[str] = []
+        self._warned = False
+        self.throttle = Throttle(self.concurrency, self.retries)
 
     @cached_property
     def client(self) -> openai.OpenAI:
@@ -133,6 +140,73 @@ class OpenAIServer:
             raise UserError(self._no_server())
         with suppress(ValueError, KeyError, TypeError, AttributeError):  # for messages alone
             self._models = [str(item["id"]) for item in results.http_response.json()["data"]]
+
+    def answer(
+        self,
+        path: str,
+        body: Callable[[], Mapping[str, Any]],
+        read: Callable[[Any], _Answer],
+        estimate: Callable[[], str],
+    ) -> tuple[_Answer, int]:
+        """What is read from the answer to a request, and how often it was repeated.
+
+        Args:
+            path: of the request.
+            body: makes what is sent.
+            read: of the answer; raises a FailedAttempt where that is none.
+            estimate: says what the request costs.
+
+        Raises:
+            UserError: every other request would fail, too.
+            FailedAttempt: there is no answer.
+        """
+        import openai
+
+        def attempt() -> _Answer:
+            sent = body()
+            try:
+                # Not ``chat.completions.create``: that walks through request and reply by their
+                # types, which takes longer than to send the one and read the other.
+                client = self.client.with_options(max_retries=0)
+                return read(client.post(path, body=sent, cast_to=object))
+            except openai.APIStatusError as error:
+                status = error.status_code
+                # Once a request was answered, one that is bad is a matter of its own.
+                if status not in (400, 422) or not self.throttle.answered:
+                    self.stop_at(error, sent)
+                failed = FailedAttempt(
+                    self.cause(error),
+                    again=status in (408, 409, 429) or status >= 500,
+                    rejected=status == 429,
+                    late=status in _TIME_OUTS,
+                    headers=error.response.headers,
+                    body=str(error.body),
+                )
+            except (openai.OpenAIError, ValueError) as error:  # no connection, broken JSON
+                late = isinstance(error, openai.APITimeoutError)
+                late = late and type(error.__cause__).__name__ != "ConnectTimeout"
+                failed = FailedAttempt(self.cause(error), late=late)
+            if failed.late:
+                failed.message = (
+                    f"no reply in time ({self.node}.timeout_s={self.timeout_s:g}; {failed.message})"
+                )
+                if self.retries and not self._warned:
+                    self._warned = True
+                    log.warning(
+                        "%s: the request is sent once more, as are others without a reply in time; "
+                        "the server may charge twice (each time for %s)",
+                        failed.message,
+                        estimate(),
+                    )
+            raise failed
+
+        try:
+            return self.throttle.answer(attempt)
+        except FailedAttempt as error:
+            if error.late:
+                several = " twice" if error.timeouts > 1 else ""
+                error.message += f": sent{several}, and the server may charge for it{several}"
+            raise
 
     def stop_at(self, error: openai.APIStatusError, body: Mapping[str, Any]) -> None:
         """Raises where every other request would fail in the same way, at once or for long.
@@ -199,8 +273,8 @@ class OpenAIServer:
                 f"{self.base_url} has no quota left for this key ({self.cause(error)}): answers "
                 "that came before are kept"
             ) from None
-        seconds = pause_before(0, error.response.headers)
-        if seconds > LONGEST_PAUSE_S:
+        seconds = retry_after(error.response.headers, 0.0)
+        if seconds > _LONGEST_PAUSE_S:
             raise UserError(
                 f"{self.base_url} takes no more requests for {duration(seconds)} "
                 f"({self.cause(error)}): answers that came before are kept; repeat the command then"
@@ -257,23 +331,3 @@ def _http_client(concurrency: int) -> Any:
     return openai.DefaultHttpxClient(
         limits=limits(max_connections=concurrency, max_keepalive_connections=concurrency)
     )
-
-
-#: Pauses before a request is repeated, in seconds: the first, which doubles, and the longest.
-_FIRST_S, _LONGEST_S = 0.5, 8.0
-
-
-def pause_before(repetition: int, headers: Mapping[str, str] | None = None) -> float:
-    """Seconds before a request is repeated: what the server asks for, else one that doubles.
-
-    Args:
-        repetition: 0 for the first.
-        headers: of the error; ``retry-after`` is a number of seconds or a date.
-    """
-    asked = {name.lower(): value for name, value in (headers or {}).items()}
-    for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
-        with suppress(KeyError, ValueError):
-            return max(0.0, float(asked[name]) * unit)
-    with suppress(KeyError, ValueError):
-        return max(0.0, parsedate_to_datetime(asked["retry-after"]).timestamp() - time.time())
-    return min(_FIRST_S * 2.0**repetition, _LONGEST_S)

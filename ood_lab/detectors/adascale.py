@@ -13,7 +13,7 @@ from torch import Tensor
 from ood_lab.common.arguments import Positive
 from ood_lab.common.errors import UserError
 from ood_lab.detectors.base import FitSplit, with_settings
-from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows
+from ood_lab.detectors.support.chunked_arithmetic import map_rows
 from ood_lab.detectors.support.compute_device import head_on_device
 from ood_lab.detectors.support.feature_shaping import scale_ratio_each
 from ood_lab.detectors.support.network_scores import NetworkDetector
@@ -119,10 +119,6 @@ class AdaSCALE(NetworkDetector):
             shown = list(self.percentiles)
             raise UserError(f"detector.{self.name}.percentiles={shown}: give two, the lower first")
         self._column = AdaSCALEColumn(self.k1, self.k2, self.o)
-
-    def fit_memory(self, n: int, d: int, c: int) -> int:
-        """One number per image."""
-        return 3 * 8 * n + 4 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``stability [N]``, C_o + λQ of the fit images, ascending."""

@@ -186,7 +186,10 @@ class Detector(ABC):
         return self.needs_rows
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
-        """Bytes that ``fit`` works with and ``fitted`` holds, for n rows, d features, c classes."""
+        """Bytes that ``fit`` works with and ``fitted`` holds, for n rows, d features, c classes.
+
+        What grows only with d, or with c times d, and the arrays of a chunk (64 MiB) do not count.
+        """
         return 0
 
     def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:

@@ -12,7 +12,6 @@ from torch import Tensor
 from ood_lab.common.arguments import Count
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import (
-    CHUNK_BYTES,
     map_rows,
     row_chunks,
     squared_distances,
@@ -82,7 +81,7 @@ class CFOOD(Detector):
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """References ``[n, D]`` and their radii ``[n, 230] float64``."""
-        return 8 * self._kept(n) * (2 * d + len(SHARES)) + 4 * CHUNK_BYTES
+        return 8 * self._kept(n) * (2 * d + len(SHARES))
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``bank [n, D]`` (unit length), ``shares [K]`` and ``radii [n, K]``, ascending."""

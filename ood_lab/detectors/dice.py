@@ -9,7 +9,7 @@ from pytorch_ood.detector import EnergyBased
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, FitSplit, with_settings
-from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows
+from ood_lab.detectors.support.chunked_arithmetic import map_rows
 from ood_lab.detectors.support.compute_device import on_device
 from ood_lab.detectors.support.requirements import Percentile
 from ood_lab.features.bank import FeatureBank
@@ -50,10 +50,6 @@ class DICE(Detector):
 
     percentile: Percentile | Literal["authors", "auto"] = 90
     fit_split: FitSplit = "train"
-
-    def fit_memory(self, n: int, d: int, c: int) -> int:
-        """Contributions, a sorted copy, weight and masked weight, ``[C, D] float64`` each."""
-        return 4 * 8 * c * d + 2 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``weight [C, D]`` (masked)."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, FitSplit, with_settings
-from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows
+from ood_lab.detectors.support.chunked_arithmetic import map_rows
 from ood_lab.detectors.support.requirements import require_two_classes
 from ood_lab.features.bank import FeatureBank
 
@@ -51,7 +51,7 @@ class FDBD(Detector):
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Lengths of differences of weights ``[C, C]``, their inverse, weights ``[C, D]``."""
-        return 8 * (3 * c * c + c * d) + 3 * CHUNK_BYTES
+        return 8 * (3 * c * c + c * d)
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``mean [D]`` and ``inverse [C, C]``, 1/‖w_k − w_c‖ (0 for equal weights)."""

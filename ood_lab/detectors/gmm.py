@@ -12,7 +12,7 @@ from torch import Tensor
 from ood_lab.common.arguments import Count, Positive
 from ood_lab.common.english import counted
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit, with_settings
-from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows, squared_distances
+from ood_lab.detectors.support.chunked_arithmetic import map_rows, squared_distances
 from ood_lab.detectors.support.class_moments import is_few, second_moment, shrunk
 from ood_lab.detectors.support.requirements import (
     one_class,
@@ -81,8 +81,8 @@ class GMM(Detector):
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Whitening ``[K, D, D]`` and work space; for ``tied`` also what scikit-learn copies."""
         if self.covariance == "tied" or not c:
-            return 8 * (5 * d * d + 3 * n * (d + self._resolve(n, c))) + 3 * CHUNK_BYTES
-        return 8 * (c * d * d + 5 * d * d + 3 * c * d) + 3 * CHUNK_BYTES
+            return 8 * (5 * d * d + 3 * n * (d + self._resolve(n, c)))
+        return 8 * (c * d * d + 5 * d * d + 3 * c * d)
 
     def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
         """The memory that the covariances take, and the other kind of covariance."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ood_lab.common.arguments import Count
 from ood_lab.detectors.base import DetectorRefusal, FitSplit, with_settings
-from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, blocks, squared_distances
+from ood_lab.detectors.support.chunked_arithmetic import blocks, squared_distances
 from ood_lab.detectors.support.neighbour_search import (
     CappedBankDetector,
     choose_rows,
@@ -56,9 +56,9 @@ class GROOD(CappedBankDetector):
     seed: int = 0
     fit_split: FitSplit = "train"
 
-    def bank_memory(self, d: int, c: int) -> tuple[int, int]:
-        """A gradient ``[D] float32`` with a number; prototypes ``[C, D] float64``."""
-        return 4 * (d + 1), 2 * 8 * c * d + 3 * CHUNK_BYTES
+    def row_bytes(self, d: int, c: int) -> int:
+        """A gradient ``[D] float32`` with a number."""
+        return 4 * (d + 1)
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``means [K, D]``, ``prototype [D]``, ``gradients [M, D]``, ``half_square [M]``."""

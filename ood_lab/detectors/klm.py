@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, FitSplit, with_settings
-from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, blocks, map_rows
+from ood_lab.detectors.support.chunked_arithmetic import blocks, map_rows
 from ood_lab.detectors.support.compute_device import on_device
 from ood_lab.features.bank import FeatureBank
 
@@ -45,7 +45,7 @@ class KLM(Detector):
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Sums and templates, ``[C, C] float64`` each."""
-        return 3 * 8 * c * c + 3 * CHUNK_BYTES
+        return 3 * 8 * c * c
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``log_templates [K, C]`` and ``classes [K]``."""

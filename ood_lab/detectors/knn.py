@@ -90,9 +90,9 @@ class KNN(CappedBankDetector):
         kept = super()._kept(n, c)
         return kept if self.max_per_class is None else min(kept, self.max_per_class * c)
 
-    def bank_memory(self, d: int, c: int) -> tuple[int, int]:
-        """``[D] float32`` of an image, with two numbers."""
-        return 4 * (d + 2), 0
+    def row_bytes(self, d: int, c: int) -> int:
+        """``[D] float32`` with two numbers."""
+        return 4 * (d + 2)
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``bank [M, D]``, ``k``, ``inverse_norm [M]`` and ``half_square [M]``.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit, with_settings
-from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows, squared_distances
+from ood_lab.detectors.support.chunked_arithmetic import map_rows, squared_distances
 from ood_lab.detectors.support.class_moments import is_few, shrunk, whitening
 from ood_lab.detectors.support.requirements import (
     one_class,
@@ -61,10 +61,6 @@ class MDS(Detector):
     def reads_rows(self, n: int, d: int) -> bool:
         """Of few images, for the shrinkage of Σ."""
         return self.needs_rows or is_few(n, d)
-
-    def fit_memory(self, n: int, d: int, c: int) -> int:
-        """Σ, V and LAPACK's work space ``[D, D]``, means ``[C, D]``, all float64."""
-        return 8 * (5 * d * d + 3 * c * d) + 3 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``center [D]``, ``whiten [D, r]``, ``means [K, r]`` (whitened), ``classes``."""

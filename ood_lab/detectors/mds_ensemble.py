@@ -97,10 +97,6 @@ class MDSEnsemble(NetworkDetector):
             return None
         return MahalanobisStepColumn(self._pooled, self.noise, self.std, self.fitted)
 
-    def fit_memory(self, n: int, d: int, c: int) -> int:
-        """The memory of MDS on one layer as wide as all of them; 0 before the backbone is known."""
-        return MDS().fit_memory(n, self._pooled.width, c) if self._pooled.width else 0
-
     def fit(self, bank: FeatureBank) -> Self:
         """Learns what MDS learns, ``<l>.<key>`` of layer l."""
         require_labels(self, bank)

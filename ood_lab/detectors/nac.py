@@ -17,7 +17,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit, with_settings
-from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows, row_chunks
+from ood_lab.detectors.support.chunked_arithmetic import map_rows, row_chunks
 from ood_lab.detectors.support.compute_device import head_on_device, on_device
 from ood_lab.detectors.support.layer_probe import channels_first
 from ood_lab.detectors.support.layer_statistics import LayerColumn, split_layers
@@ -250,12 +250,6 @@ class NAC(Detector):
     def extraction_hook(self) -> BankColumn | None:
         """The influences in layers of maps; None where the features suffice."""
         return self._influence
-
-    def fit_memory(self, n: int, d: int, c: int) -> int:
-        """Counts ``[D_l, M] float64`` of all layers, weights ``[C, D]``."""
-        bins = max(h.bins for h in (self._common, *self._named.values()))
-        neurons = d + (self._influence.width if self._influence is not None else 0)
-        return 8 * (2 * neurons * bins + c * d) + 8 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``coverage [D, M - 1]`` in [0, 1], and ``<l>.coverage`` of layer l of maps."""

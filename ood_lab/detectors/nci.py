@@ -7,7 +7,7 @@ from typing import Self
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, FitSplit, with_settings
-from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows
+from ood_lab.detectors.support.chunked_arithmetic import map_rows
 from ood_lab.detectors.support.compute_device import head_on_device
 from ood_lab.detectors.support.requirements import NotNegative
 from ood_lab.features.bank import FeatureBank
@@ -41,10 +41,6 @@ class NCI(Detector):
 
     alpha: NotNegative = 1e-4
     fit_split: FitSplit = "train"
-
-    def fit_memory(self, n: int, d: int, c: int) -> int:
-        """Working arrays of one chunk."""
-        return 4 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``mean [D]``."""

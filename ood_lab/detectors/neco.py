@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ood_lab.common.arguments import Count
 from ood_lab.detectors.base import Detector, FitSplit, with_settings
-from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows
+from ood_lab.detectors.support.chunked_arithmetic import map_rows
 from ood_lab.detectors.support.requirements import require_finite
 from ood_lab.features.bank import FeatureBank
 
@@ -48,10 +48,6 @@ class NECO(Detector):
     dim: Count | Literal["auto"] = "auto"
     max_logit: bool = True
     fit_split: FitSplit = "train"
-
-    def fit_memory(self, n: int, d: int, c: int) -> int:
-        """Correlation, eigenvectors and LAPACK's work space, ``[D, D] float64``."""
-        return 5 * 8 * d * d + 3 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``mean [D]``, ``deviation [D]`` and ``principal [D, dim]``."""

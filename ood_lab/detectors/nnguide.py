@@ -71,9 +71,9 @@ class NNGuide(CappedBankDetector):
         if self.k != "auto":
             check_neighbour(self, self.k, self._kept(n, c))
 
-    def bank_memory(self, d: int, c: int) -> tuple[int, int]:
-        """``[D] float32`` of an image, with a number."""
-        return 4 * (d + 1), 0
+    def row_bytes(self, d: int, c: int) -> int:
+        """``[D] float32`` with a number."""
+        return 4 * (d + 1)
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``bank [M, D]`` and ``scale [M]``, E(x_j)/‖x_j‖."""

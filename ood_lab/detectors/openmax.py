@@ -12,7 +12,6 @@ from ood_lab.common.arguments import Count, Positive
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import (
-    CHUNK_BYTES,
     blocks,
     map_rows,
     squared_distances,
@@ -115,7 +114,7 @@ class OpenMax(Detector):
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Means ``[C, C]``, tails ``[C, tail]`` and one distance per image, all float64."""
-        return 8 * (3 * c * c + 8 * c * self._longest + 4 * n) + 3 * CHUNK_BYTES
+        return 8 * (3 * c * c + 8 * c * self._longest + 4 * n)
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``means [C, C]``, ``shape``, ``log_scale``, ``start`` and ``modelled`` ``[C]``."""

@@ -78,11 +78,6 @@ class PatchKNN(NetworkDetector):
         super().__post_init__()
         self._places = self._column = PlacesColumn(self.layers, self.dims, self.seed)
 
-    def fit_memory(self, n: int, d: int, c: int) -> int:
-        """The kept places."""
-        kept = self.max_bytes if self.places is None else 4 * self.places * (self.dims + 3)
-        return min(kept, self.max_bytes)
-
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``bank [K, D]``, ``half_square [K]`` and ``group [K]``, of the fit images."""
         column = self.values(bank)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, FitSplit, with_settings
-from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows
+from ood_lab.detectors.support.chunked_arithmetic import map_rows
 from ood_lab.detectors.support.class_moments import spanned
 from ood_lab.detectors.support.compute_device import head_on_device
 from ood_lab.detectors.support.requirements import require_finite, require_two_classes
@@ -48,10 +48,6 @@ class PNML(Detector):
     suspicious = "as a training image it could have had any label"
 
     fit_split: FitSplit = "train"
-
-    def fit_memory(self, n: int, d: int, c: int) -> int:
-        """H^T H, its eigenvectors and LAPACK's work space ``[D + 1, D + 1] float64``."""
-        return 5 * 8 * (d + 1) ** 2 + 3 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``values [r]`` and ``vectors [D + 1, r]``, the span of H^T H."""

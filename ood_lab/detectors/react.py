@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ood_lab.detectors.base import Detector, FitSplit, with_settings
-from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows, percentile
+from ood_lab.detectors.support.chunked_arithmetic import map_rows, percentile
 from ood_lab.detectors.support.compute_device import head_on_device
 from ood_lab.detectors.support.requirements import Percentile, require_non_negative
 from ood_lab.features.bank import FeatureBank
@@ -46,10 +46,6 @@ class ReAct(Detector):
     percentile: Percentile = 90
     fit_split: FitSplit = "val"
     force: bool = False
-
-    def fit_memory(self, n: int, d: int, c: int) -> int:
-        """Working arrays of one chunk."""
-        return 6 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``threshold``."""

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from ood_lab.common.arguments import Count, Positive
 from ood_lab.detectors.base import FitSplit, with_settings
-from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES
 from ood_lab.detectors.support.neighbour_search import (
     CappedBankDetector,
     choose_rows,
@@ -52,9 +51,9 @@ class Relation(CappedBankDetector):
     seed: int = 0
     fit_split: FitSplit = "train"
 
-    def bank_memory(self, d: int, c: int) -> tuple[int, int]:
-        """``[D + C] float32`` of an image."""
-        return 4 * (d + c), 4 * CHUNK_BYTES
+    def row_bytes(self, d: int, c: int) -> int:
+        """``[D + C] float32``."""
+        return 4 * (d + c)
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``features [M, D]`` and ``logits [M, C]``: the bank itself, or chosen rows."""

@@ -7,7 +7,6 @@ from typing import Self
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, FitSplit, with_settings
-from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES
 from ood_lab.detectors.support.subspace import Dimension, fit_residual, residual_norm
 from ood_lab.features.bank import FeatureBank
 from ood_lab.models.head_kind import Part
@@ -42,10 +41,6 @@ class Residual(Detector):
 
     dim: Dimension = "auto"
     fit_split: FitSplit = "train"
-
-    def fit_memory(self, n: int, d: int, c: int) -> int:
-        """Covariance, eigenvectors, R and LAPACK's work space ``[D, D]``; W, W^+ ``[C, D]``."""
-        return 8 * (6 * d * d + 4 * c * d) + 3 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``origin [D]``, ``residual [D, D - dim]`` and ``dim``."""

@@ -38,10 +38,6 @@ class RMDS(MDS):
     source = "2106.09022"
     suspicious = "a class mean is hardly nearer than the mean of all images"
 
-    def fit_memory(self, n: int, d: int, c: int) -> int:
-        """As MDS, and T of all images ``[D, D]``."""
-        return super().fit_memory(n, d, c) + 8 * d * d
-
     def fit(self, bank: FeatureBank) -> Self:
         """Learns what MDS does, and ``mean [D]`` and ``whiten_all [D, r]`` of all images."""
         require_labels(self, bank)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit, with_settings
-from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows
+from ood_lab.detectors.support.chunked_arithmetic import map_rows
 from ood_lab.detectors.support.compute_device import on_device
 from ood_lab.detectors.support.requirements import require_labels, warn_classes
 from ood_lab.features.bank import FeatureBank
@@ -68,10 +68,6 @@ class SHE(Detector):
 
     metric: Literal["inner_product", "cosine", "euclidean", "auto"] = "inner_product"
     fit_split: FitSplit = "train"
-
-    def fit_memory(self, n: int, d: int, c: int) -> int:
-        """Sums and patterns, ``[C, D] float64``."""
-        return 2 * 8 * c * d + 3 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``patterns [K, D]`` of ``classes [K]``, and ``metric``, its place in the list."""

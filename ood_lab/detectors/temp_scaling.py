@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, FitSplit, with_settings
-from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, blocks, map_rows
+from ood_lab.detectors.support.chunked_arithmetic import blocks, map_rows
 from ood_lab.detectors.support.compute_device import on_device
 from ood_lab.detectors.support.neighbour_search import chosen_rows
 from ood_lab.detectors.support.requirements import require_labels, require_two_classes
@@ -52,10 +52,6 @@ class TempScaling(Detector):
     suspicious = "no class is probable after calibration of the network"
 
     fit_split: FitSplit = "val"
-
-    def fit_memory(self, n: int, d: int, c: int) -> int:
-        """Working arrays of one chunk."""
-        return 4 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``temperature``."""

@@ -10,7 +10,6 @@ from torch import Tensor
 from ood_lab.common.errors import UserError
 from ood_lab.detectors.base import Detector, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import (
-    CHUNK_BYTES,
     column_percentiles,
     map_rows,
     percentile,
@@ -71,10 +70,6 @@ class VRA(Detector):
             raise UserError(
                 f"detector.vra.low={self.low}: must not exceed detector.vra.high={self.high}"
             )
-
-    def fit_memory(self, n: int, d: int, c: int) -> int:
-        """Working arrays of one chunk, or one feature of all images."""
-        return 6 * max(CHUNK_BYTES, 8 * n)
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``alpha [D]`` and ``beta [D]``."""

@@ -41,7 +41,6 @@ from ood_lab.shift.separability import fit_projection as fit_projection
 from ood_lab.shift.separability import separability as separability
 from ood_lab.shift.shift_degree import ShiftDegrees as ShiftDegrees
 from ood_lab.shift.shift_degree import ShiftMeter as ShiftMeter
-from ood_lab.shift.text_grid import EncodedGrid as EncodedGrid
 from ood_lab.shift.text_grid import FeatureGrid as FeatureGrid
 from ood_lab.shift.text_grid import encode_grid as encode_grid
 from ood_lab.shift.triplets import Triplets as Triplets

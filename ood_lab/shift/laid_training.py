@@ -15,7 +15,7 @@ from ood_lab.common.arguments import BatchSize, Count, Positive, Seed, Share
 from ood_lab.common.errors import UserError
 from ood_lab.common.training_epoch import coming_epoch
 from ood_lab.shift.laid import Decomposition, energy_shares, polar_factor
-from ood_lab.shift.text_grid import TextGrid
+from ood_lab.shift.text_grid import FeatureGrid
 from ood_lab.shift.triplets import (
     Triplets,
     orthogonality_error,
@@ -67,7 +67,7 @@ class LaidTraining(LightningModule):
 
     def __init__(
         self,
-        grid: TextGrid,
+        grid: FeatureGrid,
         clip: Mapping[str, str],
         margin: float = 0.3,
         orthogonality: Literal["penalty", "cayley"] = "penalty",

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ood_lab.shift.text_grid import TextGrid
+from ood_lab.shift.text_grid import FeatureGrid
 
 
 class TripletDistances(NamedTuple):
@@ -95,7 +95,7 @@ class Triplets(Dataset[Tensor]):
 
     def __init__(
         self,
-        grid: TextGrid,
+        grid: FeatureGrid,
         labels: Tensor,
         templates: Tensor,
         batches: int,

@@ -15,7 +15,6 @@ from ood_lab.common.errors import UserError
 from ood_lab.shift import (
     Decomposition,
     Edges,
-    EncodedGrid,
     FeatureGrid,
     LaidTraining,
     Triplets,
@@ -282,17 +281,11 @@ def test_grids_of_texts():
         return torch.tensor([[len(t), t.count("a"), 1.0] for t in texts])
 
     labels, templates = ["ant", "banana", "c"], ["a {}", "see the {}.", "{}"]
-    on_the_fly = EncodedGrid(labels, templates, encode, chunk=2)
-    shares = []
-    kept = encode_grid(
-        labels, templates, encode, chunk=4, dtype=torch.float32, progress=shares.append
-    )
-    assert on_the_fly.shape == kept.shape == (3, 3, 3)
+    kept = encode_grid(labels, templates, encode, chunk=4, dtype=torch.float32)
+    assert kept.shape == (3, 3, 3)
     rows, columns = torch.tensor([0, 1, 2, 1]), torch.tensor([1, 1, 0, 2])
     expected = F.normalize(encode(["see the ant.", "see the banana.", "a c", "banana"]))
-    assert torch.allclose(on_the_fly.features(rows, columns), expected)
     assert torch.allclose(kept.features(rows, columns), expected)
-    assert shares == pytest.approx([4 / 9, 8 / 9, 1])
 
 
 def test_texts(tmp_path):

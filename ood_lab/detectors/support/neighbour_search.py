@@ -32,18 +32,16 @@ class CappedBankDetector(Detector):
         return n if self.max_bank is None else min(n, self.max_bank)
 
     @abstractmethod
-    def bank_memory(self, d: int, c: int) -> tuple[int, int]:
-        """Bytes that a kept image takes, and all else."""
+    def row_bytes(self, d: int, c: int) -> int:
+        """Bytes that a kept image takes."""
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
-        """The bank that scoring searches, and what else :meth:`bank_memory` says."""
-        row, rest = self.bank_memory(d, c)
-        return row * self._kept(n, c) + rest
+        """The bank that scoring searches."""
+        return self.row_bytes(d, c) * self._kept(n, c)
 
     def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
         """The bank's size, and the largest ``max_bank`` within the limit."""
-        row, rest = self.bank_memory(d, c)
-        remedy = f"set detector.{self.name}.max_bank={max(1, (limit_bytes - rest) // row)}"
+        remedy = f"set detector.{self.name}.max_bank={limit_bytes // self.row_bytes(d, c)}"
         return f"bank of {self._kept(n, c):,} images", remedy
 
 

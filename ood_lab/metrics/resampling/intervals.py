@@ -27,6 +27,10 @@ _RARE = 5
 _MOST_EFFECTIVE = 3
 
 
+#: Of a 95% interval, on each side.
+_TAIL = (1 - 0.95) / 2
+
+
 class Estimate(NamedTuple):
     """A value, or the difference of two, with its 95% interval; NaN where there is none.
 
@@ -50,17 +54,16 @@ class Estimate(NamedTuple):
         return not (math.isnan(self.low) or math.isnan(self.high))
 
 
-def percentile_interval(draws: ArrayLike, n: int, level: float = 0.95) -> tuple[Floats, Floats]:
+def percentile_interval(draws: ArrayLike, n: int) -> tuple[Floats, Floats]:
     """Expanded percentile interval along the last axis (arXiv 1411.5279, section 4).
 
     The quantiles ``a`` and ``1 - a`` with ``a = Phi(-sqrt(n / (n - 1)) t_{n-1})`` instead of
-    ``a = (1 - level) / 2``: the plain interval is too narrow by that factor in small samples.
+    ``a = 0.025``: the plain interval is too narrow by that factor in small samples.
     NaN draws are skipped; without any other the interval is NaN.
 
     Args:
         draws: ``[..., B]``.
         n: size of the smallest resampled group.
-        level: nominal coverage.
 
     Returns:
         Lower and upper end, each ``[...]``.
@@ -69,7 +72,7 @@ def percentile_interval(draws: ArrayLike, n: int, level: float = 0.95) -> tuple[
     if not values.shape[-1]:
         values = np.full((*values.shape[:-1], 1), np.nan)
     missing = np.isnan(values)
-    tail = scipy.special.ndtr(-_critical_value(n, level))
+    tail = scipy.special.ndtr(-_critical_value(n))
     if not missing.any():
         low, high = np.quantile(values, [tail, 1 - tail], axis=-1)
         return low, high
@@ -79,9 +82,7 @@ def percentile_interval(draws: ArrayLike, n: int, level: float = 0.95) -> tuple[
     return np.where(nothing, np.nan, low), np.where(nothing, np.nan, high)
 
 
-def auroc_interval(
-    value: ArrayLike, draws: ArrayLike, n: int, level: float = 0.95
-) -> tuple[Floats, Floats]:
+def auroc_interval(value: ArrayLike, draws: ArrayLike, n: int) -> tuple[Floats, Floats]:
     """Wilson's interval with the sample size that explains the spread of the draws.
 
     ``n_eff = A (1 - A) / var(draws)``. Near 1, where detectors are compared, the distribution of
@@ -94,7 +95,6 @@ def auroc_interval(
         value: AUROC, ``[...]``.
         draws: ``[..., B]``.
         n: size of the smaller of the two samples.
-        level: nominal coverage.
 
     Returns:
         Lower and upper end, each ``[...]``; NaN for ``n = 1``: one image has no spread.
@@ -106,7 +106,7 @@ def auroc_interval(
     fixed = ~certain & (variance == 0)
     size = np.where(certain, n, auroc * (1 - auroc) / np.where(variance > 0, variance, 1))
     size = np.where(is_rare(auroc, n), np.minimum(size, _MOST_EFFECTIVE * n), size)
-    low, high = _wilson(auroc, np.where(fixed, np.inf, size), _critical_value(n, level))
+    low, high = _wilson(auroc, np.where(fixed, np.inf, size), _critical_value(n))
     return (low, high) if n > 1 else (np.full_like(low, np.nan), np.full_like(high, np.nan))
 
 
@@ -117,7 +117,7 @@ def is_rare(auroc: ArrayLike, n: int) -> Bools:
 
 
 def exceedance_interval(
-    threshold_of: ArrayLike, counted: ArrayLike, share: float = 0.05, level: float = 0.95
+    threshold_of: ArrayLike, counted: ArrayLike, share: float = 0.05
 ) -> tuple[Floats, Floats]:
     """Interval of ``P(x >= q)``, q the quantile of ``share`` of another sample's distribution.
 
@@ -136,7 +136,6 @@ def exceedance_interval(
         threshold_of: y ``[m, D]`` of D detectors.
         counted: x ``[n, D]``.
         share: of y below the threshold.
-        level: nominal coverage, which is exceeded in small samples.
 
     Returns:
         Lower and upper end, ``[D]`` each; NaN where they are 0 and 1, which says nothing.
@@ -149,7 +148,7 @@ def exceedance_interval(
     reached[:, 0] = n
     for d in range(detectors):
         reached[d, 1:-1] = n - np.searchsorted(x[:, d], y[:, d], side="left")
-    tail, weight = (1 - level) / 2, weight[likely]
+    tail, weight = _TAIL, weight[likely]
     k = reached[:, 1:][:, likely]
     low = _mixture_quantile(tail, weight, k, n + 1)
     k = reached[:, :-1][:, likely]
@@ -192,7 +191,7 @@ def bootstrap_interval(draws: ArrayLike, n: int) -> tuple[Floats, Floats]:
     return (low, high) if n >= FEWEST else (np.full_like(low, np.nan), np.full_like(high, np.nan))
 
 
-def wilson_interval(share: float, n: float, level: float = 0.95) -> tuple[float, float]:
+def wilson_interval(share: float, n: float) -> tuple[float, float]:
     """Wilson's score interval of a proportion such as an accuracy.
 
     ``(p + z^2 / 2n +- z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)``.
@@ -202,27 +201,26 @@ def wilson_interval(share: float, n: float, level: float = 0.95) -> tuple[float,
     """
     if not 0 <= share <= 1 or n <= 0:
         raise ValueError(f"expected a share in [0, 1] of n > 0 samples, got {share} of {n}")
-    low, high = _wilson(np.asarray(share), np.asarray(n), -scipy.special.ndtri((1 - level) / 2))
+    low, high = _wilson(np.asarray(share), np.asarray(n), -scipy.special.ndtri(_TAIL))
     return float(low), float(high)
 
 
-def clopper_pearson(k: int, n: int, level: float = 0.95) -> tuple[float, float]:
+def clopper_pearson(k: int, n: int) -> tuple[float, float]:
     """Exact interval of a share: ``BetaInv(a; k, n - k + 1)`` and ``BetaInv(1 - a; k + 1, n - k)``.
 
     Args:
         k: successes.
         n: trials, at least 1.
-        level: coverage; ``a = (1 - level) / 2``.
     """
-    tail = (1 - level) / 2
+    tail = _TAIL
     low = 0.0 if k == 0 else float(scipy.special.betaincinv(k, n - k + 1, tail))
     high = 1.0 if k == n else float(scipy.special.betaincinv(k + 1, n - k, 1 - tail))
     return low, high
 
 
-def bayes_interval(k: int, n: int, level: float = 0.95) -> tuple[float, float]:
+def bayes_interval(k: int, n: int) -> tuple[float, float]:
     """Equal-tailed interval under the prior Beta(1, 1): quantiles of ``Beta(k + 1, n - k + 1)``."""
-    tail = (1 - level) / 2
+    tail = _TAIL
     low, high = scipy.special.betaincinv(k + 1, n - k + 1, [tail, 1 - tail])
     return float(low), float(high)
 
@@ -235,9 +233,8 @@ def _wilson(share: Floats, n: Floats, z: float) -> tuple[Floats, Floats]:
     return np.clip((centre - half) / scale, 0, 1), np.clip((centre + half) / scale, 0, 1)
 
 
-def _critical_value(n: int, level: float) -> float:
+def _critical_value(n: int) -> float:
     """Normal quantile, widened by as much as the bootstrap of n samples is too narrow."""
-    tail = (1 - level) / 2
     if n < 2:
-        return float(-scipy.special.ndtri(tail))
-    return float(np.sqrt(n / (n - 1)) * -scipy.special.stdtrit(n - 1, tail))
+        return float(-scipy.special.ndtri(_TAIL))
+    return float(np.sqrt(n / (n - 1)) * -scipy.special.stdtrit(n - 1, _TAIL))

@@ -37,7 +37,7 @@ from ood_lab.evaluation.detector_tuning import OUTLIERS, Grid, Tuning
 from ood_lab.evaluation.id_accuracy import accuracy_warnings, check_id_accuracy
 from ood_lab.evaluation.near_copies import NearCopies, with_scenes
 from ood_lab.evaluation.network_passes import ScoringInput
-from ood_lab.evaluation.pipeline import EvaluatedSets, MethodScores, Outcome
+from ood_lab.evaluation.pipeline import EvaluatedSets, EvaluationOutcome, MethodScores
 from ood_lab.evaluation.published.verification import Verification, numbers_of, verify
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn, statistics_of_sets
 from ood_lab.evaluation.split_features import split_by_reason
@@ -79,12 +79,12 @@ class MeasuredShift:
     causes: pd.DataFrame
 
 
-class EvaluationResult(Outcome):
+class EvaluationResult(EvaluationOutcome):
     """What :func:`evaluate` found; ``print`` shows the tables of a run, a notebook the first one.
 
-    Its attributes are those of :class:`~ood_lab.evaluation.pipeline.Outcome`, of which these are
-    the first: ``scores, results, best, detectors, verdict`` (``recommended, best, detects,
-    sentences, shift``). The shift is that of the features, in held-out classes.
+    Its attributes are those of :class:`~ood_lab.evaluation.pipeline.EvaluationOutcome`, of which
+    these are the first: ``scores, results, best, detectors, verdict`` (``recommended, best,
+    detects, sentences, shift``). The shift is that of the features, in held-out classes.
     """
 
     def __repr__(self) -> str:
@@ -245,7 +245,7 @@ def evaluate(
     )
     grouped = any(sets[name].groups is not None for name in evaluated)
     scored = EvaluatedSets(
-        rows={name: _rows(name, sets[name], grouped) for name in evaluated},
+        rows={name: _score_rows(name, sets[name], grouped) for name in evaluated},
         ood=list(ood),
         csid=list(csid),
         shift_order=shift_order,
@@ -428,7 +428,7 @@ def _check_one_head(sets: Banks) -> None:
             )
 
 
-def _rows(name: str, bank: FeatureBank, grouped: bool) -> pd.DataFrame:
+def _score_rows(name: str, bank: FeatureBank, grouped: bool) -> pd.DataFrame:
     columns = {"index": bank.index, "label": bank.labels, "pred": bank.predictions}
     rows = pd.DataFrame({"dataset": name, **{key: v.numpy() for key, v in columns.items()}})
     if grouped:

@@ -178,8 +178,8 @@ def banks_of(
                 "arrays have only features, and the others have logits without a linear head: "
                 "give the features of all sets as features_from_arrays(features, logits=logits)"
             )
-    elif _pair(train)[1] is not None:
-        x, y = _pair(train)
+    elif _with_labels(train)[1] is not None:
+        x, y = _with_labels(train)
         x = matrix_of(x, "features of train")
         labels = labels_of(y, len(x))
         classes = int(labels.max()) + 1
@@ -193,13 +193,13 @@ def banks_of(
     def bank(of: Features) -> FeatureBank:
         if isinstance(of, FeatureBank):
             return of
-        features, labels = _pair(of)
+        features, labels = _with_labels(of)
         return features_from_arrays(features, labels, head=head)
 
     return bank(train), {name: bank(of) for name, of in sets.items()}
 
 
-def _pair(of: Any) -> tuple[ArrayLike, ArrayLike | None]:
+def _with_labels(of: Any) -> tuple[ArrayLike, ArrayLike | None]:
     if isinstance(of, tuple):
         if len(of) != 2:
             raise UserError(f"{len(of)} arrays are given as (features, labels): give two")
@@ -294,7 +294,7 @@ def extract_features(
     once.close()
     network = NetworkIdentity.of(backbone)
     read = network.weights_sha256, network.parts_sha256
-    bank = _joined(parts, backbone, hashlib.sha256(json.dumps(read).encode()).hexdigest())
+    bank = _bank_of_parts(parts, backbone, hashlib.sha256(json.dumps(read).encode()).hexdigest())
     of_images = None if all(group is None for group in groups) else groups
     return replace(bank, groups=groups_of(of_images, len(bank)))
 
@@ -306,7 +306,9 @@ def _copied(rows: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _joined(parts: Sequence[dict[str, Any]], backbone: Backbone, network: str) -> FeatureBank:
+def _bank_of_parts(
+    parts: Sequence[dict[str, Any]], backbone: Backbone, network: str
+) -> FeatureBank:
     def whole(*path: str) -> Tensor:
         tensors = []
         for part in parts:

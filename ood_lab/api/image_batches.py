@@ -41,7 +41,7 @@ def batches_of(images: Images, labels: Any) -> Iterator[dict[str, Any]]:
             "(images, labels) or {'image': ..., 'label': ...}"
         )
     if isinstance(images, Tensor):
-        _check(images)
+        _check_batch(images)
         numbers = labels_of(labels, len(images))
         parts = zip(images.split(SIZE), numbers.split(SIZE), strict=True)
         pairs: Iterator[Any] = ((image, label, None) for image, label in parts)
@@ -50,7 +50,7 @@ def batches_of(images: Images, labels: Any) -> Iterator[dict[str, Any]]:
     start = 0
     for image, label, group in pairs:
         image = image if isinstance(image, Tensor | str) else tensor_of(image, "images")
-        _check(image)
+        _check_batch(image)
         n = len(image)
         index = torch.arange(start, start + n)
         groups = [None] * n if group is None else list(group)
@@ -101,27 +101,27 @@ def _grouped(items: Iterable[tuple[Any, Any, Any]]) -> Iterator[tuple[Any, Any, 
         single = getattr(image, "ndim", None) == 3
         alike = single and (not waiting or image.shape == waiting[0][0].shape)
         if waiting and (not alike or len(waiting) == SIZE):
-            yield _joined(waiting)
+            yield _stacked(waiting)
             waiting = []
         if single:  # the next one may come in the same memory
-            waiting.append((tensor_of(image, "images"), _plain(label), _plain(group)))
+            waiting.append((tensor_of(image, "images"), _scalar(label), _scalar(group)))
         else:
             groups = group.tolist() if isinstance(group, Tensor | np.ndarray) else group
             yield image, label, groups
     if waiting:
-        yield _joined(waiting)
+        yield _stacked(waiting)
 
 
-def _plain(value: Any) -> Any:
+def _scalar(value: Any) -> Any:
     return value.item() if isinstance(value, Tensor | np.ndarray | np.generic) else value
 
 
-def _joined(waiting: list[tuple[Any, Any, Any]]) -> tuple[Tensor, list[Any], list[Any]]:
+def _stacked(waiting: list[tuple[Any, Any, Any]]) -> tuple[Tensor, list[Any], list[Any]]:
     images, labels, groups = zip(*waiting, strict=True)
     return torch.stack(images), list(labels), list(groups)
 
 
-def _check(images: Any) -> None:
+def _check_batch(images: Any) -> None:
     shape = list(getattr(images, "shape", ()))
     if not isinstance(images, Tensor) or images.ndim not in (4, 5):
         what = f"of shape {shape}" if shape else f"a {type(images).__name__}"

@@ -152,8 +152,8 @@ class Gram(NetworkDetector):
                 f"Gram: {n} fit {unit_of(bank)}s cannot be split {self.held_out:.0%} off"
             )
         order = torch.randperm(n, generator=torch.Generator().manual_seed(self.seed))
-        apart = torch.isin(codes, order[:n_held])
-        held, kept = bank.rows(apart), (~apart).nonzero().flatten()
+        held_out = torch.isin(codes, order[:n_held])
+        held, kept = bank.rows(held_out), (~held_out).nonzero().flatten()
         self.fitted = self._ranges(bank, kept)
         expected = self._deviations(held).mean(dim=0)
         self.fitted["expected"] = torch.where(expected > 0, expected, 1.0)

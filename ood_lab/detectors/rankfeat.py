@@ -136,7 +136,7 @@ def _rerun(backbone: Backbone, names: list[str], map_: Tensor) -> Tensor:
 def _check_pooling(last: str, seen: Probe) -> None:
     map_, features = seen.maps[last], seen.output.features
     pooled = map_.mean(dim=(2, 3)) if map_.ndim == 4 else map_
-    if not _same(pooled, features):
+    if not _nearly_equal(pooled, features):
         raise DetectorRefusal(
             f"RankFeat: the features are not the spatial mean of '{last}' [B, C, H, W]; name the "
             "stages with detector.rankfeat.stages=[previous,last] or remove it from detector=[...]"
@@ -149,7 +149,7 @@ def _check_rerun(backbone: Backbone, names: list[str], seen: Probe) -> None:
             again = _rerun(backbone, names, seen.maps[names[0]])
     except (RuntimeError, TypeError):  # wrong shape, or a module of several inputs
         again = None
-    if again is None or not _same(again, seen.maps[names[1]]):
+    if again is None or not _nearly_equal(again, seen.maps[names[1]]):
         raise DetectorRefusal(
             f"RankFeat: '{names[1]}' cannot be run on only the output of '{names[0]}'; name the "
             "stages with detector.rankfeat.stages=[previous,last], or use the last stage only: "
@@ -157,7 +157,7 @@ def _check_rerun(backbone: Backbone, names: list[str], seen: Probe) -> None:
         )
 
 
-def _same(a: Tensor, b: Tensor) -> bool:
+def _nearly_equal(a: Tensor, b: Tensor) -> bool:
     if a.shape != b.shape:
         return False
     return (a - b).abs().max().item() <= 1e-3 * b.abs().max().item()

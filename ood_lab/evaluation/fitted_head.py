@@ -67,7 +67,7 @@ def fit_head(
         backbone.head.bias.copy_(bias)
     facts: dict[str, Any] = {"kind": kind, "images": len(labels)}
     for split, of_split in features.items():
-        facts[f"{split}_accuracy"] = _accuracy(of_split, data.splits[split].labels, fitted)
+        facts[f"{split}_accuracy"] = _head_accuracy(of_split, data.splits[split].labels, fitted)
     if features:
         log.info(
             "%s: a %s head was fitted on the %s images of ID train, of which it gets %.1f%% "
@@ -81,7 +81,7 @@ def fit_head(
     return facts
 
 
-def _accuracy(features: Tensor, labels: ArrayLike, head: tuple[Tensor, Tensor]) -> float:
+def _head_accuracy(features: Tensor, labels: ArrayLike, head: tuple[Tensor, Tensor]) -> float:
     weight, bias = (value.float() for value in head)
     right = F.linear(features.float(), weight, bias).argmax(dim=1) == torch.as_tensor(labels)
     return float(right.double().mean())

@@ -58,7 +58,7 @@ def hierarchy_results(
     written to every row.
     """
     test = data.splits["test"]
-    levels = _levels(data)
+    levels = _level_columns(data)
     if not levels and CATEGORY not in test.table:
         return None
     column = heads_to_read(data, backbone)
@@ -82,7 +82,7 @@ def hierarchy_results(
     return KIND.table(pd.concat(parts, ignore_index=True), model=model, seed=seed)
 
 
-def _levels(data: OODDataModule) -> list[str]:
+def _level_columns(data: OODDataModule) -> list[str]:
     """Level columns of the ID test set, coarse to fine; those that train does not have are none."""
     columns = map(str, data.splits["test"].table) if data.labels.has_levels else ()
     return sorted(column for column in columns if column.startswith("level_"))

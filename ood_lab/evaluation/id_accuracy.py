@@ -76,7 +76,7 @@ def check_id_accuracy(
         UserError: the accuracy is more than 2 points below ``expected``, or that of weights matched
             by shape is no better than chance.
     """
-    heads, accuracy = bank.num_classes, _accuracy(bank)
+    heads, accuracy = bank.num_classes, _top1_accuracy(bank)
     if not heads or bool((bank.labels == SEVERAL).any()):
         return None
     if accuracy is None:
@@ -143,7 +143,7 @@ def held_out_accuracy(bank: FeatureBank, classes: Sequence[str]) -> tuple[float,
 
     See :func:`check_id_accuracy`.
     """
-    accuracy = _accuracy(bank) if bank.num_classes == len(classes) else None
+    accuracy = _top1_accuracy(bank) if bank.num_classes == len(classes) else None
     if accuracy is None:
         return None
     labelled = bank.rows(bank.labels >= 0)
@@ -261,7 +261,7 @@ def accuracy_warnings(
         return False, [f"{collapsed}: {advice}"] if collapsed else []
     val = record.val_accuracy
     if val is None and "val" in banks:
-        val = _accuracy(banks["val"])
+        val = _top1_accuracy(banks["val"])
     order = other_order(bank, names)
     if val is not None and not Chance.of(val_labels, len(names)).reached(val):
         cause = (
@@ -295,7 +295,7 @@ def _collapsed(bank: FeatureBank, names: Sequence[str]) -> str | None:
     )
 
 
-def _accuracy(bank: FeatureBank) -> float | None:
+def _top1_accuracy(bank: FeatureBank) -> float | None:
     labelled = bank.labels >= 0
     right = bank.predictions[labelled] == bank.labels[labelled]
     return float(right.double().mean()) if bool(labelled.any()) else None

@@ -193,7 +193,7 @@ def _above(costs: Mapping[str, int]) -> int:
 
 
 @dataclass(frozen=True, repr=False)
-class Outcome:
+class EvaluationOutcome:
     """What the scores of an evaluation show.
 
     Attributes:

@@ -69,10 +69,10 @@ class PlaceMaps:
             np.savez_compressed(stream, **arrays)
         (folder / OVERLAYS).mkdir(exist_ok=True)
         for row in range(len(values)):
-            image = _picture(load_image(dataset, row))
+            image = _opened_image(load_image(dataset, row))
             if image is not None:
-                drawn = self.over(image, dataset, row)
-                drawn.save(folder / OVERLAYS / f"{self.name}-{dataset}-{row:05d}.png")
+                overlay = self.over(image, dataset, row)
+                overlay.save(folder / OVERLAYS / f"{self.name}-{dataset}-{row:05d}.png")
 
 
 def place_maps(
@@ -100,19 +100,19 @@ def place_maps(
 
 def with_maps(load_image: LoadImage, maps: Sequence[PlaceMaps]) -> LoadImage:
     """A loader that also knows images with maps, by the names that ``map_of`` gives them."""
-    known = {map_of(m.name, dataset): (m, dataset) for m in maps for dataset in m.banks}
+    by_name = {map_of(m.name, dataset): (m, dataset) for m in maps for dataset in m.banks}
 
     def load(dataset: str, row: int) -> Image.Image | bytes | None:
-        if dataset not in known:
+        if dataset not in by_name:
             return load_image(dataset, row)
-        of, name = known[dataset]
-        image = _picture(load_image(name, row))
+        of, name = by_name[dataset]
+        image = _opened_image(load_image(name, row))
         return None if image is None else of.over(image, name, row)
 
     return load
 
 
-def _picture(image: Image.Image | bytes | None) -> Image.Image | None:
+def _opened_image(image: Image.Image | bytes | None) -> Image.Image | None:
     return Image.open(io.BytesIO(image)) if isinstance(image, bytes) else image
 
 

@@ -11,7 +11,7 @@ from ood_lab.common.files import read_table, write_csv
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.detectors import DEFAULT_ALPHA, KNN, CalibratedDetector
 from ood_lab.detectors.deployment.cross_fitting import cross_fitted_scores
-from ood_lab.evaluation.pipeline import Outcome
+from ood_lab.evaluation.pipeline import EvaluationOutcome
 from ood_lab.evaluation.place_maps import PlaceMaps, place_maps, with_maps
 from ood_lab.evaluation.prediction.detector_summaries import id_images
 from ood_lab.evaluation.published.report_block import published_blocks
@@ -28,7 +28,7 @@ STATISTICS = "image_statistics.parquet"
 
 
 def write_page(
-    folder: Path, data: OODDataModule, banks: Banks, outcome: Outcome, view: RunView
+    folder: Path, data: OODDataModule, banks: Banks, outcome: EvaluationOutcome, view: RunView
 ) -> None:
     """Writes ``figures/`` and ``report.html`` into the run folder.
 
@@ -67,7 +67,7 @@ def write_page(
     )
 
 
-def _maps(data: OODDataModule, banks: Banks, outcome: Outcome) -> list[PlaceMaps]:
+def _maps(data: OODDataModule, banks: Banks, outcome: EvaluationOutcome) -> list[PlaceMaps]:
     """Maps of the evaluated sets; the threshold is exceeded by 5% of ID test."""
     scores = outcome.scores
     sets = {n: banks[n] for n in scores["dataset"].unique() if n in banks}

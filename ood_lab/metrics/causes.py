@@ -17,7 +17,7 @@ from ood_lab.schema.results import Kind
 
 #: ``statistic``: of the image, ``auroc`` above 50% where the dataset has more of it; ``median`` of
 #: the dataset and ``median_id`` of ID test; ``p_holm``: over the statistics of the dataset.
-#: ``matched_auroc``: of ``detector`` among images alike in ``statistic``, see :func:`matched`.
+#: ``matched_auroc``: of ``detector`` among images alike in ``statistic``, see :func:`matched_rows`.
 CAUSE = Kind(
     "cause", "image", ("dataset", "statistic", "median", "median_id", "p_holm", "detector")
 )
@@ -114,7 +114,7 @@ def named_causes(causes: pd.DataFrame) -> pd.DataFrame:
     return causes[(causes["p_holm"].astype(float) < 0.05) & (strength >= FAINT)]
 
 
-def matched(inside: Floats, outside: Floats) -> tuple[Ints, Ints]:
+def matched_rows(inside: Floats, outside: Floats) -> tuple[Ints, Ints]:
     """Rows of images that are alike in a statistic, in pairs, as many as there can be.
 
     One to one, at most 0.2 standard deviations (pooled over both groups) apart (Austin 2011).
@@ -164,7 +164,7 @@ def matched_aurocs(
     first = named_causes(causes).drop_duplicates("dataset")
     for name, statistic in zip(first["dataset"], first["statistic"], strict=True):
         inside, outside = (joined[joined["dataset"] == of] for of in ("test", name))
-        i, j = matched(inside[statistic].to_numpy(float), outside[statistic].to_numpy(float))
+        i, j = matched_rows(inside[statistic].to_numpy(float), outside[statistic].to_numpy(float))
         row = {"dataset": name, "statistic": statistic, "detector": detector, "n": 2 * len(i)}
         numbers = dict.fromkeys(("value", "ci_low", "ci_high"), np.nan)
         if len(i) >= FEWEST_OF_A_VERDICT:

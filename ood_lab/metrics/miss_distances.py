@@ -88,9 +88,9 @@ def follow(
     photos = None if made_of is None else np.asarray(made_of, object)
     beyond = None
     if baseline is not None:
-        beyond = _pairs(far, miss, photos, _levels(np.asarray(baseline, np.float64)))
+        beyond = _nearer_pairs(far, miss, photos, _equal_levels(np.asarray(baseline, np.float64)))
     explained = _explained(far, miss, seed, photos)
-    return MissDistances(_some(_pairs(far, miss, photos)), beyond, explained)
+    return MissDistances(_some(_nearer_pairs(far, miss, photos)), beyond, explained)
 
 
 def missed(
@@ -164,7 +164,7 @@ def follow_results(
 
 def miss_rates(distance: Floats, missed: np.ndarray) -> tuple[Floats, Floats, Floats, Floats]:
     """Median distance, number, miss rate, and antitonic regression of it, of every level."""
-    levels = _levels(distance)
+    levels = _equal_levels(distance)
     parts = [levels == level for level in np.unique(levels)]
     n = np.array([part.sum() for part in parts], np.float64)
     rates = np.array([missed[part].mean() for part in parts])
@@ -172,7 +172,7 @@ def miss_rates(distance: Floats, missed: np.ndarray) -> tuple[Floats, Floats, Fl
     return medians, n, rates, _falling(rates, n)
 
 
-def _levels(values: Floats) -> np.ndarray:
+def _equal_levels(values: Floats) -> np.ndarray:
     """Level of every value; equal values share one."""
     count = int(np.clip(len(values) // _PER_LEVEL, 2, _LEVELS))
     edges = np.quantile(values, np.arange(1, count) / count)
@@ -184,7 +184,7 @@ def _some(estimate: Estimate | None) -> Estimate:
     return estimate
 
 
-def _pairs(
+def _nearer_pairs(
     far: Floats,
     missed: np.ndarray,
     photos: np.ndarray | None = None,
@@ -223,7 +223,7 @@ def _explained(
     far: Floats, missed: np.ndarray, seed: int, photos: np.ndarray | None = None
 ) -> Estimate:
     rng = np.random.default_rng(seed)
-    levels = _levels(far)
+    levels = _equal_levels(far)
     names = np.unique(levels)
     half = np.empty(len(far), np.int64)
     for level in names:

@@ -91,7 +91,7 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
         *(row for cell in evaluation.failures for row in _failure_rows(evaluation, cell)),
     ]
     place = evaluation.shift_levels
-    table = _table(rows, model, evaluation.seed, evaluation.n_id, place, evaluation.unit)
+    table = _results_table(rows, model, evaluation.seed, evaluation.n_id, place, evaluation.unit)
     table.attrs["fpr95_positive"] = evaluation.fpr95_positive
     return table
 
@@ -100,7 +100,7 @@ def levels_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
     """The rows of :func:`results_of` that are about levels of shift."""
     evaluation.draw_all(failures=False)
     rows = [row for of_set in evaluation.levels for row in _level_rows(evaluation, of_set)]
-    return _table(rows, model, evaluation.seed, evaluation.n_id, {}, evaluation.unit)
+    return _results_table(rows, model, evaluation.seed, evaluation.n_id, {}, evaluation.unit)
 
 
 def accuracy_of(id_rows: pd.DataFrame, model: str, seed: int) -> pd.DataFrame:
@@ -113,7 +113,7 @@ def accuracy_of(id_rows: pd.DataFrame, model: str, seed: int) -> pd.DataFrame:
     """
     n = sample_size(id_rows)
     unit = KIND.unit if n == len(id_rows) else GROUP
-    return _table(_accuracy_rows(id_rows), model, seed, n, {}, unit)
+    return _results_table(_accuracy_rows(id_rows), model, seed, n, {}, unit)
 
 
 def map_of(
@@ -126,10 +126,10 @@ def map_of(
     value, low, high = map_interval(scores, targets, draws, seed)
     row = {"detector": None, "dataset": None, "n_ood": 0, "metric": ID_MAP.name, "value": value}
     rows = [row | {"ci_low": low, "ci_high": high}]
-    return _table(rows, model, seed, len(np.asarray(scores)), {})
+    return _results_table(rows, model, seed, len(np.asarray(scores)), {})
 
 
-def _table(
+def _results_table(
     rows: Iterable[Row],
     model: str,
     seed: int,
@@ -146,13 +146,13 @@ def _table(
     return table
 
 
-def _names(evaluation: Evaluation) -> list[str]:
+def _metric_names(evaluation: Evaluation) -> list[str]:
     """The metrics of a set, or of a level, with the headline FPR95 in its place."""
     names = [metric.name for metric in evaluation.metrics]
     return [*names[:1], FPR95.name, *names[1:]]
 
 
-def _rows(
+def _estimate_rows(
     evaluation: Evaluation, metric: str, values: Floats, ends: tuple[Floats, Floats], **common: Any
 ) -> Iterator[Row]:
     """One row per detector from ``values [D]`` and the two ends of the intervals."""
@@ -174,13 +174,13 @@ def _group_rows(
     for metric in metrics:
         low, high = (end[:, group] for end in measured.ends[metric])
         values = measured.values[metric][:, group]
-        yield from _rows(evaluation, metric, values, (low, high), n_ood=n_ood, **common)
+        yield from _estimate_rows(evaluation, metric, values, (low, high), n_ood=n_ood, **common)
 
 
 def _failure_rows(evaluation: Evaluation, cell: FailureCell) -> Iterator[Row]:
     sizes = {"n_id": cell.n_id, "n_ood": cell.n_ood}
     for metric, values in cell.values.items():
-        yield from _rows(
+        yield from _estimate_rows(
             evaluation, metric, values, cell.ends[metric], dataset=cell.dataset, **sizes
         )
 
@@ -206,16 +206,18 @@ def _csid_accuracy_rows(evaluation: Evaluation) -> Iterator[Row]:
 
 def _set_rows(evaluation: Evaluation) -> Iterator[Row]:
     for group, name in enumerate(evaluation.ood_names):
-        yield from _group_rows(evaluation, evaluation.sets, group, _names(evaluation), dataset=name)
+        yield from _group_rows(
+            evaluation, evaluation.sets, group, _metric_names(evaluation), dataset=name
+        )
 
 
 def _mean_rows(evaluation: Evaluation) -> Iterator[Row]:
     for mean, names in evaluation.means.items():
         n_ood = sum(evaluation.sets.n_ood[member] for member in evaluation.places(names))
-        for metric in _names(evaluation):
+        for metric in _metric_names(evaluation):
             values, _ = evaluation.mean(metric, names)
             ends = evaluation.mean_ends(metric, names)
-            yield from _rows(
+            yield from _estimate_rows(
                 evaluation, f"{mean}_{metric}", values, ends, dataset=None, n_ood=n_ood
             )
 
@@ -230,7 +232,7 @@ def _dad_rows(evaluation: Evaluation) -> Iterator[Row]:
         dads["dad_pooled"] = evaluation.dad_pooled(), [*map(sum, sizes)]
     for name, ((values, draws), counts) in dads.items():
         ends = bootstrap_interval(draws, min(evaluation.n_id, *counts))
-        yield from _rows(evaluation, name, values, ends, dataset=None, n_ood=sum(counts))
+        yield from _estimate_rows(evaluation, name, values, ends, dataset=None, n_ood=sum(counts))
 
 
 def _level_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
@@ -242,12 +244,12 @@ def _level_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
                 evaluation,
                 of_set.measured,
                 cell,
-                _names(evaluation),
+                _metric_names(evaluation),
                 dataset=of_set.dataset,
                 **levels,
             )
     for axis in of_set.axes:
-        for metric in _names(evaluation):
+        for metric in _metric_names(evaluation):
             yield from _axis_rows(evaluation, of_set, axis, metric)
     if "semantic" in of_set.axes:
         yield from _larger_rows(evaluation, of_set)
@@ -264,7 +266,7 @@ def _larger_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
         "all": (evaluation.sets, evaluation.places([of_set.dataset])[0]),
         "larger_semantic": (evaluation.as_sets([upper], evaluation.metrics), 0),
     }
-    metrics = [m for m in _names(evaluation) if metric_of(m).has_course]
+    metrics = [m for m in _metric_names(evaluation) if metric_of(m).has_course]
     common: Row = {"dataset": of_set.dataset}
     for name, group in images.items():
         for row in _group_rows(evaluation, *group, metrics, **common):
@@ -275,7 +277,9 @@ def _larger_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
         for metric in metrics:
             values, draws = of_set.mean_of(members, metric)
             ends = of_set.measured.mean_ends(metric, members, values, draws, evaluation.n_id)
-            yield from _rows(evaluation, f"{name}_{metric}", values, ends, n_ood=n_ood, **common)
+            yield from _estimate_rows(
+                evaluation, f"{name}_{metric}", values, ends, n_ood=n_ood, **common
+            )
 
 
 def _axis_rows(evaluation: Evaluation, of_set: LevelCells, axis: str, metric: str) -> Iterator[Row]:
@@ -287,7 +291,7 @@ def _axis_rows(evaluation: Evaluation, of_set: LevelCells, axis: str, metric: st
     defined = ~np.isnan(of_set.measured.values[metric]).all(axis=0)
     smallest = min(evaluation.n_id, int(n_ood[defined].min(initial=evaluation.n_id)))
     for position, level in enumerate(levels):
-        yield from _rows(
+        yield from _estimate_rows(
             evaluation,
             metric,
             values[:, position],
@@ -307,7 +311,7 @@ def _axis_rows(evaluation: Evaluation, of_set: LevelCells, axis: str, metric: st
         if name == "correlation":
             # Noise weakens it in every draw: near 1, all of them are below the truth.
             low, high = np.full_like(low, np.nan), np.full_like(high, np.nan)
-        yield from _rows(
+        yield from _estimate_rows(
             evaluation,
             f"{name}_{axis}_{metric}",
             trend(values.T, levels),

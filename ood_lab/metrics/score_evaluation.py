@@ -90,7 +90,7 @@ class Evaluation:
             raise ValueError(f"fpr95_positive: expected 'ood' or 'id', got {fpr95_positive!r}")
         self.groups = {g: list(names) for g, names in (groups or {}).items() if names}
         grouped = [name for names in self.groups.values() for name in names]
-        _check(scores, detectors, (id_name, *csid), [*shift_order, *grouped])
+        _check_scores(scores, detectors, (id_name, *csid), [*shift_order, *grouped])
         self.scores = scores
         self.detectors = list(detectors)
         self.shift_levels = _shift_levels(shift_order, self.groups)
@@ -435,7 +435,7 @@ def _shift_levels(
     return {name: g + 1.0 for g, names in enumerate(groups.values()) for name in names}
 
 
-def _check(
+def _check_scores(
     scores: pd.DataFrame, detectors: Sequence[str], inside: Sequence[str], named: Sequence[str]
 ) -> None:
     missing = [c for c in ("dataset", *detectors) if c not in scores]

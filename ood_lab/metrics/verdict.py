@@ -64,11 +64,11 @@ def verdict_of(evaluation: Evaluation, model: str, costs: Mapping[str, int]) -> 
         model: written to every row.
         costs: rank of what a detector costs to run, by name.
     """
-    rows = _rows(evaluation, costs)
+    rows = _verdict_rows(evaluation, costs)
     return VERDICT.table(rows, model=model, seed=evaluation.seed).assign(unit=evaluation.unit)
 
 
-def _rows(evaluation: Evaluation, costs: Mapping[str, int]) -> Iterator[Row]:
+def _verdict_rows(evaluation: Evaluation, costs: Mapping[str, int]) -> Iterator[Row]:
     n_of = dict(zip(evaluation.ood_names, evaluation.sets.n_ood, strict=True))
     counted = evaluation.mean_sets
 
@@ -84,20 +84,20 @@ def _rows(evaluation: Evaluation, costs: Mapping[str, int]) -> Iterator[Row]:
     named = _recommended(aurocs.best(), detects, aurocs.values, ranks)
     yield from map(sized, _detector_rows(evaluation, counted, aurocs, ends, named))
     for name, ranking in _shared_rankings(evaluation).items():
-        yield sized(_row("ranking", ranking, detector=name))
-    yield sized(_row("detects", detects.any()))
+        yield sized(_verdict_row("ranking", ranking, detector=name))
+    yield sized(_verdict_row("detects", detects.any()))
     if detects[named]:
-        yield sized(_row("recommended", 1, detector=evaluation.detectors[named]))
-    yield sized(_row("resolution", _resolution(aurocs, named)))
+        yield sized(_verdict_row("recommended", 1, detector=evaluation.detectors[named]))
+    yield sized(_verdict_row("resolution", _resolution(aurocs, named)))
     for name, why in evaluation.left.items():
-        yield sized(_row(why, n_of[name], dataset=name))
+        yield sized(_verdict_row(why, n_of[name], dataset=name))
     for name in evaluation.whole_sets:
         yield from map(sized, _table_rows(evaluation, name, named))
     for name in counted:
         yield from map(sized, _dataset_rows(evaluation, name, named, ALPHA / len(counted)))
 
 
-def _row(
+def _verdict_row(
     metric: str, value: float | np.bool_, low: float = np.nan, high: float = np.nan, **keys: str
 ) -> Row:
     return {"metric": metric, "value": float(value), "ci_low": low, "ci_high": high, **keys}
@@ -119,7 +119,7 @@ def _detector_rows(
     }
     for metric, numbers in columns.items():
         for name, *of_one in zip(evaluation.detectors, *numbers, strict=True):
-            yield _row(metric, *of_one, detector=name)
+            yield _verdict_row(metric, *of_one, detector=name)
 
 
 def _table_rows(evaluation: Evaluation, ood: str, named: int) -> Iterator[Row]:
@@ -128,18 +128,20 @@ def _table_rows(evaluation: Evaluation, ood: str, named: int) -> Iterator[Row]:
     for metric in ("auroc", "fpr95"):
         low, high = (end[named, place] for end in measured.ends[metric])
         value = measured.values[metric][named, place]
-        yield _row(metric, value, low, high, detector=evaluation.detectors[named], dataset=ood)
+        yield _verdict_row(
+            metric, value, low, high, detector=evaluation.detectors[named], dataset=ood
+        )
 
 
 def _dataset_rows(evaluation: Evaluation, ood: str, named: int, alpha: float) -> Iterator[Row]:
     """Whether one detector is above chance on a dataset, and whether another one is better."""
     names, place = evaluation.detectors, evaluation.ood_names.index(ood)
     above = evaluation.sets.ends["auroc"][0][named, place] > CHANCE
-    yield _row("above_chance", above, detector=names[named], dataset=ood)
+    yield _verdict_row("above_chance", above, detector=names[named], dataset=ood)
     behind, low, high = mean_aurocs(evaluation, [ood]).behind(named, alpha)
     first = int(np.argmin(np.nan_to_num(behind)))
     if high[first] < 0:
-        yield _row(
+        yield _verdict_row(
             "lead_of_other",
             -behind[first],
             -high[first],

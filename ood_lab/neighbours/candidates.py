@@ -30,11 +30,11 @@ def half_blocks(device: torch.device) -> Blocks:
 
 
 class Candidates(NamedTuple):
-    """Rows whose rough product reached the threshold, ``[Q, limit]``; ``found`` of them a query."""
+    """Rows whose rough product reached the threshold, ``[Q, limit]``; ``counts`` of them a query."""
 
     products: Tensor
     rows: Tensor
-    found: Tensor
+    counts: Tensor
 
 
 class CandidateSearch:
@@ -115,8 +115,8 @@ class CandidateSearch:
             certified = torch.zeros_like(certified)
         else:
             kept, limits = queries[certified].split(size), thresholds[certified].split(size)
-            found = zip(kept, limits, self._candidates(kept, limits), strict=True)
-            values, sure = zip(*(self._nth_of(*block, n) for block in found), strict=True)
+            blocks = zip(kept, limits, self._candidates(kept, limits), strict=True)
+            values, sure = zip(*(self._nth_of(*block, n) for block in blocks), strict=True)
             products[certified] = torch.cat(values)
             certified[certified.clone()] = torch.cat(sure)
         return products, certified
@@ -169,13 +169,13 @@ class CandidateSearch:
     def _candidates(self, queries: Sequence[Tensor], limits: Sequence[Tensor]) -> list[Candidates]:
         """The candidates of every block of queries; the bank is read once."""
         rough = [block.to(self.dtype) for block in queries]
-        found = [self._none(len(block)) for block in queries]
+        parts = [self._none(len(block)) for block in queries]
         for place, rows in enumerate(self.bank.split(self.blocks.rows)):
             bank = self._rough(rows)
-            for block, threshold, candidates in zip(rough, limits, found, strict=True):
+            for block, threshold, candidates in zip(rough, limits, parts, strict=True):
                 products = torch.nn.functional.linear(block, *bank)
                 _add(candidates, _reaching(products, threshold), place * self.blocks.rows)
-        return found
+        return parts
 
     def _none(self, queries: int) -> Candidates:
         shape, device = (queries, self.limit), self.bank.device
@@ -186,18 +186,18 @@ class CandidateSearch:
         )
 
     def _nth_of(
-        self, queries: Tensor, threshold: Tensor, found: Candidates, n: int
+        self, queries: Tensor, threshold: Tensor, candidates: Candidates, n: int
     ) -> tuple[Tensor, Tensor]:
         """Result and certificate of a block of queries."""
-        products, slack = found.products.float(), self._slack(queries)
+        products, slack = candidates.products.float(), self._slack(queries)
         nth = products.kthvalue(self.limit - n + 1, dim=1).values
         low, high = (nth + sign * (self.unit * nth.abs() + slack) for sign in (-1, 1))
         missed = threshold.float() + self.unit * threshold.float().abs() + slack
-        certified = (found.found >= n) & (found.found <= self.limit) & (missed < low)
+        certified = (candidates.counts >= n) & (candidates.counts <= self.limit) & (missed < low)
         bound = self.unit * products.abs() + slack[:, None]
         above = products - bound > high[:, None]
         between = (products + bound >= low[:, None]) & ~above & certified[:, None]
-        exact = self.bank.products_at(queries, between, found.rows)
+        exact = self.bank.products_at(queries, between, candidates.rows)
         place = n - 1 - above.sum(dim=1, keepdim=True)
         ordered = exact.sort(dim=1, descending=True).values
         return ordered.gather(1, place.masked_fill(~certified[:, None], 0))[:, 0], certified
@@ -229,15 +229,15 @@ def _reaching(products: Tensor, threshold: Tensor) -> _Reaching:
 
 def _add(candidates: Candidates, more: _Reaching, first: int) -> None:
     """Writes more candidates behind those of each query; what goes beyond the limit is counted."""
-    new = torch.bincount(more.query, minlength=len(candidates.found))
+    new = torch.bincount(more.query, minlength=len(candidates.counts))
     # Entries are ordered by query, so that these are places within a query.
-    before = candidates.found - (new.cumsum(0) - new)
+    before = candidates.counts - (new.cumsum(0) - new)
     place = torch.arange(len(more.query), device=new.device) + before[more.query]
     kept = place < candidates.rows.shape[1]
     at = (more.query[kept], place[kept])
     candidates.products[at] = more.product[kept]
     candidates.rows[at] = (more.row[kept] + first).int()
-    candidates.found.add_(new)
+    candidates.counts.add_(new)
 
 
 def _sampled(rows: int) -> int:

@@ -105,7 +105,7 @@ class NeighbourSearch:
             return largest_products(queries, self.bank, n).amin(dim=1)
         if in_bank:
             check_k(n, len(self.bank), "without itself, each of them counting one of")
-        found = torch.empty(len(queries))
+        largest = torch.empty(len(queries))
         step = _STEP.get(self.device.type, _STEP_ELSEWHERE)
         with full_float32():
             for start in range(0, len(queries), step):
@@ -113,12 +113,12 @@ class NeighbourSearch:
                 if groups is None:
                     products = self._nth(part, n)
                 else:
-                    own = groups[0][start : start + step]
-                    products = self._ranked(part, n, (own, groups[1]))
-                found[start : start + step] = products.cpu()
+                    of_part = groups[0][start : start + step]
+                    products = self._ranked(part, n, (of_part, groups[1]))
+                largest[start : start + step] = products.cpu()
                 if progress is not None:
                     progress(min(start + step, len(queries)) / len(queries))
-        return found
+        return largest
 
     def _ranked(self, queries: Tensor, n: int, groups: Groups | None = None) -> Tensor:
         return largest_products(queries, self.bank, n, groups).amin(dim=1)
@@ -169,14 +169,14 @@ def largest_products(queries: Tensor, bank: Rows, n: int, groups: Groups | None 
                 new = products[:, : len(rows)]
                 rows.products(part, out=new)
                 if of_queries is not None and of_rows is not None:
-                    own = of_rows[number * size.rows :][: len(rows)]
-                    new[of_queries[start : start + len(part), None] == own] = -torch.inf
+                    of_block = of_rows[number * size.rows :][: len(rows)]
+                    new[of_queries[start : start + len(part), None] == of_block] = -torch.inf
                 _largest_last(products, n, pool)
             best[start : start + size.queries] = products[:, -n:]
     return best
 
 
-def nearest_rows(queries: Tensor, bank: Tensor | Rows, own: Tensor | None = None) -> Tensor:
+def nearest_rows(queries: Tensor, bank: Tensor | Rows, places: Tensor | None = None) -> Tensor:
     """Row of the largest product with each query, ``[N, d] -> [N] int64``; exact in float32.
 
     Of rows with equal products, the first counts.
@@ -184,33 +184,33 @@ def nearest_rows(queries: Tensor, bank: Tensor | Rows, own: Tensor | None = None
     Args:
         queries: ``[N, d] float32``, on the bank's device.
         bank: ``[M, d] float32``, read in blocks.
-        own: row of each query in the bank, ``[N] int64``, which is not its own neighbour.
+        places: row of each query in the bank, ``[N] int64``, which is not its own neighbour.
 
     Raises:
         UserError: no row is left other than the query's own.
     """
     rows = bank if isinstance(bank, Rows) else Rows(bank)
-    check_k(1 + (own is not None), len(rows), "without itself, the pool has")
+    check_k(1 + (places is not None), len(rows), "without itself, the pool has")
     size = product_blocks(queries.device).queries
-    itself = torch.full_like(queries[:, 0], -1, dtype=torch.int64) if own is None else own
+    itself = torch.full_like(queries[:, 0], -1, dtype=torch.int64) if places is None else places
     with full_float32():
         parts = zip(queries.split(size), itself.split(size), strict=True)
         nearest = [_nearest(part, rows, own_rows) for part, own_rows in parts]
     return torch.cat(nearest) if nearest else itself
 
 
-def _nearest(queries: Tensor, bank: Rows, own: Tensor) -> Tensor:
+def _nearest(queries: Tensor, bank: Rows, places: Tensor) -> Tensor:
     best = queries.new_full((len(queries),), -torch.inf)
-    nearest, start = torch.zeros_like(own), 0
+    nearest, start = torch.zeros_like(places), 0
     for rows in bank.blocks_for(queries):
         products = queries.new_empty(len(queries), len(rows))
         rows.products(queries, out=products)
-        inside = ((own >= start) & (own < start + len(rows))).nonzero().flatten()
-        products[inside, own[inside] - start] = -torch.inf
-        values, places = products.max(dim=1)
+        inside = ((places >= start) & (places < start + len(rows))).nonzero().flatten()
+        products[inside, places[inside] - start] = -torch.inf
+        values, rows_of = products.max(dim=1)
         better = values > best
         best = torch.where(better, values, best)
-        nearest = torch.where(better, places + start, nearest)
+        nearest = torch.where(better, rows_of + start, nearest)
         start += len(rows)
     return nearest
 

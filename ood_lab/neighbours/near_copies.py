@@ -56,7 +56,7 @@ def near_copies(features: Tensor, labels: Tensor | None = None) -> Tensor:
     groups = np.arange(n)
     if not 4 <= n <= MOST_IMAGES or not features.numel() or not bool(features.isfinite().all()):
         return torch.from_numpy(groups)
-    distances = _distances(features, labels)
+    distances = _unit_distances(features, labels)
     pairs = scipy.spatial.distance.squareform(distances, checks=False)
     tree = scipy.cluster.hierarchy.linkage(pairs, "single")
     outside = np.full(2 * n - 1, _APART)
@@ -69,16 +69,16 @@ def near_copies(features: Tensor, labels: Tensor | None = None) -> Tensor:
         certain = p <= _ALPHA / n
         likely = scipy.stats.false_discovery_control(p) <= _ALPHA
         chosen = certain | (likely & ~_above(tree, certain))
-        previous, groups = groups, _joined(tree, chosen.astype(int))
+        previous, groups = groups, _outermost_nodes(tree, chosen.astype(int))
         if (groups == previous).all():
             break
     mean = n / len(np.unique(groups))
     largest = min(max(2.0, _SHARE * n), _TIMES_MEAN * mean)
     marks = np.where(tree[:, 3] > largest, 2, 1) * chosen
-    return torch.from_numpy(_joined(tree, marks))
+    return torch.from_numpy(_outermost_nodes(tree, marks))
 
 
-def _distances(features: Tensor, labels: Tensor | None) -> NDArray[np.float64]:
+def _unit_distances(features: Tensor, labels: Tensor | None) -> NDArray[np.float64]:
     """Of vectors of length 1, ``[N, N]``; :data:`_APART` of two classes."""
     unit = torch.nn.functional.normalize(features.double().cpu(), dim=1)
     squares = unit.square().sum(dim=1)
@@ -111,7 +111,7 @@ def _above(tree: NDArray[np.float64], chosen: NDArray[np.bool_]) -> NDArray[np.b
     return above[n:]
 
 
-def _joined(tree: NDArray[np.float64], marks: NDArray[np.integer]) -> NDArray[np.int64]:
+def _outermost_nodes(tree: NDArray[np.float64], marks: NDArray[np.integer]) -> NDArray[np.int64]:
     """First row of the outermost node of each row with mark 1 that no mark 2 contains."""
     n = len(tree) + 1
     first = np.arange(2 * n - 1)

@@ -68,7 +68,7 @@ def summarise_degrees(
         for place, draws_of in enumerate((_mean_draws, median_draws))
     )
     sizes = {n: copies[n].n[0] if n in copies else len(values[n]) for n in names}
-    rows = [_row(n, values[n], sizes[n], means[n], medians[n]) for n in names]
+    rows = [_summary_row(n, values[n], sizes[n], means[n], medians[n]) for n in names]
     table = pd.DataFrame(rows)
     table["order"] = np.arange(1, len(names) + 1)
     p = bootstrap_p_values(table["mean"], np.stack([means[name] for name in names]))
@@ -113,7 +113,7 @@ def shift_results(
     return KIND.table([row | {"encoder": encoder} for row in rows], model=None, seed=seed)
 
 
-def _row(
+def _summary_row(
     name: str, values: Floats, n: int, mean_draws: Floats, median_draws: Floats
 ) -> dict[str, object]:
     mean, median = percentile_interval(mean_draws, n), percentile_interval(median_draws, n)

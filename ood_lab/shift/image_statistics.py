@@ -63,30 +63,30 @@ def image_statistics(pixels: Tensor) -> Tensor:
     top, bottom = cells.amax(dim=1), cells.amin(dim=1)
     red_cells, green_cells, blue_cells = cells.unbind(dim=1)
     red_green, yellow_blue = red_cells - green_cells, (red_cells + green_cells) / 2 - blue_cells
-    spread, shift = torch.zeros_like(_mean(grey)), torch.zeros_like(_mean(grey))
+    spread, shift = torch.zeros_like(_pixel_mean(grey)), torch.zeros_like(_pixel_mean(grey))
     for opponent in (red_green, yellow_blue):
         spread += _variance(opponent)
-        shift += _mean(opponent) ** 2
+        shift += _pixel_mean(opponent) ** 2
     variance = _variance(grey)
     laplacian, noise = _filtered(grey)
     relative = _variance(laplacian) / variance.clamp_min(_LEAST_NOISE**2)
     statistics = [
-        _mean(grey),
+        _pixel_mean(grey),
         variance.sqrt(),
-        _mean((top - bottom) / top.clamp_min(_LEAST_NOISE)),
+        _pixel_mean((top - bottom) / top.clamp_min(_LEAST_NOISE)),
         spread.sqrt() + 0.3 * shift.sqrt(),
-        _mean(red - blue),
+        _pixel_mean(red - blue),
         relative.clamp_min(_LEAST_SHARE).log10(),
         (_median(noise.abs()) / (6 * 0.6745)).clamp_min(_LEAST_NOISE).log10(),
         _high_share(grey).clamp_min(_LEAST_SHARE).log10(),
         (_blockiness(grey) + _blockiness(grey.mT)) / 2,
-        _mean((grey >= _WHITE).float()),
-        _mean((grey <= _BLACK).float()),
+        _pixel_mean((grey >= _WHITE).float()),
+        _pixel_mean((grey <= _BLACK).float()),
     ]
     return torch.stack(statistics, dim=1)
 
 
-def _mean(of: Tensor) -> Tensor:
+def _pixel_mean(of: Tensor) -> Tensor:
     return of.flatten(1).mean(1)
 
 

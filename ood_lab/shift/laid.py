@@ -228,7 +228,7 @@ def pca_decomposition(
     square = torch.zeros(width, width, dtype=torch.float64)
     of_label = torch.zeros(width, width, dtype=torch.float64)
     for chunk in torch.arange(labels).split(_LABELS):
-        texts = _texts(grid, chunk)
+        texts = _grid_features(grid, chunk)
         of_template += texts.sum(0)
         square += _gram(texts.flatten(0, 1))
         of_label += templates * _gram(texts.mean(1))
@@ -240,7 +240,7 @@ def pca_decomposition(
     return Decomposition("pca", W, semantic.shape[1], clip, k, details=details)
 
 
-def _texts(grid: FeatureGrid, labels: Tensor) -> Tensor:
+def _grid_features(grid: FeatureGrid, labels: Tensor) -> Tensor:
     """Features of some labels in all templates, ``[n, T, l] float64``."""
     templates = grid.shape[1]
     rows = labels.repeat_interleave(templates)

@@ -95,8 +95,8 @@ class LaidTraining(LightningModule):
             self.projection.weight = start
         else:
             self.projection.weight.data = start
-        self.labels = _split(grid.shape[0], held_out, generator)
-        self.templates = _split(grid.shape[1], held_out, generator)
+        self.labels = _held_out_split(grid.shape[0], held_out, generator)
+        self.templates = _held_out_split(grid.shape[1], held_out, generator)
 
     @property
     def W(self) -> Tensor:
@@ -188,7 +188,7 @@ def _check_grid(labels: int, templates: int, width: int) -> None:
         )
 
 
-def _split(n: int, held_out: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _held_out_split(n: int, held_out: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Numbers below n to learn from, and those held out (at least 2 in each)."""
     kept = max(2, min(n - 2, round(n * (1 - held_out))))
     order = torch.randperm(n, generator=generator)

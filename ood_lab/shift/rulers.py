@@ -161,7 +161,7 @@ def read_ruler(
                 "dataset": name,
                 "axis": ruler.axis,
                 "metric": metric,
-                **_value(metric, of, marks, drawn_of[name], mark_draws, min(n, of.n)),
+                **_on_scale(metric, of, marks, drawn_of[name], mark_draws, min(n, of.n)),
                 "n": of.n,
                 "reason": reason,
             }
@@ -169,7 +169,7 @@ def read_ruler(
     return RulerReading(pd.DataFrame(rows), np.maximum.accumulate(marks).tolist(), reason)
 
 
-def _value(
+def _on_scale(
     metric: str, of: Sample, marks: Floats, draws: Floats, mark_draws: Floats, n: int
 ) -> dict[str, float]:
     value = float(_SCALES[metric](np.median(of.distances), marks))

@@ -27,7 +27,7 @@ from ood_lab.evaluation.id_accuracy import (
 from ood_lab.evaluation.near_copies import NearCopies
 from ood_lab.evaluation.network_passes import ScoringInput, extracted, streamed
 from ood_lab.evaluation.pass_cost import affordable
-from ood_lab.evaluation.pipeline import EvaluatedSets, MethodScores, Outcome
+from ood_lab.evaluation.pipeline import EvaluatedSets, EvaluationOutcome, MethodScores
 from ood_lab.evaluation.prediction.calibration import n_held_out, threshold_of
 from ood_lab.evaluation.run_page import write_page
 from ood_lab.evaluation.shift.image_distances import Distances
@@ -180,7 +180,7 @@ def evaluate_run(
         inputs: of the passes.
         report: see :class:`Score`.
         shift: rows of the shift of the sets, where it was measured before.
-        statistics: of the images, see :meth:`~ood_lab.evaluation.pipeline.Outcome.of`.
+        statistics: of the images, see :meth:`~ood_lab.evaluation.pipeline.EvaluationOutcome.of`.
         distances: of the images; the page begins with them.
         membership: what a vision-language model says of them.
     """
@@ -234,7 +234,7 @@ def _outcome(
     statistics: pd.DataFrame | None,
     distances: Distances | None,
     membership: MembershipScores | None,
-) -> Outcome | None:
+) -> EvaluationOutcome | None:
     """What the scores show, or only the accuracy on ID; None where that is not known either."""
     record, data, banks = ws.record, ws.data, inputs.banks
     sets = EvaluatedSets.of(data, inputs, ws.report_by["axes"])
@@ -256,7 +256,7 @@ def _outcome(
             return None
         results = results.assign(seed=ws.model_seed)
         tables = [results, hierarchy]
-        return Outcome(scores, results, None, record, tables=tables, hierarchy=hierarchy)
+        return EvaluationOutcome(scores, results, None, record, tables=tables, hierarchy=hierarchy)
     if ws.model_seed != ws.seed:
         log.info("random numbers use seed=%d; the weights have seed %d", ws.seed, ws.model_seed)
     methods = MethodScores.of(inputs, sets, ws.tuning, ws.seed)
@@ -264,7 +264,7 @@ def _outcome(
         record.title += f", with an ensemble of {methods.ensemble['networks']} networks"
         record.ensemble = dict(methods.ensemble)
     record.refused = inputs.refused
-    outcome = Outcome.of(
+    outcome = EvaluationOutcome.of(
         methods,
         sets,
         record,

@@ -8,7 +8,7 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from ood_lab.metrics import causes_of, matched_aurocs, named_causes
-from ood_lab.metrics.causes import auroc, matched
+from ood_lab.metrics.causes import auroc, matched_rows
 
 NAMES = [f"s{i}" for i in range(11)]
 
@@ -66,7 +66,7 @@ def test_what_is_unknown_or_constant_is_no_statistic():
 def test_pairs_of_matched_images_are_alike_and_as_many_as_there_can_be():
     rng = np.random.default_rng(0)
     inside, outside = rng.normal(size=30), rng.normal(size=25) + 1
-    i, j = matched(inside, outside)
+    i, j = matched_rows(inside, outside)
     caliper = 0.2 * np.sqrt((inside.var() + outside.var()) / 2)
     assert len(set(i)) == len(i) == len(set(j))
     assert (np.abs(inside[i] - outside[j]) <= caliper).all()

@@ -199,13 +199,13 @@ class _Deployed(nn.Module):
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         *logits, score = self.scored(self.before(image))
-        known = self.calibrated
-        above = (known.id_scores[None] >= score[:, None]).double() * self.weights
+        calibrated = self.calibrated
+        above = (calibrated.id_scores[None] >= score[:, None]).double() * self.weights
         # Whole groups are whole numbers, whose p-value may be alpha itself.
         at_least = (above.sum(dim=1) * 1e9).round() / 1e9
-        p_value = (1 + at_least) / (known.groups + 1)
-        by_p = known.alpha is not None
-        is_ood = p_value <= known.alpha if by_p else score >= known.threshold
+        p_value = (1 + at_least) / (calibrated.groups + 1)
+        by_p = calibrated.alpha is not None
+        is_ood = p_value <= calibrated.alpha if by_p else score >= calibrated.threshold
         return *logits, score, p_value, is_ood
 
 

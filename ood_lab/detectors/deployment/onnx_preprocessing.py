@@ -67,7 +67,9 @@ class Preprocessing(nn.Module):
         if self.crop is None and not isinstance(self.size, list | tuple):
             raise UserError("the transform gives images of different sizes")
         mean, std = (normalise.mean, normalise.std) if normalise else ([0.0], [1.0])
-        self.mean, self.std = (torch.as_tensor(each).float()[:, None, None] for each in (mean, std))
+        self.mean, self.std = (
+            torch.as_tensor(values).float()[:, None, None] for values in (mean, std)
+        )
 
     def forward(self, image: Tensor) -> Tensor:
         """See the class."""

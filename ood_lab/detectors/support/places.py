@@ -87,8 +87,8 @@ class PlacesColumn(BankColumn):
         channels = int(places.shape[-1])
         if channels <= self._dims:
             return places
-        drawn = stream(self._seed, "projection of places").standard_normal((channels, self._dims))
-        directions = torch.from_numpy(drawn / math.sqrt(self._dims)).to(places)
+        normal = stream(self._seed, "projection of places").standard_normal((channels, self._dims))
+        directions = torch.from_numpy(normal / math.sqrt(self._dims)).to(places)
         return places @ directions
 
 
@@ -109,11 +109,11 @@ def _middle(backbone: Backbone, maps: Tensors) -> list[str]:
         return [longest[i * len(longest) // 3] for i in (1, 2)] if len(longest) > 2 else names[-2:]
     names = names or list({map_.shape[2:]: n for n, map_ in maps.items()}.values())
     side = backbone.data_config["input_size"][1]
-    strides = {round(side / int(_first(backbone, maps[n]).shape[2])): n for n in names}
+    strides = {round(side / int(_channels_first(backbone, maps[n]).shape[2])): n for n in names}
     return [strides[s] for s in STRIDES] if strides.keys() >= set(STRIDES) else names[-2:]
 
 
-def _first(backbone: Backbone, map_: Tensor) -> Tensor:
+def _channels_first(backbone: Backbone, map_: Tensor) -> Tensor:
     """``[B, C, h, w]`` of a map of 4 dimensions."""
     last = any(getattr(m, "output_fmt", None) == "NHWC" for m in backbone.modules())
     return map_.permute(0, 3, 1, 2) if last else map_
@@ -122,7 +122,7 @@ def _first(backbone: Backbone, map_: Tensor) -> Tensor:
 def _grid(backbone: Backbone, image: Tensor, map_: Tensor) -> Tensor:
     """``[B, C, h, w]`` of a map, or of tokens ``[B, N, C]`` without those of no position."""
     if map_.ndim == 4:
-        return _first(backbone, map_)
+        return _channels_first(backbone, map_)
     tokens, ratio = int(map_.shape[1]), int(image.shape[2]) / int(image.shape[3])
     h, w = math.isqrt(round(tokens * ratio)), math.isqrt(round(tokens / ratio))
     while h * w > tokens:

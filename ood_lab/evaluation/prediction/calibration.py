@@ -141,7 +141,7 @@ def without_training_images(
         same = set(paths)
         rows |= {row for row, path in enumerate(val.paths) if path in same}
         files = [path for path in paths if os.path.isfile(path)]
-        overlaps = shared_content([_listed(files, val)], val) if files else []
+        overlaps = shared_content([_unread_files(files, val)], val) if files else []
         examples += [o.example for o in overlaps]
         rows |= {row for o in overlaps for row in o.rows}
         if not (files or rows):
@@ -166,7 +166,7 @@ def without_training_images(
     ]
 
 
-def _listed(paths: Sequence[str], like: FileDataset) -> FileDataset:
+def _unread_files(paths: Sequence[str], like: FileDataset) -> FileDataset:
     """Files as a dataset whose contents are only read where they are compared."""
     table = pd.DataFrame({"path": list(paths), "label": UNKNOWN})
     return FileDataset("the network's training images", table, [], "stat", like.cache_dir)

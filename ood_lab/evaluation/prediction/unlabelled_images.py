@@ -94,7 +94,7 @@ def list_images(source: Given | Sequence[Given], limit: int | None = None) -> Li
     remarks: list[ReadingWarning] = []
     several = isinstance(source, list | tuple)
     listings = [
-        _listed(one, f"task.images[{number}]" if several else "task.images", remarks)
+        _listing_of(one, f"task.images[{number}]" if several else "task.images", remarks)
         for number, one in enumerate(source if several else [source])
     ]
     if not listings:
@@ -144,7 +144,7 @@ def opened(listing: ListedImages, decoding: Decoding = DECODING) -> ReadableImag
         listed = [listed[row] for row in even_rows(len(listed), listing.limit)]
     paths = pd.Series(listed)
     store: Store = CombinedStores(stores) if set(stores.values()) - {FILES} else FILES
-    look = partial(_look, store=store)
+    look = partial(_read_error, store=store)
     errors = file_facts(paths, look, "decoding images", store=store)["error"]
     table = pd.DataFrame({"path": paths.to_numpy(), "error": errors.to_numpy()})
     broken = table[table["error"] != ""]
@@ -189,7 +189,7 @@ def tell_passed(sentences: Sequence[str]) -> None:
         log.warning("task.images: %s", sentence)
 
 
-def _listed(
+def _listing_of(
     place: Given, key: str, remarks: list[ReadingWarning]
 ) -> tuple[Addresses, Manifest | None]:
     """What one source points to, and the source where it is a table or list.
@@ -198,7 +198,7 @@ def _listed(
     """
     source = source_of(place, key)
     if isinstance(source, Manifest):
-        if isinstance(place, str | os.PathLike) and (images := _files(str(place))):
+        if isinstance(place, str | os.PathLike) and (images := _pattern_files(str(place))):
             return Addresses(texts_of(images)), None
         file = Path(os.path.abspath(os.path.expanduser(source.place)))
         if file.suffix.lower() in TABLES and file.is_file():
@@ -207,7 +207,7 @@ def _listed(
     return Addresses(texts_of(table["path"]), store), None
 
 
-def _files(pattern: str) -> list[str]:
+def _pattern_files(pattern: str) -> list[str]:
     """The image files of a pattern, or the one that a path names; none for other sources."""
     path = os.path.abspath(os.path.expanduser(pattern))
     if glob.has_magic(path) and not os.path.exists(path):
@@ -226,7 +226,7 @@ def _is_image(path: str) -> bool:
     return os.path.splitext(path)[1].lower() in image_extensions()
 
 
-def _look(path: str, store: Store) -> Facts:
+def _read_error(path: str, store: Store) -> Facts:
     try:
         load_rgb(path, store)
     except UserError as error:

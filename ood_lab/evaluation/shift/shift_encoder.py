@@ -116,7 +116,7 @@ def learnt(clip: ClipModel, root: Path, training: LaidSettings) -> Path:
         root: folder of all matrices that were learnt.
         training: how they are learnt.
     """
-    folder = _place(clip, root, training)
+    folder = _matrix_folder(clip, root, training)
     if not learnt_before(clip, root, training):
         labels, templates = training.labels, training.templates
         words = f"{len(labels)} labels x {len(templates)} templates"
@@ -141,10 +141,10 @@ def learnt(clip: ClipModel, root: Path, training: LaidSettings) -> Path:
 
 def learnt_before(clip: ClipModel, root: Path, training: LaidSettings) -> bool:
     """True where :func:`learnt` finds its matrices."""
-    return (_place(clip, root, training) / HELD_OUT).exists()
+    return (_matrix_folder(clip, root, training) / HELD_OUT).exists()
 
 
-def _place(clip: ClipModel, root: Path, training: LaidSettings) -> Path:
+def _matrix_folder(clip: ClipModel, root: Path, training: LaidSettings) -> Path:
     key = json.dumps([dict(clip.identity), asdict(training)], sort_keys=True, default=str)
     name = re.sub(r"[^\w.-]+", "-", clip.name)
     return root / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:10]}"

@@ -93,7 +93,7 @@ def carried_out(jobs: Sequence[Job[Any]], workers: int | None = None) -> list[An
     if workers is None and (little or (short and not can_fork())):
         workers = 1
     side_by_side = on_all_cores if workers == 1 or can_fork() else _in_threads
-    with side_by_side(_numbers, tasks, workers) as answers:
+    with side_by_side(_numbers_of_task, tasks, workers) as answers:
         answers.reverse()  # an answer that was taken is not held any longer
         return [
             job.finish(np.concatenate([answers.pop()() for _ in job.parts()], axis=2))
@@ -109,7 +109,7 @@ def _in_threads(
         yield [pool.submit(work, part).result for part in parts]
 
 
-def _numbers(task: tuple[Job[Any], range]) -> Floats:
+def _numbers_of_task(task: tuple[Job[Any], range]) -> Floats:
     job, part = task
     return job.numbers_of(part)
 

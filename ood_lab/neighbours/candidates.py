@@ -30,7 +30,7 @@ def half_blocks(device: torch.device) -> Blocks:
 
 
 class Candidates(NamedTuple):
-    """Rows whose rough product reached the threshold, ``[Q, limit]``; ``counts`` of them a query."""
+    """Rows whose rough product reached the threshold, ``[Q, limit]``, ``counts`` of a query."""
 
     products: Tensor
     rows: Tensor

@@ -5,21 +5,26 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from PIL import Image
 from torch import Tensor
 from torchvision.transforms import CenterCrop, Compose, Resize
 
 from ood_lab.common.files import replaced
+from ood_lab.data.dataset import ID_SPLITS, Splits
 from ood_lab.detectors.base import Detector, Detectors
 from ood_lab.features.bank import Banks, FeatureBank
+from ood_lab.metrics.pixel_scores import PIXELS, pixel_counts, pixel_rows, thresholds_of
 from ood_lab.models.image_tiles import Tiles
 from ood_lab.report.rendering.heat_overlay import legend, map_of, with_map
 from ood_lab.report.rendering.thumbnails import LoadImage
+from ood_lab.schema.results import ID_TEST
 
 #: In the run folder: the maps, and the folder of the overlays.
 MAPS, OVERLAYS = "maps.npz", "maps"
@@ -96,6 +101,37 @@ def place_maps(
         for name, detector in detectors.items()
         if detector.has_maps and banks and np.isfinite(low := thresholds[name])
     ]
+
+
+def pixel_results(
+    maps: Sequence[PlaceMaps], splits: Splits, model: str, draws: int, seed: int
+) -> pd.DataFrame | None:
+    """Pixel AUROC and AUPRO of the OOD sets whose table has masks; None without any.
+
+    Maps are resized to their masks (bilinear). Images of these sets without a mask are skipped;
+    those of ID test have no anomalous pixel. Only what the transform keeps of an image counts.
+    """
+    rows: list[dict[str, Any]] = []
+    masked = [name for name in splits if name not in ID_SPLITS and "mask" in splits[name].table]
+    for of, name in product(maps, [name for name in masked if maps and name in maps[0].banks]):
+        both = {split: of.values(of.banks[split]).numpy() for split in (ID_TEST, name)}
+        thresholds = thresholds_of(np.concatenate([values.ravel() for values in both.values()]))
+        counts: dict[str, list[Any]] = {ID_TEST: [], name: []}
+        for split, values in both.items():
+            for row, scores in zip(of.banks[split].index.tolist(), values, strict=True):
+                mask = splits[split].load_mask(row)
+                if mask is None and split == ID_TEST:
+                    mask = np.zeros(splits[split].load_image(row).size[::-1])
+                if mask is not None:
+                    left, top, right, bottom = seen_box(of.transform, *mask.shape[::-1])
+                    size = right - left, bottom - top
+                    resized = Image.fromarray(scores).resize(size, Image.Resampling.BILINEAR)
+                    marked = mask[top:bottom, left:right] > 0.5
+                    counts[split].append(pixel_counts(np.asarray(resized), marked, thresholds))
+        if counts[name]:
+            of_set = pixel_rows(counts[ID_TEST], counts[name], draws, seed)
+            rows += [{"detector": of.name, "dataset": name} | row for row in of_set]
+    return PIXELS.table(rows, model=model, seed=seed) if rows else None
 
 
 def with_maps(load_image: LoadImage, maps: Sequence[PlaceMaps]) -> LoadImage:

@@ -16,10 +16,12 @@ from ood_lab.evaluation.place_maps import PlaceMaps, place_maps, with_maps
 from ood_lab.evaluation.prediction.detector_summaries import id_images
 from ood_lab.evaluation.published.report_block import published_blocks
 from ood_lab.features.bank import Banks, FeatureBank
+from ood_lab.metrics.pixel_scores import PIXELS
 from ood_lab.report.detection.detection_page import write_report
 from ood_lab.report.detection.image_strips import ID_IMAGES, UNUSUAL_BY, IDImages
 from ood_lab.report.results_lookup import RunView
 from ood_lab.report.shift.distance_page import MeasuredDistances
+from ood_lab.schema.results import of_kind
 
 #: Of more training images nobody looks at the most unusual ones.
 MOST = 20_000
@@ -51,7 +53,7 @@ def write_page(
             causes=verdict.causes if verdict else pd.DataFrame(),
             images=read_table(folder / STATISTICS),
         )
-    maps = _maps(data, banks, outcome)
+    maps = maps_of_run(data, banks, outcome)
     write_report(
         folder / "report.html",
         view,
@@ -63,11 +65,12 @@ def write_page(
         hierarchy=outcome.hierarchy,
         measured=measured,
         id_images=unusual,
+        pixels=of_kind(outcome.everything, PIXELS.name),
         published=published_blocks(outcome.everything, view.record, str(data.name)),
     )
 
 
-def _maps(data: OODDataModule, banks: Banks, outcome: EvaluationOutcome) -> list[PlaceMaps]:
+def maps_of_run(data: OODDataModule, banks: Banks, outcome: EvaluationOutcome) -> list[PlaceMaps]:
     """Maps of the evaluated sets; the threshold is exceeded by 5% of ID test."""
     scores = outcome.scores
     sets = {n: banks[n] for n in scores["dataset"].unique() if n in banks}

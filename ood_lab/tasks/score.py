@@ -28,8 +28,9 @@ from ood_lab.evaluation.near_copies import NearCopies
 from ood_lab.evaluation.network_passes import ScoringInput, extracted, streamed
 from ood_lab.evaluation.pass_cost import affordable
 from ood_lab.evaluation.pipeline import EvaluatedSets, EvaluationOutcome, MethodScores
+from ood_lab.evaluation.place_maps import pixel_results
 from ood_lab.evaluation.prediction.calibration import n_held_out, threshold_of
-from ood_lab.evaluation.run_page import write_page
+from ood_lab.evaluation.run_page import maps_of_run, write_page
 from ood_lab.evaluation.shift.image_distances import Distances
 from ood_lab.evaluation.split_features import (
     Extraction,
@@ -190,13 +191,21 @@ def evaluate_run(
         if outcome is None:
             show_warnings(ws.record)
             return None
+        banks = {n: b for n, b in inputs.banks.items() if isinstance(b, FeatureBank)}
+        maps = maps_of_run(ws.data, banks, outcome)
+        pixels = pixel_results(maps, ws.data.splits, ws.record.model, **ws.resampling)
+        outcome = replace(outcome, tables=[*outcome.tables, pixels])
+        for row in [] if pixels is None else pixels.to_dict("records"):
+            log.info(
+                "%s on %s: %s %.1f%%",
+                *(row["detector"], row["dataset"], row["metric"], 100 * row["value"]),
+            )
         outcome.write(ws.folder)
         shutil.rmtree(ws.folder / PASSED, ignore_errors=True)  # scores.parquet has all of it
         view = RunView(outcome.results, outcome.best, ws.record, outcome.verdict)
         show(view, ws.folder, ws.settings["detector_table"] == "all", page=report)
         if report:
             with ws.stages("report"), optional("report.html"):
-                banks = {n: b for n, b in inputs.banks.items() if isinstance(b, FeatureBank)}
                 write_page(ws.folder, ws.data, banks, outcome, view)
     return outcome.results
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
+import pytest
+import torch
+from cli import call, run_folders
 from PIL import Image
+from tiny_net import TinyNet
 from torchvision.transforms import CenterCrop, Compose, Resize, ToTensor
 
 from ood_lab.evaluation.place_maps import seen_box
@@ -28,3 +33,43 @@ def test_only_places_above_the_threshold_are_coloured():
     assert coloured[:10, 70:].all()
     assert not coloured[40:].any()
     assert not coloured[:, :40].any()
+
+
+@pytest.mark.parametrize("tiles", [(), ("model.tiles=2x2",)])
+def test_masks_of_a_table_give_pixel_scores(tmp_path, tiles):
+    """Dark squares in noise, whose masks a map over a random network shows."""
+    rng, rows = np.random.default_rng(0), []
+    for name, n in {"train": 24, "test": 10, "holes": 10}.items():
+        (tmp_path / name).mkdir()
+        for i in range(n):
+            pixels, mask = (
+                rng.integers(120, 136, (64, 64, 3), np.uint8),
+                np.zeros((64, 64), np.uint8),
+            )
+            if name == "holes":
+                y, x = rng.integers(4, 44, 2)
+                mask[y : y + 16, x : x + 16] = 255
+                pixels[mask > 0] = 0
+                Image.fromarray(mask).save(tmp_path / f"{i}-mask.png")
+                rows.append({"path": f"holes/{i}.png", "mask": f"{i}-mask.png"})
+            Image.fromarray(pixels).save(tmp_path / name / f"{i}.png")
+    rows[-1]["mask"] = None  # an image whose mask is not known
+    pd.DataFrame(rows).to_csv(tmp_path / "holes.csv", index=False)
+    torch.save(TinyNet().state_dict(), tmp_path / "net.pt")
+    images = [f"data.id.{name}={tmp_path / name}" for name in ("train", "test")]
+    net = [
+        "model=module",
+        "model.net._target_=tiny_net.TinyNet",
+        f"model.weights={tmp_path}/net.pt",
+    ]
+    net += ["model.backbone.input_size=64", "model.head=none", "detector=[patch_knn]"]
+    line = ["data=folder", *images, f"data.ood.holes={tmp_path}/holes.csv", *net, *tiles]
+    line += ["detector.patch_knn.layers=[net.conv]", "logger=none", "metrics.n_bootstrap=20"]
+    assert call("eval.py", *line, f"paths.outputs={tmp_path}/out", "data.num_workers=0") == 0
+    (folder,) = run_folders(tmp_path / "out")
+    results = pd.read_parquet(folder / "results.parquet").query("kind == 'pixels'")
+    values = results.set_index("metric")["value"]
+    assert list(values.index) == ["pixel_auroc", "aupro"]
+    assert values.min() > 0.8
+    assert results["n_ood"].tolist() == [9, 9]
+    assert "Maps compared with masks" in (folder / "report.html").read_text()

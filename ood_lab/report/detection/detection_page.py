@@ -37,6 +37,7 @@ from ood_lab.report.detection.image_strips import (
     marginal_blocks,
     mistake_blocks,
     near_copy_pictures,
+    pixel_blocks,
     place_blocks,
     unusual_id_images,
     without_copies,
@@ -145,6 +146,7 @@ def write_report(
     classes: Sequence[str] = (),
     hierarchy: pd.DataFrame | None = None,
     measured: MeasuredDistances | None = None,
+    pixels: pd.DataFrame | None = None,
     published: Sequence[Block] = (),
     id_images: IDImages | None = None,
 ) -> Path:
@@ -164,6 +166,7 @@ def write_report(
         classes: names of the ID classes, position = label.
         hierarchy: the hierarchy table, where the ID classes have levels or a category.
         measured: shift of the images, where that is known.
+        pixels: rows of the kind ``pixels``, of maps and masks.
         published: numbers of papers about the same data.
         id_images: the training images, with their scores by :data:`UNUSUAL_BY`.
     """
@@ -222,7 +225,9 @@ def write_report(
                 ],
             ),
             *after,
-            Section("Unusual places", list(place_blocks(scores, legends, store))),
+            Section(
+                "Unusual places", [*pixel_blocks(pixels), *place_blocks(scores, legends, store)]
+            ),
             Section("Hierarchical classification", dating),
             Section("Published numbers of these data", published),
             Section("Figures", list(planned_figures(inputs))),

@@ -45,7 +45,12 @@ from ood_lab.detectors.neco import NECO as NECO
 from ood_lab.detectors.nnguide import NNGuide as NNGuide
 from ood_lab.detectors.odin import ODIN as ODIN
 from ood_lab.detectors.openmax import OpenMax as OpenMax
+from ood_lab.detectors.own_score import ARPLScore as ARPLScore
 from ood_lab.detectors.own_score import ConfBranchScore as ConfBranchScore
+from ood_lab.detectors.own_score import GODINScore as GODINScore
+from ood_lab.detectors.own_score import MCDScore as MCDScore
+from ood_lab.detectors.own_score import MOSScore as MOSScore
+from ood_lab.detectors.own_score import RotPredScore as RotPredScore
 from ood_lab.detectors.patch_knn import PatchKNN as PatchKNN
 from ood_lab.detectors.pnml import PNML as PNML
 from ood_lab.detectors.rankfeat import RankFeat as RankFeat

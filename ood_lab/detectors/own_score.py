@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Self
+
+import torch
 from torch import Tensor
 
+from ood_lab.common.arguments import Positive
 from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_file import Tensors
+from ood_lab.detectors.base import FitSplit, with_settings
+from ood_lab.detectors.support.input_step import input_step, require_std, sign
 from ood_lab.detectors.support.network_scores import NetworkDetector
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.features.extraction_hooks import BankColumn, GradientColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 
@@ -71,3 +78,134 @@ class ConfBranchScore(OwnScore):
     formula = "−sigmoid(vᵀx + b) of a layer trained for it"
     source = "1802.04865"
     suspicious = "the network would have asked for the label"
+
+
+class RotPredScore(OwnScore):
+    r"""How badly four turns of the image are recognised, less its confidence (arXiv 1906.12340).
+
+    .. math::
+        -\mathrm{KL}(u \,\|\, \mathrm{softmax} f(x)) + \tfrac14 \sum_k \mathrm{CE}(g(x_k), k)
+
+    See :class:`~ood_lab.models.objectives.rotpred.RotPred`. Three more passes an image.
+    """
+
+    name = "rotpred"
+    reads = ("features", "logits", "maps", "gradients")
+    formula = "−KL(u‖p) + mean CE of the turns by 0, 90, 180, 270 degrees"
+    source = "1906.12340"
+    suspicious = "it is not seen by how much the image is turned"
+
+
+class ARPLScore(OwnScore):
+    """Negative largest logit, ``-max f`` (arXiv 2103.00953).
+
+    See :class:`~ood_lab.models.objectives.arpl.ARPL`.
+    """
+
+    name = "arpl"
+    reads = ("logits", "maps")
+    formula = "−max f, distances from reciprocal points"
+    source = "2103.00953"
+    suspicious = "the features are near what all classes are far from"
+
+
+class MCDScore(OwnScore):
+    """``‖p1 - p2‖₁`` of two heads (arXiv 1908.04951).
+
+    See :class:`~ood_lab.models.objectives.mcd.MCD`.
+    """
+
+    name = "mcd"
+    reads = ("features", "logits", "maps")
+    formula = "‖p₁ − p₂‖₁ of two heads"
+    source = "1908.04951"
+    suspicious = "two heads disagree"
+
+
+class MOSScore(OwnScore):
+    """Least probability of "others", ``min_k o_k`` (arXiv 2105.01879).
+
+    See :class:`~ood_lab.models.objectives.mos.MOS`.
+    """
+
+    name = "mos"
+    formula = "min over groups of the probability of other classes"
+    source = "2105.01879"
+    suspicious = "in every group it is taken for another class"
+
+
+class GODINColumn(GradientColumn):
+    """Largest h of the image moved by each of the steps, ``[B, steps]``.
+
+    Args:
+        epsilons: steps in units of the un-normalised image.
+        std: the σ by which images were divided; None = the backbone's own.
+    """
+
+    needed_for_fit = True
+    direction_key = "largest logit"
+
+    def __init__(self, epsilons: Sequence[float], std: Sequence[float] | None) -> None:
+        self.epsilons, self.std = epsilons, std
+        self.key = f"godin(epsilons={list(epsilons)},std={std})"
+
+    def layers(self, backbone: Backbone) -> list[str]:
+        """None; see :func:`check_objective`."""
+        check_objective("godin", backbone)
+        require_std("godin", backbone, self.std)
+        return []
+
+    def direction(self, logits: Tensor) -> Tensor:
+        """Of the largest."""
+        return torch.zeros_like(logits).scatter(1, logits.argmax(dim=1, keepdim=True), 1)
+
+    def of_gradient(
+        self, backbone: Backbone, image: Tensor, output: Output, gradient: Tensor
+    ) -> Tensor:
+        """One forward pass for each step."""
+        std = require_std("godin", backbone, self.std)
+        moved = (image + input_step(e, std, image) * sign(gradient) for e in self.epsilons)
+        return torch.stack([backbone(x).logits.amax(dim=1) for x in moved], dim=1).float()
+
+
+@with_settings
+class GODINScore(NetworkDetector):
+    r"""Negative largest class score of the moved image (arXiv 2002.11297).
+
+    .. math::
+        s = -\max_c h_c(\tilde x), \qquad
+        \tilde x = x + \tfrac{\epsilon}{\sigma}\,\mathrm{sign}\,\nabla_x \max_c h_c(x)
+
+    ε is the step that makes the mean of max h over ID val largest. OpenOOD takes 0.0025 and
+    the softmax of h. See :class:`~ood_lab.models.objectives.godin.GODIN`.
+
+    Args:
+        epsilons: steps to choose from, in units of the un-normalised image in [0, 1].
+        std: overrides σ, one value per channel.
+        fit_split: images that choose.
+    """
+
+    name = "godin"
+    reads = ("logits", "gradients")
+    formula = "−max h(x̃), x̃ moved towards it"
+    source = "2002.11297"
+    suspicious = "no class score is high, even after a step towards it"
+
+    epsilons: Sequence[Positive] = (0.0025, 0.005, 0.01, 0.02, 0.04, 0.08)
+    std: Sequence[float] | None = None
+    fit_split: FitSplit = "val"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._column = GODINColumn(self.epsilons, self.std)
+
+    def fit(self, bank: FeatureBank) -> Self:
+        """Chooses ε."""
+        place = self.values(bank).double().mean(dim=0).argmax()
+        self.fitted = {"place": place}
+        self.used = {"epsilon": self.epsilons[int(place)]}
+        return self
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """The column of that step, ``[N]``."""
+        return -self.values(bank)[:, int(self.fitted["place"])].double()

@@ -47,10 +47,12 @@ class Linear(Backbone):
     def __init__(self, classes=4, width=6):
         super().__init__()
         self.name, self.head = "linear", nn.Linear(width, classes, dtype=torch.float64)
+        self.layer, self.widths = self.head, (width, classes)
+        self.data_config = {"input_size": (3, 4, 4)}
 
     def forward(self, image):
-        features = image.flatten(1)[:, : self.head.in_features]
-        return Output(self.head(features), features)
+        features = image.flatten(1)[:, : self.layer.in_features]
+        return Output(self.layer(features), features)
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from ood_lab.synthesis.dataset_files import Ledger as Ledger
 from ood_lab.synthesis.dataset_files import keep_plan as keep_plan
 from ood_lab.synthesis.dataset_files import keep_settings as keep_settings
 from ood_lab.synthesis.dataset_files import write_datasheet as write_datasheet
-from ood_lab.synthesis.image_batches import check_suffix as check_suffix
 from ood_lab.synthesis.image_batches import keep_made as keep_made
 from ood_lab.synthesis.image_batches import make_images as make_images
 from ood_lab.synthesis.image_batches import unmade as unmade
@@ -27,7 +26,6 @@ from ood_lab.synthesis.model_loading import check_model as check_model
 from ood_lab.synthesis.model_loading import check_package as check_package
 from ood_lab.synthesis.model_loading import chosen_dtype as chosen_dtype
 from ood_lab.synthesis.model_loading import licence as licence
-from ood_lab.synthesis.model_loading import missing_files as missing_files
 from ood_lab.synthesis.pretrained_models import ForegroundSegmenter as ForegroundSegmenter
 from ood_lab.synthesis.pretrained_models import LanguageModel as LanguageModel
 from ood_lab.synthesis.pretrained_models import MainObject as MainObject

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,25 +16,17 @@ from ood_lab.synthesis.step_progress import progress_bar
 
 log = logging.getLogger(__name__)
 
-#: By the ending of a file: its last bytes when it is whole, and how it is written.
-_ENDS = {"jpg": b"\xff\xd9", "png": b"IEND\xaeB`\x82"}
 _OPTIONS: dict[str, dict[str, Any]] = {
-    "jpg": {"format": "JPEG", "quality": 95},
-    "png": {"format": "PNG"},
+    ".jpg": {"format": "JPEG", "quality": 95},
+    ".png": {"format": "PNG"},
 }
 #: Bytes a pixel at most, generously.
-_BYTES = {"jpg": 1, "png": 3}
-
-
-def check_suffix(suffix: str) -> None:
-    """Raises ``UserError`` unless images can be written with this ending."""
-    if suffix not in _ENDS:
-        raise UserError(f"task.suffix={suffix}: give one of {', '.join(_ENDS)}")
+_BYTES = 3
 
 
 def unmade(files: Sequence[Path]) -> list[int]:
-    """Positions of the files that are missing or cut short."""
-    return [position for position, file in enumerate(files) if not _is_whole(file)]
+    """Positions of the files that are missing."""
+    return [position for position, file in enumerate(files) if not file.exists()]
 
 
 def make_images(
@@ -45,7 +36,7 @@ def make_images(
     text: str = "making images",
     pixels: int = 0,
 ) -> list[int]:
-    """Makes the images whose file is missing or cut short, and shows the progress.
+    """Makes the images whose file is missing, and shows the progress.
 
     A file appears under its name only when it is whole, so that a stopped run resumes where it
     was.
@@ -69,8 +60,7 @@ def make_images(
         log.info("%d of %d images are there already", len(files) - len(todo), len(files))
     if not todo:
         return []
-    room = len(todo) * pixels * _BYTES[files[0].suffix[1:]]
-    require_space(files[0].parent, room, f"{len(todo):,} images")
+    require_space(files[0].parent, len(todo) * pixels * _BYTES, f"{len(todo):,} images")
     with progress_bar(text, len(todo)) as progress:
         for start in range(0, len(todo), batch_size):
             batch = todo[start : start + batch_size]
@@ -98,19 +88,9 @@ def keep_made(
 def _save(image: Image.Image, file: Path) -> None:
     try:
         with replaced(file) as part:
-            image.convert("RGB").save(part, **_OPTIONS[file.suffix[1:]])
+            image.convert("RGB").save(part, **_OPTIONS[file.suffix])
     except OSError as error:
         raise UserError(
             f"image '{file}' cannot be written: {error}; free some space and run the same command "
             "again, it resumes from here"
         ) from error
-
-
-def _is_whole(file: Path) -> bool:
-    end = _ENDS[file.suffix[1:]]
-    try:
-        with file.open("rb") as stream:
-            stream.seek(-len(end), os.SEEK_END)
-            return stream.read() == end
-    except OSError:
-        return False

@@ -12,10 +12,9 @@ from PIL import Image
 
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.synthesis.model_loading import (
+    check_model,
     check_package,
     load_transformers,
-    model_problems,
-    raise_problems,
 )
 from ood_lab.synthesis.text_to_image import check_arguments, load_pipeline
 
@@ -24,9 +23,7 @@ _OWN = ("prompt", "image", "mask_image", "control_image", "ip_adapter_image", "g
 
 
 def check_transfer(
-    folders: Mapping[str, str | None],
-    adapter: Mapping[str, str | None],
-    variant: str | None = None,
+    folders: Mapping[str, str | None], adapter: Mapping[str, str | None]
 ) -> dict[str, str]:
     """Says everything that is missing before anything is loaded.
 
@@ -34,7 +31,6 @@ def check_transfer(
         folders: of the ``pipeline`` (Stable Diffusion or its XL), the depth ``controlnet`` of the
             same family and the ``depth`` estimator.
         adapter: ``folder`` with ``weights`` and ``image_encoder`` inside.
-        variant: of the pipeline's weights.
 
     Returns:
         The folders, and the adapter's as ``ip_adapter``.
@@ -43,22 +39,17 @@ def check_transfer(
         UserError: packages or files are missing, all of them named.
     """
     check_package("diffusers", "transformers", "accelerate")
-    problems = []
-    for name, folder_of in folders.items():
-        problems += model_problems(
-            {f"task.{name}": folder_of}, variant if name == "pipeline" else None
-        )
-    folder = Path(adapter.get("folder") or "").expanduser()
-    if not adapter.get("folder") or not folder.is_dir():
-        problems.append(f"task.ip_adapter.folder={adapter.get('folder')} is not a directory")
-    else:
-        weights, encoder = (folder / str(adapter.get(key)) for key in ("weights", "image_encoder"))
-        if not weights.is_file():
-            problems.append(f"task.ip_adapter.weights: no file {weights}")
-        problems += model_problems({"task.ip_adapter.image_encoder": str(encoder)})
-    raise_problems(problems)
-    paths = {name: str(Path(str(folder_of)).expanduser()) for name, folder_of in folders.items()}
-    return paths | {"ip_adapter": str(folder)}
+    place = adapter.get("folder")
+    encoder = None if place is None else f"{place}/{adapter.get('image_encoder')}"
+    models = {f"task.{name}": folder for name, folder in folders.items()}
+    check_model({**models, "task.ip_adapter.folder": encoder})
+    weights = Path(f"{place}/{adapter.get('weights')}").expanduser()
+    if not weights.is_file():
+        raise UserError(f"task.ip_adapter.weights: no file {weights}")
+    return {
+        name: str(Path(str(folder)).expanduser())
+        for name, folder in {**folders, "ip_adapter": place}.items()
+    }
 
 
 class MaterialTransfer:

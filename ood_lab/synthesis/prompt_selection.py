@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ood_lab.clip import ClipModel
 from ood_lab.common.errors import UserError
 from ood_lab.schema.arrays import Ints
 from ood_lab.schema.shift_axes import cell_file
@@ -22,11 +20,9 @@ from ood_lab.shift import (
     ShiftDegrees,
     ShiftMeter,
     cell_counts,
-    load_edges,
     pool_edges,
     save_edges,
 )
-from ood_lab.synthesis.image_batches import check_suffix
 from ood_lab.synthesis.prompts import Prompts
 from ood_lab.synthesis.step_progress import progress_bar
 
@@ -162,33 +158,6 @@ def plan_table(
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Choice:
-    """How prompts are chosen; see :class:`~ood_lab.tasks.synthesize.Synthesize`."""
-
-    prompts: int | None
-    k: int | None
-    edges: str | None
-    levels: int
-    per_cell: int
-    on_short: str
-    seed: int
-    suffix: str
-
-    def __post_init__(self) -> None:
-        check_suffix(self.suffix)
-        if self.on_short not in ("go_on", "stop"):
-            raise UserError(f"task.on_short={self.on_short}: give go_on or stop")
-        for name in ("per_cell", "prompts"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UserError(f"task.{name}={value}: give a number from 1")
-
-    def given_edges(self) -> Edges | None:
-        """The edges of the file, if there is one."""
-        return load_edges(Path(self.edges).expanduser()) if self.edges else None
-
-
 def pick_decomposition(loaded: Sequence[Decomposition], name: str) -> Decomposition:
     """The one of that name.
 
@@ -202,35 +171,57 @@ def pick_decomposition(loaded: Sequence[Decomposition], name: str) -> Decomposit
 
 
 def make_plan(
-    pool: Prompts, clip: ClipModel, meter: ShiftMeter, choice: Choice, folder: Path
+    pool: Prompts,
+    encode: Callable[[list[str]], Tensor],
+    meter: ShiftMeter,
+    folder: Path,
+    *,
+    prompts: int | None,
+    edges: Edges | None,
+    levels: int,
+    per_cell: int,
+    on_short: str,
+    seed: int,
+    suffix: str,
 ) -> pd.DataFrame:
     """Measures the prompts, writes ``level_edges.json`` and returns the table of the chosen ones.
+
+    Args:
+        pool: all texts.
+        encode: the text encoder.
+        meter: holds the ID images.
+        folder: of the images.
+        prompts: number measured of all, at random; None = all.
+        edges: None = from the degrees.
+        levels: an axis, where there are no edges.
+        per_cell: see :func:`choose`.
+        on_short: ``go_on`` or ``stop`` where a cell has fewer.
+        seed: of the draws.
+        suffix: ending of the files.
 
     Raises:
         UserError: the degrees do not spread, or cells are short and ``on_short`` is ``stop``.
     """
-    numbers, fixed = np.arange(len(pool)), choice.given_edges()
-    if choice.prompts is not None and choice.prompts < len(pool):
-        draw = np.random.default_rng(choice.seed)
-        numbers = np.sort(draw.choice(len(pool), choice.prompts, replace=False))
+    numbers = np.arange(len(pool))
+    if prompts is not None and prompts < len(pool):
+        draw = np.random.default_rng(seed)
+        numbers = np.sort(draw.choice(len(pool), prompts, replace=False))
     with progress_bar("measuring prompts", len(numbers)) as progress:
-        degrees = measure_prompts(pool, numbers.tolist(), clip.encode_text, meter, progress)
+        degrees = measure_prompts(pool, numbers.tolist(), encode, meter, progress)
     semantic, covariate = degrees.semantic.numpy(), degrees.covariate.numpy()
-    edges = fixed or pool_edges(semantic, covariate, levels=choice.levels)
+    edges = edges or pool_edges(semantic, covariate, levels=levels)
     rows, columns = cells = edges.levels(semantic, covariate)
-    _report_short(short_cells(rows, columns, edges.shape, choice.per_cell), edges, choice)
+    if short := short_cells(rows, columns, edges.shape, per_cell):
+        text = (
+            f"{len(short)} of {edges.shape[0] * edges.shape[1]} cells have fewer than {per_cell} "
+            f"prompts: {', '.join(short)}"
+        )
+        if on_short == "stop":
+            raise UserError(
+                f"{text}; lower task.per_cell, give more labels, or task.on_short=go_on"
+            )
+        log.warning("%s; they get what there is", text)
     folder.mkdir(parents=True, exist_ok=True)
     save_edges(folder / "level_edges.json", edges)
-    chosen = choose(rows, columns, choice.per_cell, choice.seed)
-    return plan_table(pool, numbers, degrees, cells, chosen, choice.seed, choice.suffix)
-
-
-def _report_short(short: Sequence[str], edges: Edges, choice: Choice) -> None:
-    if not short:
-        return
-    cells = edges.shape[0] * edges.shape[1]
-    text = f"{len(short)} of {cells} cells have fewer than {choice.per_cell} prompts: "
-    text += ", ".join(short)
-    if choice.on_short == "stop":
-        raise UserError(f"{text}; lower task.per_cell, give more labels, or task.on_short=go_on")
-    log.warning("%s; they get what there is", text)
+    chosen = choose(rows, columns, per_cell, seed)
+    return plan_table(pool, numbers, degrees, cells, chosen, seed, suffix)

@@ -36,7 +36,7 @@ def check_pipeline(
     if place.is_dir():
         if not (place / "model_index.json").exists():
             raise UserError(f"{option}={source} has no model_index.json, so it is not a pipeline")
-        check_model({option: source}, variant)
+        check_model({option: source})
         return str(place)
     if place.is_absolute() or source.count("/") != 1:
         raise UserError(f"{option}={source} is neither a folder nor an id such as owner/name")
@@ -49,7 +49,6 @@ def check_pipeline(
         f"once, or fetch it elsewhere (hf download {source}) and give {option}=DIR"
     ):
         cached = DiffusionPipeline.download(source, local_files_only=True, variant=variant)
-    check_model({option: str(cached)}, variant)
     return str(cached)
 
 
@@ -93,16 +92,6 @@ class TextToImage:
             local_files_only=not download,
         )
         self._known = check_arguments(self.pipeline, self.arguments)
-
-    @property
-    def pixels(self) -> int:
-        """Pixels of an image, as far as the pipeline tells: for the room on the disk."""
-        part = getattr(self.pipeline, "unet", None) or getattr(self.pipeline, "transformer", None)
-        size = getattr(getattr(part, "config", None), "sample_size", None)
-        latent = size if isinstance(size, int) else 128
-        side = latent * getattr(self.pipeline, "vae_scale_factor", 8)
-        height, width = (self.arguments.get(key) or side for key in ("height", "width"))
-        return int(height) * int(width)
 
     def __call__(
         self, prompts: Sequence[str], seeds: Sequence[int], negative_prompts: Sequence[str] = ()

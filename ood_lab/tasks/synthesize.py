@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 from PIL import Image
@@ -17,7 +17,7 @@ from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.english import counted
 from ood_lab.evaluation.shift.shift_encoder import clip_features, load_decompositions
 from ood_lab.run.job.workspace import Task, Workspace
-from ood_lab.shift import ShiftMeter, imagenet21k_labels, read_texts
+from ood_lab.shift import ShiftMeter, imagenet21k_labels, load_edges, read_texts
 from ood_lab.synthesis import (
     Prompts,
     TextToImage,
@@ -31,7 +31,7 @@ from ood_lab.synthesis import (
     read_styles,
     write_datasheet,
 )
-from ood_lab.synthesis.prompt_selection import Choice, make_plan, pick_decomposition
+from ood_lab.synthesis.prompt_selection import make_plan, pick_decomposition
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Synthesize(Task):
     edges: str | None
     levels: Levels
     per_cell: Count
-    on_short: str
+    on_short: Literal["go_on", "stop"]
     plan_only: bool
     pipeline: str
     arguments: Mapping[str, Any] | None
@@ -97,26 +97,16 @@ class Synthesize(Task):
     device: str | None
     download: bool
     batch_size: BatchSize
-    suffix: str
+    suffix: Literal["jpg", "png"]
 
     def run(self, ws: Workspace) -> None:
         """See the class."""
-        choice = Choice(
-            self.prompts,
-            self.k,
-            self.edges,
-            self.levels,
-            self.per_cell,
-            self.on_short,
-            ws.seed,
-            self.suffix,
-        )
         target = chosen_device(self.device)
         weights = chosen_dtype(self.dtype, target)
         source = self.pipeline
         if not self.plan_only:
             source = check_pipeline(self.pipeline, self.variant, self.download)
-        edges_given = choice.given_edges()
+        edges = load_edges(Path(self.edges).expanduser()) if self.edges else None
         pool = Prompts(
             read_styles(self.styles),
             read_texts(self.labels) if self.labels else imagenet21k_labels(),
@@ -126,6 +116,14 @@ class Synthesize(Task):
         if not ws.is_main:
             return
         folder = Path(self.out).expanduser()
+        choice = {
+            "prompts": self.prompts,
+            "levels": self.levels,
+            "per_cell": self.per_cell,
+            "on_short": self.on_short,
+            "seed": ws.seed,
+            "suffix": self.suffix,
+        }
         made_with = {
             "clip": ws.clip.name,
             "weights": split.clip["weights_sha256"],
@@ -133,14 +131,15 @@ class Synthesize(Task):
             "ID images": ws.data.splits[self.id_split].identity,
             "styles": _digest(repr(pool.styles).encode()),
             "labels": _digest("\n".join(pool.labels).encode()),
-            **asdict(choice),
+            **choice,
             "k": self.k or split.k,
-            "edges": asdict(edges_given) if edges_given else None,
+            "edges": asdict(edges) if edges else None,
         }
 
         def make() -> pd.DataFrame:
             meter = ShiftMeter(split, features[self.id_split], self.k, device=target)
-            return make_plan(pool, ws.clip.to(target), meter, choice, folder)
+            encode = ws.clip.to(target).encode_text
+            return make_plan(pool, encode, meter, folder, edges=edges, **choice)
 
         plan = keep_plan(folder, made_with, make)
         ws.record.title = f"{counted(len(plan), 'image')} planned"
@@ -171,7 +170,7 @@ def _draw(plan: pd.DataFrame, painter: TextToImage, folder: Path, batch_size: in
         return painter(prompts, numbers, not_shown)
 
     files = [folder / file for file in plan["file"]]
-    return make_images(files, make, batch_size, "generating images", painter.pixels)
+    return make_images(files, make, batch_size, "generating images")
 
 
 def _finish(

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,6 @@ from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.synthesis import (
     ForegroundSegmenter,
     MaterialTransfer,
-    check_suffix,
     check_transfer,
     chosen_dtype,
     fit_mask,
@@ -111,18 +110,17 @@ class Transfer(Task):
     variant: str | None
     dtype: str | None
     device: str | None
-    suffix: str
+    suffix: Literal["jpg", "png"]
     plan_only: bool
 
     def run(self, ws: Workspace) -> None:
         """See the class."""
         if not ws.is_main:
             return
-        check_suffix(self.suffix)
         target = chosen_device(self.device)
         weights = chosen_dtype(self.dtype, target)
         folders = {"pipeline": self.pipeline, "controlnet": self.controlnet, "depth": self.depth}
-        models = {} if self.plan_only else check_transfer(folders, self.ip_adapter, self.variant)
+        models = {} if self.plan_only else check_transfer(folders, self.ip_adapter)
         if not self.plan_only:
             check_masks(self.masks, self.segmenter)
         shapes = self.content == ID_TEST

@@ -14,6 +14,7 @@ from lightning.pytorch import Trainer
 from PIL import Image
 
 from ood_lab.clip import load_clip
+from ood_lab.common.arguments import check_values
 from ood_lab.common.errors import UserError
 from ood_lab.data.datamodules.folder import FolderDataModule
 from ood_lab.data.sources.image_files import load_rgb
@@ -21,7 +22,7 @@ from ood_lab.data.sources.manifest import read_manifest
 from ood_lab.schema.run_record import RunRecord
 from ood_lab.shift import Decomposition, ShiftMeter, save_decomposition
 from ood_lab.synthesis import Prompts, grey_foreground, read_styles
-from ood_lab.synthesis.prompt_selection import Choice, make_plan, pick_decomposition
+from ood_lab.synthesis.prompt_selection import make_plan, pick_decomposition
 from ood_lab.tasks.select_classes import SelectClasses
 from ood_lab.tasks.synthesize import Synthesize
 from ood_lab.tasks.transfer import Transfer
@@ -193,24 +194,24 @@ def test_synthesis(photos, models, laid, tmp_path):
 def test_choices_that_cannot_work(laid, tmp_path):
     _, W, clip = laid
     right = {
-        "prompts": None, "k": None, "edges": None, "levels": 3, "per_cell": 500,
+        "prompts": None, "edges": None, "levels": 3, "per_cell": 500,
         "on_short": "stop", "seed": 0, "suffix": "jpg",
     }  # fmt: skip
     for wrong in ({"suffix": "gif"}, {"on_short": "wait"}, {"per_cell": 0}, {"prompts": 0}):
         (key,) = wrong
         with pytest.raises(UserError, match=f"task.{key}="):
-            Choice(**right | wrong)
+            check_values(Synthesize, wrong, "task")
     split = Decomposition("laid", W, clip.embed_dim // 2, clip.identity, k=1)
     with pytest.raises(UserError, match="give one of laid"):
         pick_decomposition([split], "ica")
     meter = ShiftMeter(split, torch.randn(20, clip.embed_dim))
     pool = Prompts(read_styles()[:8], ["vessel", "cup", "horse"])
     with pytest.raises(UserError, match=r"9 of 9 cells have fewer than 500 .* cov_0_sem_0 \("):
-        make_plan(pool, clip, meter, Choice(**right), tmp_path)
-    plan = make_plan(pool, clip, meter, Choice(**right | {"on_short": "go_on"}), tmp_path)
+        make_plan(pool, clip.encode_text, meter, tmp_path, **right)
+    right["on_short"] = "go_on"
+    plan = make_plan(pool, clip.encode_text, meter, tmp_path, **right)
     assert sorted(plan["prompt"]) == sorted(pool.text(i) for i in range(len(pool)))
-    few = make_plan(pool, clip, meter, Choice(**right | {"on_short": "go_on", "prompts": 9}),
-                    tmp_path)  # fmt: skip
+    few = make_plan(pool, clip.encode_text, meter, tmp_path, **right | {"prompts": 9})
     assert set(few["prompt"]) < set(plan["prompt"])
     assert len(few) == 9
 

@@ -4,7 +4,6 @@ import zlib
 
 import numpy as np
 import pytest
-import torch
 from pictures import folders, picture
 from PIL import Image
 
@@ -12,7 +11,7 @@ from ood_lab.builtin.vessels import OtherPlaces
 from ood_lab.builtin.vessels.datamodule import VesselsDataModule
 from ood_lab.common.errors import UserError
 from ood_lab.data.datamodules.folder import FolderDataModule
-from ood_lab.data.transforms.segmenters import DeepLab, Rembg
+from ood_lab.data.transforms.segmenters import Rembg
 
 pytestmark = pytest.mark.integration  # whole networks of a library
 
@@ -220,30 +219,6 @@ def test_models_that_are_not_here_say_so(monkeypatch, tmp_path):
         Rembg("u2netp")
     (tmp_path / "u2netp.onnx").touch()
     assert Rembg("u2netp").model == "u2netp"
-    monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
-    with pytest.raises(UserError, match=r"data.segmenter.weights=FILE"):
-        DeepLab()
-    (tmp_path / "w.pth").write_bytes(b"no weights")
-    with pytest.raises(UserError, match="holds no weights"):
-        DeepLab(tmp_path / "w.pth")(Image.new("RGB", (32, 32)))
-
-
-@pytest.mark.slow
-def test_deeplab_gives_a_mask_of_the_size_of_the_image(tmp_path):
-    from torchvision.models.segmentation import deeplabv3_resnet50
-
-    torch.manual_seed(0)
-    net = deeplabv3_resnet50(weights=None, weights_backbone=None, num_classes=21, aux_loss=True)
-    torch.save(net.state_dict(), tmp_path / "w.pth")
-    segmenter = DeepLab(tmp_path / "w.pth", side=64)
-    mask = segmenter(picture_of(tmp_path))
-    assert mask.shape == (48, 80)
-    assert set(np.unique(mask)) <= {0.0, 1.0}
-    net.classifier[-1].bias.data[0] = 1e6  # all is background
-    torch.save(net.state_dict(), tmp_path / "b.pth")
-    other = DeepLab(tmp_path / "b.pth", side=64)
-    assert not other(picture_of(tmp_path)).any()
-    assert other.identity != segmenter.identity
 
 
 def picture_of(folder):

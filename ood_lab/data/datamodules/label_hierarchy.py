@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import yaml
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import YAML_LOADER, StrPath
+from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known, missing_path
-from ood_lab.common.unicode_names import composed
 from ood_lab.data.dataset import UNKNOWN
+from ood_lab.data.sources.table_columns import read_texts
 from ood_lab.schema.results import Tables
 
 #: The column of a hierarchy that holds the classes.
@@ -42,50 +40,11 @@ def read_hierarchy(source: StrPath) -> pd.DataFrame:
     file = Path(source)
     if not file.is_file():
         raise missing_path(file)
-    table = _read(file)
-    check_known([CLASS], table, f"'{file}' has no column '{{name}}'")
+    table = read_texts(file, [CLASS])
     levels = [c for c in table if c != CLASS]
     if not levels:
         raise UserError(f"'{file}' has no level except 'class': add a column such as 'dynasty'")
-    for column in table:
-        if (table[column] == "").any():
-            row = int((table[column] == "").to_numpy().argmax()) + 1
-            raise UserError(f"'{file}' row {row} has no {column}")
     return check_hierarchy(table.set_index(CLASS)[levels], str(file))
-
-
-def _read(file: Path) -> pd.DataFrame:
-    try:
-        if file.suffix.lower() == ".csv":
-            table = _same_lengths(csv.reader(file.read_text("utf-8-sig").splitlines()))
-        elif file.suffix.lower() in (".yaml", ".yml"):
-            rows = yaml.load(file.read_text("utf-8-sig"), YAML_LOADER)
-            if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-                raise ValueError(
-                    "it is not a list of rows such as {class: late Shang, dynasty: Shang}"
-                )
-            table = _same_columns(rows)
-        else:
-            raise ValueError("it is neither .csv nor .yaml")
-    except (UnicodeDecodeError, ValueError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"cannot read the hierarchy '{file}': {reason}") from error
-    return table.apply(lambda column: column.str.strip().map(composed))
-
-
-def _same_lengths(lines: Iterable[list[str]]) -> pd.DataFrame:
-    header, *rows = [line for line in lines if line]
-    for number, row in enumerate(rows, 1):
-        if len(row) != len(header):
-            raise ValueError(f"row {number} has {len(row)} cells, the header {len(header)}")
-    return pd.DataFrame(rows, columns=[name.strip() for name in header], dtype=str)
-
-
-def _same_columns(rows: Sequence[Mapping[str, object]]) -> pd.DataFrame:
-    for number, row in enumerate(rows, 1):
-        if odd := sorted(map(str, row.keys() ^ rows[0].keys())):
-            raise ValueError(f"row {number} and row 1 differ in column '{odd[0]}'")
-    return pd.DataFrame(rows, dtype=object).astype(str)
 
 
 def check_hierarchy(hierarchy: pd.DataFrame, source: str) -> pd.DataFrame:

@@ -40,15 +40,11 @@ def read_folder(folder: Path, labelled: bool, tell: Tell = to_log) -> pd.DataFra
         UserError: loose images next to class folders, folders of splits.
     """
     search = _Search(folder)
-    files, loose = {}, search.images(folder, deep=False)
-    subs = [p for p in sorted(folder.iterdir()) if p.is_dir() and _visible(p.name)]
+    loose = search.images(folder, deep=False)
     search.left_out(str(folder), [p.name for p in folder.iterdir() if not _visible(p.name)])
-    search.expect(subs)
-    for sub in subs:
-        if not search.leads_back(str(sub), top=True):
-            if labelled:  # two classes may share a folder, which the check of the data notices
-                search.forget()
-            files[sub.name] = search.images(sub, deep=True)
+    subs = [p for p in sorted(folder.iterdir()) if p.is_dir() and _visible(p.name)]
+    subs = [p for p in subs if search.is_new(str(p))]
+    files = {p.name: search.images(p, deep=True) for p in subs}
     pictures = set(pictures_among([path for paths in (loose, *files.values()) for path in paths]))
     search.others += [p for paths in (loose, *files.values()) for p in paths if p not in pictures]
     loose = [path for path in loose if path in pictures]
@@ -92,40 +88,27 @@ class _Search:
         self.junk: Counter[str] = Counter()
         self.loops: list[str] = []
         # A link to a folder further up would bring everything once more.
-        self._above = {os.path.realpath(place) for place in (root, *root.parents)}
-        self._above.update(map(str, Path(os.path.realpath(root)).parents))
-        self._seen: set[str] = set()
-        self._own: set[str] = set()
+        places = (root, *root.parents, *Path(os.path.realpath(root)).parents)
+        self._searched = set(map(os.path.realpath, places))
 
-    def expect(self, folders: Iterable[Path]) -> None:
-        """Notes folders to be searched, each on its own: links between them are not followed."""
-        self._own = {os.path.realpath(folder) for folder in folders}
-
-    def forget(self) -> None:
-        """Allows everything that was searched so far to be searched again."""
-        self._seen.clear()
-
-    def leads_back(self, folder: str, top: bool = False) -> bool:
-        """True for a folder that is searched anyway, under whatever name, which is noted down.
-
-        ``top`` = it is one of those directly below the root.
-        """
+    def is_new(self, folder: str) -> bool:
+        """False for a folder that is searched anyway, under whatever name, which is noted down."""
         real = os.path.realpath(folder)
-        if real in self._above or real in self._seen or (not top and real in self._own):
+        if real in self._searched:
             self.loops.append(folder)
-            return True
-        return False
+            return False
+        self._searched.add(real)
+        return True
 
     def images(self, folder: Path, deep: bool) -> list[str]:
         """Paths of the images of a folder, and if ``deep`` of those below it, sorted."""
         paths: list[str] = []
-        if deep:
-            self._seen.add(os.path.realpath(folder))
         # Links are followed: data sets on shared disks are often folders of links.
         for parent, folders, names in os.walk(folder, followlinks=True):
             if deep:
                 self.left_out(parent, [name for name in folders + names if not _visible(name)])
-            folders[:] = list(self._next(parent, folders)) if deep else []
+            below = sorted(filter(_visible, folders)) if deep else []
+            folders[:] = [name for name in below if self.is_new(os.path.join(parent, name))]
             for name in sorted(filter(_visible, names)):
                 if os.path.splitext(name)[1].lower() in image_extensions():
                     paths.append(os.path.join(parent, name))
@@ -135,13 +118,6 @@ class _Search:
             if not path.isascii() and path != path.encode("utf-8", "replace").decode():
                 raise UserError(f"the name of {os.fsencode(path)!r} is not UTF-8: rename the file")
         return paths
-
-    def _next(self, parent: str, folders: list[str]) -> Iterator[str]:
-        for name in sorted(filter(_visible, folders)):
-            place = os.path.join(parent, name)
-            if not self.leads_back(place):
-                self._seen.add(os.path.realpath(place))
-                yield name
 
     def left_out(self, parent: str, names: Iterable[str]) -> None:
         """Counts the images in files and folders that a system keeps for itself, by name."""

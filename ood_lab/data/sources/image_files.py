@@ -22,7 +22,6 @@ from ood_lab.data.sources.image_formats import ArrayFile, misread, register_form
 from ood_lab.data.sources.image_stores import FILES, Store
 from ood_lab.data.sources.label_names import label_columns
 from ood_lab.data.sources.pixel_decoding import (
-    HOT,
     PERCENTILES,
     TOP,
     Decoding,
@@ -259,8 +258,8 @@ def pixel_values(
     """Values of the pixels as the files have them, a row an image; unreadable ones are skipped.
 
     Columns ``deep`` (more than 8 bits), ``floats``, ``least``, ``most``, the percentiles ``low``
-    and ``high`` of :data:`PERCENTILES`, ``top``, below which 99.9% are, ``solid``, the most without
-    :data:`HOT` pixels, the numbers of ``channels`` (0 = as its mode has) and of ``pages``.
+    and ``high`` of :data:`PERCENTILES`, ``top``, below which 99.9% are, the numbers of ``channels``
+    (0 = as its mode has) and of ``pages``.
     """
     look = partial(_values, store=store, decoding=Decoding(max_megapixels=decoding.max_megapixels))
     facts = file_facts(paths, look, "reading pixel values", cache_dir, store)
@@ -268,7 +267,7 @@ def pixel_values(
 
 
 def _values(path: str, store: Store, decoding: Decoding) -> Facts:
-    facts: Facts = dict.fromkeys(("least", "most", "low", "high", "top", "solid"), 0.0)
+    facts: Facts = dict.fromkeys(("least", "most", "low", "high", "top"), 0.0)
     facts |= {"deep": False, "floats": False, "channels": 0, "pages": 1, "error": ""}
     try:
         register_formats()
@@ -295,10 +294,8 @@ def _values(path: str, store: Store, decoding: Decoding) -> Facts:
         values = some[np.isfinite(some)]
         ends = np.nanmin(array), np.nanmax(array)
         percents = np.percentile(values, (*PERCENTILES, TOP))
-        hot = max(1, int(HOT * values.size)) if values.size > 1 else 0
-        solid = np.partition(values, -1 - hot)[-1 - hot]
-        names = ("least", "most", "low", "high", "top", "solid")
-        facts |= dict(zip(names, map(float, (*ends, *percents, solid)), strict=True))
+        names = ("least", "most", "low", "high", "top")
+        facts |= dict(zip(names, map(float, (*ends, *percents)), strict=True))
     except Exception as error:  # the check of the data names it
         facts["error"] = reason(error, path)
     return facts

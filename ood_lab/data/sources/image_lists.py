@@ -13,27 +13,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.parquet as pq
 from torch import Tensor
 
-from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
-from ood_lab.common.hints import missing_path, suggestion
+from ood_lab.common.hints import missing_path
 from ood_lab.data.dataset import UNKNOWN, Transform
 from ood_lab.data.sources.image_files import DECODING, load_rgb, reason
-from ood_lab.data.sources.image_formats import image_extensions
 from ood_lab.data.sources.image_stores import FILES, Store
-from ood_lab.data.sources.manifest import csv_separator, found_below
+from ood_lab.data.sources.manifest import found_below, path_texts, read_file
 from ood_lab.data.sources.pixel_decoding import Decoding
 from ood_lab.data.sources.reading_warnings import to_log
-from ood_lab.data.sources.table_columns import renamed
 
 #: Endings of tables and lists.
-TABLES = (".csv", ".tsv", ".parquet", ".pq", ".txt", ".lst")
-#: No list has this character: every line is one value.
-_NO_MARK = "\x1f"
+TABLES = (".csv", ".tsv", ".jsonl", ".parquet", ".pq", ".txt", ".lst")
 
 
 @dataclass(frozen=True)
@@ -168,66 +161,7 @@ def read_paths(file: Path, root: StrPath | None) -> Addresses:
     base = Path(os.path.abspath(os.path.expanduser(root))) if root is not None else file.parent
     if not base.is_dir():
         raise missing_path(base)
-    with reported_as(f"cannot read '{file}': {{reason}}", (pa.ArrowException, OSError, ValueError)):
-        texts = _texts(file)
-    if texts.null_count or (len(texts) and pc.min(pc.binary_length(texts)).as_py() == 0):
-        empty = pc.fill_null(pc.equal(pc.binary_length(texts), 0), True)
-        row = pc.index(empty, True).as_py()
-        raise UserError(f"'{file}' row {row + 1} has no path")
-    if not len(texts):
+    texts = list(path_texts(read_file(file, labelled=False, tell=to_log)["path"], file))
+    if not texts:
         raise UserError(f"'{file}' contains no images")
-    return Addresses(texts, FILES, base)
-
-
-def _texts(file: Path) -> pa.Array:
-    kind = file.suffix.lower()
-    if kind in (".txt", ".lst"):
-        return _lines(file)
-    if kind in (".parquet", ".pq"):
-        names = pq.read_schema(file).names
-        column = pq.read_table(file, columns=[_column(names, file)])[0]
-    else:
-        mark, names = csv_separator(file)
-        name = _column(names, file)
-        column = pyarrow.csv.read_csv(
-            file,
-            parse_options=pyarrow.csv.ParseOptions(delimiter=mark, ignore_empty_lines=True),
-            convert_options=pyarrow.csv.ConvertOptions(
-                include_columns=[name], column_types={name: pa.string()}
-            ),
-        )[0]
-    return column.cast(pa.large_string()).combine_chunks()
-
-
-def _column(names: Sequence[str], file: Path) -> str:
-    columns = renamed(names, file, tell=to_log)
-    for name in names:
-        if columns[name] == "path":
-            return name
-    raise UserError(f"'{file}' has no column 'path': {suggestion('path', names)}")
-
-
-def _lines(file: Path) -> pa.Array:
-    """The paths of a text list, of lines ``path`` or ``path label``."""
-    lines = pyarrow.csv.read_csv(
-        file,
-        read_options=pyarrow.csv.ReadOptions(column_names=["line"]),
-        parse_options=pyarrow.csv.ParseOptions(
-            delimiter=_NO_MARK, quote_char=False, ignore_empty_lines=True
-        ),
-        convert_options=pyarrow.csv.ConvertOptions(
-            column_types={"line": pa.large_string()}, strings_can_be_null=False
-        ),
-    )[0].combine_chunks()
-    lines = pc.utf8_trim_whitespace(lines)
-    lines = lines.filter(pc.greater(pc.binary_length(lines), 0))
-    endings = "|".join(end.removeprefix(".") for end in image_extensions())
-    plain = pc.match_substring_regex(lines, rf"(?i)\.({endings})$")
-    if pc.all(plain).as_py():
-        return lines
-    cut = pc.utf8_trim_whitespace(pc.replace_substring_regex(lines, r"\s\S+$", ""))
-    wrong = pc.and_(pc.invert(plain), pc.equal(cut, lines))
-    if pc.any(wrong).as_py():
-        line = lines[pc.index(wrong, True).as_py()].as_py()
-        raise UserError(f"'{file}' has a line that is not 'path label': '{line}'")
-    return pc.if_else(plain, lines, cut)
+    return Addresses(texts_of(texts), FILES, base)

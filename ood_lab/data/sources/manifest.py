@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import re
@@ -96,7 +95,7 @@ def read_manifest(
     elif place.is_dir():
         table = read_folder(place, labelled, tell)
     else:
-        table = _read_file(place, labelled, chosen, tell)
+        table = read_file(place, labelled, chosen, tell)
         names = [str(c) for c in table if c != "label" or (table[c] != NO_LABEL).any()]
         for remark in unread([name for name in names if name != group], place, labelled):
             tell(remark)
@@ -145,7 +144,7 @@ def _read_cells(cells: Mapping[tuple[int, int], Path], root: StrPath | None) -> 
     """The lists of a division's cells, one below the other."""
     parts = []
     for (covariate, semantic), file in cells.items():
-        part = _read_file(file)
+        part = read_file(file)
         part["path"] = _absolute(part["path"], file, root)
         parts.append(part.assign(semantic_level=semantic, covariate_level=covariate))
     return pd.concat(parts, ignore_index=True)
@@ -189,12 +188,23 @@ def _chosen(table: pd.DataFrame, chosen: Mapping[str, str], file: Path) -> pd.Da
     return table
 
 
-def _read_file(
+def read_file(
     file: Path,
     labelled: bool = True,
     chosen: Mapping[str, str] | None = None,
     tell: Tell | None = None,
 ) -> pd.DataFrame:
+    """The rows of a table or list as they are, columns ``path`` and ``label`` as text.
+
+    Args:
+        file: of them.
+        labelled: labels are needed.
+        chosen: see :func:`read_manifest`.
+        tell: receives which columns are read under another name; None = nobody.
+
+    Raises:
+        UserError: it cannot be read, or has no paths.
+    """
     table = _chosen(_table(file, labelled, chosen or {}, tell), chosen or {}, file)
     check_known(["path"], table, f"'{file}' has no column '{{name}}'")
     table["label"] = label_text(table["label"]) if "label" in table else NO_LABEL
@@ -233,23 +243,17 @@ def _table(
     return table
 
 
-def csv_separator(file: Path) -> tuple[str, list[str]]:
-    """The mark between the cells of a CSV or TSV file, and its first line unchanged."""
+def _read_csv(file: Path, chosen: Collection[str], tell: Tell | None) -> pd.DataFrame:
     with file.open(encoding="utf-8-sig", newline="") as lines:
         header = next((line for line in lines if line.strip()), "")
     usual, *rest = (",", ";", "\t") if file.suffix.lower() == ".csv" else ("\t", ",", ";")
     # Spreadsheets of some languages write semicolons.
     sep = usual if usual in header else next((mark for mark in rest if mark in header), usual)
-    return sep, next(csv.reader([header], delimiter=sep), [])
-
-
-def _read_csv(file: Path, chosen: Collection[str], tell: Tell | None) -> pd.DataFrame:
-    sep, first = csv_separator(file)
     # Only an empty cell is missing: "NA" and "null" are possible class names.
     options: dict[str, Any] = {"keep_default_na": False, "na_values": [""], "sep": sep}
     options |= {
         "encoding": "utf-8-sig",
-        "skipinitialspace": any(cell.startswith(" ") for cell in first[1:]),
+        "skipinitialspace": f"{sep} " in header,
     }
     names = renamed(pd.read_csv(file, nrows=0, **options), file, chosen, tell)
     named = [c for c, name in names.items() if name in ("path", "label") or is_named(name)]
@@ -277,7 +281,7 @@ def _absolute(paths: pd.Series, file: Path, root: StrPath | None) -> list[str]:
     base = _base(file, root)
     if not base.is_dir():
         raise missing_path(base)
-    absolute = [found_below(base, path) for path in _path_text(paths, file)]
+    absolute = [found_below(base, path) for path in path_texts(paths, file)]
     missing = [path for path in absolute if not os.path.isfile(path)]
     if missing:
         raise UserError(
@@ -307,8 +311,8 @@ def _present(table: pd.DataFrame, file: Path, root: StrPath | None, tell: Tell) 
 
 def missing_of(file: Path, root: StrPath | None) -> str:
     """The number of listed images that are not there, in words; empty where all are."""
-    base, paths = _base(file, root), _read_file(file)["path"]
-    absolute = [found_below(base, path) for path in _path_text(paths, file)]
+    base, paths = _base(file, root), read_file(file)["path"]
+    absolute = [found_below(base, path) for path in path_texts(paths, file)]
     missing = [path for path in absolute if not os.path.isfile(path)]
     if not missing:
         return ""
@@ -324,8 +328,12 @@ def _place(source: StrPath) -> Path:
     return Path(existing(os.path.abspath(os.path.expanduser(source))))
 
 
-def _path_text(paths: pd.Series, file: Path) -> Iterator[str]:
-    """The paths as text: bytes, as some programs write them to Parquet, are decoded."""
+def path_texts(paths: pd.Series, file: Path) -> Iterator[str]:
+    """The paths as text: bytes, as some programs write them to Parquet, are decoded.
+
+    Raises:
+        UserError: a row of ``file`` has none.
+    """
     for row, path in enumerate(paths, start=1):
         text = os.fsdecode(path) if isinstance(path, bytes) else path
         if not isinstance(text, str):

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from PIL import Image
 from PIL.TiffImagePlugin import SAMPLESPERPIXEL
+from torchvision.io import ImageReadMode, decode_image
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.sources.image_formats import ArrayFile, misread, tiff_array
@@ -23,8 +23,6 @@ from ood_lab.data.sources.image_formats import ArrayFile, misread, tiff_array
 _BITS = (8, 10, 12, 14, 16)
 #: Attribute of a picture with all of its channels, see :meth:`Decoding.with_channels`.
 CHANNELS = "channels"
-#: Share of the pixels of an image, at least one, that may be hot; of images, that are no rule.
-HOT, _RARE = 1e-3, 0.05
 #: The whole range of 16 bits.
 WHOLE = (0.0, 65535.0)
 #: Percentiles of the sample that ``pixel_range=percentile`` maps to black and white.
@@ -178,44 +176,22 @@ def colours_of(channels: np.ndarray) -> np.ndarray:
 def deep_colour(image: Any) -> np.ndarray | None:
     """``[H, W, n] uint16`` of 16 bits: colours, or grey with transparency; None for other images.
 
-    Pillow decodes the upper byte of each value in the file's order of bytes (``RGB;16B``), and the
-    lower byte in the other one.
+    Pillow keeps the upper 8 bits of them.
+
+    Raises:
+        ValueError: it is a TIFF file, and tifffile is not installed.
     """
     raw = str(image.tile[0][3]) if getattr(image, "tile", None) else ""
-    if raw == "LA;16B" and image.fp is not None:
-        image.fp.seek(0)
-        bytewise: Any = Image.open(BytesIO(image.fp.read()))
-        # Its four bytes are those of an RGBA pixel of 8 bits.
-        bytewise._mode = "RGBA"
-        bytewise.tile = [(*bytewise.tile[0][:3], "RGBA")]
-        halves_of = np.asarray(bytewise).astype(np.uint16)
-        return halves_of[..., ::2] << 8 | halves_of[..., 1::2]
-    order = re.search(r"RGB\w?;16([BLN])", raw)
-    if order is None or image.fp is None:
+    if image.format not in ("PNG", "TIFF") or not re.search(r"(RGB\w?|LA);16", raw):
         return None
-    if image.format == "TIFF" and (array := tiff_array(image.fp)) is not None:
+    if image.format == "TIFF":
+        array = tiff_array(image.fp)
+        if array is None:
+            raise ValueError("pip install tifffile reads its 16 bits a colour")
         return array
     image.fp.seek(0)
-    encoded = image.fp.read()
-    first = order[1] if order[1] != "N" else "L" if sys.byteorder == "little" else "B"
-    halves = []
-    for which in (first, "B" if first == "L" else "L"):
-        half: Any = Image.open(BytesIO(encoded))
-        if page := image.tell():
-            half.seek(page)
-        half.tile = [
-            (*tile[:3], _other_order(tile[3], order[0], f"{order[0][:-1]}{which}"))
-            for tile in half.tile
-        ]
-        halves.append(np.asarray(half).astype(np.uint16))
-    return halves[0] << 8 | halves[1]
-
-
-def _other_order(settings: Any, old: str, new: str) -> Any:
-    """Of a decoder: the order of bytes in its text, or in the first of several."""
-    if isinstance(settings, str):
-        return settings.replace(old, new)
-    return (str(settings[0]).replace(old, new), *settings[1:])
+    encoded = torch.frombuffer(bytearray(image.fp.read()), dtype=torch.uint8)
+    return decode_image(encoded, ImageReadMode.UNCHANGED).permute(1, 2, 0).numpy()
 
 
 def range_of(values: pd.DataFrame, wanted: Any) -> tuple[tuple[float, float] | None, str]:
@@ -225,7 +201,7 @@ def range_of(values: pd.DataFrame, wanted: Any) -> tuple[tuple[float, float] | N
         values: of a sample of the training images, see
             :func:`~ood_lab.data.sources.image_files.pixel_values`; 8-bit images do not count.
         wanted: ``auto``, ``percentile`` or ``[low, high]``. ``auto`` takes the smallest of 8, 10,
-            12, 14 and 16 bits that holds integers, hot pixels aside, and 0 to 1 for floats.
+            12, 14 and 16 bits that holds integers, and 0 to 1 for floats.
             ``percentile`` takes the medians of the images' :data:`PERCENTILES`.
 
     Returns:
@@ -245,8 +221,6 @@ def range_of(values: pd.DataFrame, wanted: Any) -> tuple[tuple[float, float] | N
     if deep.empty:
         return None, ""
     least, most = float(deep["least"].min()), float(deep["most"].max())
-    solid = float(deep["solid"].max())
-    usual = float(deep["solid"].quantile(1 - _RARE, interpolation="higher"))
     if wanted == "percentile":
         low, high = float(deep["low"].median()), float(deep["high"].median())
         if not low < high:
@@ -265,14 +239,9 @@ def range_of(values: pd.DataFrame, wanted: Any) -> tuple[tuple[float, float] | N
         raise UserError(
             f"{seen}, beyond 16 bits: set data.pixel_range=[{least:g},{most:g}] or percentile"
         )
-    bits, fewer = (next(n for n in _BITS if value < 2**n) for value in (solid, usual))
-    if solid < most and bits < next(n for n in _BITS if most < 2**n):
-        seen += f", all but single ones up to {solid:g}"
-    high = 2.0**bits - 1
-    other = "data.pixel_range=[0,65535] takes the whole range of 16 bits"
-    if fewer < bits:
-        other = f"most images have {fewer}: data.pixel_range=[0,{2**fewer - 1}] takes these"
-    text = f"{seen}: they are read as {bits} bits, 0 to {high:g}; {other}"
+    bits = next(n for n in _BITS if most < 2**n)
     if bits == _BITS[-1]:
-        return None, text if fewer < bits else ""
-    return (0.0, high), text
+        return None, ""
+    other = "data.pixel_range=[0,65535] takes the whole range of 16 bits"
+    high = 2.0**bits - 1
+    return (0.0, high), f"{seen}: they are read as {bits} bits, 0 to {high:g}; {other}"

@@ -8,8 +8,9 @@ import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known, missing_path
-from ood_lab.common.unicode_names import composed, existing
+from ood_lab.common.unicode_names import existing
 from ood_lab.data.dataset import ID_SPLITS, UNKNOWN
+from ood_lab.data.sources.table_columns import read_texts
 
 #: Folder of the photographs, which are in distribution.
 COLOUR = "colour"
@@ -27,11 +28,7 @@ def read_annotations(root: Path) -> pd.DataFrame:
         UserError: a missing column, an empty cell, an image twice, images that are not there.
     """
     file = root / "annotations.csv"
-    table = _read(file, _REQUIRED)
-    for column in _REQUIRED:
-        if (table[column] == "").any():
-            row = int((table[column] == "").to_numpy().argmax()) + 1
-            raise UserError(f"'{file}' row {row} has no {column}")
+    table = read_texts(file, _REQUIRED, _REQUIRED)
     image = table["path"].str.replace("\\", "/").str.removeprefix("./")
     if image.duplicated().any():
         raise UserError(f"'{file}' lists '{image[image.duplicated()].iloc[0]}' twice")
@@ -62,7 +59,7 @@ def boxes_of(root: Path, images: pd.Series) -> pd.DataFrame:
     file = root / "boxes.csv"
     if not file.exists():
         return pd.DataFrame({"path": [], "characteristic": []}, dtype=str)
-    boxes = _read(file, ("path", "characteristic"))
+    boxes = read_texts(file, ("path", "characteristic"), ())
     boxes["path"] = boxes["path"].str.replace("\\", "/").str.removeprefix("./")
     return boxes[boxes["path"].isin(set(images)) & (boxes["characteristic"] != "")]
 
@@ -110,7 +107,7 @@ def read_splits(folder: Path, images: pd.Series) -> dict[str, list[int]]:
         if not file.is_file():
             raise missing_path(file)
         rows[split] = []
-        listed = _read(file, ("image",))["image"]
+        listed = read_texts(file, ("image",), ())["image"]
         check_known(listed, row_of, f"'{file}' lists '{{name}}', which is not in annotations.csv")
         for image in listed:
             if image in seen:
@@ -118,12 +115,3 @@ def read_splits(folder: Path, images: pd.Series) -> dict[str, list[int]]:
             seen[image] = split
             rows[split].append(row_of[image])
     return rows
-
-
-def _read(file: Path, required: tuple[str, ...]) -> pd.DataFrame:
-    try:
-        table = pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-    except (UnicodeDecodeError, ValueError, OSError) as error:
-        raise UserError(f"cannot read '{file}': {str(error).splitlines()[0]}") from error
-    check_known(required, table, f"'{file}' has no column '{{name}}'")
-    return table.apply(lambda c: c.str.strip().map(composed))

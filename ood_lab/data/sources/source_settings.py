@@ -143,9 +143,7 @@ class Shards:
 
     def read(self, classes: Sequence[str] | None, reading: Reading) -> Listed:
         """See :class:`Source`."""
-        table, store = read_shards(
-            self.pattern, self.image, self.label, reading.cache_dir, reading.tell
-        )
+        table, store = read_shards(self.pattern, self.image, self.label, reading.cache_dir)
         # Listing takes several times what is kept; Arrow would hold on to it.
         pa.default_memory_pool().release_unused()
         encoded = encode_labels(table, classes, self.pattern, numeric=True, tell=reading.tell)

@@ -7,9 +7,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
+import pandas as pd
+import yaml
+
 from ood_lab.common.english import first_of
-from ood_lab.common.errors import UserError
-from ood_lab.common.hints import nearest
+from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.files import YAML_LOADER
+from ood_lab.common.hints import check_known, nearest
+from ood_lab.common.unicode_names import composed
 from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell
 from ood_lab.schema.shift_axes import LEVELS
 
@@ -108,3 +113,35 @@ def _plain(name: str) -> str:
 
 def _is_read(name: str) -> bool:
     return name in KNOWN or name.startswith("attribute_") or bool(re.fullmatch(r"level_\d+", name))
+
+
+def read_texts(
+    file: Path, required: Collection[str], filled: Collection[str] | None = None
+) -> pd.DataFrame:
+    """Reads a CSV file, or a list of rows in YAML, as texts.
+
+    Args:
+        file: ``.csv``, ``.yaml`` or ``.yml``.
+        required: columns that it must have.
+        filled: columns that may have no empty cell; None = all.
+
+    Raises:
+        UserError: it cannot be read, lacks a column or a cell.
+    """
+    with reported_as(f"cannot read '{file}': {{reason}}", (ValueError, OSError, yaml.YAMLError)):
+        if file.suffix.lower() == ".csv":
+            table = pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+        else:
+            rows = yaml.load(file.read_text("utf-8-sig"), YAML_LOADER)
+            if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+                raise ValueError("it is not a list of rows such as {class: late, dynasty: Shang}")
+            table = pd.DataFrame(rows, dtype=object).fillna("").astype(str)
+        if not isinstance(table.index, pd.RangeIndex):
+            raise ValueError("its rows have more cells than its first line names")
+    check_known(required, table, f"'{file}' has no column '{{name}}'")
+    table = table.rename(columns=str.strip).apply(lambda column: column.str.strip().map(composed))
+    for column in table if filled is None else filled:
+        if (table[column] == "").any():
+            row = int((table[column] == "").to_numpy().argmax()) + 1
+            raise UserError(f"'{file}' row {row} has no {column}")
+    return table

@@ -7,8 +7,7 @@ import json
 import os
 import re
 import tarfile
-from collections import ChainMap, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple
 
@@ -25,7 +24,6 @@ from ood_lab.data.sources.folders import NO_LABEL
 from ood_lab.data.sources.image_formats import ARRAYS, image_extensions
 from ood_lab.data.sources.image_lists import texts_of
 from ood_lab.data.sources.image_stores import Member, Members, ShardStore
-from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell, to_log
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
@@ -78,15 +76,12 @@ def read_shards(
     image: str | None = None,
     label: str | None = None,
     cache_dir: StrPath | None = None,
-    tell: Tell = to_log,
 ) -> tuple[pd.DataFrame, ShardStore]:
     """Lists the images of tar shards, in the order of the shards and of the samples in them.
 
-    The files of a sample share a name up to the first dot: ``a/0001.jpg`` and ``a/0001.cls``. An
-    image without a label by this rule has that of the file with its whole name but for the last
-    ending: ``a.b.1.jpg`` and ``a.b.1.cls``, which is reported. Every image is a row, so that any
-    number of processes reads each image once and in order. What is in a shard is remembered while
-    it is the same file, unchanged.
+    The files of a sample share a name up to the first dot: ``a/0001.jpg`` and ``a/0001.cls``.
+    Every image is a row, so that any number of processes reads each image once and in order. What
+    is in a shard is remembered while it is the same file, unchanged.
 
     Args:
         pattern: a ``.tar``, a folder of them, ``DIR/train-{000..003}.tar`` or ``DIR/*.tar``.
@@ -94,7 +89,6 @@ def read_shards(
         label: ending of the file with the label (``cls``), or ``json.KEY``; None = the first of
             ``cls, label, class, txt`` and ``json.label`` that is there, else the folder in the tar.
         cache_dir: see :func:`~ood_lab.data.sources.file_facts.file_facts`.
-        tell: receives a message on labels that were found by another rule, or not at all.
 
     Returns:
         Columns ``path`` (``<shard>#<name>``) and ``label`` (text), and the store.
@@ -109,41 +103,31 @@ def read_shards(
     pictures = {image.lower()} if image else _pictures()
     find: Callable[[str, Mapping[str, _Part]], str] | None = None
     addresses, labels, places = list[pa.Array](), list[pa.Array](), list[np.ndarray]()
-    dotted, lost = 0, ""
     # Objects of Python are made of one shard at a time; what is kept of all are columns.
     versions = zip(index["mtime_ns"], index["change"], strict=True)
     shards = list(zip(index["path"], versions, strict=True))
     for number, (shard, files) in enumerate(zip(shards, index["files"], strict=True)):
-        images = [pair for parts in _samples(*shard, files) for pair in _images(parts, pictures)]
+        images = [
+            (part, parts)
+            for parts in _samples(*shard, files)
+            for ending, part in parts.items()
+            if ending in pictures or ending.rpartition(".")[2] in pictures
+        ]
         if not images:
             continue
         find = find or _label(images[0][1], pattern, label)
         try:
             addresses.append(texts_of([f"{shard[0]}#{part.name}" for part, _ in images]))
-            label_texts = [find(part.name, parts) for part, parts in images]
-            labels.append(texts_of(label_texts))
+            labels.append(texts_of([find(part.name, parts) for part, parts in images]))
         except UnicodeEncodeError as error:
             raise UserError(f"'{shard[0]}' has names that are not UTF-8: write it again") from error
         spans = [(number, part.member.start, part.member.size) for part, _ in images]
         places.append(np.array(spans, Members.PLACE))
-        dotted += sum(isinstance(parts, ChainMap) for _, parts in images)
-        if not lost:
-            lost = _lost(images, label_texts)
     if not addresses:
         samples = (_samples("", (0, 0), files) for files in index["files"])
         endings = sorted({ending for of in samples for parts in of for ending in parts})
         wanted = f"ends in '{image}'" if image else "is an image"
         raise UserError(f"in '{pattern}' no file {wanted}: {suggestion(image or 'jpg', endings)}")
-    if dotted:
-        tell(
-            ReadingWarning(
-                f"'{pattern}': the names of {dotted:,} images hold dots: they are joined with "
-                "files of the same name but for its last ending, not up to its first dot",
-                False,
-            )
-        )
-    if lost:
-        tell(ReadingWarning(f"'{pattern}': {lost}"))
     members = Members(pa.concat_arrays(addresses), np.concatenate(places), shards)
     columns = {"path": members.addresses, "label": pa.concat_arrays(labels)}
     return pa.table(columns).to_pandas(), ShardStore(members)
@@ -162,40 +146,6 @@ def _samples(shard: str, version: tuple[int, int], files: str) -> Iterator[dict[
             raise UserError(f"'{shard}' has two files '{name}': give each sample its own name")
         parts[ending.lower()] = _Part(name, Member(shard, start, size, version), text)
     return iter(samples.values())
-
-
-def _images(
-    parts: dict[str, _Part], pictures: set[str]
-) -> Iterator[tuple[_Part, Mapping[str, _Part]]]:
-    """The images of a sample, each with the parts that say more of it.
-
-    Of an image whose ending holds dots, these are also the files with its whole name.
-    """
-    twins: defaultdict[str, dict[str, _Part]] = defaultdict(dict)
-    for ending, part in parts.items():
-        stem, dot, last = ending.rpartition(".")
-        if dot:
-            twins[stem][last] = part
-    for ending, part in parts.items():
-        stem, _, last = ending.rpartition(".")
-        if last in pictures or ending in pictures:
-            both = twins.get(stem, {})
-            yield part, ChainMap(parts, both) if len(both) > 1 else parts
-
-
-def _lost(images: Sequence[tuple[_Part, Mapping[str, _Part]]], labels: Sequence[str]) -> str:
-    """What to say of files that look like labels and belong to no image; nothing where none do."""
-    if NO_LABEL not in labels:
-        return ""
-    image, parts = images[list(labels).index(NO_LABEL)]
-    for ending, part in parts.items():
-        if ending.rpartition(".")[2] in _LABELS:
-            return (
-                f"'{image.name}' has no label, and '{part.name}' belongs to no image: a sample "
-                "is the files with one name up to its first dot; give both one name without "
-                "dots, or name the ending as label:"
-            )
-    return ""
 
 
 def _shards(pattern: str) -> list[str]:

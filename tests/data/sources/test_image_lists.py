@@ -63,7 +63,7 @@ def test_a_list_that_is_none_is_one_line(tmp_path):
     cases = {
         "a.csv": ("picture,label\nx.png,1\n", "has no column 'path'"),
         "b.csv": ("path,label\nx.png,1\n,2\n", "row 2 has no path"),
-        "c.txt": ("x.png 1\nalone\n", "a line that is not 'path label': 'alone'"),
+        "c.txt": ("x.png 1\nalone\n", "line 2 is not 'path label': 'alone'"),
         "d.txt": ("\n \n", "contains no images"),
         "e.parquet": ("no parquet", "cannot read"),
     }

@@ -234,32 +234,6 @@ def test_a_row_without_an_image_is_broken_like_a_file(root, tmp_path, kind, monk
     assert "skipped" in " ".join([*data.report.warnings, *data.report.notes])
 
 
-@pytest.mark.parametrize(
-    ("image", "label", "said"),
-    [
-        ("a.b.{}.png", "a.b.{}.cls", "hold dots"),
-        ("run1.{}.png", "run1.{}.txt", "hold dots"),
-        ("v{}.orig.png", "v{}.cls", ""),
-        ("{}.png", "{}.cls", ""),
-        ("a.{}.png", "a.{}.x.cls", "belongs to no image"),
-    ],
-)
-def test_names_with_dots_in_shards(tmp_path, image, label, said):
-    png = picture(tmp_path / "0.png").read_bytes()
-    with tarfile.open(tmp_path / "a.tar", "w") as tar:
-        for i in range(6):
-            for name, content in ((image, png), (label, str(i % 3).encode())):
-                member = tarfile.TarInfo(name.format(i))
-                member.size = len(content)
-                tar.addfile(member, io.BytesIO(content))
-    remarks = []
-    table, _ = read_shards(str(tmp_path / "a.tar"), tell=remarks.append)
-    lost = "no image" in said
-    assert table["label"].tolist() == ["-1" if lost else str(i % 3) for i in range(6)]
-    assert said in " ".join(remark.text for remark in remarks)
-    assert len(remarks) == bool(said)
-
-
 def cut(place):
     """A shard without its end."""
     (first, *_) = sorted(place.glob("*.tar"))

@@ -138,13 +138,6 @@ def _load_head(folder: Path) -> Tensors:
         return load_file(folder / HEAD)
 
 
-def _remove_files(folder: Path) -> None:
-    """The files of a bank or a column, its manifest first: without it the folder is incomplete."""
-    (folder / shards.MANIFEST).unlink(missing_ok=True)
-    for path in folder.glob("*.safetensors"):
-        path.unlink()
-
-
 def _begun(path: Path, folders: Sequence[str], n: int, least: int) -> Begun | None:
     """The shards of a folder whose rows are whole in all of ``folders``."""
     kept: dict[tuple[str, ...], Tensor] = {}
@@ -200,29 +193,12 @@ class BankStore:
         """The bank with these columns; see :func:`load`."""
         return load(self.folder, columns)
 
-    def discard(self) -> None:
-        """Removes the bank, its columns and what killed passes have left of it."""
+    def discard(self, reason: str) -> None:
+        """Removes the bank, its columns and what killed passes have left of it; ``locked``."""
+        log.warning("feature cache '%s' %s: extracting again", self.folder, reason)
         with writing(self.root):
             shutil.rmtree(self.folder)
         self.tidy(None)
-
-    def discard_damaged(self, columns: Sequence[str]) -> None:
-        """Removes those parts whose files are not what was written; call it while ``locked``.
-
-        They are then absent for every process alike. What is whole stays, columns of a damaged
-        base too.
-        """
-        for folder in (self.folder, *map(self._column, columns)):
-            if not (folder / shards.MANIFEST).exists() and not list(folder.glob("*.safetensors")):
-                continue
-            try:
-                shards.check_contents(folder)
-                if folder == self.folder:
-                    _load_head(folder)
-            except UserError as error:
-                log.warning("%s: extracting again", error)
-                with writing(self.root):
-                    _remove_files(folder)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -310,20 +286,11 @@ class BankStore:
                 save_tensors({"weight": weight, "bias": bias}, staging / HEAD)
                 identity = _identity(shards.seal(staging, n, record))
                 merge_files(staging / PARTIAL, staging / MOMENTS, identity)
-                self._keep_columns(staging)
                 self._replace(staging, self.folder)
                 return
             for key in columns:
                 self._replace(staging / COLUMNS / column_folder(key), self._column(key))
             shutil.rmtree(staging)
-
-    def _keep_columns(self, staging: Path) -> None:
-        """Moves the columns that are whole into the folder that replaces a damaged base."""
-        for column in (self.folder / COLUMNS).glob("*"):
-            target = staging / COLUMNS / column.name
-            if not target.exists() and self._complete(column):
-                target.parent.mkdir(exist_ok=True)
-                os.replace(column, target)
 
     def _column(self, key: str) -> Path:
         return self.folder / COLUMNS / column_folder(key)

@@ -98,16 +98,16 @@ def extract(
     join(trainer)
     with ExitStack() as stack:
         missing = store.missing(list(wanted))
-        needless = missing.base or (missing and network.complete)
-        bank = None if needless or not main else _whole(store, list(wanted), missing)
-        outdated = bank is not None and _outdated(trainer, backbone, dataset, bank, network)
-        bank = None if missing or outdated else bank
-        if main and bank is None:
+        bank, fault = None, ""
+        if main and not missing.base:
+            kept = [key for key in wanted if key not in missing.columns]
+            bank, fault = _sound(trainer, backbone, dataset, store, kept, network)
+        if main and (missing or fault):
             stack.enter_context(store.locked())
-            if outdated:
-                store.discard()
-            store.discard_damaged(list(wanted))
-            missing = store.missing(list(wanted))
+            missing, bank = store.missing(list(wanted)), None
+            if fault or (missing.base and store.folder.exists()):
+                store.discard(fault or "is damaged")
+                missing = store.missing(list(wanted))
         # Before the first pass has connected the processes, each finds the same answer on disk:
         # the main process has removed what is damaged and holds the lock, so nobody else can
         # have changed it.
@@ -171,41 +171,43 @@ def _discard(staging: Path, own: bool) -> None:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _whole(store: BankStore, columns: list[str], missing: Missing) -> FeatureBank | None:
-    """The bank on disk with the columns that are there; None where a part of it is damaged."""
+def _sound(
+    trainer: Trainer,
+    backbone: Backbone,
+    dataset: Images,
+    store: BankStore,
+    columns: Sequence[str],
+    network: NetworkIdentity,
+) -> tuple[FeatureBank | None, str]:
+    """The bank on disk, or what is wrong with it."""
     try:
-        return store.load([column for column in columns if column not in missing.columns])
-    except UserError:
-        return None  # under the lock it is looked at again, and named
+        bank = store.load(columns)
+    except UserError as error:
+        return None, f"cannot be used ({error})"
+    moved = _deviation(trainer, backbone, dataset, bank, network)
+    return bank, moved and f"has other features than {backbone.name} now ({moved})"
 
 
-def _outdated(
+def _deviation(
     trainer: Trainer,
     backbone: Backbone,
     dataset: Images,
     bank: FeatureBank,
     network: NetworkIdentity,
-) -> bool:
-    """Whether :data:`PROBE` images of the set have other outputs than the bank, beyond rounding."""
+) -> str:
+    """How outputs of :data:`PROBE` images of the set differ from the bank's, beyond rounding."""
     if network.complete or backbone.chance:
-        return False
+        return ""
     rows = torch.linspace(0, len(bank) - 1, min(PROBE, len(bank))).long()
     device, narrow = trainer.strategy.root_device, NARROW.get(trainer.precision, torch.float32)
     image = torch.stack([dataset[row]["image"] for row in rows.tolist()]).to(device)
     with frozen(backbone), trainer.precision_plugin.forward_context():
-        now = Extractor(backbone.to(device)).outputs(image)
+        outputs = Extractor(backbone.to(device)).outputs(image)
         rounding, _ = tolerances(backbone)
     for dtype in (narrow, getattr(torch, bank.record.dtype)):
         rounding = max(rounding, 16 * torch.finfo(dtype).eps)
-    before = Output(bank.logits[rows], bank.features[rows])
-    moved = deviation(before, Output(now["logits"].cpu(), now["features"].cpu()), rounding)
-    if moved:
-        log.warning(
-            "features of '%s' in the cache are not those that %s has now, though its code, "
-            "arguments and weights are the same: %s for %d images. They are extracted again",
-            *(dataset.name, backbone.name, moved, len(rows)),
-        )
-    return moved is not None
+    now = Output(outputs["logits"].cpu(), outputs["features"].cpu())
+    return deviation(Output(bank.logits[rows], bank.features[rows]), now, rounding) or ""
 
 
 def made_from(

@@ -119,17 +119,6 @@ def check(folder: Path) -> BankRecord:
     return record
 
 
-def check_contents(folder: Path) -> None:
-    """:func:`check`, and every file against its checksum.
-
-    Raises:
-        UserError: see :func:`check` and :func:`verify`.
-    """
-    record = check(folder)
-    for name in record.checksums:
-        verify(record, folder / name)
-
-
 def gather(folder: Path) -> Tensors:
     """Reads all shards into one tensor per name, row ``i`` at position ``i``.
 

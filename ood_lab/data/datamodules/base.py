@@ -36,12 +36,12 @@ from ood_lab.data.datamodules.ood_groups import check_groups
 from ood_lab.data.datamodules.preparation_steps import (
     OUTLIERS,
     Checking,
-    Cut,
-    Division,
-    Exposure,
-    FewShots,
     Loading,
     Shots,
+    add_outliers,
+    check_outliers,
+    read_division,
+    take_shots,
 )
 from ood_lab.data.dataset import ID_SPLITS, UNKNOWN, ImageDataset, Splits, Transform
 from ood_lab.data.sources.image_files import FileDataset, Identify, PixelRange, found_decoding
@@ -84,12 +84,13 @@ class OODDataModule(L.LightningDataModule):
             ``sha256`` (of list files, by set). Shown by ``task=data_check``, otherwise unused.
         synthetic_ood: makes OOD sets of the ID data; None = none.
         batch_size, eval_batch_size, num_workers, drop_last, balanced, pin_memory,
-            per_device_batch_size: see :class:`Loading`.
+            per_device_batch_size, max_batches: see :class:`Loading`.
         check, on_broken, on_duplicates, identify, cache_dir: see :class:`Checking`.
-        shots, shot_seed: see :class:`FewShots`.
-        outliers: see :class:`Exposure`.
-        max_batches: see :class:`Cut`.
-        levels: see :class:`Division`.
+        shots, shot_seed: see :func:`take_shots`.
+        outliers: source of images that training sees beside ``train``; None = none.
+        levels: file with measured levels of shift of the OOD sets, see
+            :func:`~ood_lab.data.sources.level_tables.read_levels`; None = those that the sets bring
+            along.
         background, background_source, background_sets, masks, segmenter: see
             :class:`~ood_lab.data.transforms.background_settings.Replacement`.
 
@@ -167,6 +168,7 @@ class OODDataModule(L.LightningDataModule):
             balanced=balanced,
             pin_memory=pin_memory,
             per_device_batch_size=per_device_batch_size,
+            max_batches=max_batches,
         )
         self.checking = Checking(
             check=check,
@@ -175,10 +177,8 @@ class OODDataModule(L.LightningDataModule):
             identify=identify,
             cache_dir=cache_dir,
         )
-        self.few = FewShots(shots, shot_seed)
-        self.exposure = Exposure(outliers)
-        self.cut = Cut(max_batches)
-        self.division = Division(levels)
+        self.shots, self.shot_seed = shots, shot_seed
+        self.outliers, self.levels = outliers, levels
         self.replacement = Replacement(
             background=background,
             background_source=background_source,
@@ -198,12 +198,12 @@ class OODDataModule(L.LightningDataModule):
     def title(self) -> str:
         """A name for headings: that of the data, or of the few batches in use."""
         name = str(self.name)
-        return name if self.is_whole else f"{self.cut.max_batches} batches of {name}"
+        return name if self.is_whole else f"{self.loading.max_batches} batches of {name}"
 
     @property
     def is_whole(self) -> bool:
         """False where only a few batches of every set are looked at."""
-        return self.cut.max_batches is None
+        return self.loading.max_batches is None
 
     @property
     def sources(self) -> dict[str, Path]:
@@ -276,13 +276,15 @@ class OODDataModule(L.LightningDataModule):
             self.notes += notes
             if not (self.shift_order or self.ood_groups):
                 self.shift_order = self.synthetic_ood.order(splits)
-        self.notes += self.few.apply(splits)
-        self.notes += self.exposure.add(splits, self.checking, self.remark)
+        self.notes += take_shots(splits, self.shots, self.shot_seed)
+        if self.outliers is not None:
+            self.notes += add_outliers(splits, self.outliers, self.checking, self.remark)
         names = [*splits, *(self.synthetic_ood.names if self.synthetic_ood else ())]
         self._check_names(names)
         if not self.is_whole:
             self._whole_train = splits["train"]  # a few batches need not have all labels
-        self.notes += self.cut.apply(splits, self.loading)
+            splits = {name: self.loading.cut(data) for name, data in splits.items()}
+            self.notes.append(f"{self.loading.max_batches} batches of every set, and no more")
         if not self._ood_of(names):
             self.notes.append(
                 "there is no OOD set: data.ood.NAME=DIR adds one, synthetic_ood=corruptions "
@@ -310,9 +312,11 @@ class OODDataModule(L.LightningDataModule):
         )
         if self.synthetic_ood:
             splits = self._with_corrupted(splits, self.synthetic_ood, report)
-        self.exposure.check(splits)
-        ood = {name: splits[name] for name in self._ood_of(splits)}
-        self.notes += self.division.apply(ood, self.cut)
+        if self.outliers is not None:
+            check_outliers(splits)
+        if self.levels is not None:
+            ood = {name: splits[name] for name in self._ood_of(splits)}
+            self.notes += read_division(self.levels, ood, not self.is_whole)
         report.notes[:0] = self.notes
         report.differences[:0] = self._doubts
         # A hierarchy that is none shows here, not after training.
@@ -327,7 +331,7 @@ class OODDataModule(L.LightningDataModule):
         self.notes += notes
         report.sets[:] = [summary for summary in report.sets if summary.name in splits]
         for name in synthetic_ood.names:
-            splits[name] = self.cut.of(splits[name], self.loading)
+            splits[name] = self.loading.cut(splits[name])
             report.sets.append(SetSummary(name, len(splits[name])))
         return splits
 
@@ -343,7 +347,7 @@ class OODDataModule(L.LightningDataModule):
 
     def _ood_of(self, splits: Iterable[str]) -> list[str]:
         not_ood = (*ID_SPLITS, *self.csid_names, *self.val_ood_names)
-        not_ood += (OUTLIERS,) if self.exposure.outliers is not None else ()
+        not_ood += (OUTLIERS,) if self.outliers is not None else ()
         return [name for name in splits if name not in not_ood]
 
     @property

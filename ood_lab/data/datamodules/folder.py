@@ -171,7 +171,7 @@ class FolderDataModule(OODDataModule):
         if "train" not in self.id_sources:
             raise UserError("there are no ID images: add them with data.id.train=DIR")
         of_classes: dict[str, object] = {"data.hierarchy": self.hierarchy}
-        of_classes["data.shots"] = self.few.shots != ALL
+        of_classes["data.shots"] = self.shots != ALL
         of_classes["synthetic_ood"] = (
             self.synthetic_ood and self.synthetic_ood.kind != "corruptions"
         )
@@ -205,7 +205,7 @@ class FolderDataModule(OODDataModule):
             if split == "test":
                 if missing := missing_labels(table):
                     self._note(f"{source}: {missing}; the ID accuracy is of the others")
-            elif split != "train" or self.few.shots == ALL:  # few shots leave such rows out
+            elif split != "train" or self.shots == ALL:  # few shots leave such rows out
                 check_complete(table, source)
 
     def _read_id(self, source: Source, classes: Sequence[str] | None) -> Listed:

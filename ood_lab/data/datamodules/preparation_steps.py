@@ -1,7 +1,6 @@
-"""What may be done to the sets of a DataModule, one small class each, and how they are read.
+"""What may be done to the sets of a DataModule, and how they are read.
 
-The fields are the keys of ``data`` in the configuration, so that a step and its settings are
-together. Steps change ``splits`` in place and return what the user should know.
+Steps change ``splits`` in place and return what the user should know.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Annotated, Literal
 import torch
 from annotated_types import Ge
 
-from ood_lab.common.arguments import BatchSize, Seed, Workers
+from ood_lab.common.arguments import BatchSize, Workers
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
@@ -27,7 +26,7 @@ from ood_lab.data.transforms.few_shot import ALL, even_rows, few_shot, only_rows
 
 #: Training images of each class.
 Shots = Annotated[int, Ge(ALL)]
-#: Name of the set of :class:`Exposure`.
+#: Name of the set of ``data.outliers``.
 OUTLIERS = "outliers"
 
 
@@ -62,6 +61,8 @@ class Loading:
             unless it is the only one.
         balanced: draw training images so that every class is equally frequent.
         pin_memory: page-locked batches; None = when there is a CUDA device.
+        max_batches: so many batches of every set at most, taken at equal steps through it; None =
+            all images. Set by ``debug=true``.
     """
 
     batch_size: BatchSize
@@ -71,6 +72,7 @@ class Loading:
     balanced: bool
     pin_memory: bool | None
     per_device_batch_size: BatchSize | None
+    max_batches: int | None
 
     def on_each(self, devices: int) -> int:
         """Images of a training batch on each of so many devices, see :func:`batch_on_each`."""
@@ -80,6 +82,13 @@ class Loading:
     def evaluated(self) -> int:
         """Images per batch where nothing is trained."""
         return self.eval_batch_size or self.batch_size
+
+    def cut(self, data: ImageDataset) -> ImageDataset:
+        """What ``max_batches`` leave of a set."""
+        if self.max_batches is None:
+            return data
+        size = self.batch_size if data.name == "train" else self.evaluated
+        return only_rows(data, even_rows(len(data), self.max_batches * size))
 
     @property
     def pins(self) -> bool:
@@ -107,127 +116,65 @@ class Checking:
     cache_dir: StrPath | None
 
 
-@dataclass(frozen=True)
-class FewShots:
-    """Some training images of each class.
-
-    Everything that is fitted on ``train``, detectors too, then sees only these; val stays whole.
+def take_shots(splits: dict[str, ImageDataset], shots: int, seed: int | None) -> list[str]:
+    """Chooses the images of ``train``, in place: all that is fitted on it then sees only these.
 
     Args:
+        splits: all sets by name.
         shots: training images of each class, see :func:`few_shot`; -1 = all.
-        shot_seed: of that choice; None = the seed of the job.
+        seed: of that choice; None = the seed of the job.
     """
-
-    shots: Shots
-    shot_seed: Seed | None
-
-    def apply(self, splits: dict[str, ImageDataset]) -> list[str]:
-        """Chooses the images of ``train``."""
-        if self.shots == ALL:
-            return []
-        train = splits["train"]
-        splits["train"] = few_shot(train, self.shots, self.shot_seed)
-        shots = self.shots if train.groups is None else counted(self.shots, "group")
-        return [
-            f"train: {len(splits['train']):,} of {len(train):,} images, {shots} a class; "
-            "detectors that are fitted on train see only these"
-        ]
+    train = splits["train"]
+    splits["train"] = few_shot(train, shots, seed)
+    if shots == ALL:
+        return []
+    of_class = shots if train.groups is None else counted(shots, "group")
+    return [
+        f"train: {len(splits['train']):,} of {len(train):,} images, {of_class} a class; "
+        "detectors that are fitted on train see only these"
+    ]
 
 
-@dataclass(frozen=True)
-class Exposure:
-    """Other images that training sees, and that nothing is evaluated on.
+def add_outliers(
+    splits: dict[str, ImageDataset], setting: Given, checking: Checking, tell: Tell
+) -> list[str]:
+    """Adds the set :data:`OUTLIERS`, which training sees, and on which nothing is evaluated.
 
-    Args:
-        outliers: source of them, whose labels are not read; None = none.
+    Raises:
+        UserError: there is such a set already, or the source cannot be read.
     """
+    if OUTLIERS in splits:
+        raise UserError(f"data.outliers is a set '{OUTLIERS}': give that of data.ood another")
+    source, cache = source_of(setting, "data.outliers"), checking.cache_dir
+    table, _, store = source.read([], Reading(tell, cache, checking.on_broken == "skip"))
+    splits[OUTLIERS] = FileDataset(
+        OUTLIERS,
+        table[["path", "label"]],
+        [],
+        checking.identify,
+        cache_dir=cache,
+        store=store,
+        decoding=decoding_of(splits["train"]),
+    )
+    return [f"{len(table):,} images of data.outliers are trained with, and not evaluated"]
 
-    outliers: Given | None
 
-    def add(self, splits: dict[str, ImageDataset], checking: Checking, tell: Tell) -> list[str]:
-        """Adds the set :data:`OUTLIERS`.
-
-        Raises:
-            UserError: there is such a set already, or the source cannot be read.
-        """
-        if self.outliers is None:
-            return []
-        if OUTLIERS in splits:
-            raise UserError(f"data.outliers is a set '{OUTLIERS}': give that of data.ood another")
-        source, cache = source_of(self.outliers, "data.outliers"), checking.cache_dir
-        table, _, store = source.read([], Reading(tell, cache, checking.on_broken == "skip"))
-        table = table[["path", "label"]]
-        splits[OUTLIERS] = FileDataset(
-            OUTLIERS,
-            table,
-            [],
-            checking.identify,
-            cache_dir=cache,
-            store=store,
-            decoding=decoding_of(splits["train"]),
+def check_outliers(splits: Splits) -> None:
+    """Raises :class:`UserError` where outliers are among the images of another set."""
+    compared = [data for name, data in splits.items() if name != OUTLIERS]
+    if overlaps := shared_content(compared, splits[OUTLIERS]):
+        raise UserError(
+            "training would see, as outliers, images that are ID or evaluated: "
+            f"{'; '.join(map(str, overlaps))}. Remove them from data.outliers"
         )
-        return [f"{len(table):,} images of data.outliers are trained with, and not evaluated"]
-
-    @staticmethod
-    def check(splits: Splits) -> None:
-        """Raises :class:`UserError` where outliers are among the images of another set."""
-        if OUTLIERS not in splits:
-            return
-        compared = [data for name, data in splits.items() if name != OUTLIERS]
-        if overlaps := shared_content(compared, splits[OUTLIERS]):
-            raise UserError(
-                "training would see, as outliers, images that are ID or evaluated: "
-                f"{'; '.join(map(str, overlaps))}. Remove them from data.outliers"
-            )
 
 
-@dataclass(frozen=True)
-class Cut:
-    """A few batches of every set.
-
-    Args:
-        max_batches: so many at most, taken at equal steps through a set; None = all images. Set by
-            ``debug=true``.
-    """
-
-    max_batches: int | None
-
-    def apply(self, splits: dict[str, ImageDataset], loading: Loading) -> list[str]:
-        """Cuts every set."""
-        if self.max_batches is None:
-            return []
-        for name, data in splits.items():
-            splits[name] = self.of(data, loading)
-        return [f"{self.max_batches} batches of every set, and no more"]
-
-    def of(self, data: ImageDataset, loading: Loading) -> ImageDataset:
-        """What is left of one set."""
-        if self.max_batches is None:
-            return data
-        size = loading.batch_size if data.name == "train" else loading.evaluated
-        return only_rows(data, even_rows(len(data), self.max_batches * size))
-
-
-@dataclass(frozen=True)
-class Division:
-    """Measured levels of shift.
-
-    Args:
-        levels: file with those of the OOD sets, see
-            :func:`~ood_lab.data.sources.level_tables.read_levels`; None = those that the sets bring
-            along.
-    """
-
-    levels: StrPath | None
-
-    def apply(self, ood: Splits, cut: Cut) -> list[str]:
-        """Gives OOD sets their levels; of those that were ``cut``, to the images that are left."""
-        if not self.levels:
-            return []
-        table = read_levels(self.levels)
-        if cut.max_batches is not None:  # made for all images of a set
-            here = {(name, str(p)) for name, data in ood.items() for p in data.table["path"]}
-            pairs = zip(table["dataset"], table["path"].astype(str), strict=True)
-            table = table[[pair in here for pair in pairs]]
-        apply_levels(ood, table, f"data.levels={self.levels}")
-        return [f"levels of shift: {self.levels}"]
+def read_division(file: StrPath, ood: Splits, cut: bool) -> list[str]:
+    """Gives OOD sets the measured levels of a file; ``cut``: to the images that are left."""
+    table = read_levels(file)
+    if cut:  # made for all images of a set
+        here = {(name, str(p)) for name, data in ood.items() for p in data.table["path"]}
+        pairs = zip(table["dataset"], table["path"].astype(str), strict=True)
+        table = table[[pair in here for pair in pairs]]
+    apply_levels(ood, table, f"data.levels={file}")
+    return [f"levels of shift: {file}"]

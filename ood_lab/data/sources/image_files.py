@@ -18,16 +18,13 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.sources.file_facts import Facts, content_hashes, file_facts, stand_ins
-from ood_lab.data.sources.image_formats import ArrayFile, misread, register_formats
+from ood_lab.data.sources.image_formats import pixels_beyond, register_formats
 from ood_lab.data.sources.image_stores import FILES, Store
 from ood_lab.data.sources.label_names import label_columns
 from ood_lab.data.sources.pixel_decoding import (
     PERCENTILES,
     TOP,
     Decoding,
-    all_channels,
-    colours_of,
-    deep_colour,
     is_deep,
     range_of,
 )
@@ -44,6 +41,7 @@ PixelRange = Literal["auto", "percentile"] | Sequence[float]
 _SAMPLE = 64
 #: Pixels of an image that are looked at for percentiles.
 _PIXELS = 1e6
+_TRANSPARENT = ("LA", "RGBA")
 _TURNED = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -74,14 +72,17 @@ def load_rgb(path: StrPath, store: Store = FILES, decoding: Decoding = DECODING)
     """
     try:
         register_formats()
-        with store.open(os.fspath(path)) as image:
-            channels = all_channels(image)
-            with decoding.loaded(image) as decoded:
-                turn = _turn(image)
-                upright = decoded if turn is None else decoded.transpose(turn)
-                if channels is None and upright.mode in ("LA", "RGBA"):
-                    channels = np.asarray(upright)
-                picture = _as_rgb(upright, decoding)
+        with store.open(os.fspath(path)) as image, decoding.reduced(image):
+            channels, decoded = pixels_beyond(image), image
+            if channels is None:
+                image.load()
+            else:
+                decoded = decoding.picture(channels, image.mode in _TRANSPARENT)
+            turn = _turn(image)
+            upright = decoded if turn is None else decoded.transpose(turn)
+            if upright.mode in _TRANSPARENT:
+                channels = np.asarray(upright)
+            picture = _as_rgb(upright, decoding)
         return picture if channels is None else decoding.with_channels(picture, channels)
     # Broken files make PIL's readers raise almost anything: OSError, SyntaxError, struct.error.
     except Exception as error:
@@ -107,8 +108,6 @@ def _turn(image: Image.Image) -> Image.Transpose | None:
 
 
 def _as_rgb(image: Image.Image, decoding: Decoding) -> Image.Image:
-    if isinstance(image, ArrayFile):
-        return decoding.first_channels(image.array).convert("RGB")
     if is_deep(image):
         return decoding.in_bytes(image).convert("RGB")
     if image.has_transparency_data:
@@ -275,19 +274,16 @@ def _values(path: str, store: Store, decoding: Decoding) -> Facts:
             if image.format == "TIFF":
                 facts["pages"] = getattr(image, "n_frames", 1)
                 image.seek(0)
-            channels = all_channels(image)
-            deep_pixels = misread(image)
-            deep_pixels = deep_colour(image) if deep_pixels is None else deep_pixels
-            colours = channels if deep_pixels is None else colours_of(deep_pixels)
-        with store.open(path) as image, decoding.loaded(image):
-            deep = is_deep(image)
-            facts |= {"deep": deep or colours is not None, "floats": image.mode == "F"}
-            if channels is not None:
-                facts |= {"channels": channels.shape[2], "deep": channels.dtype != np.uint8}
-                facts["floats"] = channels.dtype.kind == "f"
-            if colours is None:
-                plain = image if deep or image.mode in ("L", "RGB") else _as_rgb(image, decoding)
-            array = np.asarray(plain) if colours is None else colours
+            with decoding.reduced(image):
+                array = pixels_beyond(image)
+                facts |= {"deep": is_deep(image), "floats": image.mode == "F"}
+                if array is None:
+                    plain = facts["deep"] or image.mode in ("L", "RGB")
+                    array = np.asarray(image if plain else _as_rgb(image, decoding))
+                else:
+                    array = array[..., :-1] if image.mode in _TRANSPARENT else array
+                    facts |= {"channels": array.shape[2], "deep": array.dtype != np.uint8}
+                    facts["floats"] = array.dtype.kind == "f"
         # Percentiles of so many pixels need no more of them.
         step = max(1, int((array.shape[0] * array.shape[1] / _PIXELS) ** 0.5))
         some = array[::step, ::step].astype(np.float64)

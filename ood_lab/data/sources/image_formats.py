@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image, ImageFile
 from PIL.TiffImagePlugin import (
     BITSPERSAMPLE,
     PHOTOMETRIC_INTERPRETATION,
-    PLANAR_CONFIGURATION,
     SAMPLESPERPIXEL,
 )
+from torchvision.io import ImageReadMode, decode_image
 
 #: PIL registers these, but only to identify them or with the help of other programs.
 _NOT_PHOTOS = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
 #: Endings of what telephones store, and what it takes to open it.
 HEIF = (".heic", ".heif", ".hif")
 READ_HEIF = "pip install pillow-heif reads HEIC"
-#: Values of TIFF tags: ``PhotometricInterpretation``, ``PlanarConfiguration``.
-_WHITE_IS_ZERO, _PLANES = 0, 2
+#: Value of the TIFF tag ``PhotometricInterpretation``.
+_WHITE_IS_ZERO = 0
 #: Endings of arrays, which are images where no other images are.
 ARRAYS = (".npy", ".npz")
 #: First bytes of files that :class:`ArrayFile` opens.
@@ -133,27 +135,35 @@ def _numpy_array(file: Any) -> np.ndarray:
     return array
 
 
-def misread(image: Any) -> np.ndarray | None:
-    """``[H, W, n]`` of a TIFF file that PIL opens and reads wrongly; None of all other images.
+def pixels_beyond(image: Any) -> np.ndarray | None:
+    """``[H, W, n]`` of an image that Pillow has no mode for, or of which it drops something.
 
-    Of more than 8 bits, PIL neither inverts grey in which 0 is white nor puts planes together.
+    That are arrays, colours of 16 bits, and TIFF files of other numbers of channels, in planes or
+    with 0 as white. None for all other images.
 
     Raises:
         ValueError: tifffile is not installed.
     """
-    tags = getattr(image, "tag_v2", {})
-    planes = tags.get(PLANAR_CONFIGURATION) == _PLANES and tags.get(SAMPLESPERPIXEL, 1) > 1
+    if isinstance(image, ArrayFile):
+        return image.array
+    raw = str(image.tile[0][3]) if getattr(image, "tile", None) else ""
+    if image.format == "PNG" and re.search(r"(RGBA?|LA);16", raw):
+        image.fp.seek(0)
+        encoded = torch.frombuffer(bytearray(image.fp.read()), dtype=torch.uint8)
+        return decode_image(encoded, ImageReadMode.UNCHANGED).permute(1, 2, 0).numpy()
+    tags = image.tag_v2 if image.format == "TIFF" else {}
+    samples, deep = tags.get(SAMPLESPERPIXEL, 1), max(tags.get(BITSPERSAMPLE, (1,))) > 8
     white = tags.get(PHOTOMETRIC_INTERPRETATION) == _WHITE_IS_ZERO
-    if max(tags.get(BITSPERSAMPLE, (1,))) <= 8 or not (planes or white):
+    if samples <= len(image.getbands()) and not (deep and (samples > 1 or white)):
         return None
-    array = tiff_array(image.fp)
-    if array is None:
-        raise ValueError("pip install tifffile reads its 16 bits in planes, or with 0 as white")
-    return array[..., None] if array.ndim == 2 else array
+    array = tiff_array(image.fp, image.tell())
+    if array is None and deep:
+        raise ValueError("pip install tifffile reads its 16 bits in colours, or with 0 as white")
+    return array[..., None] if array is not None and array.ndim == 2 else array
 
 
-def tiff_array(file: Any) -> np.ndarray | None:
-    """The first page of an open TIFF file, 0 = black; None where tifffile is not installed.
+def tiff_array(file: Any, number: int = 0) -> np.ndarray | None:
+    """A page of an open TIFF file, 0 = black; None where tifffile is not installed.
 
     Planes one after the other are ``[H, W, n]`` as others are.
 
@@ -168,7 +178,7 @@ def tiff_array(file: Any) -> np.ndarray | None:
     file.seek(0)
     try:
         with TiffFile(file) as tiff:
-            page: Any = tiff.pages[0]
+            page: Any = tiff.pages[number]
             array: np.ndarray = page.asarray()
             inverted = page.photometric == _WHITE_IS_ZERO and array.dtype != bool
             white = 2**page.bitspersample - 1

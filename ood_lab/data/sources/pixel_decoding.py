@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from PIL import Image
-from PIL.TiffImagePlugin import SAMPLESPERPIXEL
-from torchvision.io import ImageReadMode, decode_image
 
 from ood_lab.common.errors import UserError
-from ood_lab.data.sources.image_formats import ArrayFile, misread, tiff_array
 
 #: Bit depths of cameras and scanners.
 _BITS = (8, 10, 12, 14, 16)
@@ -48,38 +43,28 @@ class Decoding:
     max_megapixels: float = 250
 
     @contextmanager
-    def loaded(self, image: Image.Image) -> Iterator[Image.Image]:
-        """The image with its pixels, reduced where it is too large and its format can be.
-
-        Colours of 16 bits, and grey with transparency, are 8-bit ones in the range that is set;
-        without one Pillow keeps the upper 8 bits, which is the whole range. Transparency always has
-        the whole range.
+    def reduced(self, image: Image.Image) -> Iterator[None]:
+        """Inside, the image is decoded: reduced where it is too large and its format can be.
 
         Raises:
             ValueError: it is too large.
         """
         self._reduce(image)
         large = image.width * image.height > _ALONE * 1e6
-        if large:
-            _ONE_LARGE.acquire()
-        try:
-            deep = misread(image)
-            if deep is None:
-                deep = None if self.pixel_range is None else deep_colour(image)
-                image.load()
-            yield image if deep is None else self._picture(deep)
-        finally:
-            if large:
-                _ONE_LARGE.release()
+        with _ONE_LARGE if large else nullcontext():
+            yield
 
-    def _picture(self, deep: np.ndarray) -> Image.Image:
-        """Of ``[H, W, n]`` of more than 8 bits; the last of 2 or 4 channels is transparency."""
-        colours = colours_of(deep)
-        levels = self._levels(colours[..., :3] if colours.shape[2] > 2 else colours[..., :1])
-        if colours is not deep:
-            opaque = Decoding(WHOLE)._levels(deep[..., -1:])
+    def picture(self, pixels: np.ndarray, transparent: bool) -> Image.Image:
+        """The first three of ``[H, W, n]`` in 8 bits, of two or one the first as grey.
+
+        Where it is ``transparent``, the last of 2 or 4 channels is, and has the whole range.
+        """
+        levels = self._levels(pixels[..., :3] if pixels.shape[2] > 2 else pixels[..., :1])
+        if transparent:
+            opaque = Decoding(WHOLE)._levels(pixels[..., -1:])
             levels = np.concatenate([levels, opaque], axis=2)
-        return Image.fromarray(levels[..., 0] if levels.shape[2] == 1 else levels)
+        plain = levels[..., 0] if levels.shape[2] == 1 else levels
+        return Image.fromarray(np.ascontiguousarray(plain))
 
     def in_bytes(self, image: Image.Image) -> Image.Image:
         """An image of more than 8 bits in one channel, as 8-bit grey.
@@ -102,12 +87,6 @@ class Decoding:
             setattr(picture, CHANNELS, channels)
         return picture
 
-    def first_channels(self, channels: np.ndarray) -> Image.Image:
-        """The first three of ``[H, W, n]`` as RGB, of two or one the first as grey."""
-        shown = channels[..., :3] if channels.shape[2] > 2 else channels[..., 0]
-        eight = shown if shown.dtype == np.uint8 else self._levels(shown)
-        return Image.fromarray(np.ascontiguousarray(eight))
-
     def _ends(self, pixels: np.ndarray) -> tuple[float, float]:
         if self.pixel_range is None and pixels.dtype.kind == "f":
             raise ValueError(
@@ -117,7 +96,9 @@ class Decoding:
         return self.pixel_range or WHOLE
 
     def _levels(self, pixels: np.ndarray) -> np.ndarray:
-        """8 bits of the range, the whole one of 16 bits where none is set."""
+        """8 bits of the range, the whole one of 16 bits where none is set; 8 bits stay."""
+        if pixels.dtype == np.uint8:
+            return pixels
         low, high = self._ends(pixels)
         levels = (np.nan_to_num(pixels.astype(np.float64), nan=low) - low) * (255 / (high - low))
         return levels.round().clip(0, 255).astype(np.uint8)
@@ -154,44 +135,6 @@ class Decoding:
 def is_deep(image: Image.Image) -> bool:
     """True for one channel of more than 8 bits."""
     return image.mode == "F" or image.mode.startswith("I")
-
-
-def all_channels(image: Any) -> np.ndarray | None:
-    """``[H, W, n]`` of an image that PIL has no mode for, or of which it drops something.
-
-    None for other images, and where tifffile is not installed.
-    """
-    if isinstance(image, ArrayFile):
-        return image.array
-    samples = int(getattr(image, "tag_v2", {}).get(SAMPLESPERPIXEL, 1))
-    deep = samples == 4 and "16" in str(getattr(image, "tile", "")[:1])
-    return tiff_array(image.fp) if samples > len(image.getbands()) or deep else None
-
-
-def colours_of(channels: np.ndarray) -> np.ndarray:
-    """``[H, W, n]`` without the transparency that is the second or the fourth channel."""
-    return channels[..., :-1] if channels.shape[2] in (2, 4) else channels
-
-
-def deep_colour(image: Any) -> np.ndarray | None:
-    """``[H, W, n] uint16`` of 16 bits: colours, or grey with transparency; None for other images.
-
-    Pillow keeps the upper 8 bits of them.
-
-    Raises:
-        ValueError: it is a TIFF file, and tifffile is not installed.
-    """
-    raw = str(image.tile[0][3]) if getattr(image, "tile", None) else ""
-    if image.format not in ("PNG", "TIFF") or not re.search(r"(RGB\w?|LA);16", raw):
-        return None
-    if image.format == "TIFF":
-        array = tiff_array(image.fp)
-        if array is None:
-            raise ValueError("pip install tifffile reads its 16 bits a colour")
-        return array
-    image.fp.seek(0)
-    encoded = torch.frombuffer(bytearray(image.fp.read()), dtype=torch.uint8)
-    return decode_image(encoded, ImageReadMode.UNCHANGED).permute(1, 2, 0).numpy()
 
 
 def range_of(values: pd.DataFrame, wanted: Any) -> tuple[tuple[float, float] | None, str]:

@@ -237,7 +237,7 @@ def _give_images(objective: Objective, data: OODDataModule) -> None:
     Raises:
         UserError: one of loss and data has no use for the other.
     """
-    needed, present = objective.outliers_per_image, data.exposure.outliers is not None
+    needed, present = objective.outliers_per_image, data.outliers is not None
     if needed and not present:
         raise UserError(
             "this loss trains with images that are neither ID nor evaluated: give them with "

@@ -9,9 +9,9 @@ import pandas as pd
 from PIL import Image
 
 from ood_lab.common.errors import UserError
+from ood_lab.data.checks.content_overlap import shared_content
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.data.sources.file_facts import content_hashes
 from ood_lab.data.sources.image_files import FileDataset
 from ood_lab.data.sources.image_formats import image_extensions
 from ood_lab.data.sources.manifest import read_manifest
@@ -120,15 +120,14 @@ def load_materials(data: OODDataModule, source: str | None) -> Materials:
                 "compared with them; leave it null to take all ID test images"
             )
         return Materials(test, range(len(test)))
-    if source is None:
-        paths, digests = test.paths, test.content_hashes().tolist()
-    else:
-        paths = read_manifest(source, classes=[])[0]["path"].tolist()
-        digests = content_hashes(paths, data.checking.cache_dir).tolist()
-    for split in ("train", "val"):
-        _check_apart(paths, digests, data, split)
-    row_of = _by_content(test)
-    strangers = [p for p, digest in zip(paths, digests, strict=True) if digest not in row_of]
+    images = test
+    if source is not None:
+        table, _ = read_manifest(source, classes=[])
+        images = FileDataset("exemplars", table, [], cache_dir=data.checking.cache_dir)
+    _check_apart(images, data, ("train", "val"), "materials must come only from ID test images")
+    row_of = {digest: row for row, digest in enumerate(test.content_hashes())}
+    digests = images.content_hashes()
+    strangers = [p for p, digest in zip(images.paths, digests, strict=True) if digest not in row_of]
     if strangers:
         raise UserError(
             f"exemplar '{strangers[0]}' is not an ID test image ({len(strangers)} such): materials "
@@ -155,32 +154,17 @@ def outside_materials(data: OODDataModule, source: str | None) -> Materials:
     data.setup()
     table, names = read_manifest(source)
     images = FileDataset("exemplars", table, names, cache_dir=data.checking.cache_dir)
-    for split in ("train", "val", "test"):
-        rule = "these materials must come from outside the ID data"
-        _check_apart(images.paths, images.content_hashes().tolist(), data, split, rule)
+    rule = "these materials must come from outside the ID data"
+    _check_apart(images, data, ("train", "val", "test"), rule)
     return Materials(images, range(len(images)))
 
 
 def _check_apart(
-    paths: Sequence[str],
-    digests: Sequence[str],
-    data: OODDataModule,
-    split: str,
-    rule: str = "materials must come only from ID test images",
+    images: FileDataset, data: OODDataModule, splits: Sequence[str], rule: str
 ) -> None:
-    compared = data.splits[split]
-    if not isinstance(compared, FileDataset):
-        return
-    seen = _by_content(compared)
-    leaks = [(p, seen[d]) for p, d in zip(paths, digests, strict=True) if d in seen]
-    if leaks:
+    for overlap in shared_content([data.splits[split] for split in splits], images):
+        exemplar, twin = overlap.example
         raise UserError(
-            f"exemplar '{leaks[0][0]}' is also a {split} image, '{compared.paths[leaks[0][1]]}' "
-            f"({len(leaks)} such): {rule}"
+            f"exemplar '{exemplar}' is also a {overlap.first} image, '{twin}' "
+            f"({overlap.count} such): {rule}"
         )
-
-
-def _by_content(images: FileDataset) -> dict[str, int]:
-    """sha256 of the image -> row."""
-    digests = images.content_hashes().tolist()
-    return {digest: row for row, digest in enumerate(digests)}

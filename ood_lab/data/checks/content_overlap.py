@@ -40,10 +40,18 @@ def _shared_files(first: FileDataset, second: FileDataset) -> Overlap | None:
         hashes = data.content_hashes(list(paths.index))
         tables.append(pd.DataFrame({"path": paths, "sha256": hashes}))
     there, here = (table[table["sha256"] != ""] for table in tables)
+    return twins_of(first.name, there, second.name, here)
+
+
+def twins_of(first: str, there: pd.DataFrame, second: str, here: pd.DataFrame) -> Overlap | None:
+    """The files ``here``, of a set ``second``, whose content is also ``there``, in ``first``.
+
+    Both have the columns ``path`` and ``sha256``; the index of ``here`` is the row of each.
+    """
     twins = here[here["sha256"].isin(there["sha256"])]
     if twins.empty:
         return None
     twin = twins.iloc[0]
     other = there.loc[there["sha256"] == twin["sha256"], "path"].iloc[0]
     example = (str(twin["path"]), str(other))
-    return Overlap(first.name, second.name, len(twins), example, tuple(twins.index))
+    return Overlap(first, second, len(twins), example, tuple(twins.index))

@@ -16,6 +16,7 @@ from ood_lab.common.files import StrPath
 from ood_lab.common.random_streams import stream
 from ood_lab.data.checks.check_report import CheckReport, Finding, Overlap, SetSummary
 from ood_lab.data.checks.class_counts import count_by_class
+from ood_lab.data.checks.content_overlap import twins_of
 from ood_lab.data.checks.pixel_values import nearly_black
 from ood_lab.data.checks.shortcuts import file_statistics, shares_of_formats, shortcuts
 from ood_lab.data.dataset import ID_SPLITS, UNKNOWN, ImageDataset, Splits
@@ -248,16 +249,8 @@ def _overlaps(by_set: Tables) -> list[Overlap]:
     if inside:
         in_id = pd.concat([by_set[s] for s in inside])
         pairs += [("ID", in_id, name) for name in by_set if name not in ID_SPLITS]
-    return list(_shared(pairs, by_set))
-
-
-def _shared(pairs: Sequence[tuple[str, pd.DataFrame, str]], by_set: Tables) -> Iterable[Overlap]:
-    for first, table, second in pairs:
-        twins = by_set[second][by_set[second]["sha256"].isin(table["sha256"])]
-        if len(twins):
-            twin = twins.iloc[0]
-            other = table.loc[table["sha256"] == twin["sha256"], "path"].iloc[0]
-            yield Overlap(first, second, len(twins), (str(twin["path"]), str(other)))
+    overlaps = [twins_of(first, there, name, by_set[name]) for first, there, name in pairs]
+    return [overlap for overlap in overlaps if overlap]
 
 
 def _copies(by_set: Tables, splits: Splits) -> Iterable[Finding]:

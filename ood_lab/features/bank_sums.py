@@ -40,8 +40,9 @@ class _Sums(BlockConsumer):
         self._moments.update(rows.features, rows.logits, rows.labels, self._device)
 
     def closed(self, part: int, errors: dict[int, str]) -> None:
-        made = self._moments.gathered()
-        FILE.write(self._folder / f"{part:05d}.safetensors", made.sums, made.description(""))
+        moments = self._moments.gathered()
+        file = self._folder / f"{part:05d}.safetensors"
+        FILE.write(file, moments.sums, moments.description(""))
         self._moments = Moments(self._wanted)
 
 
@@ -84,16 +85,22 @@ def sums_bank(
         pass_through(trainer, backbone, images, (), parts, sums, num_workers=num_workers)
         if trainer.global_rank != 0:
             return None
-        found = [FILE.read(file) for file in sorted(folder.glob("*.safetensors"))]
+        files = [FILE.read(file) for file in sorted(folder.glob("*.safetensors"))]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    gathered = Moments.merged(Moments(of["parts"]).holding(sums) for of, sums in found)
+    gathered = Moments.merged(Moments(of["parts"], sums) for of, sums in files)
     weight, bias = weight_and_bias(backbone.head)
     features = torch.empty((n, backbone.num_features), device="meta")
     logits = torch.empty((n, backbone.num_classes), device="meta")
-    rows = features, logits, dataset.labels
-    derived = Derived(*rows, moments=gathered)
-    facts: dict[str, Any] = {"label_classes": backbone.label_classes, "derived": derived}
-    facts["groups"] = dataset.groups
-    head = torch.arange(n), weight, bias
-    return FeatureBank(*rows, *head, record=record.model_copy(update={"n": n}), **facts)
+    return FeatureBank(
+        features=features,
+        logits=logits,
+        labels=(labels := dataset.labels),
+        index=torch.arange(n),
+        head_weight=weight,
+        head_bias=bias,
+        record=record.model_copy(update={"n": n}),
+        label_classes=backbone.label_classes,
+        groups=dataset.groups,
+        derived=Derived(features, logits, labels, moments=gathered),
+    )

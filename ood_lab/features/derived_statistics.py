@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Hashable
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -55,8 +56,8 @@ class Derived:
         """What ``work_out`` gives; whoever asks for the same ``key`` later gets the same object."""
         if key not in self._known:
             self._known[key] = work_out()
-        found: T = self._known[key]
-        return found
+        value: T = self._known[key]
+        return value
 
     @cached_property
     def predictions(self) -> Tensor:
@@ -89,8 +90,9 @@ class Derived:
         if self._moments is None:
             self._moments = self._read()
         if self._moments is None or not wanted <= self._moments.parts:
-            self._moments = Moments(wanted, self._moments)
-            self._moments.update(*self.rows, device)
+            features, logits, labels = self.rows
+            self._moments = Moments(wanted | (self._moments.parts if self._moments else set()))
+            self._moments.update(features, logits, labels, device)
             self._moments.gathered()
             self._keep(self._moments)
         return self._moments
@@ -98,13 +100,12 @@ class Derived:
     def _read(self) -> Moments | None:
         if self._file is None or not self._file.is_file():
             return None
-        try:
-            found = from_file(*FILE.read(self._file), self._of)
-        except UserError:
-            found = None
-        if found is None:
-            log.warning("'%s' is damaged or of other features: made again", self._file)
-        return found
+        with suppress(UserError):
+            description, sums = FILE.read(self._file)
+            if moments := from_file(description, sums, self._of):
+                return moments
+        log.warning("'%s' is damaged or of other features: made again", self._file)
+        return None
 
     def _keep(self, moments: Moments) -> None:
         if self._file is None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import shutil
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,8 +48,7 @@ class Moments:
 
     Args:
         parts: of :data:`PARTS`; ``within`` needs ``means``.
-        known: gathered before from the same rows; its parts are taken over, and its means are the
-            centres.
+        sums: of others that were :meth:`gathered`; None = rows are added.
 
     Attributes:
         parts: what is there.
@@ -58,14 +58,10 @@ class Moments:
             triangle counts); ``gram [D + 1, D + 1]``.
     """
 
-    def __init__(self, parts: Collection[str], known: Moments | None = None) -> None:
+    def __init__(self, parts: Collection[str], sums: Mapping[str, Tensor] | None = None) -> None:
         self.parts = frozenset(parts)
-        self.sums: Tensors = {}
-        self._wanted = self.parts
+        self.sums: Tensors = dict(sums or {})
         self._centers: Tensor | None = None  # [G, D]; None = the means
-        if known is not None:
-            self.sums, self.parts = dict(known.sums), self.parts | known.parts
-            self._wanted -= known.parts
 
     def update(
         self, features: Tensor, logits: Tensor, labels: Tensor, device: torch.device | str = "cpu"
@@ -74,27 +70,29 @@ class Moments:
         step = max(1, BLOCK_BYTES // (8 * max(1, features.shape[1])))
         for start in range(0, len(features), step):
             rows = slice(start, start + step)
-            self._add(*(each[rows].to(device) for each in (features, logits, labels)))
+            block = [values[rows].to(device) for values in (features, logits, labels)]
+            self._add(features=block[0], logits=block[1], labels=block[2])
 
     def _add(self, features: Tensor, logits: Tensor, labels: Tensor) -> None:
         x, groups = features.double(), (labels.long() + 1).clamp(min=0)
         self._make_room(max(logits.shape[1], int(groups.max())) + 1, x)
         squares = x.square().sum(dim=1)
-        if "means" in self._wanted:
-            known = logits.shape[1] > 0
-            right = (logits.argmax(dim=1) == labels).long() if known else torch.zeros_like(groups)
+        if "means" in self.parts:
+            predicts = logits.shape[1] > 0
+            right = torch.zeros_like(groups)
+            if predicts:
+                right = (logits.argmax(dim=1) == labels).long()
+                self.sums["largest"] += logits.amax(dim=1).sum(dtype=torch.float64)
             self.sums["count"].index_put_((right, groups), torch.ones_like(squares), True)
             size = self.sums["count"].shape[1]
             self.sums["total"].flatten(0, 1).index_add_(0, right * size + groups, x)
             self.sums["square"].index_add_(0, groups, squares)
-            if known:
-                self.sums["largest"] += logits.amax(dim=1).sum(dtype=torch.float64)
-        if "gram" in self._wanted:
+        if "gram" in self.parts:
             h = torch.empty(len(x), x.shape[1] + 1, dtype=x.dtype, device=x.device)
             h[:, 0] = 1
             torch.div(x, squares.sqrt().clamp(min=SMALLEST)[:, None], out=h[:, 1:])
             _add_products(self.sums["gram"], h)
-        if "within" in self._wanted:
+        if "within" in self.parts:
             x -= self._center_of(x, groups)
             labelled = groups > 0
             if not bool(labelled.all()):
@@ -105,17 +103,17 @@ class Moments:
     def _make_room(self, size: int, x: Tensor) -> None:
         """Zeros for so many groups: labels may go beyond the classes of the head."""
         d = x.shape[1]
-        made: dict[str, tuple[int, ...]] = {}
-        if "means" in self._wanted:
-            made |= {"count": (2, size), "total": (2, size, d), "square": (size,), "largest": ()}
-        if "within" in self._wanted:
-            made |= {"within": (d, d), "loose": (d, d)}
-        if "gram" in self._wanted:
-            made["gram"] = (d + 1, d + 1)
-        for name, shape in made.items():
+        shapes: dict[str, tuple[int, ...]] = {}
+        if "means" in self.parts:
+            shapes |= {"count": (2, size), "total": (2, size, d), "square": (size,), "largest": ()}
+        if "within" in self.parts:
+            shapes |= {"within": (d, d), "loose": (d, d)}
+        if "gram" in self.parts:
+            shapes["gram"] = (d + 1, d + 1)
+        for name, shape in shapes.items():
             if name not in self.sums:
                 self.sums[name] = x.new_zeros(shape)
-        if "means" in self._wanted and size > self.sums["count"].shape[1]:
+        if "means" in self.parts and size > self.sums["count"].shape[1]:
             self._grow(size)
 
     def _grow(self, size: int) -> None:
@@ -127,11 +125,7 @@ class Moments:
             self._centers = pad(self._centers, (0, 0, 0, more), value=math.nan)
 
     def _center_of(self, x: Tensor, groups: Tensor) -> Tensor:
-        """The centre of each row's group: its known mean, or that of its first rows."""
-        if "means" not in self._wanted:
-            if self._centers is None:
-                self._centers = self._means_of_groups().to(x.device)
-            return self._centers[groups]
+        """The centre of each row's group, the mean of its first rows."""
         total = self.sums["total"]
         if self._centers is None:
             self._centers = torch.full_like(total[0], math.nan)
@@ -152,34 +146,26 @@ class Moments:
             self.sums["within"] -= away[1:].T @ away[1:]
             self.sums["loose"] -= away[:1].T @ away[:1]
             self._centers = None
-        self._wanted = frozenset()
-        return self
-
-    def holding(self, sums: Mapping[str, Tensor]) -> Self:
-        """These moments with the ``sums`` of others that were :meth:`gathered`."""
-        self.sums, self._wanted = dict(sums), frozenset()
         return self
 
     @staticmethod
     def merged(several: Iterable[Moments]) -> Moments:
         """The moments of all rows, from those :meth:`gathered` of some each."""
-        first, *others = several
-        for other in others:
-            first._merge(other)
-        return first
+        return functools.reduce(Moments._merge, several)
 
-    def _merge(self, other: Moments) -> None:
-        size = max(each.sums["count"].shape[1] for each in (self, other))
+    def _merge(self, other: Moments) -> Moments:
+        size = max(moments.sums["count"].shape[1] for moments in (self, other))
         self._grow(size)
         other._grow(size)
         if "within" in self.parts:
-            n, m = (each.sums["count"].sum(dim=0) for each in (self, other))
-            apart = self._means_of_groups() - other._means_of_groups()
-            apart *= (n * m / (n + m).clamp(min=1)).sqrt()[:, None]
-            self.sums["within"] += apart[1:].T @ apart[1:]
-            self.sums["loose"] += apart[:1].T @ apart[:1]
+            n, m = self.sums["count"].sum(dim=0), other.sums["count"].sum(dim=0)
+            away = self._means_of_groups() - other._means_of_groups()
+            away *= (n * m / (n + m).clamp(min=1)).sqrt()[:, None]
+            self.sums["within"] += away[1:].T @ away[1:]
+            self.sums["loose"] += away[:1].T @ away[:1]
         for name, value in other.sums.items():
             self.sums[name] = self.sums[name] + value
+        return self
 
     def _means_of_groups(self) -> Tensor:
         """``[G, D]``, 0 for an empty group."""
@@ -258,7 +244,7 @@ def from_file(description: Mapping[str, Any], sums: Tensors, of: str) -> Moments
     """What a file holds; None where it is of other features than ``of``, or has lost its bytes."""
     if description.get("of") != of or description.get("content") != digest_of(sums):
         return None
-    return Moments(description["parts"]).holding(sums)
+    return Moments(description["parts"], sums)
 
 
 def merge_files(folder: Path, target: Path, of: str) -> None:
@@ -266,7 +252,7 @@ def merge_files(folder: Path, target: Path, of: str) -> None:
     parts = []
     for path in sorted(folder.glob("*.safetensors")):
         description, sums = FILE.read(path)
-        parts.append(Moments(description["parts"]).holding(sums))
+        parts.append(Moments(description["parts"], sums))
     if parts:
         moments = Moments.merged(parts)
         FILE.write(target, moments.sums, moments.description(of))

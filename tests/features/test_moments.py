@@ -70,10 +70,6 @@ def check(moments, rows):
 def test_moments_are_their_definitions(rows, monkeypatch, block):
     monkeypatch.setattr(module, "BLOCK_BYTES", 8 * D * block)
     check(gathered(rows), rows)
-    means = gathered(rows, ["means"])
-    later = Moments(PARTS, means)
-    later.update(*rows)
-    check(later.gathered(), rows)
 
 
 def test_moments_of_parts_are_merged(rows):

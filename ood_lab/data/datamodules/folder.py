@@ -34,7 +34,7 @@ from ood_lab.data.datamodules.splits import (
 )
 from ood_lab.data.dataset import ID_SPLITS, RESERVED, UNKNOWN, Splits
 from ood_lab.data.sources.image_files import PixelRange
-from ood_lab.data.sources.label_names import align_attributes, encode_names, vectors_of
+from ood_lab.data.sources.label_names import align_attributes, encode_names
 from ood_lab.data.sources.source_settings import Given, Listed, Reading, Source, source_of
 from ood_lab.data.transforms.few_shot import ALL
 from ood_lab.schema.image_groups import GROUP
@@ -210,13 +210,7 @@ class FolderDataModule(OODDataModule):
 
     def _read_id(self, source: Source, classes: Sequence[str] | None) -> Listed:
         if not self.multilabel:
-            listed = self._read(source, classes)
-            if vectors_of(listed.classes):
-                raise UserError(
-                    f"{source.place}: labels are lists of 0 and 1 with several 1: set "
-                    "model.multilabel=true"
-                )
-            return listed
+            return self._read(source, classes)
         return with_lists(self._read(source, None), classes, str(source.place))
 
     def _read(self, source: Source, classes: Sequence[str] | None) -> Listed:

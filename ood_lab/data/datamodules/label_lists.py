@@ -9,7 +9,7 @@ import numpy as np
 
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.data.dataset import UNKNOWN
-from ood_lab.data.sources.label_names import matched, mismatch, ordered_names, vectors_of
+from ood_lab.data.sources.label_names import matched, mismatch, ordered_names
 from ood_lab.data.sources.source_settings import Listed
 from ood_lab.schema.label_codes import LISTS, SEVERAL
 
@@ -17,8 +17,8 @@ from ood_lab.schema.label_codes import LISTS, SEVERAL
 def with_lists(listed: Listed, classes: Sequence[str] | None, source: str) -> Listed:
     """Reads every label as a list of classes, into the column ``label_list``.
 
-    A label is ``cat;dog`` or a JSON list, ``["cat", "dog"]``; ``[]`` is an image of no class. Of a
-    vector of 0 and 1, the places of 1 are the classes. In the column ``label``, it becomes -2.
+    A label is ``cat;dog`` or a JSON list, ``["cat", "dog"]``; ``[]`` is an image of no class. In
+    the column ``label``, it becomes -2.
 
     Args:
         listed: read with each text as a class.
@@ -26,15 +26,9 @@ def with_lists(listed: Listed, classes: Sequence[str] | None, source: str) -> Li
         source: the images, for messages.
 
     Raises:
-        UserError: a class that train does not have, or a list that is not JSON.
+        UserError: a class that train does not have, or twice, or a list that is not JSON.
     """
-    vectors = vectors_of(listed.classes)
-    lists = [
-        [str(place) for place, bit in enumerate(vectors[text]) if bit]
-        if vectors
-        else _names(text, source)
-        for text in listed.classes
-    ]
+    lists = [_names(text, source) for text in listed.classes]
     present = {name for names in lists for name in names}
     names_of_classes = ordered_names(present) if classes is None else list(classes)
     position, _ = matched(present, names_of_classes, True)
@@ -61,4 +55,7 @@ def _names(text: str, source: str) -> list[str]:
     with reported_as(
         f'{source}: label {text} is not a JSON list: write ["cat", "dog"] or cat;dog', ValueError
     ):
-        return [str(name).strip() for name in json.loads(text)]
+        names = [str(name).strip() for name in json.loads(text)]
+    if len(set(names)) < len(names):
+        raise UserError(f"{source}: label {text} names a class twice: give a list of names")
+    return names

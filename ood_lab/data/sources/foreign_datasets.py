@@ -27,8 +27,6 @@ from ood_lab.schema.shift_axes import LEVELS
 _IMAGES = ("image", "img", "picture", "pixel_values", "jpg", "png", "webp")
 _LABELS = ("label", "labels", "class", "cls", "target", "fine_label", "y")
 Column = str | int
-#: Samples that are tried for one that shows where the image is.
-_TRIED = 20
 
 
 def as_image(value: Any) -> Image.Image:
@@ -111,7 +109,8 @@ class Samples:
         tabular = isinstance(features, Mapping)  # Hugging Face's
         # The classes of others need not stand several threads.
         self.threads: int | None = None if tabular else 1
-        example = features if tabular else self._example()
+        with reported_as(f"{name}#0: {{reason}}"):
+            example = features if tabular else dataset[0]
         self._image, self._label = self._columns(example, image, label)
         self.classes = self._names(features)
         if tabular and type(features[self._image]).__name__ == "Image":
@@ -178,20 +177,6 @@ class Samples:
         labels = facts["label"].map(json.loads)
         return pd.DataFrame({"path": paths, "label": self._texts(labels)})
 
-    def _example(self) -> Any:
-        """The first sample that can be read and has an image, else the first."""
-        for row in range(min(len(self.dataset), _TRIED)):
-            try:
-                sample = self.dataset[row]
-            except Exception:  # the check of every row names it
-                continue
-            parts = sample.values() if isinstance(sample, Mapping) else sample
-            if _is_image(sample) or (
-                isinstance(sample, Mapping | tuple | list) and any(map(_is_image, parts))
-            ):
-                return sample
-        return self.dataset[0]
-
     def _look(self, path: str) -> Facts:
         try:
             sample = self._sample(path)
@@ -241,7 +226,7 @@ class Samples:
         if isinstance(example, (tuple, list)):
             keys = [str(position) for position in range(len(example))]
             images = [k for k in keys if _is_image(example[int(k)])]
-            first = self._choose("image", image, keys, images[:1], True)
+            first = self._choose("image", image, keys, images[:1] or keys[:1], True)
             rest = [k for k in keys if k != first and k not in images]
             second = self._choose("label", label, keys, rest[:1], False)
             return int(first), None if second is None else int(second)

@@ -21,8 +21,6 @@ _UNKNOWN_NAME = str(UNKNOWN)
 #: Digits; longer ones are names to every program that numbers classes.
 _DIGITS = re.compile(r"[0-9]{1,40}")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
-_BIT = re.compile(r"[01](?=\.|\D|$)")
-_VECTOR = re.compile(r'\[\s*"?[01](\.0*)?"?([\s,]+"?[01](\.0*)?"?)+\s*\]')
 #: Share of the numbers from 0 to the largest label that must occur for labels to be positions.
 DENSE = 0.5
 #: Names that a message shows.
@@ -124,18 +122,6 @@ def ordered_names(labels: Iterable[str]) -> list[str]:
         if len(names) >= DENSE * most:
             return list(map(str, range(most)))
     return sorted(names, key=lambda name: (int(name), name))
-
-
-def vectors_of(labels: Collection[str]) -> dict[str, list[int]]:
-    """The numbers of labels that are all vectors of 0 and 1, ``[0, 1, 0]``; else empty.
-
-    Two numbers are the classes 0 and 1 of an image, unless they come in both orders.
-    """
-    rows = {t: list(map(int, _BIT.findall(t))) for t in labels if _VECTOR.fullmatch(t)}
-    sizes = {len(row) for row in rows.values()}
-    if len(rows) < len(labels) or len(sizes) != 1 or (sizes == {2} and len(rows) < 2):
-        return {}
-    return rows
 
 
 def matched(

@@ -24,7 +24,6 @@ from ood_lab.data.sources.label_names import (
     matched,
     mismatch,
     ordered_names,
-    vectors_of,
 )
 from ood_lab.data.sources.level_tables import cell_lists
 from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell, to_log
@@ -127,12 +126,6 @@ def encode_labels(
             :func:`~ood_lab.data.sources.label_names.ordered_names`.
         tell: receives how names were matched, where they are not those of the classes.
     """
-    vectors = {} if classes == [] else vectors_of(set(table["label"]) - {NO_LABEL})
-    if vectors and all(sum(bits) == 1 for bits in vectors.values()):
-        tell(ReadingWarning(f"'{source}': labels are one-hot: the place of the 1 is the class"))
-        table["label"] = table["label"].replace({t: str(b.index(1)) for t, b in vectors.items()})
-        if classes is None:
-            classes = list(map(str, range(len(next(iter(vectors.values()))))))
     labels, names = _encode(table["label"], classes, source, numeric, tell)
     if classes is not None and not classes and (table["label"] != NO_LABEL).any():
         table["category_name"] = table["label"].where(table["label"] != NO_LABEL, "")

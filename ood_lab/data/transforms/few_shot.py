@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -19,18 +19,35 @@ ALL = -1
 
 
 class SomeRows(ImageDataset):
-    """Some rows of another dataset, renumbered from 0.
+    """Some rows of another dataset, renumbered from 0, perhaps under other labels.
 
     Args:
         data: the images.
         rows: of ``data``.
+        table: of these rows; None = as it was. So are the others.
+        name: see :class:`ImageDataset`, like all that follow.
+        classes: names of the classes.
+        names: names of the values of columns.
     """
 
-    def __init__(self, data: ImageDataset, rows: Sequence[int]) -> None:
+    def __init__(
+        self,
+        data: ImageDataset,
+        rows: Sequence[int],
+        table: pd.DataFrame | None = None,
+        name: str | None = None,
+        classes: Sequence[str] | None = None,
+        names: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         self.data = data
         self.rows = list(rows)
-        digest = hashlib.sha256(f"{data.identity} {self.rows}".encode()).hexdigest()
-        super().__init__(data.name, data.table.iloc[self.rows], data.classes, digest, data.names)
+        table = data.table.iloc[self.rows] if table is None else table
+        classes = list(data.classes if classes is None else classes)
+        columns = [c for c in map(str, table) if c == "label" or c.startswith("level_")]
+        text = f"{data.identity}\0{self.rows}\0{classes}\0{table[columns].to_csv(index=False)}"
+        identity = hashlib.sha256(text.encode()).hexdigest()
+        names = data.names if names is None else names
+        super().__init__(name or data.name, table, classes, identity, names)
 
     def load_image(self, index: int) -> Image.Image:
         """Returns row ``index`` of these as an RGB PIL image."""

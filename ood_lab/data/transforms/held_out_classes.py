@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -147,34 +146,6 @@ def _levels(data: ImageDataset) -> list[str]:
     return sorted(c for c in map(str, data.table) if c.startswith("level_"))
 
 
-class Relabelled(SomeRows):
-    """Some rows of another set under other labels.
-
-    Args:
-        data: the images.
-        rows: of ``data``.
-        table: of these rows.
-        name: see :class:`ImageDataset`, like all that follow.
-        classes: names of the classes.
-        names: names of the values of columns.
-    """
-
-    def __init__(
-        self,
-        data: ImageDataset,
-        rows: Sequence[int],
-        table: pd.DataFrame,
-        name: str,
-        classes: list[str],
-        names: Mapping[str, Sequence[str]],
-    ) -> None:
-        self.data, self.rows = data, list(rows)
-        columns = [c for c in map(str, table) if c == "label" or c.startswith("level_")]
-        text = f"{data.identity}\0{self.rows}\0{classes}\0{table[columns].to_csv(index=False)}"
-        identity = hashlib.sha256(text.encode()).hexdigest()
-        ImageDataset.__init__(self, name, table, classes, identity, names)
-
-
 def _relabelled(
     data: ImageDataset,
     rows: np.ndarray,
@@ -185,4 +156,4 @@ def _relabelled(
 ) -> ImageDataset:
     if isinstance(data, FileDataset):  # whose files the check looks at
         return data.of(name, table, classes, names)
-    return Relabelled(data, rows.tolist(), table, name, classes, names)
+    return SomeRows(data, rows.tolist(), table, name, classes, names)

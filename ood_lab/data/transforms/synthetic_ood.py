@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from annotated_types import Interval
 
-from ood_lab.common.arguments import Count, Seed
+from ood_lab.common.arguments import Count, Seed, check_values
 from ood_lab.common.english import counted, first_of
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
@@ -78,19 +78,11 @@ class SyntheticOOD:
     seed: Seed = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in ("corruptions", "held_out_classes", "both"):
-            raise UserError(
-                f"synthetic_ood.kind={self.kind}: choose corruptions, held_out_classes or both"
-            )
+        check_values(SyntheticOOD, vars(self), "synthetic_ood")
         check_known(self.corruptions or (), CORRUPTIONS, "synthetic_ood.corruptions: no '{name}'")
         if self.kind != "held_out_classes":
             _check_list("corruptions", self._kinds)
             _check_list("severities", self.severities)
-            for severity in self.severities:
-                if severity not in SEVERITIES:
-                    raise UserError(
-                        f"synthetic_ood.severities: {severity}: give numbers from 1 to 5"
-                    )
 
     @property
     def _kinds(self) -> list[str]:

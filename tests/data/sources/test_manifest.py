@@ -11,7 +11,6 @@ from torchvision.datasets import ImageFolder
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.datamodules.folder import FolderDataModule
-from ood_lab.data.dataset import targets
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.data.sources.manifest import read_manifest
 from ood_lab.data.sources.source_settings import Reading, source_of
@@ -135,26 +134,12 @@ def test_a_label_is_a_position_also_where_names_are_numbers(tmp_path, wrapped):
     assert table["label"].tolist() == [3, 2, 1, 0][:: 1 if wrapped else -1]
 
 
-@pytest.mark.parametrize("text", ["[0, 1, 0]", '["0", "1", "0"]', "[0. 1. 0.]"])
-@pytest.mark.parametrize("several", [False, True])
-def test_vectors_of_0_and_1_are_places_and_not_names(tmp_path, text, several):
-    rows = []
-    for place, name in ((0, "a"), (2, "b"), (1, "c")):
-        picture(tmp_path / f"{name}.png")
-        ones = {place, 1} if several else {place}
-        bits = iter("1" if i in ones else "0" for i in range(3))
-        rows.append((f"{name}.png", re.sub(r"[01](?=\D)", lambda _, bits=bits: next(bits), text)))
-    file = tmp_path / "list.csv"
-    pd.DataFrame(rows, columns=["path", "label"]).to_csv(file, index=False)
-    sources = dict.fromkeys(("train", "val", "test"), str(file))
-    train = FolderDataModule(sources, {}, multilabel=several).build_splits()["train"]
-    assert train.classes == ["0", "1", "2"]
-    if not several:
-        assert train.labels.tolist() == [0, 2, 1]
-        return
-    assert targets(train)[0].astype(int).tolist() == [[1, 1, 0], [0, 1, 1], [0, 1, 0]]
-    with pytest.raises(UserError, match=r"model\.multilabel=true"):
-        FolderDataModule(sources, {}).build_splits()
+def test_a_vector_of_0_and_1_is_no_list_of_classes(tmp_path):
+    picture(tmp_path / "a.png")
+    (tmp_path / "list.csv").write_text('path,label\na.png,"[0, 1, 0]"\n')
+    sources = dict.fromkeys(("train", "val", "test"), str(tmp_path / "list.csv"))
+    with pytest.raises(UserError, match="names a class twice"):
+        FolderDataModule(sources, {}, multilabel=True).build_splits()
 
 
 @pytest.mark.parametrize(

@@ -358,7 +358,7 @@ def test_what_cannot_be_held_out_is_told(case, tmp_path):
     [
         ({"corruptions": ["fogg"]}, "fog"),
         ({"corruptions": []}, "at least one"),
-        ({"severities": [0]}, "1 to 5"),
+        ({"severities": [0]}, "synthetic_ood.severities"),
         ({"severities": [2, 2]}, "twice"),
     ],
 )

@@ -6,7 +6,7 @@ The engine (:mod:`ood_lab.lvlm.benchmark.engine`) calls a benchmark, and is neve
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
@@ -17,15 +17,12 @@ from ood_lab.lvlm.answers.answer_files import Answer, Answers, store_of
 from ood_lab.lvlm.answers.judgements import judge, with_unsure
 from ood_lab.lvlm.answers.open_answer_reader import READER, TextModel, read_by_reader
 from ood_lab.lvlm.chat.base import ChatModel
-from ood_lab.lvlm.pages.benchmark_page import Headline, ScoredRun, table_columns
+from ood_lab.lvlm.pages.benchmark_page import Headline, PageBlocks, ScoredRun, table_columns
 from ood_lab.lvlm.pages.result_sentences import MetricSentence
 from ood_lab.lvlm.questions.package_exports import Format, GroupMetric
 from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.lvlm.questions.question_forms import COT, WORDS, Forms
 from ood_lab.lvlm.scoring.run_comparison import ComparedRuns
-from ood_lab.report.rendering.blocks import Block, Folded, PlannedFigure, Section, Text
-from ood_lab.report.rendering.table import Table
-from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.schema.results import Kind, NamedTables, Names, Tables
 from ood_lab.schema.run_record import BenchmarkFacts, RunRecord
 
@@ -311,17 +308,5 @@ class Benchmark(ABC):
     # What its page shows.
 
     @abstractmethod
-    def summary(self, run: ScoredRun) -> Iterator[Table | Text]:
-        """What the terminal prints, and the page shows first."""
-
-    def details(self, run: ScoredRun, pictures: Thumbnails) -> Iterable[Block]:
-        """Further results on the page, which may show the pictures of :meth:`wrong`."""
-        return ()
-
-    @abstractmethod
-    def figures(self, run: ScoredRun) -> Iterable[PlannedFigure | Folded]:
-        """Those of the page."""
-
-    @abstractmethod
-    def wrong(self, run: ScoredRun) -> tuple[Section, Thumbnails]:
-        """The section of wrong answers, and its pictures."""
+    def blocks(self, run: ScoredRun) -> PageBlocks:
+        """The parts of its page."""

@@ -390,8 +390,8 @@ class _Scoring:
             scored, words.told, words.told_as, words.asks[0], self.run.draws, again
         ):
             yield Text(sentence, "answer")
-        yield from self.benchmark.summary(scored)
-        for block in () if thinking is None else self.benchmark.summary(thinking):
+        yield from self.benchmark.blocks(scored).summary
+        for block in () if thinking is None else self.benchmark.blocks(thinking).summary:
             if isinstance(block, Table):
                 yield replace(block, caption=f"Chain of thought. {block.caption}")
         sets, metrics = words.sets, words.compared
@@ -411,18 +411,17 @@ class _Scoring:
 
     def _page(self, scored: ScoredRun, blocks: Sequence[Table | Text | Links]) -> Page:
         """The page of the run, which begins with these blocks of the summary."""
-        benchmark = self.benchmark
-        wrong, pictures = benchmark.wrong(scored)
+        parts = self.benchmark.blocks(scored)
         return Page(
             title=scored.title,
             blocks=[
                 Section("Results", blocks),
-                Section("More results", list(benchmark.details(scored, pictures))),
-                Section("Figures", list(benchmark.figures(scored))),
-                wrong,
+                Section("More results", list(parts.details)),
+                Section("Figures", list(parts.figures)),
+                parts.wrong,
             ],
-            pictures=pictures,
-            definitions=benchmark.words.definitions,
+            pictures=parts.pictures,
+            definitions=self.benchmark.words.definitions,
             record=scored.record,
         )
 

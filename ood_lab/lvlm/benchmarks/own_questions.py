@@ -24,6 +24,7 @@ from ood_lab.lvlm.captions.nouns import Lexicon
 from ood_lab.lvlm.pages.answer_tables import by_way, doubt_table, kind_tables, yes_no_tables
 from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
+    PageBlocks,
     ScoredRun,
     answer_figures,
     metric_table,
@@ -54,9 +55,8 @@ from ood_lab.lvlm.scoring.yes_no_scores import (
     score_rows,
     yes_no_rows,
 )
-from ood_lab.report.rendering.blocks import PlannedFigure, Section, Text
+from ood_lab.report.rendering.blocks import PlannedFigure
 from ood_lab.report.rendering.table import Table
-from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.schema.results import Tables
 
 #: The set of questions that name none.
@@ -239,7 +239,7 @@ class OwnQuestions(Benchmark):
         meaning = meaning.replace("with yes as", f"with {self.positive} as")
         return [(self.title, counted.replace("``", "")), (names, meaning), *rest]
 
-    def summary(self, run: ScoredRun) -> Iterator[Table | Text]:
+    def _summary(self, run: ScoredRun) -> Iterator[Table]:
         """Metrics of every set."""
         yield from yes_no_tables(run, self._metrics, _names(run), self.positive)
         for title, part in by_way(
@@ -258,12 +258,13 @@ class OwnQuestions(Benchmark):
         """Metric and heading."""
         return METRICS | {name: name.replace("_", " ") for name in self.groups}
 
-    def wrong(self, run: ScoredRun) -> tuple[Section, Thumbnails]:
+    def blocks(self, run: ScoredRun) -> PageBlocks:
         """See the base class."""
-        return wrong_answers(run.judged["judged"], _names(run), run.source)
+        wrong, pictures = wrong_answers(run.judged["judged"], _names(run), run.source)
+        return PageBlocks(self._summary(run), (), self._figures(run), wrong, pictures)
 
-    def figures(self, run: ScoredRun) -> Iterator[PlannedFigure]:
-        """See the base class."""
+    def _figures(self, run: ScoredRun) -> Iterator[PlannedFigure]:
+        """Every metric by set, and some over levels of shift."""
         every, known = {**self._metrics, **ACCURACIES, **CAPTIONS}, set(run.whole["metric"])
         shown = {metric: words for metric, words in every.items() if metric in known}
         keys = ("accuracy", "yes_rate", "f1", *ACCURACIES, "chair")

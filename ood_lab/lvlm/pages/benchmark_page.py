@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,15 @@ from ood_lab.lvlm.pages.figure_captions import captioned
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.heatmap import level_cells
 from ood_lab.report.figures.lines import level_lines
-from ood_lab.report.rendering.blocks import Folded, Picture, Pictures, PlannedFigure, Section, Text
+from ood_lab.report.rendering.blocks import (
+    Block,
+    Folded,
+    Picture,
+    Pictures,
+    PlannedFigure,
+    Section,
+    Text,
+)
 from ood_lab.report.rendering.metric_definitions import MISSING, P_NOTE, p_text
 from ood_lab.report.rendering.table import (
     Cell,
@@ -96,6 +104,24 @@ class ScoredRun:
     def first_way(self) -> pd.DataFrame:
         """Results under the way of treating unparsed answers that comes first."""
         return first_way(self.results)
+
+
+class PageBlocks(NamedTuple):
+    """What the page of a benchmark shows, part by part.
+
+    Attributes:
+        summary: what the terminal prints, and the page shows first.
+        details: further results on the page.
+        figures: those of the page.
+        wrong: the section of wrong answers.
+        pictures: of the wrong answers and of the details.
+    """
+
+    summary: Iterable[Table | Text]
+    details: Iterable[Block]
+    figures: Iterable[PlannedFigure | Folded]
+    wrong: Section
+    pictures: Thumbnails
 
 
 def metric_table(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,6 @@ from ood_lab.metrics.yes_no import yes_no_metrics
 from ood_lab.schema.arrays import Floats, Ints
 
 Counts = Ints
-Eta = Literal["pooled_std", "between_model_std"]
 #: Metrics of the paper's signatures.
 METRICS = ("accuracy", "f1", "precision", "recall", "mcc")
 #: Draws whose weights are in memory at a time.
@@ -47,8 +46,8 @@ class Tost(NamedTuple):
         low: lower end of the 90% percentile interval.
         high: upper end.
         eta: margin.
-        eta_resample: questions of the resamples that the margin comes from; 0 where it does not.
-            The verdict depends on it.
+        eta_resample: questions of the resamples that the margin comes from. The verdict depends
+            on it.
         equivalent: the interval is within ``(-eta, eta)``.
         drawn: ``difference``, ``delta`` of every replicate.
     """
@@ -113,7 +112,6 @@ def signature_tost(
     candidate: tuple[Counts, Counts],
     references: Mapping[str, tuple[Counts, Counts]],
     *,
-    eta: Eta = "pooled_std",
     eta_resample: int = 100,
     draws: int = 2000,
     seed: int = 0,
@@ -122,14 +120,12 @@ def signature_tost(
 
     ``mu_open`` is the mean degradation of the references. The 90% interval resamples ID and OOD
     pairs once for each replicate, the same for all models. ``eta`` is the standard deviation of
-    all references' replicates together, each of ``eta_resample`` questions (``pooled_std``), or
-    the spread of the references' degradations (``between_model_std``, ddof 1).
+    all references' replicates together, each of ``eta_resample`` questions.
 
     Args:
         candidate: counts of the ID and of the OOD pairs, ``[P, 6]`` and ``[Q, 6]``.
         references: the same of the open models, pairs in the same order.
-        eta: what the margin is.
-        eta_resample: questions, ID and OOD each, of a replicate behind ``pooled_std``.
+        eta_resample: questions, ID and OOD each, of a replicate behind the margin.
         draws: replicates.
         seed: of them.
     """
@@ -143,13 +139,17 @@ def signature_tost(
         delta = point[metric][0] - point[metric][1:].mean()
         sample = replicates[metric][:, 0] - replicates[metric][:, 1:].mean(axis=1)
         low, high = np.quantile(sample, [0.05, 0.95])
-        if eta == "pooled_std":
-            margin, size = float(of_eta[metric].std()), eta_resample
-        else:
-            margin, size = float(point[metric][1:].std(ddof=1)), 0
+        margin = float(of_eta[metric].std())
         inside = within(float(low), float(high), margin)
-        ends, both = (float(low), float(high)), {"difference": sample}
-        results[metric] = Tost(float(delta), *ends, margin, size, inside, both)
+        results[metric] = Tost(
+            float(delta),
+            float(low),
+            float(high),
+            margin,
+            eta_resample,
+            inside,
+            {"difference": sample},
+        )
     return results
 
 

@@ -66,15 +66,10 @@ class ClassMmd:
         features: ``[N, D]`` of the pool.
         classes: ``[N]``.
         bandwidth: s; see :func:`median_bandwidth`.
-        unbiased: skip each sample's kernel with itself (U-statistic); else the biased
-            V-statistic, whose bias is of the order of 1/n + 1/m.
     """
 
-    def __init__(
-        self, features: NDArray, classes: NDArray, bandwidth: float, unbiased: bool = False
-    ) -> None:
+    def __init__(self, features: NDArray, classes: NDArray, bandwidth: float) -> None:
         values = np.asarray(features, np.float64)
-        self.unbiased = unbiased
         self._kernels: list[tuple[Ints, Floats]] = []
         for name in np.unique(classes):
             rows = np.flatnonzero(classes == name)
@@ -90,11 +85,8 @@ class ClassMmd:
         """
         a, b = (np.asarray(counts, np.float64) for counts in (first, second))
         n, m = a.sum(), b.sum()
-        sums = self._sums(a, b)
-        sizes = (n * n, m * m)
-        if self.unbiased:
-            sums, sizes = (sums[0] - n, sums[1] - m, sums[2]), (n * (n - 1), m * (m - 1))
-        return float(sums[0] / sizes[0] + sums[1] / sizes[1] - 2 * sums[2] / (n * m))
+        within, beyond, between = self._sums(a, b)
+        return float(within / (n * n) + beyond / (m * m) - 2 * between / (n * m))
 
     def expected(self, first: Bools, second: Bools, sizes: tuple[int, int]) -> float:
         """The mean ``MMD^2`` between random subsets of two sets, exactly.
@@ -113,7 +105,7 @@ class ClassMmd:
         for value, n, size in zip(own, (a.sum(), b.sum()), sizes, strict=True):
             # Each sample's kernel with itself is 1.
             between = (value - n) / (n * (n - 1)) if n > 1 else 0.0
-            total += between if self.unbiased else (1 + (size - 1) * between) / size
+            total += (1 + (size - 1) * between) / size
         return float(total)
 
     def _sums(self, a: Floats, b: Floats) -> tuple[float, float, float]:
@@ -148,14 +140,14 @@ def equivalence(
     *,
     draws: int = 500,
     seed: int = 0,
-    unbiased: bool = False,
-    match_sizes: bool = True,
 ) -> Equivalence:
     """Whether val differs from train by no more than parts of train differ from each other.
 
     The bandwidth is the median distance within train, the same for all splits. A resample of the
     samples differs from another by their sampling once more, so the bootstrap's distribution is
-    shifted to have its mean at the estimate.
+    shifted to have its mean at the estimate. The estimate and the permutations are those of sets as
+    large as the parts of train, ``(n - b, b)`` with ``b = min(m, n // 2)``, because the bias of the
+    V-statistic, which is of the order of 1/n + 1/m, depends on the sizes.
 
     Args:
         train: features ``[n, D]``.
@@ -164,20 +156,16 @@ def equivalence(
         val_classes: ``[m]``.
         draws: random splits, permutations and bootstrap resamples.
         seed: of all of them.
-        unbiased: see :class:`ClassMmd`.
-        match_sizes: the estimate and the permutations are those of sets as large as the parts of
-            train, ``(n - b, b)`` with ``b = min(m, n // 2)``, because the bias of the V-statistic
-            depends on the sizes; else those of the whole sets.
     """
     rng = np.random.default_rng(seed)
     n, m = len(train), len(val)
     bandwidth = median_bandwidth(train, seed)
     pool = np.concatenate([train, val])
     classes = np.concatenate([train_classes, val_classes])
-    statistic = ClassMmd(pool, classes, bandwidth, unbiased)
+    statistic = ClassMmd(pool, classes, bandwidth)
     inside = np.arange(n + m) < n
     part = min(m, n // 2)
-    sizes = (n - part, part) if match_sizes else (n, m)
+    sizes = (n - part, part)
 
     def drawn_by(two_sets: Callable[[], Sequence[Ints]]) -> Floats:
         """The statistic of ``draws`` pairs of sets, each the rows of the pool that it has."""
@@ -194,7 +182,7 @@ def equivalence(
     return Equivalence(
         mmd2=statistic(inside, ~inside),
         threshold=threshold,
-        sizes=(n - part, part),
+        sizes=sizes,
         at_sizes=at_sizes,
         permutation=permutation,
         low=float(low),

@@ -13,7 +13,6 @@ from scipy.stats import binomtest
 
 from ood_lab.lvlm.statistics.degradation import (
     METRICS,
-    Eta,
     degradation,
     signature,
     signature_tost,
@@ -154,7 +153,6 @@ def add_degradations(
     sides: Mapping[str, tuple[Counts, Counts]],
     references: Sequence[str],
     *,
-    eta: Eta,
     eta_resample: int,
     **resampling: Any,
 ) -> None:
@@ -164,8 +162,7 @@ def add_degradations(
         into: where the tables go.
         sides: model → counts of its ID and of its OOD pairs, ``[P, 4]`` and ``[Q, 4]``.
         references: models whose degradations make the signature.
-        eta: see :func:`~ood_lab.lvlm.statistics.degradation.signature_tost`; the others too.
-        eta_resample: questions of a resample behind the margin.
+        eta_resample: see :func:`~ood_lab.lvlm.statistics.degradation.signature_tost`.
         resampling: ``draws`` (resamples and permutations) and their ``seed``.
     """
     results = {name: degradation(*side, **resampling) for name, side in sides.items()}
@@ -179,7 +176,7 @@ def add_degradations(
     )
     known = {name: sides[name] for name in references}
     rest = {
-        name: signature_tost(side, known, eta=eta, eta_resample=eta_resample, **resampling)
+        name: signature_tost(side, known, eta_resample=eta_resample, **resampling)
         for name, side in sides.items()
         if name not in references
     }

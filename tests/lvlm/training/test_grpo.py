@@ -13,7 +13,7 @@ from ood_lab.lvlm.benchmarks.oric.published_files import (
     write_bench,
     write_train,
 )
-from ood_lab.lvlm.benchmarks.oric.training_questions import OricTraining, write_dataset
+from ood_lab.lvlm.benchmarks.oric.training_questions import OricTraining
 from ood_lab.lvlm.training.grpo import (
     accuracy_reward,
     advantages,
@@ -129,17 +129,6 @@ def test_wrong_training_files_are_one_error(files):
     (files / "3.png").unlink()
     with pytest.raises(UserError, match=r"1 of 8 images .* such as 3\.png"):
         OricTraining(str(files / "oric_train.json"), str(files))
-
-
-def test_the_dataset_of_the_released_code(files):
-    datasets = pytest.importorskip("datasets")
-    from ood_lab.lvlm.benchmarks.oric.published_files import read_train
-
-    write_dataset(read_train(files / "oric_train.json"), files, files / "made")
-    row = datasets.load_from_disk(str(files / "made"))["train"][0]
-    assert row["image"] == [str(files / "0.png")]
-    assert row["solution"] == "<SOLUTION>yes</SOLUTION>"
-    assert row["problem"].startswith("Is there a dog in the image? Please first provide")
 
 
 def test_an_image_is_seen_once_and_every_reply_has_its_own_probability(files):

@@ -25,6 +25,7 @@ from ood_lab.lvlm.captions.caption_page import (
 from ood_lab.lvlm.captions.caption_rules import CaptionWords
 from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
+    PageBlocks,
     ScoredRun,
     answer_figures,
     metric_table,
@@ -41,9 +42,7 @@ from ood_lab.lvlm.questions.question_files import (
     Questions,
 )
 from ood_lab.lvlm.scoring.scored_results import POOLED
-from ood_lab.report.rendering.blocks import PlannedFigure, Section, Text
 from ood_lab.report.rendering.table import Table, plain_table
-from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.schema.results import NamedTables, Tables
 
 #: Sets of yes/no questions, and what they are called; the three of attributes are parts of theirs.
@@ -123,26 +122,26 @@ class Amber(CaptionBenchmark):
         """What AMBER's script prints."""
         yield "amber", rounded(judgements["captions"], judgements["judged"])
 
-    def summary(self, run: ScoredRun) -> Iterator[Table | Text]:
-        """Captions and the score, then the yes/no questions by kind."""
-        notes = [scoring_note(run), "AMBER score = (100 - CHAIR + F1) / 2; higher is better."]
-        if run.whole["metric"].isin(CAPTIONS).any():
-            yield metric_table("Captions, %", "set", run.whole, _NAME, _CAPTIONS, notes=notes)
-        yield from _answers(run.whole, "Yes/no questions, %")
+    def blocks(self, run: ScoredRun) -> PageBlocks:
+        """Captions and answers by kind of question, and over levels of shift."""
+        figures = answer_figures(run, OF_NO, SETS, _LEVELS, POOLED, "Positive class: no.", _NAME)
+        wrong, pictures = made_up(run, {"amber": "AMBER"}, "set")
+        return PageBlocks(_summary(run), _details(run), figures, wrong, pictures)
 
-    def details(self, run: ScoredRun, pictures: Thumbnails) -> Iterator[Table]:
-        """Other treatments of unparsed answers, and what AMBER's script prints."""
-        for words, rows in other_ways(run):
-            yield from _answers(rows, f"Yes/no questions, %: {words}")
-        yield from _as_printed(run.tables["amber"].iloc[0])
 
-    def figures(self, run: ScoredRun) -> Iterator[PlannedFigure]:
-        """Results of every kind of question, and levels of shift."""
-        return answer_figures(run, OF_NO, SETS, _LEVELS, POOLED, "Positive class: no.", _NAME)
+def _summary(run: ScoredRun) -> Iterator[Table]:
+    """Captions and the score, then the yes/no questions by kind."""
+    notes = [scoring_note(run), "AMBER score = (100 - CHAIR + F1) / 2; higher is better."]
+    if run.whole["metric"].isin(CAPTIONS).any():
+        yield metric_table("Captions, %", "set", run.whole, _NAME, _CAPTIONS, notes=notes)
+    yield from _answers(run.whole, "Yes/no questions, %")
 
-    def wrong(self, run: ScoredRun) -> tuple[Section, Thumbnails]:
-        """See the base class."""
-        return made_up(run, {"amber": "AMBER"}, "set")
+
+def _details(run: ScoredRun) -> Iterator[Table]:
+    """Other treatments of unparsed answers, and what AMBER's script prints."""
+    for words, rows in other_ways(run):
+        yield from _answers(rows, f"Yes/no questions, %: {words}")
+    yield from _as_printed(run.tables["amber"].iloc[0])
 
 
 def _answers(rows: pd.DataFrame, caption: str) -> Iterator[Table]:

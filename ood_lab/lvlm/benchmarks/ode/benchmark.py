@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -24,7 +24,6 @@ from ood_lab.lvlm.benchmarks.ode.page import results_of
 from ood_lab.lvlm.benchmarks.ode.published_files import located_pictures, write_published
 from ood_lab.lvlm.benchmarks.ode.queries import questions_of
 from ood_lab.lvlm.benchmarks.ode.released_code import first_ends, released_graphs
-from ood_lab.lvlm.captions.caption_page import made_up
 from ood_lab.lvlm.captions.caption_rules import CaptionWords
 from ood_lab.lvlm.captions.caption_scoring import amber_table
 from ood_lab.lvlm.captions.comparison import changes, contrasts
@@ -68,12 +67,9 @@ from ood_lab.lvlm.image_generation.pictures import (
 )
 from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
-from ood_lab.lvlm.pages.benchmark_page import ScoredRun
+from ood_lab.lvlm.pages.benchmark_page import PageBlocks, ScoredRun
 from ood_lab.lvlm.questions.question_files import Question, Questions, read_questions
 from ood_lab.lvlm.training.tuning_data import QuestionTuning, sizes, write_tuning
-from ood_lab.report.rendering.blocks import Block, Folded, PlannedFigure, Section, Text
-from ood_lab.report.rendering.table import Table
-from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.schema.results import NamedTables, Tables
 from ood_lab.schema.run_record import RunRecord
 from ood_lab.schema.shift_axes import LEVELS
@@ -396,21 +392,9 @@ class Ode(CaptionBenchmark):
             taken = {"questions": len(chosen), "of": sizes(chosen)}
             run.record.question_tuning = {**asdict(self.tuning), **taken}
 
-    def summary(self, run: ScoredRun) -> Iterator[Table | Text]:
+    def blocks(self, run: ScoredRun) -> PageBlocks:
         """See the base class."""
-        return page.summary(run)
-
-    def details(self, run: ScoredRun, pictures: Thumbnails) -> Iterable[Block]:
-        """See the base class."""
-        return page.details(run, pictures)
-
-    def figures(self, run: ScoredRun) -> Iterable[PlannedFigure | Folded]:
-        """See the base class."""
-        return page.figures(run)
-
-    def wrong(self, run: ScoredRun) -> tuple[Section, Thumbnails]:
-        """See the base class."""
-        return made_up(run, page.names_of(run), page.sets_of(run))
+        return page.blocks(run)
 
 
 def _concepts(run: BenchmarkSession) -> Concepts:

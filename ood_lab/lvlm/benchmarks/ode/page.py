@@ -16,6 +16,7 @@ from ood_lab.lvlm.captions.caption_page import (
     CAPTIONS,
     COMPARED,
     OF_NO,
+    made_up,
     other_ways,
     scoring_note,
 )
@@ -24,6 +25,7 @@ from ood_lab.lvlm.captions.hallucination_tendencies import tendency_matrix
 from ood_lab.lvlm.image_generation.natural_images import feature_clouds
 from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
+    PageBlocks,
     ScoredRun,
     answer_figures,
     difference_table,
@@ -37,7 +39,6 @@ from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.lines import trend_lines
 from ood_lab.report.rendering.blocks import PlannedFigure, Text
 from ood_lab.report.rendering.table import Table, plain_table
-from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.schema.results import PART
 
 KIND = caption_kind("ode")
@@ -153,7 +154,13 @@ def _by_kind(run: ScoredRun) -> Iterator[Table]:
             yield metric_table(caption, sets_of(run), rows, names, metrics, key="row")
 
 
-def details(run: ScoredRun, _: Thumbnails) -> Iterator[Table]:
+def blocks(run: ScoredRun) -> PageBlocks:
+    """The parts of the page."""
+    wrong, pictures = made_up(run, names_of(run), sets_of(run))
+    return PageBlocks(summary(run), _details(run), figures(run), wrong, pictures)
+
+
+def _details(run: ScoredRun) -> Iterator[Table]:
     """Other treatments of unparsed answers, kinds of pairs, differences, and tables of files."""
     for words, rows in other_ways(run):
         for title, metrics in _sorts(rows):

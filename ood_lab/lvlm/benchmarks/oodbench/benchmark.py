@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -33,15 +33,12 @@ from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET, bap_needs, contras
 from ood_lab.lvlm.benchmarks.oodbench.split_contents import distribution_of, with_fields
 from ood_lab.lvlm.image_text.base import cached_scores
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
-from ood_lab.lvlm.pages.benchmark_page import ScoredRun, wrong_answers
+from ood_lab.lvlm.pages.benchmark_page import PageBlocks, ScoredRun
 from ood_lab.lvlm.questions.package_exports import GroupMetric
 from ood_lab.lvlm.questions.question_files import Question, read_questions
 from ood_lab.lvlm.questions.question_forms import Form, Forms, in_forms
 from ood_lab.lvlm.questions.question_images import with_images_found
 from ood_lab.lvlm.scoring.yes_no_scores import Unparsed
-from ood_lab.report.rendering.blocks import Block, Folded, PlannedFigure, Section, Text
-from ood_lab.report.rendering.table import Table
-from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.schema.results import NamedTables, Tables
 from ood_lab.schema.run_record import RunRecord
 
@@ -271,18 +268,6 @@ class OODBench(Benchmark):
         """See the base class."""
         return contrasts(judgements["judged"], gate_c_on_e=self.gate_c_on_e, **resampling)
 
-    def summary(self, run: ScoredRun) -> Iterator[Table | Text]:
+    def blocks(self, run: ScoredRun) -> PageBlocks:
         """See the base class."""
-        return page.summary(run)
-
-    def details(self, run: ScoredRun, pictures: Thumbnails) -> Iterable[Block]:
-        """See the base class."""
-        return page.samples_of(run, pictures)
-
-    def figures(self, run: ScoredRun) -> Iterable[PlannedFigure | Folded]:
-        """See the base class."""
-        return page.figures(run)
-
-    def wrong(self, run: ScoredRun) -> tuple[Section, Thumbnails]:
-        """See the base class."""
-        return wrong_answers(page.yes_no(run), page.SPLITS, run.source)
+        return page.blocks(run)

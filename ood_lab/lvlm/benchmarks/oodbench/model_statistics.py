@@ -33,7 +33,6 @@ from ood_lab.lvlm.pages.figure_captions import defined
 from ood_lab.lvlm.questions.question_files import YES_NO
 from ood_lab.lvlm.scoring.model_runs import ModelRun, common_pairs, wrong_answers
 from ood_lab.lvlm.scoring.yes_no_scores import Unparsed
-from ood_lab.lvlm.statistics.degradation import Eta
 from ood_lab.lvlm.statistics.figures import statistics_figures
 from ood_lab.lvlm.statistics.mmd import equivalence
 from ood_lab.lvlm.statistics.model_tables import add_comparison, add_degradations, add_hard
@@ -203,15 +202,13 @@ class OODBenchStatistics:
         unparsed: see :func:`ood_lab.lvlm.scoring.yes_no_scores.pair_table`.
         draws: bootstrap resamples and permutations.
         open: names of the models whose degradations make the signature.
-        eta, eta_resample: see :func:`ood_lab.lvlm.statistics.degradation.signature_tost`.
+        eta_resample: see :func:`ood_lab.lvlm.statistics.degradation.signature_tost`.
         hard: runs of the same models on hard pairs, in the same order.
         hard_pairs: of a random subset of the hard pairs.
         train: a run that divided the training split by the same rule.
         encoder, encoder_weights: network of timm that MMD's features come from, and the file of
             its weights; None = ``clip=...``.
         mmd_draws: splits, permutations and resamples behind MMD's interval.
-        unbiased: see :class:`ood_lab.lvlm.statistics.mmd.ClassMmd`.
-        match_sizes: see :func:`ood_lab.lvlm.statistics.mmd.equivalence`.
         corpora: a CSV with ``image`` and ``text`` of the training data of each model.
         epsilon: largest share of known pairs that is negligible.
         synonyms: see :func:`ood_lab.lvlm.statistics.training_texts.read_synonyms`; without them a
@@ -232,7 +229,6 @@ class OODBenchStatistics:
     unparsed: Unparsed
     draws: Count
     open: Sequence[str]
-    eta: Eta
     eta_resample: Count
     hard: Sequence[str]
     hard_pairs: Count
@@ -240,8 +236,6 @@ class OODBenchStatistics:
     encoder: str | None
     encoder_weights: str | None
     mmd_draws: Count
-    unbiased: bool
-    match_sizes: bool
     corpora: Mapping[str, str]
     epsilon: Share
     synonyms: str | None
@@ -288,9 +282,7 @@ class OODBenchStatistics:
         results, resampling = Findings(), {"draws": self.draws, "seed": seed}
         names = [run.name for run in runs]
         losses = {name: (c[inside], c[ood]) for name, c in zip(names, counts, strict=True)}
-        add_degradations(
-            results, losses, self.open, eta=self.eta, eta_resample=self.eta_resample, **resampling
-        )
+        add_degradations(results, losses, self.open, eta_resample=self.eta_resample, **resampling)
         wrong, asked = wrong_answers(runs, pairs)
         of_ood, numbers = (asked["split"] == self.split).to_numpy(), pd.factorize(asked["pair_id"])
         add_comparison(results, wrong, of_ood, numbers[0], **resampling)
@@ -402,10 +394,10 @@ class OODBenchStatistics:
         return pairs[pairs["split"] == self.split]
 
     def _mmd(
-        self, into: Findings, clip: Callable[[], ClipModel], seed: int, val: Path
+        self, into: Findings, clip: Callable[[], ClipModel], seed: int, run: Path
     ) -> pd.DataFrame:
         """Train's OOD pairs against those of the questions, by the features of their images."""
-        sides = [self._ood_pairs(folder) for folder in (self.train, built_in(val) or val)]
+        sides = [self._ood_pairs(folder) for folder in (self.train, built_in(run) or run)]
         files = sorted({file for side in sides for file in side["file"]})
         paths = [Path(file) for file in files]
         if self.encoder is None:
@@ -413,17 +405,10 @@ class OODBenchStatistics:
         else:
             features = timm_features(self.encoder, str(self.encoder_weights), paths)
         place = {file: row for row, file in enumerate(files)}
-        arrays = [
-            part
-            for side in sides
-            for part in (features[[place[f] for f in side["file"]]], side["category"].to_numpy())
-        ]
+        train, val = ([place[file] for file in side["file"]] for side in sides)
+        classes, of_val = (side["category"].to_numpy() for side in sides)
         results = equivalence(
-            *arrays,
-            draws=self.mmd_draws,
-            seed=seed,
-            unbiased=self.unbiased,
-            match_sizes=self.match_sizes,
+            features[train], classes, features[val], of_val, draws=self.mmd_draws, seed=seed
         )
         numbers = into.keep("mmd", results)
         return pd.DataFrame([{"quantity": k, "value": v} for k, v in numbers.items()])

@@ -20,10 +20,12 @@ from ood_lab.lvlm.benchmarks.oodbench.split_contents import distribution_figures
 from ood_lab.lvlm.pages.answer_tables import doubt_table, yes_no_tables
 from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
+    PageBlocks,
     ScoredRun,
     answer_figures,
     first_of_each,
     metric_table,
+    wrong_answers,
 )
 from ood_lab.lvlm.pages.figure_captions import captioned, defined
 from ood_lab.lvlm.pages.result_sentences import ACCURACY
@@ -171,6 +173,12 @@ def samples_of(run: ScoredRun, store: Thumbnails) -> Sequence[Block]:
         return str(row.get("category", row["text"]))
 
     return first_of_each("", note, rows, names, named, store).blocks
+
+
+def blocks(run: ScoredRun) -> PageBlocks:
+    """The parts of the page."""
+    wrong, pictures = wrong_answers(yes_no(run), SPLITS, run.source)
+    return PageBlocks(summary(run), samples_of(run, pictures), figures(run), wrong, pictures)
 
 
 def figures(run: ScoredRun) -> Iterator[PlannedFigure | Folded]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,6 @@ from ood_lab.lvlm.benchmarks.oric.published_files import (
     problem_of,
     read_bench,
     read_predictions,
-    read_train,
     table_of,
     write_predictions,
 )
@@ -50,17 +49,13 @@ from ood_lab.lvlm.benchmarks.oric.question_sets import (
     meta_of,
 )
 from ood_lab.lvlm.benchmarks.oric.set_analyses import context_tables, known_of, with_analyses
-from ood_lab.lvlm.benchmarks.oric.training_questions import write_dataset
 from ood_lab.lvlm.chat.base import ChatModel
 from ood_lab.lvlm.image_text.clip import Spaces, clips_of, space_of, template_of
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
-from ood_lab.lvlm.pages.benchmark_page import ScoredRun, wrong_answers
+from ood_lab.lvlm.pages.benchmark_page import PageBlocks, ScoredRun
 from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.lvlm.questions.question_forms import Forms, apart, in_forms
 from ood_lab.lvlm.scoring.wording_scores import contrasts, form_contrasts
-from ood_lab.report.rendering.blocks import Block, Folded, PlannedFigure, Section, Text
-from ood_lab.report.rendering.table import Table
-from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.schema.arrays import Ints
 from ood_lab.schema.results import NamedTables, Tables
 
@@ -82,7 +77,6 @@ class Oric(Benchmark):
         predictions: prediction files of ORIC's code in place of it, one of each wording.
         construct: how questions are made.
         train_pairs: further pairs of images for ``oric_train.json``; no image is in both files.
-        hf_dataset: write them as the released training code loads them, too (``oric_train/``).
         released: where ORIC's code does something else than its paper, do as the code does, see
             :mod:`ood_lab.lvlm.benchmarks.oric.construction_settings`.
         clip_text: text of an object for the CLIP ; None = ``an image contains {}``, or
@@ -113,7 +107,6 @@ class Oric(Benchmark):
     predictions: Sequence[str]
     construct: OricConstruction
     train_pairs: Annotated[int, Ge(0)]
-    hf_dataset: bool
     released: bool
     clip_text: str | None
     crowd: bool
@@ -257,9 +250,6 @@ class Oric(Benchmark):
         bench, train = builder.oric(self._how, self.train_pairs)
         verdicts, wording = Verdicts.read(self.audit), self._wording
         kept = write_construction(bench, train, annotations, verdicts, wording, run.folder)
-        if self.train_pairs and self.hf_dataset:
-            items = read_train(run.folder / "oric_train.json")
-            write_dataset(items, annotations.root, run.folder / "oric_train")
         sets.make(ORIC, kept, wording)
         for name in self.ablations:
             sets.make(name, builder.ablation(self._how, name), wording)
@@ -370,18 +360,6 @@ class Oric(Benchmark):
         """See the base class; of every set, and of every wording."""
         return form_contrasts(judgements["judged"], **resampling)
 
-    def summary(self, run: ScoredRun) -> Iterator[Table | Text]:
+    def blocks(self, run: ScoredRun) -> PageBlocks:
         """See the base class."""
-        return page.summary(run)
-
-    def details(self, run: ScoredRun, pictures: Thumbnails) -> Iterable[Block]:
-        """See the base class."""
-        return page.details(run, pictures)
-
-    def figures(self, run: ScoredRun) -> Iterable[PlannedFigure | Folded]:
-        """See the base class."""
-        return page.figures(run)
-
-    def wrong(self, run: ScoredRun) -> tuple[Section, Thumbnails]:
-        """See the base class."""
-        return wrong_answers(run.judged["judged"], page.SETS, run.source)
+        return page.blocks(run)

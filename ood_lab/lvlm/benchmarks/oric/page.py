@@ -19,10 +19,12 @@ from ood_lab.lvlm.benchmarks.oric.published_files import TASK
 from ood_lab.lvlm.benchmarks.oric.question_sets import SUBSET
 from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
+    PageBlocks,
     ScoredRun,
     answer_figures,
     difference_table,
     metric_table,
+    wrong_answers,
 )
 from ood_lab.lvlm.pages.figure_captions import defined
 from ood_lab.lvlm.pages.result_sentences import MetricSentence
@@ -30,7 +32,6 @@ from ood_lab.lvlm.scoring.scored_results import question_kind
 from ood_lab.lvlm.scoring.wording_scores import METRICS, WORDING, contrasts, wording_rows
 from ood_lab.report.rendering.blocks import PlannedFigure, Text
 from ood_lab.report.rendering.table import Table
-from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.schema.results import PART
 
 KIND = question_kind("oric", "image", "n_items", "p_holm")
@@ -109,8 +110,14 @@ def summary(run: ScoredRun) -> Iterator[Table | Text]:
         yield Text(f"Not known: {item}.")
 
 
-def details(run: ScoredRun, _: Thumbnails) -> Iterator[Table]:
-    """The wordings."""
+def blocks(run: ScoredRun) -> PageBlocks:
+    """The parts of the page."""
+    wrong, pictures = wrong_answers(run.judged["judged"], SETS, run.source)
+    return PageBlocks(summary(run), _wordings(run), figures(run), wrong, pictures)
+
+
+def _wordings(run: ScoredRun) -> Iterator[Table]:
+    """ORIC's questions, one row per wording."""
     rows = run.results[run.results["split"] == "oric"]
     single = rows[rows[PART].notna()]
     numbers = {str(n): str(n) for n in dict.fromkeys(single[PART]) if str(n).startswith(WORDING)}

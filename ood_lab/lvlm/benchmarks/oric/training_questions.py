@@ -11,7 +11,7 @@ import numpy as np
 from annotated_types import Ge, Lt
 from torch.utils.data import Dataset
 
-from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.errors import UserError
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.lvlm.benchmarks.oric.published_files import (
     OricItem,
@@ -92,31 +92,6 @@ class OricTraining(Chats):
         learnt = OricPrompts([i for i in items if i.image not in held_out], folder, problem)
         held = OricPrompts([i for i in items if i.image in held_out], folder, problem)
         super().__init__(learnt, held, 1, 1, num_workers, seed)
-
-
-def write_dataset(items: Sequence[OricItem], images: Path, folder: Path) -> None:
-    """Writes the DatasetDict that ORIC's released training code loads from disk.
-
-    One split ``train`` with ``image`` (a list of one path), ``problem`` (one text) and
-    ``solution`` (``<SOLUTION>yes</SOLUTION>``).
-
-    Args:
-        items: of ``oric_train.json``.
-        images: folder of their images.
-        folder: where to.
-
-    Raises:
-        UserError: datasets is missing.
-    """
-    with reported_as("task.hf_dataset=true needs datasets: pip install 'ood_lab[hf]'", ImportError):
-        from datasets import Dataset as Table
-        from datasets import DatasetDict
-    rows = {
-        "image": [[str((images / item.image).absolute())] for item in items],
-        "problem": [item.problem[0] for item in items],
-        "solution": [f"<SOLUTION>{item.solution}</SOLUTION>" for item in items],
-    }
-    DatasetDict({"train": Table.from_dict(rows)}).save_to_disk(str(folder))
 
 
 def _folder_of(train: Path) -> Path:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from PIL import Image
 
 from ood_lab.common.errors import UserError
@@ -61,7 +60,7 @@ def with_levels(
     if missing := [image for image in images if results[image] is None]:
         raise UserError(
             f"task.levels={path} has no level for {len(missing):,} of the {len(images):,} images "
-            f"of the questions, the first of them '{missing[0]}'{_namesakes(missing, table)}: "
+            f"of the questions, the first of them '{missing[0]}': "
             "divide a pool that holds these very images"
         )
     return [
@@ -70,13 +69,6 @@ def with_levels(
         else replace(question, meta={**question.meta, **(results[question.image] or {})})
         for question in questions
     ]
-
-
-def _namesakes(missing: Iterable[str], table: pd.DataFrame) -> str:
-    """How many of these have only their name in common with an image of the division, in words."""
-    names = {Path(str(name)).name for name in table["path"]}
-    count = sum(Path(image).name in names for image in missing)
-    return f" ({count:,} have the name of an image there, but are other files)" if count else ""
 
 
 _SHARE = 8  # of each side: a JPEG that is decoded so small is read to its end all the same

@@ -88,10 +88,9 @@ class AuditVerdicts:
         if self.audit is None:
             return pd.Series("", rows.index, dtype=object)
         keys = list(self.keys)
-        listed = self.audit[keys].itertuples(index=False, name=None)
-        said = dict(zip(listed, self.audit[VERDICT], strict=True))
-        asked = rows[keys].astype(str).itertuples(index=False, name=None)
-        return pd.Series([said.get(row, "") for row in asked], rows.index, dtype=object)
+        last = self.audit.drop_duplicates(keys, keep="last")[[*keys, VERDICT]]
+        verdicts = rows[keys].astype(str).merge(last, "left", keys)[VERDICT].fillna("")
+        return verdicts.astype(object).set_axis(rows.index)
 
     def rejects(self, rows: pd.DataFrame) -> pd.Series:
         """Which of these rows are rejected, by their index."""

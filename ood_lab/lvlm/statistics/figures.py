@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -303,11 +303,8 @@ def _histograms(
         labels=(label, "fraction of resamples"),
         sharex=alike,
     )
-    reaches = [_reach([panel]) for panel in parts.values()]
-    whole = _reach(list(parts.values()))
-    for axes, panel, own in zip(grid, parts.values(), reaches, strict=True):
-        edges = np.linspace(*(whole if alike else own), _BINS + 1)
-        draw_histograms(axes, panel.draws, edges)
+    for axes, panel in zip(grid, parts.values(), strict=True):
+        draw_histograms(axes, panel.draws, _edges(parts.values() if alike else [panel]))
         for (words, x), dash in zip(panel.lines.items(), _LINES, strict=False):
             look: Any = {"color": INK if dash == "-" else SOFT, "ls": dash, "lw": 1.0}
             for number, at in enumerate(np.atleast_1d(x)):  # the legend names both once
@@ -316,15 +313,10 @@ def _histograms(
     return figure
 
 
-def _reach(parts: Sequence[Panel]) -> tuple[float, float]:
-    """From the least to the largest of all that is drawn, with a margin."""
-    values = np.concatenate(
-        [
-            np.atleast_1d(item)
-            for part in parts
-            for item in (*part.draws.values(), *part.lines.values())
-        ]
-    )
-    values = values[~np.isnan(values)]
-    room = 0.05 * float(np.ptp(values)) or 0.5
-    return float(values.min()) - room, float(values.max()) + room
+def _edges(parts: Iterable[Panel]) -> Floats:
+    """Bins from the least to the largest of all that is drawn, with a margin."""
+    items = [item for part in parts for item in (*part.draws.values(), *part.lines.values())]
+    values = np.concatenate([np.atleast_1d(item) for item in items])
+    low, high = np.nanmin(values), np.nanmax(values)
+    room = 0.05 * (high - low) or 0.5
+    return np.linspace(low - room, high + room, _BINS + 1)

@@ -25,7 +25,7 @@ from ood_lab.lvlm.statistics.difficulty import (
 )
 from ood_lab.lvlm.statistics.statistic_tables import Findings
 from ood_lab.metrics import holm
-from ood_lab.metrics.resampling.clustered_bootstrap import resampled_sums
+from ood_lab.metrics.resampling.clustered_bootstrap import cluster_sums, resampled_sums
 from ood_lab.metrics.yes_no import yes_no_metrics
 from ood_lab.schema.arrays import Bools, Ints
 
@@ -54,8 +54,7 @@ def compare_models(
     for (name_a, a), (name_b, b) in combinations(wrong.items(), 2):
         only_a, only_b = int((~a & b).sum()), int((a & ~b).sum())
         difference = (only_a - only_b) / len(a)
-        sums = np.zeros((int(pairs.max()) + 1, 2), np.int64)
-        np.add.at(sums, pairs, np.column_stack([b.astype(int) - a, np.ones(len(a), int)]))
+        sums = cluster_sums(np.column_stack([b.astype(int) - a, np.ones(len(a), int)]), pairs)
         sample = resampled_sums(sums, draws, np.random.default_rng(seed))
         values = sample[:, 0] / sample[:, 1]
         low, high = np.quantile(values, [0.025, 0.975])

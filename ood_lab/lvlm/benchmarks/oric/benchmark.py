@@ -264,7 +264,11 @@ class Oric(Benchmark):
             "text": template_of(run.inputs.clip, self._clip_text),
         }
         run.record.judge = dict(builder.judge.made_with)
-        run.record.oric = {**asdict(self._how), **bench.counts}
+        run.record.oric = {
+            **asdict(self._how),
+            "found": int(bench.questions["pair"].nunique()),
+            "skipped": dict(bench.skipped),
+        }
         return sets, contents, spaces
 
     def _spaces(

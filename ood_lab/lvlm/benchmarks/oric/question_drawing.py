@@ -108,48 +108,6 @@ class Constructed:
     audit: pd.DataFrame
     skipped: Mapping[str, int]
 
-    @property
-    def counts(self) -> dict[str, Any]:
-        """What a manifest says of it: pairs that were found, and images that gave none."""
-        return {"found": int(self.questions["pair"].nunique()), "skipped": dict(self.skipped)}
-
-
-def construct(
-    how: OricConstruction,
-    contents: Contents,
-    space: ClipSpace,
-    judge: Judge,
-    seed: int,
-    among: Ints | None = None,
-) -> Constructed:
-    """Draws images in random order until there are enough pairs.
-
-    What is chosen for an image depends only on the seed and the image.
-
-    Args:
-        how: questions are made.
-        contents: what is in N images.
-        space: the same images, and the labels.
-        judge: says what is unexpected.
-        seed: of all draws.
-        among: rows of the images that may be asked about; None = all.
-
-    Raises:
-        UserError: no image has enough categories, the judge's replies cannot be read, or no
-            image gives a pair.
-    """
-    rows = np.arange(len(contents)) if among is None else np.sort(among)
-    eligible = rows[np.diff(contents.starts)[rows] >= how.min_categories]
-    if how.pairs and not len(eligible):
-        raise UserError(
-            f"no image has {how.min_categories} categories, as "
-            f"task.construct.min_categories={how.min_categories} asks for"
-        )
-    pool = rows if how.rules.pool == "all" else eligible
-    run = Drawing(how, contents, regions_of(contents, eligible), space, judge, seed, pool)
-    run.fill(np.random.default_rng(seed).permutation(eligible))
-    return run.result()
-
 
 class _Positive(NamedTuple):
     """An object that may be asked about."""
@@ -161,14 +119,18 @@ class _Positive(NamedTuple):
 
 @dataclass
 class Drawing:
-    """One construction under way."""
+    """One construction under way.
 
+    Attributes:
+        builder: what the questions are made of.
+        settings: how they are made.
+        regions: objects of interest of all images.
+        pool: rows of the images that ``I'`` may be.
+    """
+
+    builder: Builder
     settings: OricConstruction
-    contents: Contents
     regions: Regions
-    space: ClipSpace
-    judge: Judge
-    seed: int
     pool: Ints
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     audit: list[dict[str, Any]] = field(default_factory=list)
@@ -194,7 +156,9 @@ class Drawing:
         if not (self.settings.deduplicate and len(order)):
             return order
         rows = np.sort(order)
-        pairs = np.sort(np.column_stack([rows, self.space.nearest(rows, self.pool)]), axis=1)
+        pairs = np.sort(
+            np.column_stack([rows, self.builder.space.nearest(rows, self.pool)]), axis=1
+        )
         first = np.unique(pairs, axis=0, return_index=True)[1]
         self.skipped[SEEN] += len(rows) - len(first)
         return order[np.isin(order, rows[first])]
@@ -222,7 +186,7 @@ class Drawing:
         enough = [row for row in rows.tolist() if len(candidates[row][1]) >= self.settings.k]
         nearest: dict[int, int] = {}
         if enough:
-            results = self.space.nearest(np.array(enough), self.pool)
+            results = self.builder.space.nearest(np.array(enough), self.pool)
             nearest = dict(zip(enough, results.tolist(), strict=True))
         for row in rows.tolist():
             if self.made == self.settings.pairs:
@@ -238,15 +202,15 @@ class Drawing:
         if self.settings.positives == "uniform":
             return {row: self._uniform(row) for row in rows.tolist()}
         entries = [e for row in rows.tolist() for e in self._of_interest(row)]
-        of_image = self.contents.rows
+        of_image = self.builder.contents.rows
         backgrounds = {row: tuple(self.regions.background(row)) for row in rows.tolist()}
-        names = self.contents.names(self.contents.codes[entries])
+        names = self.builder.contents.names(self.builder.contents.codes[entries])
         asked = [
             Expectation(name, backgrounds[int(of_image[e])], float(self.regions.rank[e]))
             for e, name in zip(entries, names, strict=True)
         ]
         results: dict[int, tuple[list[_Positive], list[int]]] = {r: ([], []) for r in rows.tolist()}
-        for entry, reply in zip(entries, self.judge.replies(asked), strict=True):
+        for entry, reply in zip(entries, self.builder.judge.replies(asked), strict=True):
             verdict = says_no(reply, self.settings.rules.no_test)
             self.read[verdict is not None] += 1
             results[int(of_image[entry])][0].append(_Positive(entry, reply, verdict))
@@ -257,11 +221,11 @@ class Drawing:
         return results
 
     def _of_interest(self, row: int) -> list[int]:
-        where = self.contents.entries(row)
+        where = self.builder.contents.entries(row)
         return (where.start + np.flatnonzero(self.regions.interest[where])).tolist()
 
     def _uniform(self, row: int) -> tuple[list[_Positive], list[int]]:
-        where = self.contents.entries(row)
+        where = self.builder.contents.entries(row)
         every = list(range(where.start, where.stop))
         return [_Positive(entry, None, None) for entry in every], self._drawn(row, 0, every)
 
@@ -270,7 +234,7 @@ class Drawing:
         absent, cosines = self._absent(row, other)
         if len(absent) < self.settings.k:
             return FEW_NEGATIVES
-        codes = [int(self.contents.codes[entry]) for entry in entries]
+        codes = [int(self.builder.contents.codes[entry]) for entry in entries]
         questions = [(row, code, YES) for code in codes] + [(other, c, NO) for c in absent]
         if self.settings.deduplicate:
             if {row, other} in self.used or self.asked & set(questions):
@@ -282,10 +246,10 @@ class Drawing:
 
     def _absent(self, row: int, other: int) -> tuple[list[int], Cosines]:
         """The k absent objects to ask about, and the cosines of all."""
-        settings, cosines = self.settings, self.space.cosines([other])[0]
-        free = np.flatnonzero(~self.contents.present[other])
+        settings, cosines = self.settings, self.builder.space.cosines([other])[0]
+        free = np.flatnonzero(~self.builder.contents.present[other])
         if settings.absent == "of_interest":
-            free = np.intersect1d(free, self.contents.codes[self._of_interest(row)])
+            free = np.intersect1d(free, self.builder.contents.codes[self._of_interest(row)])
         if settings.negatives == "uniform":
             return self._drawn(row, 1, free), cosines
         scores = self._scores(cosines[free])
@@ -297,7 +261,7 @@ class Drawing:
         if self.settings.rules.chunk is None:
             return values
         cuts = range(self.settings.rules.chunk, len(values), self.settings.rules.chunk)
-        parts = np.split(self.space.scale * values, list(cuts))
+        parts = np.split(self.builder.space.scale * values, list(cuts))
         return np.concatenate([softmax(part) for part in parts if len(part)] or [values])
 
     def _add(
@@ -312,14 +276,16 @@ class Drawing:
             absent: those of ``I'``.
             cosines: of ``I'`` and all texts.
         """
-        own, background = self.space.cosines([row])[0], self.regions.background(row)
-        there = self.contents.names(self.contents.codes[self.contents.entries(other)])
+        own, background = self.builder.space.cosines([row])[0], self.regions.background(row)
+        there = self.builder.contents.names(
+            self.builder.contents.codes[self.builder.contents.entries(other)]
+        )
         asked = [(row, code, YES, background, own, -1) for code in codes]
         asked += [(other, code, NO, there, cosines, row) for code in absent]
         for image, code, label, words, of_texts, nearest_to in asked:
             known = (self.made, *self._object(image, code, label).values(), ", ".join(words))
             self.rows.append((*known, float(of_texts[code]), nearest_to))
-        free = np.flatnonzero(~self.contents.present[other])
+        free = np.flatnonzero(~self.builder.contents.present[other])
         order = free[np.argsort(-cosines[free], kind="stable")]
         for code in dict.fromkeys([*absent, *order[: 2 * self.settings.k].tolist()]):
             noted = {"chosen": code in absent, "pair": self.made, "skipped": ""}
@@ -328,7 +294,7 @@ class Drawing:
         self.made += 1
 
     def _object(self, row: int, code: int, label: str) -> dict[str, Any]:
-        return {"row": row, "object": self.contents.categories[code], "label": label}
+        return {"row": row, "object": self.builder.contents.categories[code], "label": label}
 
     def _note_positives(
         self, row: int, considered: Sequence[_Positive], chosen: Sequence[int], reason: str | None
@@ -344,11 +310,11 @@ class Drawing:
                 "expected": float(self.regions.expected[entry]),
                 "skipped": reason or "",
             }
-            self.audit.append(self._object(row, self.contents.codes[entry], YES) | noted)
+            self.audit.append(self._object(row, self.builder.contents.codes[entry], YES) | noted)
 
     def _drawn(self, row: int, stream: int, values: Sequence[int] | Ints) -> list[int]:
         """Up to k of some numbers, in ascending order."""
-        rng, count = np.random.default_rng([self.seed, row, stream]), len(values)
+        rng, count = np.random.default_rng([self.builder.seed, row, stream]), len(values)
         return sorted(rng.choice(values, min(self.settings.k, count), replace=False).tolist())
 
     def result(self) -> Constructed:
@@ -397,18 +363,39 @@ class Builder:
             train_pairs: pairs to train on.
 
         Raises:
-            UserError: see
-                :func:`~ood_lab.lvlm.benchmarks.oric.question_drawing.construct`.
+            UserError: see :meth:`construct`.
         """
         if not train_pairs:
-            return self._construct(how), None
+            return self.construct(how), None
         order = np.random.default_rng([self.seed, 3]).permutation(len(self.contents))
         cut = round(len(order) * train_pairs / (train_pairs + how.pairs))
         train = replace(how, pairs=train_pairs)
-        return self._construct(how, order[cut:]), self._construct(train, order[:cut])
+        return self.construct(how, order[cut:]), self.construct(train, order[:cut])
 
-    def _construct(self, how: OricConstruction, among: Ints | None = None) -> Constructed:
-        return construct(how, self.contents, self.space, self.judge, self.seed, among)
+    def construct(self, how: OricConstruction, among: Ints | None = None) -> Constructed:
+        """Draws images in random order until there are enough pairs.
+
+        What is chosen for an image depends only on the seed and the image.
+
+        Args:
+            how: questions are made.
+            among: rows of the images that may be asked about; None = all.
+
+        Raises:
+            UserError: no image has enough categories, the judge's replies cannot be read, or no
+                image gives a pair.
+        """
+        rows = np.arange(len(self.contents)) if among is None else np.sort(among)
+        eligible = rows[np.diff(self.contents.starts)[rows] >= how.min_categories]
+        if how.pairs and not len(eligible):
+            raise UserError(
+                f"no image has {how.min_categories} categories, as "
+                f"task.construct.min_categories={how.min_categories} asks for"
+            )
+        pool = rows if how.rules.pool == "all" else eligible
+        run = Drawing(self, how, regions_of(self.contents, eligible), pool)
+        run.fill(np.random.default_rng(self.seed).permutation(eligible))
+        return run.result()
 
     def ablation(
         self, how: OricConstruction, name: Ablation, among: Ints | None = None
@@ -420,7 +407,7 @@ class Builder:
             name: which samplers stay.
             among: rows of the images that may be asked about; None = all.
         """
-        return self._construct(replace(how, **_SAMPLERS[name]), among).questions
+        return self.construct(replace(how, **_SAMPLERS[name]), among).questions
 
 
 def write_construction(

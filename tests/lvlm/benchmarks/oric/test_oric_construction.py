@@ -11,7 +11,7 @@ from ood_lab.lvlm.annotations.image_contents import contents_of
 from ood_lab.lvlm.benchmarks.oric.construction_settings import PAPER, OricConstruction
 from ood_lab.lvlm.benchmarks.oric.judges import CooccurrenceJudge, Expectation, says_no
 from ood_lab.lvlm.benchmarks.oric.published_files import with_article
-from ood_lab.lvlm.benchmarks.oric.question_drawing import construct, regions_of
+from ood_lab.lvlm.benchmarks.oric.question_drawing import Builder, regions_of
 
 UNEXPECTED = {"cup": "No.", "kite": "No, not there.", "dog": "no"}
 
@@ -25,7 +25,7 @@ def build(contents, judge=None, seed=0, **settings):
     options = {"pairs": 1, "k": 2, "pool": "all", **settings}
     rules = {k: options.pop(k) for k in ("pool", "pick", "quota", "chunk") if k in options}
     how = OricConstruction(**options, rules=replace(PAPER, **rules))
-    return construct(how, contents, space(), judge or Says(UNEXPECTED), seed)
+    return Builder(contents, space(), judge or Says(UNEXPECTED), seed).construct(how)
 
 
 def asked(built):

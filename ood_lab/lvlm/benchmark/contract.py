@@ -21,8 +21,7 @@ from ood_lab.lvlm.pages.benchmark_page import Headline, PageBlocks, ScoredRun, t
 from ood_lab.lvlm.pages.result_sentences import MetricSentence
 from ood_lab.lvlm.questions.package_exports import Format, GroupMetric
 from ood_lab.lvlm.questions.question_files import Question, Questions
-from ood_lab.lvlm.questions.question_forms import COT, WORDS, Forms
-from ood_lab.lvlm.scoring.run_comparison import ComparedRuns
+from ood_lab.lvlm.questions.question_forms import COT, WORDS
 from ood_lab.schema.results import Kind, NamedTables, Names, Tables
 from ood_lab.schema.run_record import BenchmarkFacts, RunRecord
 
@@ -117,8 +116,6 @@ class BenchmarkWords:
         told_as: names of sets in sentences, if not their own; "" = a set has no sentence.
         finer: what divides its sets further in tables, the first word of ``part``.
         joined: sets that consist of two values of ``split``; the second is in no other set.
-        identity: keys in ``meta`` that distinguish questions in either form; () = questions have
-            one form.
         of_building: what a run that builds questions notes of them in its record, for those that
             ask them.
     """
@@ -135,7 +132,6 @@ class BenchmarkWords:
     told_as: Names = field(default_factory=dict)
     finer: Sequence[str] = ()
     joined: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    identity: Sequence[str] = ()
     of_building: Sequence[str] = ()
 
     def facts(self, about: str) -> BenchmarkFacts:
@@ -160,9 +156,7 @@ class Benchmark(ABC):
     Args:
         until: last stage to run.
         against: run folders of other models on the very same questions: they are
-            compared in ``models.csv``. One of them may be of the same model and the same questions
-            in the other form: the forms are compared in ``forms.csv``, as those of a run that asks
-            both.
+            compared in ``models.csv``.
         accept_failed: the run counts as finished though questions have no answer; else it is
             not, and the same command asks them again.
         questions: ``questions.jsonl`` of another run, in place of the first stage.
@@ -213,21 +207,6 @@ class Benchmark(ABC):
     def about(self, run: BenchmarkSession) -> str:
         """What the questions are about, in a word or a path: the annotations, or their file."""
         return str(run.record.annotations.get("name") or self.questions)
-
-    @property
-    def forms(self) -> Forms:
-        """The forms of new questions."""
-        return "plain"
-
-    @property
-    def built_files(self) -> Sequence[str]:
-        """Files of questions that were built before."""
-        return [] if self.questions is None else [self.questions]
-
-    @property
-    def compared_runs(self) -> ComparedRuns:
-        """The runs that it is compared with."""
-        return ComparedRuns([Path(run) for run in self.against], self.words.identity)
 
     @property
     def group_metrics(self) -> Mapping[str, GroupMetric]:

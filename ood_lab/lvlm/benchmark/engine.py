@@ -40,6 +40,7 @@ from ood_lab.lvlm.questions.question_files import Questions, read_questions, wri
 from ood_lab.lvlm.questions.question_forms import COT, WORDS, apart, form_of, sampled, with_prompt
 from ood_lab.lvlm.questions.question_images import check_whole, with_images_found, with_levels
 from ood_lab.lvlm.scoring.answer_differences import (
+    of_models,
     read_otherwise,
     sample_spread,
     spread_rows,
@@ -47,13 +48,12 @@ from ood_lab.lvlm.scoring.answer_differences import (
     with_forms,
     with_whole_counts,
 )
-from ood_lab.lvlm.scoring.run_comparison import OtherFormRun, check_same_model, of_models
 from ood_lab.report.rendering.blocks import Links, Section, Text
 from ood_lab.report.rendering.output_failures import optional
 from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.summary import LINES, show_blocks, show_warnings
 from ood_lab.report.rendering.table import Table
-from ood_lab.schema.results import PART, NamedTables, Tables, write_results
+from ood_lab.schema.results import PART, RESULTS, NamedTables, Tables, write_results
 from ood_lab.schema.run_record import QuestionsRecord, ReadingRecord, RunRecord
 
 QUESTIONS, ANSWERS = "questions.jsonl", "answers.jsonl"
@@ -73,10 +73,12 @@ def check_benchmark(benchmark: Benchmark, run: BenchmarkSession) -> None:
         )
     if benchmark.questions is not None:
         _check_questions(benchmark, Path(benchmark.questions))
-    benchmark.compared_runs.check(benchmark.words.name)
-    twin = benchmark.compared_runs.in_other_form(benchmark.forms, benchmark.built_files)
-    if twin is not None and benchmark.answers is None:
-        check_same_model(twin, run.inputs.lvlm.made_with)
+    for other in map(Path, benchmark.against):
+        if not all((other / file).is_file() for file in (RESULTS, "judged.parquet")):
+            raise UserError(
+                f"task.against: {other} is not a run folder of {benchmark.words.name} that was "
+                "scored"
+            )
     if benchmark.until != "build" and benchmark.answers is None:
         _ = run.inputs.lvlm.made_with  # a missing folder shows before images are made
     if benchmark.questions is not None and benchmark.until == "build":
@@ -124,7 +126,6 @@ def run_benchmark(benchmark: Benchmark, run: BenchmarkSession) -> pd.DataFrame |
     _export(benchmark, run.folder, questions, file.parent)
     if benchmark.until == "build":
         return None
-    twin = benchmark.compared_runs.twin(questions, file.parent, run.cache)
     times = 1 if benchmark.answers is not None else run.inputs.lvlm.samples
     samples = sampled(questions, times)
     answers = _ask(benchmark, run, [q for sample in samples for q in sample], file.parent)
@@ -133,7 +134,7 @@ def run_benchmark(benchmark: Benchmark, run: BenchmarkSession) -> pd.DataFrame |
     tags = run.inputs.lvlm.reasoning_tags
     answers = [replace(a, response=with_known_tags(a.response, tags)) for a in answers]
     model = model_name(run.record.lvlm)
-    return _Scoring(benchmark, run, file.parent, twin, model).results(samples, answers)
+    return _Scoring(benchmark, run, file.parent, model).results(samples, answers)
 
 
 def _read_questions(benchmark: Benchmark, run: BenchmarkSession, file: Path) -> Questions:
@@ -238,14 +239,12 @@ class _Scoring:
         benchmark: how.
         run: notes what is found out.
         source: folder of the questions.
-        twin: the run in the other form, if any.
         model: name of the model that gave the answers.
     """
 
     benchmark: Benchmark
     run: BenchmarkSession
     source: Path
-    twin: OtherFormRun | None
     model: str
 
     def results(self, samples: Sequence[Questions], answers: Sequence[Answer]) -> pd.DataFrame:
@@ -265,7 +264,7 @@ class _Scoring:
         about = benchmark.about(run)
         run.record.title = f"{words.name}: {self.model} on {about}"
         run.record.benchmark = words.facts(about)
-        scored, thinking = self._scored(judgements, apart(samples[0])[0])
+        scored, thinking = self._scored(judgements)
         blocks = list(self._summary(scored, thinking))
         links: list[tuple[str, str]] = []
         if benchmark.report:
@@ -316,21 +315,21 @@ class _Scoring:
         show_warnings(record)
         return judgements
 
-    def _scored(
-        self, judgements: _Judged, questions: Questions
-    ) -> tuple[ScoredRun, ScoredRun | None]:
+    def _scored(self, judgements: _Judged) -> tuple[ScoredRun, ScoredRun | None]:
         """The results, which are written; of a run in both forms, those of the second, too."""
         benchmark, run, kind = self.benchmark, self.run, self.benchmark.words.kind
         tables: dict[str, pd.DataFrame] = {}
         results = first = benchmark.results(run, judgements.first, self.model)
-        second = (
-            benchmark.results(run, judgements.second, self.model) if judgements.second else None
-        )
-        if second is not None:  # what is known of the questions without an answer is given once
+        second = None
+        if judgements.second:
+            second = benchmark.results(run, judgements.second, self.model)
+            # What is known of the questions without an answer is given once.
             second = second[second["n_asked"].notna()]
-        if forms := self._forms(judgements, questions):
-            both = {**judgements.first, "judged": together(forms)}
-            tables["forms"] = benchmark.form_contrasts(both, **run.resampling)
+            forms = {"cot": judgements.second["judged"], "plain": judgements.first["judged"]}
+            both = together({WORDS[form]: table for form, table in forms.items()})
+            tables["forms"] = benchmark.form_contrasts(
+                {**judgements.first, "judged": both}, **run.resampling
+            )
             results = with_forms(kind, first, second, tables["forms"])
         if judgements.repeated:
             tables["samples"] = self._spread(judgements, first)
@@ -352,24 +351,16 @@ class _Scoring:
 
     def _of_models(self, judgements: _Judged) -> Tables:
         """Answers of all models to the same questions; empty where there is only one."""
-        models = self.benchmark.compared_runs.models(self.twin)
-        return of_models(judgements.first, self.model, models) if models else {}
+        return of_models(judgements.first, self.model, self._against) if self._against else {}
 
     def _read_otherwise(self) -> dict[str, str]:
         """Models that are not tested, and why."""
-        models = self.benchmark.compared_runs.models(self.twin)
-        return read_otherwise(self.run.record.reading, self.model, models)
+        return read_otherwise(self.run.record.reading, self.model, self._against)
 
-    def _forms(self, judgements: _Judged, questions: Questions) -> Tables:
-        """Answers by what their form is called, of this run or of two."""
-        if judgements.second:
-            return {
-                WORDS["cot"]: judgements.second["judged"],
-                WORDS["plain"]: judgements.first["judged"],
-            }
-        if self.twin is None:
-            return {}
-        return self.twin.sides(questions, judgements.first["judged"], self.run.record.lvlm)
+    @property
+    def _against(self) -> list[Path]:
+        """Runs of other models."""
+        return list(map(Path, self.benchmark.against))
 
     def _spread(self, judgements: _Judged, first: pd.DataFrame) -> pd.DataFrame:
         """The spread of the numbers over the samples."""
@@ -396,8 +387,7 @@ class _Scoring:
                 yield replace(block, caption=f"Chain of thought. {block.caption}")
         sets, metrics = words.sets, words.compared
         if "forms" in tables:
-            twin = None if self.twin is None else self.twin.run
-            yield form_table(tables["forms"], sets, metrics, twin)
+            yield form_table(tables["forms"], sets, metrics)
         if "samples" in tables:
             yield spread_table(tables["samples"], sets, metrics)
         if "models" in tables:

@@ -227,26 +227,18 @@ def difference_table(
     return Table(caption, heads, cells, notes=said, spreads=True)
 
 
-def form_table(
-    table: pd.DataFrame, sets: Names, metrics: Names, other: Path | None = None
-) -> Table:
+def form_table(table: pd.DataFrame, sets: Names, metrics: Names) -> Table:
     """What a chain of thought changes, by set of questions, and by parts of the first set.
 
     Args:
         table: see :func:`ood_lab.lvlm.scoring.answer_differences.contrasts_by`.
         sets: set of questions → what it is called; in this order.
         metrics: metric → what it is called.
-        other: the run of the other form; None = this run has both forms.
     """
     order = {split: place for place, split in enumerate(sets)}
     shown = table[table[PART].isna() | (table["split"] == next(iter(sets)))]
     shown = shown.sort_values("split", key=lambda c: c.map(order), kind="stable")
     notes = ["The same questions in both forms; an answer that cannot be read is wrong."]
-    if other is not None:
-        notes.append(
-            f"The other form is that of {other}: questions belong together by the content of "
-            "their image, category and right answer."
-        )
     title = "Chain of thought minus plain, points"
     return difference_table(title, shown, {}, metrics, sets, notes)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_table
 from ood_lab.lvlm.answers.answer_files import model_name
 from ood_lab.lvlm.answers.judgements import PARSED, sizes_of
 from ood_lab.lvlm.questions.question_forms import COT
@@ -45,6 +46,26 @@ def same_questions(judgements: Tables, texts: bool = True) -> pd.DataFrame:
 def together(judgements: Tables) -> pd.DataFrame:
     """Tables of answers below each other, with their name in a column ``model``."""
     return pd.concat([table.assign(model=name) for name, table in judgements.items()])
+
+
+def of_models(own: Tables, model: str, rest: Sequence[Path]) -> dict[str, pd.DataFrame]:
+    """Answers of several models to the very same questions, with a column ``model``.
+
+    Args:
+        own: tables of single answers by the name of their file.
+        model: whose they are.
+        rest: run folders of other models.
+
+    Raises:
+        UserError: they have other questions.
+    """
+    results = {model: own} | {
+        name: {key: read_table(run / f"{key}.parquet") for key in own}
+        for name, run in runs_by_model(model, rest).items()
+    }
+    same = same_questions({name: tables["judged"] for name, tables in results.items()})
+    every = {key: together({name: of[key] for name, of in results.items()}) for key in own}
+    return every | {"judged": same}
 
 
 def runs_by_model(own: str, runs: Iterable[Path]) -> dict[str, Path]:
@@ -116,19 +137,17 @@ DIFFERENCE = "cot - plain"
 
 
 def with_forms(
-    kind: Kind, first: pd.DataFrame, second: pd.DataFrame | None, results: pd.DataFrame
+    kind: Kind, first: pd.DataFrame, second: pd.DataFrame, results: pd.DataFrame
 ) -> pd.DataFrame:
     """The results of a run with those of its second form, and the differences between the two.
 
     Args:
         kind: of the results.
         first: results of the first form.
-        second: those of the chain of thought; None = another run has them.
+        second: those of the chain of thought.
         results: see :func:`ood_lab.lvlm.scoring.answer_differences.contrasts_by`.
     """
-    tables = [first]
-    if second is not None:
-        tables.append(second.assign(**{PART: _named(COT, second[PART])}))
+    tables = [first, second.assign(**{PART: _named(COT, second[PART])})]
     if len(results):
         keys = [k for k in ("metric", "ci_low", "ci_high", "n", *kind.keys) if k in results]
         named = {"value": results["difference"], PART: _named(DIFFERENCE, results[PART])}

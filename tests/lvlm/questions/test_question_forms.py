@@ -1,10 +1,6 @@
-"""A chain of thought against plain questions: one command, or a run against another."""
-
-import json
-import shutil
+"""A chain of thought against plain questions, asked by one command."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from cli import call, run_folders
 from PIL import Image
@@ -13,7 +9,6 @@ from scripted_answers import answer_of
 
 from ood_lab.common.files import read_table
 from ood_lab.lvlm.benchmarks.oric.published_files import OricItem, problem_of, write_bench
-from ood_lab.lvlm.questions.question_files import read_questions
 from ood_lab.schema.results import whole
 
 SMALL = ("annotations.n=30", "metrics.min_count=2", "logger=none", "lvlm=oracle")
@@ -119,75 +114,11 @@ def test_the_page_and_the_terminal_show_them(both, capsys):
     assert max(map(len, printed.splitlines())) <= 80
 
 
-def test_a_run_in_the_other_form_is_joined_by_content_and_asks_nothing_again(
-    both, tmp_path, capsys
-):
-    outputs = both.parents[2]
-    stores = {f: f.stat().st_size for f in (outputs / "answers").glob("*.jsonl")}
-    plain = run(outputs, "task.report=false", "metrics.n_bootstrap=2000")
-    against = f"task.against=['{plain}']"
-    cot = run(outputs, "task.form=cot", against, "task.report=false", "metrics.n_bootstrap=2000")
-    assert {f: f.stat().st_size for f in (outputs / "answers").glob("*.jsonl")} == stores
-    tables = [read_table(folder / "forms.csv") for folder in (both, cot)]
-    pd.testing.assert_frame_equal(*tables)
-    assert not (cot / "models.csv").exists()
-    assert str(plain) in (cot / "summary.json").read_text()
-    # Renamed ids and moved images change nothing; another picture under the same name does.
-    moved, other = tmp_path / "moved", tmp_path / "other"
-    for place in (moved, other):
-        shutil.copytree(plain, place)
-        lines = []
-        for n, question in enumerate(read_questions(place / "questions.jsonl")):
-            picture = place / f"{question.meta['image']}.png"
-            shutil.copy(question.image, picture)
-            record = {**vars(question), "question_id": str(n), "image": str(picture)}
-            lines.append(json.dumps(record) + "\n")
-        (place / "questions.jsonl").write_text("".join(lines))
-        judged = read_table(place / "judged.parquet")
-        judged.assign(question_id=[str(n) for n in range(len(judged))]).to_parquet(
-            place / "judged.parquet"
-        )
-    options = ("task.form=cot", "task.report=false", "metrics.n_bootstrap=2000")
-    again = run(tmp_path, *options, f"task.against=['{moved}']")
-    pd.testing.assert_frame_equal(read_table(again / "forms.csv"), tables[0])
-    _comparison_follows_the_other_run(moved, again, options)
-    for picture in other.glob("*.png"):
-        Image.open(picture).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(picture)
+def test_forms_of_two_runs_are_not_compared_as_models(both, tmp_path, capsys):
+    given = ("task=oodbench", *SMALL, *MODEL, "task.form=cot", "task.report=false")
     capsys.readouterr()
-    given = ("task=oodbench", *SMALL, *MODEL, *options, f"paths.outputs={tmp_path / 'no'}")
-    assert call("eval.py", *given, f"task.against=['{other}']") == 1
-    assert "have no counterpart" in capsys.readouterr().err
-    assert not list((tmp_path / "no").rglob("answers.jsonl"))
-
-
-def _comparison_follows_the_other_run(other, folder, options):
-    """Answers of the other run that were read anew since are not taken for those of before."""
-    before = read_table(folder / "forms.csv")
-    judged = read_table(other / "judged.parquet")
-    judged["correct"] = True
-    judged["answer"] = judged["truth"]
-    judged.to_parquet(other / "judged.parquet")
-    outputs, against = folder.parents[2], f"task.against=['{other}']"
-    given = ("task=oodbench", *SMALL, *MODEL, *options, against, f"paths.outputs={outputs}")
-    assert call("eval.py", *given) == 0
-    after = read_table(folder / "forms.csv")
-    assert (after["difference"] < before["difference"]).any()
-
-
-def test_wrong_comparisons_are_one_line_before_anything_is_asked(both, tmp_path, capsys):
-    plain = run(tmp_path, "task.report=false")
-    for arguments, message in (
-        (["task.form=plan"], "task.form=plan"),
-        (["task.form=cot", "lvlm.accuracy=0.7", f"task.against=['{plain}']"], "another model"),
-        (["task.form=cot", f"task.against=['{plain}','{both}']"], "both asked in the other form"),
-    ):
-        capsys.readouterr()
-        outputs = tmp_path / "out"
-        given = ("task=oodbench", *SMALL, *MODEL, *arguments, f"paths.outputs={outputs}")
-        assert call("eval.py", *given) == 1
-        (error,) = capsys.readouterr().err.strip().splitlines()
-        assert message in error
-        assert not list(outputs.rglob("*.jsonl"))
+    assert call("eval.py", *given, f"paths.outputs={tmp_path}", f"task.against=['{both}']") == 1
+    assert "only answers to the same questions can be compared" in capsys.readouterr().err
 
 
 def test_oric_is_compared_by_wording_and_in_the_mean(tmp_path):

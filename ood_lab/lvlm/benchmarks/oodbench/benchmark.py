@@ -172,16 +172,6 @@ class OODBench(Benchmark):
         elif self.questions is None and not self.foreign_clip:
             refuse_foreign(run.inputs.settings, ("annotations",), ("image_text",))
 
-    @property
-    def forms(self) -> Forms:
-        """See the base class."""
-        return self.form
-
-    @property
-    def built_files(self) -> Sequence[str]:
-        """See the base class."""
-        return self.datasets or super().built_files
-
     def build(self, run: BenchmarkSession) -> list[Question]:
         """Questions about what the image-text models overlook, and about what they do not."""
         if not self.datasets:

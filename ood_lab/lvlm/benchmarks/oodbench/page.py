@@ -242,6 +242,5 @@ WORDS = BenchmarkWords(
     told_as=SPLITS | dict.fromkeys((TOGETHER, *UNCUT), ""),
     finer=(DATASET,),
     joined=UNCUT,
-    identity=(DATASET, "split", "category", "form"),
     of_building=("annotations", "image_text", "division", "datasets"),
 )

@@ -193,11 +193,6 @@ class Oric(Benchmark):
 
     # First stage.
 
-    @property
-    def forms(self) -> Forms:
-        """See the base class."""
-        return self.form
-
     def build(self, run: BenchmarkSession) -> list[Question]:
         """The published questions, or new ones."""
         sets, contents, spaces = (

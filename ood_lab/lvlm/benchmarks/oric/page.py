@@ -152,6 +152,5 @@ WORDS = BenchmarkWords(
     metric_tables={"Answers": METRICS},
     sets=SETS,
     told_as={name: LINES.get(name, "") for name in SETS},
-    identity=("split", "category", "prompt"),
     of_building=("annotations", "clip", "judge", "oric"),
 )

@@ -16,7 +16,7 @@ from ood_lab.common.files import write_table
 from ood_lab.lvlm.annotations.image_labels import labels_of
 from ood_lab.lvlm.benchmarks.oodbench.question_building import QuestionSettings
 from ood_lab.lvlm.benchmarks.oodbench.question_pairs import HardSamples
-from ood_lab.lvlm.image_text.object_detectors import ClosedVocabulary, recorded_proposals
+from ood_lab.lvlm.image_text.object_detectors import ObjectDetector, recorded_proposals
 from ood_lab.lvlm.questions.question_files import write_questions
 from ood_lab.lvlm.questions.question_forms import Form
 from ood_lab.run.job.workspace import Task, Workspace
@@ -58,7 +58,7 @@ class OODBenchHard(Task):
     def _proposals(self, ws: Workspace) -> pd.DataFrame:
         named = ws.settings["annotations"].get("file")
         if self.path and not self.detections:
-            detector = ClosedVocabulary(self.path, self.threshold, self.device, setting="task.path")
+            detector = ObjectDetector(self.path, self.threshold, self.device, setting="task.path")
             annotations = ws.annotations
             files = [annotations.root / file for file in annotations.images["file"]]
             return detector.proposals(files, annotations.images["image"].tolist(), self.batch_size)

@@ -15,7 +15,7 @@ from ood_lab.clip import ClipModel
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.lvlm.chat.base import ChatModel, Reply, Requests
 from ood_lab.lvlm.image_text.clip import label_features, template_of
-from ood_lab.lvlm.image_text.object_detectors import Found, by_image
+from ood_lab.lvlm.image_text.object_detectors import BestScores, by_image
 
 
 @dataclass(eq=False)
@@ -52,7 +52,7 @@ class ClipThreshold(ChatModel):
             yield Reply(reply.key, reply.text, finish_reason=reply.finish_reason)
 
     @torch.inference_mode()
-    def _found(self, image: Image.Image, objects: Sequence[str]) -> Found:
+    def _found(self, image: Image.Image, objects: Sequence[str]) -> BestScores:
         pixels = self.clip.preprocess(image)[None].to(self._device)
         texts = torch.from_numpy(label_features(self.clip, objects, self.template))
         cosines = (self.clip.encode_image(pixels).cpu() @ texts.T)[0]

@@ -8,12 +8,11 @@ answer of that call. The reply is "Yes" where some box of the object scores ``th
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -84,17 +83,27 @@ def recorded_proposals(file: Path, annotations: Path, threshold: float) -> pd.Da
 
 
 #: Best score of each object in an image.
-Found = Mapping[str, float]
+BestScores = Mapping[str, float]
 
 
 @dataclass(eq=False)
-class _Detector(ChatModel):
-    """What all detectors share; ``_found`` is what they differ in.
+class ObjectDetector(ChatModel):
+    """An object detector of transformers; its configuration says which of three kinds it is.
+
+    - OWL-ViT and OWLv2 (arXiv 2205.06230, 2306.09683): each object is a text of its own.
+    - Grounding DINO (arXiv 2303.05499): one text of all objects, ``cat . dog .``. The score of an
+      object in a box is the greatest of those of its tokens. The objects of a call are read
+      together, so that a score depends a little on the other questions.
+    - Fixed classes (DETR, YOLOS, RT-DETR, ...), which have the objects by name. DETR and YOLOS give
+      a softmax with a class for "no object", whose share is no part of the classes' scores; RT-DETR
+      and others give a sigmoid a class. The model's own post-processing says which, and the score
+      of a box is that of its best class.
 
     Args:
-        path: folder of a model of transformers; nothing is downloaded.
+        path: folder of the model; nothing is downloaded.
         threshold: least score of a box that counts.
         device: None = the first GPU, else the CPU.
+        template: text with ``{}`` for the object, where the detector reads texts.
         setting: that has the path, for messages.
 
     Raises:
@@ -104,35 +113,38 @@ class _Detector(ChatModel):
     path: str
     threshold: Share = 0.25
     device: str | None = None
+    template: str = "{}"
     setting: str = field(default="lvlm.path", kw_only=True)
-    #: Classes of transformers for the model and for what makes its inputs, and a name for both.
-    auto: ClassVar[str]
-    reads: ClassVar[str] = "AutoProcessor"
-    backend: ClassVar[str]
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
-        processor, model = load_pretrained(self.setting, self.path, self.reads, self.auto)
-        return processor, model.to(chosen_device(self.device)).eval()
+        processor, auto = "AutoProcessor", "AutoModelForZeroShotObjectDetection"
+        if self._backend == "detector":
+            processor, auto = "AutoImageProcessor", "AutoModelForObjectDetection"
+        inputs, model = load_pretrained(self.setting, self.path, processor, auto)
+        return inputs, model.to(chosen_device(self.device)).eval()
+
+    @cached_property
+    def _backend(self) -> str:
+        (config,) = load_pretrained(self.setting, self.path, "AutoConfig")
+        if config.model_type.startswith("owl"):
+            return "owl"
+        return "grounding_dino" if config.model_type.endswith("grounding-dino") else "detector"
 
     @property
     def made_with(self) -> Mapping[str, Any]:
         """Weights, threshold, and how objects are put to the model."""
         return {
-            "backend": self.backend,
+            "backend": self._backend,
             "model": Path(self.path).name,
             "weights_sha256": self._sha256,
             "threshold": self.threshold,
-            **self._wording,
+            **({} if self.template == "{}" else {"template": self.template}),
         }
 
     @cached_property
     def _sha256(self) -> str:
         return weights_sha256(self._loaded[1])
-
-    @property
-    def _wording(self) -> Mapping[str, Any]:
-        return {}
 
     def check(self) -> None:
         """Raises a UserError where the model cannot be loaded."""
@@ -144,99 +156,56 @@ class _Detector(ChatModel):
         Raises:
             UserError: a question names no object, or one that the model does not know.
         """
-        yield from by_image(requests, self._checked, self._found, self.threshold)
+        yield from by_image(requests, self.check_objects, self.best_scores, self.threshold)
 
-    def _checked(self, objects: Sequence[str]) -> None:
-        """Raises a UserError where the model cannot be asked about one of them."""
-
-    @torch.inference_mode()
-    def _found(self, image: Image.Image, objects: Sequence[str]) -> Found:
-        raise NotImplementedError
-
-
-@dataclass(eq=False)
-class Owl(_Detector):
-    """OWL-ViT and OWLv2 (arXiv 2205.06230, 2306.09683): each object is a text of its own.
-
-    Args:
-        path, threshold, device: see :class:`_Detector`.
-        template: text with ``{}`` for the object.
-    """
-
-    template: str = "an image of {}"
-    auto: ClassVar[str] = "AutoModelForZeroShotObjectDetection"
-    backend: ClassVar[str] = "owl"
-
-    @property
-    def _wording(self) -> Mapping[str, Any]:
-        return {"template": self.template}
+    def check_objects(self, objects: Sequence[str]) -> None:
+        """Raises a UserError where the model has fixed classes, and not one of these."""
+        if self._backend != "detector":
+            return
+        labels = self._loaded[1].config.id2label.values()
+        classes = sorted({str(label).lower() for label in labels})
+        for name in objects:
+            if name.lower() not in classes:
+                raise UserError(
+                    f"{self.path} does not detect '{name}': {suggestion(name, classes)}; an "
+                    "open-vocabulary detector does (lvlm=owlv2, lvlm=grounding_dino)"
+                )
 
     @torch.inference_mode()
-    def _found(self, image: Image.Image, objects: Sequence[str]) -> Found:
+    def best_scores(self, image: Image.Image, objects: Sequence[str]) -> BestScores:
+        """The score of the best box of each object, 0 where there is none."""
         processor, model = self._loaded
-        texts = [self.template.format(name) for name in objects]
+        if self._backend == "detector":
+            best: dict[str, float] = {}
+            for name, score in next(detected(processor, model, [image], threshold=0.0)):
+                best[name.lower()] = max(best.get(name.lower(), 0.0), score)
+            return {name: best.get(name.lower(), 0.0) for name in objects}
+        texts = texts_of(objects, self.template)
+        if self._backend == "grounding_dino":
+            return dict(zip(objects, self._grounded(image, texts), strict=True))
         inputs = processor(text=[texts], images=image, return_tensors="pt").to(model.device)
-        best = model(**inputs).logits[0].sigmoid().amax(dim=0)
-        return dict(zip(objects, best.tolist(), strict=True))
+        scores = model(**inputs).logits[0].sigmoid().amax(dim=0)
+        return dict(zip(objects, scores.tolist(), strict=True))
 
-
-class GroundingDino(_Detector):
-    """Grounding DINO (arXiv 2303.05499): one text of all objects, ``cat . dog .``.
-
-    The score of an object in a box is the greatest of those of its tokens. The objects of a call
-    are read together, so that a score depends a little on the other questions.
-    """
-
-    auto, backend = "AutoModelForZeroShotObjectDetection", "grounding_dino"
-
-    @torch.inference_mode()
-    def _found(self, image: Image.Image, objects: Sequence[str]) -> Found:
+    def _grounded(self, image: Image.Image, texts: Sequence[str]) -> list[float]:
         processor, model = self._loaded
-        text = " . ".join(name.lower() for name in objects) + " ."
+        text = " . ".join(texts).lower() + " ."
         inputs = processor(text=text, images=image, return_tensors="pt").to(model.device)
         scores = model(**inputs).logits[0].sigmoid()  # [boxes, tokens]
         offsets = processor.tokenizer(text, return_offsets_mapping=True, truncation=True)
         spans = offsets["offset_mapping"][: scores.shape[1]]
-        results, start = {}, 0
-        for name in objects:
-            end = start + len(name)
+        results, start = [], 0
+        for item in texts:
+            end = start + len(item)
             tokens = [k for k, (a, b) in enumerate(spans) if start <= a < b <= end]
             if not tokens:
                 raise UserError(
                     f"{self.path} reads no more than {len(spans)} tokens: ask about fewer objects "
                     "of an image"
                 )
-            results[name] = float(scores[:, tokens].max())
+            results.append(float(scores[:, tokens].max()))
             start = end + len(" . ")
         return results
-
-
-class ClosedVocabulary(_Detector):
-    """Detectors of fixed classes (DETR, YOLOS, RT-DETR, ...) that know the objects by name.
-
-    DETR and YOLOS give a softmax with a class for "no object", whose share is no part of the
-    classes' scores; RT-DETR and others give a sigmoid a class. The model's own post-processing says
-    which, and the score of a box is that of its best class.
-    """
-
-    auto, backend, reads = "AutoModelForObjectDetection", "detector", "AutoImageProcessor"
-
-    def _checked(self, objects: Sequence[str]) -> None:
-        labels = self._loaded[1].config.id2label.values()
-        known = sorted({str(label).lower() for label in labels})
-        for name in objects:
-            if name.lower() not in known:
-                raise UserError(
-                    f"{self.path} does not detect '{name}': {suggestion(name, known)}; an "
-                    "open-vocabulary detector does (lvlm=owlv2, lvlm=grounding_dino)"
-                )
-
-    @torch.inference_mode()
-    def _found(self, image: Image.Image, objects: Sequence[str]) -> Found:
-        best: dict[str, float] = {}
-        for name, score in next(detected(*self._loaded, [image], threshold=0.0)):
-            best[name.lower()] = max(best.get(name.lower(), 0.0), score)
-        return {name: best.get(name.lower(), 0.0) for name in objects}
 
     def proposals(
         self, images: Sequence[Path], ids: Sequence[int | str], batch_size: int
@@ -263,7 +232,7 @@ class ClosedVocabulary(_Detector):
 def by_image(
     requests: Requests,
     check: Callable[[Sequence[str]], None],
-    find: Callable[[Image.Image, Sequence[str]], Found],
+    find: Callable[[Image.Image, Sequence[str]], BestScores],
     threshold: float,
 ) -> Iterator[Reply]:
     """Replies from one look at each image.
@@ -279,17 +248,17 @@ def by_image(
     """
     images: dict[str, list[tuple[Request, str]]] = {}
     for request in requests:
-        path, name = _asked(request)
+        path, name = _object_of(request)
         images.setdefault(path, []).append((request, name))
-    check(sorted({name for asked in images.values() for _, name in asked}))
-    for path, asked in images.items():
-        objects = list(dict.fromkeys(name for _, name in asked))
+    check(sorted({name for pairs in images.values() for _, name in pairs}))
+    for path, pairs in images.items():
+        objects = list(dict.fromkeys(name for _, name in pairs))
         results = find(open_images([Path(path)])[0], objects)
-        for request, name in asked:
+        for request, name in pairs:
             yield _reply(request, results[name], threshold)
 
 
-def _asked(request: Request) -> tuple[str, str]:
+def _object_of(request: Request) -> tuple[str, str]:
     """Path of the image and name of the object."""
     for message in request.messages:
         for part in message["content"] if isinstance(message["content"], list) else ():
@@ -312,7 +281,7 @@ def _reply(request: Request, score: float, threshold: float) -> Reply:
 
 @dataclass(eq=False)
 class DetectorScores:
-    """The score of the best box of a label: OWL-ViT, OWLv2, Grounding DINO and their like.
+    """The score of the best box of a label, by an :class:`ObjectDetector`.
 
     ``s(x, y) = ln(c / (1 - c))`` of the confidence c of the best box; a label that is found
     nowhere has the lowest.
@@ -335,31 +304,24 @@ class DetectorScores:
     def __post_init__(self) -> None:
         self.name = self.name or Path(self.path).name
 
-    @cached_property
+    @property
     def made_with(self) -> Mapping[str, Any]:
-        """Folder, hash of its configuration, template."""
-        config = Path(self.path).expanduser() / "config.json"
-        digest = hashlib.sha256(config.read_bytes()).hexdigest() if config.is_file() else None
-        return {"detector": self.path, "config": digest, "template": self.template}
+        """See :class:`ObjectDetector`."""
+        return self._detector.made_with
 
     @cached_property
-    def _model(self) -> Any:
-        from ood_lab.synthesis.model_loading import load_transformers
-
-        task, setting = "zero-shot-object-detection", "image_text.detector.path"
-        return load_transformers(task, setting, self.path, chosen_device(self.device))
+    def _detector(self) -> ObjectDetector:
+        setting = "image_text.detector.path"
+        return ObjectDetector(self.path, 0.0, self.device, self.template, setting=setting)
 
     def confidences(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
         """Score of the best box of every label, ``[N, n]``, 0 where there is none."""
-        texts = texts_of(labels, self.template)
-        place = {text: number for number, text in enumerate(texts)}
+        self._detector.check_objects(labels)
         results = np.zeros((len(images), len(labels)), np.float32)
         pace = Pace(len(images), interval=10.0)
         for row, path in enumerate(images):
-            for box in self._model(open_images([path])[0], candidate_labels=texts, threshold=0.0):
-                column = place.get(box["label"])
-                if column is not None:
-                    results[row, column] = max(results[row, column], box["score"])
+            best = self._detector.best_scores(open_images([path])[0], labels)
+            results[row] = [best[label] for label in labels]
             if pace.due:
                 pace.line(f"{self.name}: {row + 1} of {len(images)} images, {pace.left(row + 1)}")
         return results

@@ -9,13 +9,15 @@ from ood_lab.clip import load_clip
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.answers.answer_files import AnswerStore
 from ood_lab.lvlm.answers.answer_requests import answers_to
+from ood_lab.lvlm.image_text.base import open_images
 from ood_lab.lvlm.image_text.clip_threshold import ClipThreshold
-from ood_lab.lvlm.image_text.object_detectors import ClosedVocabulary, GroundingDino, Owl
+from ood_lab.lvlm.image_text.object_detectors import DetectorScores, ObjectDetector
 from ood_lab.lvlm.questions.question_files import Question
 
 transformers = pytest.importorskip("transformers")
 
 OBJECTS = ("dog", "traffic light", "cup")
+OWL = "an image of {}"
 
 
 def question(number, image, name, text="Is there a {}?", **meta):
@@ -174,10 +176,10 @@ def yolos(tmp_path_factory):
 
 
 def test_owl_asks_about_all_objects_of_an_image_in_one_call(owl, images, tmp_path, monkeypatch):
-    model = Owl(str(owl), threshold=0.0)
+    model = ObjectDetector(str(owl), threshold=0.0, template=OWL)
     calls = []
-    found = model._found
-    monkeypatch.setattr(model, "_found", lambda i, o: calls.append(list(o)) or found(i, o))
+    found = model.best_scores
+    monkeypatch.setattr(model, "best_scores", lambda i, o: calls.append(list(o)) or found(i, o))
     asked = [question(3 * n + k, i, o) for n, i in enumerate(images) for k, o in enumerate(OBJECTS)]
     asked += [question(9, images[0], "dog", "Is there no {}?", form="negative")]
     answers = ask(model, asked, tmp_path)
@@ -189,15 +191,17 @@ def test_owl_asks_about_all_objects_of_an_image_in_one_call(owl, images, tmp_pat
 def test_the_threshold_decides_and_is_part_of_what_an_answer_is_made_with(
     owl, images, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(Owl, "_found", lambda self, image, objects: dict.fromkeys(objects, 0.3))
+    monkeypatch.setattr(
+        ObjectDetector, "best_scores", lambda self, image, objects: dict.fromkeys(objects, 0.3)
+    )
     asked = [question(k, images[0], name) for k, name in enumerate(OBJECTS)]
-    strict, loose = (Owl(str(owl), threshold=t) for t in (0.31, 0.3))
+    strict, loose = (ObjectDetector(str(owl), threshold=t) for t in (0.31, 0.3))
     assert ask(strict, asked, tmp_path) == [("No", 0.3)] * 3
     assert ask(loose, asked, tmp_path) == [("Yes", 0.3)] * 3  # from the same file of answers
 
 
 def test_owl_scores_are_those_of_its_own_post_processing(owl, images):
-    model = Owl(str(owl), threshold=0.0)
+    model = ObjectDetector(str(owl), threshold=0.0, template=OWL)
     with Image.open(images[0]) as file:
         image = file.convert("RGB")
     processor, network = model._loaded
@@ -209,14 +213,14 @@ def test_owl_scores_are_those_of_its_own_post_processing(owl, images):
     for code, name in enumerate(OBJECTS):
         scores = result["scores"][result["labels"] == code]
         wanted = float(scores.max()) if len(scores) else 0.0
-        assert model._found(image, OBJECTS)[name] >= wanted - 1e-6
+        assert model.best_scores(image, OBJECTS)[name] >= wanted - 1e-6
 
 
 def test_grounding_dino_reads_each_object_by_its_own_tokens(grounding_dino, images, tmp_path):
-    model = GroundingDino(str(grounding_dino), threshold=0.0)
+    model = ObjectDetector(str(grounding_dino), threshold=0.0)
     with Image.open(images[0]) as file:
         image = file.convert("RGB")
-    found = model._found(image, OBJECTS)
+    found = model.best_scores(image, OBJECTS)
     processor, network = model._loaded
     inputs = processor(text="dog . traffic light . cup .", images=image, return_tensors="pt")
     with torch.inference_mode():
@@ -229,7 +233,7 @@ def test_grounding_dino_reads_each_object_by_its_own_tokens(grounding_dino, imag
 
 
 def test_closed_vocabulary_knows_its_classes_only(yolos, images, tmp_path):
-    model = ClosedVocabulary(str(yolos), threshold=0.0)
+    model = ObjectDetector(str(yolos), threshold=0.0)
     answers = ask(model, [question(k, images[0], o) for k, o in enumerate(OBJECTS)], tmp_path)
     assert all(text == "Yes" and 0 <= score <= 1 for text, score in answers)
     with pytest.raises(UserError, match=r"does not detect 'dig'.*dog"):
@@ -257,12 +261,21 @@ def test_a_clip_that_does_not_come_to_the_object_is_one_error(images, tmp_path):
         ask(model, asked, tmp_path)
 
 
+def test_confidences_of_labels_are_those_of_the_chat_model(owl, grounding_dino, images):
+    for path, template in ((owl, OWL), (grounding_dino, "{}")):
+        scores = DetectorScores(str(path), template).confidences(images, OBJECTS)
+        model = ObjectDetector(str(path), template=template)
+        for row, image in enumerate(images):
+            best = model.best_scores(open_images([image])[0], OBJECTS)
+            assert scores[row] == pytest.approx([best[name] for name in OBJECTS], abs=1e-6)
+
+
 def test_a_question_without_an_object_is_one_error(owl, images, tmp_path):
     asked = Question("q", "caption", str(images[0]), "What is this?", "")
     with pytest.raises(UserError, match="'What is this\\?' names none"):
-        ask(Owl(str(owl)), [asked], tmp_path)
+        ask(ObjectDetector(str(owl)), [asked], tmp_path)
 
 
 def test_a_folder_without_a_detector_is_one_error(tmp_path):
     with pytest.raises(UserError, match="no model can be loaded"):
-        Owl(str(tmp_path)).check()
+        ObjectDetector(str(tmp_path)).check()

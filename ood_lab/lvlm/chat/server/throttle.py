@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
-from tenacity import RetryCallState, Retrying, retry_if_exception, wait_exponential
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    sleep_using_event,
+    wait_exponential,
+)
 
 #: Rejections in a row, without an answer in between, that show an overloaded server.
 _OVERLOADED = 3
@@ -114,7 +120,7 @@ class Throttle:
             ),
             wait=lambda state: retry_after(_error_of(state).headers, _BACKOFF(state)),
             stop=is_last,
-            sleep=self._stopped.wait,
+            sleep=sleep_using_event(self._stopped),
             reraise=True,
         )
         result = retrying(send)

@@ -257,7 +257,9 @@ class CocoAnnotations:
         results = read_json(file, _Instances, "COCO instances", hint)
         table = frame_of(results.images, "id", "file_name", "width", "height", *LEVELS)
         levels = {name: table[name] for name in _known_levels(table)}
-        images = images_table(*(table[name] for name in table.columns[:4]), **levels)
+        images = images_table(
+            table["id"], table["file_name"], table["width"], table["height"], **levels
+        )
         if any(image.attributes for image in results.images):
             attributes = [image.attributes or {} for image in results.images]
             images["attributes"] = pd.Series(attributes, dtype=object)

@@ -50,12 +50,9 @@ def label_of(category: str) -> str | None:
     Raises:
         UserError: there is no such category.
     """
-    asked = category.replace("_", ".")
-    if asked == _DROPPED.replace("_", "."):
-        return None
-    for known, label in LABELS.items():
-        if asked == known.replace("_", "."):
-            return label
+    labels = {name.replace("_", "."): label for name, label in {**LABELS, _DROPPED: None}.items()}
+    if (name := category.replace("_", ".")) in labels:
+        return labels[name]
     raise UserError(f"nuScenes has no category '{category}': {suggestion(category, LABELS)}")
 
 
@@ -206,7 +203,9 @@ class NuScenesAnnotations:
         root = absolute(self.root)
         check_folder(root, "annotations.root")
         frames = self._frames(root)
-        images = images_table(*(frames[key] for key in ("token", "filename", "width", "height")))
+        images = images_table(
+            frames["token"], frames["filename"], frames["width"], frames["height"]
+        )
         check_images(root, list(images["file"]), "annotations.root")
         fields = {label: name.split(".")[0].replace("_", " ") for name, label in LABELS.items()}
         labels, objects = tuple(LABELS.values()), self._objects(root, frames)

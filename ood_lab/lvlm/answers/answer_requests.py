@@ -13,7 +13,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -98,7 +98,8 @@ def answers_to(
             if item.key not in results:
                 todo.setdefault(item.key, item)
         failed: dict[str, Answer] = {}
-        _say_what_is_there(wanted, todo, store)
+        if todo and len(todo) < len(wanted):
+            log.info("%d of %d questions are to be asked", len(todo), len(wanted))
         _say_where_from(results, model)
         _say_without_chance(wanted, results, model)
         if todo:
@@ -182,21 +183,6 @@ def _content_hash(image: Path) -> str:
         return f"sha256:{hashlib.sha256(image.read_bytes()).hexdigest()}"
 
 
-def _say_what_is_there(wanted: Requests, todo: Mapping[str, Request], store: AnswerStore) -> None:
-    done = len(wanted) - sum(item.key in todo for item in wanted)
-    if done and todo:
-        log.info("%d of %d questions are answered already", done, len(wanted))
-    asked = {item.question.question_id for item in todo.values()}
-    rest = sum(answer.question_id in asked for answer in store.answers.values())
-    if rest:
-        log.info(
-            "%s also has %d answers to these ids by another model, or to questions or images that "
-            "have changed since: they are kept, and not used",
-            store.path,
-            rest,
-        )
-
-
 def _say_where_from(results: Mapping[str, Answer], model: ChatModel) -> None:
     """Says which answers another address gave; the user may have meant another model by it."""
     places = Counter(server_of(answer) for answer in results.values())
@@ -244,7 +230,7 @@ def answer_of(
     server: str | None = None,
 ) -> Answer:
     """The reply to a question, as a record."""
-    same = [item.name for item in fields(Reply) if item.name not in ("key", "text")]
+    same = {name: value for name, value in vars(reply).items() if name not in ("key", "text")}
     return Answer(
         key=reply.key,
         messages_hash=messages_hash,
@@ -253,7 +239,7 @@ def answer_of(
         made_with=made_with,
         server=server,
         **_about(question),
-        **{name: getattr(reply, name) for name in same},
+        **same,
     )
 
 

@@ -96,9 +96,7 @@ def encoded(
 def has_encoder(model: Any) -> bool:
     """Whether an encoder reads the prompt, and a decoder writes a sequence of its own."""
     config = model.config
-    return bool(
-        config.is_encoder_decoder or getattr(config.get_text_config(), "is_encoder_decoder", False)
-    )
+    return bool(config.is_encoder_decoder or config.get_text_config().is_encoder_decoder)
 
 
 def image_inputs(model: Any) -> tuple[str, ...]:

@@ -255,7 +255,6 @@ def all_pairs(graph: nx.Graph) -> list[Pair]:
 
 #: A graph: what meets (T), or what tempts where others are (H).
 Which = Literal["T", "H"]
-TYPES = (ENTITY, ENVIRONMENT, VIRTUAL)
 _LISTS = ("state", "action")
 
 
@@ -326,16 +325,9 @@ def statistics(graph: nx.Graph) -> dict[str, Any]:
 
     Returns:
         ``nodes``, ``edges``, ``self_loops``, ``max_frequency``, ``total_frequency``, ``types``
-        (nodes by type), ``edges_by_types``, ``non_edges_by_types`` (of two different concepts),
-        ``with_state``, ``with_action``, ``state_pairs``, ``action_pairs``, ``frequencies`` (edges
-        by frequency).
+        (nodes by type), ``with_state``, ``with_action``, ``state_pairs``, ``action_pairs``.
     """
-    types = nx.get_node_attributes(graph, "type")
     frequencies = [value for *_, value in graph.edges(data="frequency")]
-    joined = Counter(_named(types[a], types[b]) for a, b in graph.edges() if a != b)
-    sizes = Counter(types.values())
-    possible = Counter({_named(a, a): sizes[a] * (sizes[a] - 1) // 2 for a in sizes})
-    possible |= Counter({_named(a, b): sizes[a] * sizes[b] for a, b in combinations(sizes, 2)})
     states, actions = ([about[key] for _, about in graph.nodes(data=True)] for key in _LISTS)
     return {
         "nodes": graph.number_of_nodes(),
@@ -343,22 +335,18 @@ def statistics(graph: nx.Graph) -> dict[str, Any]:
         "self_loops": nx.number_of_selfloops(graph),
         "max_frequency": max(frequencies, default=0),
         "total_frequency": sum(frequencies),
-        "types": dict(sizes),
-        "edges_by_types": dict(joined),
-        "non_edges_by_types": {kind: n - joined[kind] for kind, n in possible.items()},
+        "types": dict(Counter(nx.get_node_attributes(graph, "type").values())),
         "with_state": sum(map(bool, states)),
         "with_action": sum(map(bool, actions)),
         "state_pairs": sum(map(len, states)),
         "action_pairs": sum(map(len, actions)),
-        "frequencies": dict(sorted(Counter(frequencies).items())),
     }
 
 
 def statistics_table(graphs: dict[str, nx.Graph]) -> pd.DataFrame:
     """The plain numbers of :func:`statistics`, one row a graph."""
     rows = [{"graph": name} | statistics(graph) for name, graph in graphs.items()]
-    table = pd.DataFrame(rows)
-    return table[[name for name in table if not isinstance(rows[0][str(name)], dict)]]
+    return pd.DataFrame(rows).drop(columns="types")
 
 
 def described(graph: nx.Graph, concepts: Concepts) -> nx.Graph:
@@ -368,11 +356,6 @@ def described(graph: nx.Graph, concepts: Concepts) -> nx.Graph:
         about["state"] = list(concepts.states.get(node, ()))
         about["action"] = list(concepts.actions.get(node, ()))
     return graph
-
-
-def _named(first: str, second: str) -> str:
-    order = {name: place for place, name in enumerate(TYPES)}
-    return "-".join(sorted((first, second), key=lambda name: order.get(name, len(order))))
 
 
 def _encoded(pairs: list[Attribute]) -> str:

@@ -122,7 +122,7 @@ class Batches:
     def _results(self, file: str, batch: Any, wanted: set[str]) -> list[BatchReply]:
         """Replies first, then failures, which are noted so that they may be sent again."""
         if batch.status == "failed":  # as a whole, before any request was looked at
-            errors = getattr(batch.errors, "data", None) or []
+            errors = (batch.errors and batch.errors.data) or []
             reason = "; ".join(str(error.message) for error in errors) or "no reason given"
             self._note({"file": file, "failed": self._keys[file]})
             raise UserError(

@@ -249,9 +249,8 @@ class OpenAIServer:
         if _OWN_FAULT.search(reply):
             return None
         common = [name for name in body if name not in _OF_ONE_REQUEST]
-        named = getattr(error, "param", None)
-        if named in common:
-            return str(named)
+        if error.param in common:
+            return error.param
         # "This model's image limit" names no field.
         return next(
             (item for item in common if re.search(rf"\b{re.escape(item)}(?!'s)['\"`]", reply)), None

@@ -17,6 +17,7 @@ from ood_lab.detectors.support.network_scores import NetworkDetector
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn, GradientColumn
 from ood_lab.models.backbone import Backbone
+from ood_lab.models.head_kind import Part
 from ood_lab.models.output import Output
 
 
@@ -57,7 +58,7 @@ def check_objective(name: str, backbone: Backbone) -> None:
 class OwnScore(NetworkDetector):
     """A detector that reads the score of the network's own training objective."""
 
-    reads = ("features", "maps")
+    reads: tuple[Part, ...] = ("features", "maps")
 
     def __init__(self) -> None:
         super().__init__()

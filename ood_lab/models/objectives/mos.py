@@ -39,11 +39,11 @@ class MOS(Objective):
         Raises:
             UserError: a class is in no group, or in several.
         """
-        classes = backbone.num_classes
-        lists = self.groups
+        classes, lists = backbone.num_classes, self.groups
         if lists is None or isinstance(lists, int):
-            lists = torch.arange(classes).tensor_split(lists or round(classes**0.5))
-        members = [int(c) for group in lists for c in group]
+            count = lists or round(classes**0.5)
+            lists = [part.tolist() for part in torch.arange(classes).tensor_split(count)]
+        members = [c for group in lists for c in group]
         if sorted(members) != [*range(classes)]:
             raise UserError(f"loss.groups: each of the classes 0 to {classes - 1} is in one group")
         numbers = [k for k, group in enumerate(lists) for _ in group]

@@ -79,7 +79,10 @@ def target_sources(target: str) -> dict[str, Path]:
         return {}
     places = [*(spec.submodule_search_locations or ()), spec.origin or ""]
     modules = _with_packages(Path(places[0]).parent, target)
-    return local_sources(*list(modules.items())[-1]) if modules else {}
+    if not modules:
+        return {}
+    module, file = list(modules.items())[-1]
+    return local_sources(module, file)
 
 
 def _with_packages(root: Path, name: str) -> dict[str, Path]:

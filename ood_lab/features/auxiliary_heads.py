@@ -34,8 +34,8 @@ class HeadPredictions(BankColumn):
         Raises:
             UserError: the backbone has no such sub-module.
         """
-        known = dict(backbone.named_modules())
-        if missing := [head for head in self.heads if head not in known]:
+        modules = dict(backbone.named_modules())
+        if missing := [head for head in self.heads if head not in modules]:
             raise UserError(f"{backbone.name} has no head '{missing[0]}'")
         return self.heads
 

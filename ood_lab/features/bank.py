@@ -54,17 +54,18 @@ class FeatureBank:
 
     def __post_init__(self) -> None:
         rows = (self.features, self.logits, self.labels)
-        known = self.derived and zip(rows, self.derived.rows, strict=True)
-        if not known or any(own is not other for own, other in known):
-            object.__setattr__(self, "derived", Derived(*rows))
+        pairs = self.derived and zip(rows, self.derived.rows, strict=True)
+        if not pairs or any(here is not there for here, there in pairs):
+            derived = Derived(self.features, self.logits, self.labels)
+            object.__setattr__(self, "derived", derived)
 
     def __len__(self) -> int:
         return len(self.features)
 
     def __repr__(self) -> str:
         """One line: what there is of it, not the numbers."""
-        known = int((self.labels >= 0).sum())
-        parts = [f"{len(self):,} images, {known:,} with a label"]
+        labelled = int((self.labels >= 0).sum())
+        parts = [f"{len(self):,} images, {labelled:,} with a label"]
         parts += [f"{self.features.shape[1]:,} features", f"{self.logits.shape[1]:,} classes"]
         parts += [f"columns {', '.join(self.columns)}"] if self.columns else []
         return f"FeatureBank({', '.join(parts)})"
@@ -77,9 +78,13 @@ class FeatureBank:
     @property
     def gives(self) -> frozenset[Part]:
         """What detectors may read of it, in addition to the columns."""
-        sizes = self.features.shape[1], self.logits.shape[1]
-        linear, own = self.head_weight.numel() > 0, self.label_classes is None
-        return parts_of(*sizes, linear, self.derived.normalised, own)
+        return parts_of(
+            self.features.shape[1],
+            self.logits.shape[1],
+            self.head_weight.numel() > 0,
+            self.derived.normalised,
+            self.label_classes is None,
+        )
 
     @property
     def kind(self) -> HeadKind:

@@ -115,15 +115,17 @@ def load(folder: Path, columns: Sequence[str] | None = None) -> FeatureBank:
     values = {
         key: shards.gather(folder / COLUMNS / column_folder(key))["values"] for key in columns
     }
-    rows = base["features"], base["logits"], base["labels"]
+    features, logits, labels = base["features"], base["logits"], base["labels"]
     return FeatureBank(
-        *rows,
+        features=features,
+        logits=logits,
+        labels=labels,
         index=base["index"],
         head_weight=head["weight"],
         head_bias=head["bias"],
         columns=values,
         record=record.model_copy(update={"columns": list(columns), "checksums": {}}),
-        derived=Derived(*rows, folder / MOMENTS, _identity(record)),
+        derived=Derived(features, logits, labels, folder / MOMENTS, _identity(record)),
     )
 
 
@@ -233,8 +235,8 @@ class BankStore:
         """
         folders = [f"{COLUMNS}/{column_folder(key)}" for key in missing.columns]
         folders += [""] if missing.base else []
-        found = [_begun(path, folders, n, least) for path in self._left_behind()]
-        return max((b for b in found if b), key=lambda b: len(b.rows), default=None)
+        passes = [_begun(path, folders, n, least) for path in self._left_behind()]
+        return max((b for b in passes if b), key=lambda b: len(b.rows), default=None)
 
     def tidy(self, begun: Begun | None) -> None:
         """Removes all else that killed passes have left of this bank; call it while ``locked``."""

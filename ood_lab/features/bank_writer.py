@@ -53,7 +53,7 @@ class FeatureWriter:
         # Every process of a script that ddp started has named a folder of its own.
         self._staging = Path(trainer.strategy.broadcast(str(staging)))
         self._images, self._dtype, self._base, self._rows = images, dtype, base, rows
-        self._shard_of = trainer.global_rank, trainer.world_size
+        self._rank, self._world_size = trainer.global_rank, trainer.world_size
         self._device = trainer.strategy.root_device
         self._moments = Moments({"means", *moments}) if base and moments else None
         self._buffer: dict[str, Tensors] = {}
@@ -90,7 +90,7 @@ class FeatureWriter:
         self._written()
         self._thread.shutdown()
         if self._moments and self._moments.sums:
-            gathered, file = self._moments.gathered(), f"{self._shard_of[0]:05d}.safetensors"
+            gathered, file = self._moments.gathered(), f"{self._rank:05d}.safetensors"
             FILE.write(self._staging / PARTIAL / file, gathered.sums, gathered.description(""))
         trainer.strategy.barrier("features written")
 
@@ -141,7 +141,7 @@ class FeatureWriter:
     @torch.no_grad()
     def _write(self, shard: dict[str, Tensors], part: int) -> None:
         for folder, rows in shard.items():
-            name = shard_name("column" if folder else "base", *self._shard_of, part)
+            name = shard_name("column" if folder else "base", self._rank, self._world_size, part)
             with writing(self._staging.parents[1]):
                 save_tensors(rows, self._staging / folder / name)
         if self._moments:

@@ -147,9 +147,9 @@ def extract(
                     keeps=True,
                 )
                 if main:
-                    made = record.model_copy(update=extractor.chunk_facts)
+                    sealed = record.model_copy(update=extractor.chunk_facts)
                     head = weight_and_bias(backbone.head) if missing.base else None
-                    store.publish(staging, len(dataset), missing.columns, made, head)
+                    store.publish(staging, len(dataset), missing.columns, sealed, head)
             except Exception:
                 _discard(staging, main or begun is None)
                 raise
@@ -161,13 +161,13 @@ def extract(
             log.info("features of '%s': read from the cache", dataset.name)
     if not main:
         return None
-    found = store.load(list(wanted)) if bank is None else bank
-    return replace(found, label_classes=backbone.label_classes, groups=dataset.groups)
+    bank = store.load(list(wanted)) if bank is None else bank
+    return replace(bank, label_classes=backbone.label_classes, groups=dataset.groups)
 
 
-def _discard(staging: Path, own: bool) -> None:
+def _discard(staging: Path, mine: bool) -> None:
     """Removes the folder of a pass; that of a killed one belongs to the main process."""
-    if own:
+    if mine:
         shutil.rmtree(staging, ignore_errors=True)
 
 

@@ -66,10 +66,10 @@ class StreamedCopies:
                 later = moved(batch, lambda x: x.to(self._device, non_blocking=True))
                 event = self._up.record_event()
             if waiting is not None:
-                yield self._ordered(*waiting)
+                yield self._ordered(waiting[0], waiting[1])
             waiting = later, event
         if waiting is not None:
-            yield self._ordered(*waiting)
+            yield self._ordered(waiting[0], waiting[1])
 
     def _ordered(self, batch: Batch, copied: torch.cuda.Event) -> Batch:
         """Later work on the device waits for the copy; the host does not."""

@@ -44,7 +44,7 @@ class ExtractionLog(Callback):
         if trainer.is_global_zero and self._pace and self._pace.total and self._pace.due:
             done = batch_idx + 1
             share, left = done / self._pace.total, self._pace.left(done)
-            said = f"prediction: {share:.0%} done"
+            text = f"prediction: {share:.0%} done"
             if isinstance(pl_module, Extractor):
-                said = pl_module.progress(share)
-            self._pace.line(", ".join(filter(None, (said, left))))
+                text = pl_module.progress(share)
+            self._pace.line(", ".join(filter(None, (text, left))))

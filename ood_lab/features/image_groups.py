@@ -21,7 +21,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.features.bank import FeatureBank
 
 
-class Images(Protocol):
+class GroupedImages(Protocol):
     """A bank, or a dataset."""
 
     @property
@@ -31,26 +31,26 @@ class Images(Protocol):
     def __len__(self) -> int: ...
 
 
-def unit_of(images: Images) -> str:
+def unit_of(images: GroupedImages) -> str:
     """What counts: ``image``, or ``group``."""
     return "image" if images.groups is None else "group"
 
 
-def group_codes(images: Images) -> Tensor:
+def group_codes(images: GroupedImages) -> Tensor:
     """``[N] int64`` from 0 in the order of first images; 0 to N - 1 where each is its own."""
     if images.groups is None:
         return torch.arange(len(images))
     return torch.from_numpy(pd.factorize(images.groups.cpu().numpy())[0])
 
 
-def group_count(images: Images, rows: Tensor | None = None) -> int:
+def group_count(images: GroupedImages, rows: Tensor | None = None) -> int:
     """Number of groups, of images where each is its own; ``rows``: of these images only."""
     if images.groups is None:
         return len(images) if rows is None else len(rows)
     return len((images.groups if rows is None else images.groups[rows]).unique())
 
 
-def independent_share(images: Images) -> float:
+def independent_share(images: GroupedImages) -> float:
     """Number of groups / number of images."""
     return group_count(images) / len(images)
 
@@ -63,8 +63,8 @@ def group_weights(groups: Tensor) -> Tensor:
 
 def with_groups(banks: Mapping[str, FeatureBank]) -> dict[str, FeatureBank]:
     """The banks, without their groups where no two images of all banks belong together."""
-    known = [bank.groups for bank in banks.values() if bank.groups is not None]
-    if not known or len(torch.cat(known).unique()) < sum(map(len, known)):
+    groups = [bank.groups for bank in banks.values() if bank.groups is not None]
+    if not groups or len(torch.cat(groups).unique()) < sum(map(len, groups)):
         return dict(banks)
     return {name: replace(bank, groups=None) for name, bank in banks.items()}
 

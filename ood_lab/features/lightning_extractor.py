@@ -49,7 +49,8 @@ def chunk_size(backbone: Backbone, image: Tensor, graph: bool, processes: int) -
     else:
         free = psutil.virtual_memory().available // processes
     fitting = int(MEMORY_SHARE * free) // max(1, activation_bytes(backbone, image[:1], graph))
-    return max(1, min(most_images(image.device.type, *image.shape[2:]), fitting))
+    most = most_images(image.device.type, image.shape[2], image.shape[3])
+    return max(1, min(most, fitting))
 
 
 def most_images(device: str, height: int, width: int) -> int:

@@ -64,16 +64,16 @@ def made_by_main(trainer: Trainer, make: Callable[[], _Value]) -> _Value:
     Raises:
         UserError: the main process's, on all of them.
     """
-    made: _Value | UserError | None = None
+    value: _Value | UserError | None = None
     if trainer.global_rank == 0:
         try:
-            made = make()
+            value = make()
         except UserError as error:
-            made = error
-    told = told_by_main(trainer, made)
-    if isinstance(told, UserError):
-        raise told
-    return cast(_Value, told)
+            value = error
+    value = told_by_main(trainer, value)
+    if isinstance(value, UserError):
+        raise value
+    return cast(_Value, value)
 
 
 class _Nothing(LightningModule):

@@ -57,8 +57,8 @@ def _style(name: str, entry: Mapping[str, Any]) -> SceneStyle:
     ground, coloured = entry.get("ground", "place"), entry.get("coloured", False)
     if "level" in entry:
         return SceneStyle(entry["level"], globals()[f"_{name}"], ground, coloured)
-    own = VESSEL_STYLES[entry.get("as", name)]
-    return SceneStyle(own.level, own.paint, ground, coloured)
+    style = VESSEL_STYLES[entry.get("as", name)]
+    return SceneStyle(style.level, style.paint, ground, coloured)
 
 
 STYLES = {

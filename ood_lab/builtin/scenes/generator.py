@@ -157,7 +157,7 @@ class SceneRenderer:
 
     def _wish(self, concept: Concept, rng: np.random.Generator) -> ObjectRequest:
         length = rng.uniform(self.share[0], self.share[1]) * self.size
-        words = [each.true for each in (concept.state, concept.action) if each]
+        words = [axis.true for axis in (concept.state, concept.action) if axis]
         states = THINGS[concept.name].states
         state = next((word for word in words if states and word in states.words), None)
         colour = next((w for w in words if w != state and w in COLOURS), None)

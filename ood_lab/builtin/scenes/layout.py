@@ -37,9 +37,9 @@ def _surfaces(place: str, thing: str, state: str) -> tuple[Surface, ...]:
     """Those where a thing belongs, the best kind of them, else the floor."""
     surfaces = PLACES[place].surfaces
     for spot in (*THINGS[thing].belongs(state), "floor"):
-        found = tuple(surface for surface in surfaces if surface.spot == spot)
-        if found:
-            return found
+        fitting = tuple(surface for surface in surfaces if surface.spot == spot)
+        if fitting:
+            return fitting
     return surfaces
 
 

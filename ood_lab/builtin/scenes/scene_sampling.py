@@ -99,11 +99,11 @@ def sample_scene(
     count = max(int(rng.integers(objects[0], objects[1] + 1)), len(wanted))
     strangers = _strangers(rng, place, semantic_level, count - len(wanted))
     musts = [*wanted, *strangers]
-    others = _expected(rng, place, count - len(musts))
+    usual = _expected(rng, place, count - len(musts))
     # A scene of one object by chance would be none: two are always found room for.
-    certain = min(max(len(musts), objects[0]), len(musts) + len(others))
+    certain = min(max(len(musts), objects[0]), len(musts) + len(usual))
     layout = Layout(rng, place, setting, size)
-    for number, wish in enumerate([*musts, *others]):
+    for number, wish in enumerate([*musts, *usual]):
         layout.put(_look(rng, wish, size, setting.lamp), must=number < certain)
     return Scene(place, style, size, setting, layout.items())
 
@@ -124,14 +124,14 @@ def _strangers(rng: np.random.Generator, place: str, level: int, room: int) -> l
 def _expected(rng: np.random.Generator, place: str, room: int) -> list[ObjectRequest]:
     """Things from the prior of a place, some of them in groups."""
     names, cumulative = _chances(place)
-    found: list[ObjectRequest] = []
-    while len(found) < room:
+    requests: list[ObjectRequest] = []
+    while len(requests) < room:
         name = names[bisect_right(cumulative, rng.random())]
         together = 1
         if rng.random() < THINGS[name].group:
             together = int(rng.integers(_GROUP[0], _GROUP[1] + 1))
-        found += [ObjectRequest(name)] * min(together, room - len(found))
-    return found
+        requests += [ObjectRequest(name)] * min(together, room - len(requests))
+    return requests
 
 
 @cache

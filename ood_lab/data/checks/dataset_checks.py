@@ -162,9 +162,8 @@ def _look_at(
 
 
 def _words(decoding: Decoding) -> str:
-    ends = (
-        "" if decoding.pixel_range is None else "from {:g} to {:g} ".format(*decoding.pixel_range)
-    )
+    low, high = decoding.pixel_range or (0, 0)
+    ends = "" if decoding.pixel_range is None else f"from {low:g} to {high:g} "
     return f"{ends}up to {decoding.max_megapixels:g} megapixels"
 
 

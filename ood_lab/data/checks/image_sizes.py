@@ -41,8 +41,10 @@ def id_size(splits: Splits, checked: Sequence[SetSummary]) -> ImageSize:
         sizes = {size for s in id_sets for size in (s.median_size, s.common_size)}
         median = id_sets[0].median_size
         assert median is not None
-        return ImageSize(*median, shared=len(sizes) == 1)
+        width, height = median
+        return ImageSize(width, height, shared=len(sizes) == 1)
     train = splits["train"]
     rows = np.unique(np.linspace(0, len(train) - 1, SAMPLE).astype(int))
     looked_at = sorted((train.load_image(int(row)).size for row in rows), key=np.prod)
-    return ImageSize(*looked_at[len(looked_at) // 2], shared=len(set(looked_at)) == 1)
+    width, height = looked_at[len(looked_at) // 2]
+    return ImageSize(width, height, shared=len(set(looked_at)) == 1)

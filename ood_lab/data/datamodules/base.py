@@ -236,15 +236,24 @@ class OODDataModule(L.LightningDataModule):
             stores: of the sets, those of train where none is given; None = files.
         """
         stores_of, checking = stores or {}, self.checking
+        pixel_range, max_megapixels = pixels
         of_train = stores_of.get("train", FILES)
         paths = tables["train"]["path"].tolist()
-        decoding, remarks = found_decoding(paths, of_train, *pixels, checking.cache_dir)
+        decoding, remarks = found_decoding(
+            paths, of_train, pixel_range, max_megapixels, checking.cache_dir
+        )
         for remark in remarks:
             self.remark(remark)
-        shared = checking.identify, checking.cache_dir, names
         return {
             name: FileDataset(
-                name, table, classes.get(name, []), *shared, stores_of.get(name, of_train), decoding
+                name,
+                table,
+                classes.get(name, []),
+                identify=checking.identify,
+                cache_dir=checking.cache_dir,
+                names=names,
+                store=stores_of.get(name, of_train),
+                decoding=decoding,
             )
             for name, table in tables.items()
         }

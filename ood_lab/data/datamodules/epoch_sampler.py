@@ -132,7 +132,7 @@ class TrainingView(Dataset[dict[str, Any]]):
         if not self.images:
             return [self.data.facts(row) for row, _ in pairs]
         with isolate_rng(include_cuda=False):  # the network draws from the same generators
-            return [self._drawn(*pair) for pair in pairs]
+            return [self._drawn(row, seed) for row, seed in pairs]
 
     def _drawn(self, row: int, seed: int) -> dict[str, Any]:
         # torch.manual_seed would note the call stack for GPUs not yet in use, image by image.

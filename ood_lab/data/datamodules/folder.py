@@ -35,7 +35,7 @@ from ood_lab.data.datamodules.splits import (
 from ood_lab.data.dataset import ID_SPLITS, RESERVED, UNKNOWN, Splits
 from ood_lab.data.sources.image_files import PixelRange
 from ood_lab.data.sources.label_names import align_attributes, encode_names
-from ood_lab.data.sources.source_settings import Given, Listed, Reading, Source, source_of
+from ood_lab.data.sources.source_settings import Given, Listed, ReadOptions, Source, source_of
 from ood_lab.data.transforms.few_shot import ALL
 from ood_lab.schema.image_groups import GROUP
 from ood_lab.schema.results import Tables
@@ -215,7 +215,9 @@ class FolderDataModule(OODDataModule):
 
     def _read(self, source: Source, classes: Sequence[str] | None) -> Listed:
         skip = self.checking.on_broken == "skip"
-        return source.read(classes, Reading(self.remark, self.checking.cache_dir, skip, self.group))
+        return source.read(
+            classes, ReadOptions(self.remark, self.checking.cache_dir, skip, self.group)
+        )
 
     def _sources(self, kind: str, settings: Mapping[str, Given | None] | None) -> dict[str, Source]:
         """The sources of sets by name, less those that are skipped."""
@@ -233,9 +235,9 @@ class FolderDataModule(OODDataModule):
         train = tables["train"]
         groups = train[GROUP].to_numpy() if grouped else None
         units = len(train) if groups is None else len(np.unique(groups))
-        every = default_shares(units) if self.split is None else self.split
-        check_shares(every)
-        shares = [every[ID_SPLITS.index(split)] for split in missing]
+        all_shares = default_shares(units) if self.split is None else self.split
+        check_shares(all_shares)
+        shares = [all_shares[ID_SPLITS.index(split)] for split in missing]
         strata = train["label"].clip(lower=UNKNOWN).to_numpy()
         parts = stratified_split(strata, shares, self.split_seed, groups)
         for split, rows in zip(["train", *missing], parts, strict=True):

@@ -21,7 +21,7 @@ from ood_lab.data.dataset import ImageDataset, Splits
 from ood_lab.data.sources.image_files import FileDataset, Identify, decoding_of
 from ood_lab.data.sources.level_tables import apply_levels, read_levels
 from ood_lab.data.sources.reading_warnings import Tell
-from ood_lab.data.sources.source_settings import Given, Reading, source_of
+from ood_lab.data.sources.source_settings import Given, ReadOptions, source_of
 from ood_lab.data.transforms.few_shot import ALL, even_rows, few_shot, only_rows
 
 #: Training images of each class.
@@ -146,7 +146,7 @@ def add_outliers(
     if OUTLIERS in splits:
         raise UserError(f"data.outliers is a set '{OUTLIERS}': give that of data.ood another")
     source, cache = source_of(setting, "data.outliers"), checking.cache_dir
-    table, _, store = source.read([], Reading(tell, cache, checking.on_broken == "skip"))
+    table, _, store = source.read([], ReadOptions(tell, cache, checking.on_broken == "skip"))
     splits[OUTLIERS] = FileDataset(
         OUTLIERS,
         table[["path", "label"]],

@@ -85,8 +85,8 @@ def stand_ins(paths: Iterable[str], cache_dir: StrPath | None, store: Store) -> 
     """
     compute = partial(_hash, read=store.ends)
     facts = file_facts(paths, compute, "reading the ends of files", cache_dir, store)
-    columns = (facts["bytes"], facts["mtime_ns"], facts["sha256"])
-    return [f"{size} {time} {ends}" for size, time, ends in zip(*columns, strict=True)]
+    rows = facts[["bytes", "mtime_ns", "sha256"]].itertuples(index=False, name=None)
+    return [f"{size} {time} {ends}" for size, time, ends in rows]
 
 
 def _hash(path: str, read: Callable[[str], str]) -> Facts:

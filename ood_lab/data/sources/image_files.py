@@ -193,8 +193,16 @@ class FileDataset(ImageDataset):
         names: Mapping[str, Sequence[str]],
     ) -> FileDataset:
         """Another set of images from the same store."""
-        settings = self.identify, self.cache_dir, names, self.store, self.decoding
-        return FileDataset(name, table, classes, *settings)
+        return FileDataset(
+            name,
+            table,
+            classes,
+            identify=self.identify,
+            cache_dir=self.cache_dir,
+            names=names,
+            store=self.store,
+            decoding=self.decoding,
+        )
 
 
 def decoding_of(data: ImageDataset) -> Decoding:

@@ -118,7 +118,7 @@ class Listing:
             digest.update(memoryview(text)[places[0] : places[-1]])
             if source.store is not FILES:  # files are not asked one by one before the run begins
                 for text in texts.to_pylist():
-                    digest.update("{} {} {}\0".format(*source.store.stat(text)).encode())
+                    digest.update(f"{' '.join(map(str, source.store.stat(text)))}\0".encode())
         return digest.hexdigest()
 
     def _overlaps(self, rows: range) -> Iterator[tuple[Addresses, int, int]]:

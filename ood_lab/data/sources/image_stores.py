@@ -68,7 +68,7 @@ class Files:
 FILES = Files()
 
 
-class Member(NamedTuple):
+class ShardMember(NamedTuple):
     """Position of the bytes of an image in a shard."""
 
     shard: str
@@ -77,7 +77,7 @@ class Member(NamedTuple):
     version: tuple[int, int]
 
 
-class Members(Mapping[str, Member]):
+class Members(Mapping[str, ShardMember]):
     """Members of shards by their address, ``N`` of them, without an object of Python for each.
 
     Args:
@@ -103,7 +103,7 @@ class Members(Mapping[str, Member]):
     def __iter__(self) -> Iterator[str]:
         return (self._address(row) for row in range(len(self)))
 
-    def __getitem__(self, address: str) -> Member:
+    def __getitem__(self, address: str) -> ShardMember:
         row = self._next  # most are asked for in order: then nothing need be searched
         if row == len(self) or self._address(row) != address:
             place = bisect_left(self._order, address, key=self._address)
@@ -112,7 +112,7 @@ class Members(Mapping[str, Member]):
         self._next = int(row) + 1
         number, start, size = self._places[row].item()
         shard, version = self._shards[number]
-        return Member(shard, start, size, version)
+        return ShardMember(shard, start, size, version)
 
     def _address(self, row: int) -> str:
         text: str = self.addresses[int(row)].as_py()
@@ -131,13 +131,14 @@ class ShardStore:
     threads: int | None = None
     changeless = True
 
-    def __init__(self, members: Mapping[str, Member]) -> None:
+    def __init__(self, members: Mapping[str, ShardMember]) -> None:
         self.members = members
 
     def stat(self, path: str) -> Stamp:
         """Size of the image, and of its shard the rest."""
         member = self.members[path]
-        return Stamp(member.size, *member.version)
+        mtime_ns, change = member.version
+        return Stamp(member.size, mtime_ns, change)
 
     def read(self, path: str) -> bytes:
         """The encoded image.

@@ -118,10 +118,10 @@ class Decoding:
             for page in range(1, getattr(image, "n_frames", 1)):
                 image.seek(page)
                 alike = abs(image.width * height / (image.height * width) - 1) < 0.02
-                if alike and self._fits(*image.size):
+                if alike and self._fits(image.width, image.height):
                     return
             image.seek(0)
-        if not self._fits(*image.size):
+        if not self._fits(image.width, image.height):
             size = width * height / 1e6
             raise ValueError(
                 f"it has {width:,} × {height:,} pixels, {size:,.0f} megapixels, and cannot be read "

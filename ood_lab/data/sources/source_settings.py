@@ -45,7 +45,7 @@ class Listed(NamedTuple):
     store: Store
 
 
-class Reading(NamedTuple):
+class ReadOptions(NamedTuple):
     """How a source is read, see :func:`~ood_lab.data.sources.manifest.read_manifest`."""
 
     tell: Tell
@@ -64,7 +64,7 @@ class Source(Protocol):
     def missing(self) -> str:
         """What is not there, in words; empty if nothing is known to be missing."""
 
-    def read(self, classes: Sequence[str] | None, reading: Reading) -> Listed:
+    def read(self, classes: Sequence[str] | None, reading: ReadOptions) -> Listed:
         """See :func:`~ood_lab.data.sources.manifest.read_manifest`."""
 
 
@@ -91,15 +91,15 @@ def source_of(setting: Given, key: str, root: StrPath | None = None) -> Source:
                 f"label: ...}}, not with {wrong}"
             )
         setting = options[kind]
-    columns = options.get("image"), options.get("label")
+    image, label = options.get("image"), options.get("label")
     if not isinstance(setting, (str, os.PathLike)):
-        return OwnData(setting, key, *columns)
+        return OwnData(setting, key, image, label)
     path = os.fspath(setting)
     if huggingface.is_saved(path) or huggingface.holds_images(path):
-        return OwnData(partial(huggingface.load, path=path), key, *columns)
+        return OwnData(partial(huggingface.load, path=path), key, image, label)
     if are_shards(path):
-        return Shards(path, *columns)
-    return Manifest(Path(path), options.get("root", root), *columns)
+        return Shards(path, image, label)
+    return Manifest(Path(path), options.get("root", root), image, label)
 
 
 @dataclass(frozen=True)
@@ -115,12 +115,19 @@ class Manifest:
         """The number of listed images that are not there, and the first of them."""
         return missing_of(self.place, self.root) if self.place.is_file() else ""
 
-    def read(self, classes: Sequence[str] | None, reading: Reading) -> Listed:
+    def read(self, classes: Sequence[str] | None, reading: ReadOptions) -> Listed:
         """See :class:`Source`."""
         columns = {"path": self.image, "label": self.label}
-        tell, _, skip, group = reading
-        read = read_manifest(self.place, self.root, classes, tell, skip, columns, group)
-        return Listed(*read, FILES)
+        table, names = read_manifest(
+            self.place,
+            self.root,
+            classes,
+            tell=reading.tell,
+            skip=reading.skip,
+            columns=columns,
+            group=reading.group,
+        )
+        return Listed(table, names, FILES)
 
 
 @dataclass(frozen=True)
@@ -141,13 +148,15 @@ class Shards:
         """Nothing that reading would not find."""
         return ""
 
-    def read(self, classes: Sequence[str] | None, reading: Reading) -> Listed:
+    def read(self, classes: Sequence[str] | None, reading: ReadOptions) -> Listed:
         """See :class:`Source`."""
         table, store = read_shards(self.pattern, self.image, self.label, reading.cache_dir)
         # Listing takes several times what is kept; Arrow would hold on to it.
         pa.default_memory_pool().release_unused()
-        encoded = encode_labels(table, classes, self.pattern, numeric=True, tell=reading.tell)
-        return Listed(*encoded, store)
+        encoded, names = encode_labels(
+            table, classes, self.pattern, numeric=True, tell=reading.tell
+        )
+        return Listed(encoded, names, store)
 
 
 class OwnData:
@@ -216,7 +225,7 @@ class OwnData:
         except UserError as error:
             return str(error).partition(": ")[2]
 
-    def read(self, classes: Sequence[str] | None, reading: Reading) -> Listed:
+    def read(self, classes: Sequence[str] | None, reading: ReadOptions) -> Listed:
         """See :class:`Source`."""
         if plain := _plain_files(self.dataset):
             if classes is None and are_splits(self.dataset.classes):
@@ -252,7 +261,8 @@ class OwnData:
     ) -> Listed:
         table = check_columns(table, Path(self.key))
         names_to_use = names if classes is None and names else classes
-        return Listed(*encode_labels(table, names_to_use, self.key, not names, tell), store)
+        encoded, chosen = encode_labels(table, names_to_use, self.key, not names, tell)
+        return Listed(encoded, chosen, store)
 
     def _version(self) -> int | None:
         """Changes with its code, its arguments and every file that they name; None: no file is."""

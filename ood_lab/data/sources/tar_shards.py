@@ -23,7 +23,7 @@ from ood_lab.data.sources.folder_names import in_junk
 from ood_lab.data.sources.folders import NO_LABEL
 from ood_lab.data.sources.image_formats import ARRAYS, image_extensions
 from ood_lab.data.sources.image_lists import texts_of
-from ood_lab.data.sources.image_stores import Member, Members, ShardStore
+from ood_lab.data.sources.image_stores import Members, ShardMember, ShardStore
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
@@ -38,7 +38,7 @@ class _Part(NamedTuple):
     """A file of a sample; ``text`` where its content is known already."""
 
     name: str
-    member: Member
+    member: ShardMember
     text: str | None
 
     def read(self) -> str:
@@ -109,7 +109,7 @@ def read_shards(
     for number, (shard, files) in enumerate(zip(shards, index["files"], strict=True)):
         images = [
             (part, parts)
-            for parts in _samples(*shard, files)
+            for parts in _samples(shard[0], shard[1], files)
             for ending, part in parts.items()
             if ending in pictures or ending.rpartition(".")[2] in pictures
         ]
@@ -144,7 +144,7 @@ def _samples(shard: str, version: tuple[int, int], files: str) -> Iterator[dict[
         parts = samples.setdefault(f"{folder}/{stem}", {})
         if ending.lower() in parts:
             raise UserError(f"'{shard}' has two files '{name}': give each sample its own name")
-        parts[ending.lower()] = _Part(name, Member(shard, start, size, version), text)
+        parts[ending.lower()] = _Part(name, ShardMember(shard, start, size, version), text)
     return iter(samples.values())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
@@ -56,7 +56,7 @@ class FolderBackgrounds:
     @property
     def identity(self) -> str:
         """sha256 of all files."""
-        return _digest(*content_hashes(self.paths, self._cache_dir))
+        return _digest(content_hashes(self.paths, self._cache_dir))
 
     def draw(self, rng: np.random.Generator, size: tuple[int, int]) -> Image.Image:
         """An image scaled to cover ``size`` and cropped to it at a random place."""
@@ -87,7 +87,7 @@ class ReplacedBackground(ImageDataset):
         self.backgrounds = backgrounds
         self.seed = seed
         self._kept = _keeper(data) if keep else None
-        identity = _digest(data.identity, _mask_identity(data), backgrounds.identity, str(seed))
+        identity = _digest([data.identity, _mask_identity(data), backgrounds.identity, str(seed)])
         super().__init__(data.name, data.table, data.classes, identity, data.names)
 
     def load_mask(self, index: int) -> np.ndarray | None:
@@ -187,9 +187,9 @@ def _check_size(mask: np.ndarray, file: str, path: str) -> None:
 def _mask_identity(data: ImageDataset) -> str:
     """The identity of masks in files; others follow from the identity of the images."""
     if isinstance(data, FileDataset):
-        return _digest(*content_hashes(data.table["mask"], data.cache_dir))
+        return _digest(content_hashes(data.table["mask"], data.cache_dir))
     return ""
 
 
-def _digest(*parts: str) -> str:
+def _digest(parts: Iterable[str]) -> str:
     return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()

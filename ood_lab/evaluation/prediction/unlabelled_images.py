@@ -23,7 +23,7 @@ from ood_lab.data.sources.image_lists import TABLES, Addresses, Listing, read_pa
 from ood_lab.data.sources.image_stores import FILES, CombinedStores, Store
 from ood_lab.data.sources.pixel_decoding import Decoding
 from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell, to_log
-from ood_lab.data.sources.source_settings import Given, Manifest, Reading, source_of
+from ood_lab.data.sources.source_settings import Given, Manifest, ReadOptions, source_of
 from ood_lab.data.transforms.few_shot import even_rows
 
 log = logging.getLogger(__name__)
@@ -133,7 +133,9 @@ def opened(listing: ListedImages, decoding: Decoding = DECODING) -> ReadableImag
     remarks = list(listing.remarks)
     for source, manifest in zip(listing.images.sources, listing.tables, strict=True):
         if manifest is not None:
-            texts = [str(path) for path in manifest.read([], Reading(remarks.append)).table["path"]]
+            texts = [
+                str(path) for path in manifest.read([], ReadOptions(remarks.append)).table["path"]
+            ]
         else:
             texts = source.texts.to_pylist()
         listed += texts
@@ -176,7 +178,7 @@ def groups_of(listed: ListedImages, paths: pd.Series, by: str, tell: Tell = to_l
     images = pd.DataFrame({"path": paths.to_numpy()})
     tables = [table for table in listed.tables if table is not None]
     if tables and by != FOLDER and "(" not in by:
-        read = [table.read([], Reading(lambda _: None, group=by)).table for table in tables]
+        read = [table.read([], ReadOptions(lambda _: None, group=by)).table for table in tables]
         columns = pd.concat(read).drop_duplicates("path").set_index("path")
         if by in columns:
             images[by] = images["path"].map(columns[by])
@@ -203,7 +205,7 @@ def _listing_of(
         file = Path(os.path.abspath(os.path.expanduser(source.place)))
         if file.suffix.lower() in TABLES and file.is_file():
             return read_paths(file, source.root), source
-    table, _, store = source.read([], Reading(remarks.append))
+    table, _, store = source.read([], ReadOptions(remarks.append))
     return Addresses(texts_of(table["path"]), store), None
 
 

@@ -14,7 +14,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.data.sources.file_facts import content_hashes, file_facts
 from ood_lab.data.sources.image_files import FileDataset, load_rgb
 from ood_lab.data.sources.manifest import read_manifest
-from ood_lab.data.sources.source_settings import Reading, source_of
+from ood_lab.data.sources.source_settings import ReadOptions, source_of
 
 
 def pixels(path):
@@ -101,7 +101,7 @@ def test_files_of_the_same_name_size_and_time_are_other_files(tmp_path, identify
                 shard.add(tmp_path / "a", "a")
             os.utime(folder / "0.tar", (1_700_000_000, 1_700_000_000))
         cache = str(tmp_path / "cache")
-        found = source_of(str(folder), "data.id.train").read(None, Reading(print, cache))
+        found = source_of(str(folder), "data.id.train").read(None, ReadOptions(print, cache))
         train = FileDataset("train", *found[:2], identify, cache, store=found.store)
         return train.identity, list(train.content_hashes())
 

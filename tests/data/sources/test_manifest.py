@@ -13,7 +13,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.data.datamodules.folder import FolderDataModule
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.data.sources.manifest import read_manifest
-from ood_lab.data.sources.source_settings import Reading, source_of
+from ood_lab.data.sources.source_settings import ReadOptions, source_of
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_splits_under_any_name_are_no_classes(tmp_path, names):
     read_manifest(tmp_path / "set", classes=[])  # of an OOD set anything goes
     given = partial(ImageFolder, root=str(tmp_path / "set"))
     with pytest.raises(UserError, match="holds splits"):
-        source_of(given, "data.id.train").read(None, Reading(print))
+        source_of(given, "data.id.train").read(None, ReadOptions(print))
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -129,7 +129,7 @@ def test_a_label_is_a_position_also_where_names_are_numbers(tmp_path, wrapped):
         picture(tmp_path / "set" / name / "x.png")
     whole = ImageFolder(str(tmp_path / "set"))
     part = Subset(Subset(whole, range(4)), [3, 2, 1, 0]) if wrapped else ConcatDataset([whole])
-    table, classes, _ = source_of(part, "data.id.train").read(None, Reading(print))
+    table, classes, _ = source_of(part, "data.id.train").read(None, ReadOptions(print))
     assert classes == ["0", "1", "10", "2"]
     assert table["label"].tolist() == [3, 2, 1, 0][:: 1 if wrapped else -1]
 
@@ -475,10 +475,10 @@ def test_metadata_of_an_image_folder(tmp_path, kind):
     assert (len(table), classes, doubtful) == (3, [], True)
     assert f"give {{path: {tmp_path}, label: animal}}" in text
     chosen = source_of({"path": str(tmp_path), "label": "animal"}, "data.id.train")
-    assert chosen.read(None, Reading(print)).classes == ["09", "9", "cat"]
+    assert chosen.read(None, ReadOptions(print)).classes == ["09", "9", "cat"]
     wrong = source_of({"path": str(tmp_path), "label": "nothing"}, "data.id.train")
     with pytest.raises(UserError, match="without a table that has 'nothing'"):
-        wrong.read(None, Reading(print))
+        wrong.read(None, ReadOptions(print))
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])

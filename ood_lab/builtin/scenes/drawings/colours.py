@@ -30,6 +30,6 @@ def tones(colour: str, tint: tuple[float, float, float]) -> Mapping[str, Tone]:
     """
     if not colour:
         return MATERIALS
-    own = [min(max(c + d, 0.0), 1.0) for c, d in zip(COLOURS[colour], tint, strict=True)]
-    dark, light = [0.6 * c for c in own], [c + 0.45 * (1.0 - c) for c in own]
-    return {**MATERIALS, OWN: own, OWN_DARK: dark, OWN_LIGHT: light}
+    plain = [min(max(c + d, 0.0), 1.0) for c, d in zip(COLOURS[colour], tint, strict=True)]
+    dark, light = [0.6 * c for c in plain], [c + 0.45 * (1.0 - c) for c in plain]
+    return {**MATERIALS, OWN: plain, OWN_DARK: dark, OWN_LIGHT: light}

@@ -67,7 +67,6 @@ REQUIRED = {  # what the user has to fill in
     "image_text/lit.yaml": ["image_text.lit.path=DIR"],
     "image_text/open_clip.yaml": ["image_text.open_clip.clip.name=ViT-B-16"],
     "image_text/siglip.yaml": ["image_text.siglip.path=DIR"],
-    "lvlm/vllm.yaml": ["lvlm.path=DIR"],
     "judge/openai.yaml": ["judge.model=NAME"],
     "judge/replay.yaml": ["judge.path=FILE"],
     "judge/transformers.yaml": ["judge.path=DIR"],

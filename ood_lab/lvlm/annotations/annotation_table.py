@@ -73,8 +73,8 @@ class Annotations:
         """The kind of place that an image shows, by its id, where its attributes have one."""
         if "attributes" not in self.images:
             return {}
-        known = zip(self.images["image"], self.images["attributes"], strict=True)
-        return {image: str(facts["place"]) for image, facts in known if facts and "place" in facts}
+        pairs = zip(self.images["image"], self.images["attributes"], strict=True)
+        return {image: str(facts["place"]) for image, facts in pairs if facts and "place" in facts}
 
     def only(self, categories: Sequence[str] | None) -> Annotations:
         """The same images with some of the categories, in the order given; None = with all.
@@ -125,13 +125,13 @@ def objects_table(
     """
     codes = np.asarray(category, np.int32)
     left, top, width, height = np.asarray(boxes, np.float64).reshape(-1, 4).T
-    known = pd.Series([math.nan] * len(left) if area is None else area, dtype=float)
+    areas = pd.Series([math.nan] * len(left) if area is None else area, dtype=float)
     return pd.DataFrame(
         {
             "image": image,
             "category": pd.Categorical.from_codes(codes, categories=pd.Index(list(categories))),
             **dict(zip(BOX, (left, top, width, height), strict=True)),
-            "area": known.fillna(pd.Series(width * height)),
+            "area": areas.fillna(pd.Series(width * height)),
             "crowd": np.asarray([False] * len(left) if crowd is None else crowd, bool),
             "attributes": attributes if attributes is not None else [{} for _ in range(len(left))],
         }

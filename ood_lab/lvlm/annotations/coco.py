@@ -68,7 +68,7 @@ def check_names(file: Path, names: Sequence[str], ids: Sequence[int]) -> None:
         UserError: an empty name, one with a line break or another control character, or two that
             are the same, with their ids.
     """
-    known: dict[str, int] = {}
+    first_rows: dict[str, int] = {}
     for row, name in enumerate(names):
         if not name.strip():
             raise UserError(f"'{file}': the category with id {ids[row]} has no name")
@@ -78,7 +78,7 @@ def check_names(file: Path, names: Sequence[str], ids: Sequence[int]) -> None:
                 "or another control character"
             )
         plain = " ".join(unicodedata.normalize("NFKC", name).casefold().replace("-", " ").split())
-        first = known.setdefault(plain.replace("_", " "), row)
+        first = first_rows.setdefault(plain.replace("_", " "), row)
         if first != row:
             raise UserError(
                 f"'{file}': the categories with ids {ids[first]} and {ids[row]} have the names "
@@ -156,7 +156,7 @@ def check_sizes(file: Path, root: Path, images: pd.DataFrame) -> None:
     with ThreadPoolExecutor(8) as pool:
         results = list(pool.map(_sizes, [root / name for name in looked["file"]]))
     stated = list(zip(looked["width"], looked["height"], strict=True))
-    wrong = [n for n, known in enumerate(results) if known and stated[n] not in known]
+    wrong = [n for n, measured in enumerate(results) if measured and stated[n] not in measured]
     if wrong:
         first, (width, height) = looked.iloc[wrong[0]], results[wrong[0]][0]
         raise UserError(
@@ -265,8 +265,8 @@ class CocoAnnotations:
             images["attributes"] = pd.Series(attributes, dtype=object)
         about = results.info if isinstance(results.info, dict) else {}
         domain = "natural" if "COCO" in str(about.get("description")) else ""
-        given = {item.name: item.supercategory for item in results.categories}
-        fields = {k: v for k, v in given.items() if isinstance(v, str) and v not in ("", "none")}
+        groups = {item.name: item.supercategory for item in results.categories}
+        fields = {k: v for k, v in groups.items() if isinstance(v, str) and v not in ("", "none")}
         names = check_categories(file, results.categories)
         return self._checked(images, names, results.annotations, fields, domain)
 
@@ -323,18 +323,18 @@ def instances_table(
         UserError: no image, an id or a file of an image that is used twice, an annotation of an
             unknown image or category, a box that is none or not of its image.
     """
-    known = images["image"].tolist()
-    if not known:
+    image_ids = images["image"].tolist()
+    if not image_ids:
         raise UserError(f"'{file}' lists no image")
-    check_unique(file, "image id", known, known)
-    check_unique(file, "image", images["file"].tolist(), known)
+    check_unique(file, "image id", image_ids, image_ids)
+    check_unique(file, "image", images["file"].tolist(), image_ids)
     numbers = [entry.id for entry in annotations if entry.id is not None]
     check_unique(file, "annotation id", numbers, numbers)
     table = frame_of(annotations, "image_id", "category_id", "area", "iscrowd", "semantic_level")
     rows = {}
     for key, listed, ids in (
         ("category_id", "categories", list(names)),
-        ("image_id", "images", known),
+        ("image_id", "images", image_ids),
     ):
         rows[key] = pd.Index(ids).get_indexer(pd.Index(table[key]))
         if (lost := rows[key] < 0).any():

@@ -156,8 +156,8 @@ class Cooccurrence:
         there = self.present[rows]
         absent, results = self._given(0.0), self._given(1.0)
         weights = context.astype(np.float64)
-        own = np.diag(absent)[None] * weights, np.diag(results)[None] * weights
-        sums = np.where(there, weights @ results - own[1], weights @ absent - own[0])
+        diagonals = np.diag(absent)[None] * weights, np.diag(results)[None] * weights
+        sums = np.where(there, weights @ results - diagonals[1], weights @ absent - diagonals[0])
         sizes = weights.sum(axis=1, keepdims=True) - weights
         rest = max(len(self.present) - 1, 1)
         prior = (np.diag(self._both)[None] - there) / rest

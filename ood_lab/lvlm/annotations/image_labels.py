@@ -30,8 +30,8 @@ class ImageLabels:
 
     def places(self, pairs: pd.DataFrame) -> tuple[Ints, Ints]:
         """Rows and columns of pairs, ``image, category``; -1 where there is none."""
-        known = ((self.images, pairs["image"]), (self.categories, pairs["category"]))
-        rows, columns = (pd.Index(every).get_indexer(pd.Index(own)) for every, own in known)
+        axes = ((self.images, pairs["image"]), (self.categories, pairs["category"]))
+        rows, columns = (pd.Index(labels).get_indexer(pd.Index(wanted)) for labels, wanted in axes)
         return rows, columns
 
 

@@ -264,11 +264,15 @@ class NuScenesAnnotations:
         groups = dict(iter(boxes.groupby("sample_token")))
         parts = [pd.DataFrame(columns=["image", "label", *BOX])]
         for frame in frames.to_dict("records"):
-            if (own := groups.get(frame["sample_token"])) is not None:
-                centres, sizes, rotations = (np.array(own[key].tolist()) for key in _PLACEMENT)
+            if (boxes_of_frame := groups.get(frame["sample_token"])) is not None:
+                centres, sizes, rotations = (
+                    np.array(boxes_of_frame[key].tolist()) for key in _PLACEMENT
+                )
                 seen = visible_boxes(centres, sizes, rotations, _camera(frame))
                 part = pd.DataFrame(seen, columns=list(BOX))
-                parts.append(part.assign(image=frame["token"], label=own["label"].to_numpy()))
+                parts.append(
+                    part.assign(image=frame["token"], label=boxes_of_frame["label"].to_numpy())
+                )
         table = pd.concat(parts[1:] or parts).dropna(subset=BOX[0])
         labels = list(LABELS.values())
         codes = pd.Index(labels).get_indexer(pd.Index(table["label"]))

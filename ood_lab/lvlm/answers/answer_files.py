@@ -93,10 +93,10 @@ def read_answers(path: Path) -> Iterator[Answer]:
 
     What is none is passed over: half a line, a record of something else, a reply that is no text.
     """
-    known = {item.name for item in fields(Answer)}
+    names = {item.name for item in fields(Answer)}
     for record in read_records(path):
         try:
-            answer = Answer(**{k: v for k, v in record.items() if k in known})
+            answer = Answer(**{k: v for k, v in record.items() if k in names})
         except TypeError:
             continue
         if is_text(answer.response) and isinstance(answer.made_with, Mapping):
@@ -253,8 +253,8 @@ def server_of(answer: Answer) -> str | None:
 def model_of(made_with: Mapping[str, Any]) -> str:
     """What made an answer, as text: all of it but the address and the longest length."""
     core = {k: v for k, v in made_with.items() if k != "server"}
-    given = dict(core.get("gen_kwargs") or {})
-    core["gen_kwargs"] = {k: v for k, v in given.items() if k not in _LIMITS}
+    settings = dict(core.get("gen_kwargs") or {})
+    core["gen_kwargs"] = {k: v for k, v in settings.items() if k not in _LIMITS}
     return json.dumps(_one_kind_of_number(core), sort_keys=True)
 
 
@@ -274,8 +274,8 @@ def _serves(answer: Answer, made_with: Mapping[str, Any]) -> bool:
     (name, limit), (old_name, old_limit) = map(_limit, (made_with, answer.made_with))
     if limit == old_limit and (name == old_name or limit is None):
         return True
-    given = made_with.get("gen_kwargs") or {}
-    greedy = given.get("temperature") == 0 or given.get("do_sample") is False
+    settings = made_with.get("gen_kwargs") or {}
+    greedy = settings.get("temperature") == 0 or settings.get("do_sample") is False
     ended = answer.finish_reason is not None and not is_cut(answer.finish_reason)
     tokens = answer.usage.get("completion_tokens", old_limit)
     fits = limit is None or (old_limit is not None and old_limit <= limit)
@@ -284,8 +284,8 @@ def _serves(answer: Answer, made_with: Mapping[str, Any]) -> bool:
 
 
 def _limit(made_with: Mapping[str, Any]) -> tuple[str | None, int | None]:
-    given = made_with.get("gen_kwargs") or {}
-    return next(((name, given[name]) for name in _LIMITS if name in given), (None, None))
+    settings = made_with.get("gen_kwargs") or {}
+    return next(((name, settings[name]) for name in _LIMITS if name in settings), (None, None))
 
 
 def model_name(made_with: Mapping[str, Any]) -> str:

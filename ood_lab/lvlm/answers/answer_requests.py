@@ -149,9 +149,9 @@ def _wanted(questions: Questions, folder: Path, model: ChatModel) -> list[Reques
     wanted = []
     hashes = messages_hashes(questions, folder)
     forms = {_form(item): item for item in questions}  # a model tells nothing else apart
-    known = {form: dict(model.made_for(question)) for form, question in forms.items()}
+    models = {form: dict(model.made_for(question)) for form, question in forms.items()}
     for question, messages_hash in zip(questions, hashes, strict=True):
-        made_with = known[_form(question)]
+        made_with = models[_form(question)]
         key, messages = answer_key(messages_hash, made_with), messages_of(question, folder)
         wanted.append(Request(key, messages, question, messages_hash, made_with))
     return wanted
@@ -198,18 +198,18 @@ def _say_where_from(results: Mapping[str, Answer], model: ChatModel) -> None:
 
 def _say_without_chance(wanted: Requests, results: Mapping[str, Answer], model: ChatModel) -> None:
     """Says of how many answers, asked before, P(yes) is not known though it is wanted now."""
-    known = [
+    kept = [
         results[item.key]
         for item in wanted
         if item.key in results and item.question.reply in ONE_WORD
     ]
-    lost = sum(answer.p_yes is None for answer in known)
+    lost = sum(answer.p_yes is None for answer in kept)
     if model.logprobs and lost:
         log.warning(
             "%d of %d answers that were kept have no P(yes): lvlm.logprobs asks for it with new "
             "questions only; another folder (paths.answers=DIR) asks all of them again",
             lost,
-            len(known),
+            len(kept),
         )
 
 
@@ -218,8 +218,10 @@ def _asked(todo: Mapping[str, Request], model: ChatModel) -> Iterator[Answer]:
     with asking_progress(len(todo), model.cost_of) as tell:
         for reply in model.ask([*todo.values()]):
             tell(reply)
-            own = todo[reply.key]
-            yield answer_of(own.question, own.messages_hash, own.made_with, reply, model.server)
+            request = todo[reply.key]
+            yield answer_of(
+                request.question, request.messages_hash, request.made_with, reply, model.server
+            )
 
 
 def answer_of(

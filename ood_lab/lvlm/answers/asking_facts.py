@@ -49,12 +49,12 @@ def asking_facts(answers: Sequence[Answer], cost_of: CostOf | None = None) -> As
     times = [call.latency_s for call in calls if call.latency_s is not None]
     usage = [call.usage for call in calls if call.usage]
     costs = [cost_of(item) for item in usage] if cost_of else []
-    known = [cost for cost in costs if cost is not None]
+    prices = [cost for cost in costs if cost is not None]
     return AskingRecord(
         calls=len(calls),
         input_tokens=sum(u.get("prompt_tokens", 0) for u in usage) if usage else None,
         output_tokens=sum(u.get("completion_tokens", 0) for u in usage) if usage else None,
-        cost=round(sum(known), 6) if known else None,
+        cost=round(sum(prices), 6) if prices else None,
         retries=sum(call.retries for call in calls),
         latency_s=round(float(np.median(times)), 4) if times else None,
         latency_s_95=round(float(np.quantile(times, 0.95)), 4) if times else None,

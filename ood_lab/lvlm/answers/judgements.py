@@ -49,8 +49,8 @@ def judge(questions: Questions, answers: Answers, parser: str | None = None) -> 
         parser_named(parser)
     rows = [_row(q, answers.get(q.question_id), parser) for q in questions]
     meta = pd.DataFrame([dict(question.meta) for question in questions])
-    known = [P_OPTIONS] if any(P_OPTIONS in row for row in rows) else []
-    table = pd.DataFrame(rows, columns=[*_COLUMNS, *known])
+    options = [P_OPTIONS] if any(P_OPTIONS in row for row in rows) else []
+    table = pd.DataFrame(rows, columns=[*_COLUMNS, *options])
     return table.join(meta[[name for name in meta if name not in table]])
 
 
@@ -62,8 +62,8 @@ def with_unsure(judgements: pd.DataFrame) -> pd.DataFrame:
     """
     if UNSURE not in judgements:
         return judgements
-    asked = judgements[UNSURE].fillna(False).astype(bool) & (judgements["status"] == UNPARSED)
-    reply = asked & ~judgements["cut"].astype(bool) & (judgements["reply"].str.strip() != "")
+    unsure = judgements[UNSURE].fillna(False).astype(bool) & (judgements["status"] == UNPARSED)
+    reply = unsure & ~judgements["cut"].astype(bool) & (judgements["reply"].str.strip() != "")
     return judgements.assign(
         parsed=judgements["parsed"].mask(reply, UNSURE),
         correct=judgements["correct"].astype(bool) | reply,

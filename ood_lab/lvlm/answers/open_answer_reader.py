@@ -119,8 +119,8 @@ def parsers_of(questions: Questions, given: str | None) -> dict[str, str]:
         else parser_of(question.parser, given)
         for question in questions
     )
-    known = {name: parser.source for name, parser in PARSERS.items()} | {READER: OURS}
-    return {name: known[name] for name in names if name in known}
+    sources = {name: parser.source for name, parser in PARSERS.items()} | {READER: OURS}
+    return {name: sources[name] for name in names if name in sources}
 
 
 def read_by_reader(questions: Questions, answers: Answers, model: TextModel) -> pd.DataFrame:
@@ -199,13 +199,13 @@ def matched(
     ]
     replies = model.replies(kind or by, texts)
     table = judgements if "matched_by" in judgements else judgements.assign(matched_by="")
-    said = {
+    values = {
         text: None if replies[text] is None else parser(str(replies[text]), str(question))
         for text, question in zip(texts, rows["text"], strict=True)
     }
     for row, text in zip(rows.index, texts, strict=True):
-        if said[text] is not None:
-            right = said[text] == table.at[row, "truth"]
+        if values[text] is not None:
+            right = values[text] == table.at[row, "truth"]
             columns = ["parsed", "correct", "status", "matched_by"]
-            table.loc[row, columns] = [said[text], right, PARSED, by]
+            table.loc[row, columns] = [values[text], right, PARSED, by]
     return table

@@ -37,15 +37,15 @@ def recorded_answers(questions: Questions, path: Path, folder: Path) -> list[Ans
     answers = [answer for answer in read_answers(path) if not answer.made_with.get(SAMPLE)]
     if not answers:
         return list(_replayed(questions, path, folder))
-    known = _hashes_by_id(questions, folder)
+    hashes = _hashes_by_id(questions, folder)
     texts = {question.question_id: question.text for question in questions}
-    wanted = set(known.values())
+    wanted = set(hashes.values())
     for answer in answers:
-        name, own = answer.question_id, answer.messages_hash
-        by_hash = bool(known) and bool(own)
-        if name in texts and (own != known[name] if by_hash else answer.prompt != texts[name]):
+        name, digest = answer.question_id, answer.messages_hash
+        by_hash = bool(hashes) and bool(digest)
+        if name in texts and (digest != hashes[name] if by_hash else answer.prompt != texts[name]):
             raise _other_question(path, name, texts[name], answer.prompt)
-        key = own if by_hash else name
+        key = digest if by_hash else name
         if key not in (wanted if by_hash else texts):
             continue
         models |= {model_of(answer.made_with)} if answer.error is None else set()
@@ -57,8 +57,8 @@ def recorded_answers(questions: Questions, path: Path, folder: Path) -> list[Ans
             results[key] = answer
     if not results:
         raise UserError(f"{path} has no answer to any of the {len(questions):,} questions")
-    ids = [(q, known.get(q.question_id, "")) for q in questions]
-    fitting = [(q, results.get(own) or results.get(q.question_id)) for q, own in ids]
+    ids = [(q, hashes.get(q.question_id, "")) for q in questions]
+    fitting = [(q, results.get(digest) or results.get(q.question_id)) for q, digest in ids]
     if lost := [q.question_id for q, answer in fitting if answer is None]:
         log.warning("%s has no answer to %d questions, '%s' first", path, len(lost), lost[0])
     return [as_answer_to(q, answer) for q, answer in fitting if answer is not None]
@@ -70,20 +70,20 @@ def _replayed(questions: Questions, path: Path, folder: Path) -> Iterator[Answer
     pairs = [(question, hashes.get(question.question_id, "")) for question in questions]
     results = matcher(pairs, path)
     made_with = {"backend": "replay", "model": path.stem}
-    for question, own in pairs:
-        said = results(question, own)
-        if said is None:
+    for question, digest in pairs:
+        recorded = results(question, digest)
+        if recorded is None:
             continue
-        key = answer_key(own, made_with)
+        key = answer_key(digest, made_with)
         reply = Reply(
             key,
-            said.reply,
-            said.p_yes,
-            said.finish_reason,
-            error=said.error,
-            reasoning=said.reasoning,
+            recorded.reply,
+            recorded.p_yes,
+            recorded.finish_reason,
+            error=recorded.error,
+            reasoning=recorded.reasoning,
         )
-        yield answer_of(question, own, made_with, reply)
+        yield answer_of(question, digest, made_with, reply)
 
 
 def _hashes_by_id(questions: Questions, folder: Path) -> dict[str, str]:

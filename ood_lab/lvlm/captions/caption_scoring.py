@@ -131,17 +131,17 @@ def result_rows(
             :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
     rows: list[dict[str, Any]] = []
-    every = [*splits, POOLED]
-    for place, part in places(captions, every, "file", min_count, finer):
+    sets = [*splits, POOLED]
+    for place, part in places(captions, sets, "file", min_count, finer):
         kept = part[part["status"] == PARSED]
         counts = kept[list(COUNTS)].to_numpy(np.int64)
         rows += _rows(place, counts, kept, caption_metrics, {}, part, resampling)
-    for place, part in places(judgements, every, "file", min_count, finer):
+    for place, part in places(judgements, sets, "file", min_count, finer):
         for way in sorted(WAYS, key=lambda item: item != unparsed):
             for group, tasks in GROUPS.items():
-                asked = part[part["task"].isin(tasks)]
-                if len(asked):
-                    rows += _answer_rows({**place, "unparsed": way}, group, asked, resampling)
+                of_group = part[part["task"].isin(tasks)]
+                if len(of_group):
+                    rows += _answer_rows({**place, "unparsed": way}, group, of_group, resampling)
     return rows
 
 
@@ -169,12 +169,12 @@ def amber_table(
     groups = {g: tasks for g, tasks in GROUPS.items() if judgements["task"].isin(tasks).any()}
     for split in [*splits, POOLED]:
         texts = captions if split == POOLED else captions[captions["split"] == split]
-        asked = judgements if split == POOLED else judgements[judgements["split"] == split]
+        of_split = judgements if split == POOLED else judgements[judgements["split"] == split]
         row: dict[str, Any] = {"split": split}
         if len(captions):
             row |= amber_caption_metrics(texts[list(COUNTS)].to_numpy(np.int64).sum(axis=0))
         for group, tasks in groups.items():
-            part = asked[asked["task"].isin(tasks) & (asked["status"] != FAILED)]
+            part = of_split[of_split["task"].isin(tasks) & (of_split["status"] != FAILED)]
             tp, fp, tn, fn, unread_no, unread_yes = class_counts(part, NO).sum(axis=0)
             epsilon = (epsilons or {}).get(group, EXISTENCE_EPSILON)
             results = amber_yes_no_metrics([tp, fp, tn, fn + unread_no], int(unread_yes), epsilon)

@@ -58,11 +58,11 @@ def contrasts(
         (captions, captions[list(COUNTS)].to_numpy(np.int64), caption_metrics)
     ]
     for group in COMPARED:
-        asked = judgements[judgements["task"].isin(GROUPS[group])]
-        right = asked["correct"].astype(bool)
+        of_group = judgements[judgements["task"].isin(GROUPS[group])]
+        right = of_group["correct"].astype(bool)
         counts = np.stack([right, np.ones(len(right))], axis=1).astype(np.int64)
-        sides.append((asked, counts, partial(shares, [f"{group}_accuracy"])))
-        sides.append((asked, class_counts(asked, NO), partial(_of_no, group)))
+        sides.append((of_group, counts, partial(shares, [f"{group}_accuracy"])))
+        sides.append((of_group, class_counts(of_group, NO), partial(_of_no, group)))
     tables = [pd.DataFrame()]
     tables += [
         paired_contrasts(counts, clusters_of(rows), rows[by], metrics, names, first, **resampling)

@@ -51,8 +51,8 @@ class Lexicon:
         if not forms:
             forms.update(word_forms(vocabulary))
         longest = max((len(form) for form in forms), default=0)
-        known = {word for form in forms for word in form}
-        words = [_bare(word.lower(), known) for word in _WORD.findall(caption)]
+        words_of_forms = {word for form in forms for word in form}
+        words = [_bare(word.lower(), words_of_forms) for word in _WORD.findall(caption)]
         results, place = [], 0
         while place < len(words):
             for length in range(min(longest, len(words) - place), 0, -1):
@@ -158,9 +158,9 @@ def _nltk() -> Any:
     return nltk
 
 
-def _bare(word: str, known: Collection[str]) -> str:
+def _bare(word: str, vocabulary: Collection[str]) -> str:
     """A word without the ``'s`` of a possessive, unless the vocabulary has it with one."""
-    return word if word in known else word.removesuffix("'s")
+    return word if word in vocabulary else word.removesuffix("'s")
 
 
 def _split(text: str) -> tuple[str, ...]:

@@ -149,9 +149,9 @@ class ChatModel:
         return None
 
 
-def longest_reply(given: _Limit | Literal["auto"], question: Question) -> _Limit | int:
+def longest_reply(limit: _Limit | Literal["auto"], question: Question) -> _Limit | int:
     """The longest reply to a question, in tokens: as given, or, of ``auto``, what suits it."""
-    return LONGEST[question.reply] if given == "auto" else given
+    return LONGEST[question.reply] if limit == "auto" else limit
 
 
 #: Hosts of an address that are this machine, and ports that an address need not name.

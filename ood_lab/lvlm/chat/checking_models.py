@@ -149,9 +149,9 @@ class Replay(ChatModel):
         expected = [(r.question, r.messages_hash) for r in self._expected or requests]
         results = matcher(expected, self.path)
         for request in requests:
-            said = results(request.question, request.messages_hash)
-            if said is None:
+            recorded = results(request.question, request.messages_hash)
+            if recorded is None:
                 yield Reply(request.key, "", error=f"{self.path} has no answer to it")
             else:
-                reply = Reply(request.key, said.reply, said.p_yes, said.finish_reason)
-                yield replace(reply, error=said.error, reasoning=said.reasoning)
+                reply = Reply(request.key, recorded.reply, recorded.p_yes, recorded.finish_reason)
+                yield replace(reply, error=recorded.error, reasoning=recorded.reasoning)

@@ -71,7 +71,7 @@ def _divided(name: str, value: Any, images: int, tokens: list[int] | None) -> li
     layers = [_layer(layer, images, tokens) for layer in value]
     if any(layer is None for layer in layers):
         return None
-    return [list(own) for own in zip(*layers, strict=True)]
+    return [list(image) for image in zip(*layers, strict=True)]
 
 
 def _layer(layer: Any, images: int, tokens: list[int] | None) -> list[Any] | None:
@@ -106,7 +106,7 @@ def joined(parts: Sequence[ImagePart]) -> Any:
 def _together(layers: Sequence[Any]) -> Any:
     if torch.is_tensor(layers[0]):
         return torch.cat(list(layers))
-    return [item for own in layers for item in own]
+    return [item for part in layers for item in part]
 
 
 #: Root mean square of what may differ, in standard deviations of a request's scores: rounding
@@ -151,5 +151,5 @@ def same_scores(one: Tensor, other: Tensor, dtype: torch.dtype) -> bool:
     if shown.sum() < 2 or not torch.equal(one.isfinite(), other.isfinite()):
         return bool(torch.equal(one, other))
     mine, theirs = one[shown].float(), other[shown].float()
-    apart = (mine - theirs).square().mean().sqrt()
-    return bool(apart <= _ROUNDING.get(dtype, _COARSE) * mine.std())
+    difference = (mine - theirs).square().mean().sqrt()
+    return bool(difference <= _ROUNDING.get(dtype, _COARSE) * mine.std())

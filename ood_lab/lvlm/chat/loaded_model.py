@@ -85,7 +85,7 @@ def encoded(
     options = {"add_special_tokens": False} if begins and texts[0].startswith(begins) else {}
     return processor(
         text=list(texts),
-        images=[list(own) for own in images] if any(images) else None,
+        images=[list(row) for row in images] if any(images) else None,
         padding=True,
         padding_side=padding_side,
         return_tensors="pt",
@@ -139,12 +139,12 @@ class ModelRequest:
         """Opens the images, each once."""
         texts = [vlm.rendered(request.messages) for request in batch]
         paths = [images_of(request.messages) for request in batch]
-        opened = {path: open_image(path, max_pixels) for own in paths for path in own}
-        return cls(vlm, texts, paths, [[opened[path] for path in own] for own in paths])
+        opened = {path: open_image(path, max_pixels) for row in paths for path in row}
+        return cls(vlm, texts, paths, [[opened[path] for path in row] for row in paths])
 
     def only(self, *rows: int) -> ModelRequest:
         """Some of them."""
-        chosen = [[every[row] for row in rows] for every in (self.texts, self.paths, self.images)]
+        chosen = [[column[row] for row in rows] for column in (self.texts, self.paths, self.images)]
         return ModelRequest(self.vlm, *chosen)  # type: ignore[arg-type]
 
     @cached_property
@@ -161,7 +161,7 @@ class ModelRequest:
     @property
     def is_mixed(self) -> bool:
         """Whether the images are of different sizes."""
-        return len({image.size for own in self.images for image in own}) > 1
+        return len({image.size for row in self.images for image in row}) > 1
 
     @property
     def is_padded(self) -> bool:

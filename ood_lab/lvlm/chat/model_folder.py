@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
 import xxhash
 
-from ood_lab.common.arguments import Count
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import read_json
-from ood_lab.lvlm.chat.base import ChatModel, ReasoningTags, longest_reply
-from ood_lab.lvlm.questions.question_files import Question
 from ood_lab.models.loading.hub_models import model_folder
 
 _SHIPPED = Path(__file__).parent.parent / "shipped"
@@ -116,13 +113,13 @@ class ModelFolder:
         file = self.path / "chat_template.jinja"
         if file.is_file():
             return file.read_text(encoding="utf-8")
-        own = getattr(processor.tokenizer, "chat_template", None)
-        if own is None:
+        template = getattr(processor.tokenizer, "chat_template", None)
+        if template is None:
             raise UserError(
                 f"{self.named} has no chat template: it is not made to be asked, unless you put "
                 "one next to it as chat_template.jinja"
             )
-        return str(own)
+        return str(template)
 
     def load_model(self, dtype: str, device_map: str | None = None) -> Any:
         """Only the model, in evaluation mode; ``device_map`` is accelerate's.
@@ -160,50 +157,3 @@ def _transformers() -> ModuleType:
     with reported_as("lvlm needs transformers: pip install 'ood_lab[lvlm]'", ImportError):
         import transformers
     return transformers
-
-
-@dataclass(eq=False)
-class LocalChat(ChatModel):
-    """A model in a folder.
-
-    Args:
-        path: folder of the model and its processor (``shipped:NAME`` = of this package), or its
-            id on the hub.
-        max_new_tokens: longest reply; ``auto`` = what suits the question, see
-            :data:`~ood_lab.lvlm.questions.question_files.LONGEST`.
-        dtype: ``float32``, ``bfloat16``, ``float16``; None = that of the weights.
-        max_pixels: larger images are made smaller first; None = left to the processor.
-        trust_remote_code: run code that is next to the weights.
-        download: fetch a model that is named by its id and not here yet.
-        reasoning_tags: see :class:`~ood_lab.lvlm.chat.openai.OpenAIChat`.
-    """
-
-    path: str
-    max_new_tokens: Count | Literal["auto"] = field(default="auto", kw_only=True)
-    dtype: Literal["float32", "bfloat16", "float16"] | None = field(default=None, kw_only=True)
-    max_pixels: Count | None = field(default=None, kw_only=True)
-    trust_remote_code: bool = field(default=False, kw_only=True)
-    download: bool = field(default=False, kw_only=True)
-    reasoning_tags: ReasoningTags = field(default=(), kw_only=True)
-
-    @cached_property
-    def folder(self) -> ModelFolder:
-        """The folder of the model."""
-        return ModelFolder(str(self.path), "lvlm.path", self.trust_remote_code, self.download)
-
-    @property
-    def made_with(self) -> Mapping[str, Any]:
-        """Content of the folder and everything that changes a reply."""
-        return self._made_with(self.max_new_tokens)
-
-    def made_for(self, question: Question) -> Mapping[str, Any]:
-        """The same with the longest reply to this question."""
-        return self._made_with(longest_reply(self.max_new_tokens, question))
-
-    @property
-    def _about(self) -> dict[str, Any]:
-        known = {"model": self.folder.name, "revision": self.folder.revision}
-        return {**known, "max_pixels": self.max_pixels}
-
-    def _made_with(self, longest: int | str) -> Mapping[str, Any]:
-        raise NotImplementedError

@@ -147,8 +147,8 @@ class OpenAIChat(OpenAIServer, ChatModel):
     def _fields(self, longest: int | str | None, sample: int = 1) -> dict[str, Any]:
         """Fields of a request without model and messages."""
         limits = {"max_tokens": longest, "max_completion_tokens": self.max_completion_tokens}
-        given = {**limits, "temperature": self.temperature, "seed": self.seed}
-        fields = {k: v for k, v in given.items() if v is not None} | dict(self.extra_body or {})
+        settings = {**limits, "temperature": self.temperature, "seed": self.seed}
+        fields = {k: v for k, v in settings.items() if v is not None} | dict(self.extra_body or {})
         return fields | ({"seed": fields["seed"] + sample - 1} if "seed" in fields else {})
 
     def cost_of(self, usage: Mapping[str, int]) -> float | None:
@@ -239,13 +239,13 @@ class OpenAIChat(OpenAIServer, ChatModel):
             batches.send(bodies)
         keys = [request.key for request in requests if request.key not in unreadable]
         options = {item.key: len(item.question.options) for item in requests}
-        for said in batches.replies(keys, wait=self.batch == "wait"):
-            if said.error:
-                yield Reply(said.key, "", error=said.error)
+        for result in batches.replies(keys, wait=self.batch == "wait"):
+            if result.error:
+                yield Reply(result.key, "", error=result.error)
             else:
-                reply = self._reply(said.key, said.body, options=options[said.key])
+                reply = self._reply(result.key, result.body, options=options[result.key])
                 if reply.error:
-                    batches.reopen(said.key)
+                    batches.reopen(result.key)
                 yield reply
 
     def _body(self, request: Request) -> dict[str, Any]:
@@ -302,8 +302,8 @@ class OpenAIChat(OpenAIServer, ChatModel):
                 [part for part in content if _is_thought(part)] if isinstance(content, list) else []
             )
             # What servers give apart from the reply: what it thought, or why it declined.
-            apart = (_thought_of(message.get(name)) for name in APART)
-            thought = next(filter(None, (*apart, _thought_of(parts))), None)
+            thoughts = (_thought_of(message.get(name)) for name in APART)
+            thought = next(filter(None, (*thoughts, _thought_of(parts))), None)
         except (AttributeError, KeyError, IndexError, TypeError):
             return Reply(key, "", error=self.lacking("choices", answer))
         text, error = _text_of(content), None

@@ -139,13 +139,13 @@ def _by_number(
             "numbers them, so that every question needs its reply, in the same order"
         )
     for record, question in zip(records, questions, strict=True):
-        asked = " ".join(str(next((record[k] for k in of_text if record.get(k)), "")).split())
+        prompt = " ".join(str(next((record[k] for k in of_text if record.get(k)), "")).split())
         text = question.text.split("\nA. ")[0]  # options may be written in any way
         stem = " ".join((text[: text.rfind("?") + 1] or text).split())
         answers = {question.answer.lower(), str(record.get(of_truth)).strip().lower()}
         other = answers == {YES, NO} or (len(answers) == 2 and all(len(a) == 1 for a in answers))
-        if stem not in asked or other:
-            raise _other_question(path, question.question_id, question.text, asked)
+        if stem not in prompt or other:
+            raise _other_question(path, question.question_id, question.text, prompt)
         reply = next((record[key] for key in of_reply if key in record), "")
         while isinstance(reply, list):
             reply = reply[0] if reply else ""
@@ -167,35 +167,35 @@ def _said(records: Sequence[Mapping[str, Any]], path: Path) -> list[RecordedRepl
         texts = [record[key] for key in ("response", "text", "answer") if key in record]
         # A reply that is null is one of a model that only thought, or refused.
         reply = "" if texts[:1] == [None] else _text(next(iter(texts), None))
-        apart = next((str(record[key]) for key in APART if record.get(key)), None)
+        reasoning = next((str(record[key]) for key in APART if record.get(key)), None)
         if "question_id" not in record or not is_text(reply) or record.get("error"):
             continue
         if isinstance(how := record.get("made_with"), dict) and how.get(SAMPLE):
             continue
         text = record.get("prompt", record.get("question"))
         name = str(record["question_id"])
-        own = str(record.get("messages_hash") or "")
+        digest = str(record.get("messages_hash") or "")
         chance, reason = record.get("p_yes"), record.get("finish_reason")
-        before = results.get(own or name)
-        if before is not None and not own and before.reply != str(reply):
+        before = results.get(digest or name)
+        if before is not None and not digest and before.reply != str(reply):
             both = f"'{before.reply}' and '{reply}'"
             raise UserError(f"{path} has two replies to '{name}' ({both}): leave one of them")
-        results[own or name] = RecordedReply(
+        results[digest or name] = RecordedReply(
             name,
-            own,
+            digest,
             text if isinstance(text, str) else None,
             str(reply),
             float(chance) if isinstance(chance, int | float) else None,
             reason if isinstance(reason, str) else "stop",
-            reasoning="" if apart is None and texts[:1] == [None] else apart,
+            reasoning="" if reasoning is None and texts[:1] == [None] else reasoning,
         )
     if not results:
         raise UserError(f"{path} holds no replies: a line needs 'question_id' and 'response'")
     return list(results.values())
 
 
-def _other_question(path: Path, name: str, text: str, asked: str) -> UserError:
-    what = "another image" if asked.strip() == text.strip() else f"'{asked}'"
+def _other_question(path: Path, name: str, text: str, prompt: str) -> UserError:
+    what = "another image" if prompt.strip() == text.strip() else f"'{prompt}'"
     return UserError(
         f"{path} answers another question than '{text}' under the id '{name}' ({what}): the "
         "questions have changed since, or are of another benchmark; ask them again"

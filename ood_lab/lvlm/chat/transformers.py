@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import takewhile
 from typing import Any, Literal, NamedTuple
@@ -21,7 +21,15 @@ from torch import Tensor
 from ood_lab.common.arguments import Count
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.chat.base import Batch, Reply, Request, Requests, longest_reply
+from ood_lab.lvlm.chat.base import (
+    Batch,
+    ChatModel,
+    ReasoningTags,
+    Reply,
+    Request,
+    Requests,
+    longest_reply,
+)
 from ood_lab.lvlm.chat.image_features import (
     PIXELS,
     BatchKind,
@@ -32,9 +40,10 @@ from ood_lab.lvlm.chat.image_features import (
     same_scores,
 )
 from ood_lab.lvlm.chat.loaded_model import LoadedModel, ModelRequest, described
-from ood_lab.lvlm.chat.model_folder import LocalChat
+from ood_lab.lvlm.chat.model_folder import ModelFolder
 from ood_lab.lvlm.chat.request_images import images_of
 from ood_lab.lvlm.parsers.reply_text import without_reasoning
+from ood_lab.lvlm.questions.question_files import Question
 
 #: The copy of this process, which its first batch loads.
 _copy: TransformersChat
@@ -100,7 +109,7 @@ _REMEMBERED = 8
 
 
 @dataclass(eq=False)
-class TransformersChat(LocalChat):
+class TransformersChat(ChatModel):
     """Asks an ``AutoModelForImageTextToText`` with its ``AutoProcessor``, without sampling.
 
     Requests about the same image are sent one after another, and its visual features are computed
@@ -115,27 +124,41 @@ class TransformersChat(LocalChat):
     writing, over that of yes or no.
 
     Args:
-        path, max_new_tokens, max_pixels, trust_remote_code, download: see
-            :class:`~ood_lab.lvlm.chat.model_folder.LocalChat`.
+        path: folder of the model and its processor (``shipped:NAME`` = of this package), or its
+            id on the hub.
         answer: ``generate``, or ``first_token``: yes/no questions are answered by the more
             probable of the two first tokens, in one forward pass; others are generated.
         batch_size: requests at a time.
-        dtype: see :class:`~ood_lab.lvlm.chat.model_folder.LocalChat`; None = float32 on a CPU.
         device: ``auto`` = a GPU if there is one.
         devices: how many of them; more than one = as many processes, each with a copy of the model
             (:func:`replies_of_processes`).
         device_map: of accelerate, to spread a large model; None = all on ``device``.
+        max_new_tokens: longest reply; ``auto`` = what suits the question, see
+            :data:`~ood_lab.lvlm.questions.question_files.LONGEST`.
+        dtype: ``float32``, ``bfloat16``, ``float16``; None = float32 on a CPU, else that of the
+            weights.
+        max_pixels: larger images are made smaller first; None = left to the processor.
+        trust_remote_code: run code that is next to the weights.
+        download: fetch a model that is named by its id and not here yet.
+        reasoning_tags: see :class:`~ood_lab.lvlm.chat.openai.OpenAIChat`.
 
     Raises:
         UserError: there is no such device, or several are wanted with what only one process can
             have.
     """
 
+    path: str
     answer: Literal["generate", "first_token"] = "generate"
     batch_size: Count = 16
     device: str = "auto"
     devices: Count = 1
     device_map: str | None = None
+    max_new_tokens: Count | Literal["auto"] = field(default="auto", kw_only=True)
+    dtype: Literal["float32", "bfloat16", "float16"] | None = field(default=None, kw_only=True)
+    max_pixels: Count | None = field(default=None, kw_only=True)
+    trust_remote_code: bool = field(default=False, kw_only=True)
+    download: bool = field(default=False, kw_only=True)
+    reasoning_tags: ReasoningTags = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         self._features: OrderedDict[str, ImagePart] = OrderedDict()
@@ -163,10 +186,30 @@ class TransformersChat(LocalChat):
         """What another process needs to load its own copy: no model, no processor."""
         return {k: v for k, v in self.__dict__.items() if k not in ("_vlm", "_processor")}
 
+    @cached_property
+    def folder(self) -> ModelFolder:
+        """The folder of the model."""
+        return ModelFolder(self.path, "lvlm.path", self.trust_remote_code, self.download)
+
+    @property
+    def made_with(self) -> Mapping[str, Any]:
+        """Content of the folder and everything that changes a reply."""
+        return self._made_with(self.max_new_tokens)
+
+    def made_for(self, question: Question) -> Mapping[str, Any]:
+        """The same with the longest reply to this question."""
+        return self._made_with(longest_reply(self.max_new_tokens, question))
+
     def _made_with(self, longest: int | str) -> Mapping[str, Any]:
-        settings = {"max_new_tokens": longest, "do_sample": False}
-        known = {"gen_kwargs": settings, "answer": self.answer, "dtype": self._dtype}
-        return {"backend": "transformers", **self._about, **known}
+        return {
+            "backend": "transformers",
+            "model": self.folder.name,
+            "revision": self.folder.revision,
+            "max_pixels": self.max_pixels,
+            "gen_kwargs": {"max_new_tokens": longest, "do_sample": False},
+            "answer": self.answer,
+            "dtype": self._dtype,
+        }
 
     @property
     def knows(self) -> str | None:
@@ -215,9 +258,9 @@ class TransformersChat(LocalChat):
         ]
 
     def _is_quick(self, request: Request) -> bool:
-        asked = request.question  # of a division, no answer is known to be right
-        known = ("yes", "no", "") if asked.task == "yes_no" else ("yes", "no")
-        return self.answer == "first_token" and asked.answer in known
+        question = request.question  # of a division, no answer is known to be right
+        answers = ("yes", "no", "") if question.task == "yes_no" else ("yes", "no")
+        return self.answer == "first_token" and question.answer in answers
 
     @torch.inference_mode()
     def replies(self, batch: Batch) -> list[Reply]:
@@ -245,53 +288,55 @@ class TransformersChat(LocalChat):
         """The words of a reply. Special tokens are skipped, unless they mark a thought."""
         tokenizer = self._vlm.processor.tokenizer
         text = str(tokenizer.decode(ids, skip_special_tokens=True)).strip()
-        whole = str(tokenizer.decode(ids))
-        if without_reasoning(text) != text or without_reasoning(whole) == whole:
+        unskipped = str(tokenizer.decode(ids))
+        if without_reasoning(text) != text or without_reasoning(unskipped) == unskipped:
             return text
         for token in filter(None, (tokenizer.eos_token, tokenizer.pad_token)):
-            whole = whole.replace(token, "")
-        return whole.strip()
+            unskipped = unskipped.replace(token, "")
+        return unskipped.strip()
 
-    def _said(self, asked: ModelRequest, tokens: int, shared: bool) -> Sequence[_ModelReply | str]:
+    def _said(
+        self, prompts: ModelRequest, tokens: int, shared: bool
+    ) -> Sequence[_ModelReply | str]:
         """What the model says in the quickest way that it is trusted with, or why it does not."""
-        ways = [InferenceMode.TOGETHER] if len(asked.texts) > 1 else []
-        if shared and asked.images_each == 1 and self._vlm.image_inputs:
+        ways = [InferenceMode.TOGETHER] if len(prompts.texts) > 1 else []
+        if shared and prompts.images_each == 1 and self._vlm.image_inputs:
             ways.insert(0, InferenceMode.FEATURES)
         failed: list[tuple[BatchKind, str]] = []
         for way in ways:
-            kind = BatchKind(way, asked.images_each, asked.is_mixed, padded=True)
+            kind = BatchKind(way, prompts.images_each, prompts.is_mixed, padded=True)
             try:
-                kind = kind._replace(padded=asked.is_padded)
+                kind = kind._replace(padded=prompts.is_padded)
                 if not self._trusted.get(kind, True):
                     continue
-                reply = self._generated(self._inputs(asked, way), tokens)
+                reply = self._generated(self._inputs(prompts, way), tokens)
             except Exception as error:  # families fail in ways of their own
                 failed.append((kind, _reason(error)))
                 continue
-            if kind in self._trusted or self._is_as_alone(asked, reply):
+            if kind in self._trusted or self._is_as_alone(prompts, reply):
                 self._trusted[kind] = True
                 self._distrust(failed)
                 return reply
             failed.append((kind, "its replies differ from those one by one"))
-        alone = [self._alone(asked.only(row), tokens) for row in range(len(asked.texts))]
+        alone = [self._alone(prompts.only(row), tokens) for row in range(len(prompts.texts))]
         if not all(isinstance(item, str) for item in alone):  # else it was not the way
             self._distrust(failed)
         return alone
 
-    def _alone(self, asked: ModelRequest, tokens: int) -> _ModelReply | str:
+    def _alone(self, prompts: ModelRequest, tokens: int) -> _ModelReply | str:
         try:
-            return self._generated(self._inputs(asked, InferenceMode.ALONE), tokens)[0]
+            return self._generated(self._inputs(prompts, InferenceMode.ALONE), tokens)[0]
         except Exception as error:  # some need an image, or cannot take two
             return f"the model fails with {_reason(error)}"
 
-    def _is_as_alone(self, asked: ModelRequest, reply: Sequence[_ModelReply]) -> bool:
+    def _is_as_alone(self, prompts: ModelRequest, reply: Sequence[_ModelReply]) -> bool:
         """Whether some rows say what they say one by one: shortest, longest, second and last."""
         lengths = [item.prompt for item in reply]
         rows = {lengths.index(min(lengths)), lengths.index(max(lengths)), len(reply) - 1}
         if len(reply) > 1:
             rows.add(1)
         for row in rows:
-            alone = self._alone(asked.only(row), 1)
+            alone = self._alone(prompts.only(row), 1)
             if isinstance(alone, str) or not same_scores(
                 alone.scores, reply[row].scores, self._vlm.model.dtype
             ):
@@ -328,15 +373,15 @@ class TransformersChat(LocalChat):
             for ids, mine, prompt in zip(new.tolist(), scores, prompts, strict=True)
         ]
 
-    def _inputs(self, asked: ModelRequest, way: InferenceMode) -> dict[str, Any]:
+    def _inputs(self, prompts: ModelRequest, way: InferenceMode) -> dict[str, Any]:
         vlm = self._vlm
-        inputs = dict(asked.encoded)
+        inputs = dict(prompts.encoded)
         if way is InferenceMode.FEATURES:
-            own = {k: inputs[k] for k in vlm.image_inputs if k in inputs}
+            image_inputs = {k: inputs[k] for k in vlm.image_inputs if k in inputs}
             for name in PIXELS:
                 inputs.pop(name, None)
-            paths = [path for (path,) in asked.paths]
-            self._remember(asked, paths, own)
+            paths = [path for (path,) in prompts.paths]
+            self._remember(prompts, paths, image_inputs)
             image = joined([self._features[path] for path in paths])
             inputs["mm_encoder_outputs"] = {"image": image}
             while len(self._features) > _REMEMBERED:
@@ -344,7 +389,7 @@ class TransformersChat(LocalChat):
         return inputs
 
     def _remember(
-        self, asked: ModelRequest, paths: Sequence[str], own: Mapping[str, Tensor]
+        self, prompts: ModelRequest, paths: Sequence[str], image_inputs: Mapping[str, Tensor]
     ) -> None:
         """Computes the features of images that are not remembered, all at once where that can be.
 
@@ -352,19 +397,21 @@ class TransformersChat(LocalChat):
             UserError: they depend on more than the image.
         """
         vlm = self._vlm
-        if not set(own) <= set(vlm.processor.image_processor.model_input_names):
+        if not set(image_inputs) <= set(vlm.processor.image_processor.model_input_names):
             raise UserError("they depend on the question")
         first_rows = {path: row for row, path in reversed(list(enumerate(paths)))}
         new = sorted(row for path, row in first_rows.items() if path not in self._features)
         if not new:
             return
         if len(new) < len(paths):
-            own = {k: v for k, v in asked.only(*new).encoded.items() if k in own}
-        parts = features_of(vlm.model, own, len(new))
+            image_inputs = {
+                k: v for k, v in prompts.only(*new).encoded.items() if k in image_inputs
+            }
+        parts = features_of(vlm.model, image_inputs, len(new))
         if parts is None:  # tiles of several images, which are told apart by asking for each
             parts = []
             for row in new:
-                alone = {k: v for k, v in asked.only(row).encoded.items() if k in own}
+                alone = {k: v for k, v in prompts.only(row).encoded.items() if k in image_inputs}
                 parts += features_of(vlm.model, alone, 1) or []
         self._features.update({paths[row]: part for row, part in zip(new, parts, strict=True)})
 

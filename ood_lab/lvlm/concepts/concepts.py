@@ -73,8 +73,8 @@ def cooccurrences(truth: Iterable[Iterable[str]]) -> nx.Graph:
     Args:
         truth: of every image, the concepts that are there.
     """
-    every = (combinations(dict.fromkeys(names), 2) for names in truth)
-    return counted(ordered(pair) for pairs in every for pair in pairs)
+    pairs_of_images = (combinations(dict.fromkeys(names), 2) for names in truth)
+    return counted(ordered(pair) for pairs in pairs_of_images for pair in pairs)
 
 
 def counted(edges: Iterable[tuple[str, str]], again: int = 1) -> nx.Graph:
@@ -172,8 +172,10 @@ def _attributes(
 ) -> tuple[dict[str, list[Attribute]], dict[str, list[Attribute]]]:
     objects = annotations.objects
     values: dict[tuple[str, str], set[str]] = {}
-    for category, known in zip(objects["category"].astype(str), objects["attributes"], strict=True):
-        for key, value in known.items():
+    for category, attributes in zip(
+        objects["category"].astype(str), objects["attributes"], strict=True
+    ):
+        for key, value in attributes.items():
             values.setdefault((category, key), set()).add(value)
     states: dict[str, list[Attribute]] = {}
     actions: dict[str, list[Attribute]] = {}
@@ -282,9 +284,9 @@ def merged(old: nx.Graph, new: nx.Graph) -> nx.Graph:
     both = nx.Graph()
     for graph in (old, new):
         for node, about in graph.nodes(data=True):
-            known = both.nodes[node] if node in both else {"type": "", "state": [], "action": []}
-            joined = {key: list(dict.fromkeys([*known[key], *about[key]])) for key in _LISTS}
-            both.add_node(node, type=known["type"] or about["type"], **joined)
+            facts = both.nodes[node] if node in both else {"type": "", "state": [], "action": []}
+            joined = {key: list(dict.fromkeys([*facts[key], *about[key]])) for key in _LISTS}
+            both.add_node(node, type=facts["type"] or about["type"], **joined)
         for first, second, about in graph.edges(data=True):
             before = both.get_edge_data(first, second, {"frequency": 0})["frequency"]
             both.add_edge(first, second, frequency=before + about["frequency"])

@@ -173,9 +173,9 @@ class Order:
     @property
     def file(self) -> str:
         """Name of the image, without its ending; it tells apart everything that differs."""
-        told = (self.prompt, self.negative_prompt, self.style, sorted(self.settings.items()))
-        known = (told, self.seed, self.number)
-        digest = hashlib.sha256(repr((self.composition, known)).encode()).hexdigest()[:10]
+        words = (self.prompt, self.negative_prompt, self.style, sorted(self.settings.items()))
+        facts = (words, self.seed, self.number)
+        digest = hashlib.sha256(repr((self.composition, facts)).encode()).hexdigest()[:10]
         names = f"{self.composition.first.name} {self.composition.second.name}"
         return f"{self.composition.criterion}/{re.sub(r'[^A-Za-z0-9]+', '-', names)}-{digest}"
 

@@ -68,12 +68,12 @@ class DiffusionGenerator(PromptGenerator):
             groups.setdefault(json.dumps(order.settings, sort_keys=True), []).append(place)
         for settings, places in groups.items():
             self._pipeline.arguments = {**self.arguments, **json.loads(settings)}
-            made = self._pipeline(
+            images = self._pipeline(
                 [orders[place].prompt for place in places],
                 [orders[place].seed for place in places],
                 [orders[place].negative_prompt for place in places],
             )
-            results |= dict(zip(places, made, strict=True))
+            results |= dict(zip(places, images, strict=True))
         return [results[place] for place in range(len(orders))]
 
     @cached_property

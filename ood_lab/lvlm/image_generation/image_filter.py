@@ -113,8 +113,8 @@ def confidences_of(
         return model.confidences(images, labels)
     scores = model.scores(images, labels).astype(np.float64)
     shown = [{*order.composition.pair[:2], *order.also} for order in orders]
-    asked = np.array([[name in there for name in labels] for there in shown], bool)
-    results = np.where(asked, purified(scores, asked, ~asked), softmax(scores, axis=1))
+    expected = np.array([[name in there for name in labels] for there in shown], bool)
+    results = np.where(expected, purified(scores, expected, ~expected), softmax(scores, axis=1))
     return results.astype(np.float32)
 
 
@@ -128,9 +128,9 @@ def audited(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     Raises:
         UserError: the file is missing or no such CSV, or has another verdict.
     """
-    said = AuditVerdicts(["file"], read_audit(path, ["file"]), path).of(table)
-    kept = table["kept"].mask(said == ACCEPT, True).mask(said == REJECT, False)
-    return table.assign(kept=kept.astype(bool), verdict=said)
+    verdicts = AuditVerdicts(["file"], read_audit(path, ["file"]), path).of(table)
+    kept = table["kept"].mask(verdicts == ACCEPT, True).mask(verdicts == REJECT, False)
+    return table.assign(kept=kept.astype(bool), verdict=verdicts)
 
 
 def summary(table: pd.DataFrame) -> dict[Any, Any]:

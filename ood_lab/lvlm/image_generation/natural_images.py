@@ -46,11 +46,11 @@ def write_comparison(
     """
     natural = [annotations.root / file for file in annotations.images["file"]][:_MOST_NATURAL]
     features = {NATURAL: image_features(clip, natural)}
-    made = image_features(clip, [file_of(order, folder) for order in orders])
+    of_orders = image_features(clip, [file_of(order, folder) for order in orders])
     names = np.array([o.meta.get("split", o.composition.criterion) for o in orders])
     pairs = np.array([str(order.composition.pair.key) for order in orders])
     sets = dict.fromkeys(names.tolist())
-    features |= {name: made[names == name] for name in sets}
+    features |= {name: of_orders[names == name] for name in sets}
     together = {name: pairs[names == name] for name in sets}
     results = distances_to_natural(features, together, **resampling)
     write_csv(results, folder / "effectiveness.csv")
@@ -89,8 +89,8 @@ def distances_to_natural(
         results = clustered(counts, partial(shares, [""]), units, **resampling).estimates()[""]
         rows.append((name, len(values), float(nearest.mean()), results.low, results.high))
     table = pd.DataFrame(rows, columns=["dataset", "n", "distance", "ci_low", "ci_high"])
-    own = table.loc[table["dataset"] == NATURAL, "distance"].iloc[0]
-    return table.assign(ratio=table["distance"] / own if own else np.nan)
+    reference = table.loc[table["dataset"] == NATURAL, "distance"].iloc[0]
+    return table.assign(ratio=table["distance"] / reference if reference else np.nan)
 
 
 def feature_clouds(
@@ -109,8 +109,8 @@ def feature_clouds(
     clouds, shares = components_of(features)
     labels = {name: f"{name.replace('_', '-')} (n={len(clouds[name])})" for name in clouds}
     for row in distances.to_dict("records"):
-        known = pd.notna(row["ci_low"])
-        ends = f" [{row['ci_low']:.3f}, {row['ci_high']:.3f}]" if known else ""
+        has_interval = pd.notna(row["ci_low"])
+        ends = f" [{row['ci_low']:.3f}, {row['ci_high']:.3f}]" if has_interval else ""
         labels[row["dataset"]] += f", distance {row['distance']:.3f}{ends}"
     words = component_labels(shares)
     figure, (axes,) = panels([""], footer, height=3.2, extra=0.4, labels=words)

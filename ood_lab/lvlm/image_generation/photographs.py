@@ -135,13 +135,13 @@ class WithPhotographs:
                 "task.construction.limit"
             )
         log.info("%d of %d pairs are in every origin (%s)", len(common), len(keys), counts)
-        made = self.generator.plan([c for c in compositions if c.pair.key in common], seed)
+        planned = self.generator.plan([c for c in compositions if c.pair.key in common], seed)
         orders = [
             replace(item, meta={**item.meta, **_about(item.composition, SYNTHETIC)})
-            for item in made
+            for item in planned
         ]
-        most = Counter((o.composition.criterion, o.composition.pair) for o in made)
-        first = {(o.composition.criterion, o.composition.pair): o.composition for o in made}
+        most = Counter((o.composition.criterion, o.composition.pair) for o in planned)
+        first = {(o.composition.criterion, o.composition.pair): o.composition for o in planned}
         for name, results in self.origins.items():
             for (criterion, pair), composition in first.items():
                 photographs = results[pair.key]
@@ -155,10 +155,10 @@ class WithPhotographs:
 
     def images(self, orders: Sequence[Order]) -> Iterable[Image.Image | None]:
         """Photographs unchanged, and what the generator makes."""
-        made = iter(self.generator.images([o for o in orders if _PHOTOGRAPH not in o.settings]))
+        pictures = iter(self.generator.images([o for o in orders if _PHOTOGRAPH not in o.settings]))
         for order in orders:
             file = order.settings.get(_PHOTOGRAPH)
-            yield next(made) if file is None else _opened(Path(file))
+            yield next(pictures) if file is None else _opened(Path(file))
 
 
 def _order(composition: Composition, number: int, name: str, photograph: Photograph) -> Order:

@@ -134,9 +134,9 @@ def cached_scores(model: ImageTextModel, annotations: Annotations, folder: Path)
             content of the images, so that a copy of them finds it.
     """
     images = [annotations.root / file for file in annotations.images["file"]]
-    known = json.dumps([dict(model.made_with), list(annotations.categories)])
+    facts = json.dumps([dict(model.made_with), list(annotations.categories)])
     scores = partial(model.scores, images, annotations.categories)
-    return computed_once(known, images, folder, scores)
+    return computed_once(facts, images, folder, scores)
 
 
 def computed_once(

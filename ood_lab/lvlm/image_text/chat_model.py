@@ -57,9 +57,9 @@ class ChatScores:
         ]
         store = store_of(self.model.made_with, self.answers)
         results = answers_to(questions, Path(), self.model, store)
-        if said := failures(results):
+        if problems := failures(results):
             raise UserError(
-                f"image_text={self.name} has not answered all questions ({said}): every answer "
+                f"image_text={self.name} has not answered all questions ({problems}): every answer "
                 "that came is kept; repeat the command to ask the others again"
             )
         judgements = judge(questions, {answer.question_id: answer for answer in results})

@@ -129,12 +129,12 @@ class ClipSpace:
             rows: images.
             pool: images in ascending order.
         """
-        whole = len(pool) == len(self.images)
-        bank = torch.from_numpy(self.images if whole else self.images[pool])
-        own = np.searchsorted(pool, rows)
-        inside = (own < len(pool)) & (pool[np.minimum(own, len(pool) - 1)] == rows)
+        is_all = len(pool) == len(self.images)
+        bank = torch.from_numpy(self.images if is_all else self.images[pool])
+        places = np.searchsorted(pool, rows)
+        inside = (places < len(pool)) & (pool[np.minimum(places, len(pool) - 1)] == rows)
         queries = torch.from_numpy(self.images[rows])
-        excluded = torch.from_numpy(np.where(inside, own, -1))
+        excluded = torch.from_numpy(np.where(inside, places, -1))
         return pool[nearest_rows(queries, bank, excluded).numpy()]
 
 
@@ -190,11 +190,11 @@ def space_of(
         UserError: an image cannot be read, or see :func:`label_features`.
     """
     seen = list(paths) if rows is None else [paths[row] for row in rows]
-    known = json.dumps(clip.identity, sort_keys=True, default=str)
-    images = computed_once(known, seen, folder, lambda: image_features(clip, seen))
+    facts = json.dumps(clip.identity, sort_keys=True, default=str)
+    images = computed_once(facts, seen, folder, lambda: image_features(clip, seen))
     if rows is not None:
-        every = np.full((len(paths), images.shape[1]), np.nan, np.float32)
-        every[np.asarray(rows)] = images
-        images = every
+        all_images = np.full((len(paths), images.shape[1]), np.nan, np.float32)
+        all_images[np.asarray(rows)] = images
+        images = all_images
     labels = label_features(clip, names, template)
     return ClipSpace(np.ascontiguousarray(images), labels, clip.logit_scale)

@@ -116,13 +116,13 @@ class TransformersScores(PretrainedScores):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        own = getattr(self.model, "logit_scale", None)
-        if own is None:
+        logit_scale = getattr(self.model, "logit_scale", None)
+        if logit_scale is None:
             raise UserError(
                 f"{self.path} is a {type(self.model).__name__}, which has no scale of its "
                 "cosines: image_text=blip2 is for BLIP-2"
             )
-        self.own_scale = float(own.detach().exp())
+        self.own_scale = float(logit_scale.detach().exp())
 
     @property
     def _factor(self) -> float:

@@ -49,6 +49,6 @@ def parser_named(name: str) -> Parser:
     return PARSERS[name]
 
 
-def parser_of(named: str, given: str | None) -> str:
-    """The one that a question ``named``, or the ``given`` one where that reads yes or no."""
-    return given if given and named in YES_NO_PARSERS else named
+def parser_of(named: str, preferred: str | None) -> str:
+    """The one that a question ``named``, or the ``preferred`` one where that reads yes or no."""
+    return preferred if preferred and named in YES_NO_PARSERS else named

@@ -108,7 +108,7 @@ def _pattern(name: str) -> str:
     name = re.sub(r"^(?:a|an|the)\s+", "", " ".join(name.lower().replace("_", " ").split()))
     forms = {name, str(english().plural_noun(name) or name)}
     forms.add(str(english().singular_noun(name) or name))
-    known = [longer for longer in _NAMES if longer.endswith(f" {name}")]
-    other = "".join(rf"(?<!\b{re.escape(item.removesuffix(name))})" for item in known)
+    longer_names = [longer for longer in _NAMES if longer.endswith(f" {name}")]
+    other = "".join(rf"(?<!\b{re.escape(item.removesuffix(name))})" for item in longer_names)
     ways = (r"[\s_-]+".join(map(re.escape, form.split())) for form in sorted(forms))
     return rf"{other}\b(?:{'|'.join(sorted(ways, key=len, reverse=True))})\b(?!['-]\w)"

@@ -83,8 +83,8 @@ def said_in_characters(text: str, names: Sequence[str] = ()) -> str | None:
     return claims.pop() if len(claims) == 1 else None
 
 
-def _claim(clause: str, names: Sequence[str], whole: str) -> str | None:
-    if _NO_CLAIM.search(whole):
+def _claim(clause: str, names: Sequence[str], sentence: str) -> str | None:
+    if _NO_CLAIM.search(sentence):
         return None
     clause = _PICTURE.sub("", clause)
     for reply, way in _WHOLE.items():

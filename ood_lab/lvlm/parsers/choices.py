@@ -162,8 +162,8 @@ def chosen_option(
 def _clean(reply: str) -> str:
     """A text without markup, whose marks are words; letters keep their case."""
     text = unicodedata.normalize("NFKC", reply).replace("’", "'")
-    for mark, said in (MARKS | {"✓": YES, "✘": NO, "×": NO}).items():
-        text = text.replace(mark, f": {said} ")
+    for mark, word in (MARKS | {"✓": YES, "✘": NO, "×": NO}).items():
+        text = text.replace(mark, f": {word} ")
     return re.sub(r"[*`#\"“”„«»\ufe0f\ue000-\ue1ff]|\b_|_\b", "", text).strip()
 
 
@@ -180,16 +180,19 @@ def _marked(text: str, options: Mapping[str, str], letters: bool) -> str:
         return chr(_TEXTS + places[by_text[" ".join(results[0].lower().split())]])
 
     if letters:
-        capitals, every = "".join(options), "".join(options) + "".join(options).lower()
+        capitals, letters_of_any_case = (
+            "".join(options),
+            "".join(options) + "".join(options).lower(),
+        )
         sure = "".join(letter for letter in options if letter not in "AI") or "\ue200"
         unsure = "".join(letter for letter in options if letter in "AI") or "\ue200"
         ways = (
-            rf"[(\[]([{every}])[)\]][.:]?|(?<![\w'])([{capitals}])[.):](?=\s|$)|(?:^"
-            rf"|(?<=\n))\W*([{every}])(?:[.):]|(?=\W*$))"
-            rf"|(?i:(?<=option )|(?<=choice )|(?<=letter ))([{every}])(?![\w'])"
+            rf"[(\[]([{letters_of_any_case}])[)\]][.:]?|(?<![\w'])([{capitals}])[.):](?=\s|$)|(?:^"
+            rf"|(?<=\n))\W*([{letters_of_any_case}])(?:[.):]|(?=\W*$))"
+            rf"|(?i:(?<=option )|(?<=choice )|(?<=letter ))([{letters_of_any_case}])(?![\w'])"
             rf"|(?<![A-Za-z0-9'])([{sure}])(?![A-Za-z0-9'])"
             rf"|(?<![A-Za-z0-9'/])([{unsure}]){_NO_ARTICLE}"
-            rf"|(?<=is )([{every}])(?=\W*$)"
+            rf"|(?<=is )([{letters_of_any_case}])(?=\W*$)"
         )
         text = re.sub(ways, of_letter, text)
     text = re.sub(words, of_text, text, flags=re.IGNORECASE) if words else text

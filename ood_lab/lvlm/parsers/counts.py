@@ -225,9 +225,9 @@ def _prepared(reply: str) -> str:
 def _listed(reply: str, asked: Asked) -> str | None:
     """The length of a list that is numbered from 1, each of whose items is the thing."""
     items = _LIST.findall(plain(reply))
-    whole = len(items) > 1 and [int(n) for n, _ in items] == [*range(1, len(items) + 1)]
+    is_list = len(items) > 1 and [int(n) for n, _ in items] == [*range(1, len(items) + 1)]
     things = asked.thing is not None and all(asked.thing.search(item) for _, item in items)
-    return str(len(items)) if whole and things else None
+    return str(len(items)) if is_list and things else None
 
 
 def _count_in(text: str, asked: Asked, question: str) -> str | None:
@@ -277,9 +277,9 @@ def _agreed(numbers: list[int]) -> int | None:
     last = numbers[-1]
     if last > 1 and numbers in ([*range(1, last + 1)], [*range(1, last + 1), last]):
         return last
-    for whole, parts in ((numbers[0], numbers[1:]), (last, numbers[:-1])):
-        if whole == sum(parts) and len(parts) > 1:
-            return whole
+    for total, parts in ((numbers[0], numbers[1:]), (last, numbers[:-1])):
+        if total == sum(parts) and len(parts) > 1:
+            return total
     return None
 
 

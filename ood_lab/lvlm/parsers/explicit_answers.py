@@ -56,8 +56,8 @@ def _in_json(reply: str) -> Iterator[str]:
     for record in reversed(re.findall(r"\{([^{}]*)\}", reply)):
         pairs = _PAIR.findall(record)
         named = [value for key, value in pairs if _KEYS.fullmatch(key.strip().lower())]
-        said = named or [value for _, value in pairs if len(pairs) == 1]
-        yield from (value.strip("\"'") for value in said)
+        values = named or [value for _, value in pairs if len(pairs) == 1]
+        yield from (value.strip("\"'") for value in values)
 
 
 def _after(mark: re.Pattern[str], reply: str) -> Iterator[str]:

@@ -58,8 +58,8 @@ def amber(reply: str) -> str | None:
 )
 def lmms_pope(reply: str) -> str | None:
     """Only yes or no. A full stop is too much: "Yes." is none."""
-    said = reply.lower().strip()
-    return said if said in (YES, NO) else None
+    text = reply.lower().strip()
+    return text if text in (YES, NO) else None
 
 
 @parser(
@@ -69,10 +69,10 @@ def lmms_pope(reply: str) -> str | None:
 )
 def lmms_mme(reply: str) -> str | None:
     """What the first four characters contain: "know" and "None" are no, "**Yes" is none."""
-    said = reply.lower().strip().replace(".", "")
-    if len(said) == 1:
-        return {"y": YES, "n": NO}.get(said)
-    return next((word for word in (YES, NO) if word in said[:4]), None)
+    text = reply.lower().strip().replace(".", "")
+    if len(text) == 1:
+        return {"y": YES, "n": NO}.get(text)
+    return next((word for word in (YES, NO) if word in text[:4]), None)
 
 
 @parser(
@@ -132,9 +132,9 @@ def mmbench(reply: str) -> str | None:
         return _OPTIONS[named[0]]
     if not named and "Z" in words:
         return None
-    said = _ANSWER_IS.search(reply)
-    if said is not None and said[1].upper() in _OPTIONS:
-        return _OPTIONS[said[1].upper()]
+    match = _ANSWER_IS.search(reply)
+    if match is not None and match[1].upper() in _OPTIONS:
+        return _OPTIONS[match[1].upper()]
     text = reply.lower()
     # Twice as long as both options together.
     contained = [option for option in _OPTIONS.values() if option in text]

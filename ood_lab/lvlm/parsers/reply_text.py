@@ -82,13 +82,13 @@ def read(reply: str, parser: Parser, cut: bool, question: str = "") -> str | Non
         cut: see :func:`is_cut`.
         question: its text.
     """
-    said = without_reasoning(reply)
-    if not said and said != reply:
+    text = without_reasoning(reply)
+    if not text and text != reply:
         return None  # it only thought; some parsers take silence for a yes
-    results = parser(said, question)
-    if not cut or results is None or len(_WORDS.findall(said)) == 1:
+    results = parser(text, question)
+    if not cut or results is None or len(_WORDS.findall(text)) == 1:
         return results
-    return results if all(parser(said + more, question) == results for more in _WAYS_ON) else None
+    return results if all(parser(text + more, question) == results for more in _WAYS_ON) else None
 
 
 def is_text(value: object) -> bool:

@@ -249,13 +249,13 @@ def _count(reply: str) -> int:
 
 def _echo(clause: str, question: str) -> str | None:
     """Whether a clause repeats or denies what the question asks, word by word."""
-    asked = words_of(re.split(r"[?(\n]", question)[0].removeprefix("Question:"))
-    wanted = [word for word in asked if not _NEEDLESS.fullmatch(word)]
+    question_words = words_of(re.split(r"[?(\n]", question)[0].removeprefix("Question:"))
+    wanted = [word for word in question_words if not _NEEDLESS.fullmatch(word)]
     words = words_of(clause)
     if len(wanted) < 2 or not all(any(w.startswith(want[:5]) for w in words) for want in wanted):
         return None
     denied = any(w in ("not", "no", "never") or w.endswith("n't") for w in words)
-    if any(w in ("not", "no") for w in asked):
+    if any(w in ("not", "no") for w in question_words):
         return None
     return NO if denied else YES
 

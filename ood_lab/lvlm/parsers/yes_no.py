@@ -41,8 +41,8 @@ def default(reply: str, question: str) -> str | None:
         letter = chosen_option(whole, asked.options, texts=False) if asked.options else None
         if letter:
             return said_at_start(plain(asked.options[letter]))
-        if part is not None and (said := said_at_start(plain(part))):
-            return said
+        if part is not None and (answer := said_at_start(plain(part))):
+            return answer
 
     def says(words: str) -> str | None:
         if is_in_characters(words):

@@ -59,10 +59,10 @@ class ConversationRows:
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         """``inputs`` of the model with ``labels [B, L]``: -100 but on the last message."""
         pairs = [(e.image, c) for e in examples for c in e.conversations]
-        whole = [rendered(self.processor, c, reply=False) for _, c in pairs]
+        conversations = [rendered(self.processor, c, reply=False) for _, c in pairs]
         prompts = [rendered(self.processor, c[:-1]) for _, c in pairs]
         images = [[] if image is None else [image] for image, _ in pairs]
-        inputs = self._encode(whole, images)
+        inputs = self._encode(conversations, images)
         attended = inputs["attention_mask"].bool()
         learned = torch.zeros_like(attended)
         # Padding on the left moves a prompt's length, so it is counted without any.
@@ -78,12 +78,12 @@ class ConversationRows:
 
     def _encode(self, texts: list[str], images: list[list[Image.Image]]) -> Tensors:
         side = self.processor.tokenizer.padding_side
-        some = [bool(own) for own in images]
+        some = [bool(row) for row in images]
         if any(some) and not all(some):  # most processors want them by text, others all together
             try:
                 return dict(encoded(self.processor, texts, images, side))
             except (ValueError, IndexError, TypeError, AttributeError):
-                images = [own for own in images if own]
+                images = [row for row in images if row]
         return dict(encoded(self.processor, texts, images, side))
 
     def _unpadded(self, texts: list[str], images: list[list[Image.Image]]) -> list[list[int]]:

@@ -65,8 +65,8 @@ def grpo_loss(
 
 def token_log_probs(logits: Tensor, tokens: Tensor) -> Tensor:
     """``log p`` of each token, ``[G, L, V], [G, L] -> [G, L]``, in float32."""
-    every = torch.log_softmax(logits.float(), dim=-1)
-    return every.gather(-1, tokens[..., None]).squeeze(-1)
+    log_probs = torch.log_softmax(logits.float(), dim=-1)
+    return log_probs.gather(-1, tokens[..., None]).squeeze(-1)
 
 
 def _token_mean(values: Tensor, mask: Tensor) -> Tensor:
@@ -215,12 +215,12 @@ class VlmGrpo(VlmTuning):
         self.log("val/acc", right, batch_size=1, on_epoch=True, prog_bar=True, sync_dist=True)
 
     def _tell(self, rewards: Tensor, replies: _Replies, prompt: Prompt) -> None:
-        told: dict[str, Any] = {"on_step": False, "on_epoch": True, "batch_size": 1}
-        self.log("train/reward", rewards.mean(), prog_bar=True, **told)
-        self.log("train/reward_std", rewards.std(), **told)
+        options: dict[str, Any] = {"on_step": False, "on_epoch": True, "batch_size": 1}
+        self.log("train/reward", rewards.mean(), prog_bar=True, **options)
+        self.log("train/reward_std", rewards.std(), **options)
         right = [accuracy_reward(text, prompt.truth) for text in replies.texts]
-        self.log("train/acc", sum(right) / len(right), **told)
-        self.log("train/length", replies.mask.sum(dim=1).float().mean(), **told)
+        self.log("train/acc", sum(right) / len(right), **options)
+        self.log("train/length", replies.mask.sum(dim=1).float().mean(), **options)
 
     @torch.no_grad()
     def _sampled(self, prompt: Prompt, count: int, sample: bool) -> _Replies:
@@ -232,21 +232,21 @@ class VlmGrpo(VlmTuning):
             options |= {"top_k": 0, "top_p": 1.0}
         if (image := getattr(self.model.config, "image_token_id", None)) is not None:
             options["suppress_tokens"] = [image]  # in a reply, it would want another image
-        whole = self.model.generate(**inputs, **_features(self.model, pixels, count), **options)
+        sequences = self.model.generate(**inputs, **_features(self.model, pixels, count), **options)
         start = inputs["input_ids"].shape[1]
-        tokens = whole[:, start:]
+        tokens = sequences[:, start:]
         ends = self.model.generation_config.eos_token_id
         mask = _until_end(tokens, ends if isinstance(ends, list) else [ends])
         texts = self.processor.batch_decode(
             [row[kept] for row, kept in zip(tokens, mask, strict=True)], skip_special_tokens=True
         )
         attended = torch.cat([inputs["attention_mask"], mask.long()], dim=1)
-        given = {**inputs, "input_ids": whole, "attention_mask": attended}
+        row_inputs = {**inputs, "input_ids": sequences, "attention_mask": attended}
         for name in ("token_type_ids", "mm_token_type_ids"):  # 0: text
-            if name in given:
-                new = given[name].new_zeros(tokens.shape)
-                given[name] = torch.cat([given[name], new], dim=1)
-        return _Replies(given, pixels, start, tokens, mask, texts)
+            if name in row_inputs:
+                new = row_inputs[name].new_zeros(tokens.shape)
+                row_inputs[name] = torch.cat([row_inputs[name], new], dim=1)
+        return _Replies(row_inputs, pixels, start, tokens, mask, texts)
 
     def _encoded(self, text: str, image: Image.Image, count: int) -> tuple[Tensors, Tensors]:
         """Inputs of ``count`` equal rows, and what the features of the image are made of, once."""
@@ -255,12 +255,12 @@ class VlmGrpo(VlmTuning):
         if self._features_fit is None:
             self._features_fit = _features_fit(self.model, one)
         if not self._features_fit:
-            made = encoded(self.processor, [text] * count, [[image]] * count).to(self.device)
-            made.pop("labels", None)
-            return dict(made), {}
-        own = {name: one[name] for name in image_inputs(self.model) if name in one}
+            rows_apart = encoded(self.processor, [text] * count, [[image]] * count).to(self.device)
+            rows_apart.pop("labels", None)
+            return dict(rows_apart), {}
+        image_only = {name: one[name] for name in image_inputs(self.model) if name in one}
         rows = {k: v.repeat(count, *[1] * (v.ndim - 1)) for k, v in one.items() if k not in PIXELS}
-        return rows, own
+        return rows, image_only
 
     def _log_probs(self, model: Any, replies: _Replies) -> Tensor:
         image = _features(model, replies.pixels, len(replies.tokens))
@@ -279,13 +279,13 @@ def _features(model: Any, pixels: Tensors, count: int) -> dict[str, Any]:
 
 def _features_fit(model: Any, one: Tensors) -> bool:
     """Whether a model says the same with an image's features in its place, two rows at a time."""
-    own = {name: one[name] for name in image_inputs(model) if name in one}
-    if not own:
+    image_only = {name: one[name] for name in image_inputs(model) if name in one}
+    if not image_only:
         return False
     plain = model(**one).logits[0, -1]
     rows = {k: v.repeat(2, *[1] * (v.ndim - 1)) for k, v in one.items() if k not in PIXELS}
     try:
-        again = model(**rows, **_features(model, own, 2)).logits[1, -1]
+        again = model(**rows, **_features(model, image_only, 2)).logits[1, -1]
     except Exception:  # families fail in ways of their own: then without
         return False
     return same_scores(plain, again, plain.dtype)

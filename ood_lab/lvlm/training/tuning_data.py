@@ -42,11 +42,11 @@ class QuestionTuning:
 
     def check(self, questions: Questions) -> None:
         """Raises a UserError where no question is of one of the criteria."""
-        known = list(dict.fromkeys(map(_criterion, questions)))
+        names = list(dict.fromkeys(map(_criterion, questions)))
         for name in self.criteria or ():
-            if name not in known:
+            if name not in names:
                 raise UserError(
-                    f"task.tuning.criteria: no question is of '{name}': {suggestion(name, known)}"
+                    f"task.tuning.criteria: no question is of '{name}': {suggestion(name, names)}"
                 )
 
     def questions(

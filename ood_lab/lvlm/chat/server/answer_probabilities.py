@@ -80,9 +80,9 @@ def _chances(logprobs: Any, says: Reading, whole: Reading, last: bool = False) -
         begins = whole(re.split(r"[.,:;)\n]|\s", reply.strip("*( "), maxsplit=1)[0]) == answer
         place = holders[-1 if last and not begins else 0]
         for other in texts[place][1]:
-            if said := says(str(other["token"])):
-                chances[said] = chances.get(said, 0.0) + math.exp(float(other["logprob"]))
-        return {said: p / sum(chances.values()) for said, p in chances.items() if p > 0}
+            if word := says(str(other["token"])):
+                chances[word] = chances.get(word, 0.0) + math.exp(float(other["logprob"]))
+        return {word: p / sum(chances.values()) for word, p in chances.items() if p > 0}
     except (KeyError, IndexError, TypeError, ValueError):
         return {}
 

@@ -112,10 +112,10 @@ class Batches:
                     states[batch.id] = _state(batch)
             if not files:
                 return
-            told = "; ".join(f"{name}: {state}" for name, state in states.items())
+            message = "; ".join(f"{name}: {state}" for name, state in states.items())
             if not wait:
-                raise Stopped(f"{told}. Repeat the command to pick up what is there by then")
-            log.info("%s", told)
+                raise Stopped(f"{message}. Repeat the command to pick up what is there by then")
+            log.info("%s", message)
             time.sleep(pause)
             pause = min(1.5 * pause, most)
 
@@ -138,11 +138,11 @@ class Batches:
                 records = map(json.loads, filter(str.strip, text.split("\n")))
                 results |= {reply.key: reply for reply in map(self._said, records)}
         missing = f"the batch {batch.id} is {batch.status}, without a reply to this request"
-        every = [results.get(key) or BatchReply(key, None, missing) for key in self._keys[file]]
-        failed = [reply for reply in every if reply.error]
+        entries = [results.get(key) or BatchReply(key, None, missing) for key in self._keys[file]]
+        failed = [reply for reply in entries if reply.error]
         self._note({"file": file, "failed": [reply.key for reply in failed]})
-        log.info("batch %s is %s: %d replies", batch.id, batch.status, len(every) - len(failed))
-        replies = [reply for reply in every if not reply.error]
+        log.info("batch %s is %s: %d replies", batch.id, batch.status, len(entries) - len(failed))
+        replies = [reply for reply in entries if not reply.error]
         return [reply for reply in (*replies, *failed) if reply.key in wanted]
 
     def _said(self, record: Mapping[str, Any]) -> BatchReply:

@@ -81,8 +81,8 @@ class OpenAIServer:
     node: ClassVar[str]
 
     def __post_init__(self) -> None:
-        for name in ("base_url", "api_key_env"):
-            check_secret(f"{self.node}.{name}", getattr(self, name))
+        check_secret(f"{self.node}.base_url", self.base_url)
+        check_secret(f"{self.node}.api_key_env", self.api_key_env)
         try:
             parts = urlsplit(self.base_url)
             bad = parts.scheme not in ("http", "https") or not parts.netloc or parts.port == 0
@@ -217,19 +217,19 @@ class OpenAIServer:
         """
         status = error.status_code
         if status in (401, 403):
-            given = "rejects the key in" if self._key else "asks for a key: set"
+            verb = "rejects the key in" if self._key else "asks for a key: set"
             raise UserError(
-                f"{self.base_url} {given} the environment variable {self.api_key_env} "
+                f"{self.base_url} {verb} the environment variable {self.api_key_env} "
                 f"(status {status})"
             ) from None
         if status == 404:
             if self._is_page(error):
                 raise UserError(self._no_server()) from None
             model = str(body.get("model", ""))
-            known = f": {suggestion(model, self._models)}" if self._models else ""
+            hint = f": {suggestion(model, self._models)}" if self._models else ""
             raise UserError(
                 f"{self.base_url} does not know {self.node}.model={model} ({self.cause(error)})"
-                f"{known}"
+                f"{hint}"
             ) from None
         if status in (400, 422) and (name := self._refused(error, body)):
             raise UserError(

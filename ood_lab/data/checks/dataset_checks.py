@@ -17,14 +17,20 @@ from ood_lab.common.random_streams import stream
 from ood_lab.data.checks.check_report import CheckReport, Finding, Overlap, SetSummary
 from ood_lab.data.checks.class_counts import count_by_class
 from ood_lab.data.checks.content_overlap import twins_of
-from ood_lab.data.checks.pixel_values import nearly_black
 from ood_lab.data.checks.shortcuts import file_statistics, shares_of_formats, shortcuts
 from ood_lab.data.dataset import ID_SPLITS, UNKNOWN, ImageDataset, Splits
 from ood_lab.data.sources.file_facts import Facts, file_facts
-from ood_lab.data.sources.image_files import DECODING, FileDataset, decoding_of, load_rgb, reason
+from ood_lab.data.sources.image_files import (
+    DECODING,
+    FileDataset,
+    decoding_of,
+    load_rgb,
+    pixel_values,
+    reason,
+)
 from ood_lab.data.sources.image_formats import register_formats
 from ood_lab.data.sources.image_stores import Store
-from ood_lab.data.sources.pixel_decoding import Decoding
+from ood_lab.data.sources.pixel_decoding import PERCENTILES, TOP, WHOLE, Decoding
 from ood_lab.schema.results import Tables
 
 Mode = Literal["auto", "full", "headers", "off"]
@@ -338,3 +344,56 @@ def _empty_classes(splits: Splits) -> Iterable[Finding]:
                 f"{', '.join(empty[:3])}{more}",
                 (name,),
             )
+
+
+#: Images of a set that are looked at.
+DARK_SAMPLE = 16
+#: Share of the range from black to white below which 99.9% of the pixels are nearly black.
+DARK = 16 / 255
+
+
+def nearly_black(splits: Splits, readable: pd.DataFrame) -> Iterable[Finding]:
+    """Names the sets that are nearly black, and those whose deep pixels are clipped.
+
+    Args:
+        splits: the sets; those without files are skipped.
+        readable: ``split, row`` of the images that can be read.
+    """
+    for name, part in readable.groupby("split", sort=False):
+        data = splits[str(name)]
+        assert isinstance(data, FileDataset)
+        chosen = np.unique(np.linspace(0, len(part) - 1, DARK_SAMPLE).astype(int))
+        paths = part["path"].iloc[chosen].tolist()
+        values = pixel_values(paths, data.store, data.decoding, data.cache_dir)
+        if len(values):
+            yield from _dark(data, values)
+            yield from _clipped(data, values[values["deep"].astype(bool)])
+
+
+def _dark(data: FileDataset, values: pd.DataFrame) -> Iterable[Finding]:
+    low, high = data.decoding.pixel_range or WHOLE
+    deep = values["deep"].astype(bool)
+    brightest = values["top"].where(~deep, (values["top"] - low) / (high - low) * 255).max() / 255
+    if brightest < DARK:
+        yield Finding(
+            f"images of {data.name} are nearly black: {TOP}% of the pixels are below "
+            f"{max(0, brightest):.1%} of white, as where 12 bits are saved in 16, or masks in the "
+            "place of images; data.pixel_range=[low,high] sets the range of images of more than "
+            "8 bits",
+            (data.name,),
+        )
+
+
+def _clipped(data: FileDataset, deep: pd.DataFrame) -> Iterable[Finding]:
+    if data.decoding.pixel_range is None or deep.empty:
+        return
+    low, high = data.decoding.pixel_range
+    slack = (high - low) / 100  # the percentiles of a single image differ from those of the sample
+    outside = (deep["low"] < low - slack) | (deep["high"] > high + slack)
+    if outside.any():
+        yield Finding(
+            f"pixels of {data.name} are outside of {low:g} to {high:g} and become black or white, "
+            f"more than {PERCENTILES[0]}% of them in {outside.mean():.0%} of the images: "
+            "data.pixel_range=[low,high] sets another range",
+            (data.name,),
+        )

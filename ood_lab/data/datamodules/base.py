@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
@@ -32,7 +33,6 @@ from ood_lab.data.datamodules.epoch_sampler import (
     TrainingView,
     class_chances,
 )
-from ood_lab.data.datamodules.ood_groups import check_groups
 from ood_lab.data.datamodules.preparation_steps import (
     OUTLIERS,
     Checking,
@@ -49,8 +49,7 @@ from ood_lab.data.sources.image_stores import FILES, Store
 from ood_lab.data.sources.pixel_decoding import CHANNELS
 from ood_lab.data.sources.reading_warnings import ReadingWarning
 from ood_lab.data.sources.source_settings import Given
-from ood_lab.data.transforms.background_replacement import Backgrounds
-from ood_lab.data.transforms.background_settings import Kind, Replacement
+from ood_lab.data.transforms.background_replacement import Backgrounds, Kind, Replacement
 from ood_lab.data.transforms.few_shot import ALL
 from ood_lab.data.transforms.mask_files import Segmenter
 from ood_lab.data.transforms.native_size import without_resize
@@ -92,7 +91,7 @@ class OODDataModule(L.LightningDataModule):
             :func:`~ood_lab.data.sources.level_tables.read_levels`; None = those that the sets bring
             along.
         background, background_source, background_sets, masks, segmenter: see
-            :class:`~ood_lab.data.transforms.background_settings.Replacement`.
+            :class:`~ood_lab.data.transforms.background_replacement.Replacement`.
 
     Raises:
         UserError: a value of another type, out of range, or no choice.
@@ -569,3 +568,23 @@ def _less(data: ImageDataset, rows: Sequence[int]) -> ImageDataset:
         name = data.classes[emptied[0]] if data.classes else data.name
         raise UserError(f"every image of '{name}' in {data.name} is unreadable: repair the files")
     return rest
+
+
+#: A group's name becomes a part of the name of a metric: ``mean_near_auroc``.
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+
+
+def check_groups(groups: Mapping[str, Sequence[str]], ood: Sequence[str]) -> None:
+    """Raises :class:`UserError` unless every group is made of OOD sets, each in only one group."""
+    seen: dict[str, str] = {}
+    for group, names in groups.items():
+        if not _NAME.fullmatch(group):
+            raise UserError(f"data.ood_groups.{group}: a group's name has letters, digits, _ and -")
+        if isinstance(names, str):
+            raise UserError(f"data.ood_groups.{group}={names}: give a list, [{names}]")
+        wrong = f"data.ood_groups.{group} names '{{name}}', which is not an OOD set"
+        check_known(names, ood, wrong)
+        for name in names:
+            if name in seen:
+                raise UserError(f"data.ood_groups: '{name}' is in both {seen[name]} and {group}")
+            seen[name] = group

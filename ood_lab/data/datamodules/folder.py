@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -14,7 +15,7 @@ import pandas as pd
 from lightning.pytorch.utilities import rank_zero_only
 
 from ood_lab.common.arguments import Seed
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known
 from ood_lab.data.checks.label_checks import (
@@ -26,7 +27,6 @@ from ood_lab.data.checks.label_checks import (
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.datamodules.image_groups import add_groups
 from ood_lab.data.datamodules.label_hierarchy import add_levels, complete_levels, read_hierarchy
-from ood_lab.data.datamodules.label_lists import with_lists
 from ood_lab.data.datamodules.splits import (
     check_shares,
     default_shares,
@@ -34,10 +34,17 @@ from ood_lab.data.datamodules.splits import (
 )
 from ood_lab.data.dataset import ID_SPLITS, RESERVED, UNKNOWN, Splits
 from ood_lab.data.sources.image_files import PixelRange
-from ood_lab.data.sources.label_names import align_attributes, encode_names
+from ood_lab.data.sources.label_names import (
+    align_attributes,
+    encode_names,
+    matched,
+    mismatch,
+    ordered_names,
+)
 from ood_lab.data.sources.source_settings import Given, Listed, ReadOptions, Source, source_of
 from ood_lab.data.transforms.few_shot import ALL
 from ood_lab.schema.image_groups import GROUP
+from ood_lab.schema.label_codes import LISTS, SEVERAL
 from ood_lab.schema.results import Tables
 
 log = logging.getLogger(__name__)
@@ -71,7 +78,7 @@ class FolderDataModule(OODDataModule):
         pixel_range: values that become black and white in images of more than 8 bits, see
             :func:`~ood_lab.data.sources.pixel_decoding.range_of`; one pair for all sets.
         multilabel: labels are lists of classes, see
-            :func:`~ood_lab.data.datamodules.label_lists.with_lists`.
+            :func:`~ood_lab.data.datamodules.folder.with_lists`.
         max_megapixels: larger images are read reduced where their format can be, else rejected.
         group: which images belong together, see
             :func:`~ood_lab.data.datamodules.image_groups.add_groups`.
@@ -251,3 +258,50 @@ class FolderDataModule(OODDataModule):
         self.notes.append(text)
         if getattr(rank_zero_only, "rank", 0) == 0:
             log.info(text)
+
+
+def with_lists(listed: Listed, classes: Sequence[str] | None, source: str) -> Listed:
+    """Reads every label as a list of classes, into the column ``label_list``.
+
+    A label is ``cat;dog`` or a JSON list, ``["cat", "dog"]``; ``[]`` is an image of no class. In
+    the column ``label``, it becomes -2.
+
+    Args:
+        listed: read with each text as a class.
+        classes: of train; None = those found here.
+        source: the images, for messages.
+
+    Raises:
+        UserError: a class that train does not have, or twice, or a list that is not JSON.
+    """
+    lists = [_names(text, source) for text in listed.classes]
+    present = {name for names in lists for name in names}
+    names_of_classes = ordered_names(present) if classes is None else list(classes)
+    position, _ = matched(present, names_of_classes, True)
+    if unknown := sorted(present - position.keys()):
+        raise UserError(mismatch(present, names_of_classes, unknown[0], source))
+    texts = [
+        json.dumps(
+            [names_of_classes[place] for place in sorted({position[name] for name in names})],
+            ensure_ascii=False,
+        )
+        for names in lists
+    ]
+    labels = listed.table["label"]
+    table = listed.table.assign(
+        label=np.where(labels >= 0, SEVERAL, UNKNOWN),
+        **{LISTS: labels.map(dict(enumerate(texts)))},
+    )
+    return Listed(table, names_of_classes, listed.store)
+
+
+def _names(text: str, source: str) -> list[str]:
+    if not text.startswith("["):
+        return [name for part in text.split(";") if (name := part.strip())]
+    with reported_as(
+        f'{source}: label {text} is not a JSON list: write ["cat", "dog"] or cat;dog', ValueError
+    ):
+        names = [str(name).strip() for name in json.loads(text)]
+    if len(set(names)) < len(names):
+        raise UserError(f"{source}: label {text} names a class twice: give a list of names")
+    return names

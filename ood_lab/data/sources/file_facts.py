@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from lightning.pytorch.utilities import rank_zero_only
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import track
 
 from ood_lab.common.file_records import Stamp
 from ood_lab.common.files import StrPath, write_table
@@ -106,22 +106,13 @@ def _in_threads(
 ) -> list[Facts]:
     """``compute`` of every path, in order, under a progress bar (on a terminal, rank 0)."""
     chunks = [paths[i : i + _CHUNK] for i in range(0, len(paths), _CHUNK)]
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     console = Console(stderr=True)
     hidden = not console.is_terminal or getattr(rank_zero_only, "rank", 0) != 0
-    with (
-        Progress(
-            *columns, TimeRemainingColumn(), console=console, transient=True, disable=hidden
-        ) as progress,
-        # PIL and hashlib let go of the interpreter lock while they work.
-        ThreadPoolExecutor(threads or min(32, 2 * (os.cpu_count() or 1))) as pool,
-    ):
-        task = progress.add_task(kind, total=len(paths))
-        answers: list[Facts] = []
-        for done in pool.map(lambda chunk: [compute(path) for path in chunk], chunks):
-            answers += done
-            progress.advance(task, len(done))
-    return answers
+    # PIL and hashlib let go of the interpreter lock while they work.
+    with ThreadPoolExecutor(threads or min(32, 2 * (os.cpu_count() or 1))) as pool:
+        answers = pool.map(lambda chunk: [compute(path) for path in chunk], chunks)
+        bar = track(answers, kind, len(chunks), console=console, transient=True, disable=hidden)
+        return [facts for part in bar for facts in part]
 
 
 def _load(memory: Path | None) -> pd.DataFrame | None:

@@ -16,6 +16,7 @@ import yaml
 from ood_lab.api.detector_settings import chosen_detectors
 from ood_lab.detectors import Detector
 from ood_lab.detectors.base import Cost, InputType
+from ood_lab.detectors.own_score import OwnScore
 from ood_lab.models.head_kind import HeadKind, missing
 
 _READS = {
@@ -62,7 +63,9 @@ class DetectorFile:
 
 def detector_files() -> Iterator[DetectorFile]:
     """All of ``conf/detector``, by name."""
-    for name, detector in chosen_detectors("all", "openood").items():
+    files = (configuration.CONF / "detector").glob("*.yaml")
+    names = sorted(file.stem for file in files if "\ndetector:" in file.read_text())
+    for name, detector in chosen_detectors(names, "openood").items():
         source = (configuration.CONF / "detector" / f"{name}.yaml").read_text(encoding="utf-8")
         yield DetectorFile(name, source, yaml.load(source, yaml.CSafeLoader), detector)
 
@@ -140,6 +143,8 @@ def _page(one: DetectorFile) -> str:
     title, _, rest = text.partition("\n\n")
     kind = one.kind
     default = "yes" if kind.default else f"no: `detector=[{one.key}]`"
+    if isinstance(kind, OwnScore):
+        default = f"for a network that was trained with `loss={one.key}`"
     facts = [
         ("Source", _linked(kind.source)),
         ("Suspicious where", kind.suspicious),
@@ -188,8 +193,12 @@ def _example(one: DetectorFile) -> str:
     passed = f'train=train, test=test, ood={{"svhn": svhn}}, detectors=["{one.key}"]'
     if len(passed) > 73:  # as ruff formats it
         passed = f"\n    {passed}\n"
+    command = f"python eval.py ckpt=RUN 'detector=[{one.key}]'{given}\n```"
+    if isinstance(one.kind, OwnScore):
+        outliers = " data.outliers=DIR" if one.key == "mcd" else ""
+        return f"```bash\npython train.py loss={one.key}{outliers}\n{command}"
     return (
-        f"```bash\npython eval.py ckpt=RUN 'detector=[{one.key}]'{given}\n```\n\n"
+        f"```bash\n{command}\n\n"
         "```python\n"
         f"train = ood_lab.extract_features(net, train_loader{hooks})  # also test, svhn\n"
         f"result = ood_lab.evaluate({passed})\n```"

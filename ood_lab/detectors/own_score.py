@@ -70,7 +70,9 @@ class OwnScore(NetworkDetector):
 
 
 class ConfBranchScore(OwnScore):
-    """Negative confidence of a second layer, ``-c`` (arXiv 1802.04865).
+    r"""Negative confidence of a second layer (arXiv 1802.04865).
+
+    .. math:: s = -\mathrm{sigmoid}(v^\top z + b)
 
     See :class:`~ood_lab.models.objectives.conf_branch.ConfBranch`, which trains it.
     """
@@ -98,7 +100,9 @@ class RotPredScore(OwnScore):
 
 
 class ARPLScore(OwnScore):
-    """Negative largest logit, ``-max f`` (arXiv 2103.00953).
+    r"""Negative largest distance from the reciprocal points (arXiv 2103.00953).
+
+    .. math:: s = -\max_c f_c, \qquad f_c = \lVert z - p_c \rVert^2 / D - z^\top p_c
 
     See :class:`~ood_lab.models.objectives.arpl.ARPL`.
     """
@@ -111,7 +115,9 @@ class ARPLScore(OwnScore):
 
 
 class MCDScore(OwnScore):
-    """``‖p1 - p2‖₁`` of two heads (arXiv 1908.04951).
+    r"""Distance of the predictions of two heads (arXiv 1908.04951).
+
+    .. math:: s = \lVert p_1 - p_2 \rVert_1, \qquad p_i = \mathrm{softmax} f_i
 
     See :class:`~ood_lab.models.objectives.mcd.MCD`.
     """
@@ -124,7 +130,9 @@ class MCDScore(OwnScore):
 
 
 class MOSScore(OwnScore):
-    """Least probability of "others", ``min_k o_k`` (arXiv 2105.01879).
+    r"""Least probability of "others" in the groups of classes (arXiv 2105.01879).
+
+    .. math:: s = \min_k o_k
 
     See :class:`~ood_lab.models.objectives.mos.MOS`.
     """
@@ -170,7 +178,7 @@ class GODINColumn(GradientColumn):
 
 
 @with_settings
-class GODINScore(NetworkDetector):
+class GODINScore(OwnScore):
     r"""Negative largest class score of the moved image (arXiv 2002.11297).
 
     .. math::

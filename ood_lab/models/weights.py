@@ -221,6 +221,8 @@ def _check_fit(source: Tensors, target: Tensors, problem: str) -> None:
         layers = {key.rpartition(".")[0] for key in extra}
         if len(layers) == 1 and "" not in layers:
             remedy = f"is '{layers.pop()}' a head? Without model.head=... the network keeps its own"
+        if extra[0].startswith("objective."):
+            remedy = "a training loss has added them: give its loss=NAME, or the run as ckpt=RUN"
         raise UserError(
             f"{problem}: {len(extra)} tensors of the file have no place in it, first {extra[0]}; "
             f"{remedy}"

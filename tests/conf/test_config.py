@@ -14,7 +14,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
 from ood_lab.api.detector_settings import chosen_detectors
 from ood_lab.detectors.base import COSTS
-from ood_lab.detectors.own_score import GODINScore, OwnScore
+from ood_lab.detectors.own_score import OwnScore
 from ood_lab.run.building.nodes import check_nodes
 from ood_lab.run.commandline.composition import leaves
 from ood_lab.run.commandline.resolvers import register_resolvers
@@ -233,7 +233,7 @@ def test_detector_files_have_one_shape(name):
 
 def test_sets_are_what_the_classes_declare():
     everything = chosen_detectors(DETECTORS, "openood")
-    own = [n for n, detector in everything.items() if isinstance(detector, OwnScore | GODINScore)]
+    own = [n for n, detector in everything.items() if isinstance(detector, OwnScore)]
     detectors = [(n, detector) for n, detector in everything.items() if n not in own]
     members = {
         cost: [name for name, detector in detectors if COSTS.index(detector.cost) <= place]

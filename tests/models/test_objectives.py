@@ -231,7 +231,7 @@ def test_an_evaluation_knows_how_the_network_was_trained(tmp_path, capsys):
     ckpt = (f"ckpt={run}", *line, "detector=[msp]", f"paths.outputs={tmp_path}")
     for arguments, message in (
         (("loss=logit_norm",), "was trained with another loss"),
-        (("detector=[conf_branch]", "loss=null"), "was trained with another loss"),
+        (("detector=[rotpred]",), "has trained with loss=rotpred"),
     ):
         assert call("eval.py", *ckpt, *arguments) == 1
         assert message in capsys.readouterr().err

@@ -70,6 +70,11 @@ def detector_files() -> Iterator[DetectorFile]:
         yield DetectorFile(name, source, yaml.load(source, yaml.CSafeLoader), detector)
 
 
+def _post_hoc() -> list[DetectorFile]:
+    """Those that score any network."""
+    return [one for one in detector_files() if not isinstance(one.kind, OwnScore)]
+
+
 def detector_tables() -> dict[str, str]:
     """A table for each kind of input, one row a detector."""
     found = list(detector_files())
@@ -93,7 +98,7 @@ def detector_tables() -> dict[str, str]:
 def head_kinds() -> str:
     """What each detector reads, and on which kinds of head it runs: ✓, or the missing parts."""
     rows = []
-    for one in detector_files():
+    for one in _post_hoc():
         lacks = [", ".join(missing(one.kind.reads, kind.gives)) for kind in HeadKind]
         cells = [f"`{one.key}`", ", ".join(one.kind.reads)]
         rows.append(cells + [f"no {parts}" if parts else "✓" for parts in lacks])
@@ -113,7 +118,7 @@ def detector_map() -> str:
 
     Bold runs by default; a star marks a fit that reads the labels of ID images.
     """
-    found = list(detector_files())
+    found = _post_hoc()
     columns = []
     for reads, title in _NEEDS.items():
         names = []

@@ -58,7 +58,7 @@ class OODBenchHard(Task):
     def _proposals(self, ws: Workspace) -> pd.DataFrame:
         named = ws.settings["annotations"].get("file")
         if self.path and not self.detections:
-            detector = ObjectDetector(self.path, self.threshold, self.device, setting="task.path")
+            detector = ObjectDetector(self.path, self.threshold, self.device)
             annotations = ws.annotations
             files = [annotations.root / file for file in annotations.images["file"]]
             return detector.proposals(files, annotations.images["image"].tolist(), self.batch_size)

@@ -18,7 +18,7 @@ CHOICES = {
     ("ood_lab.shift.LaidTraining", "lr"),
     ("ood_lab.shift.LaidTraining", "steps_per_epoch"),
     ("ood_lab.lvlm.benchmarks.oric.training_questions.OricTraining", "problem"),
-    ("ood_lab.lvlm.image_text.object_detectors.DetectorScores", "name"),
+    ("ood_lab.lvlm.image_text.object_detectors.ObjectDetector", "name"),
     ("ood_lab.lvlm.image_generation.image_filter.Filter", "min_conf"),
     ("ood_lab.lvlm.training.tuning_data.QuestionTuning", "choose"),
 }

@@ -1,4 +1,4 @@
-"""."""
+"""Replies in files of this package and of others, and the questions that they belong to."""
 
 from __future__ import annotations
 

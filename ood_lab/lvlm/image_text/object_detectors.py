@@ -9,7 +9,7 @@ answer of that call. The reply is "Yes" where some box of the object scores ``th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -90,6 +90,8 @@ BestScores = Mapping[str, float]
 class ObjectDetector(ChatModel):
     """An object detector of transformers; its configuration says which of three kinds it is.
 
+    It answers questions (``lvlm=``), and scores labels (``image_text=``).
+
     - OWL-ViT and OWLv2 (arXiv 2205.06230, 2306.09683): each object is a text of its own.
     - Grounding DINO (arXiv 2303.05499): one text of all objects, ``cat . dog .``. The score of an
       object in a box is the greatest of those of its tokens. The objects of a call are read
@@ -104,7 +106,7 @@ class ObjectDetector(ChatModel):
         threshold: least score of a box that counts.
         device: None = the first GPU, else the CPU.
         template: text with ``{}`` for the object, where the detector reads texts.
-        setting: that has the path, for messages.
+        name: for tables and columns; empty = the folder's.
 
     Raises:
         UserError: transformers is missing, or there is no such model.
@@ -114,19 +116,22 @@ class ObjectDetector(ChatModel):
     threshold: Share = 0.25
     device: str | None = None
     template: str = "{}"
-    setting: str = field(default="lvlm.path", kw_only=True)
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        self.name = self.name or Path(self.path).name
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
         processor, auto = "AutoProcessor", "AutoModelForZeroShotObjectDetection"
         if self._backend == "detector":
             processor, auto = "AutoImageProcessor", "AutoModelForObjectDetection"
-        inputs, model = load_pretrained(self.setting, self.path, processor, auto)
+        inputs, model = load_pretrained("path", self.path, processor, auto)
         return inputs, model.to(chosen_device(self.device)).eval()
 
     @cached_property
     def _backend(self) -> str:
-        (config,) = load_pretrained(self.setting, self.path, "AutoConfig")
+        (config,) = load_pretrained("path", self.path, "AutoConfig")
         if config.model_type.startswith("owl"):
             return "owl"
         return "grounding_dino" if config.model_type.endswith("grounding-dino") else "detector"
@@ -207,6 +212,26 @@ class ObjectDetector(ChatModel):
             start = end + len(" . ")
         return results
 
+    def confidences(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
+        """Score of the best box of every label, ``[N, n]``, 0 where there is none."""
+        self.check_objects(labels)
+        results = np.zeros((len(images), len(labels)), np.float32)
+        pace = Pace(len(images), interval=10.0)
+        for row, path in enumerate(images):
+            best = self.best_scores(open_images([path])[0], labels)
+            results[row] = [best[label] for label in labels]
+            if pace.due:
+                pace.line(f"{self.name}: {row + 1} of {len(images)} images, {pace.left(row + 1)}")
+        return results
+
+    def scores(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
+        """See :class:`~ood_lab.lvlm.image_text.base.ImageTextModel`.
+
+        ``s(x, y) = ln(c / (1 - c))`` of the confidence c of the best box; a label that is not in
+        the image has the lowest.
+        """
+        return log_odds(self.confidences(images, labels)).astype(np.float32)
+
     def proposals(
         self, images: Sequence[Path], ids: Sequence[int | str], batch_size: int
     ) -> pd.DataFrame:
@@ -277,55 +302,3 @@ def _reply(request: Request, score: float, threshold: float) -> Reply:
     says_yes = seen != (request.question.meta.get("form", "affirmative") == "negative")
     p_yes = score if says_yes == seen else 1 - score
     return Reply(request.key, "Yes" if says_yes else "No", p_yes=p_yes, finish_reason="stop")
-
-
-@dataclass(eq=False)
-class DetectorScores:
-    """The score of the best box of a label, by an :class:`ObjectDetector`.
-
-    ``s(x, y) = ln(c / (1 - c))`` of the confidence c of the best box; a label that is found
-    nowhere has the lowest.
-
-    Args:
-        path: folder of the detector.
-        template: text with ``{}`` for the label.
-        device: None = the first GPU, else the CPU.
-        name: for tables and columns; empty = the folder's.
-
-    Raises:
-        UserError: it cannot be loaded.
-    """
-
-    path: str
-    template: str = "{}"
-    device: str | None = None
-    name: str = ""
-
-    def __post_init__(self) -> None:
-        self.name = self.name or Path(self.path).name
-
-    @property
-    def made_with(self) -> Mapping[str, Any]:
-        """See :class:`ObjectDetector`."""
-        return self._detector.made_with
-
-    @cached_property
-    def _detector(self) -> ObjectDetector:
-        setting = "image_text.detector.path"
-        return ObjectDetector(self.path, 0.0, self.device, self.template, setting=setting)
-
-    def confidences(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
-        """Score of the best box of every label, ``[N, n]``, 0 where there is none."""
-        self._detector.check_objects(labels)
-        results = np.zeros((len(images), len(labels)), np.float32)
-        pace = Pace(len(images), interval=10.0)
-        for row, path in enumerate(images):
-            best = self._detector.best_scores(open_images([path])[0], labels)
-            results[row] = [best[label] for label in labels]
-            if pace.due:
-                pace.line(f"{self.name}: {row + 1} of {len(images)} images, {pace.left(row + 1)}")
-        return results
-
-    def scores(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
-        """See :class:`~ood_lab.lvlm.image_text.base.ImageTextModel`."""
-        return log_odds(self.confidences(images, labels)).astype(np.float32)

@@ -11,7 +11,7 @@ from ood_lab.lvlm.answers.answer_files import AnswerStore
 from ood_lab.lvlm.answers.answer_requests import answers_to
 from ood_lab.lvlm.image_text.base import open_images
 from ood_lab.lvlm.image_text.clip_threshold import ClipThreshold
-from ood_lab.lvlm.image_text.object_detectors import DetectorScores, ObjectDetector
+from ood_lab.lvlm.image_text.object_detectors import ObjectDetector
 from ood_lab.lvlm.questions.question_files import Question
 
 transformers = pytest.importorskip("transformers")
@@ -263,7 +263,7 @@ def test_a_clip_that_does_not_come_to_the_object_is_one_error(images, tmp_path):
 
 def test_confidences_of_labels_are_those_of_the_chat_model(owl, grounding_dino, images):
     for path, template in ((owl, OWL), (grounding_dino, "{}")):
-        scores = DetectorScores(str(path), template).confidences(images, OBJECTS)
+        scores = ObjectDetector(str(path), template=template).confidences(images, OBJECTS)
         model = ObjectDetector(str(path), template=template)
         for row, image in enumerate(images):
             best = model.best_scores(open_images([image])[0], OBJECTS)

@@ -89,7 +89,7 @@ def test_a_detector_of_transformers_gives_proposals(tmp_path):
     assert len(found) == 3 * 4
     assert found["p"].between(0, 1).all()
     with pytest.raises(UserError, match="no model can be loaded"):
-        ObjectDetector(str(tmp_path / "nowhere"), setting="task.path").check()
+        ObjectDetector(str(tmp_path / "nowhere")).check()
 
 
 def test_results_of_another_detector_are_read_by_the_numbers_of_the_annotations(tmp_path):

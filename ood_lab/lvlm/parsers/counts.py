@@ -197,20 +197,20 @@ def number(reply: str, question: str) -> str | None:
     A range, a bound, a fraction, a negative number and two different numbers are no count. Without
     a number, ``no`` and ``none`` are 0, ``a`` and ``an`` are 1.
     """
-    asked = asked_by(question)
+    subject = asked_by(question)
     if is_foreign(reply):
         return None
     for part in explicit_answers(reply):
         line = _prepared(re.split(r"\n|[.;]\s", part.strip())[0])
-        results = [_mention(item, line, asked) for item in _ANY.finditer(line)]
+        results = [_mention(item, line, subject) for item in _ANY.finditer(line)]
         if results := [item for item in results if item.thing] or results:
             values = {item.value for item in results}
             return str(results[0].value) if len(values) == 1 and None not in values else None
     text = _prepared(reply)
     if is_refusal(text):
         return None
-    count = settled(text, partial(_count_in, asked=asked, question=question))
-    return count or _listed(reply, asked)
+    count = settled(text, partial(_count_in, subject=subject, question=question))
+    return count or _listed(reply, subject)
 
 
 def _prepared(reply: str) -> str:
@@ -222,19 +222,19 @@ def _prepared(reply: str) -> str:
     return _VAGUE.sub(_NONE, _NOTHING.sub(lambda m: "\n" if m[0][0] == "\n" else " ", text))
 
 
-def _listed(reply: str, asked: Asked) -> str | None:
+def _listed(reply: str, subject: Asked) -> str | None:
     """The length of a list that is numbered from 1, each of whose items is the thing."""
     items = _LIST.findall(plain(reply))
     is_list = len(items) > 1 and [int(n) for n, _ in items] == [*range(1, len(items) + 1)]
-    things = asked.thing is not None and all(asked.thing.search(item) for _, item in items)
+    things = subject.thing is not None and all(subject.thing.search(item) for _, item in items)
     return str(len(items)) if is_list and things else None
 
 
-def _count_in(text: str, asked: Asked, question: str) -> str | None:
+def _count_in(text: str, subject: Asked, question: str) -> str | None:
     numbers = [*_ANY.finditer(text)]
     if len(numbers) > _MOST:
         return None
-    mentions = [_mention(results, text, asked) for results in numbers]
+    mentions = [_mention(results, text, subject) for results in numbers]
     usable = [item for item in mentions if item.thing is not False]
     values = {item.start: item for item in usable}
     for way in _SUMS:
@@ -243,15 +243,15 @@ def _count_in(text: str, asked: Asked, question: str) -> str | None:
             return _text(totals[-1].value)
         if way is _SUMS[-2] and (total := _by_side(text, usable)):
             return str(total)
-    if asked.thing is not None and said_by_sentences(text, asked, question) == NO:
+    if subject.thing is not None and said_by_sentences(text, subject, question) == NO:
         return "0"
     if is_in_characters(text) and not mentions:
-        return "0" if said_in_characters(text, asked.names) == NO else None
+        return "0" if said_in_characters(text, subject.names) == NO else None
     if any(item.value is None for item in usable):
         return None
     if counted := [item for item in usable if item.thing] or usable:
         return _text(_agreed([item.value or 0 for item in counted]))
-    return _implied(text, asked) if asked.thing is not None or not mentions else None
+    return _implied(text, subject) if subject.thing is not None or not mentions else None
 
 
 def _by_side(text: str, mentions: Sequence[_Mention]) -> int | None:
@@ -283,11 +283,11 @@ def _agreed(numbers: list[int]) -> int | None:
     return None
 
 
-def _implied(text: str, asked: Asked) -> str | None:
+def _implied(text: str, subject: Asked) -> str | None:
     """What a text without a number says: none, or one."""
-    if asked.thing is not None:
+    if subject.thing is not None:
         singles = re.findall(
-            rf"\ban?\b(?! few)(?:\s+(?!and\b|or\b)[\w-]+){{0,2}}\s+{asked.thing.pattern}", text
+            rf"\ban?\b(?! few)(?:\s+(?!and\b|or\b)[\w-]+){{0,2}}\s+{subject.thing.pattern}", text
         )
         none = re.search(r"\bnone\b(?! of the)", text) and not singles
         return "0" if none else "1" if len(singles) == 1 else None
@@ -295,26 +295,29 @@ def _implied(text: str, asked: Asked) -> str | None:
     return str(int(implied[0])) if implied else None
 
 
-def _mention(results: re.Match[str], text: str, asked: Asked) -> _Mention:
+def _mention(results: re.Match[str], text: str, subject: Asked) -> _Mention:
     value = None if results[0] == _NONE else _value(results[0])
     before, after = text[: results.start()], text[results.end() :]
     return _Mention(
-        results.start(), results.end(), value, _counts_thing(results[0], before, after, text, asked)
+        results.start(),
+        results.end(),
+        value,
+        _counts_thing(results[0], before, after, text, subject),
     )
 
 
-def _counts_thing(word: str, before: str, after: str, text: str, asked: Asked) -> bool | None:
+def _counts_thing(word: str, before: str, after: str, text: str, subject: Asked) -> bool | None:
     """Whether a number counts the thing; None where it stands for itself."""
     if is_in_characters(text):
         noun = _AFTER_MEASURE.match(after)
         topic = _TOPIC.search(before)
-        if not asked.names or not (noun or topic):
+        if not subject.names or not (noun or topic):
             return None
         rest = after[noun.end() :] if noun else ""
-        return rest.startswith(asked.names) or bool(topic and topic[1].endswith(asked.names))
-    if asked.thing is None:
+        return rest.startswith(subject.names) or bool(topic and topic[1].endswith(subject.names))
+    if subject.thing is None:
         return None
-    thing, label = asked.thing.pattern, _LABEL.search(before)
+    thing, label = subject.thing.pattern, _LABEL.search(before)
     if label is not None or re.match(rf"\s+of\s+the\s+{thing}", after):
         return label is not None and re.search(thing, label[0]) is not None
     if re.match(rf"(?:{_WHICH_ARE}|{_COUNTED}){thing}", after):

@@ -33,21 +33,21 @@ def default(reply: str, question: str) -> str | None:
 
     Else nothing.
     """
-    asked, text = asked_by(question), plain(reply)
+    subject, text = asked_by(question), plain(reply)
     for part in (*explicit_answers(reply), None):
         if part is None and is_refusal(text):
             return None
         whole = reply if part is None else part
-        letter = chosen_option(whole, asked.options, texts=False) if asked.options else None
+        letter = chosen_option(whole, subject.options, texts=False) if subject.options else None
         if letter:
-            return said_at_start(plain(asked.options[letter]))
+            return said_at_start(plain(subject.options[letter]))
         if part is not None and (answer := said_at_start(plain(part))):
             return answer
 
     def says(words: str) -> str | None:
         if is_in_characters(words):
-            return said_in_characters(words, asked.names)
-        return said_by_a_word(words) or said_by_sentences(words, asked, question)
+            return said_in_characters(words, subject.names)
+        return said_by_a_word(words) or said_by_sentences(words, subject, question)
 
     return settled(text, says)
 

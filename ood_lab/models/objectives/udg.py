@@ -89,15 +89,15 @@ class UDG(Objective):
         if bool(self.balance.any()):
             cluster = torch.cdist(self.reduced(features.detach()), self.centres).argmin(dim=1)
             strange = self.majority[cluster[len(step.image) :]]
-            each = F.cross_entropy(self.layer(features), cluster, reduction="none")
-            terms["clusters"] = self.auxiliary * (each * self.balance[cluster]).mean()
+            losses = F.cross_entropy(self.layer(features), cluster, reduction="none")
+            terms["clusters"] = self.auxiliary * (losses * self.balance[cluster]).mean()
         label = torch.cat([step.label, strange])
         terms["ce"] = step.cross_entropy(logits[label >= 0], label[label >= 0])
         exposed = logits[label < 0]
         if len(exposed):
             terms["exposure"] = self.weight * (exposed.logsumexp(1) - exposed.mean(1)).mean()
-        given = torch.cat([step.label, torch.full_like(strange, -1)])
-        self.remember(features.detach(), given)
+        truth = torch.cat([step.label, torch.full_like(strange, -1)])
+        self.remember(features.detach(), truth)
         return Loss(inside.logits, terms)
 
     def remember(self, features: Tensor, label: Tensor) -> None:

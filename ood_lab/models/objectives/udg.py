@@ -108,7 +108,8 @@ class UDG(Objective):
 
     def reduced(self, features: Tensor) -> Tensor:
         """Whitened axes of the PCA, of unit length, ``[N, P]``."""
-        return F.normalize((features.to(self.axes.dtype) - self.mean) @ self.axes, dim=1)
+        with torch.autocast(self.axes.device.type, enabled=False):
+            return F.normalize((features.to(self.axes.dtype) - self.mean) @ self.axes, dim=1)
 
     def cluster(self, progress: float) -> None:
         """Clusters the memory, if it has as many rows as there are clusters and axes."""

@@ -42,18 +42,24 @@ class FolderBackgrounds:
     Args:
         folder: with at least one image.
         cache_dir: remembers the sha256 of unchanged files; None = nothing is remembered.
+        setting: what messages call it.
 
     Raises:
         UserError: no such folder, or no image in it.
     """
 
-    def __init__(self, folder: StrPath, cache_dir: StrPath | None = None) -> None:
+    def __init__(
+        self,
+        folder: StrPath,
+        cache_dir: StrPath | None = None,
+        setting: str = "data.background_source",
+    ) -> None:
         place = Path(os.path.abspath(Path(folder).expanduser()))
         if not place.is_dir():
             raise missing_path(place)
         self.paths = list(read_folder(place, labelled=False)["path"])
         if not self.paths:
-            raise UserError(f"data.background_source={place} contains no images{instead(place)}")
+            raise UserError(f"{setting}={place} contains no images{instead(place)}")
         self._cache_dir = cache_dir
 
     @property

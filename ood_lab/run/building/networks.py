@@ -219,6 +219,8 @@ def make_classifier(
     if is_main:
         _advise(cfg, data)
     augment, geometry = nodes.build(cfg, "model.augment"), nodes.build(cfg, "model.geometry")
+    if cfg.get("augmentation"):
+        augment = [*(augment or []), nodes.build(cfg, "augmentation")]
     data.use_transform(train=train_transform(backbone, augment, geometry), eval=backbone.transform)
     if own := _own_training(cfg, backbone, data):
         if objective:

@@ -734,7 +734,8 @@ def ignored_by(cfg: DictConfig) -> frozenset[str]:
 def ignored_groups(uses: frozenset[str]) -> frozenset[str]:
     """Groups of the configuration that a task with these members never reads."""
     read = {group for name in uses for group in GROUPS[name]}
-    return frozenset({g for groups in GROUPS.values() for g in groups} - read) | {*OF_TRAINING}
+    of_members = frozenset(g for groups in GROUPS.values() for g in groups)
+    return (of_members - read) | {*OF_TRAINING, "augmentation"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -325,8 +325,8 @@ class _Scoring:
             second = benchmark.results(run, judgements.second, self.model)
             # What is known of the questions without an answer is given once.
             second = second[second["n_asked"].notna()]
-            forms = {"cot": judgements.second["judged"], "plain": judgements.first["judged"]}
-            both = together({WORDS[form]: table for form, table in forms.items()})
+            sides = {WORDS["cot"]: judgements.second, WORDS["plain"]: judgements.first}
+            both = together({words: side["judged"] for words, side in sides.items()})
             tables["forms"] = benchmark.form_contrasts(
                 {**judgements.first, "judged": both}, **run.resampling
             )

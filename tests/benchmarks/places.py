@@ -29,9 +29,9 @@ from ood_lab.detectors import KNN, CalibratedDetector, PatchKNN
 from ood_lab.features.bank import FeatureBank
 from ood_lab.neighbours import near_copies
 
+SOURCE = "Output of `python -m tests.benchmarks.places FIELDS PHOTOGRAPHS EFFICIENTNET`, {}.\n"
 HEAD = """# Places of images
 
-Output of `python -m tests.benchmarks.places FIELDS PHOTOGRAPHS EFFICIENTNET`, {}.
 EfficientNet-lite0 of ImageNet at 224 pixels, no labels. `patch_knn` has its defaults: 4,096 places,
 a coreset of those of the training images. `random`: `choice: random`; `reweight`: `reweight: true`;
 `all_places`: `places: null, choice: random`, as many as 64 MiB hold.
@@ -98,11 +98,12 @@ def main() -> None:
         loader = DataLoader(Files(sorted(files), transform, grouped), 16)
         return ood_lab.extract_features(net, loader, detectors=["patch_knn"])
 
-    print(HEAD.format(datetime.datetime.now(datetime.UTC).date()))
+    source = SOURCE.format(datetime.datetime.now(datetime.UTC).date())
+    print(HEAD)
     solar = {d.name: bank(list(d.iterdir())) for d in sorted((fields / "solar").iterdir())}
     train, own = solar.pop("train"), solar.pop("own")
     print(
-        "## Solar cells\n\nGood monocrystalline cells; doubtful and certain defects, and another "
+        f"## Solar cells\n\n{source}Good monocrystalline cells; doubtful and certain defects, and another "
         f"product.\n\n{table(train, own, solar, WAYS)}\n"
     )
     cells = {d.name: bank(list(d.iterdir()), True) for d in sorted((fields / "cells").iterdir())}
@@ -110,7 +111,7 @@ def main() -> None:
         groups = cells[name].groups
         first = groups < groups.median()
         print(
-            f"## Blood cells: {name}\n\nOne kind of cell, half of the microscope images for "
+            f"## Blood cells: {name}\n\n{source}One kind of cell, half of the microscope images for "
             "training; other kinds.\n"
         )
         print(
@@ -129,7 +130,7 @@ def main() -> None:
     own = bank(list((photographs / "id/test").rglob("*.jpg")))
     few = {name: WAYS[name] for name in ("knn", "patch_knn")}
     print(
-        "## Photographs\n\nPhotographs of eight kinds of objects, each unlike the others: no data "
+        f"## Photographs\n\n{source}Photographs of eight kinds of objects, each unlike the others: no data "
         f"for places.\n\n{table(train, own, folders, few)}"
     )
 

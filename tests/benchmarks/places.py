@@ -103,7 +103,8 @@ def main() -> None:
     solar = {d.name: bank(list(d.iterdir())) for d in sorted((fields / "solar").iterdir())}
     train, own = solar.pop("train"), solar.pop("own")
     print(
-        f"## Solar cells\n\n{source}Good monocrystalline cells; doubtful and certain defects, and another "
+        f"## Solar cells\n\n{source}"
+        f"Good monocrystalline cells; doubtful and certain defects, and another "
         f"product.\n\n{table(train, own, solar, WAYS)}\n"
     )
     cells = {d.name: bank(list(d.iterdir()), True) for d in sorted((fields / "cells").iterdir())}
@@ -111,7 +112,8 @@ def main() -> None:
         groups = cells[name].groups
         first = groups < groups.median()
         print(
-            f"## Blood cells: {name}\n\n{source}One kind of cell, half of the microscope images for "
+            f"## Blood cells: {name}\n\n{source}"
+            f"One kind of cell, half of the microscope images for "
             "training; other kinds.\n"
         )
         print(
@@ -130,7 +132,8 @@ def main() -> None:
     own = bank(list((photographs / "id/test").rglob("*.jpg")))
     few = {name: WAYS[name] for name in ("knn", "patch_knn")}
     print(
-        f"## Photographs\n\n{source}Photographs of eight kinds of objects, each unlike the others: no data "
+        f"## Photographs\n\n{source}"
+        f"Photographs of eight kinds of objects, each unlike the others: no data "
         f"for places.\n\n{table(train, own, folders, few)}"
     )
 

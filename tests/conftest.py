@@ -2,24 +2,17 @@
 
 import atexit
 import contextlib
-import copy
-import functools
 import gc
 import os
 import pickle
 from pathlib import Path
 from unittest import mock
 
-import omegaconf
 import pytest
-from hydra import version
-from hydra._internal import defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository
+from hydra._internal.config_repository import ConfigRepository
 from hydra.core.plugins import Plugins
 from omegaconf.base import Box
-
-from ood_lab.common import cpu_cores
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # all packages would be torn down, for ten seconds
     atexit.register(os._exit, 0)
@@ -29,9 +22,6 @@ os.environ.setdefault("WANDB_SILENT", "true")
 os.environ.setdefault("WANDB_MODE", "offline")
 
 
-#: Makes what the defaults list of a file may refer to: a third of the time of a composition.
-MAP = "_create_interpolation_map"
-MAKE_MAP = getattr(defaults_list, MAP)
 #: Merges the files of a defaults list: half of what is left.
 MERGE = "_compose_config_from_defaults_list"
 
@@ -68,46 +58,14 @@ def pytest_collection_finish():
 
 @pytest.fixture(autouse=True, scope="session")
 def composing_is_fast():
-    """Hydra parses every file of ``conf``, its own, and each ``${...}`` in hundreds of calls."""
+    """Hydra parses and merges the files of ``conf`` and its own in hundreds of calls."""
     Plugins.instance()  # it runs their modules again: the classes are others than one imports
     with contextlib.ExitStack() as patches:
         load = remembered(ConfigRepository.load_config)
         patches.enter_context(mock.patch.object(ConfigRepository, "load_config", load))
-        patches.enter_context(mock.patch.object(defaults_list, MAP, interpolation_map))
-        patches.enter_context(mock.patch.object(CachingConfigRepository, "__init__", shallow))
         merge = remembered_merge(getattr(ConfigLoaderImpl, MERGE))
         patches.enter_context(mock.patch.object(ConfigLoaderImpl, MERGE, merge))
-        newer = functools.cache(version.base_at_least)  # asked 700 times a composition
-        patches.enter_context(mock.patch.object(version, "base_at_least", newer))
-        parse = functools.cache(omegaconf.base.parse)  # a tree of ${...} is only ever read
-        for module in (omegaconf.base, omegaconf._utils):
-            patches.enter_context(mock.patch.object(module, "parse", parse))
         yield
-
-
-def interpolation_map(overrides, defaults, self_added):
-    """In the place of Hydra's, which makes it of every file, for those that interpolate."""
-    asks = any(default.is_interpolation() for default in defaults)
-    return MAKE_MAP(overrides, defaults, self_added) if asks else None
-
-
-@pytest.fixture(autouse=True, scope="session")
-def nothing_waits_for_the_disk():
-    """Each answer is on the disk before the next is asked: no test cuts the power."""
-    with mock.patch.object(os, "fsync", os.fstat):
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def one_core():
-    """The other has tests of its own: figures and resamples wait for no process to be forked."""
-    with mock.patch.object(cpu_cores, "usable_cores", return_value=1):
-        yield
-
-
-def shallow(self, delegate):
-    """In the place of Hydra's, which copies every entry of the store to leave its sources alone."""
-    self.delegate, self.cache = copy.copy(delegate), {}
 
 
 def remembered_merge(merge):

@@ -33,7 +33,7 @@ class AddedLayers(KeyedModule):
 
     Attributes:
         own_score: the detector of ``conf/detector`` that is :meth:`score`; empty = none.
-        probed: training leaves the head as it is: a linear one is fitted on ID train, for the
+        probed: training does not change the head: a linear one is fitted on ID train, for the
             accuracy and for detectors that read logits.
     """
 

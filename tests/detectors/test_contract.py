@@ -141,7 +141,7 @@ def test_the_memory_message_of_knn_says_what_fits():
     detector = build("knn")
     with pytest.raises(UserError) as caught:
         check_memory(detector, 1_281_167, 2048, 1000, 8 * 10**9)
-    message = "KNN bank of 1,281,167 images = 10.5 GB; limit 8 GB: set detector.knn.max_bank="
+    message = "KNN memory of 1,281,167 images = 10.5 GB; limit 8 GB: set detector.knn.max_bank="
     assert str(caught.value).startswith(message)
     fits = int(str(caught.value).removeprefix(message))
     check_memory(build("knn", max_bank=fits), 1_281_167, 2048, 1000, 8 * 10**9)

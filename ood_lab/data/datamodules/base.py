@@ -86,7 +86,7 @@ class OODDataModule(L.LightningDataModule):
             per_device_batch_size, max_batches: see :class:`Loading`.
         check, on_broken, on_duplicates, identify, cache_dir: see :class:`Checking`.
         shots, shot_seed: see :func:`take_shots`.
-        outliers: source of images that training sees beside ``train``; None = none.
+        outliers: source of images that training sees in addition to ``train``; None = none.
         levels: file with measured levels of shift of the OOD sets, see
             :func:`~ood_lab.data.sources.level_tables.read_levels`; None = those that the sets bring
             along.

@@ -187,7 +187,7 @@ def read_file(
     chosen: Mapping[str, str] | None = None,
     tell: Tell | None = None,
 ) -> pd.DataFrame:
-    """The rows of a table or list as they are, columns ``path`` and ``label`` as text.
+    """The unchanged rows of a table or list, columns ``path`` and ``label`` as text.
 
     Args:
         file: of them.

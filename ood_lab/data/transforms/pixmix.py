@@ -33,7 +33,7 @@ class PixMix:
     clipped to [0, 1].
 
     An operation is one of RandAugment's with a strength up to ``severity`` of 10. The paper's set
-    leaves out its four of colour. An image of the set is cropped to the shape of the other.
+    excludes its four of colour. An image of the set is cropped to the shape of the other.
 
     Args:
         mixing_set: folder of images, to any depth.

@@ -42,7 +42,7 @@ class CappedBankDetector(Detector):
     def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
         """The bank's size, and the largest ``max_bank`` within the limit."""
         remedy = f"set detector.{self.name}.max_bank={limit_bytes // self.row_bytes(d, c)}"
-        return f"bank of {self._kept(n, c):,} images", remedy
+        return f"memory of {self._kept(n, c):,} images", remedy
 
 
 def choose_rows(

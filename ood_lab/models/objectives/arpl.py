@@ -1,4 +1,4 @@
-"""ARPL: each class is what lies far from its reciprocal point."""
+"""ARPL: each class is what is far from its reciprocal point."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class RequestPool:
         return unsent
 
     def _say_if_silent(self, heard: float) -> float:
-        """When the server was last heard of; infinite once it is said to be silent."""
+        """When the server was last heard of; infinite once it is reported as silent."""
         silent = time.monotonic() - heard
         if silent < _SILENT_S:
             return heard

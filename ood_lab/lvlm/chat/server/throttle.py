@@ -1,4 +1,4 @@
-"""How fast one server is asked: requests under way, pauses and retries."""
+"""The pace of one server: requests under way, pauses and retries."""
 
 from __future__ import annotations
 

@@ -35,10 +35,10 @@ from ood_lab.metrics import (
     verdict_of,
 )
 from ood_lab.report.rendering.prose import sentences
-from ood_lab.report.shift.shift_sentences import asked_sentence
+from ood_lab.report.shift.shift_sentences import WORDS as SHIFT_WORDS
 from ood_lab.report.verdict import WORDS, Verdict
 from ood_lab.schema.image_groups import MADE_OF
-from ood_lab.schema.results import joined, write_results
+from ood_lab.schema.results import ID_TEST, joined, write_results
 from ood_lab.schema.run_record import RunRecord
 from ood_lab.schema.shift_axes import LEVELS
 
@@ -273,7 +273,10 @@ class EvaluationOutcome:
         recommended = _recommended(verdict)
         remarks, warnings = [], [*methods.selection.warnings]
         if membership is not None:
-            remarks.append(asked_sentence(membership.said_of(sets.ood), membership.name))
+            answers = membership.said_of(sets.ood).set_index("dataset")
+            shares = (answers["rejected"] / answers["n"]).to_dict()
+            of_id = shares.pop(ID_TEST)
+            remarks += sentences(SHIFT_WORDS, "asked", of_id, shares.values(), membership.name)
             warnings += membership.warnings
         record.near_copies_auroc = copies.auroc(methods.table, names)
         of_copies = auroc_sentences(record.near_copies_auroc, recommended)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, starmap
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -16,7 +16,7 @@ from ood_lab.report.rendering.metric_definitions import DAGGER, finding_sentence
 from ood_lab.report.verdict import Verdict
 from ood_lab.schema.results import of_kind, whole
 from ood_lab.schema.run_record import RunRecord
-from ood_lab.schema.shift_axes import AXES, Axis
+from ood_lab.schema.shift_axes import AXES, LEVELS, Axis
 
 _Key = TypeVar("_Key")
 
@@ -93,43 +93,37 @@ class RunView:
                 raise ValueError(f"one run at a time: several values of '{column}' in the results")
         self.table = results
         self._index = self._build_index(results)
-        self.level_sets, self.sets = self._find_sets(results)
-        self._significance = self._build_significance(significance)
+        self.level_sets, self.sets = self._find_sets()
+        tests = pd.DataFrame(columns=["dataset", "detector", "best"])
+        tests = tests if significance is None else significance
+        tests = tests if "metric" in tests else tests.assign(metric="auroc")
+        self._significance = {
+            (test["metric"], test["detector"], _none_if_missing(test["dataset"])): bool(
+                test["best"]
+            )
+            for test in tests.to_dict("records")
+        }
         names = [d for d in results["detector"].drop_duplicates() if _none_if_missing(d)]
         self._doubted = {name for finding in record.findings for name in finding.sets}
         self.detectors = ranked({d: self.mean("auroc", d).value for d in names})
 
     @staticmethod
     def _build_index(results: pd.DataFrame) -> dict[tuple[Any, ...], Estimate]:
-        names = ["metric", "detector", "dataset", "semantic_level", "covariate_level"]
-        keys = results[names].astype(object)
+        keys = results[["metric", "detector", "dataset", *LEVELS]].astype(object)
         keys = keys.where(keys.notna() & (keys != ""), None)
         counts = results.reindex(columns=["n_id", "n_ood"]).fillna(0).astype(int)
         cells = pd.concat([results[["value", "ci_low", "ci_high"]], counts], axis=1)
-        rows = zip(
-            keys.itertuples(index=False, name=None),
-            cells.itertuples(index=False, name=None),
-            strict=True,
-        )
-        return {key: Estimate(*cell) for key, cell in rows}
+        estimates = starmap(Estimate, cells.itertuples(index=False, name=None))
+        return dict(zip(keys.itertuples(index=False, name=None), estimates, strict=True))
 
-    @staticmethod
-    def _find_sets(results: pd.DataFrame) -> tuple[list[str], list[str]]:
-        rows = results[results["dataset"].notna() & (results["dataset"] != "")]
-        levelled = rows["semantic_level"].notna() | rows["covariate_level"].notna()
+    def _find_sets(self) -> tuple[list[str], list[str]]:
+        rows = self.table[self.table["dataset"].notna() & (self.table["dataset"] != "")]
+        levelled = rows[list(LEVELS)].notna().any(axis=1)
         level_sets = list(rows.loc[levelled, "dataset"].drop_duplicates())
         of_sets = rows[~levelled & (rows["metric"] == "auroc")].drop_duplicates("dataset")
         of_sets = of_sets.sort_values("shift_level", kind="stable", na_position="last")
         placed = set(of_sets.loc[of_sets["shift_level"].notna(), "dataset"])
         return level_sets, sets_of_means(list(of_sets["dataset"]), placed, level_sets)
-
-    @staticmethod
-    def _build_significance(table: pd.DataFrame | None) -> dict[tuple[Any, ...], bool]:
-        if table is None:
-            return {}
-        metric = table["metric"] if "metric" in table else ["auroc"] * len(table)
-        rows = zip(metric, table["detector"], table["dataset"], table["best"], strict=True)
-        return {(m, d, _none_if_missing(o)): bool(best) for m, d, o, best in rows}
 
     @property
     def sections(self) -> list[tuple[str, list[str]]]:
@@ -256,9 +250,9 @@ class RunView:
     @cached_property
     def level_metrics(self) -> list[str]:
         """The metrics whose course along levels of shift is shown, in the order of the results."""
-        levels = [f"{axis}_level" for axis in AXES]
-        metrics = self.table.loc[self.table[levels].notna().any(axis=1), "metric"].drop_duplicates()
-        return [name for name in metrics if metric_of(name).has_course]
+        levelled = self.table[list(LEVELS)].notna().any(axis=1)
+        names = self.table.loc[levelled, "metric"].unique()
+        return [name for name in names if metric_of(name).has_course]
 
     def mean(self, metric: str, detector: str) -> Estimate:
         """Mean over the ``sets`` that count; the number of the only one where there is one."""
@@ -309,12 +303,10 @@ class RunView:
 
     def cell_levels(self, ood: str) -> tuple[list[float], list[float]]:
         """Semantic and covariate levels of the grid's cells, ascending; none without any value."""
-        rows = self.table[self.table["dataset"] == ood].dropna(
-            subset=["semantic_level", "covariate_level"]
-        )
-        if not rows["value"].notna().any():
-            return [], []
-        return sorted(rows["semantic_level"].unique()), sorted(rows["covariate_level"].unique())
+        rows = self.table[self.table["dataset"] == ood].dropna(subset=[*LEVELS])
+        rows = rows if rows["value"].notna().any() else rows.iloc[:0]
+        semantic, covariate = (sorted(rows[level].unique()) for level in LEVELS)
+        return semantic, covariate
 
     @property
     def left_out(self) -> list[str]:

@@ -17,8 +17,9 @@ from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.sources.file_facts import content_hashes
 from ood_lab.data.sources.image_files import FileDataset
 from ood_lab.report.rendering.blocks import Text
+from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.shift.shift_figures import cells_figure
-from ood_lab.report.shift.shift_sentences import cells_sentence
+from ood_lab.report.shift.shift_sentences import WORDS
 from ood_lab.report.shift.shift_tables import cells_table
 from ood_lab.run.job.workspace import Workspace
 from ood_lab.schema.arrays import Ints
@@ -89,7 +90,8 @@ class ShiftLevels(ShiftScores):
         min_count = int(ws.metrics["min_count"])
         enough = present_cells(counts, min_count)
         answers = sum(isinstance(block, Text) for block in measured.blocks)
-        measured.blocks.insert(answers, Text(cells_sentence(counts, min_count), "answer"))
+        (enough,) = sentences(WORDS, "cells", counts, max(min_count, 1))
+        measured.blocks.insert(answers, Text(enough, "answer"))
         measured.blocks.append(cells_table(counts, min_count))
         self.show(ws, measured, [cells_figure(counts, enough, min_count)])
         log.info("evaluate on these levels with data.levels=%s", ws.folder / "levels.parquet")

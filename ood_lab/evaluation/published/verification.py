@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -363,33 +363,24 @@ def _differing(row: PublishedRow, facts: Mapping[str, Any]) -> Iterator[tuple[Fi
     """Fields of the protocol that differ, with the values of the run and of the paper."""
     for field, theirs in row.protocol():
         ours = reduce(lambda node, key: (node or {}).get(key), field, facts)  # type: ignore[arg-type, return-value]
-        if field == ("transform",):
-            agree = _holds(str(ours), str(theirs))
+        if field == ("transform",):  # the printed one has the published part, as whole words
+            agree = (
+                re.search(rf"(?<![\w.]){re.escape(str(theirs))}(?![\w.])", str(ours)) is not None
+            )
         else:
             agree = _agree(ours, theirs, row.reference.tolerance.get(field[-1], 0))
         if not agree:
             yield field, ours, theirs
 
 
-def _holds(transform: str, part: str) -> bool:
-    """Whether the printed transform has the published part, as whole words and numbers."""
-    return re.search(rf"(?<![\w.]){re.escape(part)}(?![\w.])", transform) is not None
-
-
 def _agree(ours: Any, theirs: Any, tolerance: float) -> bool:
-    if ours is None or theirs is None:
-        return False
-    if isinstance(theirs, str):
-        return theirs.casefold() == str(ours).casefold()
     if isinstance(theirs, list):
-        return (
-            isinstance(ours, list)
-            and len(ours) == len(theirs)
-            and all(_agree(a, b, tolerance) for a, b in zip(ours, theirs, strict=True))
-        )
-    if isinstance(theirs, bool) or not isinstance(ours, int | float):
-        return bool(ours == theirs)
-    return math.isclose(ours, theirs, rel_tol=1e-6, abs_tol=tolerance + 1e-9)
+        agree = partial(_agree, tolerance=tolerance)
+        pairs = isinstance(ours, list) and len(ours) == len(theirs)
+        return pairs and all(map(agree, ours, theirs))
+    if isinstance(ours, int | float) and isinstance(theirs, int | float):
+        return math.isclose(ours, theirs, rel_tol=1e-6, abs_tol=tolerance + 1e-9)
+    return ours is not None and str(ours).casefold() == str(theirs).casefold()
 
 
 def _shown(value: Any, nothing: str) -> str:

@@ -32,7 +32,6 @@ DETECTORS = 6
 #: Level of the tests, and the share of ID images that a group that is like ID exceeds at most.
 ALPHA, _ALIKE = 0.05, 0.6
 _WORDS = "detection/predictions.j2"
-_SHARE = "{:.1%}".format
 
 
 @dataclass(frozen=True)
@@ -188,14 +187,22 @@ def show_predictions(
 def _verdict_table(caption: str, facts: Mapping[str, Mapping[str, Any]]) -> Table:
     """A row a detector: its threshold, how many images it flags, and whether that is chance."""
     columns: list[tuple[Head, str, Callable[[Mapping[str, Any]], Cell]]] = [
-        (Head("higher than", note="ID images"), "group_exceeded", _group),
+        (
+            Head("higher than", note="ID images"),
+            "group_exceeded",
+            _share("group_exceeded", "group"),
+        ),
         (Head("ID", note="images"), "held_out", lambda of: count_cell(of["held_out"])),
-        (Head("alpha"), "alpha", lambda of: number_cell(_number(of["alpha"]), show="{:g}".format)),
+        (Head("alpha"), "alpha", _share("alpha", show="{:g}".format)),
         (Head("OOD if", note="score"), "rule", _rule),
-        (Head("FPR", note="held-out"), "fpr", _false_positives),
-        (Head("TPR", note="OOD"), "tpr", _true_positives),
+        (Head("FPR", note="held-out"), "fpr", _share("fpr", "fpr")),
+        (Head("TPR", note="OOD"), "tpr", _share("tpr")),
         (Head("flagged", note="as OOD"), "flagged", _flagged),
-        (Head("by", note="chance"), "flagged_by_chance", _by_chance),
+        (
+            Head("by", note="chance"),
+            "flagged_by_chance",
+            _share("flagged_by_chance", show="{:,.1f}".format),
+        ),
         (Head("p", "ascending", note="of more"), "flagged_p_value", _p_of_more),
     ]
     present = [c for c in columns if any(of.get(c[1]) is not None for of in facts.values())]
@@ -205,23 +212,16 @@ def _verdict_table(caption: str, facts: Mapping[str, Mapping[str, Any]]) -> Tabl
     return Table(caption, heads, rows, notes=notes)
 
 
-def _false_positives(of: Mapping[str, Any]) -> Cell:
-    ends = (_number(of.get("fpr_ci_low")), _number(of.get("fpr_ci_high")))
-    return number_cell(_number(of.get("fpr")), *ends, show=_SHARE)
+def _share(
+    key: str, ends: str = "", show: Callable[[float], str] = "{:.1%}".format
+) -> Callable[[Mapping[str, Any]], Cell]:
+    """Cells of a number, with the interval whose ends have names that begin with ``ends``."""
 
+    def cell(of: Mapping[str, Any]) -> Cell:
+        keys = (key, f"{ends}_ci_low", f"{ends}_ci_high")
+        return number_cell(*(_number(of.get(name)) for name in keys), show=show)
 
-def _true_positives(of: Mapping[str, Any]) -> Cell:
-    return number_cell(_number(of.get("tpr")), show=_SHARE)
-
-
-def _group(of: Mapping[str, Any]) -> Cell:
-    """The share of ID images that new ones exceed, with its interval."""
-    ends = (_number(of["group_ci_low"]), _number(of["group_ci_high"]))
-    return number_cell(_number(of["group_exceeded"]), *ends, show=_SHARE)
-
-
-def _by_chance(of: Mapping[str, Any]) -> Cell:
-    return number_cell(of["flagged_by_chance"], show="{:,.1f}".format)
+    return cell
 
 
 def _p_of_more(of: Mapping[str, Any]) -> Cell:

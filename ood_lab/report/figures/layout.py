@@ -11,6 +11,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from scipy.optimize import isotonic_regression
 
 from ood_lab.report.figures.style import SOFT, WIDTH
 from ood_lab.report.rendering.table import break_name
@@ -131,14 +132,8 @@ def spread(positions: Sequence[float], gap: float, low: float, high: float) -> l
     gap = min(gap, (high - low) / max(len(positions) - 1, 1))
     moved = np.asarray(positions, dtype=float)[order]
     offsets = gap * np.arange(len(moved))
-    # With the gaps taken out, "apart" is "not decreasing": pool what violates it.
-    blocks: list[list[float]] = []
-    for value in moved - offsets:
-        blocks.append([value])
-        while len(blocks) > 1 and np.mean(blocks[-2]) > np.mean(blocks[-1]):
-            last = blocks.pop()
-            blocks[-1] += last
-    pooled = np.concatenate([np.full(len(b), np.mean(b)) for b in blocks])
+    # With the gaps taken out, "apart" is "not decreasing".
+    pooled = isotonic_regression(moved - offsets).x
     placed = np.clip(pooled, low, high - offsets[-1]) + offsets
     result = np.empty(len(placed))
     result[order] = placed

@@ -76,14 +76,6 @@ def save(figure: Figure, png: Path, svg: Path) -> None:
     FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
 
 
-def write_figure(folder: Path, name: str, title: str, caption: str, figure: Figure) -> FigureFile:
-    """Writes ``<name>.png`` and ``<name>.svg`` to ``folder``, which is made if missing."""
-    folder.mkdir(parents=True, exist_ok=True)
-    planned = PlannedFigure(name, title, caption, lambda: figure)
-    legend = write(planned, folder) or ""
-    return replace(planned, caption=caption + legend).file(folder)
-
-
 def write_all(folder: Path, plan: Sequence[PlannedFigure]) -> list[FigureFile]:
     """Writes the figures of a plan; one that cannot be drawn is skipped with a warning.
 

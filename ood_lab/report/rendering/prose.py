@@ -2,6 +2,7 @@
 
 Filters are the only way from a value to its text: ``percent`` (one decimal), ``interval`` (a row's
 value with its 95% interval), ``points`` (a row's difference), ``hundredths`` (18 of 100), ``p``,
+``share`` (percent of an estimate with its interval), ``span`` (from the least to the largest),
 ``strength`` (of an AUROC on either side of 50%), ``of_statistic`` (a statistic of images),
 ``differs`` (what images with more or less of it are called), ``listing`` (names, of many the
 first), ``listed`` (all of them) and ``counted`` (with a noun).
@@ -17,7 +18,7 @@ import pandas as pd
 
 from ood_lab.common.english import counted, listed
 from ood_lab.report.rendering.metric_definitions import DAGGER, percent
-from ood_lab.report.rendering.sentences import listing, value_of
+from ood_lab.report.rendering.sentences import listing, spread_of, value_of
 from ood_lab.schema.image_statistics import value_text, words_of
 
 
@@ -62,6 +63,8 @@ def _template(name: str) -> Any:
         "interval": value_of,
         "points": points,
         "hundredths": lambda share: f"{100 * share:.0f} of 100",
+        "share": lambda of: f"{100 * of.value:.0f}% [{100 * of.low:.0f}, {100 * of.high:.0f}]",
+        "span": spread_of,
         "strength": lambda auroc: f"{max(auroc, 1 - auroc):.0%}",
         "of_statistic": lambda value, statistic: value_text(statistic, value),
         "differs": differs,

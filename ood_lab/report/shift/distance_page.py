@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 
 from ood_lab.common.english import ordinal
 from ood_lab.metrics import BASELINE, KEPT, MissDistances, miss_rates, missed, wilson_interval
-from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.report.figures.densities import draw_densities, limits_of
 from ood_lab.report.figures.layout import add_legend, panels
 from ood_lab.report.figures.lines import Line, draw_lines
@@ -28,6 +27,7 @@ from ood_lab.report.rendering.blocks import (
     Section,
     Text,
 )
+from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.rendering.table import (
     Column,
     Group,
@@ -45,6 +45,7 @@ from ood_lab.report.shift.shift_figures import (
     draw_ruler,
     label_of,
 )
+from ood_lab.report.shift.shift_sentences import WORDS
 from ood_lab.report.shift.shift_tables import summary_tables
 from ood_lab.schema.results import ID_TEST, Names, Tables
 from ood_lab.schema.shift_axes import AXES
@@ -137,7 +138,10 @@ def _misses(measured: MeasuredDistances, scores: pd.DataFrame) -> Iterator[Block
     }
     rows = {name: missed(measured.degrees, scores, name) for name in names}
     for axis, words in measured.axes.items():
-        yield Text(miss_sentence(distances[measured.detector, axis], measured.detector, words))
+        follows = distances[measured.detector, axis]
+        yield from map(
+            Text, sentences(WORDS, "misses", follows, measured.detector, words, BASELINE)
+        )
     if not any(distances.values()):
         return
     yield PlannedFigure(
@@ -156,48 +160,6 @@ def _misses(measured: MeasuredDistances, scores: pd.DataFrame) -> Iterator[Block
             f"OOD images that score below {KEPT:.0%} of ID test are missed.",
             partial(miss_map, rows[measured.detector], measured),
         )
-
-
-def miss_sentence(distances: MissDistances | None, detector: str, words: str) -> str:
-    """Does the distance say what a detector misses, at 95% of ID kept?
-
-    Args:
-        distances: see :func:`ood_lab.metrics.follow`.
-        detector: its name.
-        words: of the axis, such as "in semantic shift".
-    """
-    if distances is None:
-        return (
-            f"Whether the distance {words} predicts what {detector} misses is not known: its score "
-            "is that distance, or it misses or detects too few OOD images."
-        )
-    pairs = f"{_percent(distances.nearer)} of the pairs of a missed and a detected image,"
-    if distances.nearer.low > 0.5:
-        parts = [f"What is nearer {words} is missed more often by {detector}: in {pairs} the "]
-        parts.append("missed one is nearer")
-        if distances.beyond is not None:
-            holds = "" if distances.beyond.low > 0.5 else ", so no more than its score says"
-            parts.append(
-                f" ({_percent(distances.beyond)} among images that {BASELINE} scores alike{holds})"
-            )
-        parts.append(
-            f". A curve that falls with the distance explains {_percent(distances.explained)} of "
-            "the differences between levels."
-        )
-        return "".join(parts)
-    if distances.nearer.high < 0.5:
-        return (
-            f"What is farther {words} is missed more often by {detector}, not less: only in "
-            f"{pairs} the missed one is nearer."
-        )
-    return (
-        f"The distance {words} does not predict what {detector} misses: in {pairs} the missed one "
-        "is nearer, as by chance."
-    )
-
-
-def _percent(of: Estimate) -> str:
-    return f"{100 * of.value:.0f}% [{100 * of.low:.0f}, {100 * of.high:.0f}]"
 
 
 def follow_table(distances: Mapping[tuple[str, str], MissDistances | None], axes: Names) -> Table:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ood_lab.common.english import counted, listed
+from ood_lab.common.english import listed
 from ood_lab.report.rendering.sentences import listing, spread_of
 from ood_lab.report.shift.shift_tables import rows_of
-from ood_lab.schema.arrays import Ints
 from ood_lab.schema.results import ID_TEST, Names
 from ood_lab.schema.shift_axes import AXES
+
+#: Template of other sentences.
+WORDS = "shift/words.j2"
 
 
 def farthest_sentences(summary: pd.DataFrame, axes: Names) -> list[str]:
@@ -33,29 +35,3 @@ def agreement_sentences(correlations: pd.DataFrame, axes: Names) -> list[str]:
     sets = listing(list(dict.fromkeys(correlations["dataset"])))
     begins = f"The rank correlation of measured distances with the known levels of {sets} is"
     return [f"{begins} {listed(parts)}."] if parts else []
-
-
-def cells_sentence(counts: Ints, min_count: int) -> str:
-    """How many cells ``[covariate, semantic]`` of a division hold enough images."""
-    least, (looks, meaning) = max(min_count, 1), counts.shape
-    return (
-        f"In {looks} levels of covariate and {meaning} of semantic shift, the "
-        f"{int(counts.sum()):,} OOD images fill {int((counts >= least).sum())} of "
-        f"{counts.size} cells with at least {counted(least, 'image')} each. "
-        "Detectors are evaluated only on these."
-    )
-
-
-def asked_sentence(answers: pd.DataFrame, name: str) -> str:
-    """How many images a vision-language model says show none of the ID classes.
-
-    Args:
-        answers: ``dataset, n, rejected``: how many images it says no to.
-        name: of the model.
-    """
-    shares = dict(zip(answers["dataset"], answers["rejected"] / answers["n"], strict=True))
-    of_id = shares.pop(ID_TEST)
-    return (
-        f"{name} answers that {spread_of([of_id])}% of the ID test images show none of the ID "
-        f"classes, and {spread_of(shares.values())}% of the OOD images."
-    )

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from ood_lab.report.rendering.blocks import PlannedFigure
-from ood_lab.report.rendering.drawing import write_all, write_figure
+from ood_lab.report.rendering.drawing import write_all
 from ood_lab.report.rendering.fonts import RC
 
 
@@ -25,7 +25,8 @@ def bars(names):
 def test_no_glyph_is_missing_without_a_legend(tmp_path, names):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        file = write_figure(tmp_path, "bars", "Bars", "A caption.", bars(names))
+        plan = [PlannedFigure("bars", "Bars", "A caption.", lambda: bars(names))]
+        (file,) = write_all(tmp_path, plan)
     assert not [w for w in caught if "Glyph" in str(w.message) or "findfont" in str(w.message)]
     if file.caption != "A caption.":  # a machine may have fonts for all of them
         assert file.caption.startswith("A caption. No font of this machine has")

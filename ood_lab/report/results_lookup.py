@@ -13,6 +13,7 @@ import pandas as pd
 from ood_lab.metrics import FEWEST, FEWEST_FOR_THRESHOLD, metric_of, ranked, sets_of_means
 from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.report.rendering.metric_definitions import DAGGER, finding_sentences, fpr95_sentence
+from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.verdict import Verdict
 from ood_lab.schema.results import of_kind, whole
 from ood_lab.schema.run_record import RunRecord
@@ -263,33 +264,18 @@ class RunView:
     @property
     def interval_notes(self) -> list[str]:
         """Why intervals are missing, or have no upper end, a sentence each."""
-        sizes = {ood: self.get("auroc", self.detectors[0], ood).n_ood for ood in self.sets}
-        small = {ood: min(n, self.n_id) for ood, n in sizes.items()}
-
-        def named(most: int) -> str:
-            return ", ".join(f"{ood} ({n:,})" for ood, n in small.items() if n < most)
-
-        notes = []
-        if alone := named(2):
-            notes.append(
-                f"No interval of AUROC with one image on a side, which has no spread: {alone}."
-            )
-        if open_ended := [
+        sizes = {
+            ood: min(self.get("auroc", self.detectors[0], ood).n_ood, self.n_id)
+            for ood in self.sets
+        }
+        unbounded = [
             ood
-            for ood, n in small.items()
+            for ood, n in sizes.items()
             if n < FEWEST_FOR_THRESHOLD
             and all(not self.get("fpr95", d, ood).high < 1 for d in self.detectors)
-        ]:
-            notes.append(
-                f"FPR95 has no upper end but 100%, or no interval, for {', '.join(open_ended)}: it "
-                f"takes {FEWEST_FOR_THRESHOLD} images to bound the threshold."
-            )
-        if few := named(FEWEST):
-            notes.append(
-                f"AUPR, DAD, and selective classification with such a set have no interval below "
-                f"{FEWEST} images on a side, where the bootstrap fails: {few}."
-            )
-        return notes
+        ]
+        words = "detection/words.j2"
+        return sentences(words, "intervals", sizes, unbounded, FEWEST, FEWEST_FOR_THRESHOLD)
 
     def levels(self, ood: str, axis: Axis) -> list[float]:
         """Levels of ``axis`` with a row of their own, over all levels of the other; ascending.

@@ -18,10 +18,10 @@ from ood_lab.metrics import metric_of
 from ood_lab.metrics.record import ID_ACCURACY, ID_MAP
 from ood_lab.metrics.resampling.photograph_groups import photographs
 from ood_lab.report.detection.detection_tables import (
+    WORDS,
     all_metrics,
     brief_table,
     failure_tables,
-    hierarchy_notes,
     hierarchy_tables,
     larger_table,
     level_menu,
@@ -47,6 +47,7 @@ from ood_lab.report.detection.run_figures import hierarchy_figure, level_figures
 from ood_lab.report.rendering.blocks import Block, Folded, Section, Text
 from ood_lab.report.rendering.metric_definitions import definitions_of, percent
 from ood_lab.report.rendering.page import Page
+from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.rendering.summary import LINES, show_blocks, show_warnings
 from ood_lab.report.rendering.thumbnails import LoadImage, Thumbnails
 from ood_lab.report.results_lookup import UNGROUPED, RunView
@@ -206,7 +207,7 @@ def write_report(
         opening += [*verdict.blocks(page=True), *_threshold(verdict, record.threshold)]
     dating: list[Block] = []
     if hierarchy is not None:
-        dating += [Text(note) for note in hierarchy_notes(hierarchy)]
+        dating += map(Text, sentences(WORDS, "hierarchy", hierarchy))
         dating += [*hierarchy_tables(hierarchy), hierarchy_figure(hierarchy)]
     unusual = [unusual_id_images(id_images, UNUSUAL_BY, store, "train")] if id_images else []
     return Page(

@@ -15,6 +15,7 @@ from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.metrics.selective import ACCURACIES, AREAS
 from ood_lab.report.rendering.blocks import Folded, Menu
 from ood_lab.report.rendering.metric_definitions import percent, star_sentence
+from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.rendering.table import (
     Cell,
     Column,
@@ -31,6 +32,8 @@ from ood_lab.report.rendering.table import (
 from ood_lab.report.results_lookup import RunView
 from ood_lab.schema.shift_axes import AXES, Axis
 
+#: Template of the notes.
+WORDS = "detection/words.j2"
 #: Detectors of each kind that a short table has.
 _OF_EACH = 2
 _ALL = "all"
@@ -101,19 +104,9 @@ def _cell(estimate: Estimate, show: Callable[[float], str] = percent, best: bool
 
 
 def _notes(view: RunView) -> list[str]:
-    notes = [f"{view.fpr95}."]
-    if view.has_marks:
-        notes.append(f"Sorted by mean AUROC. {star_sentence(view.has_significance)}")
-    elif len(view.detectors) > 1:
-        notes.append("Sorted by mean AUROC. None is marked as best: see the warning.")
-    if view.most_dad:
-        notes.append("DAD = pairs of sets in which the larger shift has the lower FPR95.")
-    halves = [
-        f"{metric_of(m).title} ±{100 * h:.1f}" for m in view.headlines if (h := _half(view, m))
-    ]
-    if halves:
-        notes.append(f"95% intervals of one number each: {', '.join(halves)} points (median).")
-    return [*notes, *view.interval_notes]
+    halves = [(metric_of(m).title, half) for m in view.headlines if (half := _half(view, m))]
+    star = star_sentence(view.has_significance)
+    return [*sentences(WORDS, "main", view, star, halves), *view.interval_notes]
 
 
 def _half(view: RunView, metric: str) -> float:
@@ -252,20 +245,6 @@ def hierarchy_tables(hierarchy: pd.DataFrame) -> list[Table]:
         columns = _hierarchy_columns(rows, level, "name", "recall")
         tables.append(table_of(f"Recall in %, {level}", columns))
     return tables
-
-
-def hierarchy_notes(hierarchy: pd.DataFrame) -> list[str]:
-    """What the tables mean, a sentence each."""
-    notes = [
-        "Accuracy is the share of all images that are right. Recall is the share of the images of "
-        "a class that are given that class (per-class or independent accuracy), not precision."
-    ]
-    if (hierarchy["source"] == "derived").any():
-        notes.append(
-            "Predicted by: a head of the network for that level; derived: the parent of the "
-            "predicted class."
-        )
-    return notes
 
 
 def _hierarchy_columns(rows: pd.DataFrame, head: str, key: str, metric: str) -> list[Column]:

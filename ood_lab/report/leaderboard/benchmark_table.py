@@ -14,10 +14,11 @@ import pandas as pd
 from ood_lab.common.english import counted, listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.grouping import grouped
-from ood_lab.report.leaderboard.long_table import MEAN
+from ood_lab.report.leaderboard.long_table import MEAN, WORDS
 from ood_lab.report.rendering.blocks import Folded, Links, PlannedFigure, Section, Text
 from ood_lab.report.rendering.metric_definitions import MISSING
 from ood_lab.report.rendering.page import Page
+from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.rendering.sentences import ALPHA, EACH, INTERVALS, listing, tested, value_of
 from ood_lab.report.rendering.table import (
     Cell,
@@ -180,11 +181,7 @@ def reading_warnings(board: pd.DataFrame) -> Iterator[str]:
         if len(readings) > 1:
             first = part.iloc[0]
             names = sorted(readings["parser"] + ", reader " + readings["reader"])
-            yield (
-                f"{first['benchmark']} on {first['data']}: replies are read by different parsers "
-                f"({'; '.join(names)}). Rows of different parsers are not tested "
-                "against each other: score all runs with the same task.parser to compare the models"
-            )
+            yield from sentences(WORDS, "readings", first, names)
 
 
 def _ahead(rows: Sequence[Mapping[Any, Any]], tests: pd.DataFrame, runs: int) -> tuple[str, str]:

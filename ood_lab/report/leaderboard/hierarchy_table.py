@@ -8,9 +8,10 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.report.leaderboard.detector_runs import DetectorRun
-from ood_lab.report.leaderboard.long_table import ROW, aggregate, mean_cell, once
+from ood_lab.report.leaderboard.long_table import ROW, WORDS, aggregate, mean_cell, once
 from ood_lab.report.leaderboard.run_names import differing, name_columns, trainings
 from ood_lab.report.leaderboard.significance import mark_best
+from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.rendering.table import (
     Cell,
     Column,
@@ -92,9 +93,9 @@ def _recalls(rows: pd.DataFrame, names: Names, subset: str) -> Table:
         Column(Head(name), [_cell(cells.get((run, *label))) for label in labels])
         for run, name in names.items()
     ]
-    first = "Bold or *: within noise of the best of the row. Recall: independent accuracy."
+    notes = sentences(WORDS, "hierarchy", rows, _DERIVED, recall=True)
     caption = f"Recall of every label in %, by model: {subset}"
-    return table_of(caption, columns, names=2, notes=(first, *_notes(rows)[1:]))
+    return table_of(caption, columns, names=2, notes=notes)
 
 
 def _models(rows: pd.DataFrame) -> tuple[list[dict[Any, Any]], list[str]]:
@@ -132,22 +133,10 @@ def hierarchy_wide(rows: pd.DataFrame) -> Table | None:
     caption = (
         "Hierarchical classification: overall accuracy (micro) in % by level, on the ID test set."
     )
-    return table_of(caption, columns, names=len(names), notes=_notes(rows))
+    notes = sentences(WORDS, "hierarchy", rows, _DERIVED)
+    return table_of(caption, columns, names=len(names), notes=notes)
 
 
 def _cell(row: dict[Any, Any] | None) -> Cell:
     derived = row is not None and row["source"] == "derived"
     return mean_cell(row or {}, note=_DERIVED * derived)
-
-
-def _notes(rows: pd.DataFrame) -> tuple[str, ...]:
-    notes = [
-        "Bold or *: within noise of the best of the column. All rows with several seeds: Welch's "
-        "t-test over the seeds, 5%, not corrected. Else: a difference within sqrt(a² + b²) of "
-        "the two 95% intervals ±a and ±b (Wilson). Never: rows behind a worse one."
-    ]
-    if (rows["source"] == "derived").any():
-        notes.append(f"{_DERIVED}: the parent of the predicted class, not a head of the network.")
-    if (rows["n_seeds"] > 1).any():
-        notes.append("a ± b: mean and standard deviation over the seeds of a configuration.")
-    return tuple(notes)

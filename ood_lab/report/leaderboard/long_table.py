@@ -14,9 +14,12 @@ from ood_lab.report.leaderboard.detector_runs import DetectorRun
 from ood_lab.report.leaderboard.run_names import trainings
 from ood_lab.report.leaderboard.significance import Pairs, mark_best
 from ood_lab.report.rendering.metric_definitions import MISSING, finding_sentences, percent
+from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.rendering.table import Cell
 
 MEAN = "mean"
+#: Template of the sentences.
+WORDS = "leaderboard/words.j2"
 COLUMNS = [
     *("model", "training", "detector", "settings", "run", "seeds", "n_seeds", "dataset", "metric"),
     *("n_id", "n_ood", "value", "seed_std", "sampling_half_width", "best", "fpr95_positive"),
@@ -116,11 +119,7 @@ def _findings(runs: Sequence[DetectorRun], sets: Sequence[str]) -> list[str]:
 
 def _at_chance(run: DetectorRun) -> str:
     accuracy = run.view.get("id_accuracy", None).value
-    return (
-        f"{run.sweep}/seed={run.seed}: ID accuracy {percent(accuracy)}% is no better than chance "
-        f"({percent(run.chance)}%, the share of the largest class). Its scores mean nothing and "
-        "its rows carry no mark."
-    )
+    return " ".join(sentences(WORDS, "at_chance", run, accuracy))
 
 
 def _rows_of(run: DetectorRun) -> Iterator[dict[str, Any]]:

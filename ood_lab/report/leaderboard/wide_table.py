@@ -8,10 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.report.leaderboard.long_table import MEAN, Leaderboard, mean_cell
+from ood_lab.report.leaderboard.long_table import MEAN, WORDS, Leaderboard, mean_cell
 from ood_lab.report.leaderboard.run_names import name_columns, short_names
 from ood_lab.report.leaderboard.significance import RULE
 from ood_lab.report.rendering.metric_definitions import MISSING, fpr95_sentence, percent
+from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.rendering.table import (
     Cell,
     Column,
@@ -124,22 +125,9 @@ class _Layout:
         rows = self.board.rows
         return int(rows.loc[rows["dataset"] == ood, "n_ood"].max())
 
-    def _notes(self) -> tuple[str, ...]:
-        notes = ["Bold or *: best of its column, or not significantly worse. " + RULE]
-        if self.seeds > 1:
-            notes.append("a ± b: mean and standard deviation over the seeds of a configuration.")
-        halves = self.board.rows.loc[
-            self.board.rows["metric"].isin(list(self.shown)), "sampling_half_width"
-        ]
-        if halves.notna().any():
-            notes.append(
-                "95% sampling: ± of the bootstrap interval over images (mean over seeds); "
-                "it is not a spread over seeds."
-            )
-        if self.board.shift_order:
-            order = self.board.shift_words
-            notes.append(f"DAD: pairs of sets whose larger shift has the lower FPR95; {order}.")
-        if self.board.summary == MEAN:
-            notes.append(f"mean: over all {len(self.board.sets)} sets.")
-        notes += self.board.runs[0].view.interval_notes
-        return tuple(notes)
+    def _notes(self) -> list[str]:
+        rows = self.board.rows
+        halves = rows.loc[rows["metric"].isin(list(self.shown)), "sampling_half_width"]
+        sampled = halves.notna().any()
+        notes = sentences(WORDS, "wide", self.board, RULE, self.seeds > 1, sampled)
+        return [*notes, *self.board.runs[0].view.interval_notes]

@@ -171,10 +171,10 @@ class Verdict:
         for head, cells in self._shift_columns(names):
             kept = cells if intervals else [Cell(cell.text, cell.sort) for cell in cells]
             columns.append(Column(head, kept, shift))
-        notes = list(self._notes())
+        notes = sentences(WORDS, "notes", self)
         if left_out:
             notes.insert(0, f"{counted(left_out, 'dataset')} between these: see the report.")
-        shifted = len(self.shift) and set(self.shift["metric"]) & {SEVERITY, CLASS_UNITS}
+        shifted = self.units & {SEVERITY, CLASS_UNITS}
         caption = "Shift and detection by dataset" if len(self.shift) else "Detection by dataset"
         caption += " with 95% intervals" + ", the least shifted first" * bool(shifted)
         return table_of(caption, columns, notes=notes, spreads=True)
@@ -214,7 +214,7 @@ class Verdict:
             for row in self._of(metric).to_dict("records"):
                 values[f"verdict/{row['dataset']}/{metric}"] = float(row["value"])
         for row in self.shift.to_dict("records"):
-            key = row["axis"] if row["axis"] != "distance" or self._split else row["metric"]
+            key = row["axis"] if row["axis"] != "distance" or self.split else row["metric"]
             key = "semantic" if key == "distance" else key
             values[f"verdict/{row['dataset']}/{key}"] = float(row["value"])
         for row in self.causes.to_dict("records"):
@@ -226,9 +226,14 @@ class Verdict:
     # The rows
 
     @property
-    def _split(self) -> bool:
+    def split(self) -> bool:
         """Whether covariate shift was measured, too; else there is one distance."""
         return "covariate" in set(self.shift.get("axis", ()))
+
+    @property
+    def units(self) -> set[str]:
+        """Metrics of the shift."""
+        return set(self.shift.get("metric", ()))
 
     @cached_property
     def _by_metric(self) -> Mapping[Any, pd.DataFrame]:
@@ -352,21 +357,6 @@ class Verdict:
         rows = [row for row in rows if row["dataset"] in order]
         return sorted(rows, key=lambda row: order.index(row["dataset"]))
 
-    def _notes(self) -> Iterator[str]:
-        metrics = set(self.shift.get("metric", ()))
-        if CLASS_UNITS in metrics:
-            head = "semantic" if self._split else "distance"
-            yield f"{head}: 0 = ID test images, 1 = one held-out class of yours."
-        if SEVERITY in metrics:
-            yield (
-                f"covariate: 0 = ID test images, 1 to {_MOST_SEVERE} = corruption severity; "
-                f"beyond: times the distance at {_MOST_SEVERE}."
-            )
-        if len(self.ranking) > 1:
-            yield "Intervals here are of one number each; simultaneous ones hold for all detectors."
-        if RATIO in metrics:
-            yield "x = times the median distance of the ID test images."
-
     # The table
 
     def _name(self, name: str) -> Cell:
@@ -379,7 +369,7 @@ class Verdict:
         rows = {(r["dataset"], r["axis"], r["metric"]): r for r in self.shift.to_dict("records")}
         wanted = {
             ("semantic", CLASS_UNITS): "semantic",
-            ("distance", CLASS_UNITS): "semantic" if self._split else "distance",
+            ("distance", CLASS_UNITS): "semantic" if self.split else "distance",
             ("covariate", SEVERITY): "covariate",
         }
         for (axis, metric), title in wanted.items():

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,7 +25,9 @@ from ood_lab.report.rendering.table import (
     estimate_cell,
     metric_head,
     name_cell,
+    names_column,
     number_cell,
+    pivoted,
     table_of,
 )
 from ood_lab.report.results_lookup import RunView
@@ -42,7 +43,7 @@ _ALL = "all"
 def main_table(view: RunView) -> Table:
     """Detectors × OOD sets: AUROC and FPR95 of each, their means, DAD."""
     shown, first = view.headlines, view.detectors[0]
-    columns = [Column(Head("detector", "ascending"), [*map(name_cell, view.detectors)])]
+    columns = [names_column("detector", view.detectors)]
     if any(map(view.reads, view.detectors)):
         reads = [name_cell(view.reads(d)) for d in view.detectors]
         columns.append(Column(Head("reads", "ascending", page_only=True), reads))
@@ -184,7 +185,7 @@ def larger_table(view: RunView, ood: str) -> Table | None:
     shown, metrics = [part for part in parts if first[part].n_id], view.level_metrics
     if not shown:
         return None
-    columns = [Column(Head("detector", "ascending"), [*map(name_cell, view.detectors)])]
+    columns = [names_column("detector", view.detectors)]
     for part in shown:
         group = Group(parts[part], f"n {first[part].n_ood:,}")
         columns += _columns(view, group, [f"{part}_{m}" for m in metrics], ood, mark=False)
@@ -223,7 +224,7 @@ def failure_tables(view: RunView) -> list[Table]:
 def _failure_table(
     view: RunView, title: str, metrics: Sequence[str], places: Sequence[str | None]
 ) -> Table:
-    columns = [Column(Head("detector", "ascending"), [*map(name_cell, view.detectors)])]
+    columns = [names_column("detector", view.detectors)]
     for place in places:
         first = view.get("aurc", view.detectors[0], place)
         name = "ID errors" if place is None else f"ID + {view.marked(place)}"
@@ -235,38 +236,25 @@ def _failure_table(
 def hierarchy_tables(hierarchy: pd.DataFrame) -> list[Table]:
     """Overall accuracy of each level, then the recall of the labels of each level, finest first."""
     rows = hierarchy[hierarchy["metric"] == "accuracy"]
+    table = _hierarchy_table("Overall accuracy (micro) in %", rows, "level", "label_level")
     source = rows.drop_duplicates("label_level")["source"]
-    predicted = Column(Head("predicted by", "ascending"), [*map(name_cell, source)], Group())
-    columns = [*_hierarchy_columns(rows, "level", "label_level", "accuracy"), predicted]
-    tables = [table_of("Overall accuracy (micro) in %", columns)]
+    heads = [*table.heads, Head("predicted by", "ascending")]
+    cells = zip(table.rows, map(name_cell, source), strict=True)
+    tables = [replace(table, heads=heads, rows=[[*row, name] for row, name in cells])]
     recalls = hierarchy[hierarchy["metric"] == "recall"]
     for level in hierarchy["label_level"].unique()[::-1]:
         rows = recalls[recalls["label_level"] == level]
-        columns = _hierarchy_columns(rows, level, "name", "recall")
-        tables.append(table_of(f"Recall in %, {level}", columns))
+        tables.append(_hierarchy_table(f"Recall in %, {level}", rows, level, "name"))
     return tables
 
 
-def _hierarchy_columns(rows: pd.DataFrame, head: str, key: str, metric: str) -> list[Column]:
+def _hierarchy_table(caption: str, rows: pd.DataFrame, head: str, key: str) -> Table:
     """The names in ``key``, and a value and n of each of them in every subset."""
-    by_subset = {(r[key], r["subset"]): r for r in rows.to_dict("records")}
-    names = list(rows[key].unique())
-    subsets = list(rows["subset"].unique())
-    columns = [
-        Column(
-            Head(head, "ascending"), [name_cell(name, place) for place, name in enumerate(names)]
-        )
-    ]
-    for subset in subsets:
-        group = Group("" if subsets == [_ALL] and metric == "recall" else subset)
-        pairs = [_pair(by_subset.get((name, subset))) for name in names]
-        for text, cells in zip((metric, "n"), zip(*pairs, strict=True), strict=True):
-            columns.append(Column(Head(text), cells, group))
-    return columns
-
-
-def _pair(row: Mapping[Any, Any] | None) -> list[Cell]:
-    """The value with its interval, and n."""
-    if row is None:
-        return [Cell(""), Cell("")]
-    return [estimate_cell(row), count_cell(row["n"])]
+    names, (metric,) = rows[key].unique(), rows["metric"].unique()
+    silent = metric == "recall" and set(rows["subset"]) == {_ALL}
+    cells = {}
+    for row in rows.to_dict("records"):
+        group = Group("" if silent else row["subset"])
+        cells[row[key], Head(metric, group=group)] = estimate_cell(row)
+        cells[row[key], Head("n", group=group)] = count_cell(row["n"])
+    return pivoted(caption, [names_column(head, names, ordered=True)], names, cells, missing="")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -19,8 +20,8 @@ from ood_lab.report.rendering.table import (
     Head,
     Table,
     count_cell,
-    name_cell,
-    table_of,
+    names_column,
+    pivoted,
 )
 from ood_lab.schema.results import Names, of_kind
 
@@ -77,25 +78,22 @@ def recall_tables(rows: pd.DataFrame) -> list[Table]:
 
 
 def _recalls(rows: pd.DataFrame, names: Names, subset: str) -> Table:
-    cells = {(r["run"], r["label_level"], r["name"]): r for r in rows.to_dict("records")}
+    cells = {
+        ((r["label_level"], r["name"]), Head(names[r["run"]])): _cell(r)
+        for run in names
+        for r in rows[rows["run"] == run].to_dict("records")
+    }
     places = list(rows["label_level"].unique())
-    labels = sorted(dict.fromkeys(key[1:] for key in cells), key=lambda key: places.index(key[0]))
+    labels = sorted(dict.fromkeys(key for key, _ in cells), key=lambda key: places.index(key[0]))
     sizes = rows.groupby(["label_level", "name"])["n"].max()
     columns = [
-        Column(Head("level", "ascending"), [Cell(label[0], k) for k, label in enumerate(labels)]),
-        Column(
-            Head("label", "ascending"),
-            [Cell(label[1] or "overall accuracy", k) for k, label in enumerate(labels)],
-        ),
+        names_column("level", (level for level, _ in labels), ordered=True),
+        names_column("label", (name or "overall accuracy" for _, name in labels), ordered=True),
         Column(Head("n"), [count_cell(sizes[label]) for label in labels]),
-    ]
-    columns += [
-        Column(Head(name), [_cell(cells.get((run, *label))) for label in labels])
-        for run, name in names.items()
     ]
     notes = sentences(WORDS, "hierarchy", rows, _DERIVED, recall=True)
     caption = f"Recall of every label in %, by model: {subset}"
-    return table_of(caption, columns, names=2, notes=notes)
+    return replace(pivoted(caption, columns, labels, cells, notes=notes), names=2)
 
 
 def _models(rows: pd.DataFrame) -> tuple[list[dict[Any, Any]], list[str]]:
@@ -112,31 +110,23 @@ def hierarchy_wide(rows: pd.DataFrame) -> Table | None:
     rows = rows[rows["metric"] == "accuracy"]
     if rows.empty:
         return None
-    cells = {(r["run"], r["subset"], r["label_level"]): r for r in rows.to_dict("records")}
-    levels = list(rows["label_level"].unique())
     # A run that reads no category head lacks that level: it stands first, as in single runs.
-    levels.sort(key=lambda level: level != _CATEGORY)
+    rows = rows.sort_values("label_level", key=lambda of: of != _CATEGORY, kind="stable")
     models, names = _models(rows)
-    columns = [
-        Column(Head(name, "ascending"), [name_cell(model[name]) for model in models])
-        for name in names
-    ]
-    for subset, of_subset in rows.groupby("subset", sort=False):
-        group = Group(str(subset), f"n {int(of_subset['n'].max()):,}")
-        columns += [
-            Column(
-                Head(level), [_cell(cells.get((m["run"], subset, level))) for m in models], group
-            )
-            for level in levels
-            if level in set(of_subset["label_level"])
-        ]
+    sizes = rows.groupby("subset")["n"].max()
+    groups = {subset: Group(str(subset), f"n {int(n):,}") for subset, n in sizes.items()}
+    cells = {
+        (r["run"], Head(r["label_level"], group=groups[r["subset"]])): _cell(r)
+        for r in rows.to_dict("records")
+    }
+    runs = [model["run"] for model in models]
+    columns = [names_column(name, (model[name] for model in models)) for name in names]
     caption = (
         "Hierarchical classification: overall accuracy (micro) in % by level, on the ID test set."
     )
     notes = sentences(WORDS, "hierarchy", rows, _DERIVED)
-    return table_of(caption, columns, names=len(names), notes=notes)
+    return pivoted(caption, columns, runs, cells, notes=notes)
 
 
-def _cell(row: dict[Any, Any] | None) -> Cell:
-    derived = row is not None and row["source"] == "derived"
-    return mean_cell(row or {}, note=_DERIVED * derived)
+def _cell(row: Mapping[Any, Any]) -> Cell:
+    return mean_cell(row, note=_DERIVED * (row["source"] == "derived"))

@@ -21,9 +21,17 @@ from ood_lab.report.leaderboard.benchmark_table import (
 )
 from ood_lab.report.leaderboard.significance import Row, best_rows, within_noise
 from ood_lab.report.rendering.blocks import PlannedFigure
-from ood_lab.report.rendering.metric_definitions import MISSING, percent, star_sentence
+from ood_lab.report.rendering.metric_definitions import percent, star_sentence
 from ood_lab.report.rendering.sentences import ALPHA
-from ood_lab.report.rendering.table import Cell, Group, Head, Table, name_cell, number_cell
+from ood_lab.report.rendering.table import (
+    Cell,
+    Group,
+    Head,
+    Table,
+    names_column,
+    number_cell,
+    pivoted,
+)
 from ood_lab.schema.results import PART, NamedTables, Names, first_way
 from ood_lab.schema.shift_axes import LEVELS
 
@@ -109,26 +117,23 @@ def metric_tables(rows: pd.DataFrame) -> list[Table]:
     """A table of every part of :func:`metric_rows`: a row a model, a group of columns a set."""
     tables = []
     for title, part in _parts(rows):
-        heads, columns = [Head("model", "ascending")], []
-        for name, of_set in part.groupby("set", sort=False):
-            metrics = dict(zip(of_set["metric"], of_set["column"], strict=True))
-            n = of_set["n_asked"].max()
-            note = "" if pd.isna(n) else f"{int(n):,} questions"
-            group = Group(str(name), note)
-            heads += [Head(words, group=group) for words in metrics.values()]
-            columns += [(name, metric) for metric in metrics]
-        cells = {
-            (row["label"], row["set"], row["metric"]): _cell(row) for row in part.to_dict("records")
+        sizes = part.groupby("set")["n_asked"].max().dropna()
+        groups = {
+            name: Group(str(name), f"{int(sizes[name]):,} questions" if name in sizes else "")
+            for name in part["set"].unique()
         }
-        lines = [
-            [name_cell(label), *(cells.get((label, *key), Cell(MISSING)) for key in columns)]
-            for label in dict.fromkeys(part["label"])
-        ]
+        cells = {
+            (row["label"], Head(row["column"], group=groups[row["set"]])): _cell(row)
+            for row in part.to_dict("records")
+        }
+        models = part["label"].unique()
         marks = [star_sentence(tested=True), _RULE] if part["best"].any() else []
         timed = part["table"].iloc[0] == SECONDS
         notes = ["The sum over all calls of a set."] if timed else ["± half of the 95% interval."]
         caption = title if timed else f"{title}, %"
-        tables.append(Table(caption, heads, lines, notes=[*marks, *notes], spreads=not timed))
+        options = {"notes": [*marks, *notes], "spreads": not timed}
+        names = [names_column("model", models)]
+        tables.append(pivoted(caption, names, models, cells, **options))
     return tables
 
 

@@ -20,7 +20,7 @@ from ood_lab.report.rendering.table import (
     Head,
     Table,
     metric_head,
-    name_cell,
+    names_column,
     table_of,
 )
 
@@ -99,10 +99,7 @@ class _Layout:
 
     def names(self) -> list[Column]:
         """As many naming columns as it takes to tell the rows apart."""
-        return [
-            Column(Head(key, "ascending"), [name_cell(text) for text in self.rows[key]])
-            for key in name_columns(self.rows, "detector")
-        ]
+        return [names_column(key, self.rows[key]) for key in name_columns(self.rows, "detector")]
 
     def _rows(self, metric: str, ood: str | None) -> list[dict[Any, Any]]:
         """The number of every row of the table; empty where it is missing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -184,6 +184,40 @@ def table_of(caption: str, columns: Sequence[Column], **options: Any) -> Table:
     heads = [replace(column.head, group=column.group) for column in columns]
     rows = list(zip(*(column.cells for column in columns), strict=True))
     return Table(caption, heads, rows, **options)
+
+
+def names_column(head: str, names: Iterable[object], ordered: bool = False) -> Column:
+    """What rows are called; ``ordered``: sorted by their place, not by their name."""
+    cells = [name_cell(name, place if ordered else None) for place, name in enumerate(names)]
+    return Column(Head(head, "ascending"), cells)
+
+
+def pivoted(
+    caption: str,
+    names: Sequence[Column],
+    keys: Iterable[Any],
+    cells: Mapping[tuple[Any, Head], Cell],
+    missing: str = MISSING,
+    **options: Any,
+) -> Table:
+    """A table of cells by key of their row and head of their column, whole groups side by side.
+
+    Args:
+        caption: above it.
+        names: columns that say what a row is.
+        keys: of the rows, in order.
+        cells: by row and column; the columns are in their order.
+        missing: where there is none.
+        options: other fields of the table.
+    """
+    heads = list(dict.fromkeys(head for _, head in cells))
+    groups = list(dict.fromkeys(head.group for head in heads))
+    heads.sort(key=lambda head: groups.index(head.group))
+    of_heads = ([cells.get((key, head), Cell(missing)) for head in heads] for key in keys)
+    starts = zip(*(column.cells for column in names), strict=True)
+    rows = [[*start, *row] for start, row in zip(starts, of_heads, strict=True)]
+    names_heads = [column.head for column in names]
+    return Table(caption, [*names_heads, *heads], rows, names=len(names), **options)
 
 
 def title_lines(group: Group, width: int) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,13 +28,12 @@ from ood_lab.report.rendering.blocks import (
 )
 from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.rendering.table import (
-    Column,
     Group,
     Head,
     Table,
-    name_cell,
+    names_column,
     number_cell,
-    table_of,
+    pivoted,
 )
 from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.report.shift.cause_panels import cause_blocks
@@ -166,16 +164,14 @@ def follow_table(distances: Mapping[tuple[str, str], MissDistances | None], axes
     """How well each distance predicts the misses of each detector."""
     parts = {"nearer": "nearer is missed", "beyond": f"beyond {BASELINE}", "explained": "R²"}
     names = list(dict.fromkeys(name for name, _ in distances))
-    columns = [Column(Head("detector", "ascending"), [*map(name_cell, names)])]
-    for axis, words in axes.items():
-        group = Group(words)
+    cells = {}
+    for (name, axis), measures in distances.items():
         for part, head in parts.items():
-            measures = [getattr(distances[name, axis], part, None) for name in names]
-            cells = [
-                number_cell(of.value, of.low, of.high) if of else number_cell(math.nan)
-                for of in measures
-            ]
-            columns.append(Column(Head(head), cells, group))
+            if measures and (of := vars(measures)[part]):
+                cell = number_cell(of.value, of.low, of.high)
+            else:
+                cell = number_cell(math.nan)
+            cells[name, Head(head, group=Group(axes[axis]))] = cell
     notes = [
         "Nearer is missed: share of the pairs of a missed and a detected OOD image in which the "
         "missed one is nearer; 50% = the distance says nothing.",
@@ -184,7 +180,7 @@ def follow_table(distances: Mapping[tuple[str, str], MissDistances | None], axes
         "images predicted from the other; 0 = no better than their mean.",
     ]
     caption = "Does the measured distance predict the misses? (%)"
-    return table_of(caption, columns, notes=notes)
+    return pivoted(caption, [names_column("detector", names)], names, cells, notes=notes)
 
 
 def miss_curves(rows: Tables, measured: MeasuredDistances) -> Figure:

@@ -17,7 +17,9 @@ from ood_lab.report.rendering.table import (
     Table,
     count_cell,
     name_cell,
+    names_column,
     number_cell,
+    pivoted,
     table_of,
 )
 from ood_lab.schema.arrays import Ints
@@ -146,22 +148,17 @@ def agreement_table(correlations: pd.DataFrame) -> Table:
     Args:
         correlations: see :func:`ood_lab.shift.level_agreement.agreement`.
     """
-    pairs = list(dict.fromkeys(zip(correlations["degree"], correlations["level"], strict=True)))
-    values = correlations.set_index(["dataset", "decomposition", "degree", "level"])
-    rows = []
-    for name, way in dict.fromkeys(
-        zip(correlations["dataset"], correlations["decomposition"], strict=True)
-    ):
-        cells = []
-        for pair in pairs:
-            images, means = (
-                values[key][name, way, *pair] for key in ("spearman", "spearman_cells")
-            )
-            cells.append(Cell(f"{images:+.2f} ({means:+.2f})", images))
-        rows.append([name_cell(name), name_cell(way), *cells])
-    heads = [Head("dataset"), Head("split by"), *(Head(f"{d} ~ {level}") for d, level in pairs)]
+    cells = {
+        ((r["dataset"], r["decomposition"]), Head(f"{r['degree']} ~ {r['level']}")): Cell(
+            f"{r['spearman']:+.2f} ({r['spearman_cells']:+.2f})", r["spearman"]
+        )
+        for r in correlations.to_dict("records")
+    }
+    keys = list(dict.fromkeys(key for key, _ in cells))
+    names = [names_column("dataset", (name for name, _ in keys))]
+    names.append(names_column("split by", (way for _, way in keys)))
     caption = "Spearman of measured degrees with the known levels, images (cell means)"
-    return Table(caption, heads, rows, names=2)
+    return pivoted(caption, names, keys, cells)
 
 
 def distances_of(spaces: Tables) -> pd.DataFrame:

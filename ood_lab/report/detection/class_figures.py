@@ -126,9 +126,9 @@ def recall_by_category(hierarchy: pd.DataFrame) -> Figure | None:
 
 
 def _recall(cell: pd.Series) -> Bar:
-    value, low, high = (100 * float(cell[name]) for name in ("value", "ci_low", "ci_high"))
-    number = "" if math.isnan(value) else f"{value:.1f}  "
-    return Bar(value, low, high, f"{number}n={int(cell['n'])}")
+    bar = Bar.of(cell.to_dict())
+    number = "" if math.isnan(bar.value) else f"{bar.value:.1f}  "
+    return bar._replace(text=f"{number}n={int(cell['n'])}")
 
 
 def count_figures(counts: pd.DataFrame) -> Iterator[PlannedFigure]:

@@ -16,6 +16,7 @@ from ood_lab.common.english import counted, listed
 from ood_lab.common.files import read_table
 from ood_lab.metrics import metric_of
 from ood_lab.metrics.record import ID_ACCURACY, ID_MAP
+from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.metrics.resampling.photograph_groups import photographs
 from ood_lab.report.detection.detection_tables import (
     WORDS,
@@ -277,12 +278,18 @@ def _threshold(verdict: Verdict, threshold: float | None) -> Iterator[Block]:
 def _headline(view: RunView) -> str:
     """What was run, accuracy and n."""
     parts = [view.record.title] if view.record.title else []
+    for title, estimate in _accuracies(view):
+        ends = f" [{percent(estimate.low)}, {percent(estimate.high)}]"
+        parts.append(f"{title} {percent(estimate.value)}%{ends * estimate.has_interval}")
+    return " · ".join([*parts, f"{view.marked('test', 'ID test')} n = {view.n_id:,}"])
+
+
+def _accuracies(view: RunView) -> Iterator[tuple[str, Estimate]]:
+    """What the head gets right on ID test, where that is known."""
     for metric in (ID_ACCURACY, ID_MAP):
         estimate = view.get(metric.name, None)
         if not math.isnan(estimate.value):
-            ends = f" [{percent(estimate.low)}, {percent(estimate.high)}]"
-            parts.append(f"{metric.title} {percent(estimate.value)}%{ends * estimate.has_interval}")
-    return " · ".join([*parts, f"{view.marked('test', 'ID test')} n = {view.n_id:,}"])
+            yield metric.title, estimate
 
 
 def _spectrum(view: RunView) -> str:
@@ -312,12 +319,9 @@ def _facts(view: RunView, origin: str = "") -> list[tuple[str, str, str]]:
     """
     facts, verdict = [], view.verdict
     accuracy = view.get("id_accuracy", None)
-    for metric in (ID_ACCURACY, ID_MAP):
-        of_head = view.get(metric.name, None)
-        if not math.isnan(of_head.value):
-            ends = f"95% interval {percent(of_head.low)} to {percent(of_head.high)}"
-            remark = ends if of_head.has_interval else ""
-            facts.append((metric.title, f"{percent(of_head.value)}%", remark))
+    for title, of_head in _accuracies(view):
+        ends = f"95% interval {percent(of_head.low)} to {percent(of_head.high)}"
+        facts.append((title, f"{percent(of_head.value)}%", ends * of_head.has_interval))
     for name, estimate in view.csid_accuracies:
         drop = f"{100 * (estimate.value - accuracy.value):+.1f} points, {estimate.n_id:,} images"
         facts.append((f"ID accuracy, {view.marked(name)}", f"{percent(estimate.value)}%", drop))
@@ -336,7 +340,6 @@ def _facts(view: RunView, origin: str = "") -> list[tuple[str, str, str]]:
         levels = f"; {listed(levelled)} by level" if levelled else ""
         remark = f"{counted(n_ood, 'image')}{order}{levels}{origin}"
         facts.append(("OOD datasets", str(len(view.sets)), remark))
-    n = len(view.detectors)
-    scored = f"{n} detector{'s' * (n > 1)}" if n else ""
+    scored = counted(len(view.detectors), "detector") if view.detectors else ""
     facts.append((f"{view.marked('test', 'ID test')} images", f"{view.n_id:,}", scored))
     return facts

@@ -149,15 +149,12 @@ def _level_table(
     heads += [Head("corr."), Head("points", note="per level")]
     rows, estimates = [], []
     for d in view.detectors:
-        estimates += (
-            row_estimates := [view.at_level(metric, d, ood, axis, level) for level in levels]
-        )
-        cells = [*map(_cell, row_estimates)]
+        of_levels = [view.at_level(metric, d, ood, axis, level) for level in levels]
+        estimates += of_levels
         correlation = view.get(f"correlation_{axis}_{metric}", d, ood)
         sensitivity = view.get(f"sensitivity_{axis}_{metric}", d, ood)
-        cells.append(_cell(correlation, "{:+.2f}".format))
-        cells.append(_cell(sensitivity, lambda v: f"{100 * v:.1f}"))
-        rows.append([name_cell(d), *cells])
+        trend = [_cell(correlation, "{:+.2f}".format), _cell(sensitivity)]
+        rows.append([name_cell(d), *map(_cell, of_levels), *trend])
     caption = f"{metric_of(metric).title} in % by {axis} level ({view.marked(ood)})"
     return Table(caption, heads, rows, notes=_few(metric, estimates))
 

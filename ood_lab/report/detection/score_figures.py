@@ -186,19 +186,16 @@ def dad_against_fpr95(inputs: FigureInputs) -> Figure:
     axes.set(xlim=(-0.5, most + 0.5), ylim=(-3, 103))
     axes.set_xticks(np.unique(np.linspace(0, most, 11).round()))
     right = axes.get_xlim()[1]
-    ends, wide, thin = {}, [], []
+    ends = {}
+    look: Any = {"capstyle": "projecting"}
     for (name, place), dad, y, shift in zip(places.items(), dads, fpr95, shifts, strict=True):
         colour, _, marker = style(place)
-        if dad.has_interval:
-            wide.append((y, dad.low, dad.high, colour))
         x = dad.value + shift
-        thin.append((y, x, right, colour))
+        if dad.has_interval:
+            axes.hlines(y, dad.low, dad.high, colour, lw=2.5, alpha=0.25, zorder=1, **look)
+        axes.hlines(y, x, right, colour, lw=0.4, zorder=2, **look)
         axes.plot(x, y, marker, color=colour, ms=6, mec="white", mew=0.5, zorder=3, clip_on=False)
         ends[name] = (right, y, colour)
-    for lines, width, alpha, order in ((wide, 2.5, 0.25, 1), (thin, 0.4, 1.0, 2)):
-        if lines:
-            look: Any = {"lw": width, "alpha": alpha, "zorder": order, "capstyle": "projecting"}
-            axes.hlines(*zip(*lines, strict=True), **look)
     markers = {name: style(place).marker for name, place in places.items()}
     label_ends(axes, ends, markers=markers, leader=(0.0, 0.04))
     return figure

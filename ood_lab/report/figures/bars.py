@@ -36,6 +36,11 @@ class Bar(NamedTuple):
     colour: str = COLOURS[0]
     bold: bool = False
 
+    @classmethod
+    def of(cls, row: Mapping[Any, Any], factor: float = 100.0) -> Bar:
+        """A row with ``value, ci_low, ci_high``, shares in percent."""
+        return cls(*(factor * float(row[name]) for name in ("value", "ci_low", "ci_high")))
+
 
 def draw_bars(
     axes: Axes,
@@ -205,10 +210,10 @@ def bar_panels(
 
     def bar(key: tuple[str, str, str], place: int) -> Bar:
         cell = by_key.get(key, {"value": math.nan, "ci_low": math.nan, "ci_high": math.nan})
-        value, low, high = (factor * float(cell[name]) for name in ("value", "ci_low", "ci_high"))
-        silent = (series and not numbers) or math.isnan(value)
-        number = "" if silent else format(value, numbers or ".1f")
-        return Bar(value, low, high, number, COLOURS[place % len(COLOURS)])
+        shown = Bar.of(cell, factor)
+        silent = (series and not numbers) or math.isnan(shown.value)
+        number = "" if silent else format(shown.value, numbers or ".1f")
+        return shown._replace(text=number, colour=COLOURS[place % len(COLOURS)])
 
     for position, (axes, title) in enumerate(zip(grid, titles, strict=True)):
         if series is None:

@@ -120,7 +120,7 @@ def page(
         title="Leaderboard",
         sentence=fpr95_sentence(board.fpr95_positive),
         facts=[
-            ("Models", str(models), f"{runs} configuration{'s' * (runs > 1)}"),
+            ("Models", str(models), counted(runs, "configuration")),
             ("Detectors", str(detectors), counted(len(wide.rows), "row")),
             ("OOD sets", str(len(board.sets)), ", ".join(board.sets)),
             ("Highest mean AUROC", best[0].text, f"{auroc} · {named}" if named else auroc),

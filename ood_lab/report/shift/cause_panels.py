@@ -73,13 +73,11 @@ def cause_figure(causes: pd.DataFrame, images: pd.DataFrame, name: str) -> Figur
     statistics = set(named_causes(shown).index)
     bars = []
     for index, row in shown.iterrows():
-        ends = [100 * float(row[key]) for key in ("value", "ci_low", "ci_high")]
-        value, low, high = (
-            ends if row["value"] >= 0.5 else (100 - ends[0], 100 - ends[2], 100 - ends[1])
-        )
-        bars.append(
-            Bar(value, low, high, f"{value:.0f}", COLOURS[0] if index in statistics else GREY)
-        )
+        bar = Bar.of(row.to_dict())
+        if bar.value < 50:
+            bar = Bar(100 - bar.value, 100 - bar.high, 100 - bar.low)
+        colour = COLOURS[0] if index in statistics else GREY
+        bars.append(bar._replace(text=f"{bar.value:.0f}", colour=colour))
     draw_bars(left, bars)
     name_rows(left, [differs(row) for _, row in shown.iterrows()])
     left.set_xlim(0, 115)

@@ -72,8 +72,8 @@ ACCURACY = Kind("accuracy", "image", (PART,))
 
 def joined(tables: Iterable[pd.DataFrame | None]) -> pd.DataFrame:
     """Results as one table; those that are None or empty are skipped, if not all are."""
-    known = [table for table in tables if table is not None]
-    filled = [table for table in known if len(table)] or known[:1]
+    present = [table for table in tables if table is not None]
+    filled = [table for table in present if len(table)] or present[:1]
     if len(filled) == 1:
         return filled[0]
     together = pd.concat(filled, ignore_index=True)

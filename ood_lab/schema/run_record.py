@@ -33,13 +33,13 @@ class Finding:
         return self.text
 
 
-class Section(BaseModel):
+class RecordSection(BaseModel):
     """A part of the record; a field of a file that it does not declare is an error."""
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=(), validate_assignment=True)
 
 
-class ExecutionRecord(Section):
+class ExecutionRecord(RecordSection):
     """How the run was executed.
 
     Attributes:
@@ -69,7 +69,7 @@ class ExecutionRecord(Section):
     files: dict[str, Facts] = {}
 
 
-class DataRecord(Section):
+class DataRecord(RecordSection):
     """The images.
 
     Attributes:
@@ -97,7 +97,7 @@ class DataRecord(Section):
     near_copies: list[Facts] = []
 
 
-class BankRecord(Section):
+class BankRecord(RecordSection):
     """Feature bank: what its rows were made from, and the files that hold them.
 
     The manifest of a column in the bank has only ``key`` and the files.
@@ -138,7 +138,7 @@ class BankRecord(Section):
     memory_format: str = ""
 
 
-class NetworkRecord(Section):
+class NetworkRecord(RecordSection):
     """The network and its weights.
 
     Attributes:
@@ -180,7 +180,7 @@ class NetworkRecord(Section):
     ensemble: Facts | None = None
 
 
-class VerdictRecord(Section):
+class VerdictRecord(RecordSection):
     """What a verdict says in addition to its rows.
 
     Attributes:
@@ -192,7 +192,7 @@ class VerdictRecord(Section):
     next: tuple[str, str] | None = None
 
 
-class PredictedImages(Section):
+class PredictedImages(RecordSection):
     """New images: where they come from, their identity, and what is no image."""
 
     source: str
@@ -200,7 +200,7 @@ class PredictedImages(Section):
     passed_over: list[str]
 
 
-class DetectionRecord(Section):
+class DetectionRecord(RecordSection):
     """Detectors and what they decided.
 
     Attributes:
@@ -237,7 +237,7 @@ class DetectionRecord(Section):
     near_copies_auroc: list[Facts] = []
 
 
-class ShiftRecord(Section):
+class ShiftRecord(RecordSection):
     """How shift was measured.
 
     Attributes:
@@ -265,7 +265,7 @@ class ShiftRecord(Section):
     held_out: dict[str, float] = {}
 
 
-class QuestionsRecord(Section):
+class QuestionsRecord(RecordSection):
     """A file of questions: number of questions and of images, hash."""
 
     file: str = ""
@@ -274,7 +274,7 @@ class QuestionsRecord(Section):
     sha256: str
 
 
-class AskingRecord(Section):
+class AskingRecord(RecordSection):
     """What the answers took.
 
     Attributes:
@@ -295,7 +295,7 @@ class AskingRecord(Section):
     seconds: dict[str, dict[str, float]] = {}
 
 
-class ReadingRecord(Section):
+class ReadingRecord(RecordSection):
     """Form of the questions, and parser of the replies.
 
     Attributes:
@@ -311,7 +311,7 @@ class ReadingRecord(Section):
     reader: str = ""
 
 
-class BenchmarkFacts(Section):
+class BenchmarkFacts(RecordSection):
     """A benchmark as tables of several benchmarks need it.
 
     Attributes:
@@ -337,7 +337,7 @@ class BenchmarkFacts(Section):
     forms: dict[str, str] = {}
 
 
-class AnswersRecord(Section):
+class AnswersRecord(RecordSection):
     """Questions, answers and the model that gave them.
 
     Attributes:
@@ -371,7 +371,7 @@ class AnswersRecord(Section):
         return self.questions
 
 
-class ConstructionRecord(Section):
+class ConstructionRecord(RecordSection):
     """How questions were constructed.
 
     Attributes:
@@ -408,7 +408,7 @@ class ConstructionRecord(Section):
     question_tuning: Facts | None = None
 
 
-class OutputRecord(Section):
+class OutputRecord(RecordSection):
     """What other tasks leave.
 
     Attributes:

@@ -141,10 +141,10 @@ def _shipped() -> list[PublishedRow]:
 
 def _read_all(place: Traversable) -> list[PublishedRow]:
     tables = (f for f in place.iterdir() if f.name.endswith(".yaml") and f.name != SETTINGS)
-    found = sorted(tables, key=lambda f: f.name)
-    if not found:
+    matches = sorted(tables, key=lambda f: f.name)
+    if not matches:
         raise UserError(f"there is no reference file (*.yaml) in {place}")
-    return [row for file in found for row in _read(file)]
+    return [row for file in matches for row in _read(file)]
 
 
 def matching_rows(rows: Iterable[PublishedRow], pattern: str) -> list[PublishedRow]:
@@ -154,9 +154,11 @@ def matching_rows(rows: Iterable[PublishedRow], pattern: str) -> list[PublishedR
         UserError: there is none; the message holds the nearest name.
     """
     rows = list(rows)
-    found = [r for r in rows if fnmatchcase(r.name, pattern) or fnmatchcase(r.name, f"{pattern}/*")]
-    if found:
-        return found
+    matches = [
+        r for r in rows if fnmatchcase(r.name, pattern) or fnmatchcase(r.name, f"{pattern}/*")
+    ]
+    if matches:
+        return matches
     depth = pattern.count("/") + 1
     names = dict.fromkeys("/".join(row.name.split("/")[:depth]) for row in rows)
     raise UserError(f"task.row={pattern} matches no published number: {suggestion(pattern, names)}")
@@ -166,9 +168,9 @@ def _read(file: Traversable) -> Iterator[PublishedRow]:
     with reported_as(f"{file} is not valid YAML: {{reason}}", yaml.YAMLError):
         content = yaml.load(file.read_text(encoding="utf-8"), YAML_LOADER)
     keys = {*ABOUT, "protocol", "tolerance", "rows"}
-    given = set(content) - {COMMAND, NAMES} if isinstance(content, Mapping) else set()
-    if given != keys:
-        wrong = [f"no {k}" for k in sorted(keys - given)] + sorted(map(str, given - keys))
+    present = set(content) - {COMMAND, NAMES} if isinstance(content, Mapping) else set()
+    if present != keys:
+        wrong = [f"no {k}" for k in sorted(keys - present)] + sorted(map(str, present - keys))
         raise UserError(f"{file}: expected the keys {', '.join(sorted(keys))}; found {wrong}")
     protocol = dict(_flat(content["protocol"] or {}))
     named = sorted({path[0] for path in protocol})

@@ -37,29 +37,25 @@ def published_blocks(results: pd.DataFrame, record: RunRecord, data: str) -> lis
     blocks: list[Block] = []
     for name, group in groupby(rows, lambda row: row.reference.name):
         of_table = list(group)
-        found = compare(of_table, numbers, facts).to_dict("records")
-        there = [
-            (row, record)
-            for row, record in zip(of_table, found, strict=True)
-            if record["verdict"] != ABSENT
-        ]
-        if there:
-            blocks.append(_published(name, there, facts))
+        ours = compare(of_table, numbers, facts).to_dict("records")
+        pairs = [p for p in zip(of_table, ours, strict=True) if p[1]["verdict"] != ABSENT]
+        if pairs:
+            blocks.append(_published(name, pairs, facts))
     return blocks
 
 
 def _published(
     name: str,
-    found: Sequence[tuple[PublishedRow, Mapping[Hashable, Any]]],
+    pairs: Sequence[tuple[PublishedRow, Mapping[Hashable, Any]]],
     facts: Mapping[str, Any],
 ) -> Folded:
-    about = found[0][0].reference.about
-    differences = protocol_differences([row for row, _ in found], facts)
-    said = "; ".join(
+    about = pairs[0][0].reference.about
+    differences = protocol_differences([row for row, _ in pairs], facts)
+    words = "; ".join(
         f"{d['field']}: {d['run']} here, {d['paper']} in the paper"
         for d in differences.to_dict("records")
     )
-    how = f"The protocols differ. {said}." if said else "All that is stated agrees."
+    how = f"The protocols differ. {words}." if words else "All that is stated agrees."
     note = f"{how} Compare: python eval.py task=verify task.run_folder=RUN task.row={name}"
     rows = [
         [
@@ -68,7 +64,7 @@ def _published(
             Cell(f"{ours['run']:.2f}", ours["run"], _interval(ours)),
             Cell(f"{ours['difference']:+.2f}", ours["difference"]),
         ]
-        for row, ours in found
+        for row, ours in pairs
     ]
     heads = [Head(text, "ascending") for text in _HEADS[:3]] + [Head(text) for text in _HEADS[3:]]
     table = Table("The paper's numbers and this run's", heads, rows, names=3)

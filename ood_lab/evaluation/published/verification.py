@@ -54,6 +54,10 @@ CELLS = "cells"
 WITHIN_RUN, TO_ANOTHER = ("differences.csv", "drops.csv"), ("models.csv", "change.csv")
 
 
+_COUNT = {"kind": "count", "metric": "images"}
+_COLUMNS = ("model", "ci_low", "ci_high", *LEVELS, "n_id", "n_ood")
+
+
 @dataclass(frozen=True)
 class Verification:
     """Numbers of a run next to published ones.
@@ -190,6 +194,7 @@ def numbers_of(
     results = pd.concat(
         [part for part in (*parts, of_kind(everything, "count")) if len(part)] or parts
     )
+    results = results.reindex(columns=dict.fromkeys([*results, *_COLUMNS]))
     if results.empty:
         raise UserError(
             "the run has no results of detectors, zero-shot accuracies, levels or counts of data"
@@ -213,14 +218,12 @@ def _counts(table: pd.DataFrame) -> pd.DataFrame:
     """Counts of ``task=data_check`` as rows, also summed over names and over categories."""
     table = table.assign(dataset=table["dataset"].replace(dict.fromkeys(ID_SPLITS, "id")))
     parts = []
-    for keys in (("name", "category"), ("name",), ("category",), ()):
-        known = table.dropna(subset=list(keys))
-        sums = known.groupby(["label", *keys, "dataset"])["images"].sum().reset_index()
+    for keys in (["name", "category"], ["name"], ["category"], []):
+        rows = table.dropna(subset=keys)
+        sums = rows.groupby(["label", *keys, "dataset"])["images"].sum().reset_index(name="value")
         texts = sums[[*keys, "dataset"]].astype(str).agg(", ".join, axis=1)
-        parts.append(sums.assign(dataset=texts)[["label", "dataset", "images"]])
-    found = pd.concat(parts, ignore_index=True).rename(columns={"label": "detector"})
-    found = found.rename(columns={"images": "value"}).assign(kind="count", metric="images")
-    return found.reindex(columns=[*found, "model", "ci_low", "ci_high", *LEVELS, "n_id", "n_ood"])
+        parts.append(sums.assign(dataset=texts, detector=sums["label"], **_COUNT))
+    return pd.concat(parts, ignore_index=True)
 
 
 def _cells(table: pd.DataFrame, data: str) -> pd.DataFrame:
@@ -229,9 +232,7 @@ def _cells(table: pd.DataFrame, data: str) -> pd.DataFrame:
     cells["semantic_level"] = cells["semantic_level"].str.removeprefix("semantic_").astype(int)
     parts = [cells, pd.DataFrame({"value": [cells["value"].sum()]})]
     parts += [cells.groupby([axis])["value"].sum().reset_index() for axis in LEVELS]
-    rows = pd.concat(parts, ignore_index=True)
-    named = rows.assign(kind="count", metric="images", detector=CELLS, dataset=data)
-    return named.reindex(columns=[*named, "model", "ci_low", "ci_high", "n_id", "n_ood"])
+    return pd.concat(parts, ignore_index=True).assign(detector=CELLS, dataset=data, **_COUNT)
 
 
 def _answers(run: FinishedRun, file: str) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -297,7 +298,7 @@ def compare(
     A run of a question benchmark has one model: rows of a single one are compared with it, whatever
     its name, which is then a field that differs.
     """
-    found = []
+    lines = []
     models = results["model"].fillna("").astype(str)
     names = (models + "/" + results["detector"].astype(str)).str.casefold()
     groups = dict(iter(results.groupby(names)))
@@ -305,19 +306,16 @@ def compare(
     for row in rows:
         pattern = row.reference.names.get(row.detector, f"*/{row.detector}").casefold()
         fitting = [part for name, part in groups.items() if single or fnmatchcase(name, pattern)]
-        own = pd.concat(fitting) if fitting else results.iloc[:0]
-        ours, low, high = row.scale * _values(row, own, facts["shift_order"])
-        delta = ours - row.value
-        differs: list[str] = []
-        if math.isnan(ours):  # a detector the run does not have has no settings to differ in
-            verdict = ABSENT
-        elif differs := [".".join(field) for field, _, _ in _differing(row, facts)]:
-            verdict = OTHER
-        else:
-            verdict = WITHIN if abs(delta) <= row.tolerance + 1e-9 else OUTSIDE
-        told = row.tolerance, verdict, " ".join(differs)
-        found.append((row.name, row.value, row.spread, ours, low, high, delta, *told))
-    return pd.DataFrame(found, columns=list(COLUMNS))
+        of_row = pd.concat(fitting) if fitting else results.iloc[:0]
+        ours, low, high = row.scale * _values(row, of_row, facts["shift_order"])
+        verdict, differs = ABSENT, ""
+        if not math.isnan(ours):  # a detector the run does not have has no settings to differ in
+            differs = " ".join(".".join(field) for field, _, _ in _differing(row, facts))
+            within = abs(ours - row.value) <= row.tolerance + 1e-9
+            verdict = OTHER if differs else WITHIN if within else OUTSIDE
+        numbers = (row.name, row.value, row.spread, ours, low, high, ours - row.value)
+        lines.append((*numbers, row.tolerance, verdict, differs))
+    return pd.DataFrame(lines, columns=list(COLUMNS))
 
 
 def protocol_differences(rows: Sequence[PublishedRow], facts: Mapping[str, Any]) -> pd.DataFrame:

@@ -42,8 +42,8 @@ def with_map(
     scores = Image.fromarray(values.astype(np.float32)).resize(size, Image.Resampling.BILINEAR)
     share = (np.asarray(scores) - low) / max(high - low, 1e-12)
     colour = _YELLOW + (_RED - _YELLOW) * share.clip(0, 1)[..., None]
-    drawn = np.asarray(image.convert("L").convert("RGB")).astype(np.float64)
-    part = drawn[box[1] : box[3], box[0] : box[2]]
+    pixels = np.asarray(image.convert("L").convert("RGB")).astype(np.float64)
+    part = pixels[box[1] : box[3], box[0] : box[2]]
     above = _OPACITY * (share > 0)[..., None]
     part[:] = (1 - above) * part + above * colour
-    return Image.fromarray(drawn.round().astype(np.uint8))
+    return Image.fromarray(pixels.round().astype(np.uint8))

@@ -54,7 +54,7 @@ def confusion(inputs: FigureInputs) -> Figure | None:
     share = 100 * rows[:, shown] / np.maximum(rows.sum(axis=1, keepdims=True), 1)
     few = len(shown) <= _MAX_ANNOTATED
     texts = [[f"{v:.0f}" if few and v >= 0.5 else "" for v in row] for row in share]
-    draw_cells(left, share, shades(0, 100, "Blues"), (names, names), texts)
+    draw_cells(left, shades(0, 100, "Blues").of(share), (names, names), texts)
     left.tick_params(labelsize=6.5)
     left.tick_params(axis="x", rotation=90 if upright else 0)
     left.set(xlabel="predicted class", ylabel="class")

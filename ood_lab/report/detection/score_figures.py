@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
-from matplotlib import rcParams
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 
 from ood_lab.metrics import risk_coverage, roc_curve
 from ood_lab.report.detection.figure_inputs import FigureInputs
 from ood_lab.report.figures.bars import Bar, bar_columns
-from ood_lab.report.figures.densities import density, limits_of
+from ood_lab.report.figures.densities import draw_densities, limits_of
 from ood_lab.report.figures.layout import add_legend, label_ends, panels, wrapped
 from ood_lab.report.figures.lines import curve, draw_lines
-from ood_lab.report.figures.panel_sheet import Words, joined, new_sheet, write_words
 from ood_lab.report.figures.scatter import styles_of
-from ood_lab.report.figures.style import COLOURS, INK, SOFT, WIDTH, style
+from ood_lab.report.figures.style import COLOURS, SOFT, WIDTH, style
 from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.results_lookup import RunView
 from ood_lab.schema.results import ID_TEST
 
 _TICKS = (-1000, -100, -10, -1, 0, 1, 10, 100, 1000, 10_000)
-_NEAR = 4.0  # percentage points: marks of equal DAD that are nearer would cover each other
-_STEP = 7.0  # points between two such marks
-_HEIGHT = 0.92  # inches, of a panel of densities
-_AXIS = 370.0  # about the length of the axis of DAD in points
 
 
 def densities(inputs: FigureInputs) -> Figure:
@@ -39,56 +31,18 @@ def densities(inputs: FigureInputs) -> Figure:
     view, test = inputs.view, ID_TEST
     note = "Scores in ID interquartile ranges from the ID median (asinh scale), higher = more OOD."
     titles = [_density_title(view, detector) for detector in view.detectors]
-    figure, axes, corners, width = new_sheet(
-        titles,
-        inputs.footer(note),
-        height=_HEIGHT,
-        columns=3,
-        extra=0.75,
-        labels=("score", "density"),
-    )
+    labels = ("score", "density")
+    figure, grid = panels(titles, inputs.footer(note), height=1.15, extra=0.75, labels=labels)
     names = {test: "ID test", **{name: name for name in view.sets}}
     styles = styles_of(list(names), test)
-    lines: dict[str, list[np.ndarray]] = {name: [] for name in names}
-    frames, ticks, grid = [], [], []
-    words: Words = defaultdict(list)
-    for (left, top), detector in zip(corners, view.detectors, strict=True):
-        bottom, right = top + _HEIGHT, left + width
-        scores = [inputs.scores_of(detector, name) for name in names]
-        ends = np.cumsum([len(curve) for curve in scores])[:-1]
-        parts = np.split(normalise(np.concatenate(scores), scores[0]), ends)
-        low, high = limits_of(parts, outside=0.005, margin=0.08)
-        curves = [density(part, low, high) for part in parts]
-        highest = 1.05 * max(y.max() for _, y in curves)
-        for name, (x, y) in zip(names, curves, strict=True):
-            across, up = left + width * (x - low) / (high - low), _HEIGHT * y / highest
-            if name == test:  # an area, down to the axis
-                across, up = np.pad(across, 1, "edge"), np.pad(up, 1)
-            else:
-                up = np.maximum(up, 0.5 / 72)  # a line upon the axis, not across
-            lines[name].append(np.column_stack([across, bottom - up]))
-        frames.append([(left, top), (left, bottom), (right, bottom)])
-        for tick in _asinh_ticks(low, high):
-            at = left + width * (math.asinh(tick) - low) / (high - low)
-            grid.append([(at, top), (at, bottom)])
-            ticks.append([(at, bottom), (at, bottom + 2.5 / 72)])
-            word = f"{tick:,}".replace("-", "−")
-            over = max(0.0, 0.03 * len(word) - 0.05)  # what reached beyond a panel would be too far
-            words[word, INK, 7.0].append((min(max(at, left + over), right - over), bottom + 0.11))
-    for segments, colour, lw, order in (
-        (grid, rcParams["grid.color"], 0.5, 0),
-        (frames + ticks, INK, 0.6, 3),
-    ):
-        axes.add_collection(LineCollection(segments, colors=colour, lw=lw, zorder=order))
-    for name, points in lines.items():
-        look, label = styles[name], names[name]
-        if name == test:
-            area: Any = {"facecolors": look.color, "alpha": 0.6, "lw": 0, "label": label}
-            axes.add_collection(PolyCollection(points, zorder=1, **area))
-        else:
-            axes.plot(*joined(points).T, color=look.color, ls=look.line, lw=1.1, label=label)
-    write_words(axes, words)
-    add_legend(figure, [axes])
+    for axes, detector in zip(grid, view.detectors, strict=True):
+        scores = {name: inputs.scores_of(detector, name) for name in names}
+        values = {name: normalise(part, scores[test]) for name, part in scores.items()}
+        limits = limits_of(list(values.values()), outside=0.005, margin=0.08)
+        draw_densities(axes, values, styles, limits, labels=names, filled=test)
+        ticks = _asinh_ticks(*limits)
+        axes.set_xticks(np.arcsinh(ticks), [f"{tick:,}".replace("-", "−") for tick in ticks])
+    add_legend(figure, grid)
     return figure
 
 
@@ -157,7 +111,7 @@ def best_of(view: RunView, ood: str) -> set[str]:
 
 
 def dad_against_fpr95(inputs: FigureInputs) -> Figure:
-    """One mark per detector, named at the right; marks of equal DAD and FPR95 side by side."""
+    """One mark per detector, named at the right."""
     view, most = inputs.view, inputs.view.most_dad
     places = {
         name: place
@@ -166,16 +120,11 @@ def dad_against_fpr95(inputs: FigureInputs) -> Figure:
     }
     dads = [view.get("dad", name) for name in places]
     fpr95 = [100 * view.mean("fpr95", name).value for name in places]
-    shifts = side_by_side([d.value for d in dads], fpr95, _STEP / (_AXIS / (most + 1)))
-    aside = "DAD is a whole number: marks that would cover each other are side by side."
-    notes = [
-        "Thick lines: 95% intervals of DAD." if any(dad.has_interval for dad in dads) else "",
-        aside if any(shifts) else "",
-    ]
+    note = "Thick lines: 95% intervals of DAD." if any(d.has_interval for d in dads) else ""
     height = max(3.2, 0.155 * len(places) + 1.4)
     figure, (axes,) = panels(
         [""],
-        inputs.footer(*notes, fpr95=True),
+        inputs.footer(note, fpr95=True),
         height=height,
         extra=0.0,
         labels=(
@@ -188,9 +137,9 @@ def dad_against_fpr95(inputs: FigureInputs) -> Figure:
     right = axes.get_xlim()[1]
     ends = {}
     look: Any = {"capstyle": "projecting"}
-    for (name, place), dad, y, shift in zip(places.items(), dads, fpr95, shifts, strict=True):
+    for (name, place), dad, y in zip(places.items(), dads, fpr95, strict=True):
         colour, _, marker = style(place)
-        x = dad.value + shift
+        x = dad.value
         if dad.has_interval:
             axes.hlines(y, dad.low, dad.high, colour, lw=2.5, alpha=0.25, zorder=1, **look)
         axes.hlines(y, x, right, colour, lw=0.4, zorder=2, **look)
@@ -199,30 +148,6 @@ def dad_against_fpr95(inputs: FigureInputs) -> Figure:
     markers = {name: style(place).marker for name, place in places.items()}
     label_ends(axes, ends, markers=markers, leader=(0.0, 0.04))
     return figure
-
-
-def side_by_side(dads: Sequence[float], fpr95: Sequence[float], step: float) -> list[float]:
-    """What to add to each DAD so that marks of equal DAD and nearly equal FPR95 are all seen.
-
-    Args:
-        dads: whole numbers.
-        fpr95: in percent.
-        step: between two marks; less where there is no room for it.
-    """
-    shifts = [0.0] * len(dads)
-    for dad in set(dads):
-        same = sorted((i for i, d in enumerate(dads) if d == dad), key=lambda i: fpr95[i])
-        groups: list[list[int]] = []
-        for i in same:
-            if groups and fpr95[i] - fpr95[groups[-1][-1]] < _NEAR:
-                groups[-1].append(i)
-            else:
-                groups.append([i])
-        for group in groups:
-            gap = min(step, 0.8 / len(group))
-            for place, i in enumerate(sorted(group)):
-                shifts[i] = gap * (place - (len(group) - 1) / 2)
-    return shifts
 
 
 def _curves(

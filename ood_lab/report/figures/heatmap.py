@@ -11,18 +11,20 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.collections import PolyCollection
 from matplotlib.colors import Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
+from matplotlib.path import Path
+from matplotlib.textpath import TextPath
 
-from ood_lab.report.figures.panel_sheet import Words, new_sheet, write_words
-from ood_lab.report.figures.style import INK, text_on
+from ood_lab.report.figures.layout import new_figure
+from ood_lab.report.figures.style import text_on
 from ood_lab.report.rendering.metric_definitions import MISSING
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.results import Names, Tables
 from ood_lab.schema.shift_axes import LEVELS
 
+#: Word, its colour and its size in points → the middles of its places.
+Words = dict[tuple[str, str, float], list[tuple[float, float]]]
 _EMPTY = "#EFEFEF"
 _HEIGHT = 0.29  # inches, of a cell of a grid of levels
 
@@ -50,8 +52,7 @@ def shades(low: float, high: float, name: str = "cividis", logarithmic: bool = F
 
 def draw_cells(
     axes: Axes,
-    values: ArrayLike,
-    colours: Colours,
+    faces: Floats,
     names: tuple[Sequence[str], Sequence[str]],
     texts: Sequence[Sequence[str]] | None = None,
     notes: Sequence[Sequence[str]] | None = None,
@@ -60,43 +61,28 @@ def draw_cells(
 
     Args:
         axes: where to.
-        values: ``[R, C]``; cells with NaN are grey.
-        colours: of the others.
+        faces: colours ``[R, C, 4]``, see :meth:`Colours.of`.
         names: of the rows and of the columns.
         texts: in the cells.
         notes: small, below the texts.
     """
     rows, columns = names
-    faces = colours.of(np.asarray(values, float))
     axes.pcolormesh(faces, edgecolor="white", lw=0.8)
     words: Words = defaultdict(list)
-    _fill(words, faces, texts, notes)
-    write_words(axes, words)
+    for row, column in np.ndindex(faces.shape[:2]):
+        note = notes[row][column] if notes else ""
+        text = texts[row][column] if texts else ""
+        for word, down, points in ((text, 0.37 if note else 0.5, 6.5), (note, 0.79, 5.0)):
+            if word:
+                ink = text_on(faces[row, column])
+                words[word, ink, points].append((column + 0.5, row + down))
+    _write_words(axes, words)
     axes.set_xticks(np.arange(len(columns)) + 0.5, list(columns))
     axes.set_yticks(np.arange(len(rows)) + 0.5, list(rows))
     axes.set(xlim=(0, len(columns)), ylim=(len(rows), 0))
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
-
-
-def _fill(
-    words: Words,
-    faces: Floats,
-    texts: Sequence[Sequence[str]] | None,
-    notes: Sequence[Sequence[str]] | None,
-    corner: tuple[float, float] = (0.0, 0.0),
-    size: tuple[float, float] = (1.0, 1.0),
-) -> None:
-    """Adds the words of a matrix of cells with its upper left corner and the size of a cell."""
-    for row, column in np.ndindex(faces.shape[:2]):
-        ink = text_on(faces[row, column])
-        note = notes[row][column] if notes else ""
-        text = texts[row][column] if texts else ""
-        for word, down, points in ((text, 0.37 if note else 0.5, 6.5), (note, 0.79, 5.0)):
-            if word:
-                place = corner[0] + (column + 0.5) * size[0], corner[1] + (row + down) * size[1]
-                words[word, ink, points].append(place)
 
 
 def level_cells(
@@ -147,19 +133,34 @@ def cell_panels(
         wide = rows.pivot(index=LEVELS[0], columns=LEVELS[1], values=column)
         return wide.reindex(index=semantic, columns=covariate)
 
-    grids = []
-    for title, rows in maps.items():
-        shares = 100 * table(rows, "value").to_numpy(float)
-        texts = [[MISSING if np.isnan(cell) else f"{cell:.0f}" for cell in row] for row in shares]
-        notes = None if counted else _counts(table(rows, n), "n={:,}")
-        grids.append(_Grid(title, colours.of(shares), texts, notes))
-    if counted:
-        # The same for every panel: said once, it is easier to read.
-        counts = table(maps[first], n)
-        empty = np.full(counts.shape, np.nan)
-        grids.append(_Grid(counted, colours.of(empty), _counts(counts, "{:,}")))
-    names = [f"{level:g}" for level in semantic], [f"{level:g}" for level in covariate]
-    figure, axes = _drawn(grids, names, footer, 0.75 if scale else 0.35)
+    across, down = len(covariate), len(semantic)
+    titles = [*maps, *([counted] if counted else [])]
+    columns = min(len(titles), 3 if across <= 6 else 2 if across <= 10 else 1)
+    lines = -(-len(titles) // columns)
+    # All panels in one pair of axes, with a row above each for its title: axes for each would
+    # take several times as long to draw.
+    size = lines * (down + 1), columns * (across + 1) - 1
+    faces = np.ones((*size, 4))
+    texts, notes = ([[""] * size[1] for _ in range(size[0])] for _ in range(2))
+    figure = new_figure(_HEIGHT * size[0] + (1.1 if scale else 0.7), footer)
+    axes = figure.subplots()
+    for place, title in enumerate(titles):
+        top, left = place // columns * (down + 1) + 1, place % columns * (across + 1)
+        inside = slice(left, left + across)
+        axes.text(left, top - 0.15, title, va="bottom", fontsize=7)
+        rows = maps.get(title, maps[first])
+        values = np.full((down, across), np.nan)
+        words = counts = _counts(table(rows, n), "{:,}" if counted else "n={:,}")
+        if title in maps:
+            values = 100 * table(rows, "value").to_numpy(float)
+            words = [[MISSING if np.isnan(v) else f"{v:.0f}" for v in row] for row in values]
+        faces[top : top + down, inside] = colours.of(values)
+        for row in range(down):
+            texts[top + row][inside] = words[row]
+            notes[top + row][inside] = [""] * across if counted else counts[row]
+    names = [["", *(f"{x:g}" for x in levels)] for levels in (semantic, covariate)]
+    draw_cells(axes, faces, (names[0] * lines, (names[1] * columns)[1:]), texts, notes)
+    axes.set(xlabel="covariate level", ylabel="semantic level")
     if scale:
         where: Any = {"location": "top", "aspect": 50, "shrink": 0.5, "pad": 0.01}
         below = "min" if colours.range.vmin else "neither"  # no share is below 0
@@ -167,50 +168,21 @@ def cell_panels(
     return figure
 
 
-class _Grid(NamedTuple):
-    title: str
-    faces: Floats
-    texts: list[list[str]]
-    notes: list[list[str]] | None = None
-
-
-def _drawn(
-    grids: Sequence[_Grid], names: tuple[Sequence[str], Sequence[str]], footer: str, extra: float
-) -> tuple[Figure, Axes]:
-    down, across = map(len, names)
-    figure, axes, corners, width = new_sheet(
-        [grid.title for grid in grids],
-        footer,
-        height=_HEIGHT * down,
-        columns=3 if across <= 6 else 2 if across <= 10 else 1,
-        extra=extra,
-        labels=("covariate level", "semantic level"),
-        side=0.25 + 0.06 * max(map(len, names[0])),
-    )
-    size = width / across, _HEIGHT
-    square = np.array([(0, 0), (1, 0), (1, 1), (0, 1)])
-    inside = size * (square + np.array([*np.ndindex(down, across)])[:, None, ::-1])
-    words: Words = defaultdict(list)
-    for grid, (left, top) in zip(grids, corners, strict=True):
-        _fill(words, grid.faces, grid.texts, grid.notes, (left, top), size)
-        for j, name in enumerate(names[1]):
-            below = top + _HEIGHT * down + 0.09
-            words[name, INK, 7.0].append((left + (j + 0.5) * size[0], below))
-        if left == corners[0][0]:
-            for i, name in enumerate(names[0]):
-                beside = left - 0.06 - 0.03 * len(name)
-                words[name, INK, 7.0].append((beside, top + (i + 0.5) * size[1]))
-    cells = PolyCollection(
-        [cell for corner in corners for cell in np.array(corner) + inside],
-        facecolors=np.concatenate([grid.faces.reshape(-1, 4) for grid in grids]),
-        edgecolors="white",
-        lw=1.2,
-    )
-    cells.set_in_layout(False)
-    axes.add_collection(cells)
-    write_words(axes, words)
-    return figure, axes
-
-
 def _counts(table: pd.DataFrame, words: str) -> list[list[str]]:
     return [["" if pd.isna(n) else words.format(int(n)) for n in row] for row in table.to_numpy()]
+
+
+def _write_words(axes: Axes, words: Words) -> None:
+    """Writes every word as one mark at all its places: texts take ten times as long to draw.
+
+    Their labels are the words after "_": no legend shows them.
+    """
+    for (word, ink, points), places in words.items():
+        letters = TextPath((0, 0), word, size=points)
+        across = letters.vertices[letters.codes != Path.CLOSEPOLY, 0]
+        # Digits are 0.73 of their size high.
+        middle = (across.min() + across.max()) / 2, 0.365 * points
+        mark = Path(letters.vertices - middle, letters.codes)
+        look: Any = {"marker": mark, "ms": 2 * np.abs(mark.vertices).max(), "mew": 0, "c": ink}
+        (line,) = axes.plot(*np.transpose(places), ls="", clip_on=False, label=f"_{word}", **look)
+        line.set_in_layout(False)  # inside the cells anyway

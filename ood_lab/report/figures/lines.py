@@ -14,7 +14,6 @@ from matplotlib.path import Path
 from numpy.typing import NDArray
 
 from ood_lab.report.figures.layout import add_legend, label_ends, new_figure, panels
-from ood_lab.report.figures.panel_sheet import joined
 from ood_lab.report.figures.style import GREY, Style, style
 from ood_lab.schema.results import Names
 from ood_lab.schema.shift_axes import LEVELS
@@ -108,7 +107,8 @@ def draw_lines(axes: Axes, lines: Sequence[Line], edged: bool = False) -> None:
             axes.fill_between(line.x, line.low, line.high, fc=band, **edge, zorder=2)
     grey = [line for line in lines if line.look is None]
     if grey:  # as one line with gaps
-        points = joined([np.column_stack([line.x, line.y]) for line in grey])
+        gap = np.full((1, 2), np.nan)
+        points = np.concatenate([[*zip(line.x, line.y, strict=True), *gap] for line in grey])
         axes.plot(*points.T, color=GREY, lw=0.7, label=grey[0].label, zorder=1)
     axes.grid(visible=False, axis="x")
 

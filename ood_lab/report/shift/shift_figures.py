@@ -249,7 +249,8 @@ def _cells(counts: Ints, enough: Bools, min_count: int) -> Figure:
     notes = [["" if sufficient else f"n={n:,}" for n, sufficient in row] for row in table]
     columns = [f"{level}\n{n:,}" for level, n in enumerate(counts.sum(axis=0))]
     rows = [f"{n:,}   {level}" for level, n in enumerate(counts.sum(axis=1))]
-    draw_cells(axes, np.where(enough, counts, np.nan), colours, (rows, columns), texts, notes)
+    faces = colours.of(np.where(enough, counts, np.nan))
+    draw_cells(axes, faces, (rows, columns), texts, notes)
     colours.bar(figure, axes, "images", aspect=30)
     return figure
 

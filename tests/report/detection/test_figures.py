@@ -17,7 +17,7 @@ from ood_lab.report.detection import figure_inputs
 from ood_lab.report.detection.class_figures import confusion, confusion_counts
 from ood_lab.report.detection.figure_inputs import FigureInputs
 from ood_lab.report.detection.run_figures import heatmap, level_figures, planned_figures
-from ood_lab.report.detection.score_figures import dad_against_fpr95, densities, normalise, roc
+from ood_lab.report.detection.score_figures import densities, normalise, roc
 from ood_lab.report.figures.densities import density
 from ood_lab.report.figures.layout import short_names, spread
 from ood_lab.report.figures.lines import curve
@@ -141,13 +141,11 @@ def test_panels_stand_in_the_order_of_the_table(run):
     inputs = inputs_of(run)
     with rc():
         figures = densities(inputs), heatmap(inputs, "grid")
-    titles = [
-        [text.get_text() for text in figure.axes[0].texts if text.get_fontsize() == 7]
-        for figure in figures
-    ]
     detectors = RunView(run.results).detectors
-    assert [title.split(" (DAD")[0] for title in titles[0]] == detectors
-    assert titles[1] == [*detectors, "number of OOD images"]
+    titles = [axes.get_title() for axes in figures[0].axes]
+    assert [title.split(" (DAD")[0] for title in titles] == detectors
+    titles = [text.get_text() for text in figures[1].axes[0].texts if text.get_fontsize() == 7]
+    assert titles == [*detectors, "number of OOD images"]
 
 
 @pytest.mark.slow
@@ -161,26 +159,6 @@ def test_a_heat_map_of_many_detectors_shows_the_best_and_the_baseline(monkeypatc
     titles = [text.get_text() for text in figure.axes[0].texts if text.get_fontsize() == 7]
     assert titles == [*inputs.view.detectors[:13], worst, "number of OOD images"]
     assert any("Of 15 detectors: those" in text for text, _ in drawn_texts(figure, monkeypatch))
-
-
-@pytest.mark.parametrize(("detectors", "sets"), [(15, 3), (15, 8)])
-def test_no_detector_covers_another_where_dad_and_fpr95_agree(detectors, sets):
-    run = make_run(detectors, sets, levels=0)
-    results = run.results
-    for metric, value in (("dad", 2.0), ("fpr95", 0.5)):  # a crowd, as on easy data
-        chosen = results["detector"].isin(run.detectors[:4]) & (results["metric"] == metric)
-        results.loc[chosen, "value"] = value
-    with rc():
-        figure = dad_against_fpr95(inputs_of(run))
-        FigureCanvasAgg(figure).draw()
-    (axes,) = figure.axes
-    inside = [line for line in axes.lines if line.get_marker() != "None" and len(line.get_xdata())]
-    marks = [axes.transData.transform((float(x), float(y))) for x, y in map(first_point, inside)]
-    names = len(marks) // 2  # one mark in the plane and one before each name
-    assert names == detectors
-    crowd = np.array([m for m in marks if axes.bbox.contains(*m)])
-    gaps = np.linalg.norm(crowd[:, None] - crowd[None], axis=-1) + 1e9 * np.eye(len(crowd))
-    assert gaps.min() > 2.5 * figure.dpi / 72
 
 
 def first_point(line):
@@ -236,7 +214,7 @@ def test_missing_cells_are_named_with_their_n(run, monkeypatch):
         for line in axes.lines
         if line.get_color() == "black"  # not the levels
         for place in line.get_xydata()
-        if abs(place[0] - x) < 1.2 and place[1] > y
+        if 0 < place[0] - x < 4 and place[1] > y
     ]
     assert sorted(counts) == [2, *[15] * 15]
 

@@ -194,7 +194,7 @@ def numbers_of(
     results = pd.concat(
         [part for part in (*parts, of_kind(everything, "count")) if len(part)] or parts
     )
-    results = results.reindex(columns=dict.fromkeys([*results, *_COLUMNS]))
+    results = results.reindex(columns=list(dict.fromkeys([*results, *_COLUMNS])))
     if results.empty:
         raise UserError(
             "the run has no results of detectors, zero-shot accuracies, levels or counts of data"

@@ -219,7 +219,8 @@ def _share(
 
     def cell(of: Mapping[str, Any]) -> Cell:
         keys = (key, f"{ends}_ci_low", f"{ends}_ci_high")
-        return number_cell(*(_number(of.get(name)) for name in keys), show=show)
+        value, low, high = (_number(of.get(name)) for name in keys)
+        return number_cell(value, low, high, show)
 
     return cell
 

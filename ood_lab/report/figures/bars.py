@@ -39,7 +39,8 @@ class Bar(NamedTuple):
     @classmethod
     def of(cls, row: Mapping[Any, Any], factor: float = 100.0) -> Bar:
         """A row with ``value, ci_low, ci_high``, shares in percent."""
-        return cls(*(factor * float(row[name]) for name in ("value", "ci_low", "ci_high")))
+        value, low, high = (factor * float(row[name]) for name in ("value", "ci_low", "ci_high"))
+        return cls(value, low, high)
 
 
 def draw_bars(

@@ -131,7 +131,7 @@ def metric_tables(rows: pd.DataFrame) -> list[Table]:
         timed = part["table"].iloc[0] == SECONDS
         notes = ["The sum over all calls of a set."] if timed else ["± half of the 95% interval."]
         caption = title if timed else f"{title}, %"
-        options = {"notes": [*marks, *notes], "spreads": not timed}
+        options: Any = {"notes": [*marks, *notes], "spreads": not timed}
         names = [names_column("model", models)]
         tables.append(pivoted(caption, names, models, cells, **options))
     return tables

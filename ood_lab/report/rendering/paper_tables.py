@@ -79,10 +79,10 @@ def _tabular(table: Table) -> list[str]:
         tops.append(rf"\multicolumn{{{len(columns)}}}{{c}}{{{title}}}")
         rules += [rf"\cmidrule(lr){{{columns[0] + 1}-{columns[-1] + 1}}}"] if group.text else []
     heads = [_escape(f"{head.text} {head.note}".strip()) for head in table.heads]
-    columns = "l" * table.names + "r" * (len(heads) - table.names)
+    letters = "l" * table.names + "r" * (len(heads) - table.names)
     return [
         r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%",
-        rf"\begin{{tabular}}{{{columns}}}",
+        rf"\begin{{tabular}}{{{letters}}}",
         r"  \toprule",
         *([line(tops), "  " + " ".join(rules)] if rules else []),
         line(heads),

@@ -158,7 +158,7 @@ class EvaluationResult(EvaluationOutcome):
         console = Console(file=io.StringIO(), width=80, no_color=True)
         print_blocks([*detection_blocks(self._view), *self.verdict.blocks(full=True)], console)
         text: str = console.file.getvalue()  # type: ignore[attr-defined]
-        code = getattr(sys.stdout, "encoding", None) or "utf-8"
+        code = sys.stdout.encoding or "utf-8"
         return text.encode(code, "replace").decode(code)
 
 

@@ -98,7 +98,7 @@ def _grouped(items: Iterable[tuple[Any, Any, Any]]) -> Iterator[tuple[Any, Any, 
     """Single images ``[3, H, W]`` put together; batches unchanged."""
     waiting: list[tuple[Any, Any, Any]] = []
     for image, label, group in items:
-        single = getattr(image, "ndim", None) == 3
+        single = isinstance(image, Tensor | np.ndarray) and image.ndim == 3
         alike = single and (not waiting or image.shape == waiting[0][0].shape)
         if waiting and (not alike or len(waiting) == SIZE):
             yield _stacked(waiting)
@@ -122,9 +122,9 @@ def _stacked(waiting: list[tuple[Any, Any, Any]]) -> tuple[Tensor, list[Any], li
 
 
 def _check_batch(images: Any) -> None:
-    shape = list(getattr(images, "shape", ()))
     if not isinstance(images, Tensor) or images.ndim not in (4, 5):
-        what = f"of shape {shape}" if shape else f"a {type(images).__name__}"
+        is_tensor = isinstance(images, Tensor)
+        what = f"of shape {list(images.shape)}" if is_tensor else f"a {type(images).__name__}"
         raise UserError(
             f"images are {what}: give a tensor [N, 3, H, W], or batches of such "
             "(a single image: image[None])"

@@ -11,11 +11,14 @@ import torch
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 from torch.utils.data import (
+    BatchSampler,
     DataLoader,
     Dataset,
     DistributedSampler,
     IterableDataset,
+    RandomSampler,
     SubsetRandomSampler,
+    WeightedRandomSampler,
 )
 
 from ood_lab.api.equal_rows import row_keys
@@ -53,17 +56,15 @@ class EachImageOnce:
         return isinstance(self._dataset, IterableDataset)
 
     def _check_sampler(self, loader: DataLoader[Any]) -> None:
-        batches = loader.batch_sampler
-        sampler = getattr(batches, "sampler", loader.sampler)
-        if getattr(sampler, "replacement", False):
+        batches, sampler = _samplers(loader)
+        if isinstance(sampler, RandomSampler | WeightedRandomSampler) and sampler.replacement:
             raise UserError(
                 f"the {type(sampler).__name__} of the loader samples with replacement: some "
                 "images come several times and others never. Give a DataLoader without a sampler"
             )
         total = len(sampler) if isinstance(sampler, Sized) and not self._streams else None
-        size = getattr(batches, "batch_size", None)
-        left = total % size if total is not None and size else None
-        if getattr(batches, "drop_last", loader.drop_last) and left != 0:
+        left = total % batches.batch_size if total is not None and batches is not None else None
+        if (loader if batches is None else batches).drop_last and left != 0:
             lost = "the last images" if left is None else f"the last {left} of {total:,} images"
             log.warning("drop_last=True of the loader leaves %s out: set drop_last=False", lost)
         if isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1:
@@ -78,13 +79,13 @@ class EachImageOnce:
         if self._dataset is None or self._streams or not isinstance(self._dataset, Sized):
             return
         rows = range(min(_TRIED, len(self._dataset)))
-        collate = getattr(self._loader, "collate_fn", None)
-        batched = collate is not None and getattr(self._loader, "batch_sampler", None) is not None
+        loader = self._loader
+        collate = None if loader is None or loader.batch_sampler is None else loader.collate_fn
 
         def read() -> list[Any]:
             assert self._dataset is not None
             items = [self._dataset[row] for row in rows]
-            images = [collate(items)] if batched and collate is not None else items
+            images = items if collate is None else [collate(items)]
             return [torch.as_tensor(image_of(item)).clone() for item in images]
 
         try:
@@ -132,7 +133,7 @@ class EachImageOnce:
                 f"{n - len(counts):,}",
                 f"{n:,}",
             )
-        elif total is not None and n < total and self._leaves_out(loader):
+        elif loader is not None and total and n < total and self._leaves_out(loader):
             log.warning(
                 "%s of %s images of the dataset came from the loader: its sampler omits others",
                 f"{n:,}",
@@ -140,9 +141,16 @@ class EachImageOnce:
             )
 
     @staticmethod
-    def _leaves_out(loader: DataLoader[Any] | None) -> bool:
+    def _leaves_out(loader: DataLoader[Any]) -> bool:
         """Whether nothing has been said yet of the images that are missing, nor asked for them."""
-        batches = getattr(loader, "batch_sampler", None)
-        sampler = getattr(batches, "sampler", getattr(loader, "sampler", None))
+        batches, sampler = _samplers(loader)
         reported = isinstance(sampler, DistributedSampler | SubsetRandomSampler)
-        return not (reported or getattr(batches, "drop_last", False))
+        return not (reported or (batches is not None and batches.drop_last))
+
+
+def _samplers(loader: DataLoader[Any]) -> tuple[BatchSampler | None, Any]:
+    """What makes batches, if it is PyTorch's, and what gives the rows."""
+    batches = loader.batch_sampler
+    if isinstance(batches, BatchSampler):
+        return batches, batches.sampler
+    return None, loader.sampler

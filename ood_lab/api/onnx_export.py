@@ -12,6 +12,7 @@ from ood_lab.api.feature_banks import as_backbone
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.detectors import CalibratedDetector, save_onnx
+from ood_lab.models import Backbone
 
 
 def export_onnx(
@@ -49,7 +50,7 @@ def export_onnx(
     if isinstance(images, Tensor):
         save_onnx(path, as_backbone(module, images, head, 1.0), calibrated, images)
         return None
-    make = transform or getattr(module, "transform", None)
+    make = transform or (module.transform if isinstance(module, Backbone) else None)
     if make is None:
         raise UserError("export_onnx: give transform=, which makes of a picture what is extracted")
     batch = torch.stack([make(picture.convert("RGB")) for picture in images])

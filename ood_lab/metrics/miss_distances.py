@@ -146,15 +146,11 @@ def follow_results(
         model: whose features the detectors read.
         seed: of the run.
     """
-    names = {
-        "nearer": "miss_distance_auroc",
-        "beyond": "miss_distance_auroc_given_msp",
-        "explained": "miss_distance_r2",
-    }
+    names = ("miss_distance_auroc", "miss_distance_auroc_given_msp", "miss_distance_r2")
     rows = []
     for (detector, axis), of in distances.items():
-        for field, metric in names.items():
-            value: Estimate | None = getattr(of, field, None)
+        values = (None,) * 3 if of is None else (of.nearer, of.beyond, of.explained)
+        for metric, value in zip(names, values, strict=True):
             row = {"detector": detector, "axis": axis, "metric": metric, "n": n}
             if value is not None:
                 row |= {"value": value.value, "ci_low": value.low, "ci_high": value.high}

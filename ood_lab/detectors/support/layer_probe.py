@@ -107,11 +107,13 @@ def channels_first(backbone: Backbone, map_: Tensor) -> Tensor:
     ``[B, C, H, W]`` is flattened; tokens ``[B, N, D]`` are positions with D channels; so is
     ``[B, H, W, C]`` of the networks that say so (timm's ``output_fmt``, e.g. Swin).
     """
-    if map_.ndim == 3:
-        return map_.mT
-    if any(getattr(m, "output_fmt", None) == "NHWC" for m in backbone.modules()):
-        return map_.flatten(1, 2).mT
-    return map_.flatten(2)
+    return map_.mT if map_.ndim == 3 else grid(backbone, map_).flatten(2)
+
+
+def grid(backbone: Backbone, map_: Tensor) -> Tensor:
+    """``[B, C, H, W]`` of a map of 4 dimensions."""
+    last = any(getattr(m, "output_fmt", None) == "NHWC" for m in backbone.modules())
+    return map_.permute(0, 3, 1, 2) if last else map_
 
 
 def _join(prefix: str, name: str) -> str:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from ood_lab.common.random_streams import stream
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import DetectorRefusal
-from ood_lab.detectors.support.layer_probe import check_names, probe, stage_names
+from ood_lab.detectors.support.layer_probe import check_names, grid, probe, stage_names
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
@@ -73,15 +73,15 @@ class PlacesColumn(BankColumn):
 
     def places(self, backbone: Backbone, image: Tensor, maps: Tensors) -> Tensor:
         """``[B, h, w, D] float32`` of the maps of ``names``."""
-        grids = [_grid(backbone, image, maps[name]).float() for name in self.names]
+        grids = [_positions(backbone, image, maps[name]).float() for name in self.names]
         # Sizes are no tensors while a graph is traced.
-        size = max((tuple(map(int, grid.shape[2:])) for grid in grids), key=math.prod)
-        smooth = [F.avg_pool2d(grid, 3, stride=1, padding=1) for grid in grids]
+        size = max((tuple(map(int, one.shape[2:])) for one in grids), key=math.prod)
+        smooth = [F.avg_pool2d(one, 3, stride=1, padding=1) for one in grids]
         parts = [
-            grid
-            if tuple(grid.shape[2:]) == size
-            else F.interpolate(grid, size=size, mode="bilinear", align_corners=False)
-            for grid in smooth
+            one
+            if tuple(one.shape[2:]) == size
+            else F.interpolate(one, size=size, mode="bilinear", align_corners=False)
+            for one in smooth
         ]
         places = torch.cat(parts, dim=1).permute(0, 2, 3, 1)
         channels = int(places.shape[-1])
@@ -109,20 +109,14 @@ def _middle(backbone: Backbone, maps: Tensors) -> list[str]:
         return [longest[i * len(longest) // 3] for i in (1, 2)] if len(longest) > 2 else names[-2:]
     names = names or list({map_.shape[2:]: n for n, map_ in maps.items()}.values())
     side = backbone.data_config["input_size"][1]
-    strides = {round(side / int(_channels_first(backbone, maps[n]).shape[2])): n for n in names}
+    strides = {round(side / int(grid(backbone, maps[n]).shape[2])): n for n in names}
     return [strides[s] for s in STRIDES] if strides.keys() >= set(STRIDES) else names[-2:]
 
 
-def _channels_first(backbone: Backbone, map_: Tensor) -> Tensor:
-    """``[B, C, h, w]`` of a map of 4 dimensions."""
-    last = any(getattr(m, "output_fmt", None) == "NHWC" for m in backbone.modules())
-    return map_.permute(0, 3, 1, 2) if last else map_
-
-
-def _grid(backbone: Backbone, image: Tensor, map_: Tensor) -> Tensor:
+def _positions(backbone: Backbone, image: Tensor, map_: Tensor) -> Tensor:
     """``[B, C, h, w]`` of a map, or of tokens ``[B, N, C]`` without those of no position."""
     if map_.ndim == 4:
-        return _channels_first(backbone, map_)
+        return grid(backbone, map_)
     tokens, ratio = int(map_.shape[1]), int(image.shape[2]) / int(image.shape[3])
     h, w = math.isqrt(round(tokens * ratio)), math.isqrt(round(tokens / ratio))
     while h * w > tokens:

@@ -273,8 +273,8 @@ class EvaluationOutcome:
         recommended = _recommended(verdict)
         remarks, warnings = [], [*methods.selection.warnings]
         if membership is not None:
-            answers = membership.said_of(sets.ood).set_index("dataset")
-            shares = (answers["rejected"] / answers["n"]).to_dict()
+            of_sets = membership.said_of(sets.ood).set_index("dataset")
+            shares = (of_sets["rejected"] / of_sets["n"]).to_dict()
             of_id = shares.pop(ID_TEST)
             remarks += sentences(SHIFT_WORDS, "asked", of_id, shares.values(), membership.name)
             warnings += membership.warnings

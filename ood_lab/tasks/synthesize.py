@@ -116,7 +116,7 @@ class Synthesize(Task):
         if not ws.is_main:
             return
         folder = Path(self.out).expanduser()
-        choice = {
+        choice: dict[str, Any] = {
             "prompts": self.prompts,
             "levels": self.levels,
             "per_cell": self.per_cell,

@@ -151,7 +151,7 @@ def tendency_matrix(matrix: pd.DataFrame, groups: pd.DataFrame, footer: str) -> 
     labels = ("hallucinated", "shown (colour: group)")
     figure, (axes,) = panels([""], footer, height=height, extra=0.4, labels=labels)
     colours = shades(0, float(np.nanmax(shares)), "Blues")
-    draw_cells(axes, shares, colours, ([*map(str, rows.index)], [*map(str, columns)]))
+    draw_cells(axes, colours.of(shares), ([*map(str, rows.index)], [*map(str, columns)]))
     axes.tick_params(axis="x", rotation=90, labelsize=6)
     axes.tick_params(axis="y", labelsize=6)
     for tick, group in zip(axes.get_yticklabels(), order["group"], strict=True):

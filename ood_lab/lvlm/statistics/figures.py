@@ -257,7 +257,7 @@ def error_cells(table: pd.DataFrame, ood: str) -> Figure:
     for own in range(len(models)):  # of what a model gets wrong, it gets wrong all
         texts[own][own] = notes[own][own] = ""
     cells = np.where(np.eye(len(models), dtype=bool), np.nan, share.to_numpy())
-    draw_cells(axes, cells, shades(0, 100), (names, names), texts, notes)
+    draw_cells(axes, shades(0, 100).of(cells), (names, names), texts, notes)
     return figure
 
 

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from feature_toys import PRIME, GradientStep, MapPower, TinyBackbone, TinyImages, make_trainer
+from feature_toys import (
+    COUNTED,
+    PRIME,
+    GradientStep,
+    MapPower,
+    TinyBackbone,
+    TinyImages,
+    make_trainer,
+)
 
 from ood_lab.common.errors import UserError
 from ood_lab.detectors import MDSEnsemble
@@ -58,8 +66,8 @@ def test_several_sets_with_one_trainer_and_a_column_later(backbone, tmp_path):
     trainer = several(2)
     for name, n in {"train": 7, "far": 3}.items():
         images = TinyImages(n, name, name)
-        extract(trainer, backbone, images, tmp_path)
-        bank = extract(trainer, backbone, images, tmp_path, [MapPower()])
+        extract(trainer, backbone, images, tmp_path, **COUNTED)
+        bank = extract(trainer, backbone, images, tmp_path, [MapPower()], **COUNTED)
         assert bank.columns["map-power(power=2)"].shape == (n, 6)
     assert backbone.forwards == 0  # all of them happened in the other processes
 
@@ -78,12 +86,13 @@ def test_an_error_in_another_process_stays_one_line(images, tmp_path):
 
 SCRIPT = """
 import sys
-from feature_toys import TinyBackbone, TinyImages, make_trainer
+from feature_toys import COUNTED, TinyBackbone, TinyImages, make_trainer
 from ood_lab.features.cached_extraction import extract
 from ood_lab.features.process_agreement import told_by_main
 trainer, backbone = make_trainer(devices=2, strategy="ddp"), TinyBackbone()
 for name in sys.argv[2:]:
-    bank = extract(trainer, backbone, TinyImages(23, name, name), sys.argv[1], batch_size=4)
+    images = TinyImages(23, name, name)
+    bank = extract(trainer, backbone, images, sys.argv[1], batch_size=4, **COUNTED)
     assert (bank is None) == (trainer.global_rank != 0)
 told = told_by_main(trainer, trainer.global_rank)
 print(f"rank {trainer.global_rank}: {backbone.forwards} forwards, told {told}")

@@ -75,7 +75,10 @@ class DatasetParts:
 
     @classmethod
     def of_processes(cls, images: int, batch_size: int, processes: int) -> DatasetParts:
-        """One part a process, of equally many images; the batches of several may be smaller."""
+        """One part a process, with no more batches than its share of the images needs.
+
+        Batches are equally large, so that a part has less than a batch more than the share.
+        """
         share = -(-images // processes)
         batches = -(-share // batch_size)
         size = batch_size if processes == 1 else -(-share // batches)

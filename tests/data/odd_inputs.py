@@ -177,7 +177,7 @@ def other_word(table: pd.DataFrame, source: Source, rng: random.Random) -> pd.Da
 
 
 def other_path(table: pd.DataFrame, source: Source, rng: random.Random) -> pd.DataFrame:
-    source.said.append("no column 'path'")
+    source.said.append("is read as path")
     return table.rename(columns={"path": rng.choice(["file", "image", "filename"])})
 
 
@@ -192,7 +192,7 @@ def more_columns(table: pd.DataFrame, source: Source, rng: random.Random) -> pd.
 
 
 def no_path(table: pd.DataFrame, source: Source, rng: random.Random) -> pd.DataFrame:
-    source.said += ["has no path", "missing"]
+    source.said += ["has no path", "missing", "(no path)"]  # stop or skip
     return table.assign(path=table["path"].where(table.index != 3, rng.choice(["", None, " "])))
 
 
@@ -288,7 +288,7 @@ def as_parquet(table: pd.DataFrame, source: Source, rng: random.Random) -> None:
         table = table.assign(**{second: table[second].astype(str).astype("category")})
     elif kind == "structs" and len(table):
         table = table.assign(**{first: [{"bytes": b"x", "path": None}] * len(table)})
-        source.said += ["not a path", "no column 'path'"]
+        source.said += ["cannot be read", "unreadable"]
     table.to_parquet(source.path)
 
 

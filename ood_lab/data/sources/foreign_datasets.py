@@ -217,6 +217,7 @@ class Samples:
         if isinstance(example, Mapping):
             keys = [str(key) for key in example]
             images = [k for k in keys if _is_image(example[k])] or [k for k in _IMAGES if k in keys]
+            images = images or [k for k in keys if _is_encoded(example[k])]
             labels = [k for k in keys if type(example[k]).__name__ == "ClassLabel"]
             named = [k for k in _LABELS if k in keys]
             return (
@@ -293,6 +294,11 @@ def _is_image(value: Any) -> bool:
     """True for what can only be an image: PIL's, an array of two or three axes, such a feature."""
     shape = value.shape if hasattr(value, "shape") else ()
     return type(value).__name__ == "Image" or isinstance(value, Image.Image) or len(shape) in (2, 3)
+
+
+def _is_encoded(value: Any) -> bool:
+    """True for the bytes of an image and its path, of a file that names no feature as such."""
+    return isinstance(value, Mapping) and "bytes" in value
 
 
 def _scalar(label: Any) -> str | float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,11 @@ def holds_images(path: str) -> bool:
         schema = pq.read_schema(place)
     except (pa.ArrowException, OSError):  # the reader of tables names the fault
         return False
-    structs = [field.type for field in schema if pa.types.is_struct(field.type)]
-    encoded = any(kind.get_field_index("bytes") >= 0 for kind in structs)
-    return encoded and "path" not in schema.names
+    structs = [field for field in schema if pa.types.is_struct(field.type)]
+    encoded = any(field.type.get_field_index("bytes") >= 0 for field in structs)
+    # A table of files may have images beside their paths.
+    rest = {field.name.strip().casefold() for field in schema if field not in structs}
+    return encoded and "path" not in rest
 
 
 def load(
@@ -55,7 +58,7 @@ def load(
     if is_saved(path):
         dataset = datasets.load_from_disk(str(place))
     elif place.is_file():
-        dataset = datasets.load_dataset("parquet", data_files={"train": str(place)})
+        dataset = datasets.load_dataset("parquet", data_files={"train": escape(str(place))})
     elif place.is_dir():
         dataset = datasets.load_dataset(str(place), config)
     elif download:

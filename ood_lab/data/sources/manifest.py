@@ -293,10 +293,11 @@ def _present(table: pd.DataFrame, file: Path, root: StrPath | None, tell: Tell) 
     if there.all() or not there.any():
         return table
     row = int((~there).argmax())
+    shown = paths[row].strip() if isinstance(paths[row], str) else ""
     tell(
         ReadingWarning(
             f"'{file}': {(~there).sum():,} of {len(table):,} rows have no image and are skipped, "
-            f"first row {row + 1} ({paths[row]})"
+            f"first row {row + 1} ({shown or 'no path'})"
         )
     )
     return table[there].reset_index(drop=True)

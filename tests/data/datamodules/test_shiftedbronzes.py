@@ -178,6 +178,9 @@ def test_data_check_describes_what_is_absent_and_reports_what_is_there(root, tmp
         assert words in out
     assert "annotations is missing" in error
     assert len(error.strip().splitlines()) == 1
+    general = ("species", "imagenet_o", "inaturalist", "texture", "openimage_o")
+    for seed, name in enumerate(general, start=500):
+        picture(root / "general" / name / "0.jpg", seed=seed, size=(8, 8))
     assert check(root) == 0
     out = capsys.readouterr().out
     assert "36 train, 9 val, 45 test" in out

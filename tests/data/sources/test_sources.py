@@ -564,3 +564,24 @@ def test_a_data_set_that_is_not_there_is_one_line(tmp_path, capsys):
     assert "data.id.train: CIFAR10 says: Dataset not found or corrupted" in error
     assert "data.id.train.download=true fetches it" in error
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("column", ["path", "Path ", "filename", "photo"])
+def test_encoded_images_of_any_parquet_file(root, folder, column, tmp_path):
+    files = sorted((root / "far").rglob("*.*"))
+    rows = [{column: {"bytes": file.read_bytes(), "path": None}} for file in files]
+    place = tmp_path / "[x].parquet"  # no pattern
+    pd.DataFrame(rows).to_parquet(place)
+    data = FolderDataModule({"train": str(root / "train")}, {"far": str(place)})
+    data.setup()
+    assert len(data.splits["far"]) == len(folder.splits["far"])
+
+
+def test_paths_beside_encoded_images_are_read(root, folder, tmp_path):
+    files = sorted((root / "far").rglob("*.*"))
+    thumb = {"bytes": b"", "path": None}
+    rows = [{"Path": str(file), "thumb": thumb} for file in files]
+    pd.DataFrame(rows).to_parquet(tmp_path / "list.parquet")
+    data = FolderDataModule({"train": str(root / "train")}, {"far": str(tmp_path / "list.parquet")})
+    data.setup()
+    assert data.splits["far"].paths == list(map(str, files))

@@ -1,5 +1,7 @@
 """What the detector tests share."""
 
+from dataclasses import replace
+
 import torch
 
 from ood_lab.features.bank import FeatureBank
@@ -27,7 +29,7 @@ def logits_bank(rows) -> FeatureBank:
 
 
 def relabelled(bank, labels) -> FeatureBank:
-    return FeatureBank(**{**vars(bank), "labels": labels})
+    return replace(bank, labels=labels)
 
 
 def arrays(bank):

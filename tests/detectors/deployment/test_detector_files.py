@@ -1,6 +1,7 @@
 """A calibrated detector in a file, and what its threshold and p-values promise."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -42,9 +43,7 @@ def with_columns(bank, detector):
     made |= dict.fromkeys(["odin", "iodin"], x[:, 0])
     made["patch_knn"] = x[:, None, None].repeat(1, 2, 2, 1)  # the same place four times
     made |= dict.fromkeys(["adascale_a", "adascale_l"], x[:, :2])
-    return type(bank)(
-        **{**vars(bank), "columns": {detector.extraction_hook.key: made[detector.name]}}
-    )
+    return replace(bank, columns={detector.extraction_hook.key: made[detector.name]})
 
 
 def calibrated(detector, blobs):

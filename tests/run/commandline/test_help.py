@@ -11,6 +11,7 @@ from ood_lab.scripts import CONF
 
 # What nobody chooses by hand, or only beside something else.
 HIDDEN = {
+    "augmentation",
     "concepts",
     "generator",
     "hydra/help",

@@ -7,12 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ood_lab.common.arguments import Count, Positive
-from ood_lab.common.errors import UserError
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.objectives.base import Loss, Objective, Share, Step, Weight, require_head
-
-#: Bytes of all queues together.
-_MOST = 2**30
+from ood_lab.models.objectives.feature_queues import FeatureQueues
 
 
 class VOS(Objective):
@@ -39,9 +36,6 @@ class VOS(Objective):
         ridge: is added to the diagonal of Σ.
     """
 
-    features: Tensor
-    count: Tensor
-
     def __init__(
         self,
         weight: Weight = 0.1,
@@ -57,27 +51,19 @@ class VOS(Objective):
     def build(self, backbone: Backbone) -> None:
         """Adds w ``[C]``, φ, and queues ``[C, queue, D]``."""
         head = require_head(self, backbone)
-        classes, width = head.weight.shape
-        if classes * self.queue * width * 4 > _MOST:
-            raise UserError(
-                f"loss.queue={self.queue} keeps more than 1 GiB of features for {classes:,} "
-                f"classes: set loss.queue={max(1, _MOST // (classes * width * 4))}"
-            )
-        self.energy_weight = nn.Parameter(torch.rand(classes))
+        self.queues = FeatureQueues(backbone, self.queue)
+        self.energy_weight = nn.Parameter(torch.rand(head.out_features))
         self.line = nn.Linear(1, 1)
-        self.register_buffer("features", torch.zeros(classes, self.queue, width))
-        self.register_buffer("count", torch.zeros(classes, dtype=torch.int64))
 
     def forward(self, step: Step) -> Loss:
         """One pass; the virtual outliers pass only the head."""
         output = step.backbone(step.image)
         terms = {"ce": step.cross_entropy(output.logits)}
         if step.training:
-            full = bool((self.count >= self.queue).all())
-            if full and step.progress >= self.start:
+            if self.queues.full and step.progress >= self.start:
                 virtual = step.head(self.virtual_outliers().to(output.features.dtype))
                 terms["virtual"] = self.weight * self.separation(output.logits, virtual)
-            self.remember(output.features.detach().float(), step.label)
+            self.queues.remember(output.features.detach().float(), step.label)
         return Loss(output.logits, terms)
 
     def energy(self, logits: Tensor) -> Tensor:
@@ -92,16 +78,10 @@ class VOS(Objective):
         inside = torch.cat([torch.ones(len(logits)), torch.zeros(len(virtual))]).to(energies)
         return F.binary_cross_entropy_with_logits(self.line(energies[:, None])[:, 0], inside)
 
-    def remember(self, features: Tensor, label: Tensor) -> None:
-        """Puts features ``[B, D]`` into the queues of their classes, over the oldest."""
-        for vector, c in zip(features, label.tolist(), strict=True):
-            self.features[c, self.count[c] % self.queue] = vector
-            self.count[c] += 1
-
     def virtual_outliers(self) -> Tensor:
         """One for each class, ``[C, D]``: the likelihood falls with the length of the draw."""
-        means = self.features.mean(dim=1)
-        centred = (self.features - means[:, None]).flatten(0, 1)
+        means = self.queues.features.mean(dim=1)
+        centred = (self.queues.features - means[:, None]).flatten(0, 1)
         covariance = centred.T @ centred / len(centred)
         covariance.diagonal().add_(self.ridge)
         factor = torch.linalg.cholesky(covariance)

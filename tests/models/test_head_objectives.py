@@ -125,7 +125,7 @@ def cider(o, s):
 
 def npos(o, s):
     h, _, _ = projections(o, s)
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(48)  # no two radii are equal
     o.queues.features.copy_(torch.randn(o.queues.features.shape, generator=generator))
     o.queues.count.fill_(9)
     virtual = []

@@ -1,8 +1,12 @@
-"""Post-hoc detectors: ``fit(bank)``, ``score(bank)``, higher = more OOD."""
+"""Post-hoc detectors: ``fit(bank)``, ``score(bank)``, higher = more OOD.
 
-from ood_lab.detectors.adascale import AdaSCALEA as AdaSCALEA
-from ood_lab.detectors.adascale import AdaSCALEL as AdaSCALEL
-from ood_lab.detectors.ash import ASH as ASH
+The classes of all files of this folder are public here: a new detector is a file and its YAML.
+"""
+
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any
+
 from ood_lab.detectors.base import Detector as Detector
 from ood_lab.detectors.base import DetectorRefusal as DetectorRefusal
 from ood_lab.detectors.base import check_memory as check_memory
@@ -11,7 +15,6 @@ from ood_lab.detectors.base import fit_detector as fit_detector
 from ood_lab.detectors.base import named as named
 from ood_lab.detectors.base import unserved as unserved
 from ood_lab.detectors.base import unsuited as unsuited
-from ood_lab.detectors.cfood import CFOOD as CFOOD
 from ood_lab.detectors.deployment.calibration import DEFAULT_ALPHA as DEFAULT_ALPHA
 from ood_lab.detectors.deployment.calibration import CalibratedDetector as CalibratedDetector
 from ood_lab.detectors.deployment.calibration import too_few as too_few
@@ -19,48 +22,13 @@ from ood_lab.detectors.deployment.detector_files import load_detector as load_de
 from ood_lab.detectors.deployment.detector_files import save_detector as save_detector
 from ood_lab.detectors.deployment.onnx_export import cannot_export as cannot_export
 from ood_lab.detectors.deployment.onnx_export import save_onnx as save_onnx
-from ood_lab.detectors.dice import DICE as DICE
-from ood_lab.detectors.ebo import EBO as EBO
-from ood_lab.detectors.entropy import Entropy as Entropy
-from ood_lab.detectors.fdbd import FDBD as FDBD
-from ood_lab.detectors.gen import GEN as GEN
-from ood_lab.detectors.gmm import GMM as GMM
-from ood_lab.detectors.grad_uncertainty import GradUncertainty as GradUncertainty
-from ood_lab.detectors.gradnorm import GradNorm as GradNorm
-from ood_lab.detectors.gram import Gram as Gram
-from ood_lab.detectors.grood import GROOD as GROOD
-from ood_lab.detectors.iodin import IODIN as IODIN
-from ood_lab.detectors.joint_energy import JointEnergy as JointEnergy
-from ood_lab.detectors.klm import KLM as KLM
-from ood_lab.detectors.knn import KNN as KNN
-from ood_lab.detectors.lts import LTS as LTS
-from ood_lab.detectors.mds import MDS as MDS
-from ood_lab.detectors.mds_ensemble import MDSEnsemble as MDSEnsemble
-from ood_lab.detectors.mds_pp import MDSPP as MDSPP
-from ood_lab.detectors.mls import MLS as MLS
-from ood_lab.detectors.msp import MSP as MSP
-from ood_lab.detectors.nac import NAC as NAC
-from ood_lab.detectors.nci import NCI as NCI
-from ood_lab.detectors.neco import NECO as NECO
-from ood_lab.detectors.nnguide import NNGuide as NNGuide
-from ood_lab.detectors.odin import ODIN as ODIN
-from ood_lab.detectors.openmax import OpenMax as OpenMax
-from ood_lab.detectors.own_score import ARPLScore as ARPLScore
-from ood_lab.detectors.own_score import ConfBranchScore as ConfBranchScore
-from ood_lab.detectors.own_score import GODINScore as GODINScore
-from ood_lab.detectors.own_score import MCDScore as MCDScore
-from ood_lab.detectors.own_score import MOSScore as MOSScore
-from ood_lab.detectors.own_score import RotPredScore as RotPredScore
-from ood_lab.detectors.patch_knn import PatchKNN as PatchKNN
-from ood_lab.detectors.pnml import PNML as PNML
-from ood_lab.detectors.rankfeat import RankFeat as RankFeat
-from ood_lab.detectors.react import ReAct as ReAct
-from ood_lab.detectors.relation import Relation as Relation
-from ood_lab.detectors.residual import Residual as Residual
-from ood_lab.detectors.rmds import RMDS as RMDS
-from ood_lab.detectors.scale import SCALE as SCALE
-from ood_lab.detectors.she import SHE as SHE
-from ood_lab.detectors.sum_prob import SumProb as SumProb
-from ood_lab.detectors.temp_scaling import TempScaling as TempScaling
-from ood_lab.detectors.vim import ViM as ViM
-from ood_lab.detectors.vra import VRA as VRA
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...
+
+
+for _file in iter_modules(__path__, f"{__name__}."):
+    for _name, _class in vars(import_module(_file.name)).items():
+        if isinstance(_class, type) and issubclass(_class, Detector):
+            globals()[_name] = _class

@@ -11,7 +11,6 @@ from ood_lab.detectors.base import Detectors
 from ood_lab.evaluation.detector_tuning import Tuning
 from ood_lab.evaluation.ensembles import HELD_OUT, EnsembleMember, same_network
 from ood_lab.evaluation.near_copies import NearCopies, with_near_copies
-from ood_lab.evaluation.second_pass import SecondPass
 from ood_lab.evaluation.split_features import Extraction, PassPlan
 from ood_lab.evaluation.streaming_scores import Fitted, fit_before
 from ood_lab.models import Backbone
@@ -29,7 +28,6 @@ class ScoringInput:
         fitted: the detectors, where they were fitted before the images passed.
         members: further networks of an ensemble.
         copies: near copies among the images.
-        second: the second pass over the sets to be scored.
         warnings: of networks of an ensemble that are one.
         ood: names of the OOD sets to evaluate.
     """
@@ -41,7 +39,6 @@ class ScoringInput:
     fitted: Fitted | None = None
     members: Sequence[EnsembleMember] = ()
     copies: NearCopies = field(default_factory=NearCopies)
-    second: SecondPass = field(default_factory=lambda: SecondPass({}))
     warnings: Sequence[str] = ()
     ood: Sequence[str] = ()
 
@@ -82,7 +79,7 @@ def extracted(
     evaluated = ["test", *plan.evaluated]
     scored = dict.fromkeys([*evaluated, HELD_OUT] if members else evaluated)
     with extraction.stages("score"):
-        second = extraction.second_pass(usable, banks, list(scored), limit)
+        extraction.second_pass(usable, banks, list(scored), limit)
     return ScoringInput(
         limit=limit,
         usable=usable,
@@ -90,7 +87,6 @@ def extracted(
         banks=banks,
         members=members,
         copies=copies,
-        second=second,
         warnings=same_network(same, len(members)),
     )
 
@@ -122,5 +118,4 @@ def streamed(
         refused=refused | fitted.refused,
         banks=banks,
         fitted=fitted,
-        second=fitted.second_pass,
     )

@@ -121,7 +121,7 @@ class MethodScores:
         Detectors that cannot work go to ``inputs.refused``; ``in_words`` words the reason. ``seed``
         is that of the tuning.
         """
-        banks, refused, second = inputs.banks, inputs.refused, inputs.second
+        banks, refused = inputs.banks, inputs.refused
         if early := inputs.fitted:
             selection, detectors = early.selection, early.detectors
             table, timing = joined_scores(sets.rows, banks, detectors, refused, early.seconds)
@@ -131,8 +131,6 @@ class MethodScores:
             table, timing = score_banks(
                 sets.rows, banks, detectors, refused, inputs.limit, in_words
             )
-        for name in timing.keys() & second.fit_seconds.keys():
-            timing[name]["fit_seconds"] = second.fit_seconds[name]
         detectors = {name: detectors[name] for name in timing}
         facts: dict[str, dict[str, Any]] = {
             name: {"input_type": d.input_type} | d.used_settings() | timing[name]

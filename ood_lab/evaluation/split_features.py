@@ -19,7 +19,7 @@ from ood_lab.data.dataset import ImageDataset
 from ood_lab.detectors import Detector, DetectorRefusal, unserved, unsuited
 from ood_lab.detectors.base import Detectors
 from ood_lab.evaluation.prediction.table_parts import PART, PartFiles, files_to_make
-from ood_lab.evaluation.second_pass import SecondPass
+from ood_lab.evaluation.second_pass import second_pass
 from ood_lab.evaluation.streaming_scores import ScoredSet, ScoreSink, identity_of, read_scored
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.bank_identity import NetworkIdentity
@@ -215,16 +215,14 @@ class Extraction:
 
     def second_pass(
         self, detectors: Detectors, banks: dict[str, FeatureBank], scored: Sequence[str], limit: int
-    ) -> SecondPass:
-        """Fits the detectors that declare a second pass and makes it over the sets to be scored.
+    ) -> None:
+        """See :func:`~ood_lab.evaluation.second_pass.second_pass`; ``banks`` of :meth:`banks`."""
+        sources = {split: partial(self._bank, split) for split in scored}
 
-        ``banks`` of :meth:`banks` get what it adds; call it on all ranks.
-        """
-        second = SecondPass.fit(
-            self.trainer, detectors, lambda d: banks[d.fit_split or "test"], limit
-        )
-        second.over(banks, {split: partial(self._bank, split) for split in scored})
-        return second
+        def fit_bank(detector: Detector) -> FeatureBank:
+            return banks[detector.fit_split or "test"]
+
+        second_pass(self.trainer, detectors, fit_bank, limit, banks, sources)
 
     def for_fits(
         self, detectors: Detectors, selection: Sequence[str] = ()

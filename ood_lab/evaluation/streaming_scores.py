@@ -21,7 +21,6 @@ from ood_lab.detectors.base import Detectors
 from ood_lab.evaluation.detector_fitting import each_that_works, fit_within
 from ood_lab.evaluation.detector_tuning import Selection, Tuning, with_tuned
 from ood_lab.evaluation.prediction.table_parts import PartFiles, PartSink
-from ood_lab.evaluation.second_pass import SecondPass
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.process_agreement import made_by_main
@@ -159,13 +158,6 @@ class Fitted:
     seconds: dict[str, float]
     selection: Selection
     refused: dict[str, str]
-
-    @property
-    def second_pass(self) -> SecondPass:
-        """What others ask of the network once they are fitted: here, in the same pass."""
-        return SecondPass(
-            {n: d for n, d in self.detectors.items() if d.second_pass_hook is not None}
-        )
 
 
 def fit_before(

@@ -208,7 +208,6 @@ class DetectionRecord(RecordSection):
         detectors: settings and costs of each.
         refused: detectors that could not work here, and why.
         left_out_to_save_time: detectors of the default set that were not computed.
-        second_pass: what it took.
         tuning: how settings were chosen.
         threshold: above which the recommended detector calls an image OOD.
         verdict: in addition to its rows.
@@ -225,7 +224,6 @@ class DetectionRecord(RecordSection):
     detectors: dict[str, Facts] = {}
     refused: dict[str, str] = {}
     left_out_to_save_time: list[str] = []
-    second_pass: Facts | None = None
     tuning: Facts = {}
     threshold: float | None = None
     verdict: VerdictRecord = VerdictRecord()

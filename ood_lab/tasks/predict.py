@@ -195,7 +195,6 @@ class Predict(Task):
             ws.record, predicted, features, source, ready, images=str(self.images), seed=ws.seed
         )
         ws.record.refused = refused
-        ws.record.second_pass = features.second.describe()
         ws.record.near_copies = features.copies.examples
         ws.record.id_split = features.id_split
         if self.onnx:

@@ -154,7 +154,6 @@ def pass_images(
         )
     ws.record.warnings.extend(inputs.warnings)
     note_copies(ws, inputs.copies)
-    ws.record.second_pass = inputs.second.describe()
     return replace(inputs, ood=ood_sets)
 
 

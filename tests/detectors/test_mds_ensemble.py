@@ -17,8 +17,8 @@ from ood_lab.detectors.gram import Gram
 from ood_lab.detectors.mds import MDS
 from ood_lab.detectors.mds_ensemble import MDSEnsemble
 from ood_lab.detectors.odin import ODIN
+from ood_lab.evaluation import second_pass as evaluation
 from ood_lab.evaluation.detector_fitting import fit_within
-from ood_lab.evaluation.second_pass import SecondPass
 from ood_lab.features.bank import FeatureBank
 from ood_lab.models.backbone import Backbone
 
@@ -196,10 +196,9 @@ def test_who_cannot_be_fitted_gets_no_second_pass(fit_bank):
     banks, sources = {"far": fit_bank}, {"far": lambda columns: pytest.fail("a pass was made")}
     unlabelled = labelled(fit_bank, torch.full((60,), -1))
     for detector in (MDSEnsemble(LAYERS, noise=0.01), MDSEnsemble(LAYERS)):
-        made = SecondPass.fit(trainer, {"it": detector}, lambda _: unlabelled, 2**40)
-        made.over(banks, sources)
+        of = {"it": detector}
+        evaluation.second_pass(trainer, of, lambda _: unlabelled, 2**40, banks, sources)
         assert banks["far"] is fit_bank
-        assert made.describe() is None
         with pytest.raises(DetectorRefusal, match="needs class labels"):
             fit_within(detector, unlabelled, 2**40)
 

@@ -88,15 +88,6 @@ def test_the_table_holds_what_the_score_task_finds(fitted, trained):
         np.testing.assert_allclose(read[f"{name}_score"], scores[name], rtol=1e-5, atol=1e-5)
 
 
-def test_both_tasks_say_that_there_was_a_second_pass(fitted, trained):
-    runs = [json.loads((f / "manifest.json").read_text())["second_pass"] for f in (fitted, trained)]
-    assert [run["detectors"] for run in runs] == [["mds_ensemble"]] * 2
-    assert runs[0]["columns"] == runs[1]["columns"]  # learned from the same images
-    assert list(runs[0]["seconds"]) == ["images", "val"]
-    assert "test" in runs[1]["seconds"]
-    assert len(runs[1]["seconds"]) == 6
-
-
 def test_an_unreadable_image_is_a_row_with_an_error(fitted):
     (row,) = table(fitted).dropna(subset="error").to_dict("records")
     assert row.pop("path").endswith("first/zzz.png")

@@ -12,12 +12,12 @@ from lightning import Trainer
 
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ID_SPLITS, ImageDataset, Splits
-from ood_lab.detectors.base import Detectors
+from ood_lab.detectors.base import Detector, Detectors
 from ood_lab.evaluation.near_copies import NearCopies, with_near_copies
 from ood_lab.evaluation.prediction.calibration import fit_and_held_out
 from ood_lab.evaluation.prediction.image_differences import IDRange
 from ood_lab.evaluation.prediction.unlabelled_images import ReadableImages
-from ood_lab.evaluation.second_pass import SecondPass
+from ood_lab.evaluation.second_pass import second_pass
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
 from ood_lab.evaluation.split_features import columns_for, moments_for
 from ood_lab.features.bank import FeatureBank
@@ -35,14 +35,12 @@ class PredictionFeatures:
         banks: ``train``, ``val``, ``ood/<name>`` and ``images``; only those that are needed.
         ood: the OOD images that a threshold is made of.
         pooled: of ID there is only ``train``, on which all detectors are cross-fitted.
-        second: the second pass over these sets.
         copies: near copies among the ID images.
     """
 
     banks: dict[str, FeatureBank]
     ood: Splits
     pooled: bool
-    second: SecondPass
     copies: NearCopies
 
     @property
@@ -142,13 +140,15 @@ class PredictionPasses:
                 data, {n: bank for n, bank in banks.items() if n in ID_SPLITS}
             )
             banks |= of_id
-        second = SecondPass.fit(
-            self.trainer, detectors, lambda d: fit_and_held_out(d, banks, seed)[0], limit
-        )
         scored = ["images", "val", *(f"ood/{name}" for name in ood)]
-        second.over(banks, {n: partial(self._bank, sets[n]) for n in scored if n in sets})
+        sources = {n: partial(self._bank, sets[n]) for n in scored if n in sets}
+
+        def fit_bank(detector: Detector) -> FeatureBank:
+            return fit_and_held_out(detector, banks, seed)[0]
+
+        second_pass(self.trainer, detectors, fit_bank, limit, banks, sources)
         left = set(range(len(banks.get("val", ())))) - set(copies.rows.get("val", ()))
         if left and "val" in copies.rows:
             banks["val"] = banks["val"].rows(torch.tensor(sorted(left)))
             copies.sentences.append("The copies in val are excluded from the calibration.")
-        return PredictionFeatures(banks, ood, pooled, second, copies)
+        return PredictionFeatures(banks, ood, pooled, copies)

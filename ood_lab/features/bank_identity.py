@@ -40,11 +40,6 @@ _PLAIN = (
 )
 
 
-def architecture_sha256(module: nn.Module) -> str:
-    """sha256 (hex) of the printed module: two networks may share weights but not their layers."""
-    return hashlib.sha256(re.sub(r" at 0x[0-9a-fA-F]+", "", repr(module)).encode()).hexdigest()
-
-
 def transform_text(transform: Any, dataset_name: str) -> str:
     """The printed transform.
 

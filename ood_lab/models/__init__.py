@@ -31,6 +31,5 @@ from ood_lab.models.training.training_log import TrainingLog as TrainingLog
 from ood_lab.models.training.training_log import total_steps as total_steps
 from ood_lab.models.weights import load_weights as load_weights
 from ood_lab.models.weights import saved_entry as saved_entry
-from ood_lab.models.weights import saved_labels as saved_labels
 from ood_lab.models.weights import weights_sha256 as weights_sha256
 from ood_lab.models.weights_entries import WeightsFile as WeightsFile

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, ClassVar
 
 from PIL import Image
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 
 from ood_lab.common.files import StrPath
 from ood_lab.common.tensor_file import Tensors
-from ood_lab.models.forward_hooks import hooked
+from ood_lab.models.forward_hooks import watched
 from ood_lab.models.head_kind import OF_NETWORKS, HeadKind, Part, parts_of
 from ood_lab.models.output import Output
 from ood_lab.models.weights import load_weights
@@ -119,9 +118,13 @@ class Backbone(KeyedModule):
     @property
     def gives(self) -> frozenset[Part]:
         """What detectors may read of it."""
-        sizes = self.num_features, self.num_classes
-        of_data = self.label_classes is None
-        parts = parts_of(*sizes, self.head is not None, self.normalised, of_data)
+        parts = parts_of(
+            self.num_features,
+            self.num_classes,
+            self.head is not None,
+            self.normalised,
+            self.label_classes is None,
+        )
         return parts | OF_NETWORKS if self.differentiable else parts
 
     @property
@@ -160,14 +163,8 @@ class Backbone(KeyedModule):
         Yields a dict that holds, after each forward, ``{layer: output}`` of that forward. Names
         are those of ``self.named_modules()``.
         """
-        modules = dict(self.named_modules())
         maps: Tensors = {}
-
-        def keep(name: str, module: nn.Module, inputs: Any, output: Tensor) -> None:
-            maps[name] = output
-
-        handles = [modules[name].register_forward_hook(partial(keep, name)) for name in layers]
-        with hooked(handles):
+        with watched(self, layers, after=maps.__setitem__):
             yield maps
 
 

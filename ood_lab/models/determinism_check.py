@@ -18,7 +18,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.forward_hooks import hooked
+from ood_lab.models.forward_hooks import watched
 from ood_lab.models.loading.wrapped_network import WrappedBackbone
 from ood_lab.models.output import Output
 from ood_lab.models.trial_passes import evaluating, random_batch
@@ -178,18 +178,12 @@ def _traced(net: nn.Module, backbone: Backbone, batch: Tensor) -> list[tuple[str
     """Inputs and outputs of all sub-modules, in the order of computation."""
     events: list[tuple[str, str, Tensor]] = []
 
-    def keep(name: str, kind: str, *arguments: Any) -> None:
-        value = arguments[-1]
+    def keep(kind: str, name: str, value: Any) -> None:
         value = value[0] if isinstance(value, tuple) and value else value
         if isinstance(value, Tensor) and value.ndim:
             events.append((name, kind, value.detach().clone()))
 
-    handles = []
-    for name, part in net.named_modules():
-        if name and not isinstance(part, torch.jit.ScriptModule):
-            handles.append(part.register_forward_pre_hook(partial(keep, name, "input")))
-            handles.append(part.register_forward_hook(partial(keep, name, "output")))
-    with hooked(handles):
+    with watched(net, before=partial(keep, "input"), after=partial(keep, "output")):
         backbone(batch)
     return events
 

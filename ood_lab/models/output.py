@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -28,24 +28,24 @@ class Output(NamedTuple):
 
 def logits_of(returned: object) -> object:
     """What a network returns, or the logits in it: those of a dict, an object, a tuple of one."""
-    if isinstance(returned, Mapping) and "logits" in returned:
-        return returned["logits"]
-    if isinstance(returned, tuple | list) and len(returned) == 1:
-        return returned[0]
-    return getattr(returned, "logits", returned)
+    match returned:
+        case {"logits": logits} | [logits] | object(logits=logits):
+            return logits
+    return returned
 
 
 def entries_of(returned: object) -> Tensors:
     """The tensors of an output, by key, attribute or place; none of a tensor."""
     entries: Any = {}
-    if isinstance(returned, Mapping):
-        entries = returned
-    elif isinstance(returned, tuple) and hasattr(returned, "_asdict"):
-        entries = returned._asdict()
-    elif isinstance(returned, tuple | list):
-        entries = dict(enumerate(returned))
-    elif is_dataclass(returned):
-        entries = {field.name: getattr(returned, field.name) for field in fields(returned)}
+    match returned:
+        case Mapping():
+            entries = returned
+        case tuple(_asdict=as_dict):
+            entries = as_dict()
+        case tuple() | list():
+            entries = dict(enumerate(returned))
+        case _ if is_dataclass(returned):
+            entries = vars(returned)
     return {str(key): value for key, value in entries.items() if isinstance(value, Tensor)}
 
 
@@ -74,12 +74,12 @@ def entry_of(returned: object, key: str | None, name: str, setting: str = "outpu
     )
 
 
-def described(value: object) -> str:
+def described(value: Any) -> str:
     """An output in words, with the shapes of its tensors."""
     kind = type(value).__name__
     if isinstance(value, Tensor):
         return f"a tensor {list(value.shape)}"
-    if isinstance(value, tuple | list) and not hasattr(value, "_asdict"):
+    if type(value) in (tuple, list):
         parts = [str(list(v.shape)) if isinstance(v, Tensor) else type(v).__name__ for v in value]
     else:
         parts = [f"{key} {list(entry.shape)}" for key, entry in entries_of(value).items()]

@@ -72,15 +72,6 @@ def load_weights(
     return data_config if isinstance(data_config, dict) else {}
 
 
-def saved_labels(path: StrPath) -> dict[str, Any] | None:
-    """The label space that a checkpoint of this project was trained for; None where it says none.
-
-    Raises:
-        UserError: no such file, unreadable, or pickled objects inside.
-    """
-    return saved_entry(path, "labels")
-
-
 def saved_entry(path: StrPath, key: str) -> dict[str, Any] | None:
     """A dict that a checkpoint holds next to or around its weights; None where it has none.
 
@@ -173,9 +164,8 @@ def _without_head(source: Tensors, target: Tensors, path: Path) -> Tensors:
     # Two of them in networks that were distilled.
     if not 0 < len(heads) <= 2 or len(outputs) != 1 or any(k not in source for k in target):
         return source
-    _log.info(
-        "%s: its head '%s' (%d classes) is dropped", path, "', '".join(sorted(heads)), *outputs
-    )
+    names = "', '".join(sorted(heads))
+    _log.info("%s: its head '%s' (%d classes) is dropped", path, names, outputs.pop())
     return {key: value for key, value in source.items() if key in target}
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet
 from ood_lab.models.fgvc.discriminative_parts import PartProposals, rank_loss
-from ood_lab.models.forward_hooks import hooked
+from ood_lab.models.forward_hooks import hooked, watched
 from ood_lab.models.output import Output
 
 
@@ -81,15 +80,9 @@ class NTSNet(FGVCNet):
     @contextmanager
     def capture(self, layers: Sequence[str]) -> Iterator[Tensors]:
         """As in :class:`Backbone`, of the pass of the whole image, not of its crops."""
-        modules = dict(self.named_modules())
         maps: Tensors = {}
-
-        def keep(name: str, module: nn.Module, inputs: Any, output: Tensor) -> None:
-            maps.setdefault(name, output)
-
-        handles = [self.register_forward_pre_hook(lambda module, inputs: maps.clear())]
-        handles += [modules[name].register_forward_hook(partial(keep, name)) for name in layers]
-        with hooked(handles):
+        begin = self.register_forward_pre_hook(lambda module, inputs: maps.clear())
+        with hooked([begin]), watched(self, layers, after=maps.setdefault):
             yield maps
 
     def _vectors(self, image: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.backbone import KeyedModule
 from ood_lab.models.image_transforms import TransformSettings
 from ood_lab.models.loading.timm_networks import module_backbone
@@ -70,6 +71,20 @@ def exported_backbone(
     return backbone
 
 
+def in_batches(image: Tensor, size: int | None, run: Callable[[Tensor], Tensors]) -> Tensors:
+    """What a program gives of images, by key, ``size`` at a time if it takes no other number.
+
+    The last batch is filled up with its last image.
+    """
+    step = size or len(image)
+    parts = []
+    for part in image.split(step):
+        padding = part[-1:].repeat(step - len(part), 1, 1, 1)
+        outputs = run(torch.cat([part, padding]))
+        parts.append({key: values[: len(part)] for key, values in outputs.items()})
+    return {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
+
+
 class ExportedNet(KeyedModule):
     """See :func:`exported_backbone`.
 
@@ -100,15 +115,12 @@ class ExportedNet(KeyedModule):
         """Maps ``[B, 3, H, W]`` to what the file returns; several tensors by key."""
         if image.device != self._device:
             self._loaded, self._device = [], image.device
-        step = self._batch or len(image)
-        parts = []
-        for start in range(0, len(image), step):
-            part = image[start : start + step]
-            padded = torch.cat([part, part[-1:].expand(step - len(part), *part.shape[1:])])
-            returned = self._run(padded)
-            entries = entries_of(returned) or {"": returned}
-            parts.append({key: value[: len(part)] for key, value in entries.items()})
-        joined = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
+
+        def run(part: Tensor) -> Tensors:
+            returned = self._run(part)
+            return entries_of(returned) or {"": returned}
+
+        joined = in_batches(image, self._batch, run)
         return joined.get("", joined)
 
     def extra_repr(self) -> str:
@@ -140,8 +152,7 @@ def _load(path: str, device: torch.device) -> Callable[[Tensor], Any]:
 
 def _shape(run: Any) -> list[int | None] | None:
     """``[B, 3, H, W]`` of the images a program takes, None where it is free, or not told."""
-    graph = getattr(run, "graph", None)
-    for node in getattr(graph, "nodes", ()) if isinstance(graph, torch.fx.Graph) else ():
+    for node in run.graph.nodes if isinstance(run, torch.fx.GraphModule) else ():
         value = node.meta.get("val")
         if node.op == "placeholder" and isinstance(value, Tensor) and value.ndim == 4:
             return [size if isinstance(size, int) else None for size in value.shape]

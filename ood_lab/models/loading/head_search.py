@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError
-from ood_lab.models.forward_hooks import hooked
+from ood_lab.common.tensor_file import Tensors
+from ood_lab.models.forward_hooks import watched
 from ood_lab.models.loading.wrapped_network import (
     KEYWORD,
     NO_HEAD,
@@ -48,7 +49,10 @@ def keyword_in(
         return word
     log.info(
         "%s: '%s' is the layer or entry of that name; %s%s is the keyword",
-        *(what, word, KEYWORD, word),
+        what,
+        word,
+        KEYWORD,
+        word,
     )
     return None
 
@@ -133,19 +137,21 @@ def _linear_layers(
     net: nn.Module, image: Tensor, name: str, advice: str
 ) -> tuple[object, dict[str, tuple[Tensor, Tensor]]]:
     """What the network returns, and one vector an image before and after all linear layers."""
+    inputs: Tensors = {}
     layers: dict[str, tuple[Tensor, Tensor]] = {}
 
-    def keep(layer: str, module: nn.Module, args: tuple[Any, ...], out: Tensor) -> None:
-        vectors = [one_vector(value) for value in (*args[:1], out)]
-        if len(vectors) == 2 and vectors[0] is not None and vectors[1] is not None:
-            layers[layer] = vectors[0], vectors[1]
+    def keep(layer: str, output: Tensor) -> None:
+        before, after = one_vector(inputs[layer]), one_vector(output)
+        if before is not None and after is not None:
+            layers[layer] = before, after
 
-    handles = [
-        part.register_forward_hook(partial(keep, layer))
+    linear = [
+        layer
         for layer, part in net.named_modules()
         if layer and (isinstance(part, nn.Linear) or is_pointwise(part))
     ]
-    with hooked(handles), evaluating(net), processing(name, image.shape, advice):
+    see = watched(net, linear, inputs.__setitem__, keep)
+    with see, evaluating(net), processing(name, image.shape, advice):
         return net(image), layers
 
 
@@ -161,28 +167,21 @@ def _makers(
         logits = as_logits(logits, kind)
     wide = {layer: pair for layer, pair in layers.items() if pair[1].shape == logits.shape}
 
-    def makes(found: Tensor) -> bool:
-        found = found.log_softmax(dim=1) if kind else found
+    def makes(output: Tensor) -> bool:
+        values = output.log_softmax(dim=1) if kind else output
         limit = TOLERANCE * float(logits.abs().max()) + 1e-8
-        return float((found - logits).abs().max()) <= limit
+        return float((values - logits).abs().max()) <= limit
 
     # First, as heads that all begin with zeros cannot be told apart from one of them.
     several = len(wide) > 1 and makes(torch.stack([out for _, out in wide.values()]).mean(dim=0))
     if not several:
         alone = [layer for layer, (_, out) in wide.items() if makes(out)]
         return ((alone[-1],),) if alone else ()
-    groups: list[list[str]] = []
+    groups: dict[str, list[str]] = {}
     for layer, (value, _) in wide.items():
-        group = next((g for g in groups if _same(wide[g[0]][0], value)), None)
-        if group is None:
-            groups.append([layer])
-        else:
-            group.append(layer)
-    return tuple(map(tuple, groups))
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and torch.equal(one, other)
+        first = next((name for name in groups if torch.equal(wide[name][0], value)), layer)
+        groups.setdefault(first, []).append(layer)
+    return tuple(map(tuple, groups.values()))
 
 
 def _same_features(net: nn.Module, image: Tensor, head: Reading, chosen: Reading) -> bool:
@@ -201,10 +200,7 @@ def _last_vector(net: nn.Module, image: Tensor, logits: Tensor) -> tuple[tuple[s
     by_rank: dict[int, tuple[tuple[str, ...], bool]] = {}
     width = 1 if logits.ndim == 1 else logits.shape[1]
 
-    def keep(
-        name: str, of_input: bool, module: nn.Module, args: tuple[Any, ...], *out: Any
-    ) -> None:
-        value = (args[0] if args else None) if of_input else out[0]
+    def keep(of_input: bool, name: str, value: Any) -> None:
         if (
             isinstance(value, Tensor)
             and value.ndim in (2, 4)
@@ -215,11 +211,6 @@ def _last_vector(net: nn.Module, image: Tensor, logits: Tensor) -> tuple[tuple[s
         ):
             by_rank[value.ndim] = (name,), of_input
 
-    handles = []
-    for name, part in net.named_modules():
-        if name and not isinstance(part, torch.jit.ScriptModule):
-            handles.append(part.register_forward_pre_hook(partial(keep, name, True)))
-            handles.append(part.register_forward_hook(partial(keep, name, False)))
-    with hooked(handles):
+    with watched(net, before=partial(keep, True), after=partial(keep, False)):
         net(image)
     return by_rank.get(2) or by_rank.get(4) or ((), False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
@@ -17,6 +17,7 @@ from ood_lab.common.hints import check_known, suggestion
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.backbone import KeyedModule
 from ood_lab.models.image_transforms import TransformSettings
+from ood_lab.models.loading.exported_file import in_batches
 from ood_lab.models.loading.timm_networks import module_backbone
 from ood_lab.models.loading.wrapped_network import OUTPUT, WrappedBackbone
 from ood_lab.models.trial_passes import random_batch
@@ -103,7 +104,7 @@ class OnnxNet(KeyedModule):
         model = _read(path)
         self.path, graph = str(path), model.graph
         chosen, key = (features, "features") if alone else (logits, "logits")
-        tensors = {name for node in graph.node for name in node.output}
+        tensors = [name for node in graph.node for name in node.output]
         last = _output(graph, None if chosen == OUTPUT not in tensors else chosen, path, key)
         self._logits = None if alone else last
         self._input, self._batch, self.size = _input(graph, path)
@@ -113,24 +114,22 @@ class OnnxNet(KeyedModule):
         if alone:
             if linear_parts and features is None:
                 log.info(
-                    "%s: its features are '%s', the input of its last linear layer; "
-                    "model.features=%s takes what it returns",
-                    *(path, self.features, OUTPUT),
+                    f"{path}: its features are '{self.features}', the input of its last linear "
+                    f"layer; model.features={OUTPUT} takes what it returns"
                 )
-            self.features, linear_parts = (
-                (linear_parts[0] if linear_parts and features is None else last),
-                None,
-            )
+            else:
+                self.features = last
+            linear_parts = None
         elif linear_parts is None:
-            candidates = [name for node in graph.node for name in node.output if linear.of(name)]
+            candidates = {name: of for name in tensors if (of := linear.of(name))}
+            remedy = ""
+            if candidates:
+                remedy = f": model.logits=NAME reads one of {', '.join(candidates)} instead"
+                self.features = features or list(candidates.values())[-1][0]
             kind = next((n.op_type for n in graph.node if last in n.output), "its input")
-            self.features = (
-                features or (linear.of(candidates[-1]) or [None])[0] if candidates else features
-            )
-            remedy = f": model.logits=NAME reads one of {', '.join(candidates)} instead"
             log.warning(
-                "%s: '%s' is made by %s, not by one linear layer with weights of its own%s",
-                *(path, last, kind, remedy if candidates else ""),
+                f"{path}: '{last}' is made by {kind}, not by one linear layer with weights of its "
+                f"own{remedy}"
             )
         for name in filter(None, (self._logits, self.features)):
             check_known([name], tensors, f"{path} has no tensor '{{name}}'")
@@ -150,16 +149,15 @@ class OnnxNet(KeyedModule):
     def forward(self, image: Tensor) -> Tensor | Tensors:
         """Maps ``[B, 3, H, W]`` to logits ``[B, C]``; without a head to what the file gives."""
         if self.head is not None:
-            logits: Tensor = self.head(self._run(image, self.features)[0])
+            logits: Tensor = self.head(self._run(image, {"features": self.features})["features"])
             return logits
-        names = {"logits": self._logits, "features": self.features}
-        outputs = {key: name for key, name in names.items() if name}
-        return dict(zip(outputs, self._run(image, *outputs.values()), strict=True))
+        return self._run(image, {"logits": self._logits, "features": self.features})
 
     def check_logits(self, image: Tensor) -> None:
         """Raises :class:`UserError` if the head does not make the logits of the file."""
         with torch.no_grad():
-            computed, (theirs,) = self(image), self._run(image, self._logits)
+            computed = self(image)
+            theirs = self._run(image, {"logits": self._logits})["logits"]
         assert isinstance(computed, Tensor)
         if computed.shape != theirs.shape or not torch.allclose(
             computed, theirs, rtol=1e-3, atol=1e-4
@@ -177,19 +175,19 @@ class OnnxNet(KeyedModule):
         """Without the session, which belongs to one process."""
         return self.__dict__ | {"_session": None}
 
-    def _run(self, image: Tensor, *names: str | None) -> list[Tensor]:
+    def _run(self, image: Tensor, names: Mapping[str, str | None]) -> Tensors:
+        """The tensors of the file with these names, by key; none where the name is None."""
         if self._session is None:
             self._session = onnx_session(self._model)
-        pixels = np.ascontiguousarray(image.detach().float().cpu().numpy())
-        step = self._batch or len(pixels)
-        rows: list[list[np.ndarray]] = []
-        for start in range(0, len(pixels), step):
-            part = pixels[start : start + step]
-            padded = np.concatenate([part, np.repeat(part[-1:], step - len(part), axis=0)])
-            outputs = self._session.run(list(names), {self._input: padded})
-            rows.append([values[: len(part)] for values in outputs])
-        joined = [np.concatenate(values) for values in zip(*rows, strict=True)]
-        return [torch.from_numpy(values).to(image.device) for values in joined]
+        wanted = {key: name for key, name in names.items() if name}
+
+        def run(part: Tensor) -> Tensors:
+            outputs = self._session.run(list(wanted.values()), {self._input: part.numpy()})
+            return dict(zip(wanted, map(torch.from_numpy, outputs), strict=True))
+
+        pixels = image.detach().float().cpu().contiguous()
+        outputs = in_batches(pixels, self._batch, run)
+        return {key: values.to(image.device) for key, values in outputs.items()}
 
 
 class _Linears:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -16,9 +14,8 @@ from torch import Tensor, nn
 from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import nearest
-from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.backbone import Backbone, linear_of
-from ood_lab.models.forward_hooks import hooked
+from ood_lab.models.forward_hooks import watched
 from ood_lab.models.output import Output, as_logits, entry_of, one_vector
 
 #: What ``model.head`` calls a network whose features are all that is read, and ``model.features``
@@ -112,17 +109,22 @@ def read(net: nn.Module, reading: Reading, image: Tensor, name: str) -> Output:
         UserError: a layer that does not run, or features that are no vector an image.
     """
     layers = [group[0] for group in reading.heads] or reading.layers
-    with _seen(net, layers, of_input=reading.of_input or bool(reading.heads)) as seen:
+    inputs: dict[str, Tensor] = {}
+    outputs: dict[str, Any] = {}
+    with watched(net, layers, inputs.__setitem__, outputs.__setitem__):
         returned = net(image)
     vectors = []
     if layers:
-        if missing := [layer for layer in layers if layer not in seen]:
+        if missing := [layer for layer in layers if layer not in inputs]:
             what = "head" if reading.heads else "layer"
             raise UserError(
                 f"the {what} '{missing[0]}' of {name} does not run in its forward pass: name the "
                 "layer that makes the logits"
             )
-        vectors = [seen[layer] for layer in layers]
+        if reading.of_input or reading.heads:
+            vectors = [inputs[layer] for layer in layers]
+        else:
+            vectors = [entry_of(outputs[layer], None, layer, "features") for layer in layers]
     elif reading.features or not reading.logits:
         vectors = [entry_of(returned, reading.features, name, "features")]
     features = _joined(vectors, name) if vectors else None
@@ -263,27 +265,6 @@ def _weight(layer: nn.Module) -> Tensor:
 def _bias(layer: nn.Module) -> Tensor:
     bias: Tensor | None = layer.bias  # type: ignore[assignment]
     return _weight(layer).new_zeros(len(_weight(layer))) if bias is None else bias
-
-
-@contextmanager
-def _seen(net: nn.Module, layers: Sequence[str], of_input: bool) -> Iterator[Tensors]:
-    """What goes into the layers, or comes out of them, by name."""
-    seen: Tensors = {}
-
-    def before(name: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        seen[name] = args[0] if args else next(iter(kwargs.values()))
-
-    def after(name: str, module: nn.Module, args: Any, out: Any) -> None:
-        seen[name] = entry_of(out, None, name, "features")
-
-    handles = [
-        net.get_submodule(name).register_forward_pre_hook(partial(before, name), with_kwargs=True)
-        if of_input
-        else net.get_submodule(name).register_forward_hook(partial(after, name))
-        for name in layers
-    ]
-    with hooked(handles):
-        yield seen
 
 
 def _check_head_name(net: nn.Module, head: str, name: str) -> None:

@@ -6,7 +6,6 @@ import logging
 import math
 from typing import Any
 
-import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import nn
 from torch.utils.data import DataLoader
@@ -14,16 +13,12 @@ from torch.utils.data import DataLoader
 from ood_lab.common.english import counted
 from ood_lab.common.progress import Pace, duration
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.training.cpu_threads import times_of_a_step
 
 log = logging.getLogger(__name__)
 
 #: What the first estimate of the time is measured on, after one step that warms up: so many
 #: steps, or so many seconds where steps are slow.
 _STEPS, _SECONDS = 10, 20.0
-#: Seconds that must be left for a look at the number of threads, the share of them that it may
-#: take, and how many times faster one thread must be.
-_LONG, _SHARE, _FASTER = 60.0, 0.01, 1.5
 #: Lines about epochs at most; small data trains for hundreds of short ones.
 _LINES = 50
 
@@ -90,41 +85,9 @@ class TrainingLog(Callback):
             if step - self._estimate_from >= _STEPS or self._pace.elapsed > _SECONDS:
                 self._estimate_from = None
                 log.info("about %.2g s per step: %s", self._pace.each(step), self._pace.left(step))
-                self._advise_threads(trainer, pl_module, batch, step)
         elif self._pace.due:
             loss = outputs["loss"] if isinstance(outputs, dict) else outputs
             self._say(step, trainer, [f"loss {float(loss):.4g}"] if loss is not None else [])
-
-    def _advise_threads(
-        self, trainer: Trainer, module: LightningModule, batch: Any, step: int
-    ) -> None:
-        """Says so where busy cores make several threads slower than one.
-
-        The number of threads decides the last digits, so it is not changed on the way. The look
-        takes two halves of a step with all T threads, and two with one, which takes at most T times
-        as long: it waits for a training in which those ``1 + T`` steps are 1% of what is left.
-        """
-        assert self._pace is not None  # made by the first step
-        left, threads = (self._pace.total or 0) - step, torch.get_num_threads()
-        backbone = getattr(module, "backbone", None)
-        one_process_on_cpu = module.device.type == "cpu" and trainer.world_size == 1
-        if not (isinstance(backbone, Backbone) and isinstance(batch, dict) and "image" in batch):
-            return
-        if threads == 1 or not one_process_on_cpu or _SHARE * left < 1 + threads:
-            return
-        step_seconds = self._pace.each(step)  # before the look, which takes its time, too
-        if step_seconds * left < _LONG or not (times := times_of_a_step(backbone, batch["image"])):
-            return
-        if (factor := times[0] / times[1]) >= _FASTER:
-            log.warning(
-                "a step takes about %.2g s with %d threads and %.2g s with one, as other work "
-                "keeps the cores busy: stop with Ctrl-C; the same command with "
-                "OMP_NUM_THREADS=1 before it resumes faster, after the last whole "
-                "epoch (the last digits then differ)",
-                step_seconds,
-                threads,
-                step_seconds / factor,
-            )
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Notes that this epoch has a validation."""

@@ -29,7 +29,6 @@ from ood_lab.models import (
     load_weights,
     own_steps,
     saved_entry,
-    saved_labels,
     train_transform,
 )
 from ood_lab.models.loading.multilabel_head import as_multilabel
@@ -311,7 +310,7 @@ def _asked_for(
         size = data().image_size
         known["image_size"] = (size.width, size.height) if size.shared else None
     if "labels" in wanted:
-        saved = saved_labels(file) if file else None
+        saved = saved_entry(file, "labels") if file else None
         known["labels"] = saved or data().labels.plain()
     return known
 

@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 from waves import TINY
 
-from ood_lab.models import load_weights, saved_labels, train_transform, weights_sha256
+from ood_lab.models import load_weights, saved_entry, train_transform, weights_sha256
 from ood_lab.models.fgvc import P2P
 from ood_lab.run.commandline.resolvers import register_resolvers
 
@@ -149,7 +149,7 @@ def test_checkpoints_rebuild_the_network(tmp_path, name):
         torch.testing.assert_close(sum(terms), logged[f"{stage}/loss"])
     file = tmp_path / "last.ckpt"
     model = composed(name, f"model.backbone.input_size={SIZE}").model
-    again = instantiate(model.backbone, num_classes=4, labels=saved_labels(file))
+    again = instantiate(model.backbone, num_classes=4, labels=saved_entry(file, "labels"))
     assert weights_sha256(again) != weights_sha256(module.backbone)
     load_weights(again, file)
     assert weights_sha256(again) == weights_sha256(module.backbone)

@@ -1,7 +1,6 @@
 """Training: what is logged, saved, scheduled, averaged and refused."""
 
 import functools
-import logging
 import math
 
 import pytest
@@ -12,9 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from ood_lab.common.errors import UserError
-from ood_lab.models import Classifier, TrainingLog, load_weights, module_backbone, weights_sha256
-from ood_lab.models.training import training_log
-from ood_lab.models.training.cpu_threads import times_of_a_step
+from ood_lab.models import Classifier, load_weights, module_backbone, weights_sha256
 
 STEPS = 6  # a training: 3 epochs of 2 batches
 
@@ -289,47 +286,3 @@ def test_a_fused_optimizer_is_asked_for_on_gpus_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     assert fit() is True
     assert fit(fused=False) is False
-
-
-@pytest.fixture
-def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
-def test_the_look_at_the_threads_changes_nothing(tmp_path, two_threads):
-    """Weights, statistics and random numbers are those of a training without it."""
-
-    class Look(Callback):
-        def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-            every, one = times_of_a_step(pl_module.backbone, batch["image"])
-            assert 0 < every < 60
-            assert 0 < one < 60
-            assert torch.get_num_threads() == 2
-
-    ends = []
-    for look in ([], [Look()]):
-        model, (train, val) = classifier(), loaders()
-        trainer(tmp_path, *look, enable_checkpointing=False).fit(model, train, val)
-        ends.append((weights_sha256(model.backbone), torch.rand(1).item()))
-    assert ends[0] == ends[1]
-
-
-@pytest.mark.parametrize(("one", "told"), [(0.25, True), (1.9, False)])
-def test_several_threads_that_are_slower_than_one_are_told(
-    tmp_path, monkeypatch, caplog, one, told
-):
-    monkeypatch.setattr(training_log, "_LONG", 0.0)
-    monkeypatch.setattr(training_log, "_SHARE", 1.0)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    monkeypatch.setattr(training_log, "times_of_a_step", lambda *_: (2.0, one))
-    monkeypatch.setattr(logging.getLogger("ood_lab"), "propagate", True)
-    log = TrainingLog("net", "random weights")
-    train, _ = loaders()
-    trainer(tmp_path, log, max_epochs=10, enable_checkpointing=False).fit(classifier(), train)
-    # Another test may have left a second handler on the way to the root.
-    said = {r.getMessage() for r in caplog.records if "OMP_NUM_THREADS=1" in r.getMessage()}
-    assert len(said) == told
-    assert all("with 2 threads" in line for line in said)

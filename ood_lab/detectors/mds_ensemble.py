@@ -34,10 +34,6 @@ class PooledColumn(LayerColumn):
         """The spatial mean of one layer's maps."""
         return map_.float().mean(dim=2)
 
-    def width_of(self, channels: int) -> int:
-        """One number per channel."""
-        return channels
-
 
 #: With other settings it reads more.
 READS: tuple[Part, ...] = ("maps", "labels")

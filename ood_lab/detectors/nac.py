@@ -70,10 +70,6 @@ class InfluenceColumn(LayerColumn):
         """The sum over the positions of one layer's maps, or of their gradient."""
         return map_.float().sum(dim=2)
 
-    def width_of(self, channels: int) -> int:
-        """One number per channel."""
-        return channels
-
     def compute(self, backbone: Backbone, image: Tensor, output: Output, maps: Tensors) -> Tensor:
         """One backward pass through the shared forward; ``layers`` must have been called before."""
         with torch.no_grad():

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Self
 
-import pytorch_ood.detector
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ood_lab.detectors.base import Detector, FitSplit, with_settings
-from ood_lab.detectors.support.chunked_arithmetic import map_rows, percentile
-from ood_lab.detectors.support.compute_device import head_on_device
+from ood_lab.detectors.support.chunked_arithmetic import percentile
+from ood_lab.detectors.support.feature_shaping import head_energy
 from ood_lab.detectors.support.requirements import Percentile, require_non_negative
 from ood_lab.features.bank import FeatureBank
 
@@ -57,10 +56,5 @@ class ReAct(Detector):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Energy of the logits of clipped features, ``[N]``."""
-        weight, bias = head_on_device(bank)
-        scorer = pytorch_ood.detector.ReAct(
-            backbone=nn.Identity(),
-            head=lambda x: x @ weight.T + bias,
-            threshold=self.fitted["threshold"].item(),
-        )
-        return map_rows(scorer.predict_feature_maps, bank.features, width=len(weight))
+        threshold = self.fitted["threshold"].item()
+        return head_energy(bank, lambda x: x.clip(max=threshold))

@@ -44,6 +44,6 @@ from ood_lab.shift.shift_degree import ShiftMeter as ShiftMeter
 from ood_lab.shift.text_grid import FeatureGrid as FeatureGrid
 from ood_lab.shift.text_grid import encode_grid as encode_grid
 from ood_lab.shift.triplets import Triplets as Triplets
+from ood_lab.shift.triplets import hinge_loss as hinge_loss
 from ood_lab.shift.triplets import orthogonality_error as orthogonality_error
 from ood_lab.shift.triplets import triplet_distances as triplet_distances
-from ood_lab.shift.triplets import triplet_losses as triplet_losses

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,13 +20,6 @@ from ood_lab.shift.text_grid import FeatureGrid
 
 #: Rows that are split at a time, so that memory holds little besides the result.
 _ROWS = 65_536
-
-
-class Halves(NamedTuple):
-    """Normalised semantic and covariate part of N features, ``[N, s]`` and ``[N, c]`` float32."""
-
-    semantic: Tensor
-    covariate: Tensor
 
 
 @dataclass(frozen=True)
@@ -76,10 +69,6 @@ class Decomposition:
         semantic, covariate = self.W.tensor_split([self.semantic_width], dim=1)
         return torch.equal(semantic, covariate)
 
-    def split(self, features: Tensor) -> Halves:
-        """Both parts of features, see :meth:`part`."""
-        return Halves(self.part(features, "semantic"), self.part(features, "covariate"))
-
     def part(self, features: Tensor, axis: Axis) -> Tensor:
         """One part of features, normalised, ``[N, s]`` or ``[N, c]`` float32; in chunks of rows.
 
@@ -106,17 +95,12 @@ class Decomposition:
         s = self.semantic_width
         return slice(s) if axis == "semantic" else slice(s, None)
 
-    def energy_shares(self, features: Tensor) -> tuple[float, float]:
-        """Mean ``|g_sem|^2 / |f|^2`` and ``|g_cov|^2 / |f|^2``; they add to 1 if W is orthogonal.
-
-        Args:
-            features: ``[N, l]``.
-        """
-        return energy_shares(self.W.to(features.device), self.semantic_width, features)
-
 
 def energy_shares(W: Tensor, semantic_width: int, features: Tensor) -> tuple[float, float]:
-    """See :meth:`Decomposition.energy_shares`."""
+    """Mean ``|g_sem|^2 / |f|^2`` and ``|g_cov|^2 / |f|^2`` of features ``[N, l]``.
+
+    They add to 1 if W is orthogonal.
+    """
     energy = (F.normalize(features.float(), dim=-1) @ W).square()
     return (
         energy[..., :semantic_width].sum(-1).mean().item(),

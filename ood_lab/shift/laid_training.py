@@ -16,13 +16,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.training_epoch import coming_epoch
 from ood_lab.shift.laid import Decomposition, energy_shares, polar_factor
 from ood_lab.shift.text_grid import FeatureGrid
-from ood_lab.shift.triplets import (
-    Triplets,
-    orthogonality_error,
-    triplet_accuracy,
-    triplet_distances,
-    triplet_losses,
-)
+from ood_lab.shift.triplets import Triplets, hinge_loss, orthogonality_error, triplet_distances
 
 #: Batches of held-out triplets, the same ones at every validation.
 _VALIDATION_BATCHES = 8
@@ -131,8 +125,11 @@ class LaidTraining(LightningModule):
         with torch.autocast(self.device.type, enabled=False):
             W = self.W
             anchors, labels, templates = batch.float()
-            distances = triplet_distances(W, anchors, labels, templates)
-            semantic, covariate = triplet_losses(distances, self.hparams["margin"])
+            margin, halves = (
+                self.hparams["margin"],
+                triplet_distances(W, anchors, labels, templates),
+            )
+            semantic, covariate = (hinge_loss(distances, margin) for distances in halves)
             error = orthogonality_error(W)
             loss = semantic + covariate
             if self.hparams["orthogonality"] == "penalty":
@@ -148,8 +145,8 @@ class LaidTraining(LightningModule):
         with torch.autocast(self.device.type, enabled=False):
             W = self.W
             anchors, labels, templates = batch.float()
-            distances = triplet_distances(W, anchors, labels, templates)
-            semantic, covariate = triplet_accuracy(distances)
+            halves = triplet_distances(W, anchors, labels, templates)
+            semantic, covariate = ((near < far).float().mean() for near, far in halves)
             energy = energy_shares(W, W.shape[1] // 2, anchors)
             logged: dict[str, Tensor | float] = {
                 "val/accuracy_semantic": semantic,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -11,21 +9,9 @@ from torch.utils.data import Dataset
 
 from ood_lab.shift.text_grid import FeatureGrid
 
-
-class TripletDistances(NamedTuple):
-    """Distances of the start text to the two others in each half, ``[B]`` each in [0, 2].
-
-    Attributes:
-        semantic_near: to the same label in another template, in the semantic half.
-        semantic_far: to another label in the same template, in the semantic half.
-        covariate_near: to another label in the same template, in the covariate half.
-        covariate_far: to the same label in another template, in the covariate half.
-    """
-
-    semantic_near: Tensor
-    semantic_far: Tensor
-    covariate_near: Tensor
-    covariate_far: Tensor
+#: Distances of the start text in a half, ``[B]`` each in [0, 2]: to the text that shares its label
+#: (in the semantic half) or its template, and to the one that does not.
+NearAndFar = tuple[Tensor, Tensor]
 
 
 def cosine_distance(a: Tensor, b: Tensor) -> Tensor:
@@ -35,7 +21,7 @@ def cosine_distance(a: Tensor, b: Tensor) -> Tensor:
 
 def triplet_distances(
     W: Tensor, start: Tensor, semantic_shift: Tensor, covariate_shift: Tensor
-) -> TripletDistances:
+) -> tuple[NearAndFar, NearAndFar]:
     """Distances within a triplet after ``g = f W``, halves ``g[:l/2]`` and ``g[l/2:]``.
 
     Args:
@@ -46,31 +32,25 @@ def triplet_distances(
     """
     half = W.shape[1] // 2
     st, ss, cs = (features @ W for features in (start, semantic_shift, covariate_shift))
-    return TripletDistances(
-        cosine_distance(st[..., :half], cs[..., :half]),
-        cosine_distance(st[..., :half], ss[..., :half]),
-        cosine_distance(st[..., half:], ss[..., half:]),
-        cosine_distance(st[..., half:], cs[..., half:]),
+    return (
+        (
+            cosine_distance(st[..., :half], cs[..., :half]),
+            cosine_distance(st[..., :half], ss[..., :half]),
+        ),
+        (
+            cosine_distance(st[..., half:], ss[..., half:]),
+            cosine_distance(st[..., half:], cs[..., half:]),
+        ),
     )
 
 
-def triplet_losses(distances: TripletDistances, margin: float) -> tuple[Tensor, Tensor]:
-    """Mean hinge losses ``max(0, near - far + margin)`` of the semantic and the covariate half.
+def hinge_loss(distances: NearAndFar, margin: float) -> Tensor:
+    """Mean of ``max(0, near - far + margin)``.
 
     The paper prints the terms without the maximum; the margin would then have no gradient.
     """
-    return (
-        F.relu(distances.semantic_near - distances.semantic_far + margin).mean(),
-        F.relu(distances.covariate_near - distances.covariate_far + margin).mean(),
-    )
-
-
-def triplet_accuracy(distances: TripletDistances) -> tuple[Tensor, Tensor]:
-    """Share of triplets whose near text is nearer, in the semantic and the covariate half."""
-    return (
-        (distances.semantic_near < distances.semantic_far).float().mean(),
-        (distances.covariate_near < distances.covariate_far).float().mean(),
-    )
+    near, far = distances
+    return F.relu(near - far + margin).mean()
 
 
 def orthogonality_error(W: Tensor) -> Tensor:

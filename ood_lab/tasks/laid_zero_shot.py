@@ -59,12 +59,12 @@ class LaidZeroShot(Task):
         texts = zero_shot_weights(ws.clip, list(self.classnames or data.classes), self.templates)
         rows = []
         for decomposition in decompositions:
-            of_images, of_texts = decomposition.split(images), decomposition.split(texts)
-            parts: list[tuple[str, Tensor, Tensor]] = [*zip(AXES, of_images, of_texts, strict=True)]
             if decomposition.halves_are_equal:  # the undecomposed CLIP has one part, the whole
-                parts = [("whole", images, texts)]
-            for part, image, text in parts:
-                rows += _accuracies(image @ text.T, labels, f"{decomposition.name}_{part}")
+                rows += _accuracies(images @ texts.T, labels, f"{decomposition.name}_whole")
+                continue
+            for axis in AXES:
+                cosines = decomposition.part(images, axis) @ decomposition.part(texts, axis).T
+                rows += _accuracies(cosines, labels, f"{decomposition.name}_{axis}")
         results = ACCURACY.table(rows, model=ws.clip.name, seed=ws.seed)
         write_results(results, folder)
         ws.record.clip = dict(decompositions[0].clip)

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from sklearn.decomposition import PCA
 
 from ood_lab.common.errors import UserError
+from ood_lab.schema.shift_axes import AXES
 from ood_lab.shift import (
     Decomposition,
     Edges,
@@ -19,6 +20,7 @@ from ood_lab.shift import (
     LaidTraining,
     Triplets,
     encode_grid,
+    hinge_loss,
     imagenet21k_labels,
     imagenet_templates,
     load_decomposition,
@@ -28,16 +30,20 @@ from ood_lab.shift import (
     read_texts,
     save_decomposition,
     triplet_distances,
-    triplet_losses,
     undecomposed,
 )
 from ood_lab.shift.label_texts import check_templates, fill
+from ood_lab.shift.laid import energy_shares
 
 CLIP = {"name": "toy", "weights_sha256": "a" * 64}
 
 
 def sine(n, a, b, scale=1.0):
     return torch.from_numpy(scale * np.sin(a * np.arange(n) + b))
+
+
+def halves(split, features):
+    return [split.part(features, axis) for axis in AXES]
 
 
 def random_split(width=6, seed=0):
@@ -66,9 +72,7 @@ def planted_grid(labels=40, templates=20, width=32, seed=0):
 def test_reference_values(perturbation, expected):
     W = torch.eye(6, dtype=torch.float64) + perturbation * sine(36, 1.7, 0.2).view(6, 6)
     d = triplet_distances(W, sine(6, 0.9, 0.1), sine(6, 0.9, 0.8), sine(6, 1.0, 0.2))
-    semantic, covariate = triplet_losses(d, margin=0.2)
-    found = [d.semantic_near, d.semantic_far, d.covariate_near, d.covariate_far]
-    found += [semantic, covariate, orthogonality_error(W)]
+    found = [*d[0], *d[1], *(hinge_loss(half, margin=0.2) for half in d), orthogonality_error(W)]
     np.testing.assert_allclose([float(x) for x in found], expected, atol=1e-6)
 
 
@@ -79,30 +83,33 @@ def test_hinge_is_zero_beyond_the_margin():
         torch.tensor([[-1.0, 0, 1, 0]]),
         torch.tensor([[1.0, 0, -1, 0]]),
     )
-    assert [float(x) for x in triplet_losses(d, margin=0.3)] == [0, 0]
+    assert [float(hinge_loss(half, margin=0.3)) for half in d] == [0, 0]
 
 
 def test_split_equals_products_and_ignores_length():
     split = random_split()
     features = torch.randn(5, 6)
-    semantic, covariate = split.split(features)
+    semantic, covariate = halves(split, features)
     g = features.numpy() @ split.W.numpy()
     np.testing.assert_allclose(
         semantic, g[:, :3] / np.linalg.norm(g[:, :3], axis=1, keepdims=True), atol=1e-6
     )
-    scaled = split.split(features * torch.rand(5, 1).add(0.1) * 100)
-    assert torch.allclose(scaled.semantic, semantic, atol=1e-6)
-    assert torch.allclose(scaled.covariate, covariate, atol=1e-6)
-    assert sum(split.energy_shares(features)) == pytest.approx(1, abs=1e-5)
+    for scaled, half in zip(
+        halves(split, features * torch.rand(5, 1).add(0.1) * 100),
+        (semantic, covariate),
+        strict=True,
+    ):
+        assert torch.allclose(scaled, half, atol=1e-6)
+    assert sum(energy_shares(split.W, 3, features)) == pytest.approx(1, abs=1e-5)
     with pytest.raises(ValueError, match=r"expected \[N, 6\]"):
-        split.split(torch.randn(5, 7))
+        split.part(torch.randn(5, 7), "semantic")
 
 
 def test_rotation_inside_a_half_changes_no_distance():
     split, features = random_split(8), torch.randn(9, 8)
     rotation = torch.block_diag(random_split(4, 1).W, random_split(4, 2).W)
     turned = Decomposition("laid", split.W @ rotation, 4, CLIP)
-    for a, b in zip(split.split(features), turned.split(features), strict=True):
+    for a, b in zip(halves(split, features), halves(turned, features), strict=True):
         assert torch.allclose(a @ a.T, b @ b.T, atol=1e-5)
         assert not torch.allclose(a, b, atol=1e-2)
 
@@ -255,7 +262,7 @@ def test_undecomposed_halves_are_the_whole_feature():
     split, features = undecomposed(6, CLIP), torch.randn(4, 6)
     assert split.halves_are_equal
     assert not random_split().halves_are_equal
-    for half in split.split(features):
+    for half in halves(split, features):
         assert torch.allclose(half, F.normalize(features), atol=1e-6)
 
 

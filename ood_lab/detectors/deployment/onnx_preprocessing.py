@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -119,7 +120,7 @@ def _kernel(resize: Resize) -> Callable[[Tensor], Tensor]:
 
 
 def _steps(transform: Any) -> list[Any]:
-    """The steps in their order, without those that change nothing of an RGB image.
+    """The steps in their order, without those that change nothing of an RGB image (of open_clip).
 
     Raises:
         UserError: there is another, or the order is another.
@@ -129,7 +130,7 @@ def _steps(transform: Any) -> list[Any]:
         if isinstance(step, Compose | NormalisedTensor):
             inner = step.steps if isinstance(step, NormalisedTensor) else step
             steps += _steps(inner)
-        elif getattr(step, "__name__", "") != "_convert_to_rgb":  # of open_clip
+        elif not isinstance(step, FunctionType) or step.__name__ != "_convert_to_rgb":
             steps.append(step)
     order: list[type | str] = [Grayscale, Resize, CenterCrop, ToTensor, Normalize]
     place = -1

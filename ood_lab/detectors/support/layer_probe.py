@@ -73,7 +73,7 @@ def stage_names(backbone: Backbone, maps: Tensors) -> list[str]:
 
 def _timm_stages(backbone: Backbone, maps: Tensors) -> list[str]:
     for prefix, module in backbone.named_modules():
-        info = getattr(module, "feature_info", None)
+        info = vars(module).get("feature_info")
         if not isinstance(info, list):
             continue
         reductions = {_join(prefix, item["module"]): item["reduction"] for item in info}
@@ -89,16 +89,13 @@ def check_names(detector: str, backbone: Backbone, names: list[str], shown: list
     """Raises :class:`DetectorRefusal` for a name that is not a sub-module or yields no map."""
     modules = dict(backbone.named_modules())
     for name in names:
-        if name not in modules:
-            raise DetectorRefusal(
-                f"{detector}: the backbone has no sub-module '{name}'; some it has: "
-                f"{', '.join(shown[:8])}"
-            )
         if name not in shown:
-            raise DetectorRefusal(
-                f"{detector}: sub-module '{name}' yields no feature map; some that do: "
-                f"{', '.join(shown[:8])}"
+            what, some = (
+                (f"sub-module '{name}' yields no feature map", "that do")
+                if name in modules
+                else (f"the backbone has no sub-module '{name}'", "it has")
             )
+            raise DetectorRefusal(f"{detector}: {what}; some {some}: {', '.join(shown[:8])}")
 
 
 def channels_first(backbone: Backbone, map_: Tensor) -> Tensor:
@@ -112,7 +109,7 @@ def channels_first(backbone: Backbone, map_: Tensor) -> Tensor:
 
 def grid(backbone: Backbone, map_: Tensor) -> Tensor:
     """``[B, C, H, W]`` of a map of 4 dimensions."""
-    last = any(getattr(m, "output_fmt", None) == "NHWC" for m in backbone.modules())
+    last = any(vars(m).get("output_fmt") == "NHWC" for m in backbone.modules())
     return map_.permute(0, 3, 1, 2) if last else map_
 
 

@@ -43,9 +43,9 @@ class LayerColumn(BankColumn):
     def of_map(self, map_: Tensor) -> Tensor:
         """``[B, K]`` of the maps ``[B, C, P]`` of one layer."""
 
-    @abstractmethod
     def width_of(self, channels: int) -> int:
-        """K of a layer with so many channels."""
+        """K of a layer with so many channels: one number of each."""
+        return channels
 
     def layers(self, backbone: Backbone) -> list[str]:
         """Resolves the layer list on this backbone.

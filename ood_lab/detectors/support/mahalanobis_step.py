@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -14,17 +13,9 @@ from ood_lab.detectors.support.input_step import input_step, require_std, sign
 from ood_lab.detectors.support.layer_probe import channels_first
 from ood_lab.detectors.support.layer_statistics import LayerColumn
 from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.features.moments import digest_of
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
-
-
-def tensors_sha256(tensors: Mapping[str, Tensor]) -> str:
-    """sha256 (hex) of named tensors on the CPU: names, types, shapes and every bit."""
-    digest = hashlib.sha256()
-    for name, value in sorted(tensors.items()):
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)} ".encode())
-        digest.update(value.contiguous().numpy().tobytes())
-    return digest.hexdigest()
 
 
 class LayerMoments:
@@ -90,7 +81,7 @@ class MahalanobisStepColumn(BankColumn):
         self._moments = [LayerMoments(of_layer(fitted, layer)) for layer in layers]
         sigma = "own" if std is None else "_".join(map(str, std))
         self.key = (
-            f"{of.owner}_step(learned={tensors_sha256(fitted)[:16]},noise={noise},std={sigma},"
+            f"{of.owner}_step(learned={digest_of(fitted)[:16]},noise={noise},std={sigma},"
             f"layers={of.chosen})"
         )
 

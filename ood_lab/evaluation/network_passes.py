@@ -66,15 +66,15 @@ def extracted(
     """
     members: list[EnsembleMember] = []
     banks, copies = with_near_copies(extraction.data, extraction.banks(usable, plan))
-    identities, same = {extraction.network}, []
+    identities, same = {extraction.passes.network}, []
     for name, load in networks:
-        passes = replace(extraction, backbone=load(), always=())
-        if name and passes.network in identities:
+        other = replace(extraction, backbone=load(), always=())
+        if name and other.passes.network in identities:
             same.append(name)
             continue
-        identities.add(passes.network)
+        identities.add(other.passes.network)
         detectors = {key: d for key, d in new_detectors().items() if key in usable}
-        members.append(EnsembleMember.passed(name, passes, detectors, plan, limit))
+        members.append(EnsembleMember.passed(name, other, detectors, plan, limit))
     extraction.data.use_transform(eval=extraction.backbone.transform)
     evaluated = ["test", *plan.evaluated]
     scored = dict.fromkeys([*evaluated, HELD_OUT] if members else evaluated)

@@ -11,14 +11,16 @@ from typing import Any
 
 from lightning import Trainer
 
+from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.stage_times import Stages
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.sources.image_lists import Listing
 from ood_lab.detectors import Detector, DetectorRefusal, unserved, unsuited
 from ood_lab.detectors.base import Detectors
-from ood_lab.evaluation.prediction.table_parts import PART, PartFiles, files_to_make
+from ood_lab.evaluation.prediction.table_parts import PART, PartFiles, PartSink, files_to_make
 from ood_lab.evaluation.second_pass import second_pass
 from ood_lab.evaluation.streaming_scores import ScoredSet, ScoreSink, identity_of, read_scored
 from ood_lab.features.bank import FeatureBank
@@ -31,6 +33,7 @@ from ood_lab.features.extraction_pass import DatasetParts, pass_through
 from ood_lab.features.image_groups import group_count
 from ood_lab.models import Backbone
 from ood_lab.models.head_kind import Part
+from ood_lab.schema.run_record import BankRecord
 
 log = logging.getLogger(__name__)
 
@@ -166,6 +169,81 @@ class PassPlan:
 
 
 @dataclass(frozen=True)
+class NetworkPasses:
+    """Passes images through one network; call its methods on all processes.
+
+    Attributes:
+        trainer: of the passes.
+        backbone: the network.
+        root: folder of all feature banks.
+        batch_size: images a forward.
+        num_workers: loader processes.
+    """
+
+    trainer: Trainer
+    backbone: Backbone
+    root: Path
+    batch_size: int
+    num_workers: int
+
+    @cached_property
+    def network(self) -> NetworkIdentity:
+        """What its features depend on."""
+        return NetworkIdentity.of(self.backbone)
+
+    def record_of(self, images: ImageDataset | Listing) -> BankRecord:
+        """What the features of these images are made from."""
+        return made_from(self.trainer, self.backbone, images, network=self.network)
+
+    def bank(
+        self,
+        images: ImageDataset,
+        columns: Sequence[BankColumn] = (),
+        moments: Collection[str] = (),
+        passed: list[str] | None = None,
+    ) -> FeatureBank | None:
+        """The bank of some images, on the main process, see :func:`extract`."""
+        return extract(
+            self.trainer,
+            self.backbone,
+            images,
+            self.root,
+            columns,
+            batch_size=self.batch_size,
+            num_workers=self.num_workers,
+            network=self.network,
+            moments=moments,
+            passed=passed,
+        )
+
+    def fill(
+        self,
+        files: PartFiles,
+        images: ImageDataset | Listing,
+        columns: Sequence[BankColumn],
+        sink: Callable[[Trainer], PartSink],
+        lenient: bool = False,
+    ) -> list[int]:
+        """Passes the images of the parts that are missing, and returns the numbers of these."""
+        missing, n = files_to_make(self.trainer, files), len(files.parts.numbers)
+        if self.trainer.global_rank == 0 and len(missing) < n:
+            log.info("%s of %d are there already", counted(n - len(missing), "part"), n)
+        if missing:
+            pass_through(
+                self.trainer,
+                self.backbone,
+                images,
+                columns,
+                files.parts,
+                sink,
+                numbers=missing,
+                num_workers=self.num_workers,
+                lenient=lenient,
+            )
+        return missing
+
+
+@dataclass(frozen=True)
 class Extraction:
     """The passes of one network over the sets of a DataModule; banks hold what they computed.
 
@@ -207,8 +285,8 @@ class Extraction:
         for split, of_split in plan.columns(detectors).items():
             columns = [*of_split, *self.always]
             images = self.data.predict_dataset(split)
-            key = made_from(self.trainer, self.backbone, images, network=self.network).key
-            missing = BankStore(self.root, key).missing([column.key for column in columns])
+            store = BankStore(self.root, self.passes.record_of(images).key)
+            missing = store.missing([column.key for column in columns])
             if missing:
                 left[split] = len(images), [c for c in columns if c.key in missing.columns]
         return left
@@ -258,26 +336,15 @@ class Extraction:
         Parts that are in ``folder`` from an earlier attempt are not made again.
         """
         images = self.data.predict_dataset(split)
-        record = made_from(self.trainer, self.backbone, images, network=self.network)
+        record = self.passes.record_of(images)
         fitted_on = {d.fit_split for d in detectors.values() if d.fit_split}
         by = identity_of(detectors, {name: self.data.splits[name].identity for name in fitted_on})
         parts = DatasetParts(len(images), self.data.loading.evaluated, PART)
         files = PartFiles(folder / split, parts, lambda rows: f"{record.key} {by}")
         with self.stages("extract") as stage:
-            missing = files_to_make(self.trainer, files)
-            stage.reused = not missing
-            if missing:
-                columns = [*hooks_of(detectors.values()), *kept]
-                pass_through(
-                    self.trainer,
-                    self.backbone,
-                    images,
-                    columns,
-                    parts,
-                    partial(ScoreSink, files, detectors, kept),
-                    numbers=missing,
-                    num_workers=self.data.loading.num_workers,
-                )
+            columns = [*hooks_of(detectors.values()), *kept]
+            sink = partial(ScoreSink, files, detectors, kept)
+            stage.reused = not self.passes.fill(files, images, columns, sink)
         if self.trainer.global_rank != 0:
             return None
         record.n = len(images)
@@ -292,9 +359,9 @@ class Extraction:
                 self.data.predict_dataset(split),
                 moments,
                 self.root,
-                batch_size=self.data.loading.evaluated,
-                num_workers=self.data.loading.num_workers,
-                network=self.network,
+                batch_size=self.passes.batch_size,
+                num_workers=self.passes.num_workers,
+                network=self.passes.network,
             )
 
     def features(self, splits: Sequence[str], images: Sequence[ImageDataset] = ()) -> Tensors:
@@ -312,9 +379,12 @@ class Extraction:
         return {split: bank for split, bank in banks.items() if bank is not None}
 
     @cached_property
-    def network(self) -> NetworkIdentity:
-        """What its features depend on."""
-        return NetworkIdentity.of(self.backbone)
+    def passes(self) -> NetworkPasses:
+        """Those of the network, with the settings of the data."""
+        loading = self.data.loading
+        return NetworkPasses(
+            self.trainer, self.backbone, self.root, loading.evaluated, loading.num_workers
+        )
 
     def _bank(
         self, split: str, columns: Sequence[BankColumn] = (), moments: Collection[str] = ()
@@ -329,17 +399,6 @@ class Extraction:
     ) -> FeatureBank | None:
         passed: list[str] = []
         with self.stages("extract") as stage:
-            bank = extract(
-                self.trainer,
-                self.backbone,
-                images,
-                self.root,
-                [*columns, *self.always],
-                batch_size=self.data.loading.evaluated,
-                num_workers=self.data.loading.num_workers,
-                network=self.network,
-                moments=moments,
-                passed=passed,
-            )
+            bank = self.passes.bank(images, [*columns, *self.always], moments, passed)
             stage.reused = not passed
         return bank

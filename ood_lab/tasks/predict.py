@@ -33,7 +33,7 @@ from ood_lab.evaluation.prediction.detector_source import DetectorSource
 from ood_lab.evaluation.prediction.detector_summaries import id_images, note_prediction
 from ood_lab.evaluation.prediction.image_predictions import ImagePredictions
 from ood_lab.evaluation.prediction.onnx_files import check_onnx, export_onnx_files
-from ood_lab.evaluation.prediction.prediction_features import PredictionFeatures, PredictionPasses
+from ood_lab.evaluation.prediction.prediction_features import PredictionFeatures
 from ood_lab.evaluation.prediction.prediction_tables import made_by
 from ood_lab.evaluation.prediction.thresholds import Thresholds
 from ood_lab.evaluation.prediction.unlabelled_images import (
@@ -42,7 +42,7 @@ from ood_lab.evaluation.prediction.unlabelled_images import (
     opened,
     tell_passed,
 )
-from ood_lab.evaluation.split_features import check_sizes
+from ood_lab.evaluation.split_features import NetworkPasses, check_sizes
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.process_agreement import made_by_main
 from ood_lab.models import Backbone, require_onnx
@@ -142,7 +142,7 @@ class Predict(Task):
         data, decoding = source.data, source.decoding
         pictures = opened(listed, decoding) if len(listed) <= self.shard_size else None
         backbone = ws.load_backbone(source.classes)
-        passes = PredictionPasses(
+        passes = NetworkPasses(
             ws.extractor, backbone, ws.features_root, self.batch_size, self.num_workers
         )
         usable, refused = source.supported_by(passes)
@@ -152,7 +152,9 @@ class Predict(Task):
         pooled, warnings = _held_out_images(ws, source, usable, backbone)
         if data or ood:
             ws.data.use_transform(eval=backbone.transform)
-        features = passes.features(usable, data, ood, pictures, pooled, limit, ws.seed)
+        features = PredictionFeatures.extracted(
+            passes, usable, data, ood, pictures, pooled, limit, ws.seed
+        )
         scored: dict[str, tuple[FeatureBank, Tensor]] = {}
 
         def fit() -> CalibratedDetectors:

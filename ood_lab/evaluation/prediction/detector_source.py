@@ -16,9 +16,9 @@ from ood_lab.detectors import DEFAULT_ALPHA, CalibratedDetector, save_detector
 from ood_lab.detectors.base import Detectors
 from ood_lab.detectors.deployment.calibration import CalibratedDetectors
 from ood_lab.evaluation.prediction.calibration import decoding_with, fit_detectors
-from ood_lab.evaluation.prediction.prediction_features import PredictionFeatures, PredictionPasses
+from ood_lab.evaluation.prediction.prediction_features import PredictionFeatures
 from ood_lab.evaluation.prediction.thresholds import Thresholds
-from ood_lab.evaluation.split_features import split_by_columns
+from ood_lab.evaluation.split_features import NetworkPasses, split_by_columns
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.bank_identity import transform_text
 
@@ -51,7 +51,7 @@ class DetectorSource:
         """How images are decoded: as the ID images are."""
         return decoding_of(self.data.splits["train"]) if self.data else decoding_with(self.saved)
 
-    def supported_by(self, passes: PredictionPasses) -> tuple[Detectors, dict[str, str]]:
+    def supported_by(self, passes: NetworkPasses) -> tuple[Detectors, dict[str, str]]:
         """Detectors that the network supports, and the reason for each of the others.
 
         Raises:

@@ -11,27 +11,25 @@ from pathlib import Path
 
 from PIL import Image
 
-from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.data.sources.image_files import FileDataset, load_rgb
 from ood_lab.data.sources.image_lists import Listing
 from ood_lab.detectors.deployment.calibration import CalibratedDetectors
 from ood_lab.evaluation.prediction.image_differences import IDRange
-from ood_lab.evaluation.prediction.prediction_features import PredictionFeatures, PredictionPasses
+from ood_lab.evaluation.prediction.prediction_features import PredictionFeatures
 from ood_lab.evaluation.prediction.prediction_tables import (
     PredictionSink,
     judged_at_once,
     judged_in_parts,
     predictions,
 )
-from ood_lab.evaluation.prediction.table_parts import PartFiles, files_to_make
+from ood_lab.evaluation.prediction.table_parts import PartFiles
 from ood_lab.evaluation.prediction.unlabelled_images import ReadableImages
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
-from ood_lab.evaluation.split_features import hooks_of
-from ood_lab.features.cached_extraction import made_from
+from ood_lab.evaluation.split_features import NetworkPasses, hooks_of
 from ood_lab.features.extraction_hooks import TilesColumn
-from ood_lab.features.extraction_pass import DatasetParts, pass_through
+from ood_lab.features.extraction_pass import DatasetParts
 from ood_lab.models.image_tiles import tile_count
 from ood_lab.report.detection.prediction_summary import Judged
 from ood_lab.report.rendering.thumbnails import LoadImage
@@ -87,7 +85,7 @@ class ImagePredictions:
     @classmethod
     def in_parts(
         cls,
-        passes: PredictionPasses,
+        passes: NetworkPasses,
         images: Listing,
         passed: Sequence[str],
         ready: CalibratedDetectors,
@@ -111,34 +109,17 @@ class ImagePredictions:
         Raises:
             UserError: no image can be read.
         """
-        trainer, backbone = passes.trainer, passes.backbone
-        images.transform = backbone.transform
-        made_of = made_from(trainer, backbone, images, network=passes.network)
-        by = f"{made_of.key} {verdicts_by}"
-        tiles = tile_count(images.transform)
+        images.transform = passes.backbone.transform
+        made_of = passes.record_of(images)
+        by, tiles = f"{made_of.key} {verdicts_by}", tile_count(images.transform)
         parts = DatasetParts(len(images), max(1, passes.batch_size // tiles), shard_size)
         files = PartFiles(folder / PARTS, parts, lambda rows: f"{by} {images.digest(rows)}")
-        missing = files_to_make(trainer, files)
-        is_main = trainer.global_rank == 0
-        if is_main and len(missing) < len(parts.numbers):
-            n_present = len(parts.numbers) - len(missing)
-            log.info("%s of %d are there already", counted(n_present, "part"), len(parts.numbers))
-        if missing:
-            columns = hooks_of(calibrated.detector for calibrated in ready.values())
-            columns += [StatisticsColumn()] if inside else []
-            columns += [TilesColumn()] if tiles > 1 else []
-            pass_through(
-                trainer,
-                backbone,
-                images,
-                columns,
-                parts,
-                partial(PredictionSink, files, images, ready, inside),
-                numbers=missing,
-                num_workers=passes.num_workers,
-                lenient=True,
-            )
-        if not is_main:
+        columns = hooks_of(calibrated.detector for calibrated in ready.values())
+        columns += [StatisticsColumn()] if inside else []
+        columns += [TilesColumn()] if tiles > 1 else []
+        sink = partial(PredictionSink, files, images, ready, inside)
+        passes.fill(files, images, columns, sink, lenient=True)
+        if passes.trainer.global_rank != 0:
             return None
         files.remove_others()
         (folder / CSV).unlink(missing_ok=True)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from pathlib import Path
+from functools import partial
+from typing import Self
 
 import torch
-from lightning import Trainer
 
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ID_SPLITS, ImageDataset, Splits
@@ -19,12 +17,8 @@ from ood_lab.evaluation.prediction.image_differences import IDRange
 from ood_lab.evaluation.prediction.unlabelled_images import ReadableImages
 from ood_lab.evaluation.second_pass import second_pass
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
-from ood_lab.evaluation.split_features import columns_for, moments_for
+from ood_lab.evaluation.split_features import NetworkPasses, columns_for, moments_for
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.bank_identity import NetworkIdentity
-from ood_lab.features.cached_extraction import extract
-from ood_lab.features.extraction_hooks import BankColumn
-from ood_lab.models import Backbone
 
 
 @dataclass(frozen=True)
@@ -58,47 +52,10 @@ class PredictionFeatures:
         """The range of their statistics; None without ID images."""
         return None if self.of_id is None else IDRange.of(self.of_id)
 
-
-@dataclass(frozen=True)
-class PredictionPasses:
-    """Passes images through one network; call its methods on all processes.
-
-    Attributes:
-        trainer: of the passes.
-        backbone: the network.
-        root: folder of all feature banks.
-        batch_size: images a forward.
-        num_workers: loader processes.
-    """
-
-    trainer: Trainer
-    backbone: Backbone
-    root: Path
-    batch_size: int
-    num_workers: int
-
-    @cached_property
-    def network(self) -> NetworkIdentity:
-        """What its features depend on."""
-        return NetworkIdentity.of(self.backbone)
-
-    def _bank(
-        self, images: ImageDataset, columns: Sequence[BankColumn], moments: Collection[str] = ()
-    ) -> FeatureBank | None:
-        return extract(
-            self.trainer,
-            self.backbone,
-            images,
-            self.root,
-            columns,
-            batch_size=self.batch_size,
-            num_workers=self.num_workers,
-            network=self.network,
-            moments=moments,
-        )
-
-    def features(
-        self,
+    @classmethod
+    def extracted(
+        cls,
+        passes: NetworkPasses,
         detectors: Detectors,
         data: OODDataModule | None,
         ood: Splits,
@@ -106,10 +63,11 @@ class PredictionPasses:
         pooled: bool,
         limit: int,
         seed: int,
-    ) -> PredictionFeatures:
+    ) -> Self:
         """Extracts what fits, thresholds and verdicts need, with the second pass where one is due.
 
         Args:
+            passes: of the network; called on all processes.
             detectors: that the network supports.
             data: the ID images: val, and train where a detector is fitted on it; None = none.
             ood: the OOD images that a threshold is made of.
@@ -126,13 +84,13 @@ class PredictionPasses:
             sets = {split: data.predict_dataset(split) for split in splits}
         sets |= {f"ood/{name}": images for name, images in ood.items()}
         if pictures is not None:
-            pictures.readable.transform = self.backbone.transform
+            pictures.readable.transform = passes.backbone.transform
             sets["images"] = pictures.readable
         banks: dict[str, FeatureBank] = {}
         for name, images in sets.items():
             columns = columns_for(detectors, name, pooled or name != "train")
             columns += [StatisticsColumn()] if data and name in (id_split, "images") else []
-            bank = self._bank(images, columns, moments_for(detectors, name))
+            bank = passes.bank(images, columns, moments_for(detectors, name))
             banks |= {} if bank is None else {name: bank}
         copies = NearCopies()
         if data:
@@ -141,14 +99,14 @@ class PredictionPasses:
             )
             banks |= of_id
         scored = ["images", "val", *(f"ood/{name}" for name in ood)]
-        sources = {n: partial(self._bank, sets[n]) for n in scored if n in sets}
+        sources = {n: partial(passes.bank, sets[n]) for n in scored if n in sets}
 
         def fit_bank(detector: Detector) -> FeatureBank:
             return fit_and_held_out(detector, banks, seed)[0]
 
-        second_pass(self.trainer, detectors, fit_bank, limit, banks, sources)
+        second_pass(passes.trainer, detectors, fit_bank, limit, banks, sources)
         left = set(range(len(banks.get("val", ())))) - set(copies.rows.get("val", ()))
         if left and "val" in copies.rows:
             banks["val"] = banks["val"].rows(torch.tensor(sorted(left)))
             copies.sentences.append("The copies in val are excluded from the calibration.")
-        return PredictionFeatures(banks, ood, pooled, copies)
+        return cls(banks, ood, pooled, copies)

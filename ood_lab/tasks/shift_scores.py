@@ -18,7 +18,7 @@ from ood_lab.metrics import VERDICT
 from ood_lab.report.rendering.blocks import PlannedFigure, Text
 from ood_lab.report.rendering.output_failures import optional
 from ood_lab.report.rendering.prose import sentences
-from ood_lab.report.rendering.summary import show_blocks
+from ood_lab.report.rendering.summary import LINES, show_blocks
 from ood_lab.report.rendering.table import Table
 from ood_lab.report.shift.shift_page import write_shift_page
 from ood_lab.report.shift.shift_sentences import agreement_sentences, farthest_sentences
@@ -77,7 +77,8 @@ class ShiftScores(Task):
         self, ws: Workspace, measured: MeasuredSets, figures: Sequence[PlannedFigure] = ()
     ) -> None:
         """Prints the tables, keeps them to be shown again, and writes the page."""
-        show_blocks(measured.blocks, ws.folder, "shift")
+        lines = LINES if self.report else None
+        show_blocks(measured.blocks, ws.folder, "shift", lines=lines)
         if self.report:
             with optional("shift.html"):
                 write_shift_page(

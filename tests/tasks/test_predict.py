@@ -326,7 +326,7 @@ def test_a_threshold_by_hand_is_kept_with_the_detector(predict, pictures, fitted
     false_alarms = int((saved.id_scores >= threshold).sum())
     low, high = wilson_interval(false_alarms / 100, 100)
     for folder in (found, again):
-        rows, (sentences, manifest) = table(folder), words_of(folder)
+        rows, (_, manifest) = table(folder), words_of(folder)
         flagged = int((rows.knn_score >= threshold).sum())
         assert rows.knn_is_ood.tolist() == (rows.knn_score >= threshold).tolist()
         assert 0 < flagged < 50  # one of the images has this very score
@@ -336,7 +336,8 @@ def test_a_threshold_by_hand_is_kept_with_the_detector(predict, pictures, fitted
         contingency = [[flagged, 50 - flagged], [false_alarms, 100 - false_alarms]]
         fisher = stats.fisher_exact(contingency, alternative="greater").pvalue
         assert of["flagged_p_value"] == pytest.approx(fisher)
-        assert f"knn {false_alarms / 100:.1%} [{low:.1%}, {high:.1%}] (n = 100)" in sentences
+        fpr = f"knn {false_alarms / 100:.1%} [{100 * low:.1f}, {100 * high:.1f}] (n = 100)"
+        assert fpr in " ".join((folder / "predictions.html").read_text().split())
         np.testing.assert_allclose(rows.knn_p_value, saved.p_values(torch.tensor(rows.knn_score)))
     at_alpha = predict(images, f"task.detector_file={found}/detectors", "task.alpha=0.1", *NO_DATA)
     rows = table(at_alpha)

@@ -97,7 +97,7 @@ def test_what_needs_rows_keeps_what_it_is_fitted_on(run, capsys):
     log = (passed / "log.txt").read_text()
     assert "the features of 'train' are kept: knn, mds, vim, mds_ensemble need them" in log
     manifests = [json.loads((f / "manifest.json").read_text()) for f in (bank, passed)]
-    for key in ("threshold", "tuning", "verdict", "id_accuracy", "refused", "warnings"):
+    for key in ("threshold", "tuning", "id_accuracy", "refused", "warnings"):
         assert manifests[0][key] == manifests[1][key]
 
 

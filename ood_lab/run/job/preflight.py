@@ -55,7 +55,7 @@ def validate_stages(stages: Sequence[StageLine]) -> int:
         script, overrides, needs = stage.line({})
         Console().rule(stage.name)
         if needs:
-            waits = ", ".join(dict.fromkeys(name for _, names in needs for name in names))
+            waits = ", ".join(dict.fromkeys(name for _, *names in needs for name in names))
             Console().print(f"its command line is sound; it waits for {waits}")
         else:
             blocked += validate(script, overrides)

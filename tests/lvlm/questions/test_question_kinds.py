@@ -77,17 +77,15 @@ def served(server, *more):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["questions.jsonl", "questions.json"])
-def test_every_kind_has_its_table_and_whoever_knows_is_right(place, capsys, name):
+def test_every_kind_has_its_table_and_whoever_knows_is_right(place, name):
     run, results = asked(place, written(place, MIXED, name), "lvlm=oracle", "task.report=true")
     for metric in ("accuracy", "choice_accuracy", "count_accuracy", "text_accuracy", "cover"):
         assert value(results, metric) == 1, metric
     assert value(results, "chair") == 0
     assert value(results, "accuracy", "new") == 1
-    shown = capsys.readouterr().out
-    for title in ("Yes/no questions", "Multiple choice", "Counts", "Free text", "Captions"):
-        assert f"{title}, %" in shown
     page = (run / "questions.html").read_text()
-    assert "Multiple choice, %" in page
+    for title in ("Yes/no questions", "Multiple choice", "Counts", "Free text", "Captions"):
+        assert f"{title}, %" in page
     assert (run / "judged.csv").is_file()
     assert (run / "captions.csv").is_file()
     assert any("accuracy on free text is 100.0%" in each for each in answer_of(run, "questions"))

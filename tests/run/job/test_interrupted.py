@@ -87,7 +87,7 @@ def test_stopped_and_repeated(moment, blow, undisturbed, tmp_path):
         assert (folder / "log.txt").read_text().endswith(f"error: {noted}\n")
     assert not (folder / "DONE").exists()
     assert not (folder / not_yet).exists()
-    for table in folder.glob("*.parquet"):
+    for table in folder.glob("[!.]*.parquet"):
         pd.read_parquet(table)  # whole, or it would not be there
     assert run(tmp_path) == folder
     resumed = "resuming at epoch" in (folder / "log.txt").read_text()

@@ -372,7 +372,7 @@ def test_the_loop_closes_on_what_was_answered_wrongly(tmp_path):
 @pytest.mark.slow
 def test_one_fine_tuning_per_criterion_and_all_answer_the_same_new_questions(tmp_path, capsys):
     """The experiment of figure 7, of two criteria; what is finished is not done again."""
-    made = "annotations.n=60,task.construction.limit=3,image_text=[],task.filter=null"
+    made = "annotations.n=60,task.construction.limit=3,'image_text=[]',task.filter=null"
     skipped = [f"{s}_{c}" for s in ("data", "tune", "ask") for c in ("long_tail", "random")]
     study = (f"study.made=[{made}]", "study.choose=all", "study.samples=20")
     study += ("study.tune=[trainer.max_epochs=1]", f"skip=[{','.join(skipped)}]")

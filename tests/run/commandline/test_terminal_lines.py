@@ -166,7 +166,7 @@ def press(*_, **__):
 
 MOMENTS = {
     "training": (TrainingLog, "on_train_epoch_end"),
-    "extraction": (FeatureWriter, "take"),
+    "extraction": (FeatureWriter, "__init__"),
     "scoring": (pipeline, "score_banks"),
 }
 STOPS = {

@@ -45,7 +45,8 @@ def second_pass(
     if not chosen:
         return
     if trainer.global_rank == 0:
-        for detector in chosen.values():
+        # One that was read from a file has been fitted, and there may be no images to fit on.
+        for detector in (d for d in chosen.values() if not d.fitted):
             with suppress(UserError):
                 fit_within(detector, fit_bank(detector), limit)
     learned = told_by_main(trainer, {name: dict(d.fitted) for name, d in chosen.items()})

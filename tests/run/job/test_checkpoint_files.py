@@ -108,5 +108,5 @@ def test_a_full_disk_leaves_the_one_before_and_a_damaged_one_the_best(
     (folder / "DONE").unlink()
     os.truncate(folder / "checkpoints/last.ckpt", 0)
     assert call("train.py", *LINE, f"paths.outputs={tmp_path}") == 0
-    assert "the training resumes from" in (folder / "log.txt").read_text()
+    assert "the weights are trained again from the start" in (folder / "log.txt").read_text()
     assert zipfile.is_zipfile(folder / "checkpoints/last.ckpt")

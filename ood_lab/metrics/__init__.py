@@ -13,6 +13,7 @@ from ood_lab.metrics.causes import cause_results as cause_results
 from ood_lab.metrics.causes import causes_of as causes_of
 from ood_lab.metrics.causes import matched_aurocs as matched_aurocs
 from ood_lab.metrics.causes import named_causes as named_causes
+from ood_lab.metrics.causes import strongest_first as strongest_first
 from ood_lab.metrics.hierarchy_accuracy import HIERARCHY_COLUMNS as HIERARCHY_COLUMNS
 from ood_lab.metrics.hierarchy_accuracy import hierarchy_table as hierarchy_table
 from ood_lab.metrics.miss_distances import KEPT as KEPT

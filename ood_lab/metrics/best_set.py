@@ -15,7 +15,7 @@ import scipy  # loads scipy.special when it is used
 
 from ood_lab.common.random_streams import stream
 from ood_lab.metrics.resampling.group_intervals import Ends
-from ood_lab.metrics.resampling.significance import placements, summed_variance
+from ood_lab.metrics.resampling.significance import draws_covariance, placements, summed_variance
 from ood_lab.metrics.score_evaluation import Evaluation
 from ood_lab.schema.arrays import Bools, Floats
 
@@ -165,12 +165,8 @@ def mean_aurocs(evaluation: Evaluation, sets: Sequence[str]) -> JointEstimate:
 def drawn_means(evaluation: Evaluation, metric: str, sets: Sequence[str]) -> JointEstimate:
     """The mean of any metric over OOD datasets, with the covariance of its bootstrap."""
     values, draws = evaluation.mean(metric, sets)
-    draws = draws[:, ~np.isnan(draws).any(axis=0)]
-    covariance = np.full([len(values)] * 2, np.nan)
-    if draws.shape[1] > 1:
-        covariance = np.atleast_2d(np.cov(draws))
     smallest = min(evaluation.n_id, *(evaluation.sets.n_ood[g] for g in evaluation.places(sets)))
-    return JointEstimate(values, covariance, smallest - 1)
+    return JointEstimate(values, draws_covariance(draws), smallest - 1)
 
 
 def turned(estimate: JointEstimate) -> JointEstimate:

@@ -113,12 +113,12 @@ def _tests(evaluation: Evaluation) -> Iterator[tuple[str | None, str, Floats, Fl
             if metric == "auroc" and min(evaluation.n_id, sets.n_ood[group]) > 1:
                 rows = evaluation.rows_of(ood)
                 made_of = evaluation.made_of(rows)
-                variances = delong(
+                aurocs, covariance = delong(
                     evaluation.id_matrix,
                     evaluation.matrix(rows),
                     (made_of[0], made_of[1]) if made_of else None,
                 )
-                yield ood, metric, values, delong_p_values(*variances)
+                yield ood, metric, values, delong_p_values(aurocs, covariance)
             else:
                 yield ood, metric, values, bootstrap_p_values(values, draws)
     for mean, names in evaluation.means.items():

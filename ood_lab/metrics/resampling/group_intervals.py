@@ -63,10 +63,10 @@ def group_ends(
     if not single:
         low[failing], high[failing] = np.nan, np.nan
     elif failing.any():
-        sides = (ood_matrix[:, failing], id_matrix[:, failing])
+        threshold_of, counted = ood_matrix[:, failing], id_matrix[:, failing]
         if rule == "threshold_id":
-            sides = (-id_matrix[:, failing], -ood_matrix[:, failing])
-        low[failing], high[failing] = exceedance_interval(*sides)
+            threshold_of, counted = -counted, -threshold_of
+        low[failing], high[failing] = exceedance_interval(threshold_of, counted)
     return low, high
 
 

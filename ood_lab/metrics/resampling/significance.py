@@ -94,15 +94,16 @@ def bootstrap_p_values(values: ArrayLike, draws: ArrayLike) -> Floats:
     Returns:
         ``[D, D]``, symmetric, 1 on the diagonal, NaN where a value is.
     """
-    value = np.asarray(values, dtype=np.float64)
-    resampled = np.asarray(draws, dtype=np.float64)
+    return delong_p_values(np.asarray(values, np.float64), draws_covariance(draws))
+
+
+def draws_covariance(draws: ArrayLike) -> Floats:
+    """Covariance ``[D, D]`` of paired draws ``[D, B]`` without NaN; NaN of fewer than two."""
+    resampled = np.asarray(draws, np.float64)
     resampled = resampled[:, ~np.isnan(resampled).any(axis=0)]
-    covariance = (
-        np.atleast_2d(np.cov(resampled))
-        if resampled.shape[1] > 1
-        else np.full([len(value)] * 2, np.nan)
-    )
-    return delong_p_values(value, covariance)
+    if resampled.shape[1] < 2:
+        return np.full([len(resampled)] * 2, np.nan)
+    return np.atleast_2d(np.cov(resampled))
 
 
 def holm(p_values: ArrayLike) -> Floats:

@@ -215,7 +215,7 @@ def failure_tables(view: RunView) -> list[Table]:
         "Selective classification: areas under risk-coverage curves in %": AREAS,
         "Selective classification: accuracy in % of the images that are kept": ACCURACIES,
     }
-    return [_failure_table(view, *entry, places) for entry in titles.items() if places]
+    return [_failure_table(view, title, of, places) for title, of in titles.items() if places]
 
 
 def _failure_table(

@@ -144,11 +144,6 @@ class PredictionVerdict:
         return named_causes(causes).to_dict("records") if len(causes) else []
 
     @property
-    def threshold_from(self) -> Mapping[str, Any] | None:
-        """TPR, and sizes of the OOD sets that thresholds come from."""
-        return self.record.threshold_from
-
-    @property
     def accuracy(self) -> dict[str, float] | None:
         """ID accuracy with its interval; None where no label is known."""
         value = self.record.id_accuracy

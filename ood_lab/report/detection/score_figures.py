@@ -180,8 +180,8 @@ def roc(inputs: FigureInputs) -> Figure:
     """One panel per OOD set, one line per detector."""
 
     def points(ood: str, detector: str) -> tuple[np.ndarray, np.ndarray]:
-        scores = (inputs.scores_of(detector, name) for name in (ID_TEST, ood))
-        return roc_curve(*scores)[:2]
+        of_id, of_ood = (inputs.scores_of(detector, name) for name in (ID_TEST, ood))
+        return roc_curve(of_id, of_ood)[:2]
 
     footer = inputs.footer("Dotted: where FPR95 is read.", fpr95=True)
     labels = ("ID rejected in %", "OOD caught in %")

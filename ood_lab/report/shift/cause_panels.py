@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ood_lab.metrics import named_causes
+from ood_lab.metrics import named_causes, strongest_first
 from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
 from ood_lab.report.figures.densities import draw_histograms, limits_of
 from ood_lab.report.figures.layout import add_legend, panels
@@ -35,9 +35,8 @@ def cause_blocks(causes: pd.DataFrame, images: pd.DataFrame, store: Thumbnails) 
         store: small pictures.
     """
     aurocs = causes[causes["metric"] == "auroc"]
-    first = aurocs.drop_duplicates("dataset")
-    order = (first["value"] - 0.5).abs().sort_values(ascending=False, kind="stable").index
-    for place, name in enumerate(first.loc[order, "dataset"].astype(str)):
+    first = strongest_first(aurocs.drop_duplicates("dataset"))
+    for place, name in enumerate(first["dataset"].astype(str)):
         of_set = aurocs[aurocs["dataset"] == name].reset_index(drop=True)
         statistic = str(of_set.loc[0, "statistic"])
         causes_of_set = named_causes(of_set).to_dict("records")
@@ -64,8 +63,7 @@ def cause_figure(causes: pd.DataFrame, images: pd.DataFrame, name: str) -> Figur
         images: see :func:`cause_blocks`.
         name: of the dataset.
     """
-    strongest = (causes["value"] - 0.5).abs().sort_values(ascending=False, kind="stable").index
-    shown = causes.loc[strongest].head(_BARS)
+    shown = strongest_first(causes).head(_BARS)
     statistic = str(causes.loc[0, "statistic"])
     footer = "Intervals are bootstrap intervals; significance is Holm-corrected over statistics."
     titles = ["AUROC (%)", statistic]

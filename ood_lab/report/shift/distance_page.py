@@ -206,7 +206,7 @@ def miss_curves(rows: Tables, measured: MeasuredDistances) -> Figure:
             label = name if highlighted else f"{len(rows) - _COLOURED} others"
             lines.append(Line(far, 100 * falling, look, label))
             if not place:
-                ends = np.array([wilson_interval(*of) for of in zip(rates, n, strict=True)])
+                ends = np.array(list(map(wilson_interval, rates, n)))
                 spread = np.abs(100 * (ends.T - rates))
                 colour = style(0).color
                 axes.errorbar(far, 100 * rates, spread, fmt="o", ms=3, lw=0.7, color=colour)

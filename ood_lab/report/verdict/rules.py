@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.common.english import counted, listed
-from ood_lab.metrics import BASELINE, FEWEST_OF_A_VERDICT, named_causes, ranked
+from ood_lab.metrics import BASELINE, FEWEST_OF_A_VERDICT, named_causes, ranked, strongest_first
 from ood_lab.report.rendering.blocks import Block, Folded, Text
 from ood_lab.report.rendering.metric_definitions import DAGGER, MISSING, fpr95_sentence, percent
 from ood_lab.report.rendering.prose import differs, sentences
@@ -325,11 +325,9 @@ class Verdict:
         if self.causes.empty:
             return {}
         rows = named_causes(self.causes[self.causes["metric"] == "auroc"])
-        first = rows.drop_duplicates("dataset")
-        order = (first["value"] - 0.5).abs().sort_values(ascending=False, kind="stable").index
         return {
             str(name): rows[rows["dataset"] == name].head(_NAMED).to_dict("records")
-            for name in first.loc[order, "dataset"]
+            for name in strongest_first(rows.drop_duplicates("dataset"))["dataset"]
         }
 
     @property

@@ -40,7 +40,7 @@ def entries_of(returned: object) -> Tensors:
     match returned:
         case Mapping():
             entries = returned
-        case tuple(_asdict=as_dict):
+        case object(_asdict=as_dict):
             entries = as_dict()
         case tuple() | list():
             entries = dict(enumerate(returned))

@@ -113,7 +113,7 @@ class ModelFolder:
         file = self.path / "chat_template.jinja"
         if file.is_file():
             return file.read_text(encoding="utf-8")
-        template = getattr(processor.tokenizer, "chat_template", None)
+        template = processor.tokenizer.chat_template
         if template is None:
             raise UserError(
                 f"{self.named} has no chat template: it is not made to be asked, unless you put "

@@ -116,7 +116,7 @@ class TransformersScores(PretrainedScores):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        logit_scale = getattr(self.model, "logit_scale", None)
+        logit_scale = dict(self.model.named_parameters()).get("logit_scale")
         if logit_scale is None:
             raise UserError(
                 f"{self.path} is a {type(self.model).__name__}, which has no scale of its "

@@ -107,7 +107,8 @@ def _damage(path: str) -> Facts:
             image.draft("RGB", (image.width // _SHARE, image.height // _SHARE))
             image.load()
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        reason = error.strerror if isinstance(error, OSError) else None
+        reason = reason or str(error) or type(error).__name__
         reason = "not an image" if "cannot identify" in reason else reason
         return {"error": reason.splitlines()[0]}
     return {"error": ""}

@@ -59,9 +59,10 @@ def _json(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        place = f"line {error.lineno}, " * ("\n" in text) if hasattr(error, "lineno") else ""
-        column = getattr(error, "colno", 1)
-        raise UserError(f"{where}, is not a question: no JSON ({place}column {column})") from None
+        place = "column 1"  # a number with too many digits has no place
+        if isinstance(error, json.JSONDecodeError):
+            place = f"line {error.lineno}, " * ("\n" in text) + f"column {error.colno}"
+        raise UserError(f"{where}, is not a question: no JSON ({place})") from None
 
 
 def _record(record: Any, where: str) -> tuple[Record, str]:

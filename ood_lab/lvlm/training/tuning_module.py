@@ -46,6 +46,7 @@ class VlmTuning(L.LightningModule):
     ) -> None:
         super().__init__()
         self.model = with_lora(model, lora) if lora else model
+        self._has_adapters = bool(lora)
         self.processor = processor
         self._make_optimizer = optimizer
         self._make_scheduler = scheduler
@@ -115,7 +116,7 @@ class VlmTuning(L.LightningModule):
         Adapters of LoRA are merged into the weights.
         """
         transformers.logging.disable_progress_bar()  # a bar of one shard tells nothing
-        model = self.model.merge_and_unload() if hasattr(self.model, "peft_config") else self.model
+        model = self.model.merge_and_unload() if self._has_adapters else self.model
         model.save_pretrained(folder)
         self.processor.save_pretrained(folder)
         for file in folder.iterdir():

@@ -13,7 +13,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.lvlm.benchmark.captions import CaptionBenchmark
 from ood_lab.lvlm.benchmark.contract import BenchmarkSession, BenchmarkWords
 from ood_lab.lvlm.benchmarks.amber.published_files import AmberFiles
-from ood_lab.lvlm.benchmarks.amber.scoring import KIND, SCORE, WAYS, results_of, rounded
+from ood_lab.lvlm.benchmarks.amber.scoring import KIND, SCORE, of_group, rounded, score_rows
 from ood_lab.lvlm.captions.caption_page import (
     CAPTIONS,
     COMPARED,
@@ -23,6 +23,7 @@ from ood_lab.lvlm.captions.caption_page import (
     scoring_note,
 )
 from ood_lab.lvlm.captions.caption_rules import CaptionWords
+from ood_lab.lvlm.captions.caption_scoring import WAYS, result_rows
 from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
     PageBlocks,
@@ -115,8 +116,11 @@ class Amber(CaptionBenchmark):
     def results(self, run: BenchmarkSession, judgements: Tables, model: str) -> pd.DataFrame:
         """See the base class."""
         captions, answers = judgements["captions"], judgements["judged"]
-        options = run.options
-        return results_of(captions, answers, model, unparsed=self.unparsed, **options)
+        rows = result_rows(captions, answers, [], unparsed=self.unparsed, **run.options)
+        rows = [of_group(row) for row in rows]
+        for way in sorted(WAYS, key=lambda item: item != self.unparsed) if len(captions) else ():
+            rows += score_rows(captions, answers, way, run.resampling)
+        return KIND.table(rows, model=model, seed=run.seed)
 
     def further(self, run: BenchmarkSession, judgements: Tables, source: Path) -> NamedTables:
         """What AMBER's script prints."""

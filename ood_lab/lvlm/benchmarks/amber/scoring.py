@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 
 from ood_lab.lvlm.answers.judgements import FAILED, PARSED
 from ood_lab.lvlm.captions.caption_scoring import (
-    WAYS,
     Unparsed,
     amber_table,
     caption_kind,
-    result_rows,
 )
 from ood_lab.lvlm.parsers import NO
 from ood_lab.lvlm.questions.question_files import GROUPS
@@ -34,48 +32,30 @@ _ALL = "all"
 EPSILONS = dict.fromkeys(GROUPS, 0.0001) | {"existence": EXISTENCE_EPSILON}
 
 
-def results_of(
-    captions: pd.DataFrame,
-    judgements: pd.DataFrame,
-    model: str,
-    *,
-    min_count: int = 10,
-    unparsed: Unparsed = "wrong",
-    **resampling: Any,
-) -> pd.DataFrame:
-    """Everything that is reported, a table of :data:`KIND`.
+def of_group(row: Mapping[str, Any]) -> dict[str, Any]:
+    """``<group>_<metric>`` as the metric of a set.
 
     Groups of yes/no questions (:data:`~ood_lab.lvlm.questions.question_files.GROUPS`) are the sets,
     and may overlap; captions, the score, and all yes/no questions are of the set ``pooled``.
-
-    Args:
-        captions: see :func:`ood_lab.lvlm.captions.caption_scoring.caption_table`.
-        judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`, of the yes/no questions.
-        model: its name.
-        min_count: levels and cells with fewer images are missing.
-        unparsed: the way of treating unparsed answers that comes first.
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
-    options: dict[str, Any] = {"min_count": min_count, "unparsed": unparsed, **resampling}
-    rows = [_of_group(row) for row in result_rows(captions, judgements, [], **options)]
-    for way in sorted(WAYS, key=lambda item: item != unparsed) if len(captions) else ():
-        rows += _score_rows(captions, judgements, way, resampling)
-    return KIND.table(rows, model=model, seed=resampling.get("seed", 0))
-
-
-def _of_group(row: Mapping[str, Any]) -> dict[str, Any]:
-    """``<group>_<metric>`` as the metric of a set."""
     group, _, metric = str(row["metric"]).partition("_")
     if group not in GROUPS:
         return dict(row)
     return {**row, "split": POOLED if group == _ALL else group, "metric": metric}
 
 
-def _score_rows(
+def score_rows(
     captions: pd.DataFrame, judgements: pd.DataFrame, way: Unparsed, resampling: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """The AMBER score; an image is resampled with its caption and all answers about it."""
+    """The AMBER score; an image is resampled with its caption and all answers about it.
+
+    Args:
+        captions: see :func:`ood_lab.lvlm.captions.caption_scoring.caption_table`.
+        judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`, of the yes/no questions.
+        way: of treating unparsed answers.
+        resampling: ``draws`` and ``seed``, see
+            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+    """
     texts = captions[captions["status"] == PARSED]
     asked = judgements[judgements["status"] != FAILED]
     read = asked[asked["status"] == PARSED]

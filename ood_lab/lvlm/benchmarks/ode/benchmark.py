@@ -20,12 +20,11 @@ from ood_lab.lvlm.benchmark.captions import CaptionBenchmark
 from ood_lab.lvlm.benchmark.contract import BenchmarkSession, BenchmarkWords
 from ood_lab.lvlm.benchmarks.ode import page
 from ood_lab.lvlm.benchmarks.ode.criteria import OdeConstruction, pair_table
-from ood_lab.lvlm.benchmarks.ode.page import results_of
 from ood_lab.lvlm.benchmarks.ode.published_files import located_pictures, write_published
 from ood_lab.lvlm.benchmarks.ode.queries import questions_of
 from ood_lab.lvlm.benchmarks.ode.released_code import first_ends, released_graphs
 from ood_lab.lvlm.captions.caption_rules import CaptionWords
-from ood_lab.lvlm.captions.caption_scoring import amber_table
+from ood_lab.lvlm.captions.caption_scoring import amber_table, result_rows
 from ood_lab.lvlm.captions.comparison import changes, contrasts
 from ood_lab.lvlm.captions.hallucination_tendencies import Clustering
 from ood_lab.lvlm.concepts.concepts import (
@@ -352,14 +351,14 @@ class Ode(CaptionBenchmark):
 
     def results(self, run: BenchmarkSession, judgements: Tables, model: str) -> pd.DataFrame:
         """See the base class."""
-        return results_of(
+        captions, answers, splits = (
             judgements["captions"],
             judgements["judged"],
-            model,
             _splits(judgements),
-            unparsed=self.unparsed,
-            **run.options,
         )
+        options = {"finer": page.FINER, "unparsed": self.unparsed, **run.options}
+        rows = result_rows(captions, answers, splits, **options)
+        return page.KIND.table(rows, model=model, seed=run.seed)
 
     def further(self, run: BenchmarkSession, judgements: Tables, source: Path) -> NamedTables:
         """What AMBER's script would print, differences, tendencies, and data for fine-tuning."""

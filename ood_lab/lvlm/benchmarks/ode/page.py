@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -20,7 +19,7 @@ from ood_lab.lvlm.captions.caption_page import (
     other_ways,
     scoring_note,
 )
-from ood_lab.lvlm.captions.caption_scoring import PAIR, caption_kind, result_rows
+from ood_lab.lvlm.captions.caption_scoring import PAIR, caption_kind
 from ood_lab.lvlm.captions.hallucination_tendencies import tendency_matrix
 from ood_lab.lvlm.image_generation.natural_images import feature_clouds
 from ood_lab.lvlm.pages.benchmark_page import (
@@ -48,30 +47,8 @@ KIND = caption_kind("ode")
 DISTANCE, PAIR_KIND, CRITERION = "distance", "kind", "criterion"
 
 
-def results_of(
-    captions: pd.DataFrame,
-    judgements: pd.DataFrame,
-    model: str,
-    splits: Sequence[str],
-    *,
-    seed: int = 0,
-    **options: Any,
-) -> pd.DataFrame:
-    """Everything that is reported, a table of :data:`KIND`.
-
-    Args:
-        captions: see :func:`ood_lab.lvlm.captions.caption_scoring.caption_table`.
-        judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`, of the yes/no questions.
-        model: its name.
-        splits: names of the criteria, in order.
-        seed: of the draws.
-        options: of :func:`ood_lab.lvlm.captions.caption_scoring.result_rows`.
-    """
-    finer = (DISTANCE, PAIR_KIND, CRITERION)
-    rows = result_rows(captions, judgements, splits, finer=finer, seed=seed, **options)
-    return KIND.table(rows, model=model, seed=seed)
-
-
+#: Columns by which each set is divided further.
+FINER = (DISTANCE, PAIR_KIND, CRITERION)
 ALL = "All yes/no questions"
 ANSWERS = {
     "Existence": {f"existence_{key}": name for key, name in OF_NO.items()},

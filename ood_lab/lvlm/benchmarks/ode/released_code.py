@@ -20,7 +20,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from typing import ClassVar
@@ -74,12 +74,12 @@ class Sorted:
     def select(self, graph: nx.Graph, limit: int, seed: int, known: Pairs = ()) -> list[Pair]:
         """See ``Criterion``; the seed changes nothing."""
         edges = sorted(graph.edges(data="frequency"), key=lambda e: e[2], reverse=self.heaviest)
-        chosen = _Chosen(graph, limit, limit)
-        for first, second, _ in edges:
-            kind = kind_of(graph, first, second)
-            if kind is not None:
-                chosen.add(first, second, kind == "ee")
-        return chosen.pairs
+        kinds = [(first, second, kind_of(graph, first, second)) for first, second, _ in edges]
+        ee = [Pair(first, second, "ee") for first, second, kind in kinds if kind == "ee"]
+        ev = [
+            _in_environment(graph, first, second) for first, second, kind in kinds if kind == "ev"
+        ]
+        return ee[:limit] + ev[:limit]
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,8 @@ class ReleasedRandomPairs:
     def select(self, graph: nx.Graph, limit: int, seed: int, known: Pairs = ()) -> list[Pair]:
         """See :class:`~ood_lab.lvlm.benchmarks.ode.criteria.Criterion`."""
         rng, nodes = random.Random(seed), list(graph.nodes())
-        chosen = _Chosen(graph, limit, limit)
-        while not chosen.full:
-            chosen.offer(*rng.sample(nodes, 2))
-        return chosen.pairs
+        draws = ((a, b) for a, b in iter(lambda: rng.sample(nodes, 2), None))
+        return _chosen(graph, draws, limit, limit)
 
 
 @dataclass(frozen=True)
@@ -106,46 +104,35 @@ class ReleasedFictionalPairs:
     def select(self, graph: nx.Graph, limit: int, seed: int, known: Pairs = ()) -> list[Pair]:
         """See :class:`~ood_lab.lvlm.benchmarks.ode.criteria.Criterion`."""
         rng = random.Random(seed)
-        apart = [pair for pair in combinations(graph.nodes(), 2) if not graph.has_edge(*pair)]
-        chosen = _Chosen(graph, limit, min(limit, FICTIONAL_EV))
-        while apart and not chosen.full:
-            chosen.offer(*apart.pop(rng.choice(range(len(apart)))))
-        return chosen.pairs
+        pairs = [(a, b) for a, b in combinations(graph.nodes(), 2) if not graph.has_edge(a, b)]
+        draws = (pairs.pop(rng.choice(range(left))) for left in range(len(pairs), 0, -1))
+        return _chosen(graph, draws, limit, min(limit, FICTIONAL_EV))
 
 
-class _Chosen:
-    """Pairs of two entities, and all others, each kind up to its limit."""
+def _chosen(
+    graph: nx.Graph, draws: Iterable[tuple[str, str]], most_ee: int, most_ev: int
+) -> list[Pair]:
+    """The first pairs of two entities and the first others that are drawn, as published.
 
-    def __init__(self, graph: nx.Graph, most_ee: int, most_ev: int) -> None:
-        self._types = dict(graph.nodes(data="type"))
-        self._most_ee, self._most_ev = most_ee, most_ev
-        # Sets in the published code: the same pair twice takes one place.
-        self._ee: dict[Pair, None] = {}
-        self._ev: dict[Pair, None] = {}
+    Once there are entities enough, two more of them are "an entity in an environment".
+    """
+    types = dict(graph.nodes(data="type"))
+    # Sets in the published code: the same pair twice takes one place.
+    ee: dict[Pair, None] = {}
+    ev: dict[Pair, None] = {}
+    for first, second in draws:
+        ends = types[first], types[second]
+        if ends == (ENTITY, ENTITY) and len(ee) < most_ee:
+            ee[Pair(first, second, "ee")] = None
+        elif ends != (ENVIRONMENT, ENVIRONMENT) and len(ev) < most_ev:
+            ev[_in_environment(graph, first, second)] = None
+        if len(ee) == most_ee and len(ev) == most_ev:
+            break
+    return [*ee, *ev]
 
-    @property
-    def pairs(self) -> list[Pair]:
-        return [*self._ee, *self._ev]
 
-    @property
-    def full(self) -> bool:
-        return len(self._ee) >= self._most_ee and len(self._ev) >= self._most_ev
-
-    def offer(self, first: str, second: str) -> None:
-        """Takes a pair as the published draws do."""
-        types = self._types[first], self._types[second]
-        two = types == (ENTITY, ENTITY)
-        if two and len(self._ee) < self._most_ee:
-            self.add(first, second, True)
-        elif types != (ENVIRONMENT, ENVIRONMENT):
-            self.add(first, second, False)
-
-    def add(self, first: str, second: str, two_entities: bool) -> None:
-        """Takes a pair if there is room; an environment comes second."""
-        if two_entities:
-            if len(self._ee) < self._most_ee:
-                self._ee[Pair(first, second, "ee")] = None
-        elif len(self._ev) < self._most_ev:
-            if self._types[first] == ENVIRONMENT:
-                first, second = second, first
-            self._ev[Pair(first, second, "ev")] = None
+def _in_environment(graph: nx.Graph, first: str, second: str) -> Pair:
+    """A pair with the environment second."""
+    if graph.nodes[first]["type"] == ENVIRONMENT:
+        first, second = second, first
+    return Pair(first, second, "ev")

@@ -44,7 +44,7 @@ from ood_lab.lvlm.statistics.ood_flags import (
 )
 from ood_lab.lvlm.statistics.statistic_tables import Findings
 from ood_lab.lvlm.statistics.training_texts import Corpora
-from ood_lab.report.rendering.blocks import Folded, PlannedFigure, Section, Text
+from ood_lab.report.rendering.blocks import Folded, Section, Text
 from ood_lab.report.rendering.metric_definitions import MISSING, p_text, percent
 from ood_lab.report.rendering.output_failures import optional
 from ood_lab.report.rendering.page import Page
@@ -110,21 +110,6 @@ def statistics_tables(results: Findings) -> list[Table | Folded]:
         Folded(table.caption, [table], page_only=True) if name == SUGGESTIONS else table
         for name, table in tables.items()
     ]
-
-
-def statistics_page(
-    blocks: Sequence[Text | Table | Folded],
-    figures: Sequence[PlannedFigure | Folded],
-    record: RunRecord,
-) -> Page:
-    """The page, with ``title`` and ``sentence`` of the manifest."""
-    return Page(
-        title=record.title,
-        sentence=record.sentence,
-        blocks=[Section("Results", blocks), Section("Figures", figures)],
-        definitions=defined("oodbench_statistics"),
-        record=record,
-    )
 
 
 def _table(name: str, table: pd.DataFrame, notes: Sequence[str]) -> Table:
@@ -332,7 +317,13 @@ class OODBenchStatistics:
                 figures = list(statistics_figures(results.tables, results.draws, ood))
                 if flags is not None:
                     figures.extend(flag_figures(flags))
-                page = statistics_page(blocks, figures, record)
+                page = Page(
+                    title=record.title,
+                    sentence=record.sentence,
+                    blocks=[Section("Results", blocks), Section("Figures", figures)],
+                    definitions=defined("oodbench_statistics"),
+                    record=record,
+                )
                 page.write(folder / "statistics.html")
 
     def _corpora(self) -> Corpora | None:

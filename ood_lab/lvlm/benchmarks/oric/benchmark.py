@@ -23,7 +23,7 @@ from ood_lab.lvlm.benchmarks.oric.analysis_page import analyses_in
 from ood_lab.lvlm.benchmarks.oric.construction_settings import PAPER, RELEASED, OricConstruction
 from ood_lab.lvlm.benchmarks.oric.judges import ChatJudge, CooccurrenceJudge, Judge
 from ood_lab.lvlm.benchmarks.oric.object_facts import AreaOf
-from ood_lab.lvlm.benchmarks.oric.page import drops, results_of
+from ood_lab.lvlm.benchmarks.oric.page import drops
 from ood_lab.lvlm.benchmarks.oric.pope_sets import PopeSets
 from ood_lab.lvlm.benchmarks.oric.published_files import (
     QuestionWording,
@@ -55,7 +55,7 @@ from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.pages.benchmark_page import PageBlocks, ScoredRun
 from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.lvlm.questions.question_forms import Forms, apart, in_forms
-from ood_lab.lvlm.scoring.wording_scores import contrasts, form_contrasts
+from ood_lab.lvlm.scoring.wording_scores import contrasts, form_contrasts, wording_rows
 from ood_lab.schema.arrays import Ints
 from ood_lab.schema.results import NamedTables, Tables
 
@@ -336,9 +336,10 @@ class Oric(Benchmark):
 
     def results(self, run: BenchmarkSession, judgements: Tables, model: str) -> pd.DataFrame:
         """See the base class."""
-        found = results_of(judgements["judged"], model, **run.options)
+        rows = wording_rows(judgements["judged"], **run.options)
+        results = page.KIND.table(rows, model=model, seed=run.seed)
         analyses = analyses_in(Path(run.record.question_file.file).parent)
-        return found if analyses is None else with_analyses(found, analyses, self.words.kind)
+        return results if analyses is None else with_analyses(results, analyses, page.KIND)
 
     def further(self, run: BenchmarkSession, judgements: Tables, source: Path) -> NamedTables:
         """Predictions as ORIC's code has them, sets against ORIC, and the curves."""

@@ -29,7 +29,7 @@ from ood_lab.lvlm.pages.benchmark_page import (
 from ood_lab.lvlm.pages.figure_captions import defined
 from ood_lab.lvlm.pages.result_sentences import MetricSentence
 from ood_lab.lvlm.scoring.scored_results import question_kind
-from ood_lab.lvlm.scoring.wording_scores import METRICS, WORDING, contrasts, wording_rows
+from ood_lab.lvlm.scoring.wording_scores import METRICS, WORDING, contrasts
 from ood_lab.report.rendering.blocks import PlannedFigure, Text
 from ood_lab.report.rendering.table import Table
 from ood_lab.schema.results import PART
@@ -37,22 +37,6 @@ from ood_lab.schema.results import PART
 KIND = question_kind("oric", "image", "n_items", "p_holm")
 #: Sets of ORIC's construction with random samplers in place of both, one or none of its own.
 CONSTRUCTIONS = ("uniform", "pos_only", "neg_only", "oric")
-
-
-def results_of(
-    judgements: pd.DataFrame, model: str, min_count: int = 10, **resampling: Any
-) -> pd.DataFrame:
-    """Everything that is reported, a table of :data:`KIND`.
-
-    Args:
-        judgements: see :func:`ood_lab.lvlm.scoring.wording_scores.wording_rows`.
-        model: its name.
-        min_count: levels and cells with fewer images are missing.
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
-    """
-    rows = wording_rows(judgements, min_count, **resampling)
-    return KIND.table(rows, model=model, seed=resampling.get("seed", 0))
 
 
 def drops(judgements: pd.DataFrame, **resampling: Any) -> pd.DataFrame:

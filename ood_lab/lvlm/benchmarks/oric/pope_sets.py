@@ -11,7 +11,6 @@ from typing import Literal, get_args
 import numpy as np
 import pandas as pd
 
-from ood_lab.common.arguments import Count
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations.image_contents import Contents, pair_counts
 from ood_lab.lvlm.benchmarks.oric.question_sets import ITEM, SUBSET, QuestionSets, Wording
@@ -24,58 +23,50 @@ SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)
 _STREAM = 2
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pope:
-    """How POPE draws its questions.
+def pope_of(
+    contents: Contents, sampling: Sampling, questions: int, seed: int, per_image: int = 3
+) -> pd.DataFrame:
+    """Questions as POPE draws them, yes and no in turn: ``pair, row, object, label``.
 
     Of images with at least ``per_image`` categories, the first ``per_image`` get a question, each
     followed by one that is absent: any (``random``), the most frequent one (``popular``), or the
     one that occurs most often with the object before it (``adversarial``); any, where none occurs.
-    No absent object is repeated within an image.
+    No absent object is repeated within an image, which ``pair`` numbers. The images are the same
+    for each kind of sampling.
 
     Frequencies are those in the drawn images, as POPE counts them. A random absent object may be of
     any category; POPE takes only those that some drawn image has.
 
-    Attributes:
-        images: to draw.
+    Args:
+        contents: what is in N images.
+        sampling: of the absent objects.
+        questions: about so many.
+        seed: of all draws.
         per_image: objects of an image.
+
+    Raises:
+        UserError: no image has enough categories, or enough absent ones.
     """
-
-    images: Count = 500
-    per_image: Count = 3
-
-    def build(self, contents: Contents, sampling: Sampling, seed: int) -> pd.DataFrame:
-        """The questions, yes and no in turn: ``pair, row, object, label``; ``pair`` is an image.
-
-        The images are the same for each kind of sampling.
-
-        Args:
-            contents: what is in N images.
-            sampling: of the absent objects.
-            seed: of all draws.
-
-        Raises:
-            UserError: no image has enough categories, or enough absent ones.
-        """
-        sizes, absent = np.diff(contents.starts), (~contents.present).sum(axis=1)
-        eligible = np.flatnonzero((sizes >= self.per_image) & (absent >= self.per_image))
-        if not len(eligible):
-            raise UserError(
-                f"POPE's questions need images with {self.per_image} categories and as many that "
-                "are absent; there is none: set task.pope=[]"
-            )
-        order = np.random.default_rng([seed, _STREAM]).permutation(eligible)[: self.images]
-        together = pair_counts(contents.present[order]).astype(np.int64)
-        rows = []
-        for pair, row in enumerate(order.tolist()):
-            rng = np.random.default_rng([seed, row, _STREAM])
-            free = np.flatnonzero(~contents.present[row])
-            for code in contents.codes[contents.entries(row)][: self.per_image].tolist():
-                chosen = _absent(code, free, together, sampling, rng)
-                free = free[free != chosen]
-                for item, label in ((code, YES), (chosen, NO)):
-                    rows.append((pair, row, contents.categories[item], label))
-        return pd.DataFrame(rows, columns=["pair", "row", "object", "label"])
+    sizes, absent = np.diff(contents.starts), (~contents.present).sum(axis=1)
+    eligible = np.flatnonzero((sizes >= per_image) & (absent >= per_image))
+    if not len(eligible):
+        raise UserError(
+            f"POPE's questions need images with {per_image} categories and as many that "
+            "are absent; there is none: set task.pope=[]"
+        )
+    images = max(1, -(-questions // (2 * per_image)))
+    order = np.random.default_rng([seed, _STREAM]).permutation(eligible)[:images]
+    together = pair_counts(contents.present[order]).astype(np.int64)
+    rows = []
+    for pair, row in enumerate(order.tolist()):
+        rng = np.random.default_rng([seed, row, _STREAM])
+        free = np.flatnonzero(~contents.present[row])
+        for code in contents.codes[contents.entries(row)][:per_image].tolist():
+            chosen = _absent(code, free, together, sampling, rng)
+            free = free[free != chosen]
+            for item, label in ((code, YES), (chosen, NO)):
+                rows.append((pair, row, contents.categories[item], label))
+    return pd.DataFrame(rows, columns=["pair", "row", "object", "label"])
 
 
 def _absent(
@@ -95,7 +86,6 @@ POPE_SETS = {
     for name in SAMPLINGS
     for end, words in (("", ""), (SUBSET, " (subset)"))
 }
-_PER_IMAGE = 3
 _TEXT = re.compile(r"Is there an? (.+) in the image\?")
 
 
@@ -146,7 +136,7 @@ class PopeSets:
             seed: of all draws.
 
         Raises:
-            UserError: see :func:`read_pope` and :meth:`Pope.build`.
+            UserError: see :func:`read_pope` and :func:`pope_of`.
         """
         for entry in self.entries:
             name = _name(entry)
@@ -201,9 +191,3 @@ def read_pope(file: Path, wording: Wording) -> pd.DataFrame:
         problem = [row.text, *wording(results[1])[1:]]
         items.append((number, row.image, results[1], problem, row.answer))
     return pd.DataFrame(items, columns=[*ITEM])
-
-
-def pope_of(contents: Contents, sampling: Sampling, questions: int, seed: int) -> pd.DataFrame:
-    """POPE's questions from annotations, about as many as another set has."""
-    images = max(1, -(-questions // (2 * _PER_IMAGE)))
-    return Pope(images=images).build(contents, sampling, seed)

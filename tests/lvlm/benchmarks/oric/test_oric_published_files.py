@@ -8,7 +8,7 @@ import pytest
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.answers.judgements import judge
-from ood_lab.lvlm.benchmarks.oric.page import results_of
+from ood_lab.lvlm.benchmarks.oric.page import KIND
 from ood_lab.lvlm.benchmarks.oric.published_files import (
     OricItem,
     QuestionWording,
@@ -22,7 +22,7 @@ from ood_lab.lvlm.benchmarks.oric.published_files import (
     write_train,
 )
 from ood_lab.lvlm.scoring.answer_differences import same_questions
-from ood_lab.lvlm.scoring.wording_scores import contrasts
+from ood_lab.lvlm.scoring.wording_scores import contrasts, wording_rows
 
 DATA = Path(__file__).parents[4].parent / "shared" / "data" / "oric"
 BENCH, TRAIN = DATA / "oric_bench.json", DATA / "oric_train.json"
@@ -122,7 +122,7 @@ def test_predictions_with_a_published_detector_s_counts_give_its_scores(
     (tmp_path / "p.json").write_text(json.dumps(rows))
     asked = [q for q in asked if q.meta["prompt"] == 1]
     judged = judge(asked, read_predictions(asked, [tmp_path / "p.json"]))
-    found = by_wording(results_of(judged, "detector", draws=20))
+    found = by_wording(KIND.table(wording_rows(judged, 10, draws=20), model="detector", seed=0))
     assert 100 * found.loc[("mean", "macro_f1"), "value"] == pytest.approx(macro_f1, abs=0.006)
     assert found.loc[("mean", "macro_f1"), "n"] == 983
 
@@ -200,7 +200,7 @@ def test_wordings_are_scored_apart_and_then_averaged(tmp_path):
         predictions(tmp_path, ["yes", "yes", "yes", "yes"], 2),
     ]
     judged = judge(asked, read_predictions(asked, paths))
-    found = by_wording(results_of(judged, "m", draws=20))["value"]
+    found = by_wording(KIND.table(wording_rows(judged, 10, draws=20), model="m", seed=0))["value"]
     assert found["1", "macro_f1"] == 1
     assert found["2", "macro_f1"] == pytest.approx(1 / 3)
     assert found["mean", "macro_f1"] == pytest.approx(2 / 3)

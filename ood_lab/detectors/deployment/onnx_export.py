@@ -366,7 +366,7 @@ def _compare_decisions(
             raise _OtherDecisions(
                 f"{name}: p-value and decision of the ONNX graph with its preprocessing are "
                 f"{float(p_value[0]):.3g}, {bool(is_ood[0])} and PyTorch's {wanted:.3g}, "
-                f"{decision} for one picture, so the graph is written without"
+                f"{decision} for one picture. It is written without"
             )
     log.info(
         "%s: with its preprocessing, p-values of the ONNX graph differ from the run's by at most "

@@ -15,7 +15,7 @@ from ood_lab.common.hints import check_known
 from ood_lab.lvlm.answers.answer_files import store_of
 from ood_lab.lvlm.answers.answer_requests import answers_to
 from ood_lab.lvlm.answers.judgements import judge
-from ood_lab.lvlm.benchmarks.oric.page import COMPARED, contrasts, results_of, summary
+from ood_lab.lvlm.benchmarks.oric.page import COMPARED, KIND, summary
 from ood_lab.lvlm.benchmarks.oric.question_drawing import ORIC
 from ood_lab.lvlm.benchmarks.oric.training_questions import OricTraining
 from ood_lab.lvlm.chat.model_folder import ModelFolder
@@ -23,6 +23,7 @@ from ood_lab.lvlm.chat.transformers import TransformersChat
 from ood_lab.lvlm.pages.benchmark_page import ScoredRun, difference_table
 from ood_lab.lvlm.questions.question_files import Question, read_questions
 from ood_lab.lvlm.scoring.answer_differences import same_questions
+from ood_lab.lvlm.scoring.wording_scores import contrasts, wording_rows
 from ood_lab.lvlm.training.grpo import Reward, VlmGrpo, accuracy_reward, format_reward
 from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.run.building import checkpoints
@@ -115,7 +116,11 @@ class TuneGrpo(Task):
             store = store_of(chat.made_with, ws.answers_root)
             answers = answers_to(asked, folder, chat, store)
             judged[name] = judge(asked, {a.question_id: a for a in answers})
-        results = pd.concat([results_of(t, n, **ws.resampling) for n, t in judged.items()])
+        tables = [
+            KIND.table(wording_rows(table, **ws.resampling), model=name, seed=ws.seed)
+            for name, table in judged.items()
+        ]
+        results = pd.concat(tables)
         write_results(results, ws.folder)
         write_table(same_questions(judged), ws.folder / "judged.parquet")
         changes = {name: judged[name] for name in (AFTER, BEFORE)}

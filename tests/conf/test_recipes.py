@@ -55,7 +55,7 @@ def test_prompts_train_on_images_of_the_size_of_the_clip(clip, pixels):
 def test_a_recipe_is_named_by_a_method_and_a_preset():
     for path in (CONF / "recipe").rglob("*.yaml"):
         method, _, preset = path.stem.rpartition("_")
-        assert preset in PRESETS, path
+        assert preset in (*PRESETS, "openood"), path
         assert (CONF / path.parent.name / f"{method}.yaml").exists(), path
 
 
@@ -64,6 +64,19 @@ def test_a_recipe_is_named_by_a_method_and_a_preset():
 def test_the_data_choose_the_preset_where_the_user_does_not(data):
     line = [f"data={data}", "detector=[]"]
     assert composed("eval", line).preset == DEFAULTS.get(data, "official")
+
+
+def test_losses_have_the_schedule_of_openood():
+    line = ["experiment=openood_cifar10_train", "openood=DIR", "detector=[]"]
+    tuned = dict.fromkeys(("energy_reg", "mixoe", "ish"), (10, 128, 0.001, 5e-4))
+    views = {"cider": (100, 512, 0.5, 1e-4), "npos": (100, 256, 0.1, 1e-4)}
+    views["palm"] = (100, 16, 0.1, 1e-4)
+    for path in (CONF / "loss").glob("*.yaml"):
+        cfg = composed("train", [*line, f"loss={path.stem}"])
+        sgd = cfg.model.classifier.optimizer
+        schedule = (cfg.trainer.max_epochs, cfg.data.batch_size, sgd.lr, sgd.weight_decay)
+        usual = (100, 128, 0.1, 5e-4)
+        assert schedule == (tuned | views).get(path.stem, usual), path
 
 
 @pytest.mark.parametrize("data", ["vessels", "folder"])

@@ -100,7 +100,7 @@ def test_arguments_of_a_trunk_are_replaced_as_a_whole(preset):
 
 
 def test_a_recipe_is_no_choice_of_its_own():
-    with pytest.raises(UserError, match="'recipe' has no choices of its own, recipe/model and"):
+    with pytest.raises(UserError, match="'recipe' has no choices of its own, recipe/loss, "):
         check_line("train", ["recipe=official"])
     with pytest.raises(UserError, match="Did you mean official"):
         check_line("train", ["preset=offical"])

@@ -17,6 +17,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from ood_lab.common.credentials import check_secret
+from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import missing_path
 from ood_lab.common.hints import nearest as nearest_names
@@ -172,7 +173,7 @@ def _check_choice(override: Override) -> None:
     options = [path.stem for path in conf_files(group)]
     if not options:
         inner = sorted(f"{group}/{path.name}" for path in (CONF / group).iterdir())
-        raise UserError(f"'{group}' has no choices of its own, {' and '.join(inner)} have")
+        raise UserError(f"'{group}' has no choices of its own, {listed(inner)} have")
     value = override.value()
     if isinstance(value, dict):
         raise UserError(_choice_and_settings(group, value))

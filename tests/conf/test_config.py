@@ -112,6 +112,7 @@ COCO = ["annotations.file=FILE", "annotations.images=DIR", "lvlm.path=DIR"]
 REQUIRED |= {f"experiment/{name}.yaml": COCO for name in ("oric", "oric_released")}
 OPENOOD = ("cifar10", "cifar100", "imagenet200", "imagenet")
 REQUIRED |= {f"data/openood_{name}.yaml": ["openood=DIR"] for name in OPENOOD}
+REQUIRED |= {"experiment/openood_cifar10_train.yaml": ["openood=DIR"]}
 PUBLISHED = ("cifar10", "cifar100", "cub", "stanford_cars", "fgvc_aircraft")
 REQUIRED |= {f"data/{name}.yaml": ["root=DIR"] for name in PUBLISHED}
 REQUIRED |= {f"data/ood/{file.name}": ["data=folder", "root=DIR"] for file in OOD_SETS}

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -133,7 +134,7 @@ def test_openmax_agrees_with_pytorch_ood_where_that_is_right(blobs):
 
 
 def test_openmax_does_not_overflow(blobs):
-    bank = FeatureBank(**{**vars(blobs.train), "logits": blobs.train.logits * 1e4})
+    bank = replace(blobs.train, logits=blobs.train.logits * 1e4)
     scores = OpenMax().fit(bank).score(bank)
     assert scores.isfinite().all()
     assert len(scores.unique()) > len(scores) / 2

@@ -1,7 +1,5 @@
 """A metric that the package does not know: one record in a module of one's own."""
 
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +8,7 @@ from report_run import make_run, view_of
 from rich.console import Console
 
 from ood_lab.common.errors import UserError
-from ood_lab.metrics import Evaluation, best_detectors, metric_of, results_of
+from ood_lab.metrics import Evaluation, best_detectors, metric_of, record, results_of
 from ood_lab.metrics.record import load_metrics
 from ood_lab.report.detection.detection_page import detection_blocks, write_report
 from ood_lab.report.leaderboard.detector_runs import DetectorRun
@@ -41,9 +39,10 @@ TAKEN = Metric("auroc", "AUROC", point=lambda pair, _: 0.0)
 def module(tmp_path_factory):
     folder = tmp_path_factory.mktemp("modules")
     (folder / "my_metrics.py").write_text(MODULE)
-    sys.path.insert(0, str(folder))
-    yield "my_metrics"
-    sys.path.remove(str(folder))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        patch.setattr(record, "_KNOWN", dict(record._KNOWN))  # other tests know none of these
+        yield "my_metrics"
 
 
 @pytest.fixture(scope="module")

@@ -70,7 +70,7 @@ def test_losses_have_the_schedule_of_openood():
     line = ["experiment=openood_cifar10_train", "openood=DIR", "detector=[]"]
     tuned = dict.fromkeys(("energy_reg", "mixoe", "ish"), (10, 128, 0.001, 5e-4))
     views = {"cider": (100, 512, 0.5, 1e-4), "npos": (100, 256, 0.1, 1e-4)}
-    views["palm"] = (100, 16, 0.1, 1e-4)
+    views |= {"palm": (100, 16, 0.1, 1e-4), "mos": (100, 128, 0.003, 0.0)}
     for path in (CONF / "loss").glob("*.yaml"):
         cfg = composed("train", [*line, f"loss={path.stem}"])
         sgd = cfg.model.classifier.optimizer

@@ -1,4 +1,4 @@
-"""A frozen open_clip model behind a few methods that all return normalised float32 features."""
+"""A frozen open_clip model; its methods return normalised float32 features."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
+from open_clip.coca_model import CoCa
+from open_clip.model import CLIP, CustomTextCLIP
+from open_clip.modified_resnet import ModifiedResNet
+from open_clip.timm_model import TimmModel
+from open_clip.transformer import TextTransformer, VisionTransformer, text_global_pool
 from PIL import Image
+from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
 from torch import Tensor, nn
 
-from ood_lab.clip import local_features, text_features
 from ood_lab.common.errors import UserError
 from ood_lab.models.backbone import KeyedModule
 from ood_lab.models.image_transforms import evaluation_transform
@@ -114,7 +119,7 @@ class ClipModel(KeyedModule):
         Raises:
             UserError: this text tower has no token embeddings to replace by a prompt's.
         """
-        return text_features.tower(self.model, self.name).token_embedding(ids)
+        return _text_tower(self.model, self.name).token_embedding(ids)
 
     def text_from_embeddings(self, embeddings: Tensor, ids: Tensor, crop: bool = False) -> Tensor:
         """Text features of prompts given as token embeddings.
@@ -133,18 +138,16 @@ class ClipModel(KeyedModule):
         Raises:
             UserError: this text tower does not take embeddings.
         """
-        tower = text_features.tower(self.model, self.name)
-        return _normalised(text_features.features(tower, self.model, embeddings, ids, crop))
+        tower = _text_tower(self.model, self.name)
+        return _normalised(_text_features(tower, self.model, embeddings, ids, crop))
 
     def image_features_and_local(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Global features ``[B, d]`` and features of all regions ``[B, P, d]`` in the same space.
 
-        See :mod:`ood_lab.clip.local_features`.
-
         Raises:
             LocalFeaturesUnsupported: this image tower has none.
         """
-        pooled, regions = local_features.features(self.model.visual, self._cast(images), self.name)
+        pooled, regions = _local_features(self.model.visual, self._cast(images), self.name)
         return _normalised(pooled), _normalised(regions)
 
     def _cast(self, images: Tensor) -> Tensor:
@@ -173,3 +176,143 @@ def _data_config(model: nn.Module, name: str) -> dict[str, Any]:
         "crop_pct": 1.0,
         "crop_mode": _CROP_MODES[config["resize_mode"]],
     }
+
+
+#: Poolings that read one position, named by the ids.
+_POOLED_AT_THE_END = ("argmax", "eos")
+
+
+def _text_tower(model: nn.Module, name: str) -> Any:
+    """The module that owns ``token_embedding``, ``positional_embedding`` and ``transformer``.
+
+    Raises:
+        UserError: the text tower is CoCa's or one of another library.
+    """
+    owner = model.text if isinstance(model, CustomTextCLIP | CoCa) else model
+    if isinstance(model, CoCa):
+        raise UserError(
+            f"prompts of {name} cannot be built from embeddings: its text tower is CoCa's, "
+            "which appends a token of its own; choose a CLIP model"
+        )
+    if not isinstance(owner, CLIP | TextTransformer):
+        raise UserError(
+            f"prompts of {name} cannot be built from embeddings: its text tower is a "
+            f"{type(owner).__name__}; choose a model with open_clip's own text tower"
+        )
+    return owner
+
+
+def _text_features(
+    tower: Any, model: nn.Module, embeddings: Tensor, ids: Tensor, crop: bool
+) -> Tensor:
+    """Features ``[N, d]``, not normalised, of ``embeddings [N, L, w]`` laid out as ``ids [N, L]``.
+
+    ``x = transformer(e + positions)``, ``t = proj(pool(ln(x)))``: what ``encode_text`` does after
+    its look-up of the embeddings ``e``, so that learned vectors can replace words (CoOp,
+    arXiv:2109.01134).
+    With ``crop``, only positions up to the end of the longest text are computed, where no later
+    position can matter (causal attention, pooled at the end of the text).
+    """
+    # Under the names that CLIP has on the model and CustomTextCLIP on its text tower.
+    separate = tower is not model
+    pool = tower.pool_type if separate else tower.text_pool_type
+    end_id = tower.eos_id if separate else tower.text_eos_id
+    mask = tower.attn_mask
+    if crop and mask is not None and pool in _POOLED_AT_THE_END:
+        ends = ids.argmax(-1) if pool == "argmax" else (ids == end_id).int().argmax(-1)
+        length = int(ends.max()) + 1
+        embeddings, ids = embeddings[:, :length], ids[:, :length]
+    length = embeddings.shape[1]
+    dtype = tower.transformer.get_cast_dtype()
+    x = embeddings.to(dtype) + tower.positional_embedding[:length].to(dtype)
+    x = tower.transformer(x, attn_mask=None if mask is None else mask[:length, :length])
+    x = text_global_pool(tower.ln_final(x), ids, pool, eos_token_id=end_id)
+    projection = tower.text_projection
+    if projection is None:
+        return x
+    return projection(x) if isinstance(projection, nn.Linear) else torch.matmul(x, projection)
+
+
+class LocalFeaturesUnsupported(UserError):
+    """This image tower has no features of regions in the space of the text."""
+
+
+def _local_features(visual: Any, images: Tensor, name: str) -> tuple[Tensor, Tensor]:
+    """Global ``[B, d]`` and local ``[B, P, d]`` features, not normalised.
+
+    The local ones are of image regions in the space of the text (LoCoOp, arXiv:2306.01293;
+    GL-MCM). In the last attention each region attends to itself only, so that it keeps what it is:
+
+    - Vision transformer: ``z_i = x_i + out(W_v ln_1(x_i))``, ``z_i += mlp(ln_2(z_i))``,
+      ``local_i = proj(ln_post(z_i))``; all earlier blocks as usual, the class token left out.
+    - ResNet: ``local_i = c_proj(v_proj(F_i))`` of the attention pool, without mean token and
+      positions.
+
+    ``P`` is the number of patches (196 for ViT-B/16 at 224 pixels) or of cells of the last map
+    (49 for RN50).
+
+    Raises:
+        LocalFeaturesUnsupported: pooling that is not by one token or one attention.
+    """
+    if isinstance(visual, ModifiedResNet):
+        return _resnet(visual, images)
+    if isinstance(visual, VisionTransformer):
+        plain = visual.attn_pool is None and not visual.final_ln_after_pool
+        if visual.pool_type == "tok" and plain:
+            return _vit(visual, images)
+        pooling = visual.pool_type if plain else "attention"
+        raise _unsupported(name, f"a vision transformer with '{pooling}' pooling")
+    if isinstance(visual, TimmModel):
+        trunk, tower = visual.trunk, f"timm's {type(visual.trunk).__name__}"
+        if isinstance(trunk, TimmVisionTransformer):
+            if trunk.global_pool == "token" and trunk.attn_pool is None:
+                return _timm_vit(visual, images)
+            tower += f" with '{trunk.global_pool}' pooling"
+        raise _unsupported(name, tower)
+    raise _unsupported(name, type(visual).__name__)
+
+
+def _unsupported(name: str, tower: str) -> LocalFeaturesUnsupported:
+    return LocalFeaturesUnsupported(
+        f"{name} has no local features: its image tower is {tower}, and only vision transformers "
+        "with a class token and open_clip's ResNets have them; choose one of those, or a method "
+        "that does not need them"
+    )
+
+
+def _vit(visual: VisionTransformer, images: Tensor) -> tuple[Tensor, Tensor]:
+    blocks = visual.transformer.resblocks
+    out = visual.forward_intermediates(
+        images, indices=[len(blocks) - 2], output_fmt="NLC", output_extra_tokens=True
+    )
+    tokens = [out["image_intermediates_prefix"][0], out["image_intermediates"][0]]
+    x = torch.cat(tokens, 1)  # the input of the last block, class token first
+    x = visual.ln_post(blocks[-1](x, attn_mask=_self_only(x)))[:, 1:]
+    return out["image_features"], x if visual.proj is None else x @ visual.proj
+
+
+def _resnet(visual: ModifiedResNet, images: Tensor) -> tuple[Tensor, Tensor]:
+    # Index 4, the last stage, must be among them: open_clip drops the stages after the last one.
+    out = visual.forward_intermediates(images, indices=[4])
+    pool = visual.attnpool
+    cells = out["image_intermediates"][0].permute(0, 2, 3, 1)
+    return out["image_features"], pool.c_proj(pool.v_proj(cells)).flatten(1, 2)
+
+
+def _timm_vit(visual: TimmModel, images: Tensor) -> tuple[Tensor, Tensor]:
+    trunk = visual.trunk
+    x = trunk._pos_embed(trunk.patch_embed(images))
+    x = trunk.norm_pre(trunk.patch_drop(x))
+    for block in trunk.blocks[:-1]:
+        x = block(x)
+    last: nn.Module = trunk.blocks[-1]
+    pooled = visual.head(trunk.forward_head(trunk.norm(last(x))))
+    regions = trunk.norm(last(x, attn_mask=_self_only(x)))[:, trunk.num_prefix_tokens :]
+    return pooled, visual.head(trunk.fc_norm(regions))
+
+
+def _self_only(x: Tensor) -> Tensor:
+    """Additive mask ``[L, L]`` under which a token's attention returns its own value."""
+    length = x.shape[1]
+    mask = torch.full((length, length), float("-inf"), device=x.device, dtype=x.dtype)
+    return mask.fill_diagonal_(0.0)

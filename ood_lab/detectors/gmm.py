@@ -13,12 +13,12 @@ from ood_lab.common.arguments import Count, Positive
 from ood_lab.common.english import counted
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import map_rows, squared_distances
-from ood_lab.detectors.support.class_moments import is_few, second_moment, shrunk
 from ood_lab.detectors.support.requirements import (
     one_class,
     require_finite,
     require_labels,
 )
+from ood_lab.detectors.support.subspace import is_few, second_moment, shrunk
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.image_groups import group_count, independent_share, unit_of
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from ood_lab.common.arguments import Count
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import DetectorRefusal, FitSplit, with_settings
-from ood_lab.detectors.support.layer_statistics import LayerColumn, split_layers
+from ood_lab.detectors.support.layer_probe import LayerColumn, split_layers
 from ood_lab.detectors.support.network_scores import NetworkDetector
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.image_groups import group_codes, group_count, unit_of

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.odin import ODIN, ODINColumn
-from ood_lab.detectors.support.input_step import sign
+from ood_lab.detectors.support.network_scores import sign
 
 
 class IODINColumn(ODINColumn):

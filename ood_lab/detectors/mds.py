@@ -9,13 +9,13 @@ from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import map_rows, squared_distances
-from ood_lab.detectors.support.class_moments import is_few, shrunk, whitening
 from ood_lab.detectors.support.requirements import (
     one_class,
     require_finite,
     require_labels,
     warn_classes,
 )
+from ood_lab.detectors.support.subspace import is_few, shrunk, whitening
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.image_groups import group_count, unit_of
 from ood_lab.features.moments import Moments
@@ -36,7 +36,7 @@ class MDS(Detector):
     Classes without fit images are skipped and reported; a class with one image has that image
     as its mean. Without labels, of features without logits or of a multi-label head, all images are
     one class. Where each class has one image, Σ is that of all. Of fewer than 10 images for each
-    feature, Σ is shrunk (:func:`~ood_lab.detectors.support.class_moments.shrunk`).
+    feature, Σ is shrunk (:func:`~ood_lab.detectors.support.subspace.shrunk`).
 
     Own: pytorch-ood inverts the scatter (not divided by N) in float32 after adding 1e-6 to its
     diagonal: on collinear features distances turn negative, and a feature that is dead on the

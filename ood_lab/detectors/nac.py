@@ -19,8 +19,7 @@ from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import map_rows, row_chunks
 from ood_lab.detectors.support.compute_device import head_on_device, on_device
-from ood_lab.detectors.support.layer_probe import channels_first
-from ood_lab.detectors.support.layer_statistics import LayerColumn, split_layers
+from ood_lab.detectors.support.layer_probe import LayerColumn, channels_first, split_layers
 from ood_lab.detectors.support.neighbour_search import choose_rows
 from ood_lab.detectors.support.requirements import (
     require_column,

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from ood_lab.common.arguments import Positive
 from ood_lab.detectors.base import with_settings
-from ood_lab.detectors.support.input_step import input_step, require_std, sign
-from ood_lab.detectors.support.network_scores import NetworkDetector
+from ood_lab.detectors.support.network_scores import NetworkDetector, input_step, require_std, sign
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import GradientColumn
 from ood_lab.models.backbone import Backbone

@@ -12,8 +12,7 @@ from ood_lab.common.arguments import Positive
 from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import FitSplit, with_settings
-from ood_lab.detectors.support.input_step import input_step, require_std, sign
-from ood_lab.detectors.support.network_scores import NetworkDetector
+from ood_lab.detectors.support.network_scores import NetworkDetector, input_step, require_std, sign
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn, GradientColumn
 from ood_lab.models.backbone import Backbone

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ood_lab.detectors.base import Detector, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
-from ood_lab.detectors.support.class_moments import spanned
 from ood_lab.detectors.support.compute_device import head_on_device
 from ood_lab.detectors.support.requirements import require_finite, require_two_classes
+from ood_lab.detectors.support.subspace import spanned
 from ood_lab.features.bank import FeatureBank
 
 #: Probabilities are kept this far from 0 and 1.

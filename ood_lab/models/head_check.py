@@ -1,9 +1,14 @@
-"""The check of what a backbone gives, and that its head really makes its logits."""
+"""Checks of a backbone: what it gives, whether its head makes its logits, the time of a step."""
 
 from __future__ import annotations
 
+import copy
+import time
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
+from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
@@ -76,3 +81,59 @@ def _check_shapes(backbone: Backbone, output: Output) -> None:
                 "must be the last layer, applied to one vector per image (after pooling the tokens "
                 "or map)"
             )
+
+
+#: Images of which the time of a step is estimated.
+_FEW = 8
+
+
+def seconds_of_a_step(backbone: Backbone, batch: int) -> float:
+    """About the seconds of a forward and backward pass on the CPU over so many images.
+
+    Measured on a copy, with at most 8 random images, of which the time of more follows; weights,
+    statistics and random numbers stay as they were.
+    """
+    n, size = max(2, min(batch, _FEW)), backbone.data_config["input_size"]
+    with isolate_rng(include_cuda=False):
+        images = torch.randn(n, *size).contiguous(memory_format=torch.channels_last)
+        return _seconds(copy.deepcopy(backbone).train(), images) * batch / n
+
+
+def _seconds(network: Backbone, images: Tensor) -> float:
+    """Of the second pass; the first one warms up."""
+    seconds = 0.0
+    for _ in range(2):
+        start = time.perf_counter()
+        network.zero_grad()
+        with torch.enable_grad():
+            network(images).logits.sum().backward()
+        seconds = time.perf_counter() - start
+    return seconds
+
+
+def as_multilabel(backbone: Backbone) -> None:
+    """Declares that the head of a backbone is multi-label.
+
+    Without a linear head, outputs from 0 to 1 are probabilities p: log p − log(1 − p) is the logit.
+
+    Raises:
+        UserError: there are no logits, they are of a softmax, or the head is fitted on ID train.
+    """
+    name = backbone.name
+    if backbone.fitted_head:
+        raise UserError(
+            f"model.head={backbone.fitted_head} fits a softmax, which model.multilabel=true "
+            "excludes: give a network with its head, or model.head=none"
+        )
+    if backbone.normalised:
+        raise UserError(
+            f"model.multilabel=true: {name} returns a softmax, one class per image. Choose its "
+            "logits with model.output=KEY"
+        )
+    backbone.multilabel = True
+    if backbone.head is not None or not isinstance(backbone, WrappedBackbone):
+        return
+    with evaluating(backbone):
+        values = backbone(random_batch(backbone, backbone.data_config["input_size"])).logits
+    if values.numel() and bool(((values >= 0) & (values <= 1)).all()):
+        backbone.reading = replace(backbone.reading, probabilities="sigmoid")

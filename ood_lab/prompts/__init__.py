@@ -13,8 +13,8 @@ from ood_lab.prompts.coop import PromptLearner as PromptLearner
 from ood_lab.prompts.coop import warmup_cosine as warmup_cosine
 from ood_lab.prompts.idlike import IDLike as IDLike
 from ood_lab.prompts.idlike import IDLikeScore as IDLikeScore
+from ood_lab.prompts.idlike import RandomViews as RandomViews
 from ood_lab.prompts.locoop import LoCoOp as LoCoOp
 from ood_lab.prompts.mcm import GLMCM as GLMCM
 from ood_lab.prompts.mcm import LMCM as LMCM
 from ood_lab.prompts.mcm import MCM as MCM
-from ood_lab.prompts.random_crops import RandomViews as RandomViews

@@ -7,8 +7,10 @@ from typing import Any, NamedTuple, Unpack
 
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor
 from torch.optim import Optimizer
+from torchvision.transforms import Compose, RandomHorizontalFlip, RandomResizedCrop
 
 from ood_lab.clip import zero_shot_weights
 from ood_lab.common.errors import UserError
@@ -22,7 +24,6 @@ from ood_lab.models.output import Output
 from ood_lab.models.training.classifier import Schedule
 from ood_lab.prompts.backbone import IDLikeBackbone
 from ood_lab.prompts.coop import PromptLearner
-from ood_lab.prompts.random_crops import split_views
 
 #: Floor of the probability in the outlier loss.
 _EPSILON = 1e-16
@@ -213,3 +214,44 @@ class IDLikeScore(NetworkDetector):
         """-log-odds, or -P in [-1, 0], ``[N]``."""
         odds = self.values(bank).double()
         return -odds.sigmoid() if self.probability else -odds
+
+
+class RandomViews:
+    """Random crops and flips of an image, stacked below each other.
+
+    One tall image passes through normalisation and batching like any other;
+    :func:`split_views` takes it apart again.
+
+    Args:
+        n: number of views.
+        size: of a view in pixels.
+        scale: share of the image's area that a crop covers, smallest and largest.
+        flip: probability of a horizontal flip.
+        interpolation: as PIL numbers it; 2 = bilinear, 3 = bicubic.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        size: int,
+        scale: Sequence[float] = (0.08, 1.0),
+        flip: float = 0.5,
+        interpolation: int = 2,
+    ) -> None:
+        self.n = n
+        self.size = size
+        crop = RandomResizedCrop(size, tuple(scale), interpolation=interpolation)
+        self.view = Compose([crop, RandomHorizontalFlip(flip)])
+
+    def __call__(self, image: Image.Image) -> Image.Image:
+        """Maps an RGB image to one of ``size`` x ``n·size`` pixels."""
+        stack = Image.new("RGB", (self.size, self.n * self.size))
+        for i in range(self.n):
+            stack.paste(self.view(image), (0, i * self.size))
+        return stack
+
+
+def split_views(images: Tensor) -> Tensor:
+    """Maps ``images [B, 3, V·S, S]`` to their square views ``[B, V, 3, S, S]``."""
+    side = images.shape[3]
+    return images.unflatten(2, (-1, side)).transpose(1, 2)

@@ -116,8 +116,8 @@ class GLMCM(NetworkDetector):
         s(x) = -\max_c \mathrm{softmax}(\cos(f, t_c) / T)_c
         - \lambda \max_{i, c} \mathrm{softmax}(\cos(f_i, t_c) / T)_c
 
-    over the regions i, see :mod:`ood_lab.clip.local_features`. The authors' code takes λ = 1, their
-    script for ImageNet 0.5. Nothing is fitted.
+    over the regions i (:meth:`ood_lab.clip.ClipModel.image_features_and_local`). The authors' code
+    takes λ = 1, their script for ImageNet 0.5. Nothing is fitted.
 
     Args:
         temperature: T > 0.

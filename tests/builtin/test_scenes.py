@@ -22,10 +22,10 @@ from ood_lab.builtin.scenes import (
     things_at,
     visible,
 )
+from ood_lab.builtin.scenes.canvas import Canvas
 from ood_lab.builtin.scenes.datamodule import ScenesDataModule
-from ood_lab.builtin.scenes.drawings.canvas import Canvas
-from ood_lab.builtin.scenes.drawings.colours import COLOURS
-from ood_lab.builtin.scenes.layout import MAX_HIDDEN
+from ood_lab.builtin.scenes.painted_parts import COLOURS
+from ood_lab.builtin.scenes.scene_sampling import MAX_HIDDEN
 from ood_lab.builtin.scenes.sprite import Look, draw
 from ood_lab.builtin.scenes.things import ABSTRACT, FAMILIAR, UNFAMILIAR
 from ood_lab.builtin.vessels.datasets import GRID

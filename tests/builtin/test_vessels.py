@@ -17,7 +17,7 @@ from ood_lab.builtin.vessels import (
     caption_labels,
     caption_templates,
 )
-from ood_lab.builtin.vessels.augmentation import LightAugment
+from ood_lab.builtin.vessels.datasets import LightAugment
 from ood_lab.common.errors import UserError
 
 COARSE = [0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]

@@ -13,7 +13,7 @@ from ood_lab.clip import LocalFeaturesUnsupported
 from ood_lab.common.errors import UserError
 from ood_lab.models import weights_sha256
 from ood_lab.prompts import CoOp, IDLike, LoCoOp, RandomViews, idlike_backbone, prompt_backbone
-from ood_lab.prompts.random_crops import split_views
+from ood_lab.prompts.idlike import split_views
 
 CLASSES = ["cat", "dog", "great white shark"]
 SGD = functools.partial(torch.optim.SGD, lr=0.1)

@@ -14,7 +14,7 @@ from ood_lab.features.auxiliary_heads import HeadPredictions
 from ood_lab.features.bank import FeatureBank
 from ood_lab.models import Backbone, Output
 from ood_lab.models.fgvc.base import FGVCNet
-from ood_lab.models.fgvc.label_sizes import LabelSpace
+from ood_lab.models.fgvc.label_tree import LabelSpace
 from ood_lab.schema.results import CORE
 
 

@@ -19,7 +19,7 @@ from ood_lab.builtin.scenes import (
     render,
     sample_scene,
 )
-from ood_lab.builtin.scenes.drawings.colours import COLOURS
+from ood_lab.builtin.scenes.painted_parts import COLOURS
 from ood_lab.builtin.scenes.scene import RENDERER
 from ood_lab.builtin.scenes.scene_sampling import check_size
 from ood_lab.common.errors import UserError

@@ -9,14 +9,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ood_lab.builtin.scenes.canvas import Canvas
 from ood_lab.builtin.scenes.covariate_styles import STYLES
-from ood_lab.builtin.scenes.drawings.canvas import Canvas
 from ood_lab.builtin.scenes.places import PLACES
 from ood_lab.builtin.scenes.scene import Scene, SceneObject
 from ood_lab.builtin.vessels.covariate_styles import Layers
-from ood_lab.builtin.vessels.drawings.backgrounds import rgb
+from ood_lab.builtin.vessels.drawings.backgrounds import rgb, smooth
 from ood_lab.builtin.vessels.drawings.signed_distances import Array
-from ood_lab.builtin.vessels.drawings.texture import smooth
 from ood_lab.builtin.vessels.scene import to_pixels
 from ood_lab.schema.arrays import Bools
 

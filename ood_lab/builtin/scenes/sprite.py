@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ood_lab.builtin.scenes.drawings.colours import tones
+from ood_lab.builtin.scenes.painted_parts import tones
 from ood_lab.builtin.scenes.things import THINGS
-from ood_lab.builtin.vessels.drawings.figure import Proportions
-from ood_lab.builtin.vessels.drawings.signed_distances import Array, square, turned
+from ood_lab.builtin.vessels.drawings.signed_distances import Array, Proportions, square, turned
 from ood_lab.schema.arrays import Bools
 
 #: A pixel with less of an object than this is none of its own (ghosts of thin parts).

@@ -7,14 +7,14 @@ any number of workers. Semantic levels (0 ding and gui, 1 similar vessels, 2 con
 5 mosaic, neon, x-ray) are independent and known.
 """
 
-from ood_lab.builtin.vessels.augmentation import LightAugment as LightAugment
-from ood_lab.builtin.vessels.captions import caption_labels as caption_labels
-from ood_lab.builtin.vessels.captions import caption_templates as caption_templates
 from ood_lab.builtin.vessels.datasets import SHIFTS as SHIFTS
+from ood_lab.builtin.vessels.datasets import LightAugment as LightAugment
 from ood_lab.builtin.vessels.datasets import ShiftedVessels as ShiftedVessels
 from ood_lab.builtin.vessels.datasets import VesselsDataset as VesselsDataset
 from ood_lab.builtin.vessels.datasets import VesselsGrid as VesselsGrid
 from ood_lab.builtin.vessels.drawings.bronzes import SHAPES as SHAPES
+from ood_lab.builtin.vessels.nouns import caption_labels as caption_labels
+from ood_lab.builtin.vessels.nouns import caption_templates as caption_templates
 from ood_lab.builtin.vessels.periods import CATEGORIES as CATEGORIES
 from ood_lab.builtin.vessels.periods import CLASSES as CLASSES
 from ood_lab.builtin.vessels.periods import DYNASTIES as DYNASTIES

@@ -10,9 +10,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ood_lab.builtin.vessels.drawings.backgrounds import hue, rgb
+from ood_lab.builtin.vessels.drawings.backgrounds import (
+    blur,
+    edges,
+    grain,
+    hue,
+    pixelate,
+    rgb,
+    smooth,
+)
 from ood_lab.builtin.vessels.drawings.signed_distances import Array
-from ood_lab.builtin.vessels.drawings.texture import blur, edges, grain, pixelate, smooth
 from ood_lab.common.files import packaged_table
 
 

@@ -11,12 +11,17 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ood_lab.builtin.vessels.covariate_styles import STYLES, Layers
-from ood_lab.builtin.vessels.drawings.backgrounds import BACKGROUNDS, hue
-from ood_lab.builtin.vessels.drawings.bronzes import Bronze
-from ood_lab.builtin.vessels.drawings.figure import Figure, Proportions
-from ood_lab.builtin.vessels.drawings.motifs import MOTIFS
-from ood_lab.builtin.vessels.drawings.signed_distances import Array, Pose, X, Y, coverage
-from ood_lab.builtin.vessels.drawings.texture import smooth
+from ood_lab.builtin.vessels.drawings.backgrounds import BACKGROUNDS, hue, smooth
+from ood_lab.builtin.vessels.drawings.bronzes import MOTIFS, Bronze
+from ood_lab.builtin.vessels.drawings.signed_distances import (
+    Array,
+    Figure,
+    Pose,
+    Proportions,
+    X,
+    Y,
+    coverage,
+)
 from ood_lab.builtin.vessels.nouns import NOUNS
 from ood_lab.builtin.vessels.periods import CATEGORIES
 from ood_lab.schema.arrays import Bools

@@ -15,14 +15,14 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.backbone import Backbone, linear_of
-from ood_lab.models.fgvc.label_sizes import LabelSpace
+from ood_lab.models.fgvc.label_tree import LabelSpace
 from ood_lab.models.fgvc.layers import known_cross_entropy
-from ood_lab.models.fgvc.trunk import channels_first, pyramid
 from ood_lab.models.head_check import check_contract
 from ood_lab.models.image_transforms import TransformSettings, set_transform, transform_options
+from ood_lab.models.loading.timm_networks import create_timm
 from ood_lab.models.output import Output
 from ood_lab.models.training.classifier import Classifier, Schedule
-from ood_lab.models.weights import load_weights
+from ood_lab.models.weights import check_one_source, load_weights
 
 
 class FGVCNet(Backbone):
@@ -189,3 +189,67 @@ def fused_head(heads: Sequence[nn.Linear]) -> nn.Linear:
     """
     weight = torch.cat([head.weight for head in heads], dim=1)
     return linear_of(weight, torch.stack([head.bias for head in heads]).sum(0))
+
+
+def pyramid(
+    name: str,
+    strides: Sequence[int],
+    method: str,
+    pretrained: bool = False,
+    weights: StrPath | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+) -> tuple[nn.Module, list[int]]:
+    """The network that yields the deepest map of each of ``strides``, and their channels.
+
+    Args:
+        name: timm model.
+        strides: pixels between neighbours of a map, fine to coarse.
+        method: who asks, for messages.
+        pretrained: take timm's weights.
+        weights: take those of this local file, saved by timm or torchvision: every tensor but
+            the classifier's must fit.
+        kwargs: passed to ``timm.create_model``.
+
+    Raises:
+        UserError: unknown model, no maps of these strides, or weights that are not to be had.
+    """
+    check_one_source(name, pretrained, weights, "model.trunk_weights")
+    kwargs = dict(kwargs or {})
+    probe: Any = create_timm(name, pretrained=False, features_only=True, **kwargs)
+    reductions = list(probe.feature_info.reduction())
+    if reductions[-1] != strides[-1] or not set(strides) <= set(reductions):
+        wanted = ("strides are " if len(strides) > 1 else "stride is ") + _listed(strides)
+        raise UserError(
+            f"{method} needs a backbone whose last {wanted}; the maps of {name} have "
+            f"{_listed(sorted(set(reductions)))}: choose a pyramid such as model.trunk=resnet50"
+        )
+    last = dict(zip(reductions, probe.feature_info.out_indices, strict=True))
+    taps = tuple(last[stride] for stride in strides)
+    trunk: Any = create_timm(name, pretrained, features_only=True, out_indices=taps, **kwargs)
+    if weights is not None:
+        _load(trunk, name, weights, kwargs)
+    return trunk, list(trunk.feature_info.channels())
+
+
+def channels_first(trunk: nn.Module, maps: Sequence[Tensor]) -> list[Tensor]:
+    """The maps as ``[B, C, H, W]``; some networks (Swin) give ``[B, H, W, C]``."""
+    if getattr(trunk, "output_fmt", None) == "NHWC":
+        return [m.permute(0, 3, 1, 2) for m in maps]
+    return list(maps)
+
+
+def _load(trunk: nn.Module, name: str, weights: StrPath, kwargs: Mapping[str, Any]) -> None:
+    """Loads the file into the whole network, where every tensor has a place, and copies it."""
+    network: Any = create_timm(name, pretrained=False, **kwargs)
+    load_weights(network, weights, name, new_head=network.pretrained_cfg["classifier"])
+    # timm writes stages.0 of the whole network as stages_0, or model.stages.0, in the pyramid.
+    values = {_plain(key): value for key, value in network.state_dict().items()}
+    trunk.load_state_dict({key: values[_plain(key)] for key in trunk.state_dict()})
+
+
+def _plain(key: str) -> str:
+    return key.removeprefix("model.").replace(".", "_")
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))

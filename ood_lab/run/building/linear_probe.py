@@ -18,7 +18,7 @@ from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.evaluation.fitted_head import fit_head
 from ood_lab.features.process_agreement import told_by_main
 from ood_lab.models import Backbone, WholeCheckpointIO, epochs_for
-from ood_lab.models.training.step_seconds import seconds_of_a_step
+from ood_lab.models.head_check import seconds_of_a_step
 from ood_lab.run.building import checkpoints
 from ood_lab.run.building.trainers import has_length, steps_per_epoch
 from ood_lab.run.commandline.composition import command_line, plain, running_overrides

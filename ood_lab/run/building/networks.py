@@ -31,7 +31,7 @@ from ood_lab.models import (
     saved_entry,
     train_transform,
 )
-from ood_lab.models.loading.multilabel_head import as_multilabel
+from ood_lab.models.head_check import as_multilabel
 from ood_lab.models.training.foreign_module import NEEDED
 from ood_lab.run.building import checkpoints, nodes
 from ood_lab.run.commandline.composition import plain, running_overrides

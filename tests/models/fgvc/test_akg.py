@@ -17,8 +17,7 @@ from tree_toys import (
 )
 
 from ood_lab.common.errors import UserError
-from ood_lab.models.fgvc.akg import AKG, AKGNet, AKGOutput
-from ood_lab.models.fgvc.graph_losses import GraphLosses
+from ood_lab.models.fgvc.akg import AKG, AKGNet, AKGOutput, GraphLosses
 from ood_lab.models.fgvc.label_tree import Hierarchy
 
 KNOWLEDGE = BRONZE | {"shapes": 29, "attributes": 96}

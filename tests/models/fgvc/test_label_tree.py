@@ -8,8 +8,7 @@ import torch
 from tree_toys import BRONZE, TOY, legal_states, sigmoid_wave, wave
 
 from ood_lab.common.errors import UserError
-from ood_lab.models.fgvc.label_sizes import LabelSpace
-from ood_lab.models.fgvc.label_tree import Hierarchy
+from ood_lab.models.fgvc.label_tree import Hierarchy, LabelSpace
 
 LEVELS = torch.tensor([[0, 0, 0], [1, 2, 4], [0, 1, -1], [1, -1, -1]])  # nodes 5, 9, 3, 1
 

@@ -8,8 +8,7 @@ import torch
 from waves import official, size_of, tiny, wave
 
 from ood_lab.models.fgvc import P2P, P2PNet
-from ood_lab.models.fgvc.p2p import P2POutput, peaked_cross_entropy
-from ood_lab.models.fgvc.part_alignment import PoseMemory, best_orders
+from ood_lab.models.fgvc.p2p import P2POutput, PoseMemory, best_orders, peaked_cross_entropy
 
 SMALL = {"crop": 64, "anchor_scale": 0.5, "hidden": 24}
 LABEL = torch.tensor([0, 1, 2, 4])

@@ -11,7 +11,7 @@ from waves import TINY, tiny, wave
 from ood_lab.common.errors import UserError
 from ood_lab.models import train_transform
 from ood_lab.models.fgvc import SPSNet
-from ood_lab.models.fgvc.trunk import pyramid
+from ood_lab.models.fgvc.base import pyramid
 
 CONVNEXT = {"depths": (1, 1, 1, 1), "dims": (8, 16, 24, 32)}
 SWIN = {"img_size": 64, "embed_dim": 8, "depths": (1, 1, 1, 1), "num_heads": (1, 1, 2, 2)}

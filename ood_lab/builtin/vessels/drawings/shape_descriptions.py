@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ood_lab.builtin.vessels.drawings import signed_distances
-from ood_lab.builtin.vessels.drawings.figure import Proportions
-from ood_lab.builtin.vessels.drawings.signed_distances import Array, both, minus, union
+from ood_lab.builtin.vessels.drawings.signed_distances import Array, Proportions, both, minus, union
 
 _COMBINED: Mapping[str, Callable[..., Array]] = {"union": union, "both": both, "minus": minus}
 #: How coordinates change: u, v and the numbers of a description → u, v.

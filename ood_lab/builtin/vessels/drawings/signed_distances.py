@@ -8,6 +8,7 @@ pose of an object is applied.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from typing import Any
@@ -181,3 +182,29 @@ def polygon(u: Array, v: Array, *corners: tuple[float, float]) -> Array:
     points = np.array([u, v]).reshape(2, -1)
     distances = normals[:, :2] @ points + normals[:, 2:]
     return distances.max(0).reshape(u.shape)
+
+
+#: Three free proportions of an undated object, each in [-1, 1].
+Proportions = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """The outline of an object and the place of its ornament, in local units.
+
+    Attributes:
+        solid: distance to the object, ``[H, W]``.
+        belt_area: distance to the part that carries the ornament, ``[H, W]``.
+        belt_bottom: lower edge of the ornament.
+        belt_height: height of the ornament; 0 = blotches over the whole surface instead.
+        half_width: half the width over which the ornament repeats.
+    """
+
+    solid: Array
+    belt_area: Array
+    belt_bottom: float
+    belt_height: float
+    half_width: float = 0.6
+
+
+Drawer = Callable[[Array, Array, Proportions], Figure]

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ood_lab.builtin.vessels.drawings.backgrounds import rgb
+from ood_lab.builtin.vessels.drawings.backgrounds import rgb, smooth
 from ood_lab.builtin.vessels.drawings.signed_distances import Array
-from ood_lab.builtin.vessels.drawings.texture import smooth
 from ood_lab.schema.arrays import Bools
 
 Colour = tuple[float, float, float]

@@ -1,16 +1,25 @@
-"""A training told in lines: what is trained, how long it takes, and what every epoch brought."""
+"""What a run adds to Lightning: callbacks, the log of a training, whole checkpoint files."""
 
 from __future__ import annotations
 
+import io
 import logging
 import math
+import os
+import random
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import RichProgressBar
 from torch import nn
 from torch.utils.data import DataLoader
 
 from ood_lab.common.english import counted
+from ood_lab.common.files import share
 from ood_lab.common.progress import Pace, duration
 from ood_lab.models.backbone import Backbone
 
@@ -211,3 +220,98 @@ def _metrics(trainer: Trainer, validated: bool) -> list[str]:
 
 def _of(total: int | None) -> str:
     return f" of {total:,}" if total is not None and total > 0 else ""
+
+
+class EpochSeed(Callback):
+    """Seeds dropout and other draws inside the network at the start of every epoch.
+
+    A resumed training has the numbers of an uninterrupted one.
+
+    Args:
+        seed: of the run.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Seeds torch, numpy and ``random``, differently on every process."""
+        # Not on_train_epoch_start, which Lightning leaves out when a training is resumed.
+        if batch_idx == 0:
+            entropy = [self.seed, trainer.current_epoch, trainer.global_rank]
+            state = int(np.random.SeedSequence(entropy).generate_state(1)[0])
+            torch.manual_seed(state)
+            np.random.seed(state)
+            random.seed(state)
+
+
+class TrainingProgressBar(RichProgressBar):
+    """A ``RichProgressBar`` without ``v_num``: a run has one version, whose folder is named."""
+
+    def get_metrics(
+        self, trainer: Trainer, pl_module: LightningModule
+    ) -> dict[str, int | str | float | dict[str, float]]:
+        """What the module logs for the bar."""
+        shown = super().get_metrics(trainer, pl_module)
+        return {key: value for key, value in shown.items() if key != "v_num"}
+
+
+def epochs_for(batches: int, min_epochs: int, min_steps: int) -> int:
+    """Epochs that are at least ``min_epochs``, and make at least ``min_steps`` optimiser steps.
+
+    Args:
+        batches: training batches in an epoch, on one device.
+        min_epochs: least number of epochs.
+        min_steps: least number of optimiser steps.
+    """
+    return max(min_epochs, math.ceil(min_steps / max(1, batches)))
+
+
+class WholeCheckpointIO(TorchCheckpointIO):
+    """Writes a checkpoint to a file in the same folder, and renames that file when it is on disk.
+
+    Lightning writes to ``$TMPDIR`` first. Where that is another file system, it then copies over
+    the old checkpoint, and a kill or a full disk during the copy leaves neither.
+    """
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
+    ) -> None:
+        """Writes the file; the one before stays until the new one is complete.
+
+        Raises:
+            OSError: it cannot be written, as on a full disk.
+        """
+        if "://" in str(path):
+            super().save_checkpoint(checkpoint, path, storage_options)
+            return
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # One name for all processes: what a kill leaves behind is overwritten by the next attempt.
+        part = target.with_name(f".{target.name}.part")
+        content = io.BytesIO()  # torch.save hides the reason why a file cannot be written
+        torch.save(checkpoint, content)
+        try:
+            with part.open("wb") as file:
+                file.write(content.getbuffer())
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
+        share(part)
+        os.replace(part, target)
+        _sync(target.parent)
+
+
+def _sync(folder: Path) -> None:
+    """Writes a folder's new names to disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError:  # some network file systems cannot
+        pass
+    finally:
+        os.close(descriptor)

@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ood_lab.builtin.scenes.drawings.colours import OWN, OWN_DARK
-from ood_lab.builtin.vessels.drawings.figure import Drawer, Proportions
 from ood_lab.builtin.vessels.drawings.shape_descriptions import Description, shape_of
-from ood_lab.builtin.vessels.drawings.signed_distances import Array, both
+from ood_lab.builtin.vessels.drawings.signed_distances import Array, Drawer, Proportions, both
 from ood_lab.builtin.vessels.nouns import NOUNS
+from ood_lab.common.files import packaged_table
+
+#: Red, green and blue in [0, 1].
+Tone = Sequence[float]
+
+_TABLE: dict[str, dict[str, Tone]] = packaged_table(__package__, "colours.yaml")
+#: Colour words, far enough apart that everybody names them alike.
+COLOURS = _TABLE["colours"]
+#: Tones of parts that keep their colour whatever the colour of the object.
+MATERIALS = _TABLE["materials"]
+#: A part in the object's own colour, or a darker or lighter shade of it.
+OWN, OWN_DARK, OWN_LIGHT = "own", "darker", "lighter"
+
+
+def tones(colour: str, tint: tuple[float, float, float]) -> Mapping[str, Tone]:
+    """RGB of every tone that a part of an object may have.
+
+    Args:
+        colour: key of ``COLOURS``, that of the object; empty: it has none of its own.
+        tint: small difference of this object's own colour from the word's, RGB.
+
+    Returns:
+        ``MATERIALS``, and ``OWN``, ``OWN_DARK``, ``OWN_LIGHT`` of an object with a colour.
+    """
+    if not colour:
+        return MATERIALS
+    plain = [min(max(c + d, 0.0), 1.0) for c, d in zip(COLOURS[colour], tint, strict=True)]
+    dark, light = [0.6 * c for c in plain], [c + 0.45 * (1.0 - c) for c in plain]
+    return {**MATERIALS, OWN: plain, OWN_DARK: dark, OWN_LIGHT: light}
 
 
 class Part(NamedTuple):
@@ -19,7 +46,7 @@ class Part(NamedTuple):
 
     Attributes:
         distance: signed distance, negative inside, in local units, ``[H, W]``.
-        tone: its colour, see :func:`~ood_lab.builtin.scenes.drawings.colours.tones`.
+        tone: its colour, see :func:`~ood_lab.builtin.scenes.painted_parts.tones`.
     """
 
     distance: Array

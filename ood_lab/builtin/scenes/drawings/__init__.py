@@ -1,1 +1,0 @@
-"""Drawers of places and of the things in them."""

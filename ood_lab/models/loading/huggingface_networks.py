@@ -81,9 +81,11 @@ def hf_backbone(
         classifier=True,
     )
     backbone.transform = transform
-    if not isinstance(net, _Features) and not fresh:
+    if not isinstance(net, _Features):
         config_of_model: Any = net.model.config
-        backbone.outputs = [name for _, name in sorted(config_of_model.id2label.items())]
+        backbone.fresh_head = bool(fresh)
+        names = [] if fresh else [name for _, name in sorted(config_of_model.id2label.items())]
+        backbone.outputs = names
     return backbone
 
 
@@ -172,14 +174,15 @@ def _features(transformers: ModuleType, folder: Path, named: str) -> _Features:
 def _classifier(
     transformers: ModuleType, folder: Path, named: str, num_classes: int | None
 ) -> tuple[_Classifier, list[str]]:
-    """The classifier, and the weights that its files lack."""
+    """The classifier, and the weights that its files lack, or have in another shape."""
     outputs = {} if num_classes is None else {"num_labels": num_classes}
     auto = transformers.AutoModelForImageClassification
     with _one_line(named, " (is it an image classifier?)"):
         model, report = auto.from_pretrained(
             folder, ignore_mismatched_sizes=True, **outputs, **_OPTIONS
         )
-    return _Classifier(model), sorted(report["missing_keys"])
+    reshaped = (key for key, *_ in report["mismatched_keys"])
+    return _Classifier(model), sorted({*report["missing_keys"], *reshaped})
 
 
 def _processor(transformers: ModuleType, folder: Path, named: str) -> Any:

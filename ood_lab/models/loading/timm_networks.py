@@ -132,6 +132,7 @@ def timm_backbone(
     if pretrained:
         pretrained_cfg: dict[str, Any] = net.pretrained_cfg  # type: ignore[assignment]
         backbone.outputs = list(pretrained_cfg.get("label_names") or ())
+        backbone.fresh_head = pretrained_cfg.get("num_classes") != backbone.num_classes
     return backbone
 
 

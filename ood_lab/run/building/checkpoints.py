@@ -10,13 +10,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config
 from ood_lab.common.grouping import grouped
 from ood_lab.common.hints import nearest
+from ood_lab.run.building.nodes import target
 from ood_lab.run.commandline.composition import composed_again, is_default, trains
 from ood_lab.run.commandline.line_checks import advice, has
 from ood_lab.run.commandline.overrides import key_of, parsed
@@ -31,12 +31,6 @@ log = logging.getLogger(__name__)
 INHERITED = {"data": ("data",), "model": ("model",), "synthetic_ood": ("data", "synthetic_ood")}
 #: The same of an evaluation, which needs to know what was trained.
 EVALUATED = INHERITED | {"loss": ("loss",)}
-#: Heads that are fitted on features, as :data:`ood_lab.models.FITTED` names them.
-PROBES = ("linear", "nearest_mean")
-#: Builders that put a fresh head in place of a pretrained one for other classes.
-RESIZED = ("ood_lab.models.timm_backbone", "ood_lab.models.hf_backbone")
-#: What the identity of a run says of :func:`begins_with_probe`.
-PROBE = {"begins_with": "linear probe"}
 #: Characters of a file's name, on all file systems that are in use.
 _LONGEST = 255
 
@@ -112,25 +106,6 @@ def check_weights(cfg: DictConfig) -> bool:
     return True
 
 
-def begins_with_probe(cfg: DictConfig) -> bool:
-    """True if train.py fits a linear head on frozen features before it fine-tunes them.
-
-    That is where the weights are pretrained and the head is fresh, in a training by the plain
-    :class:`~ood_lab.models.Classifier` with cross-entropy.
-    """
-    model = cfg.model
-    backbone = model.get("backbone") or {}
-    if not cfg.get("probe_first") or cfg.ckpt or cfg.get("loss") or "clip" in backbone:
-        return False
-    weights = model.get("pretrained") or model.get("weights")
-    resized = model.get("pretrained") and backbone.get("_target_") in RESIZED
-    probe = str(model.get("head")).removeprefix("keyword:") in PROBES
-    # Whether the head of a file is for other classes shows when it is read.
-    fresh = resized or "new_head" in backbone or probe
-    plain = OmegaConf.select(cfg, "model.classifier._target_") == "ood_lab.models.Classifier"
-    return bool(plain and weights and fresh)
-
-
 def check_ensemble(cfg: DictConfig) -> None:
     """Checks ``ensemble`` and ``mc_dropout`` as far as the files of the runs tell.
 
@@ -140,7 +115,7 @@ def check_ensemble(cfg: DictConfig) -> None:
     runs, samples = cfg.get("ensemble"), cfg.get("mc_dropout")
     if runs is None and samples is None:
         return
-    if not get_class(cfg.task._target_).takes_ensembles:  # type: ignore[attr-defined]
+    if not target(cfg.task).takes_ensembles:
         raise UserError("this task takes one network: leave ensemble and mc_dropout out")
     if cfg.model.get("multilabel"):
         raise UserError("ensemble and mc_dropout average softmax outputs, not multi-label heads")
@@ -316,13 +291,9 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
         if "seed" not in keys:
             cfg.seed = saved.seed
         cfg.ckpt = weights
-    if "loss" in keys and not trains(cfg) and _target(cfg.loss) != _target(saved.get("loss")):
+    if "loss" in keys and not trains(cfg) and target(cfg.loss) is not target(saved.get("loss")):
         raise UserError(f"ckpt={run} was trained with another loss: leave loss=... out")
     return cfg
-
-
-def _target(loss: DictConfig | None) -> str | None:
-    return str(loss.get("_target_")) if loss else None
 
 
 def classes_of(ckpt: Path) -> list[str]:

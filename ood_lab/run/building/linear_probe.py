@@ -12,12 +12,11 @@ import lightning as L
 from omegaconf import DictConfig
 
 from ood_lab.common.english import counted
-from ood_lab.common.files import read_json
 from ood_lab.common.progress import duration
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.evaluation.fitted_head import fit_head
 from ood_lab.features.process_agreement import told_by_main
-from ood_lab.models import Backbone, WholeCheckpointIO, epochs_for
+from ood_lab.models import Backbone, Classifier, WholeCheckpointIO, epochs_for
 from ood_lab.models.head_check import seconds_of_a_step
 from ood_lab.run.building import checkpoints
 from ood_lab.run.building.trainers import has_length, steps_per_epoch
@@ -69,9 +68,9 @@ class LinearProbe:
             data: set up.
             weights: folder of the training.
         """
-        backbone = getattr(module, "backbone", None)
-        if not isinstance(backbone, Backbone) or not _is_fresh(cfg, backbone):
+        if type(module) is not Classifier or not _is_fresh(cfg, module):
             return None
+        backbone = module.backbone
         asked = has_length(cfg) or checkpoints.to_resume(weights)
         reason = None if asked else _reason(cfg, backbone, extractor, data)
         ends = told_by_main(extractor, reason is not None)
@@ -141,19 +140,13 @@ def _of(*shares: float) -> list[float]:
     return [100 * share for share in shares]
 
 
-def _is_fresh(cfg: DictConfig, backbone: Backbone) -> bool:
-    """True if the head of a network with pretrained weights has not been trained."""
-    head = backbone.head
+def _is_fresh(cfg: DictConfig, module: Classifier) -> bool:
+    """True if a head without training is trained with cross-entropy on pretrained weights."""
+    backbone, head = module.backbone, module.backbone.head
+    weights = cfg.model.get("pretrained") or cfg.model.get("weights")
+    if not (cfg.probe_first and weights) or cfg.ckpt or module.objective:
+        return False
     # A head that is the mean of several has no parameters of its own.
-    if not checkpoints.begins_with_probe(cfg) or head is None or len([*head.parameters()]) < 2:
+    if head is None or len([*head.parameters()]) < 2:
         return False
-    if backbone.fitted_head or backbone.fresh_head:
-        return True
-    if cfg.model.backbone["_target_"] not in checkpoints.RESIZED or not cfg.model.pretrained:
-        return False
-    net = getattr(backbone, "net", None)
-    known = (getattr(net, "pretrained_cfg", None) or {}).get("num_classes")
-    if path := cfg.model.get("path"):
-        file = Path(path) / "config.json"
-        known = len(read_json(file).get("id2label") or ()) if file.is_file() else None
-    return bool(known != head.out_features)
+    return backbone.fresh_head or backbone.fitted_head is not None

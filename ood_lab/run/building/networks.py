@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import lightning as L
 from hydra.core.hydra_config import HydraConfig
-from hydra.utils import get_object
 from omegaconf import DictConfig
 
 from ood_lab.common.english import counted, listed
@@ -221,7 +220,7 @@ def make_classifier(
     if cfg.get("augmentation"):
         augment = [*(augment or []), nodes.build(cfg, "augmentation")]
     data.use_transform(train=train_transform(backbone, augment, geometry), eval=backbone.transform)
-    if own := _own_training(cfg, backbone, data):
+    if make.func is Classifier and (own := _own_training(cfg, backbone, data)):
         if objective:
             raise UserError(f"{backbone.name} trains itself: leave loss=... out")
         return cast(L.LightningModule, own.backbone.net), own
@@ -274,8 +273,7 @@ def _advise(cfg: DictConfig, data: OODDataModule) -> None:
 
 def _own_training(cfg: DictConfig, backbone: Backbone, data: OODDataModule) -> OwnTraining | None:
     """The extra parts that a backbone's LightningModule needs if it trains itself, else None."""
-    of_ours = get_object(cfg.model.classifier["_target_"]) is Classifier
-    if not isinstance(backbone, WrappedBackbone) or not of_ours:
+    if not isinstance(backbone, WrappedBackbone):
         return None
     net, steps = backbone.net, own_steps(backbone.net)
     if not isinstance(net, L.LightningModule) or not steps:
@@ -301,8 +299,7 @@ def _asked_for(
 
     A checkpoint says what its network was built for, so that no data is needed.
     """
-    target = get_object(cfg.model.backbone["_target_"])
-    wanted = inspect.signature(target).parameters
+    wanted = inspect.signature(nodes.target(cfg.model.backbone)).parameters
     known: dict[str, Any] = {"classes": list(classes)} if "classes" in wanted else {}
     if "data_config" in wanted and file:
         known["data_config"] = saved_entry(file, "data_config")

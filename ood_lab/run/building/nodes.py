@@ -12,7 +12,10 @@ from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from ood_lab.common.errors import UserError
-from ood_lab.run.commandline.composition import leaves
+from ood_lab.run.commandline.composition import leaves, target_name
+
+#: What Hydra raises where no class or function has the name of a ``_target_``.
+UNKNOWN = (HydraException, ImportError, ValueError)
 
 
 def build(cfg: DictConfig, key: str, **arguments: Any) -> Any:
@@ -30,10 +33,20 @@ def build(cfg: DictConfig, key: str, **arguments: Any) -> Any:
         reason = " ".join(str(error.__cause__ or error).split())
         if unknown := re.search(r"unexpected keyword argument '(\w+)'", reason):
             raise UserError(
-                f"{node['_target_']} has no option '{key}.{unknown[1]}': remove it, or choose "
+                f"{target_name(node)} has no option '{key}.{unknown[1]}': remove it, or choose "
                 f"another {key.split('.')[0]}=..."
             ) from error
         raise UserError(f"cannot build '{key}': {reason}") from error
+
+
+def target(node: Any) -> Any:
+    """The class or function from which a node is built; None where it is no object to build.
+
+    Raises:
+        HydraException, ImportError, ValueError: there is none of that name.
+    """
+    name = target_name(node)
+    return None if name is None else get_object(name)
 
 
 def own_score(cfg: DictConfig) -> str:
@@ -41,11 +54,11 @@ def own_score(cfg: DictConfig) -> str:
     from ood_lab.models.backbone import AddedLayers
 
     try:
-        target = get_object(str(cfg.loss.get("_target_")))
-    except (HydraException, ImportError, ValueError):  # told where the loss is built
+        objective = target(cfg.loss)
+    except UNKNOWN:  # told where the loss is built
         return ""
-    own = isinstance(target, type) and issubclass(target, AddedLayers)
-    return target.own_score if own else ""
+    own = isinstance(objective, type) and issubclass(objective, AddedLayers)
+    return objective.own_score if own else ""
 
 
 def left_to_data(groups: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -59,18 +72,14 @@ def left_to_data(groups: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     late = {"_partial_": True}
     return {
         group: {
-            name: late if "_target_" in source else {"dataset": late}
+            name: late if target_name(source) else {"dataset": late}
             for name, source in sources.items()
-            if isinstance(source, Mapping) and ("_target_" in source or _made(source))
+            if isinstance(source, Mapping)
+            and (target_name(source) or target_name(source.get("dataset")))
         }
         for group, sources in groups.items()
         if isinstance(sources, Mapping)
     }
-
-
-def _made(source: Mapping[str, Any]) -> bool:
-    inner = source.get("dataset")
-    return isinstance(inner, Mapping) and "_target_" in inner
 
 
 def check_finite(settings: Mapping[str, Any]) -> None:
@@ -90,12 +99,11 @@ def check_nodes(settings: Any, key: str = "") -> None:
             name.
     """
     for place, node in _objects(settings, key):
-        name = node["_target_"]
-        if not isinstance(name, str):
+        if not isinstance(name := target_name(node), str):
             raise UserError(f"{place}._target_={name}: give the name of a class or function")
         try:
-            target = get_object(name)
-        except (HydraException, ImportError):  # reported when it is built
+            function = target(node)
+        except UNKNOWN:  # reported when it is built
             continue
         from ood_lab.common.arguments import check_values  # pydantic takes its time
 
@@ -106,7 +114,7 @@ def check_nodes(settings: Any, key: str = "") -> None:
             for name, value in node.items()
             if not (name.startswith("_") or any(_objects(value)) or (value is None and left_open))
         }
-        check_values(target, values, place)
+        check_values(function, values, place)
 
 
 def _objects(node: Any, key: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -117,5 +125,5 @@ def _objects(node: Any, key: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     elif isinstance(node, dict):
         for name, part in node.items():
             yield from _objects(part, f"{key}.{name}" if key else name)
-        if "_target_" in node:
+        if target_name(node) is not None:
             yield key, node

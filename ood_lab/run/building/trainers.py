@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import lightning as L
 import torch
-from hydra.utils import get_class
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch.callbacks import ProgressBar
 from omegaconf import DictConfig
@@ -170,8 +169,7 @@ def _trainer(cfg: DictConfig, callbacks: list[L.Callback], **settings: Any) -> L
 
 
 def _callback_arguments(cfg: DictConfig, name: str, run: Path) -> dict[str, str]:
-    target = get_class(cfg.callbacks[name]["_target_"])
-    wants = "dirpath" in inspect.signature(target).parameters
+    wants = "dirpath" in inspect.signature(nodes.target(cfg.callbacks[name])).parameters
     return {"dirpath": str(checkpoints.folder(run))} if wants else {}
 
 

@@ -85,6 +85,11 @@ def leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{key}", value
 
 
+def target_name(node: Any) -> Any:
+    """What Hydra builds of a node (its ``_target_``); None where the node is no object to build."""
+    return node.get("_target_") if isinstance(node, Mapping) else None
+
+
 def trains(cfg: DictConfig) -> bool:
     """True if train.py fits the model on the data; otherwise the task does its own training."""
     # Not the job's name: in the other processes of a DDP job, Lightning gives it another one.

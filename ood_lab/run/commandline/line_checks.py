@@ -21,7 +21,7 @@ from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import missing_path
 from ood_lab.common.hints import nearest as nearest_names
-from ood_lab.run.commandline.composition import composed, leaves
+from ood_lab.run.commandline.composition import composed, leaves, target_name
 from ood_lab.run.commandline.overrides import OF_SETS, SYNONYMS, options_of, parsed, values_of
 from ood_lab.scripts import CONF, OWN_CONF, conf_files, is_group
 
@@ -233,7 +233,7 @@ def _check_key(override: Override, cfg: DictConfig) -> None:
     # It has a default in its class, or is one of several objects.
     parent, leaf = _parent_of(cfg, key), _leaf(key)
     objects = all(isinstance(parent._get_node(name), DictConfig) for name in parent)
-    if leaf.startswith("_") or not ("_target_" in parent or objects):
+    if leaf.startswith("_") or not (target_name(parent) or objects):
         raise UserError(f"~{key}: this setting is needed; give it another value instead")
 
 

@@ -135,8 +135,7 @@ def _clip_files(job: Workspace) -> None:
 
     settings = job.settings
     of_model = (settings.get("model", {}).get("backbone") or {}).get("clip")
-    found = settings["clip"] if "clip" in job.uses else of_model
-    node = {key: value for key, value in (found or {}).items() if key != "_target_"}
+    node = settings["clip"] if "clip" in job.uses else of_model
     if node and not node["download"] and (files := missing_files(**node)):
         raise UserError(
             "\n".join(f"CLIP {node['name']}: {file} is not on this machine" for file in files)

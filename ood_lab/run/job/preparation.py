@@ -24,7 +24,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.hints import missing_path
 from ood_lab.run.building import checkpoints, nodes
 from ood_lab.run.building.synthetic_datasets import graded_of
-from ood_lab.run.commandline.composition import composed, composed_again, leaves, plain, trains
+from ood_lab.run.commandline.composition import composed, composed_again, leaves, plain
 from ood_lab.run.commandline.overrides import key_of
 from ood_lab.run.job.run_directory import RunFolder
 from ood_lab.run.job.run_identity import config_hash
@@ -72,8 +72,6 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
         told["synthetic_ood"] = plain(
             synthetic_ood
         )  # the same run as with this choice on the command line
-    if trains(cfg) and checkpoints.begins_with_probe(cfg):
-        told |= checkpoints.PROBE
     if "ckpt" in told:
         told["ckpt"] = checkpoints.origin(cfg.ckpt, int(cfg.seed))
     if runs := told.get("ensemble"):

@@ -47,8 +47,6 @@ def training_key(
         files: names and hashes of the files that the settings name outside of the data.
     """
     told = {k: v for k, v in telling(settings).items() if k not in (*EVALUATION, "ckpt")}
-    if checkpoints.begins_with_probe(OmegaConf.create(dict(settings))):
-        told |= checkpoints.PROBE
     sets = {name: data.splits[name].identity for name in _READ if name in data.splits}
     facts = [told, sets, data.classes, data.labels.plain(), str(data.image_size), files]
     text = json.dumps(facts, sort_keys=True, default=str)

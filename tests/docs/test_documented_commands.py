@@ -27,7 +27,7 @@ def commands(page: Path) -> list[tuple[str, str]]:
     return [
         (script, re.sub(r"<[^>]*>", "DIR", line).split(" #")[0].split("&&")[0].strip())
         for script, line in calls
-        if READERS_OWN not in line
+        if READERS_OWN not in line and "--shell-completion" not in line
     ]
 
 
@@ -69,7 +69,7 @@ def test_every_command_of_a_detector_is_understood():
     pages = sorted((ROOT / "docs" / "reference" / "detectors").glob("*.md"))
     assert len(pages) > 40
     for page in pages:
-        assert len(commands(page)) == 1
+        assert commands(page)
         test_every_command_is_understood(page)
 
 

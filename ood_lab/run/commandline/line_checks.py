@@ -22,7 +22,14 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.hints import missing_path
 from ood_lab.common.hints import nearest as nearest_names
 from ood_lab.run.commandline.composition import composed, leaves, target_name
-from ood_lab.run.commandline.overrides import OF_SETS, SYNONYMS, options_of, parsed, values_of
+from ood_lab.run.commandline.overrides import (
+    OF_SETS,
+    OPEN_KEYS,
+    SYNONYMS,
+    options_of,
+    parsed,
+    values_of,
+)
 from ood_lab.scripts import CONF, OWN_CONF, conf_files, is_group
 
 #: Most options that a message lists.
@@ -272,6 +279,12 @@ def has(cfg: Any, key: str) -> bool:
     """True if a configuration has this dotted key, even with its value still missing (``???``)."""
     parent = _parent_of(cfg, key)
     return isinstance(parent, DictConfig) and _leaf(key) in parent.keys()  # noqa: SIM118
+
+
+def takes(cfg: Any, key: str) -> bool:
+    """True if it has the key, or the mapping in which users invent it (``data.ood.NAME``)."""
+    mappings = [start.rstrip(".") for start in OPEN_KEYS if key.startswith(start)]
+    return any(has(cfg, name) for name in (key, *mappings))
 
 
 def all_keys(cfg: DictConfig, prefix: str = "") -> list[str]:

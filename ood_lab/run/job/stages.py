@@ -24,7 +24,7 @@ from rich.console import Console
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.run.building.checkpoints import best_runs
 from ood_lab.run.commandline.composition import jobs_of, leaves
-from ood_lab.run.commandline.line_checks import advice, check_line, has, read_arguments
+from ood_lab.run.commandline.line_checks import advice, check_line, read_arguments, takes
 from ood_lab.run.commandline.overrides import key_of, options_of, quote, readable
 from ood_lab.run.job.preparation import folder_of, values_explained
 from ood_lab.run.job.workspace import ignored_by
@@ -67,7 +67,7 @@ class StageLine:
                 raise UserError(f"it needs the only run of {names[0]}: give one value, as seed=0")
         cfg = check_line(script, read_arguments(overrides).overrides)
         keys = {o: key for o in users if (key := key_of(o)).split(".")[0] not in ignored_by(cfg)}
-        self.users = [override for override, key in keys.items() if is_group(key) or has(cfg, key)]
+        self.users = [o for o, key in keys.items() if is_group(key) or takes(cfg, key)]
         if self.users:
             check_line(script, self.line({})[1])
 

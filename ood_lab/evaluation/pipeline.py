@@ -231,6 +231,7 @@ class EvaluationOutcome:
         model_seed: int,
         accuracy: tuple[bool, Sequence[str]],
         copies: NearCopies,
+        remarks: Sequence[str] = (),
         id_map: pd.DataFrame | None = None,
         shift: pd.DataFrame | None = None,
         statistics: pd.DataFrame | None = None,
@@ -250,6 +251,7 @@ class EvaluationOutcome:
             accuracy: whether the network is no better than chance, and what to know of its
                 answers (:func:`~ood_lab.evaluation.id_accuracy.accuracy_warnings`).
             copies: near copies among the images.
+            remarks: of the verdict, before those on the data.
             id_map: rows of the mean average precision of a multi-label head.
             shift: rows of the shift of the sets, where no image has a distance of its own.
             statistics: ``dataset, index`` and statistics of the images, which causes are among.
@@ -269,7 +271,7 @@ class EvaluationOutcome:
             verdict = verdict_of(evaluation, model, methods.costs)
             doubts = [*doubts, *suspicious(evaluation, methods.detectors)]
         recommended = _recommended(verdict)
-        remarks, warnings = [], [*methods.selection.warnings]
+        remarks, warnings = [*remarks], [*methods.selection.warnings]
         if membership is not None:
             of_sets = membership.said_of(sets.ood).set_index("dataset")
             shares = (of_sets["rejected"] / of_sets["n"]).to_dict()

@@ -42,6 +42,7 @@ from ood_lab.evaluation.prediction.unlabelled_images import (
     opened,
     tell_passed,
 )
+from ood_lab.evaluation.score_warnings import places_proposal
 from ood_lab.evaluation.split_features import NetworkPasses, check_sizes
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.process_agreement import made_by_main
@@ -196,6 +197,8 @@ class Predict(Task):
         note_prediction(
             ws.record, predicted, features, source, ready, images=str(self.images), seed=ws.seed
         )
+        if features.of_id is not None and "maps" in backbone.gives:
+            ws.record.verdict.remarks = places_proposal(features.of_id, usable)
         ws.record.refused = refused
         ws.record.near_copies = features.copies.examples
         ws.record.id_split = features.id_split

@@ -31,6 +31,7 @@ from ood_lab.evaluation.pipeline import EvaluatedSets, EvaluationOutcome, Method
 from ood_lab.evaluation.place_maps import pixel_results
 from ood_lab.evaluation.prediction.calibration import n_held_out, threshold_of
 from ood_lab.evaluation.run_page import maps_of_run, write_page
+from ood_lab.evaluation.score_warnings import places_proposal
 from ood_lab.evaluation.shift.image_distances import Distances
 from ood_lab.evaluation.split_features import (
     Extraction,
@@ -272,6 +273,9 @@ def _outcome(
         record.title += f", with an ensemble of {methods.ensemble['networks']} networks"
         record.ensemble = dict(methods.ensemble)
     record.refused = inputs.refused
+    test, remarks = banks["test"], []
+    if isinstance(test, FeatureBank) and "maps" in ws.backbone.gives:
+        remarks = places_proposal(test, methods.detectors)
     outcome = EvaluationOutcome.of(
         methods,
         sets,
@@ -281,6 +285,7 @@ def _outcome(
         model_seed=ws.model_seed,
         accuracy=accuracy,
         copies=inputs.copies,
+        remarks=remarks,
         id_map=precision,
         hierarchy=hierarchy,
         shift=shift,

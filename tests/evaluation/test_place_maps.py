@@ -35,6 +35,44 @@ def test_only_places_above_the_threshold_are_coloured():
     assert not coloured[:, :40].any()
 
 
+#: Of the sentence for ID images that are much alike.
+PROPOSAL = "detector=[knn,patch_knn] also detects"
+
+
+def run(folder, *line):
+    """The run of images in ``folder`` with a random network."""
+    torch.save(TinyNet().state_dict(), folder / "net.pt")
+    net = ["model=module", "model.net._target_=tiny_net.TinyNet", f"model.weights={folder}/net.pt"]
+    line = ["data=folder", "data.num_workers=0", *net, "model.backbone.input_size=64", *line]
+    line += ["model.head=none", "logger=none", f"paths.outputs={folder}/out"]
+    assert call("eval.py", *line) == 0
+    return run_folders(folder / "out")[-1]
+
+
+@pytest.mark.parametrize("task", ["score", "predict"])
+def test_places_are_proposed_where_all_images_are_alike(tmp_path, task):
+    rng = np.random.default_rng(0)
+    draws = {
+        "alike": lambda: rng.integers(120, 136, (64, 64, 3), np.uint8),
+        "unlike": lambda: np.tile(rng.integers(0, 256, 3, np.uint8), (64, 64, 1)),
+    }
+    for name, draw in draws.items():
+        (tmp_path / name).mkdir()
+        for i in range(40):
+            Image.fromarray(draw()).save(tmp_path / name / f"{i}.png")
+    for name, other in (("alike", "unlike"), ("unlike", "alike")):
+        new = (
+            f"data.ood.x={tmp_path}/{other}"
+            if task == "score"
+            else f"task.images={tmp_path}/{other}"
+        )
+        folder = run(
+            tmp_path, f"task={task}", f"data.id.train={tmp_path}/{name}", new, "detector=[knn]"
+        )
+        (page,) = folder.glob("*.html")
+        assert (PROPOSAL in page.read_text()) == (name == "alike")
+
+
 @pytest.mark.parametrize("tiles", [(), ("model.tiles=2x2",)])
 def test_masks_of_a_table_give_pixel_scores(tmp_path, tiles):
     """Dark squares in noise, whose masks a map over a random network shows."""
@@ -55,18 +93,10 @@ def test_masks_of_a_table_give_pixel_scores(tmp_path, tiles):
             Image.fromarray(pixels).save(tmp_path / name / f"{i}.png")
     rows[-1]["mask"] = None  # an image whose mask is not known
     pd.DataFrame(rows).to_csv(tmp_path / "holes.csv", index=False)
-    torch.save(TinyNet().state_dict(), tmp_path / "net.pt")
     images = [f"data.id.{name}={tmp_path / name}" for name in ("train", "test")]
-    net = [
-        "model=module",
-        "model.net._target_=tiny_net.TinyNet",
-        f"model.weights={tmp_path}/net.pt",
-    ]
-    net += ["model.backbone.input_size=64", "model.head=none", "detector=[patch_knn]"]
-    line = ["data=folder", *images, f"data.ood.holes={tmp_path}/holes.csv", *net, *tiles]
-    line += ["detector.patch_knn.layers=[net.conv]", "logger=none", "metrics.n_bootstrap=20"]
-    assert call("eval.py", *line, f"paths.outputs={tmp_path}/out", "data.num_workers=0") == 0
-    (folder,) = run_folders(tmp_path / "out")
+    line = [*images, f"data.ood.holes={tmp_path}/holes.csv", "detector=[patch_knn]", *tiles]
+    folder = run(tmp_path, *line, "detector.patch_knn.layers=[net.conv]")
+    assert PROPOSAL not in (folder / "manifest.json").read_text()  # it is there already
     results = pd.read_parquet(folder / "results.parquet").query("kind == 'pixels'")
     values = results.set_index("metric")["value"]
     assert list(values.index) == ["pixel_auroc", "aupro"]

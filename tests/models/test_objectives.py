@@ -1,5 +1,6 @@
 """Training objectives: formulas, the outliers of a batch, and trainings through train.py."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -11,16 +12,19 @@ import pytest
 import torch
 from cli import ROOT, call, run_folders
 from hydra.utils import instantiate
+from lightning.pytorch import Trainer, seed_everything
+from lightning.pytorch.callbacks import ModelCheckpoint
 from omegaconf import OmegaConf
 from PIL import Image
 from scipy.special import log_softmax, logsumexp
 from scipy.stats import chi2
 from torch import nn
+from torch.utils.data import DataLoader, Dataset
 
 from ood_lab.builtin.vessels.datamodule import VesselsDataModule
 from ood_lab.common.errors import UserError
 from ood_lab.data.datamodules.epoch_sampler import EpochSampler, TrainingView
-from ood_lab.models import Backbone, Objective, Output
+from ood_lab.models import Backbone, Classifier, Objective, Output, module_backbone
 from ood_lab.models.objectives.base import Step
 from ood_lab.models.objectives.logit_norm import LogitNorm
 from ood_lab.models.objectives.mixed_images import MixedImages
@@ -28,6 +32,7 @@ from ood_lab.models.objectives.mixoe import MixOE
 from ood_lab.models.objectives.outlier_exposure import OutlierExposure
 from ood_lab.models.objectives.t2fnorm import T2FNorm
 from ood_lab.models.objectives.vos import VOS
+from ood_lab.models.training.lightning_extensions import EpochSeed
 
 SIZES = {"train": 150, "val": 60, "test": 60, "per_shift_set": 8, "per_cell": 0}
 SMOKE = ("experiment=smoke", "detector=[msp]", "logger=none", "task.report=false", "task=score")
@@ -136,12 +141,15 @@ def test_images_are_mixed_with_the_labels_that_belong_to_their_shares(step):
             share = shares[1]
             assert image.numpy() == approx(share * step.image.numpy() + (1 - share) * other)
         assert target.sum(1).numpy() == approx(1)
+        mixing.attach(step.backbone)
         torch.manual_seed(1)
-        assert torch.rand(()) < 1  # the draw of whether this batch is mixed
         image, target = mixing.mixed(step)
         torch.manual_seed(1)
         expected = cross_entropy(logits_of(step, image), target.numpy())
-        assert loss_of(mixing, step) == {"ce": approx(expected)}
+        assert mixing(step).terms["ce"].item() == approx(expected)
+    rare = MixedImages(probability=0.3)
+    rare.build(step.backbone)
+    assert 0.2 < sum(rare.mixes() for _ in range(500)) / 500 < 0.4
     step.backbone.eval()
     assert loss_of(MixedImages(), step) == loss_of(Objective(), step)
 
@@ -190,7 +198,7 @@ def line_of(name, strangers):
     loss = built(name)
     terms = ["loss.start=0"] if hasattr(loss, "start") else []
     terms += ["loss.queue=1"] if hasattr(loss, "queue") else []
-    terms += [f"data.outliers={strangers}"] if getattr(loss, "outliers_per_image", 0) else []
+    terms += [f"data.outliers={strangers}"] if outliers_of(loss) else []
     return [f"loss={name}", f"detector={['msp', *own_score(name)]}".replace("'", ""), *terms]
 
 
@@ -215,6 +223,58 @@ def test_every_loss_trains_two_steps_through_the_command(name, processes, strang
     assert scores.msp.notna().all()
     for own in own_score(name):
         assert scores[own].nunique() > 1
+
+
+class Batches(Dataset):
+    """What the batches of a training hold, of noise."""
+
+    def __init__(self, loss):
+        draw = functools.partial(torch.randn, generator=torch.Generator().manual_seed(0))
+        self.columns = {"image": draw(24, 3, 4, 4), "label": torch.arange(24) % 4}
+        for key, n in (("outliers", outliers_of(loss)), ("views", getattr(loss, "views", 1) - 1)):
+            self.columns |= {key: draw(24, n, 3, 4, 4)} if n else {}
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        return {key: rows[index] for key, rows in self.columns.items()}
+
+
+def outliers_of(loss):
+    return getattr(loss, "outliers_per_image", 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"precision": "bf16-mixed", "accumulate_grad_batches": 2}])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_resumed_training_equals_one_that_ran_through(name, options, tmp_path):
+    """The second of two epochs has all terms, and reads what the first has left."""
+
+    def fit(**resume):
+        seed_everything(0, verbose=False)
+        body = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten())
+        net = nn.Sequential(body, nn.Linear(32, 4))
+        settings = {"start": 0.5, "queue": 3, "clusters": 4, "dimensions": 4, "memory": 40}
+        loss = OmegaConf.load(LOSSES / f"{name}.yaml")
+        loss = instantiate(loss, **{k: v for k, v in settings.items() if k in loss})
+        backbone = module_backbone(net, "1", input_size=4, mean=0.5, std=0.5)
+        optimizer = functools.partial(torch.optim.SGD, lr=0.01, momentum=0.9)
+        model = Classifier(backbone, optimizer, loss=loss)
+        kept = ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1)
+        trainer = Trainer(
+            accelerator="cpu", logger=False, callbacks=[EpochSeed(0), kept], max_epochs=2,
+            enable_progress_bar=False, enable_model_summary=False, **options,
+        )  # fmt: skip
+        trainer.fit(model, DataLoader(Batches(loss), batch_size=4), **resume)
+        return model.state_dict(), trainer.callback_metrics
+
+    through, logged = fit()
+    resumed, _ = fit(ckpt_path=tmp_path / "epoch=0.ckpt", weights_only=True)
+    torch.testing.assert_close(resumed, through)
+    assert all(bool(value.isfinite().all()) for value in through.values())
+    later = {"vos": "virtual", "npos": "virtual", "mcd": "discrepancy", "udg": "clusters"}
+    assert name not in later or f"train/loss_{later[name]}" in logged
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from torch import Tensor
 from torchvision.transforms import v2
 
 from ood_lab.common.arguments import Positive
+from ood_lab.models.backbone import Backbone
 from ood_lab.models.objectives.base import Loss, Objective, Share, Step
 
 
@@ -25,6 +26,8 @@ class MixedImages(Objective):
             (RegMixup, arXiv 2206.14502, by its released code).
     """
 
+    batches: Tensor
+
     def __init__(
         self,
         alpha: Positive = 0.2,
@@ -35,9 +38,13 @@ class MixedImages(Objective):
         super().__init__()
         self.alpha, self.cut, self.probability, self.clean = alpha, cut, probability, clean
 
+    def build(self, backbone: Backbone) -> None:
+        """Adds a counter of batches, whose value is the seed of the draw."""
+        self.register_buffer("batches", torch.randint(2**31, ()))
+
     def forward(self, step: Step) -> Loss:
         """The one term, or with ``clean`` both."""
-        if not step.training or torch.rand(()) >= self.probability:
+        if not (step.training and self.mixes()):
             return super().forward(step)
         image, target = self.mixed(step)
         if not self.clean:
@@ -48,6 +55,12 @@ class MixedImages(Objective):
             "mixed": step.cross_entropy(mixed.logits, target) / 2,
         }
         return Loss(plain.logits, terms)
+
+    def mixes(self) -> bool:
+        """Whether the next batch is mixed; in all processes or in none, which log the same."""
+        self.batches += 1
+        draw = torch.rand((), generator=torch.Generator().manual_seed(int(self.batches)))
+        return bool(draw < self.probability)
 
     def mixed(self, step: Step) -> tuple[Tensor, Tensor]:
         """Images ``[B, 3, H, W]`` and labels ``[B, C]``."""

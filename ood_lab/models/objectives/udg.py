@@ -93,9 +93,9 @@ class UDG(Objective):
             terms["clusters"] = self.auxiliary * (losses * self.balance[cluster]).mean()
         label = torch.cat([step.label, strange])
         terms["ce"] = step.cross_entropy(logits[label >= 0], label[label >= 0])
-        exposed = logits[label < 0]
-        if len(exposed):
-            terms["exposure"] = self.weight * (exposed.logsumexp(1) - exposed.mean(1)).mean()
+        exposed = logits[label < 0]  # may be none; all processes log the same terms
+        total = (exposed.logsumexp(1) - exposed.mean(1)).sum()
+        terms["exposure"] = self.weight * total / max(1, len(exposed))
         truth = torch.cat([step.label, torch.full_like(strange, -1)])
         self.remember(features.detach(), truth)
         return Loss(inside.logits, terms)

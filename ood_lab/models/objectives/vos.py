@@ -82,7 +82,8 @@ class VOS(Objective):
         """One for each class, ``[C, D]``: the likelihood falls with the length of the draw."""
         means = self.queues.features.mean(dim=1)
         centred = (self.queues.features - means[:, None]).flatten(0, 1)
-        covariance = centred.T @ centred / len(centred)
+        with torch.autocast(means.device.type, enabled=False):  # in bfloat16 it has no factor
+            covariance = centred.T @ centred / len(centred)
         covariance.diagonal().add_(self.ridge)
         factor = torch.linalg.cholesky(covariance)
         outliers = []

@@ -293,7 +293,16 @@ def test_networks_that_cannot_be_trained_so(step):  # noqa: F811
     step.backbone.data_config = {"input_size": (3, 4, 8)}
     with pytest.raises(UserError, match="reads 8 x 4"):
         RotPred().attach(step.backbone)
-    with pytest.raises(UserError, match="is in one group"):
+    with pytest.raises(UserError, match="3 is in one group"):
         MOS([[0, 1], [1, 2, 3]]).attach(step.backbone)
+    with pytest.raises(UserError, match="none is empty"):
+        MOS(5).attach(step.backbone)
+    step.backbone.differentiable = False
+    with pytest.raises(UserError, match="trains features, which linear has fixed"):
+        CIDER().attach(step.backbone)
+    step.backbone.head, step.backbone.widths = None, (0, 4)
+    for objective in (ARPL(), ConfBranch(), GODIN(), MCD(), MOS(2), UDG()):
+        with pytest.raises(UserError, match="linear gives only logits"):
+            objective.attach(step.backbone)
     godin = attached(GODIN("inner"), replace(step, backbone=Linear()))
     assert {id(p) for p in godin.undecayed()} == {id(godin.h.weight), id(godin.h.bias)}

@@ -386,7 +386,7 @@ def test_wrong_outliers_are_one_line(strangers, tmp_path, capsys):
         "this loss does not use data.outliers": (*SMOKE, *SMALL, f"data.outliers={strangers}"),
         "images that are ID or evaluated": (*own, exposed, f"data.outliers={tmp_path}/ood"),
         "does not exist": (*SMOKE, *SMALL, exposed, f"data.outliers={tmp_path}/none"),
-        "model=nts has a loss of its own": (*SMOKE, *SMALL, exposed, "model=nts"),
+        "nts trains with a loss of its own": (*SMOKE, *SMALL, exposed, "model=nts"),
     }
     for message, arguments in cases.items():
         assert call("train.py", *arguments, f"paths.outputs={tmp_path}/out") == 1

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.objectives.base import Loss, Objective, Step, Weight
+from ood_lab.models.objectives.base import Loss, Objective, Step, Weight, require_features
 from ood_lab.models.output import Output
 
 
@@ -32,7 +32,8 @@ class ARPL(Objective):
 
     def build(self, backbone: Backbone) -> None:
         """Adds points ``[C, D]`` and R."""
-        self.points = nn.Parameter(0.1 * torch.randn(backbone.num_classes, backbone.num_features))
+        width = require_features(self, backbone)
+        self.points = nn.Parameter(0.1 * torch.randn(backbone.num_classes, width))
         self.radius = nn.Parameter(torch.zeros(1))
         backbone.drop_head()
 

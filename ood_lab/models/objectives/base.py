@@ -105,9 +105,15 @@ class Objective(AddedLayers):
         Raises:
             UserError: the network cannot be trained so; the message says why.
         """
-        self.build(backbone)
         if self.probed:
             require_head(self, backbone)
+            if not backbone.differentiable:
+                raise UserError(
+                    f"{type(self).__name__} trains features, which {backbone.name} has fixed: "
+                    "choose another loss"
+                )
+        self.build(backbone)
+        if self.probed:
             backbone.freeze_head()
             backbone.fitted_head = "linear"
         backbone.add(self)
@@ -179,8 +185,22 @@ class LabelledLoss(LogitsObjective):
         return {type(self.loss).__name__: value}
 
 
+def require_features(objective: Objective, backbone: Backbone) -> int:
+    """Their width D, for an objective that reads features.
+
+    Raises:
+        UserError: the network gives only logits.
+    """
+    if not backbone.num_features:
+        raise UserError(
+            f"{type(objective).__name__} reads features, and {backbone.name} gives only logits: "
+            "choose another loss, or a network with features"
+        )
+    return backbone.num_features
+
+
 def require_head(objective: Objective, backbone: Backbone) -> nn.Linear:
-    """The linear head, for an objective that reads features.
+    """The linear head, for an objective that reads features and head.
 
     Raises:
         UserError: there is none.

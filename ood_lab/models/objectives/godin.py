@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.objectives.base import Loss, Objective, Step
+from ood_lab.models.objectives.base import Loss, Objective, Step, require_features
 from ood_lab.models.output import Output
 
 
@@ -33,7 +33,7 @@ class GODIN(Objective):
 
     def build(self, backbone: Backbone) -> None:
         """Adds h and g."""
-        width = backbone.num_features
+        width = require_features(self, backbone)
         self.h = nn.Linear(width, backbone.num_classes, bias=self.similarity == "inner")
         nn.init.kaiming_normal_(self.h.weight, nonlinearity="relu")
         if self.h.bias is not None:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from ood_lab.common.arguments import Positive
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.objectives.base import Loss, Objective, Share, Step, Weight
+from ood_lab.models.objectives.base import Loss, Objective, Share, Step, Weight, require_features
 from ood_lab.models.output import Output
 
 
@@ -36,7 +36,7 @@ class MCD(Objective):
 
     def build(self, backbone: Backbone) -> None:
         """Adds the second head."""
-        self.second = nn.Linear(backbone.num_features, backbone.num_classes)
+        self.second = nn.Linear(require_features(self, backbone), backbone.num_classes)
 
     def forward(self, step: Step) -> Loss:
         """Two terms, later three."""

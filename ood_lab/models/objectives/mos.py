@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ood_lab.common.arguments import Count
 from ood_lab.common.errors import UserError
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.objectives.base import Loss, Objective, Step
+from ood_lab.models.objectives.base import Loss, Objective, Step, require_features
 from ood_lab.models.output import Output
 
 
@@ -37,20 +37,21 @@ class MOS(Objective):
         """Adds a layer of C + K logits in place of the head.
 
         Raises:
-            UserError: a class is in no group, or in several.
+            UserError: a class is in no group, or in several; or a group is empty.
         """
         classes, lists = backbone.num_classes, self.groups
         if lists is None or isinstance(lists, int):
             count = lists or round(classes**0.5)
             lists = [part.tolist() for part in torch.arange(classes).tensor_split(count)]
         members = [c for group in lists for c in group]
-        if sorted(members) != [*range(classes)]:
-            raise UserError(f"loss.groups: each of the classes 0 to {classes - 1} is in one group")
+        if sorted(members) != [*range(classes)] or not all(lists):
+            numbers = f"0 to {classes - 1}"
+            raise UserError(f"loss.groups: each of {numbers} is in one group, and none is empty")
         numbers = [k for k, group in enumerate(lists) for _ in group]
         group = torch.empty(classes, dtype=torch.int64)
         group[members] = torch.tensor(numbers)
         self.register_buffer("group", group)
-        self.layer = nn.Linear(backbone.num_features, classes + len(lists))
+        self.layer = nn.Linear(require_features(self, backbone), classes + len(lists))
         backbone.drop_head()
 
     def probabilities(self, features: Tensor) -> tuple[Tensor, Tensor]:

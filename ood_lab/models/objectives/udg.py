@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ood_lab.common.arguments import Count, Share
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.objectives.base import Loss, Objective, Step, Weight
+from ood_lab.models.objectives.base import Loss, Objective, Step, Weight, require_features
 
 
 class UDG(Objective):
@@ -64,7 +64,7 @@ class UDG(Objective):
 
     def build(self, backbone: Backbone) -> None:
         """Adds the second layer, the memory ``[memory, D]`` and the clusters."""
-        width, k = backbone.num_features, self.clusters
+        width, k = require_features(self, backbone), self.clusters
         p = min(self.dimensions, width)
         self.layer = nn.Linear(width, k)
         sizes = {"rows": (self.memory, width), "mean": (width,), "axes": (width, p)}

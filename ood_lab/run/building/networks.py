@@ -199,7 +199,7 @@ def make_classifier(
     objective = {}
     if cfg.get("loss"):
         if "loss" not in inspect.signature(make.func).parameters:
-            raise UserError(f"model={cfg.model.name} has a loss of its own: leave loss=... out")
+            raise UserError(f"{cfg.model.name} trains with a loss of its own: leave loss=... out")
         objective = {"loss": nodes.build(cfg, "loss")}
     asked_for = _asked_for(cfg, None, data.classes, lambda: data)
     heads = len(data.classes)

@@ -298,7 +298,6 @@ def _outcome(
     if detector is not None:
         n = n_held_out(detector, group_count(data.splits["val"]))
         record.threshold = threshold_of(detector, banks, data.classes)
-    run = ws.folder if (ws.folder / "checkpoints").is_dir() else None
     name, settings = methods.selection.settings_of(detector.name if detector else None)
-    record.verdict.next = next_command(ws.settings, run, name, ws.trains, n, settings)
+    record.verdict.next = next_command(ws.settings, ws.folder, name, ws.trains, n, settings)
     return outcome

@@ -8,28 +8,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from ood_lab.detectors.deployment.calibration import DEFAULT_ALPHA, least_held_out
 from ood_lab.run.commandline.composition import command_line, running_overrides
-from ood_lab.run.commandline.overrides import key_of, values_of
+from ood_lab.run.commandline.overrides import key_of
 from ood_lab.scripts import command, conf_files
 
-#: Keys that a prediction does not read, or that are chosen anew. OOD datasets name images that it
-#: does not need, and synthetic ones are made of ID test images.
-_OF_SCORING = (
-    *("task", "detector", "detector_preset", "detector_table", "metrics", "report_by", "tuning"),
-    *("lvlm", "logger", "force", "synthetic_ood"),
-    *("trainer.max_epochs", "trainer.max_steps", "trainer.max_time"),
-    *("trainer.min_epochs", "trainer.min_steps", "trainer.min_time"),
-    *("data.ood", "data.ood_val", "data.csid", "data.levels", "data.shift_order"),
-    *("data.ood_groups", "data.full_spectrum"),
-)
+#: What a prediction takes from the command line; data and network are those of the run.
+_KEPT = ("paths", "debug", "detector_device", "trainer.accelerator", "trainer.precision")
 
 
 def next_command(
     settings: Mapping[str, Any],
-    run: Path | None,
+    run: Path,
     detector: str | None,
     trains: bool,
     held_out: int,
@@ -39,9 +29,8 @@ def next_command(
 
     Args:
         settings: of the running job.
-        run: folder of the training, if its weights are there; else the running command line says
-            what the network is. Of an ensemble its first network is taken.
-        detector: that is recommended, by its file in ``conf/detector``; None = there is none.
+        run: its folder, which stands for its data and its network, the first of an ensemble.
+        detector: that is recommended, by the key of its YAML; None = there is none.
         trains: the job trains the network on ID train, without the classes that are held out.
         held_out: number of ID images that a threshold can be set on.
         tuned: settings of the detector that a tuning has chosen.
@@ -56,27 +45,23 @@ def next_command(
     if (settings.get("synthetic_ood") or {}).get("kind") in ("held_out_classes", "both"):
         if not trains:
             return None
-        line = command_line("train", _without(overrides, ("synthetic_ood", "name", "force")))
+        held_out_classes = ("synthetic_ood", "name", "force", "tuning")
+        line = command_line("train", _without(overrides, held_out_classes))
         return "train on all classes before you use it", line
     folder = _images(settings)
-    members = settings.get("ensemble")
-    if run is None and members:  # a prediction reads one network
-        run = members[0]
-    if run is not None:
-        network = [f"ckpt={run}", *_of(overrides, ("paths", "debug"))]
-    else:
-        network = [o for o in _without(overrides, _OF_SCORING) if not _brings_task(o)]
-        if _of(network, ("ckpt",)):  # data and network are those of its run
-            network = _without(network, ("experiment",))
-    kept = _of(overrides, (f"detector.{detector}", "detector_preset"))
+    shipped = any(file.stem == detector for file in conf_files("detector"))
+    # One that is not chosen by its name comes with those that were chosen with it.
+    typed = f"detector.{detector}" if shipped else "detector"
+    choice = [f"detector=[{detector}]"] if shipped else []
+    kept = _of(overrides, (*_KEPT, typed, "detector_preset"))
     kept = _without(kept, [f"detector.{detector}.{key}" for key in tuned])
     kept += [f"detector.{detector}.{key}={value}" for key, value in tuned.items()]
-    kept += [f"detector=[{detector}]", "task=predict", f"task.images={folder}"]
+    kept += [*choice, "task=predict", f"task.images={folder}"]
     if held_out < least_held_out(DEFAULT_ALPHA):
         kept.append(f"task.alpha={math.ceil(100 / (held_out + 1)) / 100:g}")
-    one = " with the first network, without the ensemble" if members else ""
+    one = " with the first network, without the ensemble" if settings.get("ensemble") else ""
     purpose = f"score new images{one} (replace {folder} by your folder)"
-    return purpose, command_line("eval", [*network, *kept])
+    return purpose, command_line("eval", [f"ckpt={run}", *kept])
 
 
 def _of(overrides: Sequence[str], keys: Sequence[str]) -> list[str]:
@@ -88,14 +73,6 @@ def _of(overrides: Sequence[str], keys: Sequence[str]) -> list[str]:
 
 def _without(overrides: Sequence[str], keys: Sequence[str]) -> list[str]:
     return [override for override in overrides if override not in _of(overrides, keys)]
-
-
-def _brings_task(override: str) -> bool:
-    """True for an experiment that chooses a task and sets options of it."""
-    names = values_of(override) if key_of(override) == "experiment" else []
-    nodes = [OmegaConf.load(file) for file in conf_files("experiment") if file.stem in names]
-    defaults = [OmegaConf.select(node, "defaults", default=[]) for node in nodes]
-    return any("override /task" in part for parts in defaults for part in parts)
 
 
 def head_command(model: Mapping[str, Any]) -> str:

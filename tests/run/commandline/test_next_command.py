@@ -3,11 +3,13 @@
 import html
 import re
 import shlex
+from pathlib import Path
 
 import pandas as pd
 import pytest
 from cli import call, run_folders
 from photos import write_photos
+from PIL import Image, ImageOps
 
 from ood_lab.common.files import read_json
 from ood_lab.run.commandline import next_command as module
@@ -15,7 +17,6 @@ from ood_lab.run.commandline.line_checks import check_line
 from ood_lab.run.commandline.next_command import later, next_command
 from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.run.job.launch import read_line
-from ood_lab.scripts import CONF
 
 SMALL = ("trainer.max_epochs=2", "metrics.n_bootstrap=20", "logger=none", "trainer.accelerator=cpu")
 KNN = ("detector=[msp,knn]", "detector.knn.k=5", "task=score", "data.num_workers=0")
@@ -121,71 +122,66 @@ def test_words_about_a_missing_ood_dataset_have_a_command_that_composes(trained)
     assert "python" not in later(None)
 
 
+@pytest.mark.slow
+def test_of_a_tuned_detector_it_runs_with_the_chosen_settings(trained, photos, capsys):
+    (photos / "more").mkdir()
+    for file in (photos / "ood").iterdir():
+        ImageOps.invert(Image.open(file)).save(photos / "more" / file.name)
+    own = ("logger=none", f"paths.outputs={photos}/outputs", *QUICK)
+    tuning = ("tuning=val_ood", f"data.ood_val.more={photos}/more")
+    nci = ("detector=[nci]", "detector.nci.alpha=0.0001", "tuning.grids.nci.alpha=[0.1]")
+    assert call("eval.py", f"ckpt={trained}", *own, *tuning, *nci) == 0
+    command = next_of(run_folders(photos / "outputs")[-1])
+    assert command in capsys.readouterr().out.splitlines()
+    script, words = words_of(command)
+    keys = [word.partition("=")[0] for word in words]
+    assert len(keys) == len(set(keys))
+    cfg = composes(command)
+    assert list(cfg.detector) == ["nci"]
+    assert cfg.detector.nci.alpha == 0.1
+    assert call(script, *words) == 0
+    assert len(pd.read_csv(run_folders(photos / "outputs")[-1] / "predictions.csv")) == 12
+
+
+@pytest.mark.slow
+def test_of_an_evaluation_without_a_run_it_takes_the_same_network(trained, photos):
+    """Its own folder stands for data and network, however they were chosen."""
+    network = (f"model.weights={trained}/checkpoints/best.ckpt", "data=folder")
+    data = (f"data.id.train={photos}/id", f"data.ood.my_noise={photos}/ood", *QUICK)
+    assert call("eval.py", *network, *data, f"paths.outputs={photos}/outputs", *SMALL, *KNN) == 0
+    run = run_folders(photos / "outputs")[-1]
+    script, words = words_of(next_of(run))
+    assert words[0] == f"ckpt={run}"
+    assert call(script, *words) == 0
+    predicted = run_folders(photos / "outputs")[-1]
+    facts = [read_json(folder / "manifest.json")["backbone"] for folder in (run, predicted)]
+    assert facts[0]["weights_sha256"] == facts[1]["weights_sha256"]
+
+
 @pytest.fixture
 def typed(monkeypatch):
     """The next command of an evaluation that was typed like this."""
 
     def command(*overrides, detector="knn", held_out=50, tuned=(), **settings):
         monkeypatch.setattr(module, "running_overrides", lambda: list(overrides))
-        found = next_command(settings, None, detector, False, held_out, dict(tuned))
+        found = next_command(settings, Path("RUN"), detector, False, held_out, dict(tuned))
         return found and found[1]
 
     return command
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(file.stem for file in (CONF / "experiment").glob("*.yaml")))
-def test_no_experiment_leaves_options_of_its_task_behind(name, typed, tmp_path):
-    # Of a run, the data are the run's own; these experiments score nothing themselves.
-    cfg = composes(typed(f"experiment={name}", f"ckpt={tmp_path}"))
-    own = composes(f"python eval.py ckpt={tmp_path} task=predict task.images=DIR")
-    assert set(cfg.task) == set(own.task)
-
-
-LINES = {
-    "builtin data": ("model.weights=net.pt", "metrics.n_bootstrap=10", "trainer.accelerator=cpu"),
-    "measured shift": ("experiment=shift_report", "model=clip", "clip=scenes", "task.k=5"),
-    "a network of timm": ("model=timm", "model.name=resnet18", "model.pretrained=true"),
-    "options of training": ("trainer.max_epochs=3", "trainer.min_epochs=1", "trainer.precision=32"),
-    "datasets of a group": ("data=cifar10", "data/ood=[svhn]", "data.shift_order=[svhn]"),
-    "settings": ("detector=[knn,vim]", "detector.knn.k=7", "detector.vim.dim=3", "tuning=val_ood"),
-    "groups": ("data=folder", "data.id.train=DIR", "data.ood.a=DIR", "data.ood_groups.near=[a]"),
-    "full spectrum": ("data=folder", "data.csid.a=DIR", "data.full_spectrum=true"),
-    "levels": ("data.levels=FILE", "report_by=semantic", "detector_table=all", "force=true"),
-    "preset": (
-        "detector_preset=paper",
-        "synthetic_ood.severities=[1]",
-        "synthetic_ood=corruptions",
-        "lvlm=tiny",
-    ),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", LINES)
-def test_an_evaluation_keeps_what_a_prediction_reads(name, typed):
-    cfg = composes(typed(*LINES[name]))
-    assert cfg.task.images == "DIR"
+def test_settings_of_the_detector_stay(typed):
+    line = ("detector=[knn,vim]", "detector.knn.k=7", "detector.vim.dim=3", "paths.outputs=OUT")
+    cfg = composes(typed(*line, "detector_preset=paper", "model=timm", "trainer.max_epochs=3"))
     assert list(cfg.detector) == ["knn"]
-    if name == "measured shift":
-        assert cfg.model.name != composes("python eval.py task=predict task.images=DIR").model.name
-    assert cfg.detector_preset == ("paper" if name == "preset" else "auto")
-    assert cfg.detector.knn.k == (7 if name == "settings" else cfg.detector.knn.k)
+    assert (cfg.detector.knn.k, cfg.detector_preset) == (7, "paper")
+    assert (cfg.paths.outputs, cfg.task.images) == ("OUT", "DIR")
 
 
-def test_tuned_settings_replace_the_typed_ones_and_no_option_is_repeated(typed):
-    line = (
-        "detector=[react]",
-        "detector.react.percentile=80",
-        "tuning=val_ood",
-        "detector_preset=paper",
-    )
-    command = typed(*line, detector="react", tuned={"percentile": 95})
-    cfg = composes(command)
-    assert cfg.detector.react.percentile == 95
-    assert cfg.detector_preset == "paper"
-    keys = [word.partition("=")[0] for word in words_of(command)[1]]
-    assert len(keys) == len(set(keys))
+def test_a_detector_without_a_file_of_its_name_comes_with_its_line(typed):
+    own = ("detector=[msp]", "+detector.mine._target_=ood_lab.detectors.KNN", "+detector.mine.k=5")
+    cfg = composes(typed(*own, detector="mine"))
+    assert cfg.detector.mine.k == 5
 
 
 def test_nothing_is_recommended_without_a_detector_or_images_for_its_threshold(typed):
@@ -204,8 +200,8 @@ def test_of_an_ensemble_the_first_network_predicts(monkeypatch):
     own = ["ensemble=[a/seed=0,b/seed=0]", "detector=[msp]", "paths.outputs=OUT"]
     monkeypatch.setattr(module, "running_overrides", lambda: own)
     settings = {"ensemble": ["a/seed=0", "b/seed=0"]}
-    purpose, command = next_command(settings, None, "msp", False, 100, {})
+    purpose, command = next_command(settings, Path("RUN"), "msp", False, 100, {})
     assert "with the first network, without the ensemble" in purpose
     _, words = words_of(command)
-    assert {"ckpt=a/seed=0", "detector=[msp]", "paths.outputs=OUT"} <= set(words)
+    assert {"ckpt=RUN", "detector=[msp]", "paths.outputs=OUT"} <= set(words)
     assert not any(word.startswith("ensemble") for word in words)

@@ -76,6 +76,12 @@ def test_after_training_it_takes_the_weights(trained, photos, line, capsys, monk
     assert call("train.py", *line) == 0
     assert command in capsys.readouterr().out.splitlines()
     assert command in html.unescape((trained / "report.html").read_text())
+    # The table of all detectors is made of the files of the finished run.
+    assert call("train.py", *line, "detector_table=all") == 0
+    out = capsys.readouterr().out
+    assert "already done" in out
+    assert re.search(r"^knn +\d", out, re.M)
+    assert re.search(r"^msp +\d", out, re.M)
 
 
 @pytest.mark.slow

@@ -8,8 +8,8 @@ import yaml
 
 from ood_lab.metrics.results_rows import KIND
 from ood_lab.metrics.verdict import VERDICT
+from ood_lab.schema.image_columns import CLASS_UNITS
 from ood_lab.schema.results import joined, write_results
-from ood_lab.schema.shift_axes import CLASS_UNITS
 from ood_lab.shift.dataset_shift import KIND as SHIFT
 
 SETS = ("near", "far")

@@ -15,6 +15,7 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 from rich.console import Console
+from torch import Tensor
 
 from ood_lab.api.detector_settings import (
     Chosen,
@@ -23,9 +24,8 @@ from ood_lab.api.detector_settings import (
     explained,
     in_python,
 )
-from ood_lab.api.equal_rows import shared_rows
 from ood_lab.api.feature_banks import TARGETS, Features, banks_of
-from ood_lab.api.feature_shift import shift_of
+from ood_lab.api.loader_checks import shared_rows
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.common.hints import check_known
@@ -39,6 +39,7 @@ from ood_lab.evaluation.near_copies import NearCopies, with_scenes
 from ood_lab.evaluation.network_passes import ScoringInput
 from ood_lab.evaluation.pipeline import EvaluatedSets, EvaluationOutcome, MethodScores
 from ood_lab.evaluation.published.verification import Verification, numbers_of, verify
+from ood_lab.evaluation.shift.shift_rulers import neighbour_of, ruler_note, why_no_class
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn, statistics_of_sets
 from ood_lab.evaluation.split_features import split_by_reason
 from ood_lab.features.bank import Banks, FeatureBank, other_network
@@ -50,10 +51,10 @@ from ood_lab.report.detection.detection_tables import main_table
 from ood_lab.report.rendering.page import page_template
 from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.report.results_lookup import RunView
-from ood_lab.schema.image_groups import MADE_OF
-from ood_lab.schema.label_codes import SEVERAL
+from ood_lab.schema.image_columns import CLASS_UNITS, MADE_OF, SEVERAL
 from ood_lab.schema.results import CORE
 from ood_lab.schema.run_record import RunRecord
+from ood_lab.shift import Ruler, Sample, ShiftMeter, read_ruler, undecomposed
 from ood_lab.shift.dataset_shift import KIND as SHIFT
 
 log = logging.getLogger(__name__)
@@ -435,3 +436,46 @@ def _score_rows(name: str, bank: FeatureBank, grouped: bool) -> pd.DataFrame:
         of = rows["index"].astype(str) if bank.groups is None else bank.groups.numpy().astype(str)
         rows[MADE_OF] = (f"{name} " if bank.groups is None else "group ") + of.astype(object)
     return rows
+
+
+def shift_of(
+    train: FeatureBank, test: FeatureBank, ood: Banks, *, draws: int, seed: int
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Shift of datasets from ID, 1 = a class held out of ``train``.
+
+    The cosine distance to the k-th nearest training image in the features that were given, k of
+    :func:`~ood_lab.neighbours.neighbour_count`, 10 at most.
+
+    Returns:
+        ``dataset, axis, metric, value, ci_low, ci_high, n`` (see
+        :func:`~ood_lab.shift.read_ruler`), and what a verdict says of it.
+    """
+    k = neighbour_of(train)
+    banks = {"train": train, "test": test, **ood}
+    unit = {name: F.normalize(b.features.float(), dim=1) for name, b in banks.items()}
+    decomposition = undecomposed(unit["train"].shape[1], {}, k)
+    meter = ShiftMeter(decomposition, unit["train"], k)
+
+    def sample(distances: Tensor, bank: FeatureBank) -> Sample:
+        groups = None if bank.groups is None else bank.groups.numpy().astype(object)
+        return Sample(distances.double().cpu().numpy(), groups)
+
+    missing = why_no_class(train.labels, test.labels, k)
+    marks = [sample(meter.on_axis("semantic", unit["test"]), test)]
+    if missing is None:
+        labelled, shown = train.labels >= 0, test.labels >= 0
+        meter_of_others = ShiftMeter(decomposition, unit["train"][labelled], k)
+        classes = test.labels[shown], train.labels[labelled]
+        of_test = test.rows(shown)
+        held_out = meter_of_others.on_axis("semantic", unit["test"][shown], classes=classes)
+        marks.append(sample(held_out, of_test))
+        marks[0] = sample(meter.on_axis("semantic", unit["test"][shown]), of_test)
+    ruler = Ruler(CLASS_UNITS, "distance", marks, missing)
+    datasets = {
+        name: sample(meter.on_axis("semantic", unit[name]), bank) for name, bank in ood.items()
+    }
+    reading = read_ruler(ruler, datasets, draws=draws, seed=seed)
+    note = None if reading.reason else ruler_note(CLASS_UNITS, "distance", train.labels, k)
+    of_ruler = {"metric": CLASS_UNITS, "reason": reading.reason, "note": note}
+    columns = ["dataset", "axis", "metric", "value", "ci_low", "ci_high", "n"]
+    return reading.values[columns], {"rulers": [of_ruler]}

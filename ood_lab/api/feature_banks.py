@@ -15,9 +15,16 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from ood_lab.api.arrays import Head, head_arrays, labels_of, matrix_of
 from ood_lab.api.detector_settings import Chosen, chosen_detectors, in_python
-from ood_lab.api.image_batches import Images, batches_of, split_item
+from ood_lab.api.image_batches import (
+    Head,
+    Images,
+    batches_of,
+    head_arrays,
+    labels_of,
+    matrix_of,
+    split_item,
+)
 from ood_lab.api.loader_checks import EachImageOnce
 from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_file import Tensors
@@ -39,7 +46,7 @@ from ood_lab.models.image_transforms import of_unit_range
 from ood_lab.models.loading.head_search import reading_of
 from ood_lab.models.output import as_logits, probabilities
 from ood_lab.models.trial_passes import like_weights
-from ood_lab.schema.label_codes import SEVERAL
+from ood_lab.schema.image_columns import SEVERAL
 from ood_lab.schema.run_record import BankRecord
 
 log = logging.getLogger(__name__)

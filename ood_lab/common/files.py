@@ -7,14 +7,16 @@ what has lost some of its bytes, is one error that names the file, never other n
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
+import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import pandas as pd
 import yaml
@@ -182,3 +184,22 @@ def _read(path: Path, read: Callable[[], _Content]) -> _Content:
         raise UserError(
             f"{path} is damaged ({reason}): repeat that run with force=true, or remove it"
         ) from error
+
+
+log = logging.getLogger(__name__)
+
+
+def try_lock(file: IO[Any]) -> bool:
+    """Takes the exclusive lock of an open file; False when another process has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def lock(file: IO[Any], waiting: str) -> None:
+    """Takes the exclusive lock of an open file; logs ``waiting`` while another process has it."""
+    if not try_lock(file):
+        log.info("%s", waiting)
+        fcntl.flock(file, fcntl.LOCK_EX)

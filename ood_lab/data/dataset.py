@@ -13,10 +13,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
+from torchvision.transforms import CenterCrop, Compose, Resize
 
-from ood_lab.schema.image_groups import GROUP, MADE_OF
-from ood_lab.schema.label_codes import LISTS, SEVERAL
-from ood_lab.schema.shift_axes import DEGREES, LEVELS
+from ood_lab.common.errors import UserError
+from ood_lab.schema.image_columns import DEGREES, GROUP, LEVELS, LISTS, MADE_OF, SEVERAL
 
 Transform = Callable[[Image.Image], Tensor]
 
@@ -158,3 +158,17 @@ def targets(data: ImageDataset) -> tuple[np.ndarray, np.ndarray]:
         names = json.loads(str(data.table[LISTS].iat[row]))
         has[row, [position[name] for name in names]] = True
     return has, labelled
+
+
+def without_resize(transform: Transform) -> Transform:
+    """The evaluation transform without its resize and centre crop.
+
+    Raises:
+        UserError: it is not a chain of steps, so that these cannot be left out.
+    """
+    if not isinstance(transform, Compose):
+        raise UserError(
+            "data.unresized needs a transform of separate steps (torchvision's Compose), not a "
+            f"{type(transform).__name__}: leave it empty"
+        )
+    return Compose([s for s in transform.transforms if not isinstance(s, (Resize, CenterCrop))])

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import TypeVar
 
 import pandas as pd
 import psutil
 import torch
+from lightning import Trainer
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.dataset import ImageDataset
@@ -26,8 +29,8 @@ from ood_lab.detectors import (
 from ood_lab.detectors.base import Detectors
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.image_groups import group_codes, group_count
-from ood_lab.schema.image_groups import MADE_OF
-from ood_lab.schema.shift_axes import DEGREES, LEVELS
+from ood_lab.features.process_agreement import told_by_main
+from ood_lab.schema.image_columns import DEGREES, LEVELS, MADE_OF
 
 log = logging.getLogger(__name__)
 
@@ -141,3 +144,45 @@ def score_banks(
 
     timing = each_that_works(detectors, fit_and_score, refused, in_words)
     return pd.concat(parts.values(), ignore_index=True), timing
+
+
+def second_pass(
+    trainer: Trainer,
+    detectors: Detectors,
+    fit_bank: Callable[[Detector], FeatureBank],
+    limit: int,
+    banks: dict[str, FeatureBank],
+    sources: Mapping[str, Callable[..., FeatureBank | None]],
+) -> None:
+    """Fits the detectors that declare a second pass, makes it, and gives the banks what it adds.
+
+    It is a pass like the first: in chunks, shared out among the processes, its columns kept in the
+    bank under a key that hashes what was learned, so that nothing is computed twice. A detector
+    that cannot be fitted has none: whoever fits the others says why. All processes call it.
+
+    Args:
+        trainer: makes the pass.
+        detectors: of which one that has been fitted is not fitted again.
+        fit_bank: what a detector is fitted on; called on the main process only.
+        limit: bytes that a fit may take.
+        banks: of the first pass; on all but the main process there are none.
+        sources: extract ``columns`` of the images of these banks, by name, on all processes.
+    """
+    chosen = {n: d for n, d in detectors.items() if d.second_pass_hook is not None}
+    if not chosen:
+        return
+    if trainer.global_rank == 0:
+        # One that was read from a file has been fitted, and there may be no images to fit on.
+        for detector in (d for d in chosen.values() if not d.fitted):
+            with suppress(UserError):
+                fit_within(detector, fit_bank(detector), limit)
+    learned = told_by_main(trainer, {name: dict(d.fitted) for name, d in chosen.items()})
+    for name, detector in chosen.items():
+        detector.fitted = learned[name]
+    fitted = [name for name, d in chosen.items() if d.fitted]
+    if fitted and trainer.global_rank == 0:
+        log.info("second pass over what is scored, with what %s learned", ", ".join(fitted))
+    for name, extracted in sources.items() if fitted else ():
+        second = extracted(columns=[chosen[detector].second_pass_hook for detector in fitted])
+        if second is not None:
+            banks[name] = replace(banks[name], columns=banks[name].columns | second.columns)

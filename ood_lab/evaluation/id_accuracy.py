@@ -14,13 +14,13 @@ from torch import Tensor
 
 from ood_lab.common.english import first_of
 from ood_lab.common.errors import UserError
-from ood_lab.data.checks.image_sizes import ImageSize
+from ood_lab.data.checks.dataset_checks import ImageSize
 from ood_lab.data.dataset import ImageDataset, targets
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.metrics import at_chance, map_of
 from ood_lab.metrics.resampling.photograph_groups import effective_size
 from ood_lab.models import Backbone
-from ood_lab.schema.label_codes import SEVERAL
+from ood_lab.schema.image_columns import SEVERAL
 from ood_lab.schema.run_record import RunRecord
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.metrics import SortedScores
 from ood_lab.neighbours import near_copies
 from ood_lab.neighbours.near_copies import MOST_IMAGES
-from ood_lab.schema.image_groups import MADE_OF
+from ood_lab.schema.image_columns import MADE_OF
 
 log = logging.getLogger(__name__)
 #: Scenes, or pairs of images of two sets, that a page shows.

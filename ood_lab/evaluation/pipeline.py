@@ -37,10 +37,9 @@ from ood_lab.metrics import (
 from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.shift.shift_sentences import WORDS as SHIFT_WORDS
 from ood_lab.report.verdict import WORDS, Verdict
-from ood_lab.schema.image_groups import MADE_OF
+from ood_lab.schema.image_columns import LEVELS, MADE_OF
 from ood_lab.schema.results import ID_TEST, joined, write_results
 from ood_lab.schema.run_record import RunRecord
-from ood_lab.schema.shift_axes import LEVELS
 
 log = logging.getLogger(__name__)
 

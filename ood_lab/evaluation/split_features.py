@@ -20,14 +20,13 @@ from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.sources.image_lists import Listing
 from ood_lab.detectors import Detector, DetectorRefusal, unserved, unsuited
 from ood_lab.detectors.base import Detectors
+from ood_lab.evaluation.detector_fitting import second_pass
 from ood_lab.evaluation.prediction.table_parts import PART, PartFiles, PartSink, files_to_make
-from ood_lab.evaluation.second_pass import second_pass
 from ood_lab.evaluation.streaming_scores import ScoredSet, ScoreSink, identity_of, read_scored
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.bank_identity import NetworkIdentity
 from ood_lab.features.bank_store import BankStore
-from ood_lab.features.bank_sums import sums_bank
-from ood_lab.features.cached_extraction import extract, made_from
+from ood_lab.features.cached_extraction import extract, made_from, sums_bank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.extraction_pass import DatasetParts, pass_through
 from ood_lab.features.image_groups import group_count
@@ -294,7 +293,7 @@ class Extraction:
     def second_pass(
         self, detectors: Detectors, banks: dict[str, FeatureBank], scored: Sequence[str], limit: int
     ) -> None:
-        """See :func:`~ood_lab.evaluation.second_pass.second_pass`; ``banks`` of :meth:`banks`."""
+        """See :mod:`ood_lab.evaluation.detector_fitting`; ``banks`` of :meth:`banks`."""
         sources = {split: partial(self._bank, split) for split in scored}
 
         def fit_bank(detector: Detector) -> FeatureBank:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from ood_lab.common.tensor_file import Tensors
-from ood_lab.features.derived_statistics import Derived
+from ood_lab.features.moments import Derived
 from ood_lab.models.head_kind import HeadKind, Part, parts_of
-from ood_lab.schema.label_codes import SEVERAL
+from ood_lab.schema.image_columns import SEVERAL
 from ood_lab.schema.run_record import BankRecord
 
 #: Column of a bank of images that passed as tiles.

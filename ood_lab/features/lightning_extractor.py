@@ -12,10 +12,12 @@ from weakref import WeakKeyDictionary
 
 import psutil
 import torch
-from lightning.pytorch import LightningModule
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import RichProgressBar
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ood_lab.common.progress import Pace
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.features.extraction_hooks import BankColumn, GradientColumn, input_gradients
 from ood_lab.models.backbone import Backbone
@@ -253,7 +255,7 @@ class Extractor(LightningModule):
     def transfer_batch_to_device(
         self, batch: dict[str, Any], device: torch.device, dataloader_idx: int
     ) -> dict[str, Any]:
-        """The batch itself: its images are there (:mod:`ood_lab.features.device_copies`)."""
+        """The batch itself: its images are there (:mod:`ood_lab.features.extraction_pass`)."""
         return batch
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
@@ -373,3 +375,42 @@ class Extractor(LightningModule):
             with torch.enable_grad():
                 values[column.key] = column.compute(self.backbone, image, output, maps)
         return values
+
+
+class ExtractionProgressBar(RichProgressBar):
+    """A ``RichProgressBar`` that says whose features a pass computes."""
+
+    @property
+    def predict_description(self) -> str:
+        """``test`` instead of ``Predicting`` while the images of ``test`` pass."""
+        module = self.trainer.lightning_module
+        return module.description if isinstance(module, Extractor) else super().predict_description
+
+
+class ExtractionLog(Callback):
+    """Logs the progress about once a minute, for those who see no bar."""
+
+    def __init__(self) -> None:
+        self._pace: Pace | None = None
+
+    def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Looks at the clock."""
+        self._pace = Pace(int(sum(trainer.num_predict_batches)))
+
+    def on_predict_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Logs the share done and the time left, on the main process."""
+        if trainer.is_global_zero and self._pace and self._pace.total and self._pace.due:
+            done = batch_idx + 1
+            share, left = done / self._pace.total, self._pace.left(done)
+            text = f"prediction: {share:.0%} done"
+            if isinstance(pl_module, Extractor):
+                text = pl_module.progress(share)
+            self._pace.line(", ".join(filter(None, (text, left))))

@@ -1,4 +1,4 @@
-"""A folder of row shards: written piece by piece by every process, read back in dataset order.
+"""Shards of rows on the disk, with room and locks for them.
 
 A folder is complete when its ``manifest.json`` names the shards and their rows add up to ``n``.
 The manifest is written last, so an interrupted writer never leaves a folder that looks complete.
@@ -9,7 +9,12 @@ lost some of its bytes would otherwise give other scores without a word.
 from __future__ import annotations
 
 import hashlib
-from contextlib import AbstractContextManager
+import logging
+import math
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import torch
@@ -18,9 +23,60 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.files import DISK_FULL
 from ood_lab.common.tensor_file import Tensors
-from ood_lab.features.disk_space import roomy
 from ood_lab.schema.run_record import BankRecord
+
+log = logging.getLogger(__name__)
+
+#: Bytes from which a tensor of a bank is a mapped file.
+MAPPED = 2**30
+
+
+def base_bytes(n: int, features: int, classes: int, dtype: torch.dtype) -> int:
+    """Bytes of ``n`` rows of features, float32 logits, index and label."""
+    return n * (features * dtype.itemsize + classes * 4 + 16)
+
+
+def roomy(shape: tuple[int, ...], dtype: torch.dtype, folder: Path) -> Tensor:
+    """An empty tensor: in memory, or, from :data:`MAPPED` bytes on, in a mapped file of ``folder``.
+
+    The system writes pages of a mapped file to the disk when memory runs short, so that a bank may
+    be larger than the memory. The file has no name and goes with the tensor. Where the disk cannot
+    hold it, the tensor is in memory, and a warning says so.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    if size < MAPPED:
+        return torch.empty(shape, dtype=dtype)
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".mapped-") as file:
+            # Room is taken now: a full disk would end the process at some later write.
+            os.posix_fallocate(file.fileno(), 0, size)
+            flat = torch.from_file(file.name, shared=True, size=math.prod(shape), dtype=dtype)
+    except OSError as error:  # full, or not to be written
+        log.warning(
+            "a tensor of %.1f GiB is in memory: '%s' cannot hold it (%s)",
+            size / 2**30,
+            folder,
+            error.strerror,
+        )
+        return torch.empty(shape, dtype=dtype)
+    return flat.view(shape)
+
+
+@contextmanager
+def writing(root: Path) -> Iterator[None]:
+    """Turns an error of the file system into a message about ``root``."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        full = getattr(error, "errno", None) in DISK_FULL or "os error 28" in str(error)
+        remedy = "make room, and the same command resumes; or " if full else ""
+        raise UserError(
+            f"cached features cannot be written under '{root}' ({error}): {remedy}choose another "
+            "folder"
+        ) from error
+
 
 MANIFEST = "manifest.json"
 #: Floating types that are widened when read: they only save disk space.
@@ -123,7 +179,7 @@ def gather(folder: Path) -> Tensors:
     """Reads all shards into one tensor per name, row ``i`` at position ``i``.
 
     Shards are memory-mapped and copied row by row into place, so that the peak is the result
-    itself, or less: large results are mapped files (:func:`ood_lab.features.disk_space.roomy`).
+    itself, or less: large results are mapped files (:func:`ood_lab.features.row_shards.roomy`).
     Each shard is compared with its checksum just before, so that the disk is read once. 16-bit
     floats become float32.
 

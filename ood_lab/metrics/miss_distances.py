@@ -16,7 +16,7 @@ from ood_lab.metrics.resampling.photograph_groups import photographs
 from ood_lab.metrics.resampling.significance import delong, placements, summed_variance
 from ood_lab.metrics.verdict import BASELINE
 from ood_lab.schema.arrays import Floats
-from ood_lab.schema.image_groups import MADE_OF
+from ood_lab.schema.image_columns import MADE_OF
 from ood_lab.schema.results import Kind
 
 #: Rows about what detectors miss.

@@ -27,9 +27,8 @@ from ood_lab.metrics.selective import FailureCell
 from ood_lab.metrics.shift_cells import CellScores, LevelCells
 from ood_lab.metrics.shift_trends import shift_correlation, shift_sensitivity
 from ood_lab.schema.arrays import Floats
-from ood_lab.schema.image_groups import GROUP
+from ood_lab.schema.image_columns import AXES, GROUP
 from ood_lab.schema.results import Kind
-from ood_lab.schema.shift_axes import AXES
 
 #: ``n`` = ``n_id`` + ``n_ood``; ``shift_level``: place of the set in the declared shift order.
 KIND = Kind("detection", "image", ("detector", "dataset", "shift_level", "n_id", "n_ood"))

@@ -25,7 +25,7 @@ from ood_lab.metrics.selective import FailureCell, failure_job
 from ood_lab.metrics.shift_cells import CellScores, LevelCells, split_by_level
 from ood_lab.metrics.shift_trends import dad
 from ood_lab.schema.arrays import Floats, Ints
-from ood_lab.schema.image_groups import GROUP
+from ood_lab.schema.image_columns import GROUP
 
 #: Images, or photographs, that a dataset needs to count in a mean.
 FEWEST_OF_A_VERDICT = 10

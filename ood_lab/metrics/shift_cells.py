@@ -10,7 +10,7 @@ import pandas as pd
 from ood_lab.metrics.record import metric_of
 from ood_lab.metrics.resampling.group_intervals import Ends, mean_ends
 from ood_lab.schema.arrays import Floats, Ints
-from ood_lab.schema.shift_axes import AXES
+from ood_lab.schema.image_columns import AXES
 
 
 @dataclass(frozen=True)

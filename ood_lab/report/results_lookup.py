@@ -15,9 +15,9 @@ from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.report.rendering.metric_definitions import DAGGER, finding_sentences, fpr95_sentence
 from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.verdict import Verdict
+from ood_lab.schema.image_columns import AXES, LEVELS, Axis
 from ood_lab.schema.results import of_kind, whole
 from ood_lab.schema.run_record import RunRecord
-from ood_lab.schema.shift_axes import AXES, LEVELS, Axis
 
 _Key = TypeVar("_Key")
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_table, write_csv, write_table
-from ood_lab.schema.shift_axes import LEVELS
+from ood_lab.schema.image_columns import LEVELS
 
 #: Key in a table → what it is called.
 Names = Mapping[str, str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from ood_lab.data.datamodules.base import OODDataModule
-from ood_lab.schema.shift_axes import AXES
+from ood_lab.schema.image_columns import AXES
 
 
 def agreement(degrees: pd.DataFrame, data: OODDataModule) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import StrPath
 from ood_lab.schema.arrays import Bools, Floats, Ints
-from ood_lab.schema.shift_axes import AXES
+from ood_lab.schema.image_columns import AXES
 
 #: Outer quantiles of the seven inner edges, from the counts of IS-OOD's Figure 9.
 SEMANTIC_QUANTILES = (0.0865, 0.9261)

@@ -15,7 +15,7 @@ from ood_lab.common.random_streams import stream
 from ood_lab.metrics import percentile_interval
 from ood_lab.metrics.resampling.photograph_groups import PhotographGroups
 from ood_lab.schema.arrays import Floats
-from ood_lab.schema.shift_axes import CLASS_UNITS, RATIO, SEVERITY
+from ood_lab.schema.image_columns import CLASS_UNITS, RATIO, SEVERITY
 from ood_lab.shift.dataset_shift import median_draws
 
 #: Bounds a unit of 0 from below: distances are float32 in [0, 2].

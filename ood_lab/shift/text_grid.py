@@ -3,12 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ood_lab.shift.label_texts import fill
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
+
+#: What a template has in place of the label.
+PLACE = "{}"
+
+
+def imagenet21k_labels() -> list[str]:
+    """First lemmas of ImageNet-21K's 21,841 synsets, each once: 20,099 names (timm's list)."""
+    # Reads a list of 21,841 descriptions: only who asks for it pays.
+    from timm.data import ImageNetInfo
+
+    info = ImageNetInfo("imagenet-22k")
+    descriptions = (info.index_to_description(i) for i in range(info.num_classes()))
+    return list(dict.fromkeys(text.split(",")[0].strip() for text in descriptions))
+
+
+def imagenet_templates() -> list[str]:
+    """The 80 templates of CLIP's zero-shot ImageNet classifier, with ``{}`` for the label."""
+    # open_clip imports torchvision and takes seconds.
+    from open_clip import OPENAI_IMAGENET_TEMPLATES
+
+    return [template(PLACE) for template in OPENAI_IMAGENET_TEMPLATES]
+
+
+def fill(template: str, label: str) -> str:
+    """Puts the label in the place of ``{}``."""
+    return template.replace(PLACE, label)
+
+
+def read_texts(path: StrPath) -> list[str]:
+    """The lines of a text file, without empty ones and ``#`` comments, each once.
+
+    Raises:
+        UserError: no such file, not UTF-8, or nothing in it.
+    """
+    try:
+        lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"text list '{path}' cannot be read: {error}") from error
+    texts = list(dict.fromkeys(line for line in lines if line and not line.startswith("#")))
+    if not texts:
+        raise UserError(f"text list '{path}' is empty: write one text per line")
+    return texts
+
+
+def check_templates(templates: list[str], source: str) -> None:
+    """Raises ``UserError`` naming the first template that has no place for the label.
+
+    Args:
+        templates: texts with ``{}``.
+        source: what to call them, such as the file's name.
+    """
+    for template in templates:
+        if template.count(PLACE) != 1:
+            raise UserError(
+                f"template '{template}' of {source}: write {PLACE} once, where the label goes"
+            )
+
 
 #: Maps N texts to features ``[N, l]``, as ``ClipModel.encode_text`` does.
 EncodeText = Callable[[list[str]], Tensor]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ood_lab.common.errors import UserError
 from ood_lab.schema.arrays import Ints
-from ood_lab.schema.shift_axes import cell_file
+from ood_lab.schema.image_columns import cell_file
 from ood_lab.shift import (
     Decomposition,
     Edges,

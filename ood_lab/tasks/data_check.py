@@ -14,7 +14,7 @@ from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.common.hints import missing_path
-from ood_lab.data.checks.class_counts import class_table, count_table
+from ood_lab.data.checks.label_checks import class_table, count_table
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.report.rendering.blocks import Block, Text
 from ood_lab.report.rendering.table import Head, Table, name_cell, plain_table

@@ -17,8 +17,8 @@ from ood_lab.metrics import wilson_interval
 from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import Head, Table, estimate_cell, name_cell
 from ood_lab.run.job.workspace import Task, Workspace
+from ood_lab.schema.image_columns import AXES
 from ood_lab.schema.results import ACCURACY, write_results
-from ood_lab.schema.shift_axes import AXES
 
 TOP = (1, 5)
 

@@ -18,7 +18,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.data.dataset import Splits
 from ood_lab.data.sources.source_settings import Given
-from ood_lab.data.transforms.few_shot import even_rows
+from ood_lab.data.transforms.subsets import even_rows
 from ood_lab.detectors.base import Detectors
 from ood_lab.detectors.deployment.calibration import CalibratedDetectors
 from ood_lab.evaluation.detector_fitting import memory_limit
@@ -29,13 +29,15 @@ from ood_lab.evaluation.prediction.calibration import (
     pool,
     without_training_images,
 )
-from ood_lab.evaluation.prediction.detector_source import DetectorSource
+from ood_lab.evaluation.prediction.detector_source import (
+    DetectorSource,
+    PredictionFeatures,
+    Thresholds,
+)
 from ood_lab.evaluation.prediction.detector_summaries import id_images, note_prediction
 from ood_lab.evaluation.prediction.image_predictions import ImagePredictions
 from ood_lab.evaluation.prediction.onnx_files import check_onnx, export_onnx_files
-from ood_lab.evaluation.prediction.prediction_features import PredictionFeatures
 from ood_lab.evaluation.prediction.prediction_tables import made_by
-from ood_lab.evaluation.prediction.thresholds import Thresholds
 from ood_lab.evaluation.prediction.unlabelled_images import (
     groups_of,
     list_images,

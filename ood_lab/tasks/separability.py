@@ -16,7 +16,7 @@ from ood_lab.common.files import write_csv
 from ood_lab.common.hints import check_known
 from ood_lab.common.random_streams import stream
 from ood_lab.data.datamodules.base import OODDataModule
-from ood_lab.data.transforms.few_shot import only_rows
+from ood_lab.data.transforms.subsets import only_rows
 from ood_lab.evaluation.split_features import Extraction
 from ood_lab.report.rendering.drawing import write_all
 from ood_lab.report.rendering.summary import show_blocks

@@ -23,9 +23,8 @@ from ood_lab.report.shift.shift_sentences import WORDS
 from ood_lab.report.shift.shift_tables import cells_table
 from ood_lab.run.job.workspace import Workspace
 from ood_lab.schema.arrays import Ints
-from ood_lab.schema.image_groups import MADE_OF
+from ood_lab.schema.image_columns import LEVELS, MADE_OF, cell_file
 from ood_lab.schema.results import write_results
-from ood_lab.schema.shift_axes import LEVELS, cell_file
 from ood_lab.shift import (
     Edges,
     cell_counts,

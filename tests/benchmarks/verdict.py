@@ -26,7 +26,7 @@ from ood_lab.detectors.base import COSTS
 from ood_lab.evaluation.shift.shift_rulers import IMAGES
 from ood_lab.metrics import Evaluation, mean_aurocs, verdict_of
 from ood_lab.metrics.record import OF_SETS
-from ood_lab.schema.shift_axes import CLASS_UNITS, SEVERITY
+from ood_lab.schema.image_columns import CLASS_UNITS, SEVERITY
 from ood_lab.shift import Ruler, Sample, read_ruler
 from ood_lab.tasks.shift_report import DEGREES, MARKS
 

@@ -17,7 +17,7 @@ from ood_lab.detectors.gram import Gram
 from ood_lab.detectors.mds import MDS
 from ood_lab.detectors.mds_ensemble import MDSEnsemble
 from ood_lab.detectors.odin import ODIN
-from ood_lab.evaluation import second_pass as evaluation
+from ood_lab.evaluation import detector_fitting
 from ood_lab.evaluation.detector_fitting import fit_within
 from ood_lab.features.bank import FeatureBank
 from ood_lab.models.backbone import Backbone
@@ -197,7 +197,7 @@ def test_who_cannot_be_fitted_gets_no_second_pass(fit_bank):
     unlabelled = labelled(fit_bank, torch.full((60,), -1))
     for detector in (MDSEnsemble(LAYERS, noise=0.01), MDSEnsemble(LAYERS)):
         of = {"it": detector}
-        evaluation.second_pass(trainer, of, lambda _: unlabelled, 2**40, banks, sources)
+        detector_fitting.second_pass(trainer, of, lambda _: unlabelled, 2**40, banks, sources)
         assert banks["far"] is fit_bank
         with pytest.raises(DetectorRefusal, match="needs class labels"):
             fit_within(detector, unlabelled, 2**40)

@@ -19,9 +19,8 @@ from feature_toys import (
 )
 
 from ood_lab.common.errors import UserError
-from ood_lab.features import bank_store, disk_space
-from ood_lab.features.bank_store import BankStore, column_folder, load
-from ood_lab.features.bank_writer import FeatureWriter
+from ood_lab.features import bank_store, row_shards
+from ood_lab.features.bank_store import BankStore, FeatureWriter, column_folder, load
 from ood_lab.features.cached_extraction import extract
 from ood_lab.features.row_shards import checksum
 
@@ -235,7 +234,7 @@ def test_a_pass_under_way_is_not_swept(tmp_path):
 
 def test_a_large_bank_is_a_mapped_file_that_goes_with_it(tmp_path, monkeypatch):
     whole = run(tmp_path)
-    monkeypatch.setattr(disk_space, "MAPPED", 1)
+    monkeypatch.setattr(row_shards, "MAPPED", 1)
     mapped = load(folder_of(whole, tmp_path))
     assert_same(mapped, whole)
     assert ".mapped-" in Path("/proc/self/maps").read_text()
@@ -249,8 +248,8 @@ def test_a_large_bank_lies_in_memory_where_the_disk_is_full(tmp_path, monkeypatc
         raise OSError(28, "No space left on device")
 
     whole = run(tmp_path)
-    monkeypatch.setattr(disk_space, "MAPPED", 1)
-    monkeypatch.setattr(disk_space.os, "posix_fallocate", full)
+    monkeypatch.setattr(row_shards, "MAPPED", 1)
+    monkeypatch.setattr(row_shards.os, "posix_fallocate", full)
     assert_same(load(folder_of(whole, tmp_path)), whole)
     assert not list(tmp_path.rglob(".mapped-*"))
 

@@ -11,7 +11,7 @@ from ood_lab.detectors import DetectorRefusal
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
 from ood_lab.features import extraction_pass
 from ood_lab.features.cached_extraction import extract
-from ood_lab.features.device_copies import moved
+from ood_lab.features.extraction_pass import moved
 from ood_lab.features.lightning_extractor import Extractor, frozen
 from ood_lab.models.loading.timm_networks import module_backbone
 

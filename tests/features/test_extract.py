@@ -18,11 +18,10 @@ from feature_toys import (
 from lightning.pytorch import Callback
 
 from ood_lab.common.errors import UserError
-from ood_lab.features import bank_store, bank_writer
-from ood_lab.features.bank_store import load
-from ood_lab.features.bank_writer import FeatureWriter
+from ood_lab.features import bank_store
+from ood_lab.features.bank_store import FeatureWriter, load
 from ood_lab.features.cached_extraction import extract
-from ood_lab.features.extraction_progress import ExtractionProgressBar
+from ood_lab.features.lightning_extractor import ExtractionProgressBar
 
 
 def by_hand(backbone, images):
@@ -198,14 +197,19 @@ def test_a_full_disk_is_foreseen(trainer, backbone, images, tmp_path, monkeypatc
     assert len(extract(trainer, backbone, images, tmp_path)) == PRIME
 
 
-@pytest.mark.parametrize("module", [bank_writer, bank_store])
+@pytest.mark.parametrize("room", [0, 1])
 def test_a_disk_that_fills_up_leaves_nothing(
-    trainer, backbone, images, tmp_path, monkeypatch, module
+    trainer, backbone, images, tmp_path, monkeypatch, room
 ):
-    def full(tensors, path):
-        raise OSError(28, "No space left on device")
+    files, save = [], bank_store.save_tensors
 
-    monkeypatch.setattr(module, "save_tensors", full)
+    def full(tensors, path):
+        if len(files) == room:
+            raise OSError(28, "No space left on device")
+        files.append(path)
+        save(tensors, path)
+
+    monkeypatch.setattr(bank_store, "save_tensors", full)
     with pytest.raises(UserError, match=r"cannot be written under .*No space left.*: make room"):
         extract(trainer, backbone, images, tmp_path)
     assert not list(tmp_path.glob("[!.]*")) + list(tmp_path.glob(".partial/*"))

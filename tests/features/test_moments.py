@@ -12,8 +12,7 @@ from ood_lab.detectors import MDS, NCI, PNML, RMDS, SHE, ViM
 from ood_lab.features import moments as module
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.cached_extraction import extract
-from ood_lab.features.derived_statistics import MOMENTS
-from ood_lab.features.moments import PARTS, Moments
+from ood_lab.features.moments import MOMENTS, PARTS, Moments
 
 N, D, C = 301, 7, 5
 

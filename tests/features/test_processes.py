@@ -20,7 +20,7 @@ from feature_toys import (
 
 from ood_lab.common.errors import UserError
 from ood_lab.detectors import MDSEnsemble
-from ood_lab.evaluation.second_pass import second_pass
+from ood_lab.evaluation.detector_fitting import second_pass
 from ood_lab.features.cached_extraction import extract
 
 

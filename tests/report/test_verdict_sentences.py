@@ -11,7 +11,7 @@ from rich.console import Console
 from ood_lab.metrics import Evaluation, verdict_of
 from ood_lab.report.rendering.terminal import Printed, print_blocks
 from ood_lab.report.verdict import Verdict
-from ood_lab.schema.shift_axes import CLASS_UNITS, RATIO, SEVERITY
+from ood_lab.schema.image_columns import CLASS_UNITS, RATIO, SEVERITY
 
 #: Words of this project that the field does not use (section 1 of the sheet of words).
 PRIVATE = "notices|stands|lies|beside|alone|looks|meaning|told apart|farther|take "

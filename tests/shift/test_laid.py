@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from sklearn.decomposition import PCA
 
 from ood_lab.common.errors import UserError
-from ood_lab.schema.shift_axes import AXES
+from ood_lab.schema.image_columns import AXES
 from ood_lab.shift import (
     Decomposition,
     Edges,
@@ -32,8 +32,8 @@ from ood_lab.shift import (
     triplet_distances,
     undecomposed,
 )
-from ood_lab.shift.label_texts import check_templates, fill
 from ood_lab.shift.laid import energy_shares
+from ood_lab.shift.text_grid import check_templates, fill
 
 CLIP = {"name": "toy", "weights_sha256": "a" * 64}
 

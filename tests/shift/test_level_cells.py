@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ood_lab.common.errors import UserError
-from ood_lab.schema.shift_axes import cell_file, cell_of_file
+from ood_lab.schema.image_columns import cell_file, cell_of_file
 from ood_lab.shift import (
     Edges,
     assign_levels,

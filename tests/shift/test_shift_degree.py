@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ood_lab.schema.shift_axes import AXES
+from ood_lab.schema.image_columns import AXES
 from ood_lab.shift import Decomposition, ShiftMeter, polar_factor, undecomposed
 
 CLIP = {"name": "toy", "weights_sha256": "a" * 64}

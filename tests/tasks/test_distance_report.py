@@ -14,9 +14,9 @@ from ood_lab.report.rendering.summary import show_run
 from ood_lab.report.verdict import Verdict
 from ood_lab.run.commandline.composition import composed
 from ood_lab.run.commandline.resolvers import register_resolvers
+from ood_lab.schema.image_columns import AXES
 from ood_lab.schema.results import of_kind, read_results
 from ood_lab.schema.run_record import RunRecord
-from ood_lab.schema.shift_axes import AXES
 
 FAST = ("trainer.max_epochs=1", "metrics.n_bootstrap=30", "logger=none", "detector=[msp,knn,mds]")
 VESSELS = (

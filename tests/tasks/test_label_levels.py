@@ -9,8 +9,12 @@ from torch import nn
 from ood_lab.builtin.vessels import CATEGORIES, CLASSES, DYNASTIES
 from ood_lab.builtin.vessels.datamodule import VesselsDataModule
 from ood_lab.common.errors import UserError
-from ood_lab.evaluation.hierarchy_tables import KIND, heads_to_read, hierarchy_results
-from ood_lab.features.auxiliary_heads import HeadPredictions
+from ood_lab.evaluation.hierarchy_tables import (
+    KIND,
+    HeadPredictions,
+    heads_to_read,
+    hierarchy_results,
+)
 from ood_lab.features.bank import FeatureBank
 from ood_lab.models import Backbone, Output
 from ood_lab.models.fgvc.base import FGVCNet

@@ -16,8 +16,7 @@ from sklearn.metrics import roc_auc_score
 from ood_lab.common.errors import UserError
 from ood_lab.data.datamodules.folder import FolderDataModule
 from ood_lab.detectors import KNN, ODIN, Detector, ReAct, ViM
-from ood_lab.evaluation.detector_tuning import Tuning, with_tuned
-from ood_lab.evaluation.synthetic_outliers import synthetic_outliers
+from ood_lab.evaluation.detector_tuning import Tuning, synthetic_outliers, with_tuned
 from ood_lab.features.bank import FeatureBank
 
 LIMIT = 2**40

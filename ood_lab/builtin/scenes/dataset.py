@@ -21,7 +21,7 @@ from ood_lab.common.hints import check_known
 from ood_lab.data.dataset import UNKNOWN
 from ood_lab.data.sources.pixel_cache import KeptImages
 from ood_lab.schema.arrays import Bools
-from ood_lab.schema.shift_axes import LEVELS
+from ood_lab.schema.image_columns import LEVELS
 
 _PLACES = tuple(PLACES)
 #: OOD sets: familiar objects where they are not expected; archaic vessels and patterns where

@@ -33,7 +33,7 @@ from ood_lab.common.hints import check_known
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.sources.pixel_cache import KeptImages
 from ood_lab.schema.arrays import Bools
-from ood_lab.schema.shift_axes import LEVELS
+from ood_lab.schema.image_columns import LEVELS
 
 #: Pairs of semantic and covariate level but (0, 0), which is in distribution.
 GRID = tuple(product(range(6), range(6)))[1:]

@@ -80,7 +80,7 @@ class CheckReport:
         notes: how the check was done and what was done to the data.
         broken: rows of the unreadable images, by set.
         files: ``path`` and statistics of every file, see
-            :func:`~ood_lab.data.checks.shortcuts.file_statistics`.
+            :func:`~ood_lab.data.checks.dataset_checks.file_statistics`.
     """
 
     sets: list[SetSummary]

@@ -1,8 +1,9 @@
-"""Looks at the data before any heavy work: counts, unreadable files, leaks, give-aways."""
+"""Checks of datasets: broken and shared files, sizes, formats, and what tells a set apart."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 from typing import Literal
@@ -15,9 +16,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.common.random_streams import stream
 from ood_lab.data.checks.check_report import CheckReport, Finding, Overlap, SetSummary
-from ood_lab.data.checks.class_counts import count_by_class
-from ood_lab.data.checks.content_overlap import twins_of
-from ood_lab.data.checks.shortcuts import file_statistics, shares_of_formats, shortcuts
+from ood_lab.data.checks.label_checks import count_by_class
 from ood_lab.data.dataset import ID_SPLITS, UNKNOWN, ImageDataset, Splits
 from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.data.sources.image_files import (
@@ -31,6 +30,8 @@ from ood_lab.data.sources.image_files import (
 from ood_lab.data.sources.image_formats import register_formats
 from ood_lab.data.sources.image_stores import Store
 from ood_lab.data.sources.pixel_decoding import PERCENTILES, TOP, WHOLE, Decoding
+from ood_lab.metrics.causes import auroc
+from ood_lab.schema.image_statistics import FORMAT
 from ood_lab.schema.results import Tables
 
 Mode = Literal["auto", "full", "headers", "off"]
@@ -397,3 +398,186 @@ def _clipped(data: FileDataset, deep: pd.DataFrame) -> Iterable[Finding]:
             "data.pixel_range=[low,high] sets another range",
             (data.name,),
         )
+
+
+#: Differences that are worth a line: share of images, ratio of median sides, AUROC of the size.
+SHARE, RATIO, SEPARATION = 0.2, 1.25, 0.8
+
+
+def shortcuts(facts: pd.DataFrame) -> Iterable[Finding]:
+    """Compares each OOD set with ID test, and the size of the training images.
+
+    Args:
+        facts: one row a readable file: ``split, path, format, width, height, quality``
+            and ``grey`` (0, 1 or NaN).
+
+    Yields:
+        A finding for each difference, with its figures.
+    """
+    inside = facts[facts["split"] == "test"]
+    if inside.empty:
+        return
+    for sizes in _by_size(facts[facts["split"] == "train"], inside, ("train", "test")):
+        yield Finding(
+            f"train can be told from test by {sizes}. Detectors are fitted on train, and may call "
+            "ID test images OOD for their size",
+            ("test",),
+        )
+    for name, outside in facts[~facts["split"].isin(ID_SPLITS)].groupby("split", sort=False):
+        yield from (
+            Finding(f"{name} can be told from ID by {reason}", (str(name),))
+            for reason in (
+                *_by_format(inside, outside, str(name)),
+                *_by_size(inside, outside, ("ID", str(name))),
+            )
+        )
+
+
+def file_statistics(facts: pd.DataFrame) -> pd.DataFrame:
+    """Statistics of files, see :data:`~ood_lab.schema.image_statistics.FILES`.
+
+    Args:
+        facts: ``path, format, width, height, grey, quality`` of readable files.
+
+    Returns:
+        ``path``, the statistics, and of every format a column that is 1 for its files; NaN where
+        something is not known.
+    """
+    from_file = facts["format"] != ""  # of images that arrive decoded nobody knows the format
+    statistics = pd.DataFrame({"path": facts["path"]})
+    statistics["size"] = (facts["width"] * facts["height"]).astype(float) ** 0.5
+    statistics["aspect ratio"] = facts["width"] / facts["height"]
+    statistics["JPEG quality"] = facts["quality"].astype(float).where(from_file)
+    statistics["grey"] = facts["grey"].astype(float)
+    for name in sorted(set(facts.loc[from_file, "format"])):
+        statistics[f"{FORMAT}{name}"] = (facts["format"] == name).astype(float).where(from_file)
+    return statistics
+
+
+def _by_format(inside: pd.DataFrame, outside: pd.DataFrame, name: str) -> Iterable[str]:
+    a, b = (file_statistics(part) for part in (inside, outside))
+    formats = [c for c in a.columns.union(b.columns, sort=False) if c.startswith(FORMAT)]
+    a, b = (part.reindex(columns=[*formats, "grey"], fill_value=0.0) for part in (a, b))
+    # The AUROC of a statistic that is 0 or 1 is 50% and half of the difference of the shares.
+    far = [c for c in a if 2 * abs(_auroc(a[c], b[c]) - 0.5) > SHARE]
+    if set(far) & set(formats):
+        parts = (pd.Series(shares_of_formats(part), dtype=float) for part in (inside, outside))
+        id_shares, shares = map(_shares, parts)
+        yield f"file format: ID {id_shares}, {name} {shares}"
+    if "grey" in far:
+        yield f"colour: ID {a['grey'].mean():.0%} grey images, {name} {b['grey'].mean():.0%}"
+
+
+def _auroc(inside: pd.Series, outside: pd.Series) -> float:
+    """:func:`~ood_lab.metrics.causes.auroc` of the known values; NaN without any."""
+    a, b = (part.dropna().to_numpy(float) for part in (inside, outside))
+    return auroc(a, b) if len(a) and len(b) else float("nan")
+
+
+def shares_of_formats(facts: pd.DataFrame) -> dict[str, float]:
+    """Share of each known file format, largest first."""
+    formats = facts.loc[facts["format"] != "", "format"]
+    return {str(name): share for name, share in formats.value_counts(normalize=True).items()}
+
+
+def _shares(formats: pd.Series) -> str:
+    return ", ".join(f"{share:.0%} {name}" for name, share in formats.head(2).items())
+
+
+def _by_size(inside: pd.DataFrame, outside: pd.DataFrame, names: tuple[str, str]) -> Iterable[str]:
+    if inside.empty:
+        return
+    a, b = (file_statistics(part)["size"] for part in (inside, outside))
+    auroc = _auroc(a, b)
+    ratio = b.median() / a.median()
+    if max(auroc, 1 - auroc) >= SEPARATION and max(ratio, 1 / ratio) >= RATIO:
+        yield (
+            f"size, AUROC {max(auroc, 1 - auroc):.0%}: "
+            f"{names[0]} {a.median():.0f} px (median side), {names[1]} {b.median():.0f} px"
+        )
+
+
+def shared_content(firsts: Iterable[ImageDataset], second: ImageDataset) -> list[Overlap]:
+    """The content that ``second`` shares with each of ``firsts``.
+
+    Files are the same if their sha256 is; only files of equal size are read. Sets that are not
+    files share everything if their identities agree, and nothing else is known of them.
+    """
+    return [overlap for first in firsts if (overlap := _shared(first, second))]
+
+
+def _shared(first: ImageDataset, second: ImageDataset) -> Overlap | None:
+    if isinstance(first, FileDataset) and isinstance(second, FileDataset):
+        return _shared_files(first, second)
+    if first.identity != second.identity:
+        return None
+    example = (str(second.table["path"].iat[0]), str(first.table["path"].iat[0]))
+    return Overlap(first.name, second.name, len(second), example, tuple(range(len(second))))
+
+
+def _shared_files(first: FileDataset, second: FileDataset) -> Overlap | None:
+    sizes = {d.name: pd.Series([d.store.stat(p)[0] for p in d.paths]) for d in (first, second)}
+    common = set(sizes[first.name]) & set(sizes[second.name])
+    if not common:
+        return None
+    tables = []
+    for data in (first, second):
+        paths = pd.Series(data.paths)[sizes[data.name].isin(common)]
+        hashes = data.content_hashes(list(paths.index))
+        tables.append(pd.DataFrame({"path": paths, "sha256": hashes}))
+    there, here = (table[table["sha256"] != ""] for table in tables)
+    return twins_of(first.name, there, second.name, here)
+
+
+def twins_of(first: str, there: pd.DataFrame, second: str, here: pd.DataFrame) -> Overlap | None:
+    """The files ``here``, of a set ``second``, whose content is also ``there``, in ``first``.
+
+    Both have the columns ``path`` and ``sha256``; the index of ``here`` is the row of each.
+    """
+    twins = here[here["sha256"].isin(there["sha256"])]
+    if twins.empty:
+        return None
+    twin = twins.iloc[0]
+    other = there.loc[there["sha256"] == twin["sha256"], "path"].iloc[0]
+    example = (str(twin["path"]), str(other))
+    return Overlap(first, second, len(twins), example, tuple(twins.index))
+
+
+#: Images that are opened where the check of the data has opened none.
+SIZE_SAMPLE = 32
+
+
+@dataclass(frozen=True)
+class ImageSize:
+    """Pixels of the ID images.
+
+    Attributes:
+        width: of the image of median area.
+        height: of that image.
+        shared: all ID images have this very size, as far as they were looked at.
+    """
+
+    width: int
+    height: int
+    shared: bool
+
+
+def id_size(splits: Splits, checked: Sequence[SetSummary]) -> ImageSize:
+    """The size of the ID images: as the check found it, else of a sample of ``train``.
+
+    Args:
+        splits: the sets.
+        checked: what the check says of them.
+    """
+    id_sets = [s for s in checked if s.name in ID_SPLITS and s.median_size is not None]
+    if id_sets:
+        sizes = {size for s in id_sets for size in (s.median_size, s.common_size)}
+        median = id_sets[0].median_size
+        assert median is not None
+        width, height = median
+        return ImageSize(width, height, shared=len(sizes) == 1)
+    train = splits["train"]
+    rows = np.unique(np.linspace(0, len(train) - 1, SIZE_SAMPLE).astype(int))
+    looked_at = sorted((train.load_image(int(row)).size for row in rows), key=np.prod)
+    width, height = looked_at[len(looked_at) // 2]
+    return ImageSize(width, height, shared=len(set(looked_at)) == 1)

@@ -23,8 +23,7 @@ from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known
 from ood_lab.common.training_epoch import coming_epoch
 from ood_lab.data.checks.check_report import CheckReport, Finding, SetSummary
-from ood_lab.data.checks.dataset_checks import Mode, check_data
-from ood_lab.data.checks.image_sizes import ImageSize, id_size
+from ood_lab.data.checks.dataset_checks import ImageSize, Mode, check_data, id_size
 from ood_lab.data.checks.label_checks import require_labels
 from ood_lab.data.datamodules.class_labels import Labels
 from ood_lab.data.datamodules.epoch_sampler import (
@@ -43,18 +42,16 @@ from ood_lab.data.datamodules.preparation_steps import (
     read_division,
     take_shots,
 )
-from ood_lab.data.dataset import ID_SPLITS, UNKNOWN, ImageDataset, Splits, Transform
+from ood_lab.data.dataset import ID_SPLITS, UNKNOWN, ImageDataset, Splits, Transform, without_resize
 from ood_lab.data.sources.image_files import FileDataset, Identify, PixelRange, found_decoding
 from ood_lab.data.sources.image_stores import FILES, Store
 from ood_lab.data.sources.pixel_decoding import CHANNELS
 from ood_lab.data.sources.reading_warnings import ReadingWarning
 from ood_lab.data.sources.source_settings import Given
-from ood_lab.data.transforms.background_replacement import Backgrounds, Kind, Replacement
-from ood_lab.data.transforms.few_shot import ALL
-from ood_lab.data.transforms.mask_files import Segmenter
-from ood_lab.data.transforms.native_size import without_resize
+from ood_lab.data.transforms.background_replacement import Backgrounds, Kind, Replacement, Segmenter
+from ood_lab.data.transforms.subsets import ALL
 from ood_lab.data.transforms.synthetic_ood import SyntheticOOD
-from ood_lab.schema.label_codes import LISTS
+from ood_lab.schema.image_columns import LISTS
 from ood_lab.schema.results import Tables
 
 Batch = dict[str, Any]

@@ -1,13 +1,142 @@
-"""The labels that the training images carry."""
+"""Labels of the training images, and the hierarchy of their classes."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
+from ood_lab.common.hints import check_known, missing_path
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.data.sources.table_columns import read_texts
+from ood_lab.schema.results import Tables
+
+#: The column of a hierarchy that holds the classes.
+CLASS = "class"
+
+
+def read_hierarchy(source: StrPath) -> pd.DataFrame:
+    """Reads a table of the classes and what is above them.
+
+    A CSV file has the column ``class`` and one column per level, coarse to fine, all of names::
+
+        class,dynasty
+        early Shang,Shang
+        late Shang,Shang
+        early Western Zhou,Western Zhou
+
+    A YAML file is the list of these rows: ``- {class: early Shang, dynasty: Shang}``.
+
+    Returns:
+        Index = class, one column of text per level, coarse to fine.
+
+    Raises:
+        UserError: a missing file or column, an empty cell, a class twice, a label with two parents.
+    """
+    file = Path(source)
+    if not file.is_file():
+        raise missing_path(file)
+    table = read_texts(file, [CLASS])
+    levels = [c for c in table if c != CLASS]
+    if not levels:
+        raise UserError(f"'{file}' has no level except 'class': add a column such as 'dynasty'")
+    return check_hierarchy(table.set_index(CLASS)[levels], str(file))
+
+
+def check_hierarchy(hierarchy: pd.DataFrame, source: str) -> pd.DataFrame:
+    """Returns the hierarchy (index = class, columns = levels) when it is a tree.
+
+    Raises:
+        UserError: a class twice, or a label with two parents; the message names ``source``.
+    """
+    twice = hierarchy.index[hierarchy.index.duplicated()]
+    if len(twice):
+        raise UserError(f"{source}: class '{twice[0]}' appears twice")
+    for upper, lower in zip(hierarchy.columns, hierarchy.columns[1:], strict=False):
+        for label, parents in hierarchy.groupby(lower)[upper].unique().items():
+            if len(parents) > 1:
+                raise UserError(
+                    f"{source}: {lower} '{label}' has two parents in {upper}, '{parents[0]}' and "
+                    f"'{parents[1]}': rename one, as in '{parents[1]} {label}'"
+                )
+    return hierarchy
+
+
+def add_levels(
+    tables: Tables,
+    classes: Sequence[str],
+    hierarchy: pd.DataFrame,
+    source: str,
+    names: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, list[str]]:
+    """Adds ``level_0 .. level_k`` to every table in place; ``level_k`` is the class itself.
+
+    Args:
+        tables: of the ID sets, with ``label``.
+        classes: names of the classes, position = label.
+        hierarchy: index = class, columns = levels, coarse to fine; may know more classes.
+        source: of the hierarchy, for messages.
+        names: of the labels of a level of the hierarchy, in order; default sorted.
+
+    Returns:
+        Names by column, position = value.
+
+    Raises:
+        UserError: a class is not in the hierarchy.
+    """
+    check_known(classes, hierarchy.index, f"{source} lacks the class '{{name}}' of train")
+    rows = hierarchy.loc[list(classes)]
+    by_level: dict[str, list[str]] = {}
+    for table in tables.values():
+        old = [column for column in table if str(column).startswith("level_")]
+        table.drop(columns=old, inplace=True)
+    for i, level in enumerate(map(str, rows)):
+        words = list(names[level]) if names else sorted(set(rows[level]))
+        of_class = np.array([*map(words.index, rows[level]), UNKNOWN], dtype=np.int64)
+        for table in tables.values():
+            table[f"level_{i}"] = of_class[table["label"]]  # the last entry is that of label -1
+        by_level[f"level_{i}"] = words
+    return by_level | _add_classes(tables, classes, len(by_level))
+
+
+def complete_levels(
+    tables: Tables, classes: Sequence[str], names: Mapping[str, list[str]]
+) -> dict[str, list[str]]:
+    """Makes the classes the last of the levels that lists have brought, in place.
+
+    A last column that says the same as the class under other numbers is replaced by it.
+
+    Returns:
+        The names with those of the last level.
+    """
+    levels = sorted(c for c in map(str, tables["train"]) if c.startswith("level_"))
+    if not levels or not classes:
+        return dict(names)
+    for name, table in tables.items():
+        columns = sorted(c for c in map(str, table) if c.startswith("level_"))
+        if columns and columns != levels:
+            raise UserError(
+                f"train has the columns {', '.join(levels)}, {name} {', '.join(columns)}: "
+                "give all the same levels"
+            )
+    train = tables["train"]
+    labelled = train[train["label"] != UNKNOWN]
+    pairs = labelled[["label", levels[-1]]].drop_duplicates()
+    same = len(pairs) == labelled["label"].nunique() == labelled[levels[-1]].nunique()
+    return {**names, **_add_classes(tables, classes, len(levels) - same)}
+
+
+def _add_classes(tables: Tables, classes: Sequence[str], level: int) -> dict[str, list[str]]:
+    for table in tables.values():
+        table[f"level_{level}"] = table["label"]
+    return {f"level_{level}": list(classes)}
 
 
 @dataclass(frozen=True)

@@ -25,13 +25,8 @@ from ood_lab.data.checks.label_checks import (
     missing_labels,
 )
 from ood_lab.data.datamodules.base import OODDataModule
+from ood_lab.data.datamodules.class_labels import add_levels, complete_levels, read_hierarchy
 from ood_lab.data.datamodules.image_groups import add_groups
-from ood_lab.data.datamodules.label_hierarchy import add_levels, complete_levels, read_hierarchy
-from ood_lab.data.datamodules.splits import (
-    check_shares,
-    default_shares,
-    stratified_split,
-)
 from ood_lab.data.dataset import ID_SPLITS, RESERVED, UNKNOWN, Splits
 from ood_lab.data.sources.image_files import PixelRange
 from ood_lab.data.sources.label_names import (
@@ -42,9 +37,13 @@ from ood_lab.data.sources.label_names import (
     ordered_names,
 )
 from ood_lab.data.sources.source_settings import Given, Listed, ReadOptions, Source, source_of
-from ood_lab.data.transforms.few_shot import ALL
-from ood_lab.schema.image_groups import GROUP
-from ood_lab.schema.label_codes import LISTS, SEVERAL
+from ood_lab.data.transforms.subsets import (
+    ALL,
+    check_shares,
+    default_shares,
+    stratified_split,
+)
+from ood_lab.schema.image_columns import GROUP, LISTS, SEVERAL
 from ood_lab.schema.results import Tables
 
 log = logging.getLogger(__name__)
@@ -68,12 +67,12 @@ class FolderDataModule(OODDataModule):
             never evaluated, by its name; null = left out.
         name: of the data, for folders and tables.
         hierarchy: CSV or YAML file with the levels above the classes, see
-            :func:`~ood_lab.data.datamodules.label_hierarchy.read_hierarchy`; it replaces columns
+            :func:`~ood_lab.data.datamodules.class_labels.read_hierarchy`; it replaces columns
             ``level_<n>``.
         root: folder that relative paths in CSV, Parquet and lists start from; None = the folder
             of that file.
         split: shares of train, val and test when they are split, sum 1; None = see
-            :func:`~ood_lab.data.datamodules.splits.default_shares`.
+            :func:`~ood_lab.data.transforms.subsets.default_shares`.
         split_seed: of the split.
         pixel_range: values that become black and white in images of more than 8 bits, see
             :func:`~ood_lab.data.sources.pixel_decoding.range_of`; one pair for all sets.

@@ -16,7 +16,7 @@ from ood_lab.common.hints import suggestion
 from ood_lab.data.sources.folders import NO_LABEL
 from ood_lab.data.sources.manifest import label_text
 from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell
-from ood_lab.schema.image_groups import GROUP, MADE_OF
+from ood_lab.schema.image_columns import GROUP, MADE_OF
 from ood_lab.schema.results import Tables
 
 #: Values of the setting: each image counts; those of a folder belong together.

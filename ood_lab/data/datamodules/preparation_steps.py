@@ -15,14 +15,13 @@ from ood_lab.common.arguments import BatchSize, Workers
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
-from ood_lab.data.checks.content_overlap import shared_content
-from ood_lab.data.checks.dataset_checks import Mode
+from ood_lab.data.checks.dataset_checks import Mode, shared_content
 from ood_lab.data.dataset import ImageDataset, Splits
 from ood_lab.data.sources.image_files import FileDataset, Identify, decoding_of
 from ood_lab.data.sources.level_tables import apply_levels, read_levels
 from ood_lab.data.sources.reading_warnings import Tell
 from ood_lab.data.sources.source_settings import Given, ReadOptions, source_of
-from ood_lab.data.transforms.few_shot import ALL, even_rows, few_shot, only_rows
+from ood_lab.data.transforms.subsets import ALL, even_rows, few_shot, only_rows
 
 #: Training images of each class.
 Shots = Annotated[int, Ge(ALL)]

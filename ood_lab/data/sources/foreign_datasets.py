@@ -22,7 +22,7 @@ from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.data.sources.folders import NO_LABEL
 from ood_lab.data.sources.label_names import is_named
 from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell
-from ood_lab.schema.shift_axes import LEVELS
+from ood_lab.schema.image_columns import LEVELS
 
 _IMAGES = ("image", "img", "picture", "pixel_values", "jpg", "png", "webp")
 _LABELS = ("label", "labels", "class", "cls", "target", "fine_label", "y")

@@ -29,7 +29,7 @@ from ood_lab.data.sources.pixel_decoding import (
     range_of,
 )
 from ood_lab.data.sources.reading_warnings import ReadingWarning
-from ood_lab.schema.image_groups import GROUP
+from ood_lab.schema.image_columns import GROUP
 
 Identify = Literal["content", "stat"]
 

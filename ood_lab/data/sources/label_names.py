@@ -14,7 +14,7 @@ from ood_lab.common.english import first_of
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known, suggestion
 from ood_lab.data.dataset import UNKNOWN
-from ood_lab.schema.label_codes import LISTS
+from ood_lab.schema.image_columns import LISTS
 from ood_lab.schema.results import Tables
 
 _UNKNOWN_NAME = str(UNKNOWN)

@@ -12,7 +12,7 @@ from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known, missing_path
 from ood_lab.common.unicode_names import composed
 from ood_lab.data.dataset import Splits
-from ood_lab.schema.shift_axes import AXES, DEGREES, LEVELS, cell_of_file
+from ood_lab.schema.image_columns import AXES, DEGREES, LEVELS, cell_of_file
 
 
 def cell_lists(folder: Path) -> dict[tuple[int, int], Path]:

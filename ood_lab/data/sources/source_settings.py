@@ -18,7 +18,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import stamp
 from ood_lab.common.files import StrPath
 from ood_lab.data.sources import huggingface
-from ood_lab.data.sources.folder_names import are_splits, in_junk, is_junk, splits_message
+from ood_lab.data.sources.folders import are_splits, in_junk, is_junk, splits_message
 from ood_lab.data.sources.foreign_datasets import Column, Samples, class_names
 from ood_lab.data.sources.image_stores import FILES, Store
 from ood_lab.data.sources.manifest import check_columns, encode_labels, missing_of, read_manifest

@@ -16,7 +16,7 @@ from ood_lab.common.files import YAML_LOADER
 from ood_lab.common.hints import check_known, nearest
 from ood_lab.common.unicode_names import composed
 from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell
-from ood_lab.schema.shift_axes import LEVELS
+from ood_lab.schema.image_columns import LEVELS
 
 #: Columns that are read, beside ``level_<n>`` and ``attribute_<name>``.
 KNOWN = ("path", "label", "category", "shape", "mask", *LEVELS)

@@ -19,8 +19,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known, missing_path, suggestion
 from ood_lab.data.sources.file_facts import Facts, file_facts
-from ood_lab.data.sources.folder_names import in_junk
-from ood_lab.data.sources.folders import NO_LABEL
+from ood_lab.data.sources.folders import NO_LABEL, in_junk
 from ood_lab.data.sources.image_formats import ARRAYS, image_extensions
 from ood_lab.data.sources.image_lists import texts_of
 from ood_lab.data.sources.image_stores import Members, ShardMember, ShardStore

@@ -2,25 +2,199 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Self
 
+import torch
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.hints import check_known
 from ood_lab.data.datamodules.base import OODDataModule
+from ood_lab.data.dataset import ID_SPLITS, ImageDataset, Splits
 from ood_lab.data.sources.image_files import decoding_of
 from ood_lab.data.sources.pixel_decoding import Decoding
-from ood_lab.detectors import DEFAULT_ALPHA, CalibratedDetector, save_detector
+from ood_lab.detectors import (
+    DEFAULT_ALPHA,
+    CalibratedDetector,
+    Detector,
+    checked_score,
+    save_detector,
+)
 from ood_lab.detectors.base import Detectors
 from ood_lab.detectors.deployment.calibration import CalibratedDetectors
-from ood_lab.evaluation.prediction.calibration import decoding_with, fit_detectors
-from ood_lab.evaluation.prediction.prediction_features import PredictionFeatures
-from ood_lab.evaluation.prediction.thresholds import Thresholds
-from ood_lab.evaluation.split_features import NetworkPasses, split_by_columns
+from ood_lab.evaluation.detector_fitting import second_pass
+from ood_lab.evaluation.near_copies import NearCopies, with_near_copies
+from ood_lab.evaluation.prediction.calibration import decoding_with, fit_and_held_out, fit_detectors
+from ood_lab.evaluation.prediction.unlabelled_images import ReadableImages
+from ood_lab.evaluation.shift.statistics_column import IDRange, StatisticsColumn
+from ood_lab.evaluation.split_features import (
+    NetworkPasses,
+    columns_for,
+    moments_for,
+    split_by_columns,
+)
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.bank_identity import transform_text
+from ood_lab.metrics import threshold_at_tpr
+
+
+@dataclass(frozen=True)
+class PredictionFeatures:
+    """The banks of a prediction, on the main process.
+
+    Attributes:
+        banks: ``train``, ``val``, ``ood/<name>`` and ``images``; only those that are needed.
+        ood: the OOD images that a threshold is made of.
+        pooled: of ID there is only ``train``, on which all detectors are cross-fitted.
+        copies: near copies among the ID images.
+    """
+
+    banks: dict[str, FeatureBank]
+    ood: Splits
+    pooled: bool
+    copies: NearCopies
+
+    @property
+    def id_split(self) -> str:
+        """The ID images that new ones are compared with."""
+        return "train" if self.pooled else "val"
+
+    @property
+    def of_id(self) -> FeatureBank | None:
+        """Their bank; None without ID images."""
+        return self.banks.get(self.id_split)
+
+    @property
+    def inside(self) -> IDRange | None:
+        """The range of their statistics; None without ID images."""
+        return None if self.of_id is None else IDRange.of(self.of_id)
+
+    @classmethod
+    def extracted(
+        cls,
+        passes: NetworkPasses,
+        detectors: Detectors,
+        data: OODDataModule | None,
+        ood: Splits,
+        pictures: ReadableImages | None,
+        pooled: bool,
+        limit: int,
+        seed: int,
+    ) -> Self:
+        """Extracts what fits, thresholds and verdicts need, with the second pass where one is due.
+
+        Args:
+            passes: of the network; called on all processes.
+            detectors: that the network supports.
+            data: the ID images: val, and train where a detector is fitted on it; None = none.
+            ood: the OOD images that a threshold is made of.
+            pictures: the new images; None = they pass later.
+            pooled: of ID only train is read, and is scored.
+            limit: bytes that a fit may take.
+            seed: of the halves of val.
+        """
+        sets: dict[str, ImageDataset] = {}
+        id_split = "train" if pooled else "val"
+        if data:
+            on_train = pooled or any(d.fit_split == "train" for d in detectors.values())
+            splits = dict.fromkeys([*(["train"] if on_train else []), id_split])
+            sets = {split: data.predict_dataset(split) for split in splits}
+        sets |= {f"ood/{name}": images for name, images in ood.items()}
+        if pictures is not None:
+            pictures.readable.transform = passes.backbone.transform
+            sets["images"] = pictures.readable
+        banks: dict[str, FeatureBank] = {}
+        for name, images in sets.items():
+            columns = columns_for(detectors, name, pooled or name != "train")
+            columns += [StatisticsColumn()] if data and name in (id_split, "images") else []
+            bank = passes.bank(images, columns, moments_for(detectors, name))
+            banks |= {} if bank is None else {name: bank}
+        copies = NearCopies()
+        if data:
+            of_id, copies = with_near_copies(
+                data, {n: bank for n, bank in banks.items() if n in ID_SPLITS}
+            )
+            banks |= of_id
+        scored = ["images", "val", *(f"ood/{name}" for name in ood)]
+        sources = {n: partial(passes.bank, sets[n]) for n in scored if n in sets}
+
+        def fit_bank(detector: Detector) -> FeatureBank:
+            return fit_and_held_out(detector, banks, seed)[0]
+
+        second_pass(passes.trainer, detectors, fit_bank, limit, banks, sources)
+        left = set(range(len(banks.get("val", ())))) - set(copies.rows.get("val", ()))
+        if left and "val" in copies.rows:
+            banks["val"] = banks["val"].rows(torch.tensor(sorted(left)))
+            copies.sentences.append("The copies in val are excluded from the calibration.")
+        return cls(banks, ood, pooled, copies)
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What decides instead of a false alarm rate: an image is OOD from the threshold on.
+
+    Attributes:
+        scores: the score for the only detector, or by detector.
+        tpr: the fraction of OOD images that are detected.
+        reached: by detector, the fraction that is, once it has been asked for.
+    """
+
+    scores: float | Mapping[str, float] | None = None
+    tpr: float | None = None
+    reached: dict[str, float] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return self.scores is not None or self.tpr is not None
+
+    def check(self, alpha: float | None) -> None:
+        """Raises :class:`UserError` where two settings decide, or a threshold is not finite."""
+        settings = {"task.alpha": alpha, "task.threshold": self.scores, "task.tpr": self.tpr}
+        chosen = [name for name, value in settings.items() if value is not None]
+        if len(chosen) > 1:
+            raise UserError(f"{' and '.join(chosen)} exclude each other: give one of them")
+        values = self.scores.values() if isinstance(self.scores, Mapping) else [self.scores]
+        if wrong := [v for v in values if v is not None and not math.isfinite(v)]:
+            raise UserError(f"task.threshold={wrong[0]}: give a finite number")
+
+    def check_detectors(self, names: Collection[str]) -> None:
+        """Raises :class:`UserError` where the thresholds are not those of these detectors."""
+        if self.scores is None:
+            return
+        if not isinstance(self.scores, Mapping):
+            if len(names) > 1:
+                raise UserError(
+                    f"task.threshold={self.scores:g} is one score for {len(names)} detectors: "
+                    "choose one (detector=[knn]), or give 'task.threshold={knn: 0.5, msp: -0.9}'"
+                )
+            return
+        check_known(self.scores, names, "task.threshold names '{name}'")
+        if missing := [name for name in names if name not in self.scores]:
+            raise UserError(f"task.threshold has no score for {', '.join(missing)}")
+
+    def made_of(self, ood: Splits) -> str | None:
+        """What the thresholds are made of, where they are not known beforehand."""
+        if self.tpr is None:
+            return None
+        return f"{self.tpr} of {[data.identity for data in ood.values()]}"
+
+    def of(self, name: str, detector: Detector, ood: Sequence[FeatureBank]) -> float:
+        """The threshold of a fitted detector, by its scores of the OOD images.
+
+        Raises:
+            UserError: see :func:`~ood_lab.detectors.base.checked_score`.
+        """
+        if self.tpr is None:
+            score = self.scores[name] if isinstance(self.scores, Mapping) else self.scores
+            return float(score)  # type: ignore[arg-type]  # asked for only where one is given
+        of_ood = torch.cat([checked_score(detector, bank) for bank in ood])
+        threshold = threshold_at_tpr(of_ood.numpy(), self.tpr)
+        self.reached[name] = float((of_ood >= threshold).double().mean())
+        return threshold
 
 
 @dataclass(frozen=True)

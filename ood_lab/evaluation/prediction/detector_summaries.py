@@ -15,10 +15,9 @@ from ood_lab.data.dataset import ImageDataset
 from ood_lab.detectors import CalibratedDetector
 from ood_lab.detectors.deployment.calibration import CalibratedDetectors
 from ood_lab.evaluation.id_accuracy import held_out_accuracy
-from ood_lab.evaluation.prediction.detector_source import DetectorSource
-from ood_lab.evaluation.prediction.image_differences import group_causes
+from ood_lab.evaluation.prediction.detector_source import DetectorSource, PredictionFeatures
 from ood_lab.evaluation.prediction.image_predictions import ImagePredictions
-from ood_lab.evaluation.prediction.prediction_features import PredictionFeatures
+from ood_lab.evaluation.shift.statistics_column import group_causes
 from ood_lab.features.bank import FeatureBank
 from ood_lab.metrics import flagged_p_value, group_comparison, wilson_interval
 from ood_lab.report.detection.image_strips import IDImages

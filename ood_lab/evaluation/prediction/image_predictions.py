@@ -16,8 +16,7 @@ from ood_lab.common.files import write_csv
 from ood_lab.data.sources.image_files import FileDataset, load_rgb
 from ood_lab.data.sources.image_lists import Listing
 from ood_lab.detectors.deployment.calibration import CalibratedDetectors
-from ood_lab.evaluation.prediction.image_differences import IDRange
-from ood_lab.evaluation.prediction.prediction_features import PredictionFeatures
+from ood_lab.evaluation.prediction.detector_source import PredictionFeatures
 from ood_lab.evaluation.prediction.prediction_tables import (
     PredictionSink,
     judged_at_once,
@@ -26,7 +25,7 @@ from ood_lab.evaluation.prediction.prediction_tables import (
 )
 from ood_lab.evaluation.prediction.table_parts import PartFiles
 from ood_lab.evaluation.prediction.unlabelled_images import ReadableImages
-from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
+from ood_lab.evaluation.shift.statistics_column import IDRange, StatisticsColumn
 from ood_lab.evaluation.split_features import NetworkPasses, hooks_of
 from ood_lab.features.extraction_hooks import TilesColumn
 from ood_lab.features.extraction_pass import DatasetParts

@@ -14,7 +14,7 @@ from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.data.sources.image_files import FileDataset
 from ood_lab.data.sources.image_lists import Listing
-from ood_lab.data.transforms.few_shot import even_rows
+from ood_lab.data.transforms.subsets import even_rows
 from ood_lab.detectors import cannot_export, save_onnx
 from ood_lab.detectors.base import Detectors
 from ood_lab.detectors.deployment.calibration import CalibratedDetectors

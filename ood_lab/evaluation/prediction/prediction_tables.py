@@ -12,12 +12,12 @@ import pyarrow as pa
 from lightning.pytorch import Trainer
 
 from ood_lab.data.sources.image_lists import Listing
-from ood_lab.data.transforms.few_shot import even_rows
+from ood_lab.data.transforms.subsets import even_rows
 from ood_lab.detectors.base import checked_score
 from ood_lab.detectors.deployment.calibration import CalibratedDetectors
-from ood_lab.evaluation.prediction.image_differences import IDRange
 from ood_lab.evaluation.prediction.table_parts import PartFiles, PartSink
 from ood_lab.evaluation.prediction.unlabelled_images import ReadableImages
+from ood_lab.evaluation.shift.statistics_column import IDRange
 from ood_lab.evaluation.streaming_scores import identity_of
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.moments import digest_of

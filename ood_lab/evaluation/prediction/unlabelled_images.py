@@ -24,7 +24,7 @@ from ood_lab.data.sources.image_stores import FILES, CombinedStores, Store
 from ood_lab.data.sources.pixel_decoding import Decoding
 from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell, to_log
 from ood_lab.data.sources.source_settings import Given, Manifest, ReadOptions, source_of
-from ood_lab.data.transforms.few_shot import even_rows
+from ood_lab.data.transforms.subsets import even_rows
 
 log = logging.getLogger(__name__)
 

@@ -30,9 +30,9 @@ from ood_lab.evaluation.published.numbers import (
 from ood_lab.metrics.hierarchy_accuracy import ALL
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.finished_run import FinishedRun
+from ood_lab.schema.image_columns import LEVELS
 from ood_lab.schema.results import ACCURACY, PART, RESULTS, first_way, of_kind, whole
 from ood_lab.schema.run_record import MANIFEST, BenchmarkFacts, RunRecord
-from ood_lab.schema.shift_axes import LEVELS
 
 #: What ``metrics.fpr95_positive`` of a run makes of the plain names ``fpr95`` and ``aupr_*``.
 MEANING = {

@@ -15,15 +15,13 @@ from ood_lab.common.english import counted
 from ood_lab.common.random_streams import stream
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.data.transforms.corrupted_images import PLAN, CorruptedImages
-from ood_lab.data.transforms.corruptions import CORRUPTIONS, SEVERITIES
+from ood_lab.data.transforms.corruptions import CORRUPTIONS, PLAN, SEVERITIES, CorruptedImages
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.image_groups import group_count
 from ood_lab.metrics.resampling.photograph_groups import photographs
 from ood_lab.neighbours import neighbour_count
 from ood_lab.schema.arrays import Floats
-from ood_lab.schema.image_groups import MADE_OF
-from ood_lab.schema.label_codes import SEVERAL
+from ood_lab.schema.image_columns import MADE_OF, SEVERAL
 from ood_lab.shift import (
     CLASS_UNITS,
     SEVERITY,

@@ -27,7 +27,7 @@ from ood_lab.lvlm.annotations.annotation_table import (
     objects_table,
 )
 from ood_lab.schema.arrays import Floats, Ints
-from ood_lab.schema.shift_axes import LEVELS
+from ood_lab.schema.image_columns import LEVELS
 
 #: Pixels that a box may reach beyond its image. COCO's and LVIS' coordinates are those of outlines,
 #: rounded to two decimals, and other tools round to whole pixels on either side.

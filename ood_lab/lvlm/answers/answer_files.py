@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ood_lab.common.errors import UserError, reported_as
-from ood_lab.common.file_locks import lock
-from ood_lab.common.files import require_space
+from ood_lab.common.files import lock, require_space
 from ood_lab.common.line_files import append_record, read_records, write_records
 from ood_lab.lvlm.chat.base import one_address
 from ood_lab.lvlm.parsers.reply_text import is_cut, is_text

@@ -20,7 +20,7 @@ from ood_lab.lvlm.pages.benchmark_page import ANSWERS_PAGE, ScoredRun
 from ood_lab.lvlm.parsers.reply_text import without_reasoning
 from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.report.rendering.page import page_template
-from ood_lab.schema.shift_axes import LEVELS
+from ood_lab.schema.image_columns import LEVELS
 
 #: Rows of a file: a page reads no more files than it shows, or searches.
 _ROWS = 1000

@@ -17,8 +17,8 @@ from ood_lab.common.unicode_names import remark
 from ood_lab.data.sources.file_facts import Facts, content_hashes, file_facts
 from ood_lab.data.sources.level_tables import read_levels
 from ood_lab.lvlm.questions.question_files import Question, Questions
+from ood_lab.schema.image_columns import LEVELS
 from ood_lab.schema.run_record import RunRecord
-from ood_lab.schema.shift_axes import LEVELS
 
 
 def with_levels(

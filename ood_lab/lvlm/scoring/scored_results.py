@@ -17,8 +17,8 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
     contrast,
 )
 from ood_lab.metrics.resampling.intervals import Estimate, clopper_pearson
+from ood_lab.schema.image_columns import LEVELS
 from ood_lab.schema.results import PART, Kind
-from ood_lab.schema.shift_axes import LEVELS
 
 #: ``split`` of all sets together: pooled counts, not a mean of the sets.
 POOLED = "pooled"

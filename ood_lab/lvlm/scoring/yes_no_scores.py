@@ -30,7 +30,7 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
 from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.metrics.yes_no import TURNED, outcome_counts, yes_no_metrics
 from ood_lab.schema.arrays import Floats, Ints
-from ood_lab.schema.shift_axes import LEVELS
+from ood_lab.schema.image_columns import LEVELS
 
 #: What becomes of an answer that cannot be read: its pair is left out, or it counts as wrong.
 Unparsed = Literal["drop_pair", "wrong"]

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ood_lab.metrics.resampling.weighted_counts import Counts, Groups
 from ood_lab.schema.arrays import Floats, Ints
-from ood_lab.schema.image_groups import MADE_OF
+from ood_lab.schema.image_columns import MADE_OF
 
 
 def photographs(rows: pd.DataFrame) -> NDArray[np.object_] | None:

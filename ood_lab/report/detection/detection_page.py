@@ -55,8 +55,8 @@ from ood_lab.report.results_lookup import UNGROUPED, RunView
 from ood_lab.report.shift.distance_page import MeasuredDistances, sections_of
 from ood_lab.report.verdict import Verdict
 from ood_lab.schema.finished_run import FinishedRun
+from ood_lab.schema.image_columns import DEGREES, LEVELS
 from ood_lab.schema.results import ID_TEST
-from ood_lab.schema.shift_axes import DEGREES, LEVELS
 
 #: Which detectors may be the best, by the tests.
 BEST = "significance_best.parquet"

@@ -31,7 +31,7 @@ from ood_lab.report.rendering.table import (
     table_of,
 )
 from ood_lab.report.results_lookup import RunView
-from ood_lab.schema.shift_axes import AXES, Axis
+from ood_lab.schema.image_columns import AXES, Axis
 
 #: Template of the notes.
 WORDS = "detection/words.j2"

@@ -25,8 +25,8 @@ from ood_lab.report.rendering.table import (
     number_cell,
 )
 from ood_lab.report.rendering.thumbnails import Thumbnails
+from ood_lab.schema.image_columns import LEVELS
 from ood_lab.schema.results import ID_TEST
-from ood_lab.schema.shift_axes import LEVELS
 
 #: Images at each end of the mistakes, of the smallest shift, and of one scene.
 _MISTAKES, _MARGINAL, _COPIES = 6, 12, 6

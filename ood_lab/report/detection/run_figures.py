@@ -30,8 +30,8 @@ from ood_lab.report.figures.scatter import component_labels, components_of, draw
 from ood_lab.report.figures.style import COLOURS, ID_COLOUR, Style
 from ood_lab.report.rendering.blocks import PlannedFigure
 from ood_lab.report.rendering.metric_definitions import MISSING, star_sentence
+from ood_lab.schema.image_columns import LEVELS
 from ood_lab.schema.results import ID_TEST
-from ood_lab.schema.shift_axes import LEVELS
 
 _MAX_POINTS = 400
 

@@ -20,8 +20,8 @@ from ood_lab.report.figures.layout import new_figure
 from ood_lab.report.figures.style import text_on
 from ood_lab.report.rendering.metric_definitions import MISSING
 from ood_lab.schema.arrays import Floats
+from ood_lab.schema.image_columns import LEVELS
 from ood_lab.schema.results import Names, Tables
-from ood_lab.schema.shift_axes import LEVELS
 
 #: Word, its colour and its size in points → the middles of its places.
 Words = dict[tuple[str, str, float], list[tuple[float, float]]]

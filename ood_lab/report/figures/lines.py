@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from ood_lab.report.figures.layout import add_legend, label_ends, new_figure, panels
 from ood_lab.report.figures.style import GREY, Style, style
+from ood_lab.schema.image_columns import LEVELS
 from ood_lab.schema.results import Names
-from ood_lab.schema.shift_axes import LEVELS
 
 _QUIET = "#777777"  # of the name of a grey line
 

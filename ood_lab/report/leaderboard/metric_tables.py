@@ -32,8 +32,8 @@ from ood_lab.report.rendering.table import (
     number_cell,
     pivoted,
 )
+from ood_lab.schema.image_columns import LEVELS
 from ood_lab.schema.results import PART, NamedTables, Names, first_way
-from ood_lab.schema.shift_axes import LEVELS
 
 #: The table of what all calls took, and its metric.
 SECONDS = "Seconds of all calls"

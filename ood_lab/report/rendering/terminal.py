@@ -13,8 +13,8 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
-from ood_lab.common.console import print_line
 from ood_lab.common.english import counted, listed
+from ood_lab.common.progress import print_line
 from ood_lab.report.rendering.blocks import Block, Text, printed
 from ood_lab.report.rendering.table import Cell, Head, Span, Table, name_cell, title_lines
 

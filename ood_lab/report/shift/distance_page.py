@@ -46,8 +46,8 @@ from ood_lab.report.shift.shift_figures import (
 )
 from ood_lab.report.shift.shift_sentences import WORDS
 from ood_lab.report.shift.shift_tables import summary_tables
+from ood_lab.schema.image_columns import AXES
 from ood_lab.schema.results import ID_TEST, Names, Tables
-from ood_lab.schema.shift_axes import AXES
 
 _ENDS = ("nearest", "median", "farthest")
 _DRAWN = 3000

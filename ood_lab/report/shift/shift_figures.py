@@ -29,8 +29,8 @@ from ood_lab.report.shift.shift_tables import (
     same_as_next,
 )
 from ood_lab.schema.arrays import Bools, Floats, Ints
+from ood_lab.schema.image_columns import AXES
 from ood_lab.schema.results import ID_TEST
-from ood_lab.schema.shift_axes import AXES
 
 _NAMES = {axis: name.replace("D_", "$D_{") + "}$" for axis, name in DEGREE.items()}
 _WAYS = {"": "LAID", "_pca": "PCA", "_clip": "CLIP, undecomposed"}

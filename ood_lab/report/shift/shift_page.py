@@ -17,8 +17,8 @@ from ood_lab.report.shift.shift_figures import (
     build_shift_figures,
     label_of,
 )
+from ood_lab.schema.image_columns import AXES
 from ood_lab.schema.run_record import RunRecord
-from ood_lab.schema.shift_axes import AXES
 
 _SHOWN = 6  # images at each end
 _DEFINITIONS = (

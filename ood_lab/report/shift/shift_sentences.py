@@ -7,8 +7,8 @@ import pandas as pd
 from ood_lab.common.english import listed
 from ood_lab.report.rendering.sentences import listing, spread_of
 from ood_lab.report.shift.shift_tables import rows_of
+from ood_lab.schema.image_columns import AXES
 from ood_lab.schema.results import ID_TEST, Names
-from ood_lab.schema.shift_axes import AXES
 
 #: Template of other sentences.
 WORDS = "shift/words.j2"

@@ -23,8 +23,8 @@ from ood_lab.report.rendering.table import (
     table_of,
 )
 from ood_lab.schema.arrays import Ints
+from ood_lab.schema.image_columns import AXES, Axis
 from ood_lab.schema.results import ID_TEST, Tables
-from ood_lab.schema.shift_axes import AXES, Axis
 
 #: What D of an axis is called.
 DEGREE = {"semantic": "D_sem", "covariate": "D_cov"}

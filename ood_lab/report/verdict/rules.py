@@ -32,9 +32,9 @@ from ood_lab.report.rendering.table import (
     plain_table,
     table_of,
 )
+from ood_lab.schema.image_columns import CLASS_UNITS, RATIO, SEVERITY
 from ood_lab.schema.results import of_kind
 from ood_lab.schema.run_record import RunRecord
-from ood_lab.schema.shift_axes import CLASS_UNITS, RATIO, SEVERITY
 
 Row = Mapping[Any, Any] | pd.Series
 #: Template of the sentences.

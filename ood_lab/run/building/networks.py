@@ -35,7 +35,7 @@ from ood_lab.models.training.foreign_module import NEEDED
 from ood_lab.run.building import checkpoints, nodes
 from ood_lab.run.commandline.composition import plain, running_overrides
 from ood_lab.run.commandline.overrides import key_of
-from ood_lab.schema.label_codes import SEVERAL
+from ood_lab.schema.image_columns import SEVERAL
 
 if TYPE_CHECKING:
     from ood_lab.clip import ClipModel

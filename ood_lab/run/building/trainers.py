@@ -18,7 +18,7 @@ from rich import get_console
 
 from ood_lab.common.cpu_cores import usable_cores
 from ood_lab.common.errors import UserError
-from ood_lab.features.extraction_progress import ExtractionLog, ExtractionProgressBar
+from ood_lab.features.lightning_extractor import ExtractionLog, ExtractionProgressBar
 from ood_lab.models import WholeCheckpointIO, epochs_for
 from ood_lab.run.building import checkpoints, nodes
 from ood_lab.run.commandline.composition import plain

@@ -17,10 +17,10 @@ from rich import get_console
 from rich.console import Console
 from rich.text import Text as RichText
 
-from ood_lab.common.console import print_anywhere, print_line
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.grouping import grouped
+from ood_lab.common.progress import print_anywhere, print_line
 from ood_lab.report.rendering.blocks import Text
 from ood_lab.report.rendering.table import Head, Table, name_cell
 from ood_lab.report.rendering.terminal import print_whole

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.file_locks import try_lock
 from ood_lab.common.file_records import recorded
+from ood_lab.common.files import try_lock
 from ood_lab.common.installed_packages import package_versions
 from ood_lab.schema.finished_run import FinishedRun
 from ood_lab.schema.run_record import MANIFEST

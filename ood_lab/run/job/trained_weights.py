@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.file_locks import lock
 from ood_lab.common.file_records import damaged, recorded
-from ood_lab.common.files import read_json, write_text
+from ood_lab.common.files import lock, read_json, write_text
 from ood_lab.run.building import checkpoints
 from ood_lab.run.job.run_identity import telling
 

@@ -25,9 +25,9 @@ from ood_lab.run.building import nodes
 from ood_lab.run.commandline.composition import plain
 from ood_lab.run.commandline.terminal_output import one_line
 from ood_lab.schema.finished_run import FinishedRun
+from ood_lab.schema.image_columns import LEVELS
 from ood_lab.schema.results import RESULTS, whole
 from ood_lab.schema.run_record import RunRecord
-from ood_lab.schema.shift_axes import LEVELS
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger, WandbLogger

@@ -10,7 +10,7 @@ from cli import call
 from pictures import picture
 
 from ood_lab.common.errors import UserError
-from ood_lab.data.checks.class_counts import count_table
+from ood_lab.data.checks.label_checks import count_table
 from ood_lab.data.datamodules.shiftedbronzes import BronzesDataModule
 from ood_lab.report.detection.class_figures import count_figures
 

@@ -13,11 +13,9 @@ from ood_lab.builtin.vessels.datamodule import VesselsDataModule
 from ood_lab.common.errors import UserError
 from ood_lab.data.datamodules.folder import FolderDataModule
 from ood_lab.data.sources.image_files import load_rgb
-from ood_lab.data.transforms.corrupted_images import _reduced
-from ood_lab.data.transforms.corruptions import CORRUPTIONS
-from ood_lab.data.transforms.few_shot import SomeRows
-from ood_lab.data.transforms.held_out_classes import choose, distances
-from ood_lab.data.transforms.synthetic_ood import SyntheticOOD
+from ood_lab.data.transforms.corruptions import CORRUPTIONS, _reduced
+from ood_lab.data.transforms.subsets import SomeRows
+from ood_lab.data.transforms.synthetic_ood import SyntheticOOD, choose, distances
 
 LOOKS = ("fog", "contrast", "gaussian_noise", "pixelate")
 TREE = (

@@ -9,7 +9,7 @@ from torchvision.models.resnet import BasicBlock, ResNet
 from torchvision.transforms.functional import to_tensor
 
 from ood_lab.common.errors import UserError
-from ood_lab.data.transforms.native_size import without_resize
+from ood_lab.data.dataset import without_resize
 from ood_lab.models import ResNet18For32, torchvision_backbone
 from ood_lab.models.loading.torchvision_networks import transform_of
 

@@ -17,10 +17,9 @@ from lightning.pytorch.loggers import CSVLogger
 from rich.console import Console
 from torch.utils.data import DataLoader, TensorDataset
 
-from ood_lab.common.console import print_anywhere, print_line
-from ood_lab.common.progress import duration
+from ood_lab.common.progress import duration, print_anywhere, print_line
 from ood_lab.evaluation import pipeline
-from ood_lab.features.bank_writer import FeatureWriter
+from ood_lab.features.bank_store import FeatureWriter
 from ood_lab.models import TrainingLog, TrainingProgressBar, epochs_for
 from ood_lab.run.commandline.terminal_output import ENDED, configure_logging
 

@@ -69,9 +69,9 @@ from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.pages.benchmark_page import PageBlocks, ScoredRun
 from ood_lab.lvlm.questions.question_files import Question, Questions, read_questions
 from ood_lab.lvlm.training.tuning_data import QuestionTuning, sizes, write_tuning
+from ood_lab.schema.image_columns import LEVELS
 from ood_lab.schema.results import NamedTables, Tables
 from ood_lab.schema.run_record import RunRecord
-from ood_lab.schema.shift_axes import LEVELS
 
 #: Files that a run leaves for the next round.
 PAIRS, CAPTIONS, JUDGED = "pairs.csv", "captions.parquet", "judged.parquet"

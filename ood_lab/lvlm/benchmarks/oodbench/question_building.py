@@ -17,7 +17,7 @@ from ood_lab.lvlm.benchmarks.oodbench.division import UNCUT
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions.question_files import YES_NO, Question, meta_of
 from ood_lab.lvlm.questions.question_forms import Form
-from ood_lab.schema.shift_axes import LEVELS
+from ood_lab.schema.image_columns import LEVELS
 
 
 class Wording(NamedTuple):

@@ -44,8 +44,8 @@ from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
 from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.metrics.yes_no import yes_no_metrics
 from ood_lab.schema.arrays import Ints
+from ood_lab.schema.image_columns import LEVELS
 from ood_lab.schema.results import Tables
-from ood_lab.schema.shift_axes import LEVELS
 
 KIND = question_kind("oodbench", "question pair", "unparsed", "p_holm")
 #: In ``meta``, the data set of a question that is asked together with those of others. Results of

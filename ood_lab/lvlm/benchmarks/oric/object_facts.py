@@ -14,7 +14,7 @@ from ood_lab.lvlm.annotations.image_contents import Contents, Cooccurrence
 from ood_lab.lvlm.image_text.clip import ClipSpace
 from ood_lab.lvlm.parsers import YES
 from ood_lab.schema.arrays import Floats
-from ood_lab.schema.shift_axes import LEVELS
+from ood_lab.schema.image_columns import LEVELS
 
 #: Which area a category with several objects has: of the union of its boxes, or its largest object.
 AreaOf = Literal["union", "largest"]

@@ -19,7 +19,7 @@ from ood_lab.lvlm.questions import question_files
 from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.lvlm.scoring.human_verdicts import VERDICT, AuditVerdicts, read_audit
 from ood_lab.schema.arrays import Ints
-from ood_lab.schema.shift_axes import LEVELS
+from ood_lab.schema.image_columns import LEVELS
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The two axes of shift: what an image shows, and how it looks."""
+"""Columns of tables of images: groups, labels, and the two axes of shift."""
 
 from __future__ import annotations
 
@@ -27,3 +27,15 @@ def cell_of_file(name: str) -> tuple[int, int] | None:
     """Covariate and semantic level of a file's name; None if it is not a cell's."""
     match = _CELL.fullmatch(name)
     return None if match is None else (int(match[1]), int(match[2]))
+
+
+#: In a table of images: the group, a number that is the same in all sets.
+GROUP = "group"
+#: In a table of images or scores: the group, or the photograph that an image is made of, by name.
+MADE_OF = "made_of"
+
+
+#: Label of an image of multi-label data, which has any number of classes.
+SEVERAL = -2
+#: Column of the classes of such an image, a JSON list of names; missing where they are not known.
+LISTS = "label_list"

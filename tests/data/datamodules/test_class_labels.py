@@ -6,8 +6,8 @@ import pytest
 from pictures import folders, picture
 
 from ood_lab.common.errors import UserError
+from ood_lab.data.datamodules.class_labels import read_hierarchy
 from ood_lab.data.datamodules.folder import FolderDataModule
-from ood_lab.data.datamodules.label_hierarchy import read_hierarchy
 from ood_lab.data.sources.source_settings import source_of
 
 CSV = "class,kingdom,family\ncat,fur,cats\ndog,fur,dogs\nowl,feather,owls\nyak,fur,cows\n"

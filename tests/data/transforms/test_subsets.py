@@ -9,7 +9,7 @@ from ood_lab.builtin.vessels import VesselsDataset
 from ood_lab.builtin.vessels.datamodule import VesselsDataModule
 from ood_lab.common.errors import UserError
 from ood_lab.data.datamodules.folder import FolderDataModule
-from ood_lab.data.transforms.few_shot import few_shot
+from ood_lab.data.transforms.subsets import few_shot
 
 
 @pytest.fixture(scope="module")

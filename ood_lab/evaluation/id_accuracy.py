@@ -18,7 +18,7 @@ from ood_lab.data.checks.dataset_checks import ImageSize
 from ood_lab.data.dataset import ImageDataset, targets
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.metrics import at_chance, map_of
-from ood_lab.metrics.resampling.photograph_groups import effective_size
+from ood_lab.metrics.resampling.group_intervals import effective_size
 from ood_lab.models import Backbone
 from ood_lab.schema.image_columns import SEVERAL
 from ood_lab.schema.run_record import RunRecord
@@ -139,7 +139,7 @@ def held_out_accuracy(bank: FeatureBank, classes: Sequence[str]) -> tuple[float,
     """Top-1 accuracy as a fraction, the number of labelled images; None if not defined.
 
     The third number is that of independent images
-    (:func:`~ood_lab.metrics.resampling.photograph_groups.effective_size`).
+    (:func:`~ood_lab.metrics.resampling.group_intervals.effective_size`).
 
     See :func:`check_id_accuracy`.
     """

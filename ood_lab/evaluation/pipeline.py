@@ -35,7 +35,7 @@ from ood_lab.metrics import (
     verdict_of,
 )
 from ood_lab.report.rendering.prose import sentences
-from ood_lab.report.shift.shift_sentences import WORDS as SHIFT_WORDS
+from ood_lab.report.shift.shift_tables import WORDS as SHIFT_WORDS
 from ood_lab.report.verdict import WORDS, Verdict
 from ood_lab.schema.image_columns import LEVELS, MADE_OF
 from ood_lab.schema.results import ID_TEST, joined, write_results

@@ -22,8 +22,7 @@ from ood_lab.detectors.base import Detector, Detectors
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.metrics.pixel_scores import PIXELS, pixel_counts, pixel_rows, thresholds_of
 from ood_lab.models.image_tiles import Tiles
-from ood_lab.report.rendering.heat_overlay import legend, map_of, with_map
-from ood_lab.report.rendering.thumbnails import LoadImage
+from ood_lab.report.rendering.thumbnails import LoadImage, legend, map_of, with_map
 from ood_lab.schema.results import ID_TEST
 
 #: In the run folder: the maps, and the folder of the overlays.

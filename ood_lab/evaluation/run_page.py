@@ -12,7 +12,7 @@ import pandas as pd
 from ood_lab.common.files import read_table, write_csv
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.detectors import DEFAULT_ALPHA, KNN, CalibratedDetector
-from ood_lab.detectors.deployment.cross_fitting import cross_fitted_scores
+from ood_lab.detectors.deployment.calibration import cross_fitted_scores
 from ood_lab.evaluation.pipeline import EvaluationOutcome
 from ood_lab.evaluation.place_maps import PlaceMaps, place_maps, with_maps
 from ood_lab.evaluation.prediction.detector_summaries import id_images
@@ -96,7 +96,7 @@ def maps_of_run(data: OODDataModule, banks: Banks, outcome: EvaluationOutcome) -
 def unusual_training_images(data: OODDataModule, bank: FeatureBank | None) -> IDImages | None:
     """Score and p-value of every training image by :class:`KNN` fitted without it.
 
-    See :func:`~ood_lab.detectors.deployment.cross_fitting.cross_fitted_scores`.
+    See :func:`~ood_lab.detectors.deployment.calibration.cross_fitted_scores`.
 
     Args:
         data: set up.

@@ -5,7 +5,6 @@ Imports no other package of ``ood_lab``.
 One rule everywhere: a higher score means "more OOD", and every value is a share in [0, 1].
 """
 
-from ood_lab.metrics.average_precision import mean_average_precision as mean_average_precision
 from ood_lab.metrics.best_set import mean_aurocs as mean_aurocs
 from ood_lab.metrics.best_set import ranked as ranked
 from ood_lab.metrics.causes import CAUSE as CAUSE
@@ -14,8 +13,9 @@ from ood_lab.metrics.causes import causes_of as causes_of
 from ood_lab.metrics.causes import matched_aurocs as matched_aurocs
 from ood_lab.metrics.causes import named_causes as named_causes
 from ood_lab.metrics.causes import strongest_first as strongest_first
-from ood_lab.metrics.hierarchy_accuracy import HIERARCHY_COLUMNS as HIERARCHY_COLUMNS
-from ood_lab.metrics.hierarchy_accuracy import hierarchy_table as hierarchy_table
+from ood_lab.metrics.id_metrics import HIERARCHY_COLUMNS as HIERARCHY_COLUMNS
+from ood_lab.metrics.id_metrics import hierarchy_table as hierarchy_table
+from ood_lab.metrics.id_metrics import mean_average_precision as mean_average_precision
 from ood_lab.metrics.miss_distances import KEPT as KEPT
 from ood_lab.metrics.miss_distances import MissDistances as MissDistances
 from ood_lab.metrics.miss_distances import follow as follow
@@ -35,10 +35,10 @@ from ood_lab.metrics.record import OF_SETS as OF_SETS
 from ood_lab.metrics.record import Metric as Metric
 from ood_lab.metrics.record import known_metrics as known_metrics
 from ood_lab.metrics.record import metric_of as metric_of
-from ood_lab.metrics.resampling.chance_level import at_chance as at_chance
-from ood_lab.metrics.resampling.chance_level import flagged_p_value as flagged_p_value
-from ood_lab.metrics.resampling.chance_level import group_comparison as group_comparison
+from ood_lab.metrics.resampling.detector_comparison import at_chance as at_chance
 from ood_lab.metrics.resampling.detector_comparison import best_detectors as best_detectors
+from ood_lab.metrics.resampling.detector_comparison import flagged_p_value as flagged_p_value
+from ood_lab.metrics.resampling.detector_comparison import group_comparison as group_comparison
 from ood_lab.metrics.resampling.detector_comparison import significance_of as significance_of
 from ood_lab.metrics.resampling.intervals import FEWEST as FEWEST
 from ood_lab.metrics.resampling.intervals import FEWEST_FOR_THRESHOLD as FEWEST_FOR_THRESHOLD
@@ -63,9 +63,9 @@ from ood_lab.metrics.selective import aurc as aurc
 from ood_lab.metrics.selective import e_aurc as e_aurc
 from ood_lab.metrics.selective import risk_coverage as risk_coverage
 from ood_lab.metrics.selective import selective_accuracy as selective_accuracy
-from ood_lab.metrics.shift_trends import dad as dad
-from ood_lab.metrics.shift_trends import shift_correlation as shift_correlation
-from ood_lab.metrics.shift_trends import shift_sensitivity as shift_sensitivity
+from ood_lab.metrics.shift_metrics import dad as dad
+from ood_lab.metrics.shift_metrics import shift_correlation as shift_correlation
+from ood_lab.metrics.shift_metrics import shift_sensitivity as shift_sensitivity
 from ood_lab.metrics.verdict import BASELINE as BASELINE
 from ood_lab.metrics.verdict import VERDICT as VERDICT
 from ood_lab.metrics.verdict import verdict_of as verdict_of

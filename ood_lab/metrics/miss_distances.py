@@ -11,8 +11,8 @@ import scipy  # loads scipy.optimize when it is used
 from numpy.typing import ArrayLike
 
 from ood_lab.metrics.resampling.clustered_bootstrap import resampled_sums
+from ood_lab.metrics.resampling.group_intervals import photographs
 from ood_lab.metrics.resampling.intervals import Estimate, percentile_interval
-from ood_lab.metrics.resampling.photograph_groups import photographs
 from ood_lab.metrics.resampling.significance import delong, placements, summed_variance
 from ood_lab.metrics.verdict import BASELINE
 from ood_lab.schema.arrays import Floats

@@ -10,22 +10,26 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from ood_lab.metrics.average_precision import map_interval
+from ood_lab.metrics.id_metrics import map_interval
 from ood_lab.metrics.record import FPR95, ID_MAP, metric_of
+from ood_lab.metrics.resampling.group_intervals import (
+    effective_size,
+    photographs,
+    sample_size,
+)
 from ood_lab.metrics.resampling.intervals import (
     bootstrap_interval,
     percentile_interval,
     wilson_interval,
 )
-from ood_lab.metrics.resampling.photograph_groups import (
-    effective_size,
-    photographs,
-    sample_size,
-)
 from ood_lab.metrics.score_evaluation import Evaluation
 from ood_lab.metrics.selective import FailureCell
-from ood_lab.metrics.shift_cells import CellScores, LevelCells
-from ood_lab.metrics.shift_trends import shift_correlation, shift_sensitivity
+from ood_lab.metrics.shift_metrics import (
+    CellScores,
+    LevelCells,
+    shift_correlation,
+    shift_sensitivity,
+)
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.image_columns import AXES, GROUP
 from ood_lab.schema.results import Kind
@@ -120,7 +124,7 @@ def map_of(
 ) -> pd.DataFrame:
     """The results table of a multi-label head: only ``id_map``, with its bootstrap interval.
 
-    See :func:`~ood_lab.metrics.average_precision.map_interval`; the seed is written to the row.
+    See :func:`~ood_lab.metrics.id_metrics.map_interval`; the seed is written to the row.
     """
     value, low, high = map_interval(scores, targets, draws, seed)
     row = {"detector": None, "dataset": None, "n_ood": 0, "metric": ID_MAP.name, "value": value}

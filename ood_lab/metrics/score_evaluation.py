@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from ood_lab.common.arguments import Count
 from ood_lab.metrics.ood import AuprMethod, PositiveClass, SortedScores
 from ood_lab.metrics.record import OF_SETS, Metric, load_metrics
-from ood_lab.metrics.resampling.group_intervals import Ends, group_ends
-from ood_lab.metrics.resampling.photograph_groups import (
+from ood_lab.metrics.resampling.group_intervals import (
+    Ends,
     PhotographGroups,
+    group_ends,
     photographs,
     sample_size,
 )
 from ood_lab.metrics.resampling.stratified_bootstrap import Job, carried_out, drawing
 from ood_lab.metrics.selective import FailureCell, failure_job
-from ood_lab.metrics.shift_cells import CellScores, LevelCells, split_by_level
-from ood_lab.metrics.shift_trends import dad
+from ood_lab.metrics.shift_metrics import CellScores, LevelCells, dad, split_by_level
 from ood_lab.schema.arrays import Floats, Ints
 from ood_lab.schema.image_columns import GROUP
 
@@ -42,7 +42,7 @@ class Evaluation:
     Args:
         scores: ``dataset, <detectors>`` and, where known, ``label, pred, semantic_level,
             covariate_level`` (-1 or NaN = none), ``path`` and ``made_of`` (see
-            :mod:`ood_lab.metrics.resampling.photograph_groups`). Every dataset but ``id_name`` and
+            :mod:`ood_lab.metrics.resampling.group_intervals`). Every dataset but ``id_name`` and
             those of ``csid`` is an OOD set.
         detectors: columns of ``scores``, higher = more OOD.
         seed: of the bootstrap.

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ood_lab.metrics.resampling.group_intervals import PhotographGroups
 from ood_lab.metrics.resampling.intervals import bootstrap_interval
-from ood_lab.metrics.resampling.photograph_groups import PhotographGroups
 from ood_lab.metrics.resampling.stratified_bootstrap import Job, draw_generator, score_matrix
 from ood_lab.metrics.resampling.weighted_counts import Counts, Groups, first_reaching, take_each
 from ood_lab.schema.arrays import Bools, Floats

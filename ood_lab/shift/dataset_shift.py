@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from ood_lab.metrics import bootstrap_p_values, holm, percentile_interval
-from ood_lab.metrics.resampling.photograph_groups import PhotographGroups
+from ood_lab.metrics.resampling.group_intervals import PhotographGroups
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.results import Kind
 from ood_lab.shift.level_edges import checked_degrees

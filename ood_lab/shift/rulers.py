@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ood_lab.common.random_streams import stream
 from ood_lab.metrics import percentile_interval
-from ood_lab.metrics.resampling.photograph_groups import PhotographGroups
+from ood_lab.metrics.resampling.group_intervals import PhotographGroups
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.image_columns import CLASS_UNITS, RATIO, SEVERITY
 from ood_lab.shift.dataset_shift import median_draws

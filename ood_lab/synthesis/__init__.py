@@ -12,6 +12,7 @@ from ood_lab.synthesis.dataset_files import keep_settings as keep_settings
 from ood_lab.synthesis.dataset_files import write_datasheet as write_datasheet
 from ood_lab.synthesis.image_batches import keep_made as keep_made
 from ood_lab.synthesis.image_batches import make_images as make_images
+from ood_lab.synthesis.image_batches import progress_bar as progress_bar
 from ood_lab.synthesis.image_batches import unmade as unmade
 from ood_lab.synthesis.imagenet21k_classes import Synset as Synset
 from ood_lab.synthesis.imagenet21k_classes import imagenet21k_synsets as imagenet21k_synsets
@@ -22,13 +23,13 @@ from ood_lab.synthesis.material_transfer import check_transfer as check_transfer
 from ood_lab.synthesis.material_transfer import fit_mask as fit_mask
 from ood_lab.synthesis.material_transfer import fit_size as fit_size
 from ood_lab.synthesis.material_transfer import grey_foreground as grey_foreground
-from ood_lab.synthesis.model_loading import check_model as check_model
-from ood_lab.synthesis.model_loading import check_package as check_package
-from ood_lab.synthesis.model_loading import chosen_dtype as chosen_dtype
-from ood_lab.synthesis.model_loading import licence as licence
 from ood_lab.synthesis.pretrained_models import ForegroundSegmenter as ForegroundSegmenter
 from ood_lab.synthesis.pretrained_models import LanguageModel as LanguageModel
 from ood_lab.synthesis.pretrained_models import MainObject as MainObject
+from ood_lab.synthesis.pretrained_models import check_model as check_model
+from ood_lab.synthesis.pretrained_models import check_package as check_package
+from ood_lab.synthesis.pretrained_models import chosen_dtype as chosen_dtype
+from ood_lab.synthesis.pretrained_models import licence as licence
 from ood_lab.synthesis.pretrained_models import parse_answer as parse_answer
 from ood_lab.synthesis.prompt_selection import choose as choose
 from ood_lab.synthesis.prompt_selection import image_seed as image_seed
@@ -38,6 +39,5 @@ from ood_lab.synthesis.prompt_selection import short_cells as short_cells
 from ood_lab.synthesis.prompts import Prompts as Prompts
 from ood_lab.synthesis.prompts import PromptStyle as PromptStyle
 from ood_lab.synthesis.prompts import read_styles as read_styles
-from ood_lab.synthesis.step_progress import progress_bar as progress_bar
 from ood_lab.synthesis.text_to_image import TextToImage as TextToImage
 from ood_lab.synthesis.text_to_image import check_pipeline as check_pipeline

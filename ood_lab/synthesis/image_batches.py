@@ -1,18 +1,50 @@
-"""Images that are made in batches, one file each, and never twice."""
+"""Images that are made in batches, one file each, and never twice; steps with progress."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from PIL import Image
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import replaced, require_space, write_csv
-from ood_lab.synthesis.step_progress import progress_bar
+from ood_lab.common.progress import Pace
+
+
+@contextmanager
+def progress_bar(text: str, total: int) -> Iterator[Callable[[float], None]]:
+    """Takes the fraction done of ``total`` things, in [0, 1].
+
+    Where there is no terminal, a line every 10 seconds and at the end.
+    """
+    console = Console(stderr=True)
+    pace = Pace(total, interval=10.0)
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task(text, total=1.0)
+
+        def tell(share: float) -> None:
+            bar.update(task, completed=share)
+            done = round(share * total)
+            if pace.due or done == total:
+                left = pace.left(done)
+                pace.line(f"{text}: {done:,} of {total:,}" + (f", {left}" if left else ""))
+
+        yield tell
+
 
 log = logging.getLogger(__name__)
 

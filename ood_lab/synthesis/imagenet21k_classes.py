@@ -15,8 +15,8 @@ from ood_lab.common.hints import nearest
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.data.sources.image_formats import image_extensions
 from ood_lab.synthesis.dataset_files import Ledger
+from ood_lab.synthesis.image_batches import progress_bar
 from ood_lab.synthesis.pretrained_models import MainObject
-from ood_lab.synthesis.step_progress import progress_bar
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from ood_lab.shift import (
     pool_edges,
     save_edges,
 )
+from ood_lab.synthesis.image_batches import progress_bar
 from ood_lab.synthesis.prompts import Prompts
-from ood_lab.synthesis.step_progress import progress_bar
 
 _CHUNK = 4096
 

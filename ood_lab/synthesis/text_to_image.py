@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from ood_lab.common.errors import UserError, reported_as
-from ood_lab.synthesis.model_loading import check_model, check_package
+from ood_lab.synthesis.pretrained_models import check_model, check_package
 
 
 def check_pipeline(

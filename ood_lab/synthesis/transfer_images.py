@@ -15,7 +15,7 @@ from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.sources.image_files import FileDataset
 from ood_lab.data.sources.image_formats import image_extensions
 from ood_lab.data.sources.manifest import read_manifest
-from ood_lab.synthesis.model_loading import check_model
+from ood_lab.synthesis.pretrained_models import check_model
 
 
 def read_contents(source: str) -> pd.DataFrame:

@@ -22,11 +22,13 @@ from ood_lab.report.leaderboard.benchmark_table import (
     board_tables,
     both_ways,
     detector_table,
+    metric_figures,
+    metric_rows,
+    metric_tables,
     reading_warnings,
 )
-from ood_lab.report.leaderboard.metric_tables import metric_figures, metric_rows, metric_tables
 from ood_lab.report.rendering.blocks import Folded, Text
-from ood_lab.report.rendering.output_failures import optional
+from ood_lab.report.rendering.drawing import optional
 from ood_lab.report.rendering.paper_tables import latex, markdown
 from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import Table

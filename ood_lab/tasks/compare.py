@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ood_lab.common.errors import UserError
+from ood_lab.report.leaderboard.board_files import best_shots, terminal, write_leaderboard
 from ood_lab.report.leaderboard.detector_runs import (
     DetectorRun,
     comparable_groups,
     why_separate,
 )
-from ood_lab.report.leaderboard.file_formats import terminal, write_leaderboard
 from ood_lab.report.leaderboard.long_table import Leaderboard, make_leaderboard
-from ood_lab.report.leaderboard.shots_page import best_shots
 from ood_lab.report.rendering.summary import LINES, show_blocks
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.finished_run import FinishedRun, finished_runs
@@ -35,7 +34,7 @@ class Compare(Task):
     Args:
         runs: run folders, folders of them, or globs of either.
         best_shots: of runs of a model that differ in ``data.shots``, take only the best, see
-            :func:`~ood_lab.report.leaderboard.shots_page.best_shots`.
+            :func:`~ood_lab.report.leaderboard.board_files.best_shots`.
 
     Raises:
         UserError: no finished run is found, or one of them is damaged.

@@ -22,9 +22,9 @@ from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.layout import add_legend, panels, wrapped
 from ood_lab.report.figures.lines import draw_lines, lines_of
 from ood_lab.report.rendering.blocks import Folded, PlannedFigure, Section, Text
-from ood_lab.report.rendering.output_failures import optional
+from ood_lab.report.rendering.drawing import optional
 from ood_lab.report.rendering.page import Page
-from ood_lab.report.rendering.sentences import compared, noted, values_of
+from ood_lab.report.rendering.prose import compared, noted, values_of
 from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import Head, Table, count_cell, estimate_cell, name_cell
 from ood_lab.run.commandline.composition import leaves

@@ -52,7 +52,7 @@ from ood_lab.models import Backbone, require_onnx
 from ood_lab.report.detection.image_strips import ID_IMAGES, IDImages
 from ood_lab.report.detection.prediction_page import write_predictions_page
 from ood_lab.report.detection.prediction_summary import show_predictions
-from ood_lab.report.rendering.output_failures import optional
+from ood_lab.report.rendering.drawing import optional
 from ood_lab.run.commandline.composition import command_to_repeat
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.run_record import RunRecord
@@ -74,7 +74,7 @@ class Predict(Task):
     that are no training images, see :mod:`~ood_lab.evaluation.prediction.calibration`; p-values
     are those of :class:`~ood_lab.detectors.deployment.calibration.CalibratedDetector`. Whether more
     images are flagged than by chance is tested by
-    :func:`~ood_lab.metrics.resampling.chance_level.flagged_p_value`.
+    :func:`~ood_lab.metrics.resampling.detector_comparison.flagged_p_value`.
 
     More than ``shard_size`` images are not looked at before they pass, their features are not
     kept, and the table is ``predictions/part-00000.parquet`` and so on. Parts that lie there from

@@ -46,7 +46,7 @@ from ood_lab.features.image_groups import group_count
 from ood_lab.lvlm.scoring.membership_detector import MembershipScores
 from ood_lab.metrics import Evaluation, accuracy_of
 from ood_lab.report.detection.detection_page import show
-from ood_lab.report.rendering.output_failures import optional
+from ood_lab.report.rendering.drawing import optional
 from ood_lab.report.rendering.summary import show_warnings
 from ood_lab.report.results_lookup import RunView
 from ood_lab.run.commandline.composition import plain

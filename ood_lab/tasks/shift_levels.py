@@ -19,8 +19,7 @@ from ood_lab.data.sources.image_files import FileDataset
 from ood_lab.report.rendering.blocks import Text
 from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.shift.shift_figures import cells_figure
-from ood_lab.report.shift.shift_sentences import WORDS
-from ood_lab.report.shift.shift_tables import cells_table
+from ood_lab.report.shift.shift_tables import WORDS, cells_table
 from ood_lab.run.job.workspace import Workspace
 from ood_lab.schema.arrays import Ints
 from ood_lab.schema.image_columns import LEVELS, MADE_OF, cell_file

@@ -16,13 +16,17 @@ from ood_lab.evaluation.shift.shift_rulers import corrupted_test, mark_distances
 from ood_lab.evaluation.split_features import require_ood
 from ood_lab.metrics import VERDICT
 from ood_lab.report.rendering.blocks import PlannedFigure, Text
-from ood_lab.report.rendering.output_failures import optional
+from ood_lab.report.rendering.drawing import optional
 from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.rendering.summary import LINES, show_blocks
 from ood_lab.report.rendering.table import Table
 from ood_lab.report.shift.shift_page import write_shift_page
-from ood_lab.report.shift.shift_sentences import agreement_sentences, farthest_sentences
-from ood_lab.report.shift.shift_tables import agreement_table, summary_tables
+from ood_lab.report.shift.shift_tables import (
+    agreement_sentences,
+    agreement_table,
+    farthest_sentences,
+    summary_tables,
+)
 from ood_lab.report.verdict.rules import WORDS, Verdict, shift_units
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import write_results

@@ -11,8 +11,11 @@ from torch.nn import functional as F
 
 from ood_lab.common.errors import UserError
 from ood_lab.detectors import PatchKNN, load_detector, save_detector
-from ood_lab.detectors.deployment.calibration import CalibratedDetector
-from ood_lab.detectors.deployment.cross_fitting import cross_fitted_scores, cross_fitting_of
+from ood_lab.detectors.deployment.calibration import (
+    CalibratedDetector,
+    cross_fitted_scores,
+    cross_fitting_of,
+)
 from ood_lab.models.output import Output
 
 LAYERS = ["early", "late"]

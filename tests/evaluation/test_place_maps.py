@@ -12,7 +12,7 @@ from tiny_net import TinyNet
 from torchvision.transforms import CenterCrop, Compose, Resize, ToTensor
 
 from ood_lab.evaluation.place_maps import seen_box
-from ood_lab.report.rendering.heat_overlay import with_map
+from ood_lab.report.rendering.thumbnails import with_map
 
 
 def test_the_box_is_what_the_transform_keeps():

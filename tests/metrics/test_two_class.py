@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from sklearn.metrics import precision_recall_fscore_support
 
-from ood_lab.metrics.resampling.clustered_bootstrap import clustered
-from ood_lab.metrics.yes_no import (
+from ood_lab.metrics.answer_metrics import (
     mean_over_prompts,
     outcome_counts,
     two_class_metrics,
 )
+from ood_lab.metrics.resampling.clustered_bootstrap import clustered
 
 #: TP, FP, TN, FN and the columns of ORIC's table 4: macro P, R, F1, yes-rate, then P, R, F1 of yes
 #: and of no.

@@ -11,8 +11,8 @@ from ood_lab.common.errors import UserError
 from ood_lab.metrics import Evaluation, best_detectors, metric_of, record, results_of
 from ood_lab.metrics.record import load_metrics
 from ood_lab.report.detection.detection_page import detection_blocks, write_report
+from ood_lab.report.leaderboard.board_files import terminal, write_leaderboard
 from ood_lab.report.leaderboard.detector_runs import DetectorRun
-from ood_lab.report.leaderboard.file_formats import terminal, write_leaderboard
 from ood_lab.report.leaderboard.long_table import make_leaderboard
 from ood_lab.report.rendering.terminal import Printed
 from ood_lab.run.tracking.experiment_loggers import charts, summary_values

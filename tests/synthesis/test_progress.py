@@ -2,7 +2,7 @@
 
 import logging
 
-from ood_lab.synthesis.step_progress import progress_bar
+from ood_lab.synthesis.image_batches import progress_bar
 
 
 def test_lines_where_there_is_no_terminal(caplog, monkeypatch):

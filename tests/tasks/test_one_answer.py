@@ -10,9 +10,9 @@ from PIL import Image
 from wandb_offline import read_run
 
 from ood_lab.metrics import auroc
+from ood_lab.report.leaderboard.board_files import board_verdict
 from ood_lab.report.leaderboard.detector_runs import DetectorRun
 from ood_lab.report.leaderboard.long_table import make_leaderboard
-from ood_lab.report.leaderboard.verdict_rows import board_verdict
 from ood_lab.report.rendering.summary import read_summary
 from ood_lab.report.verdict import Verdict
 from ood_lab.run.job.sweeps import headline

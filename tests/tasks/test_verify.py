@@ -19,9 +19,8 @@ from ood_lab.lvlm.benchmarks.oric.page import KIND as ORIC
 from ood_lab.lvlm.captions.caption_scoring import OF_NO
 from ood_lab.lvlm.scoring.yes_no_scores import METRICS
 from ood_lab.metrics import Evaluation, results_of
-from ood_lab.metrics.hallucination import CAPTION_METRICS
+from ood_lab.metrics.answer_metrics import CAPTION_METRICS, TWO_CLASS_METRICS
 from ood_lab.metrics.results_rows import KIND
-from ood_lab.metrics.yes_no import TWO_CLASS_METRICS
 from ood_lab.schema.results import write_results
 from ood_lab.tasks.laid_zero_shot import TOP
 from ood_lab.tasks.verify import Verify

@@ -26,8 +26,8 @@ from ood_lab.detectors import (
     too_few,
 )
 from ood_lab.detectors.base import Detectors
-from ood_lab.detectors.deployment.calibration import CalibratedDetectors
-from ood_lab.detectors.deployment.cross_fitting import (
+from ood_lab.detectors.deployment.calibration import (
+    CalibratedDetectors,
     Calibration,
     cross_fitted_scores,
     cross_fitting_of,

@@ -27,7 +27,7 @@ from ood_lab.evaluation.published.numbers import (
     matching_rows,
     read_references,
 )
-from ood_lab.metrics.hierarchy_accuracy import ALL
+from ood_lab.metrics.id_metrics import ALL
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.finished_run import FinishedRun
 from ood_lab.schema.image_columns import LEVELS

@@ -23,7 +23,7 @@ from ood_lab.metrics import (
     levels_of,
 )
 from ood_lab.metrics.record import AUROC, FPR95_ID_POSITIVE
-from ood_lab.metrics.resampling.photograph_groups import photographs
+from ood_lab.metrics.resampling.group_intervals import photographs
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.image_columns import AXES, LEVELS, MADE_OF
 from ood_lab.shift import Decomposition, ShiftMeter, shift_results, summarise_degrees, undecomposed

@@ -18,7 +18,7 @@ from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.transforms.corruptions import CORRUPTIONS, PLAN, SEVERITIES, CorruptedImages
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.image_groups import group_count
-from ood_lab.metrics.resampling.photograph_groups import photographs
+from ood_lab.metrics.resampling.group_intervals import photographs
 from ood_lab.neighbours import neighbour_count
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.image_columns import MADE_OF, SEVERAL

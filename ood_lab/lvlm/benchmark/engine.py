@@ -49,7 +49,7 @@ from ood_lab.lvlm.scoring.answer_differences import (
     with_whole_counts,
 )
 from ood_lab.report.rendering.blocks import Links, Section, Text
-from ood_lab.report.rendering.output_failures import optional
+from ood_lab.report.rendering.drawing import optional
 from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.summary import LINES, show_blocks, show_warnings
 from ood_lab.report.rendering.table import Table

@@ -111,7 +111,7 @@ class CaptionVerdict:
     marked: frozenset[int]
 
     def counts(self, truth: int, hallu: int) -> list[int]:
-        """In the order of :data:`ood_lab.metrics.hallucination.COUNTS`."""
+        """In the order of :data:`ood_lab.metrics.answer_metrics.COUNTS`."""
         named = [len(self.flagged), len(self.nouns), len(self.covered), truth]
         return [*named, len(self.marked), hallu, int(not self.flagged), 1]
 

@@ -17,15 +17,15 @@ from ood_lab.lvlm.parsers.reply_text import is_cut, without_reasoning
 from ood_lab.lvlm.questions.question_files import EXISTENCE, GENERATIVE, GROUPS, Questions
 from ood_lab.lvlm.scoring.scored_results import POOLED, estimate_rows, places, question_kind
 from ood_lab.lvlm.scoring.yes_no_scores import class_counts
-from ood_lab.metrics.hallucination import (
+from ood_lab.metrics.answer_metrics import (
     COUNTS,
     EXISTENCE_EPSILON,
     amber_caption_metrics,
     amber_yes_no_metrics,
     caption_metrics,
+    yes_no_metrics,
 )
 from ood_lab.metrics.resampling.clustered_bootstrap import Metrics, clustered
-from ood_lab.metrics.yes_no import yes_no_metrics
 from ood_lab.schema.arrays import Ints
 from ood_lab.schema.results import Kind, Names
 
@@ -60,7 +60,7 @@ def caption_table(
     Returns:
         One row a caption: ``question_id, picture, file, status, reply`` (without its reasoning),
         ``cut, error, named, flagged_nouns, marked_words`` (lists), the counts of
-        :data:`ood_lab.metrics.hallucination.COUNTS`, and what is in ``meta``; counts of a failed
+        :data:`ood_lab.metrics.answer_metrics.COUNTS`, and what is in ``meta``; counts of a failed
         request are 0. A caption that was cut is read as far as it goes; one without a word, as
         of a model that declined, or in the middle of a thought, is unparsed.
     """
@@ -113,7 +113,7 @@ def result_rows(
 ) -> list[dict[str, Any]]:
     """Everything that is reported, as rows of :func:`caption_kind`.
 
-    Captions: CHAIR, Cover, Hal, Cog (see :mod:`ood_lab.metrics.hallucination`). Yes/no questions:
+    Captions: CHAIR, Cover, Hal, Cog (see :mod:`ood_lab.metrics.answer_metrics`). Yes/no questions:
     ``<group>_<metric>`` with "no" as the positive class, and ``pope_<metric>`` of existence
     questions with "yes", where it is ever right, unparsed answers treated both ways. Of every
     set, of all pooled, and of every level of shift, cell of the two and finer part. Intervals

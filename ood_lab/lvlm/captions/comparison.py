@@ -15,7 +15,7 @@ from ood_lab.lvlm.parsers import NO
 from ood_lab.lvlm.questions.question_files import GROUPS
 from ood_lab.lvlm.scoring.scored_results import POOLED, paired_contrasts
 from ood_lab.lvlm.scoring.yes_no_scores import class_counts
-from ood_lab.metrics.hallucination import CAPTION_METRICS, COUNTS, caption_metrics
+from ood_lab.metrics.answer_metrics import CAPTION_METRICS, COUNTS, caption_metrics, yes_no_metrics
 from ood_lab.metrics.resampling.clustered_bootstrap import (
     Metrics,
     cluster_sums,
@@ -23,7 +23,6 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
     shares,
 )
 from ood_lab.metrics.resampling.intervals import percentile_interval
-from ood_lab.metrics.yes_no import yes_no_metrics
 from ood_lab.schema.arrays import Floats, Ints
 
 #: Groups of yes/no questions whose metrics are compared.

@@ -13,8 +13,7 @@ from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.metrics import silhouette_score
 
 from ood_lab.report.figures.heatmap import draw_cells, shades
-from ood_lab.report.figures.layout import panels
-from ood_lab.report.figures.style import COLOURS
+from ood_lab.report.figures.layout import COLOURS, panels
 
 #: Concepts of a group that are named in tables, and rows and columns of a figure.
 _TOP, _SHOWN = 5, 30

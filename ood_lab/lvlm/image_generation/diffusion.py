@@ -87,7 +87,7 @@ class DiffusionGenerator(PromptGenerator):
     @cached_property
     def _pipeline(self) -> Any:
         from ood_lab.common.compute_device import chosen_device
-        from ood_lab.synthesis.model_loading import chosen_dtype
+        from ood_lab.synthesis.pretrained_models import chosen_dtype
         from ood_lab.synthesis.text_to_image import TextToImage
 
         device = chosen_device(self.device)

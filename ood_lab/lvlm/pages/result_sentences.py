@@ -12,7 +12,7 @@ from ood_lab.lvlm.answers.answer_files import model_name
 from ood_lab.lvlm.answers.judgements import FAILED, UNPARSED
 from ood_lab.lvlm.pages.benchmark_page import ScoredRun
 from ood_lab.lvlm.scoring.scored_results import POOLED
-from ood_lab.report.rendering.sentences import (
+from ood_lab.report.rendering.prose import (
     EACH,
     at,
     compared,

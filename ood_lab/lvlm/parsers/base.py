@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ood_lab.metrics.yes_no import RecallOf
+from ood_lab.metrics.answer_metrics import RecallOf
 
 YES, NO = "yes", "no"
 #: ``Parser.source`` of a rule that nobody else has published.

@@ -1,6 +1,6 @@
 """Results of yes/no questions in several wordings: means over these, with both answers as classes.
 
-See :mod:`ood_lab.metrics.yes_no` for the metrics. ``item`` of an answer is its question in
+See :mod:`ood_lab.metrics.answer_metrics` for the metrics. ``item`` of an answer is its question in
 whatever words, ``prompt`` the number of the wording, ``pair_id`` its image.
 """
 
@@ -17,13 +17,13 @@ from ood_lab.lvlm.answers.judgements import FAILED, PARSED
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.scoring.answer_differences import contrasts_by
 from ood_lab.lvlm.scoring.scored_results import ResultPlace, any_read, estimate_rows, places
+from ood_lab.metrics.answer_metrics import TWO_CLASS_METRICS, mean_over_prompts, outcome_counts
 from ood_lab.metrics.resampling.clustered_bootstrap import (
     Clustered,
     cluster_sums,
     clustered,
     contrast,
 )
-from ood_lab.metrics.yes_no import TWO_CLASS_METRICS, mean_over_prompts, outcome_counts
 from ood_lab.schema.arrays import Ints
 from ood_lab.schema.results import PART
 

@@ -21,6 +21,7 @@ from ood_lab.lvlm.scoring.scored_results import (
     paired_contrasts,
     places,
 )
+from ood_lab.metrics.answer_metrics import TURNED, outcome_counts, yes_no_metrics
 from ood_lab.metrics.resampling.clustered_bootstrap import (
     Metrics,
     cluster_sums,
@@ -28,7 +29,6 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
     shares,
 )
 from ood_lab.metrics.resampling.intervals import Estimate
-from ood_lab.metrics.yes_no import TURNED, outcome_counts, yes_no_metrics
 from ood_lab.schema.arrays import Floats, Ints
 from ood_lab.schema.image_columns import LEVELS
 
@@ -65,9 +65,9 @@ def yes_no_rows(
 ) -> Iterator[dict[str, Any]]:
     """Rows of a results table.
 
-    The metrics of :mod:`ood_lab.metrics.yes_no` of each set, of all together, and of every known
-    level of shift and every cell of the two, with unparsed answers treated both ways. A failed
-    request removes its pair either way. Intervals resample pairs, or what
+    The metrics of :mod:`ood_lab.metrics.answer_metrics` of each set, of all together, and of every
+    known level of shift and every cell of the two, with unparsed answers treated both ways. A
+    failed request removes its pair either way. Intervals resample pairs, or what
     :data:`RESAMPLED` names. Values are missing where no answer could be read.
 
     Args:
@@ -187,7 +187,7 @@ def _units(sums: Ints, positive: str) -> dict[str, int]:
 
 
 def metrics_of(rows: pd.DataFrame, positive: str) -> Metrics:
-    """:func:`~ood_lab.metrics.yes_no.yes_no_metrics` with this positive class.
+    """:func:`~ood_lab.metrics.answer_metrics.yes_no_metrics` with this positive class.
 
     The rate of "yes" is that of "yes" in any case. Recall is that of the parsers of all ``rows``.
     """
@@ -203,7 +203,7 @@ def metrics_of(rows: pd.DataFrame, positive: str) -> Metrics:
 
 
 def class_counts(rows: pd.DataFrame, positive: str = YES) -> Ints:
-    """The outcome of every answer, see :func:`~ood_lab.metrics.yes_no.outcome_counts`, ``[N, 6]``.
+    """Outcomes ``[N, 6]``, see :func:`~ood_lab.metrics.answer_metrics.outcome_counts`.
 
     What is not read is wrong, and neither a yes nor a no.
     """

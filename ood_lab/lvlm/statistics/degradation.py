@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ood_lab.lvlm.statistics.statistic_tables import Draws
+from ood_lab.metrics.answer_metrics import yes_no_metrics
 from ood_lab.metrics.resampling.clustered_bootstrap import resampled_sums
-from ood_lab.metrics.yes_no import yes_no_metrics
 from ood_lab.schema.arrays import Floats, Ints
 
 Counts = Ints
@@ -69,7 +69,7 @@ def degradation(
     The permutation test shuffles which pairs are ID: ``p = (1 + #{Delta_b >= Delta}) / (B + 1)``.
 
     Args:
-        id_pairs: of each question pair, ``[P, 6]``, see :mod:`ood_lab.metrics.yes_no`.
+        id_pairs: of each question pair, ``[P, 6]``, see :mod:`ood_lab.metrics.answer_metrics`.
         ood_pairs: ``[Q, 6]``.
         draws: B, resamples and permutations.
         seed: of both.

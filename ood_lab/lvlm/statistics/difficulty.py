@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from ood_lab.lvlm.statistics.statistic_tables import Draws
-from ood_lab.metrics.yes_no import yes_no_metrics
+from ood_lab.metrics.answer_metrics import yes_no_metrics
 from ood_lab.schema.arrays import Ints
 
 
@@ -114,7 +114,7 @@ def resampling_test(
         id_metric: of M models on ID pairs, ``[M]``.
         ood_metric: on OOD pairs, ``[M]``.
         hard_pairs: TP, FP, TN, FN of every model and hard pair, ``[M, P, 4]``.
-        metric: which of :func:`~ood_lab.metrics.yes_no.yes_no_metrics`.
+        metric: which of :func:`~ood_lab.metrics.answer_metrics.yes_no_metrics`.
         pairs: of a subset (500 pairs are 1,000 questions); all of them where there are fewer.
         draws: B.
         seed: of the subsets.

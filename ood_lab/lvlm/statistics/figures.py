@@ -16,9 +16,19 @@ from ood_lab.lvlm.statistics.statistic_tables import Draws
 from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
 from ood_lab.report.figures.densities import draw_histograms
 from ood_lab.report.figures.heatmap import draw_cells, shades
-from ood_lab.report.figures.layout import add_legend, panels, short_names, wrapped
+from ood_lab.report.figures.layout import (
+    COLOURS,
+    INK,
+    SOFT,
+    WIDTH,
+    Style,
+    add_legend,
+    panels,
+    short_names,
+    style,
+    wrapped,
+)
 from ood_lab.report.figures.lines import Line, draw_lines
-from ood_lab.report.figures.style import COLOURS, INK, SOFT, WIDTH, Style, style
 from ood_lab.report.rendering.blocks import Folded, PlannedFigure
 from ood_lab.report.rendering.metric_definitions import p_text
 from ood_lab.schema.arrays import Floats

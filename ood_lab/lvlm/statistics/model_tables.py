@@ -25,8 +25,8 @@ from ood_lab.lvlm.statistics.difficulty import (
 )
 from ood_lab.lvlm.statistics.statistic_tables import Findings
 from ood_lab.metrics import holm
+from ood_lab.metrics.answer_metrics import yes_no_metrics
 from ood_lab.metrics.resampling.clustered_bootstrap import cluster_sums, resampled_sums
-from ood_lab.metrics.yes_no import yes_no_metrics
 from ood_lab.schema.arrays import Bools, Ints
 
 Wrong = Bools

@@ -29,7 +29,7 @@ from ood_lab.report.figures.layout import add_legend, panels, short_names
 from ood_lab.report.figures.lines import draw_lines, lines_of
 from ood_lab.report.rendering.blocks import PlannedFigure
 from ood_lab.report.rendering.metric_definitions import percent
-from ood_lab.report.rendering.sentences import spread_of
+from ood_lab.report.rendering.prose import spread_of
 from ood_lab.schema.arrays import Ints
 from ood_lab.schema.results import PART, Kind
 

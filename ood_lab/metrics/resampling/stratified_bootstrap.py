@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from ood_lab.common.cpu_cores import can_fork, on_all_cores, usable_cores
 from ood_lab.metrics.ood import AuprMethod
 from ood_lab.metrics.record import Metric
-from ood_lab.metrics.resampling.photograph_groups import PhotographGroups
+from ood_lab.metrics.resampling.group_intervals import PhotographGroups
 from ood_lab.metrics.resampling.weighted_counts import Groups, RankedScores
 from ood_lab.schema.arrays import Floats
 

@@ -14,8 +14,7 @@ from ood_lab.metrics import wilson_interval
 from ood_lab.report.detection.figure_inputs import FigureInputs
 from ood_lab.report.figures.bars import Bar, bar_panels, draw_bars, draw_marks, name_rows
 from ood_lab.report.figures.heatmap import draw_cells, shades
-from ood_lab.report.figures.layout import add_legend, new_figure, panels, short_names
-from ood_lab.report.figures.style import style
+from ood_lab.report.figures.layout import add_legend, new_figure, panels, short_names, style
 from ood_lab.report.rendering.blocks import PlannedFigure
 
 _MAX_CLASSES = 30

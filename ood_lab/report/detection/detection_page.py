@@ -16,8 +16,8 @@ from ood_lab.common.english import counted, listed
 from ood_lab.common.files import read_table
 from ood_lab.metrics import metric_of
 from ood_lab.metrics.record import ID_ACCURACY, ID_MAP
+from ood_lab.metrics.resampling.group_intervals import photographs
 from ood_lab.metrics.resampling.intervals import Estimate
-from ood_lab.metrics.resampling.photograph_groups import photographs
 from ood_lab.report.detection.detection_tables import (
     WORDS,
     all_metrics,
@@ -43,8 +43,12 @@ from ood_lab.report.detection.image_strips import (
     unusual_id_images,
     without_copies,
 )
-from ood_lab.report.detection.level_curves import level_blocks
-from ood_lab.report.detection.run_figures import hierarchy_figure, level_figures, planned_figures
+from ood_lab.report.detection.run_figures import (
+    hierarchy_figure,
+    level_blocks,
+    level_figures,
+    planned_figures,
+)
 from ood_lab.report.rendering.blocks import Block, Folded, Section, Text
 from ood_lab.report.rendering.metric_definitions import definitions_of, percent
 from ood_lab.report.rendering.page import Page
@@ -164,7 +168,7 @@ def write_report(
         load_image: ``(dataset, index)`` → PIL image, encoded bytes or None; without it the
             most confident mistakes are skipped.
         legends: of maps of places, by detector; ``load_image`` knows images with their maps
-            (:func:`~ood_lab.report.rendering.heat_overlay.map_of`).
+            (:func:`~ood_lab.report.rendering.thumbnails.map_of`).
         classes: names of the ID classes, position = label.
         hierarchy: the hierarchy table, where the ID classes have levels or a category.
         measured: shift of the images, where that is known.

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.metrics import BASELINE
+from ood_lab.report.figures.layout import style
 from ood_lab.report.figures.lines import Line, curve
-from ood_lab.report.figures.style import style
 from ood_lab.report.results_lookup import RunView
 from ood_lab.schema.results import ID_TEST
 

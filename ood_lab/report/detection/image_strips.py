@@ -14,7 +14,6 @@ from PIL import Image
 
 from ood_lab.common.english import counted
 from ood_lab.report.rendering.blocks import Block, Folded, Picture, Pictures, Section, Text
-from ood_lab.report.rendering.heat_overlay import map_of
 from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.table import (
     Head,
@@ -24,7 +23,7 @@ from ood_lab.report.rendering.table import (
     name_cell,
     number_cell,
 )
-from ood_lab.report.rendering.thumbnails import Thumbnails
+from ood_lab.report.rendering.thumbnails import Thumbnails, map_of
 from ood_lab.schema.image_columns import LEVELS
 from ood_lab.schema.results import ID_TEST
 

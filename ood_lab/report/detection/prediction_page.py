@@ -26,9 +26,8 @@ from ood_lab.report.detection.image_strips import (
 )
 from ood_lab.report.detection.prediction_summary import DETECTORS, FIRST, Judged
 from ood_lab.report.figures.densities import draw_densities, limits_of
-from ood_lab.report.figures.layout import add_legend, panels
+from ood_lab.report.figures.layout import SOFT, add_legend, panels
 from ood_lab.report.figures.scatter import styles_of
-from ood_lab.report.figures.style import SOFT
 from ood_lab.report.rendering.blocks import (
     Block,
     Folded,
@@ -39,10 +38,9 @@ from ood_lab.report.rendering.blocks import (
     Section,
     Text,
 )
-from ood_lab.report.rendering.heat_overlay import map_of
 from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.table import Cell, Head, Table, name_cell
-from ood_lab.report.rendering.thumbnails import LoadImage, Thumbnails
+from ood_lab.report.rendering.thumbnails import LoadImage, Thumbnails, map_of
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.run_record import RunRecord
 
@@ -77,7 +75,7 @@ def write_predictions_page(
         command: that repeats the run.
         id_images: None = the detectors were read from files, without them.
         legends: of the maps, by detector; ``load_image`` knows its images with their maps
-            (:func:`~ood_lab.report.rendering.heat_overlay.map_of`).
+            (:func:`~ood_lab.report.rendering.thumbnails.map_of`).
     """
     table = images.table
     read = table[table["error"] == ""]

@@ -15,10 +15,18 @@ from ood_lab.metrics import risk_coverage, roc_curve
 from ood_lab.report.detection.figure_inputs import FigureInputs
 from ood_lab.report.figures.bars import Bar, bar_columns
 from ood_lab.report.figures.densities import draw_densities, limits_of
-from ood_lab.report.figures.layout import add_legend, label_ends, panels, wrapped
+from ood_lab.report.figures.layout import (
+    COLOURS,
+    SOFT,
+    WIDTH,
+    add_legend,
+    label_ends,
+    panels,
+    style,
+    wrapped,
+)
 from ood_lab.report.figures.lines import curve, draw_lines
 from ood_lab.report.figures.scatter import styles_of
-from ood_lab.report.figures.style import COLOURS, SOFT, WIDTH, style
 from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.results_lookup import RunView
 from ood_lab.schema.results import ID_TEST

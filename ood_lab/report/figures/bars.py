@@ -11,8 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 
-from ood_lab.report.figures.layout import add_legend, panels
-from ood_lab.report.figures.style import COLOURS, INK, SOFT, Style
+from ood_lab.report.figures.layout import COLOURS, INK, SOFT, Style, add_legend, panels
 from ood_lab.report.rendering.metric_definitions import MISSING
 from ood_lab.schema.results import Names
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from ood_lab.report.figures.style import Style, style
+from ood_lab.report.figures.layout import Style, style
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.results import Names
 

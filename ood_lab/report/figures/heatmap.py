@@ -16,8 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.path import Path
 from matplotlib.textpath import TextPath
 
-from ood_lab.report.figures.layout import new_figure
-from ood_lab.report.figures.style import text_on
+from ood_lab.report.figures.layout import new_figure, text_on
 from ood_lab.report.rendering.metric_definitions import MISSING
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.image_columns import LEVELS

@@ -13,8 +13,15 @@ from matplotlib.figure import Figure
 from matplotlib.path import Path
 from numpy.typing import NDArray
 
-from ood_lab.report.figures.layout import add_legend, label_ends, new_figure, panels
-from ood_lab.report.figures.style import GREY, Style, style
+from ood_lab.report.figures.layout import (
+    GREY,
+    Style,
+    add_legend,
+    label_ends,
+    new_figure,
+    panels,
+    style,
+)
 from ood_lab.schema.image_columns import LEVELS
 from ood_lab.schema.results import Names
 

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
-from ood_lab.report.figures.style import ID_COLOUR, LINES, Style, style
+from ood_lab.report.figures.layout import ID_COLOUR, LINES, Style, style
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.results import Names
 

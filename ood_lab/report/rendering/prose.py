@@ -10,7 +10,8 @@ first), ``listed`` (all of them) and ``counted`` (with a noun).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -18,8 +19,8 @@ import pandas as pd
 
 from ood_lab.common.english import counted, listed
 from ood_lab.report.rendering.metric_definitions import DAGGER, percent
-from ood_lab.report.rendering.sentences import listing, spread_of, value_of
 from ood_lab.schema.image_statistics import value_text, words_of
+from ood_lab.schema.results import why_missing
 
 
 def sentences(template: str, subject: str, *values: Any, **named: Any) -> list[str]:
@@ -76,3 +77,112 @@ def _template(name: str) -> Any:
     environment.tests["missing"] = pd.isna
     environment.globals["DAGGER"] = DAGGER
     return environment.get_template(name)
+
+
+#: Sets that a sentence names.
+_NAMED = 6
+#: Values that are told one by one; of more, the best and the worst.
+EACH = 4
+INTERVALS = " (95% intervals in brackets)"
+#: Level of the tests.
+ALPHA = 0.05
+
+
+def listing(names: Sequence[str]) -> str:
+    """The names; of many the first, and how many others there are."""
+    more = len(names) - _NAMED
+    return listed(names if more <= 1 else [*names[:_NAMED], f"{more} others"])
+
+
+def at(names: Iterable[str], before: str = "on") -> str:
+    """`` on a and b``; nothing where there is no name."""
+    present = list(filter(None, names))
+    return f" {before} {listing(present)}" if present else ""
+
+
+def spread_of(values: Iterable[float], digits: int = 0, factor: float = 100) -> str:
+    """The least and the largest value, once where both look alike."""
+    numbers = list(values)
+    return " to ".join(
+        dict.fromkeys(f"{factor * v:.{digits}f}" for v in (min(numbers), max(numbers)))
+    )
+
+
+def value_of(
+    row: Mapping[Any, Any],
+    value: str = "value",
+    low: str = "ci_low",
+    high: str = "ci_high",
+    unit: str = "%",
+) -> str:
+    """``91.4% [89.1, 93.8]`` of a row with a share and the ends of its interval."""
+    number, *ends = (percent(math.nan if row[k] is None else row[k]) for k in (value, low, high))
+    interval = "(too few for an interval)" if pd.isna(row[low]) else f"[{', '.join(ends)}]"
+    return f"{number}{unit} {interval}"
+
+
+def values_of(rows: pd.DataFrame, lower: bool, unit: str = "%", before: str = "on") -> str:
+    """The values, the best first; of many the first and the last.
+
+    Args:
+        rows: of a results table, on what is in ``on``; on "" are all together.
+        lower: less is better.
+        unit: behind a value.
+        before: what a value is on.
+    """
+    defined = rows[rows["value"].notna()].sort_values("value", ascending=lower, kind="stable")
+    missing = rows[rows["value"].isna()]
+    why = dict.fromkeys(why_missing(r) or "too few answers" for r in missing.to_dict("records"))
+    if not len(defined):
+        return f"not known: {listed(list(why))}"
+    texts = [(value_of(row, unit=unit), row["on"]) for row in defined.to_dict("records")]
+    by_place = [f"{value} {before} {on}" for value, on in texts if on]
+    plain = [value for value, on in texts if not on]
+    if not by_place:
+        return plain[0]
+    if len(by_place) > EACH:
+        by_place = [f"from {by_place[0]} to {by_place[-1]}"]
+    elif defined["value"].round(3).nunique() > 1:
+        by_place[-1] = f"at worst {by_place[-1]}"
+    lost = f"; not known{at(missing['on'], before)} ({listed(list(why))})" if why else ""
+    return f"{''.join(f'{value} in all: ' for value in plain)}{listed(by_place)}{lost}"
+
+
+def noted(values: str) -> str:
+    """The values, with what their brackets hold, if there are any."""
+    return f"{values}{INTERVALS}" if "[" in values else values
+
+
+def tested(rows: pd.DataFrame, draws: int) -> pd.Series:
+    """``p_holm`` of contrasts, missing where there are too few answers, or draws, to tell.
+
+    Of many pairs, the least p-value of few draws is not significant after the correction.
+    """
+    p, enough = rows["p_holm"], rows["p_value"] > 1 / (draws + 1)
+    return p.where(((p < ALPHA) | enough) & rows["ci_low"].notna())
+
+
+def compared(
+    rows: pd.DataFrame, lower: bool, draws: int, than: str, of: str
+) -> tuple[list[str], list[str]]:
+    """What is better and what is worse in words that follow "it is", and what has no test.
+
+    Args:
+        rows: of :func:`~ood_lab.metrics.resampling.clustered_bootstrap.contrast`, with ``on``: what
+            it is held against.
+        lower: less is better.
+        draws: of the bootstrap.
+        than: before what it is better or worse than.
+        of: before what it does not significantly differ from.
+    """
+    p, parts = tested(rows, draws), []
+    for word, turned in (("better", lower), ("worse", not lower)):
+        if len(part := rows[(p < ALPHA) & ((rows["difference"] > 0) != turned)]):
+            size = f"{spread_of(part['difference'].abs(), 1)} points"
+            if len(part) == 1:
+                ends = sorted((-1 if turned else 1) * part[["ci_low", "ci_high"]].iloc[0])
+                size += f" [{', '.join(map(percent, ends))}]"
+            parts.append(f"{size} {word} {than} {listing(list(part['on']))}")
+    if alike := list(rows.loc[p >= ALPHA, "on"]):
+        parts.append(f"not significantly different {of} {listing(alike)}")
+    return parts, list(rows.loc[p.isna(), "on"])

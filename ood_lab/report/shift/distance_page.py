@@ -1,4 +1,4 @@
-"""What a page shows of distances: pictures, a map of the sets, and what one detector misses."""
+"""What a page shows of distances: pictures, causes, a map of the sets, a detector's misses."""
 
 from __future__ import annotations
 
@@ -13,12 +13,21 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ood_lab.common.english import ordinal
-from ood_lab.metrics import BASELINE, KEPT, MissDistances, miss_rates, missed, wilson_interval
-from ood_lab.report.figures.densities import draw_densities, limits_of
-from ood_lab.report.figures.layout import add_legend, panels
+from ood_lab.metrics import (
+    BASELINE,
+    KEPT,
+    MissDistances,
+    miss_rates,
+    missed,
+    named_causes,
+    strongest_first,
+    wilson_interval,
+)
+from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
+from ood_lab.report.figures.densities import draw_densities, draw_histograms, limits_of
+from ood_lab.report.figures.layout import COLOURS, GREY, add_legend, panels, style
 from ood_lab.report.figures.lines import Line, draw_lines
 from ood_lab.report.figures.scatter import styles_of
-from ood_lab.report.figures.style import COLOURS, GREY, style
 from ood_lab.report.rendering.blocks import (
     Block,
     Folded,
@@ -27,7 +36,7 @@ from ood_lab.report.rendering.blocks import (
     Section,
     Text,
 )
-from ood_lab.report.rendering.prose import sentences
+from ood_lab.report.rendering.prose import differs, sentences
 from ood_lab.report.rendering.table import (
     Group,
     Head,
@@ -37,16 +46,16 @@ from ood_lab.report.rendering.table import (
     pivoted,
 )
 from ood_lab.report.rendering.thumbnails import Thumbnails
-from ood_lab.report.shift.cause_panels import cause_blocks
 from ood_lab.report.shift.shift_figures import (
     ShiftInputs,
     build_shift_figures,
     draw_ruler,
     label_of,
 )
-from ood_lab.report.shift.shift_sentences import WORDS
-from ood_lab.report.shift.shift_tables import summary_tables
+from ood_lab.report.shift.shift_tables import WORDS, summary_tables
+from ood_lab.report.verdict import WORDS as VERDICT_WORDS
 from ood_lab.schema.image_columns import AXES
+from ood_lab.schema.image_statistics import value_text
 from ood_lab.schema.results import ID_TEST, Names, Tables
 
 _ENDS = ("nearest", "median", "farthest")
@@ -262,3 +271,81 @@ def distance_densities(measured: MeasuredDistances) -> Figure:
                 axes.set_title(axes.get_title(), fontsize=7, pad=26)  # above the second scale
     add_legend(figure, grid)
     return figure
+
+
+#: Bars and bins of a panel, and datasets whose panels are open.
+_BARS, _BINS, _OPEN = 8, 20, 4
+
+
+def cause_blocks(causes: pd.DataFrame, images: pd.DataFrame, store: Thumbnails) -> Iterator[Block]:
+    """A fold for every dataset, the one with the strongest cause first.
+
+    Args:
+        causes: rows of kind ``cause``, see :func:`ood_lab.metrics.causes_of`.
+        images: ``dataset, index`` and the statistics of every image.
+        store: small pictures.
+    """
+    aurocs = causes[causes["metric"] == "auroc"]
+    first = strongest_first(aurocs.drop_duplicates("dataset"))
+    for place, name in enumerate(first["dataset"].astype(str)):
+        of_set = aurocs[aurocs["dataset"] == name].reset_index(drop=True)
+        statistic = str(of_set.loc[0, "statistic"])
+        causes_of_set = named_causes(of_set).to_dict("records")
+        blocks: list[Block] = [
+            *map(Text, sentences(VERDICT_WORDS, "cause", causes_of_set, name)),
+            PlannedFigure(
+                f"causes_{place + 1}",
+                f"{label_of(name)}: what differs",
+                "Left: how well a statistic of the image tells the dataset from ID test (50% = not "
+                f"at all), with 95% intervals; grey = not significant or faint. Right: {statistic} "
+                "of both.",
+                partial(cause_figure, of_set, images, name),
+            ),
+            _examples(of_set.iloc[0], images, name, store),
+        ]
+        yield Folded(label_of(name), blocks, open=place < _OPEN)
+
+
+def cause_figure(causes: pd.DataFrame, images: pd.DataFrame, name: str) -> Figure:
+    """Bars of the first causes of a dataset, and histograms of the first one.
+
+    Args:
+        causes: rows of ``auroc`` of the dataset, the first cause first.
+        images: see :func:`cause_blocks`.
+        name: of the dataset.
+    """
+    shown = strongest_first(causes).head(_BARS)
+    statistic = str(causes.loc[0, "statistic"])
+    footer = "Intervals are bootstrap intervals; significance is Holm-corrected over statistics."
+    titles = ["AUROC (%)", statistic]
+    figure, (left, right) = panels(titles, footer, height=0.22 * len(shown) + 0.5, extra=0.4)
+    statistics = set(named_causes(shown).index)
+    bars = []
+    for index, row in shown.iterrows():
+        bar = Bar.of(row.to_dict())
+        if bar.value < 50:
+            bar = Bar(100 - bar.value, 100 - bar.high, 100 - bar.low)
+        colour = COLOURS[0] if index in statistics else GREY
+        bars.append(bar._replace(text=f"{bar.value:.0f}", colour=colour))
+    draw_bars(left, bars)
+    name_rows(left, [differs(row) for _, row in shown.iterrows()])
+    left.set_xlim(0, 115)
+    left.axvline(50, color=GREY, lw=0.8)
+    values = {
+        label_of(of): images.loc[images["dataset"] == of, statistic].to_numpy(np.float64)
+        for of in (ID_TEST, name)
+    }
+    draw_histograms(right, values, np.linspace(*limits_of(list(values.values())), _BINS + 1))
+    right.set_yticks([])
+    add_legend(figure, [right])
+    return figure
+
+
+def _examples(cause: pd.Series, images: pd.DataFrame, name: str, store: Thumbnails) -> Pictures:
+    """The least, the median and the most shifted image of a dataset in its first cause."""
+    statistic = str(cause["statistic"])
+    rows = images[images["dataset"] == name]
+    ordered = rows.sort_values(statistic, ascending=bool(cause["value"] > 0.5), kind="stable")
+    words = ("least", "median", "most")
+    items = store.examples(ordered, words, lambda row: value_text(statistic, row[statistic]))
+    return Pictures(items, f"{statistic}: {differs(cause)}", few=True)

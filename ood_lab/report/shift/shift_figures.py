@@ -15,9 +15,18 @@ from matplotlib.figure import Figure
 from ood_lab.report.figures.bars import Bar, draw_marks, name_rows
 from ood_lab.report.figures.densities import draw_densities, limits_of
 from ood_lab.report.figures.heatmap import draw_cells, shades
-from ood_lab.report.figures.layout import add_legend, new_figure, panels, wrapped
+from ood_lab.report.figures.layout import (
+    GREY,
+    INK,
+    MARKERS,
+    WIDTH,
+    Style,
+    add_legend,
+    new_figure,
+    panels,
+    wrapped,
+)
 from ood_lab.report.figures.scatter import component_labels, draw_clouds, styles_of
-from ood_lab.report.figures.style import GREY, INK, MARKERS, WIDTH, Style
 from ood_lab.report.rendering.blocks import PlannedFigure
 from ood_lab.report.rendering.metric_definitions import MISSING
 from ood_lab.report.shift.shift_tables import (

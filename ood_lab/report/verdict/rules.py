@@ -18,8 +18,7 @@ from ood_lab.common.english import counted, listed
 from ood_lab.metrics import BASELINE, FEWEST_OF_A_VERDICT, named_causes, ranked, strongest_first
 from ood_lab.report.rendering.blocks import Block, Folded, Text
 from ood_lab.report.rendering.metric_definitions import DAGGER, MISSING, fpr95_sentence, percent
-from ood_lab.report.rendering.prose import differs, sentences
-from ood_lab.report.rendering.sentences import listing
+from ood_lab.report.rendering.prose import differs, listing, sentences
 from ood_lab.report.rendering.table import (
     Cell,
     Column,

@@ -9,7 +9,7 @@ import torch
 import ood_lab
 from ood_lab.common.errors import UserError
 from ood_lab.detectors import KNN, MDS, CalibratedDetector, load_detector, save_detector
-from ood_lab.detectors.deployment.cross_fitting import cross_fitted_scores
+from ood_lab.detectors.deployment.calibration import cross_fitted_scores
 from ood_lab.metrics import group_comparison
 
 

@@ -18,7 +18,7 @@ from ood_lab import deploy
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.data.sources.pixel_decoding import Decoding
 from ood_lab.detectors import KNN, CalibratedDetector, PatchKNN
-from ood_lab.detectors.deployment.onnx_preprocessing import Preprocessing
+from ood_lab.detectors.deployment.onnx_export import Preprocessing
 from ood_lab.models.image_transforms import evaluation_transform
 
 onnxruntime = pytest.importorskip("onnxruntime")

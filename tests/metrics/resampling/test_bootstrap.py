@@ -16,7 +16,7 @@ from ood_lab.metrics import (
 )
 from ood_lab.metrics.record import OF_SETS
 from ood_lab.metrics.resampling import stratified_bootstrap
-from ood_lab.metrics.resampling.photograph_groups import PhotographGroups
+from ood_lab.metrics.resampling.group_intervals import PhotographGroups
 from ood_lab.metrics.resampling.stratified_bootstrap import carried_out, drawing
 from ood_lab.metrics.resampling.weighted_counts import Groups, RankedScores
 

@@ -13,7 +13,7 @@ from ood_lab.metrics import (
     results_of,
     verdict_of,
 )
-from ood_lab.metrics.resampling.photograph_groups import PhotographGroups
+from ood_lab.metrics.resampling.group_intervals import PhotographGroups
 
 SEVERITIES = (1, 2, 3, 4, 5)
 

@@ -19,11 +19,10 @@ from ood_lab.report.detection.figure_inputs import FigureInputs
 from ood_lab.report.detection.run_figures import heatmap, level_figures, planned_figures
 from ood_lab.report.detection.score_figures import densities, normalise, roc
 from ood_lab.report.figures.densities import density
-from ood_lab.report.figures.layout import short_names, spread
+from ood_lab.report.figures.layout import short_names, spread, style
 from ood_lab.report.figures.lines import curve
 from ood_lab.report.figures.scatter import principal_components
-from ood_lab.report.figures.style import style
-from ood_lab.report.rendering.fonts import rc
+from ood_lab.report.rendering.drawing import rc
 from ood_lab.report.results_lookup import RunView
 from ood_lab.schema.run_record import RunRecord
 

@@ -13,8 +13,8 @@ from ood_lab.evaluation.hierarchy_tables import KIND
 from ood_lab.metrics import hierarchy_table
 from ood_lab.report.detection.detection_page import write_report
 from ood_lab.report.detection.run_figures import hierarchy_figure
+from ood_lab.report.leaderboard.board_files import write_leaderboard
 from ood_lab.report.leaderboard.detector_runs import DetectorRun
-from ood_lab.report.leaderboard.file_formats import write_leaderboard
 from ood_lab.report.leaderboard.hierarchy_table import hierarchy_rows, recall_tables
 from ood_lab.report.leaderboard.long_table import make_leaderboard
 from ood_lab.report.rendering.drawing import write_all

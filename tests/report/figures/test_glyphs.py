@@ -6,8 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from ood_lab.report.rendering.blocks import PlannedFigure
-from ood_lab.report.rendering.drawing import write_all
-from ood_lab.report.rendering.fonts import RC
+from ood_lab.report.rendering.drawing import RC, write_all
 
 
 def bars(names):

@@ -4,9 +4,8 @@ import pandas as pd
 import pytest
 from finished_runs import write_run
 
-from ood_lab.report.leaderboard.board_figures import dad_figure, methods_by_dad
+from ood_lab.report.leaderboard.board_files import dad_figure, methods_by_dad, write_leaderboard
 from ood_lab.report.leaderboard.detector_runs import DetectorRun
-from ood_lab.report.leaderboard.file_formats import write_leaderboard
 from ood_lab.report.leaderboard.long_table import make_leaderboard
 from ood_lab.report.leaderboard.wide_table import wide_table
 

@@ -14,12 +14,12 @@ from rich.console import Console
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_table
 from ood_lab.metrics import Evaluation, best_detectors, results_of
+from ood_lab.report.leaderboard.board_files import terminal, write_leaderboard
 from ood_lab.report.leaderboard.detector_runs import (
     DetectorRun,
     comparable_groups,
     why_separate,
 )
-from ood_lab.report.leaderboard.file_formats import terminal, write_leaderboard
 from ood_lab.report.leaderboard.long_table import make_leaderboard
 from ood_lab.report.leaderboard.wide_table import wide_table
 from ood_lab.report.rendering.terminal import Printed

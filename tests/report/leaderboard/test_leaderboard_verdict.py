@@ -7,10 +7,9 @@ import pytest
 import yaml
 from finished_runs import add_verdict, write_run
 
+from ood_lab.report.leaderboard.board_files import board_verdict, write_leaderboard
 from ood_lab.report.leaderboard.detector_runs import DetectorRun, comparable_groups
-from ood_lab.report.leaderboard.file_formats import write_leaderboard
 from ood_lab.report.leaderboard.long_table import make_leaderboard
-from ood_lab.report.leaderboard.verdict_rows import board_verdict
 from ood_lab.report.rendering.table import Table
 
 

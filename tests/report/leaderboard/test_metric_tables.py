@@ -6,8 +6,13 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from ood_lab.report.leaderboard.benchmark_table import BenchmarkRun, both_ways
-from ood_lab.report.leaderboard.metric_tables import metric_figures, metric_rows, metric_tables
+from ood_lab.report.leaderboard.benchmark_table import (
+    BenchmarkRun,
+    both_ways,
+    metric_figures,
+    metric_rows,
+    metric_tables,
+)
 from ood_lab.report.rendering.paper_tables import latex, markdown
 from ood_lab.report.rendering.table import Group, Head, Table, name_cell, number_cell
 from ood_lab.schema.run_record import RunRecord

@@ -8,11 +8,15 @@ import pytest
 import yaml
 from finished_runs import write_run
 
-from ood_lab.report.leaderboard.board_figures import shots_figure
+from ood_lab.report.leaderboard.board_files import (
+    best_of_all,
+    best_shots,
+    shots_figure,
+    shots_rows,
+    write_leaderboard,
+)
 from ood_lab.report.leaderboard.detector_runs import DetectorRun
-from ood_lab.report.leaderboard.file_formats import write_leaderboard
 from ood_lab.report.leaderboard.long_table import make_leaderboard
-from ood_lab.report.leaderboard.shots_page import best_of_all, best_shots, shots_rows
 from ood_lab.report.leaderboard.wide_table import wide_table
 
 

@@ -14,8 +14,7 @@ from test_html import Page
 
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.evaluation.shift.image_distances import summarised
-from ood_lab.report.rendering.drawing import write_all
-from ood_lab.report.rendering.fonts import rc
+from ood_lab.report.rendering.drawing import rc, write_all
 from ood_lab.report.rendering.terminal import Printed
 from ood_lab.report.shift.shift_figures import (
     ShiftInputs,

@@ -19,9 +19,13 @@ from ood_lab.lvlm.parsers import NO
 from ood_lab.lvlm.questions.question_files import GROUPS
 from ood_lab.lvlm.scoring.scored_results import POOLED, estimate_rows
 from ood_lab.lvlm.scoring.yes_no_scores import class_counts
-from ood_lab.metrics.hallucination import COUNTS, EXISTENCE_EPSILON, caption_metrics
+from ood_lab.metrics.answer_metrics import (
+    COUNTS,
+    EXISTENCE_EPSILON,
+    caption_metrics,
+    yes_no_metrics,
+)
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered
-from ood_lab.metrics.yes_no import yes_no_metrics
 from ood_lab.schema.arrays import Floats
 
 KIND = caption_kind("amber")

@@ -45,10 +45,10 @@ from ood_lab.lvlm.statistics.ood_flags import (
 from ood_lab.lvlm.statistics.statistic_tables import Findings
 from ood_lab.lvlm.statistics.training_texts import Corpora
 from ood_lab.report.rendering.blocks import Folded, Section, Text
+from ood_lab.report.rendering.drawing import optional
 from ood_lab.report.rendering.metric_definitions import MISSING, p_text, percent
-from ood_lab.report.rendering.output_failures import optional
 from ood_lab.report.rendering.page import Page
-from ood_lab.report.rendering.sentences import ALPHA, listing, noted, spread_of, values_of
+from ood_lab.report.rendering.prose import ALPHA, listing, noted, spread_of, values_of
 from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import Cell, Head, Table
 from ood_lab.schema.results import write_results

@@ -35,9 +35,8 @@ from ood_lab.lvlm.scoring.yes_no_scores import METRICS
 from ood_lab.metrics import risk_coverage
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.densities import draw_histograms
-from ood_lab.report.figures.layout import add_legend, panels
+from ood_lab.report.figures.layout import SOFT, add_legend, panels, style
 from ood_lab.report.figures.lines import curve, curves
-from ood_lab.report.figures.style import SOFT, style
 from ood_lab.report.rendering.blocks import Block, Folded, PlannedFigure, Text
 from ood_lab.report.rendering.table import Table
 from ood_lab.report.rendering.thumbnails import Thumbnails

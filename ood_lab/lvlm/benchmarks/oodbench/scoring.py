@@ -40,9 +40,9 @@ from ood_lab.lvlm.scoring.yes_no_scores import (
     pair_table,
     yes_no_rows,
 )
+from ood_lab.metrics.answer_metrics import yes_no_metrics
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
 from ood_lab.metrics.resampling.intervals import Estimate
-from ood_lab.metrics.yes_no import yes_no_metrics
 from ood_lab.schema.arrays import Ints
 from ood_lab.schema.image_columns import LEVELS
 from ood_lab.schema.results import Tables

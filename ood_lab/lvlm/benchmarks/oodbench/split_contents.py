@@ -13,8 +13,7 @@ from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS, TOGETHER, UNCUT
 from ood_lab.lvlm.pages.figure_captions import captioned
 from ood_lab.lvlm.questions.question_files import YES_NO
 from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
-from ood_lab.report.figures.layout import panels, wrapped
-from ood_lab.report.figures.style import COLOURS, SOFT
+from ood_lab.report.figures.layout import COLOURS, SOFT, panels, wrapped
 from ood_lab.report.rendering.blocks import PlannedFigure
 from ood_lab.schema.results import Names
 from ood_lab.schema.run_record import RunRecord

@@ -9,7 +9,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.lvlm.captions import nouns
 from ood_lab.lvlm.captions.caption_rules import CaptionRules
 from ood_lab.lvlm.captions.nouns import Lexicon, NltkNouns, SpacyNouns
-from ood_lab.metrics.hallucination import amber_caption_metrics, caption_metrics
+from ood_lab.metrics.answer_metrics import amber_caption_metrics, caption_metrics
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered
 
 

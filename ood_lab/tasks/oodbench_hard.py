@@ -13,7 +13,7 @@ from annotated_types import Ge, Interval
 from ood_lab.common.arguments import BatchSize, Count, Share
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_table
-from ood_lab.lvlm.annotations.image_labels import labels_of
+from ood_lab.lvlm.annotations.image_contents import labels_of
 from ood_lab.lvlm.benchmarks.oodbench.question_building import QuestionSettings
 from ood_lab.lvlm.benchmarks.oodbench.question_pairs import HardSamples
 from ood_lab.lvlm.image_text.object_detectors import ObjectDetector, recorded_proposals

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ood_lab.lvlm.annotations.image_labels import ImageLabels
+from ood_lab.lvlm.annotations.image_contents import ImageLabels
 from ood_lab.lvlm.answers.answer_files import Answer
 from ood_lab.lvlm.answers.judgements import judge
 from ood_lab.lvlm.benchmarks.oodbench.division import Rule, divide

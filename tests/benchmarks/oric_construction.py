@@ -20,11 +20,10 @@ import pandas as pd
 
 from ood_lab.lvlm.annotations.annotation_table import Annotations, objects_table
 from ood_lab.lvlm.annotations.image_contents import contents_of
-from ood_lab.lvlm.benchmarks.oric.construction_settings import OricConstruction
-from ood_lab.lvlm.benchmarks.oric.judges import CooccurrenceJudge
-from ood_lab.lvlm.benchmarks.oric.object_facts import with_facts
+from ood_lab.lvlm.benchmarks.oric.construction import CooccurrenceJudge, OricConstruction
 from ood_lab.lvlm.benchmarks.oric.pope_sets import Sampling, pope_of
 from ood_lab.lvlm.benchmarks.oric.question_drawing import Builder
+from ood_lab.lvlm.benchmarks.oric.set_analyses import with_facts
 from ood_lab.lvlm.image_text.clip import ClipSpace
 
 IMAGES, OBJECTS, CATEGORIES, WIDTH = 40_504, 291_875, 80, 512

@@ -10,8 +10,7 @@ from ood_lab.builtin.scenes.coco_files import IMAGES
 from ood_lab.builtin.vessels.datamodule import Images
 from ood_lab.common.arguments import Seed, Share
 from ood_lab.common.files import StrPath
-from ood_lab.lvlm.annotations.annotation_files import absolute
-from ood_lab.lvlm.annotations.annotation_table import Annotations
+from ood_lab.lvlm.annotations.annotation_table import Annotations, absolute
 from ood_lab.lvlm.annotations.coco import CocoAnnotations
 
 

@@ -12,18 +12,20 @@ import pandas as pd
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known, missing_path
-from ood_lab.lvlm.annotations import annotation_files
-from ood_lab.lvlm.annotations.annotation_files import absolute, check_images, read_json
+from ood_lab.lvlm.annotations import annotation_table
 from ood_lab.lvlm.annotations.annotation_table import (
     Annotations,
+    absolute,
+    check_images,
     images_table,
     objects_table,
+    read_json,
 )
 
 #: The 23 labels that OODBench keeps (arXiv 2602.18094), under their own names, by their group.
-GROUPS: dict[str, list[str]] = annotation_files.LABELS["cityscapes"]
+GROUPS: dict[str, list[str]] = annotation_table.LABELS["cityscapes"]
 LABELS = tuple(label for labels in GROUPS.values() for label in labels)
-_DROPPED = annotation_files.LABELS["cityscapes_dropped"]
+_DROPPED = annotation_table.LABELS["cityscapes_dropped"]
 _GROUP = "group"
 _POLYGONS, _IMAGE = "_gtFine_polygons.json", "_leftImg8bit.png"
 

@@ -15,16 +15,14 @@ from PIL import Image
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
-from ood_lab.lvlm.annotations.annotation_files import (
+from ood_lab.lvlm.annotations.annotation_table import (
+    Annotations,
     absolute,
     check_images,
     frame_of,
-    read_json,
-)
-from ood_lab.lvlm.annotations.annotation_table import (
-    Annotations,
     images_table,
     objects_table,
+    read_json,
 )
 from ood_lab.schema.arrays import Floats, Ints
 from ood_lab.schema.image_columns import LEVELS

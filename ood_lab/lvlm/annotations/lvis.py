@@ -6,8 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ood_lab.common.errors import reported_as
-from ood_lab.lvlm.annotations.annotation_files import absolute, frame_of, read_json
-from ood_lab.lvlm.annotations.annotation_table import Annotations, images_table
+from ood_lab.lvlm.annotations.annotation_table import (
+    Annotations,
+    absolute,
+    frame_of,
+    images_table,
+    read_json,
+)
 from ood_lab.lvlm.annotations.coco import Category, CocoAnnotations, Instance, check_categories
 
 

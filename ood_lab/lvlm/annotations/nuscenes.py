@@ -15,24 +15,22 @@ from scipy.spatial.transform import Rotation
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known, suggestion
-from ood_lab.lvlm.annotations import annotation_files
-from ood_lab.lvlm.annotations.annotation_files import (
+from ood_lab.lvlm.annotations import annotation_table
+from ood_lab.lvlm.annotations.annotation_table import (
+    BOX,
+    Annotations,
     absolute,
     check_folder,
     check_images,
     frame_of,
-    need,
-    read_json,
-)
-from ood_lab.lvlm.annotations.annotation_table import (
-    BOX,
-    Annotations,
     images_table,
+    need,
     objects_table,
+    read_json,
 )
 
 #: The 22 names that OODBench keeps; questions ask for them in lower case.
-LABELS: dict[str, str] = annotation_files.LABELS["nuscenes"]
+LABELS: dict[str, str] = annotation_table.LABELS["nuscenes"]
 _DROPPED = "movable_object.debris"
 #: Numbers of the 150 scenes of the validation split.
 _VAL = (

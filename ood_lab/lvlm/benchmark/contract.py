@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from ood_lab.lvlm.image_text.base import ImageTextModel
 
 
+from ood_lab.lvlm.captions.caption_rules import CaptionRules, CaptionWords, Similarity
+from ood_lab.lvlm.captions.caption_scoring import Unparsed, caption_table, contrasts
+from ood_lab.lvlm.captions.nouns import NounExtractor
+from ood_lab.lvlm.questions.question_files import GENERATIVE
+
+
 class BenchmarkInputs(Protocol):
     """What questions are made of and asked with; each is built when first asked for.
 
@@ -289,3 +295,36 @@ class Benchmark(ABC):
     @abstractmethod
     def blocks(self, run: ScoredRun) -> PageBlocks:
         """The parts of its page."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionBenchmark(Benchmark):
+    """Scores captions and yes/no questions of the same images.
+
+    Args:
+        nouns: finds the nouns of a caption.
+        similarity: tells synonyms.
+        unparsed: which of the two ways of treating unparsed answers is printed.
+    """
+
+    nouns: NounExtractor
+    similarity: Similarity
+    unparsed: Unparsed
+
+    @abstractmethod
+    def vocabulary(self, run: BenchmarkSession) -> CaptionWords:
+        """The words that captions are searched for."""
+
+    def judged(self, run: BenchmarkSession, questions: Questions, answers: Answers) -> Tables:
+        """Captions, and answers to the other questions."""
+        run.record.scoring = {**self.nouns.made_with, **self.similarity.made_with}
+        rules = CaptionRules.of(self.vocabulary(run), self.similarity)
+        closed = [q for q in questions if q.task != GENERATIVE]
+        return {
+            "captions": caption_table(questions, answers, rules, self.nouns),
+            "judged": self.read(run, closed, answers),
+        }
+
+    def contrasts(self, judgements: Tables, **resampling: Any) -> pd.DataFrame:
+        """See the base class."""
+        return contrasts(judgements["captions"], judgements["judged"], "model", **resampling)

@@ -17,7 +17,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv, write_table
 from ood_lab.common.hints import check_known
 from ood_lab.lvlm.answers.answer_files import Answer, Answers, model_name, store_of, write_answers
-from ood_lab.lvlm.answers.answer_requests import answers_to
+from ood_lab.lvlm.answers.answer_requests import answers_to, recorded_answers
 from ood_lab.lvlm.answers.asking_facts import (
     answer_warnings,
     asking_facts,
@@ -27,7 +27,6 @@ from ood_lab.lvlm.answers.asking_facts import (
     unread_warnings,
 )
 from ood_lab.lvlm.answers.open_answer_reader import READER, parsers_of
-from ood_lab.lvlm.answers.recorded_answers import recorded_answers
 from ood_lab.lvlm.benchmark.contract import Benchmark, BenchmarkSession
 from ood_lab.lvlm.pages.answer_tables import spread_table
 from ood_lab.lvlm.pages.answers_page import write_answers_page
@@ -176,7 +175,7 @@ def _ask(
     A run with questions that have no answer can be resumed: it does not count as finished.
 
     Raises:
-        UserError: see :func:`~ood_lab.lvlm.answers.recorded_answers.recorded_answers`,
+        UserError: see :func:`~ood_lab.lvlm.answers.answer_requests.recorded_answers`,
             :func:`~ood_lab.lvlm.questions.question_images.check_whole` and
             :func:`~ood_lab.lvlm.answers.answer_requests.answers_to`; or no question has an answer.
     """

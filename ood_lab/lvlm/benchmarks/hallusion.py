@@ -5,8 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ood_lab.lvlm.answers.judgements import UNSURE
-from ood_lab.lvlm.questions.published_files import entry, existing, image_in, read_json_list
-from ood_lab.lvlm.questions.question_files import YES_NO, Question, yes_or_no
+from ood_lab.lvlm.questions.question_files import (
+    YES_NO,
+    Question,
+    entry,
+    existing,
+    image_in,
+    read_json_list,
+    yes_or_no,
+)
 
 #: ``visual_input`` of a figure that was altered.
 _ALTERED = "2"

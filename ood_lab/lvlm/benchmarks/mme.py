@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.questions.published_files import existing
-from ood_lab.lvlm.questions.question_files import YES_NO, Question, yes_or_no
+from ood_lab.lvlm.questions.question_files import YES_NO, Question, existing, yes_or_no
 
 _IMAGES = (".jpg", ".jpeg", ".png")
 

@@ -18,8 +18,7 @@ from ood_lab.lvlm.answers.open_answer_reader import READER
 from ood_lab.lvlm.benchmark.contract import Benchmark, BenchmarkSession, BenchmarkWords
 from ood_lab.lvlm.captions.caption_page import CAPTIONS
 from ood_lab.lvlm.captions.caption_rules import CaptionRules
-from ood_lab.lvlm.captions.caption_scoring import caption_table, result_rows
-from ood_lab.lvlm.captions.comparison import contrasts
+from ood_lab.lvlm.captions.caption_scoring import caption_table, contrasts, result_rows
 from ood_lab.lvlm.captions.nouns import Lexicon
 from ood_lab.lvlm.pages.answer_tables import by_way, doubt_table, kind_tables, yes_no_tables
 from ood_lab.lvlm.pages.benchmark_page import (
@@ -27,14 +26,19 @@ from ood_lab.lvlm.pages.benchmark_page import (
     PageBlocks,
     ScoredRun,
     answer_figures,
+    defined,
     metric_table,
     wrong_answers,
 )
-from ood_lab.lvlm.pages.figure_captions import defined
 from ood_lab.lvlm.pages.result_sentences import ACCURACY, CHAIR, MetricSentence
 from ood_lab.lvlm.questions.package_exports import GroupMetric
-from ood_lab.lvlm.questions.published_files import QuestionSource
-from ood_lab.lvlm.questions.question_files import GENERATIVE, YES_NO, Question, true_caption
+from ood_lab.lvlm.questions.question_files import (
+    GENERATIVE,
+    YES_NO,
+    Question,
+    QuestionSource,
+    true_caption,
+)
 from ood_lab.lvlm.questions.question_forms import Order, ReadBy, with_options
 from ood_lab.lvlm.scoring.kind_scores import (
     ACCURACIES,

@@ -7,8 +7,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.questions.published_files import entry, existing, image_in, read_json_list
-from ood_lab.lvlm.questions.question_files import RESAMPLED, YES_NO, Question, yes_or_no
+from ood_lab.lvlm.questions.question_files import (
+    RESAMPLED,
+    YES_NO,
+    Question,
+    entry,
+    existing,
+    image_in,
+    read_json_list,
+    yes_or_no,
+)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from ood_lab.common.errors import UserError, reported_as
-from ood_lab.lvlm.parsers.grammar import english
+from ood_lab.lvlm.parsers.base import english
 
 _WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 from PIL import Image
 
+from ood_lab.common.files import packaged_table
 from ood_lab.lvlm.answers.judgements import PARSED
-from ood_lab.lvlm.pages.figure_captions import captioned
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.heatmap import level_cells
 from ood_lab.report.figures.lines import level_lines
@@ -39,6 +39,9 @@ from ood_lab.report.rendering.table import (
 from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.schema.results import PART, Names, Tables, first_way, whole, why_missing
 from ood_lab.schema.run_record import BenchmarkFacts, RunRecord
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _SHOWN = 6  # pictures of a set
 #: Beside the page: see :mod:`ood_lab.lvlm.pages.answers_page`.
@@ -373,3 +376,34 @@ def quoted(reply: object, most: int) -> str:
     """The first letters of a reply as a quotation on one line."""
     said = " ".join(str(reply).split())
     return f"“{said[:most].rstrip()} …”" if len(said) > most else f"“{said}”"
+
+
+_CAPTIONS: dict[str, list[str]] = packaged_table(__package__, "figure_captions.yaml")
+
+
+def captioned(
+    name: str, draw: Callable[[], Figure | None], entry: str = "", **words: str
+) -> PlannedFigure:
+    """A figure with its title and caption.
+
+    Args:
+        name: of its files.
+        draw: returns the figure, or None where its inputs show nothing.
+        entry: of the captions; empty = that of the name.
+        words: fill the names in braces.
+    """
+    title, caption = (text.format(**words) for text in _CAPTIONS[entry or name])
+    return PlannedFigure(name, title, caption, draw)
+
+
+def title_of(name: str) -> str:
+    """The title of a figure, without what is filled in."""
+    return _CAPTIONS[name][0].partition(":")[0].partition("{")[0]
+
+
+_DEFINITIONS: dict[str, dict[str, str]] = packaged_table(__package__, "definitions.yaml")
+
+
+def defined(*names: str) -> list[tuple[str, str]]:
+    """Terms and their meanings, of these kinds of questions and benchmarks, in this order."""
+    return [pair for name in names for pair in _DEFINITIONS[name].items()]

@@ -9,8 +9,8 @@ from string import ascii_uppercase
 from typing import NamedTuple
 
 from ood_lab.common.files import packaged_table
+from ood_lab.lvlm.parsers.base import english
 from ood_lab.lvlm.parsers.chinese_japanese import MEASURES
-from ood_lab.lvlm.parsers.grammar import english
 
 _PICTURE = r"(?:image|picture|photo|photograph|scene|figure|frame)"
 _ARTICLE = r"(?:(?:a|an|any|the|some|at least one)\s+)?"

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ood_lab.lvlm.pages.figure_captions import captioned, title_of
+from ood_lab.lvlm.pages.benchmark_page import captioned, title_of
 from ood_lab.lvlm.statistics.degradation import METRICS
 from ood_lab.lvlm.statistics.statistic_tables import Draws
 from ood_lab.report.figures.bars import Bar, draw_bars, name_rows

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ood_lab.common.english import listed
-from ood_lab.lvlm.pages.figure_captions import captioned
+from ood_lab.lvlm.pages.benchmark_page import captioned
 from ood_lab.lvlm.scoring.scored_results import columns_of, exact_at_ends
 from ood_lab.lvlm.scoring.yes_no_scores import COUNTS
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
@@ -53,7 +53,7 @@ def flags_of_models(
     Args:
         counts: model → ``[P, 6]`` of its answers to the questions of a pair.
         divided: model → ``[P]``, which pairs its own division flags, if there is one.
-        pairs: see :func:`ood_lab.lvlm.scoring.model_runs.common_pairs`.
+        pairs: see :func:`ood_lab.lvlm.benchmarks.oodbench.model_statistics.common_pairs`.
         resampling: ``draws`` and their ``seed``.
 
     Returns:

@@ -21,7 +21,7 @@ from ood_lab.clip import ClipModel
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import YAML_LOADER, read_texts
 from ood_lab.common.hints import suggestion
-from ood_lab.lvlm.parsers.grammar import english
+from ood_lab.lvlm.parsers.base import english
 from ood_lab.lvlm.statistics.statistic_tables import Findings
 from ood_lab.metrics.resampling.intervals import bayes_interval, clopper_pearson
 from ood_lab.schema.results import Tables

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.sources.image_files import load_rgb
-from ood_lab.lvlm.questions.published_files import read_json_list
+from ood_lab.lvlm.questions.question_files import read_json_list
 from ood_lab.lvlm.training.examples import Chats, Conversation, Example
 
 _ROLES = {

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from ood_lab.lvlm.answers.answer_files import Answer
+from ood_lab.lvlm.answers.answer_requests import recorded_answers
 from ood_lab.lvlm.answers.judgements import PARSED, UNPARSED, judge, sizes_of
-from ood_lab.lvlm.answers.recorded_answers import recorded_answers
 from ood_lab.lvlm.captions.caption_rules import CaptionRules
 from ood_lab.lvlm.captions.caption_scoring import caption_table
 from ood_lab.lvlm.captions.nouns import Lexicon

@@ -11,8 +11,7 @@ from PIL import Image
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.answers.answer_files import AnswerStore
-from ood_lab.lvlm.answers.answer_requests import answers_to
-from ood_lab.lvlm.answers.recorded_answers import recorded_answers
+from ood_lab.lvlm.answers.answer_requests import answers_to, recorded_answers
 from ood_lab.lvlm.chat.base import ChatModel, Reply, Request
 from ood_lab.lvlm.chat.checking_models import Constant, Oracle, RandomModel, Replay
 from ood_lab.lvlm.questions.question_files import Question

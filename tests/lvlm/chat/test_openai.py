@@ -16,8 +16,7 @@ from ood_lab.common.errors import Stopped, UserError
 from ood_lab.lvlm.answers.answer_files import AnswerStore, answer_key, store_of
 from ood_lab.lvlm.answers.answer_requests import answers_to
 from ood_lab.lvlm.answers.judgements import judge
-from ood_lab.lvlm.chat.openai import OpenAIChat
-from ood_lab.lvlm.chat.server.answer_probabilities import p_options_of, p_yes_of
+from ood_lab.lvlm.chat.openai import OpenAIChat, p_options_of, p_yes_of
 from ood_lab.lvlm.questions.question_files import Question
 
 KEY = "sk-a-secret-of-the-test"

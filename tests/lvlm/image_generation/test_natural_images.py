@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ood_lab.lvlm.image_generation.natural_images import distances_to_natural, feature_clouds
+from ood_lab.lvlm.image_generation.photographs import distances_to_natural, feature_clouds
 
 
 def test_the_ratio_is_one_for_images_as_near_as_natural_ones():

@@ -12,14 +12,14 @@ from ood_lab.lvlm.statistics.degradation import (
     signature_tost,
     within,
 )
-from ood_lab.lvlm.statistics.difficulty import (
+from ood_lab.lvlm.statistics.mmd import ClassMmd, equivalence, median_bandwidth
+from ood_lab.lvlm.statistics.model_tables import (
     correlation_test,
     left_tail_p,
     resampling_test,
     shared_pairs,
     spread_test,
 )
-from ood_lab.lvlm.statistics.mmd import ClassMmd, equivalence, median_bandwidth
 from ood_lab.lvlm.statistics.training_texts import semantic_overlap
 from ood_lab.metrics.resampling.intervals import bayes_interval, clopper_pearson
 

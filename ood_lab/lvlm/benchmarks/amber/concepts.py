@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.annotations.annotation_files import read_json
+from ood_lab.lvlm.annotations.annotation_table import read_json
 from ood_lab.lvlm.concepts.concepts import Attribute, Concepts
 
 #: Files of AMBER and of ODE, by what they hold; the first that is there is read.

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.annotations.annotation_files import read_json
-from ood_lab.lvlm.questions.published_files import entry, existing, image_in, read_json_list
+from ood_lab.lvlm.annotations.annotation_table import read_json
 from ood_lab.lvlm.questions.question_files import (
     ACTION,
     EXISTENCE,
@@ -19,6 +18,10 @@ from ood_lab.lvlm.questions.question_files import (
     RELATION,
     STATE,
     Question,
+    entry,
+    existing,
+    image_in,
+    read_json_list,
     true_caption,
     yes_or_no,
 )

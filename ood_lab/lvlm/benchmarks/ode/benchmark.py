@@ -16,16 +16,18 @@ import pandas as pd
 from ood_lab.common.arguments import BatchSize
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_table, write_csv
-from ood_lab.lvlm.benchmark.captions import CaptionBenchmark
-from ood_lab.lvlm.benchmark.contract import BenchmarkSession, BenchmarkWords
+from ood_lab.lvlm.benchmark.contract import BenchmarkSession, BenchmarkWords, CaptionBenchmark
 from ood_lab.lvlm.benchmarks.ode import page
-from ood_lab.lvlm.benchmarks.ode.criteria import OdeConstruction, pair_table
+from ood_lab.lvlm.benchmarks.ode.criteria import (
+    OdeConstruction,
+    first_ends,
+    pair_table,
+    released_graphs,
+)
 from ood_lab.lvlm.benchmarks.ode.published_files import located_pictures, write_published
 from ood_lab.lvlm.benchmarks.ode.queries import questions_of
-from ood_lab.lvlm.benchmarks.ode.released_code import first_ends, released_graphs
 from ood_lab.lvlm.captions.caption_rules import CaptionWords
-from ood_lab.lvlm.captions.caption_scoring import amber_table, result_rows
-from ood_lab.lvlm.captions.comparison import changes, contrasts
+from ood_lab.lvlm.captions.caption_scoring import amber_table, changes, contrasts, result_rows
 from ood_lab.lvlm.captions.hallucination_tendencies import Clustering
 from ood_lab.lvlm.concepts.concepts import (
     Concepts,
@@ -46,7 +48,6 @@ from ood_lab.lvlm.image_generation.image_filter import (
     confidences_of,
 )
 from ood_lab.lvlm.image_generation.image_filter import summary as filter_summary
-from ood_lab.lvlm.image_generation.natural_images import write_comparison
 from ood_lab.lvlm.image_generation.photographs import (
     ANNOTATIONS,
     SYNTHETIC,
@@ -54,6 +55,7 @@ from ood_lab.lvlm.image_generation.photographs import (
     annotated_photographs,
     listed_photographs,
     paired,
+    write_comparison,
 )
 from ood_lab.lvlm.image_generation.pictures import (
     IMAGES,
@@ -169,7 +171,7 @@ class Ode(CaptionBenchmark):
         balance: as many images of every criterion.
         batch_size: images that are made at a time.
         released: graphs, candidates and questions as ODE's code makes them, see
-            :mod:`ood_lab.lvlm.benchmarks.ode.released_code`.
+            :mod:`ood_lab.lvlm.benchmarks.ode.criteria`.
         clustering: of the concepts with which something is hallucinated.
         tuning: which questions become data for fine-tuning.
 

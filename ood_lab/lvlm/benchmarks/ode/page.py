@@ -21,16 +21,17 @@ from ood_lab.lvlm.captions.caption_page import (
 )
 from ood_lab.lvlm.captions.caption_scoring import PAIR, caption_kind
 from ood_lab.lvlm.captions.hallucination_tendencies import tendency_matrix
-from ood_lab.lvlm.image_generation.natural_images import feature_clouds
+from ood_lab.lvlm.image_generation.photographs import feature_clouds
 from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
     PageBlocks,
     ScoredRun,
     answer_figures,
+    captioned,
+    defined,
     difference_table,
     metric_table,
 )
-from ood_lab.lvlm.pages.figure_captions import captioned, defined
 from ood_lab.lvlm.pages.result_sentences import CHAIR, MetricSentence
 from ood_lab.lvlm.questions.question_files import ACTION, EXISTENCE, GENERATIVE, NUMBER, STATE
 from ood_lab.lvlm.scoring.scored_results import POOLED

@@ -10,7 +10,7 @@ from typing import Any
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_text
-from ood_lab.lvlm.annotations.annotation_files import read_json, read_json_lines
+from ood_lab.lvlm.annotations.annotation_table import read_json, read_json_lines
 from ood_lab.lvlm.benchmarks.ode.queries import RELEASED_CAPTION, queries_of
 from ood_lab.lvlm.concepts.concepts import Attribute, Kind
 from ood_lab.lvlm.image_generation.pictures import AnnotatedPicture

@@ -2,7 +2,7 @@
 
 They ask about both concepts of the pair in the paper's words (section 3.4), with the right article
 and plural; ``released`` ones are ODE's shipped queries, which say "picture" throughout, see
-:mod:`ood_lab.lvlm.benchmarks.ode.released_code`.
+:mod:`ood_lab.lvlm.benchmarks.ode.criteria`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.image_generation.pictures import AnnotatedPicture
 from ood_lab.lvlm.parsers import NO, YES
-from ood_lab.lvlm.parsers.grammar import english
+from ood_lab.lvlm.parsers.base import english
 from ood_lab.lvlm.questions.question_files import (
     ACTION,
     EXISTENCE,

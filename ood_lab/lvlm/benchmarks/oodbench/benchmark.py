@@ -14,7 +14,7 @@ from annotated_types import Ge, Interval
 from ood_lab.common.arguments import Count
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config, write_table
-from ood_lab.lvlm.annotations.image_labels import labels_of
+from ood_lab.lvlm.annotations.image_contents import labels_of
 from ood_lab.lvlm.benchmark.contract import Benchmark, BenchmarkSession, BenchmarkWords
 from ood_lab.lvlm.benchmarks.oodbench import page
 from ood_lab.lvlm.benchmarks.oodbench.division import (

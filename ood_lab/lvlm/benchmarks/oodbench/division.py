@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_table, write_csv
-from ood_lab.lvlm.annotations.image_labels import ImageLabels
+from ood_lab.lvlm.annotations.image_contents import ImageLabels
 from ood_lab.lvlm.image_text.base import purified
 from ood_lab.lvlm.scoring.human_verdicts import REJECT, AuditVerdicts, read_audit
 from ood_lab.schema.arrays import Bools, Floats

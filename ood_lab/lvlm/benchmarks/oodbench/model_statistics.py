@@ -1,4 +1,4 @@
-"""OODBench's statistics over the runs of several models."""
+"""OODBench's statistics over the finished runs of several models on the same questions."""
 
 from __future__ import annotations
 
@@ -18,20 +18,12 @@ from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import packaged_table, read_config, write_csv, write_table
 from ood_lab.common.hints import suggestion
-from ood_lab.lvlm.benchmarks.oodbench.finished_runs import (
-    annotated_categories,
-    audited_pairs,
-    built_in,
-    division_flags,
-    read_runs,
-)
 from ood_lab.lvlm.benchmarks.oodbench.page import SPLITS
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET
 from ood_lab.lvlm.image_text.base import image_features, timm_features
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
-from ood_lab.lvlm.pages.figure_captions import defined
+from ood_lab.lvlm.pages.benchmark_page import defined
 from ood_lab.lvlm.questions.question_files import YES_NO
-from ood_lab.lvlm.scoring.model_runs import ModelRun, common_pairs, wrong_answers
 from ood_lab.lvlm.scoring.yes_no_scores import Unparsed
 from ood_lab.lvlm.statistics.figures import statistics_figures
 from ood_lab.lvlm.statistics.mmd import equivalence
@@ -57,6 +49,18 @@ from ood_lab.schema.run_record import RunRecord
 if TYPE_CHECKING:
     from ood_lab.clip import ClipModel
 
+
+import json
+from dataclasses import replace
+
+from ood_lab.common.files import read_table
+from ood_lab.lvlm.answers.answer_files import model_name
+from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION, ID, read_ood_pairs
+from ood_lab.lvlm.benchmarks.oodbench.split_contents import without_rest
+from ood_lab.lvlm.scoring.answer_differences import read_otherwise
+from ood_lab.lvlm.scoring.yes_no_scores import COUNTS, pair_table
+from ood_lab.schema.arrays import Bools, Ints
+from ood_lab.schema.results import read_results
 
 #: Draws behind the tables.
 DRAWS = "draws.parquet"
@@ -403,3 +407,170 @@ class OODBenchStatistics:
         )
         numbers = into.keep("mmd", results)
         return pd.DataFrame([{"quantity": k, "value": v} for k, v in numbers.items()])
+
+
+@dataclass(frozen=True)
+class ModelRun:
+    """The judged answers of one model.
+
+    Attributes:
+        name: of the model.
+        path: run folder.
+        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
+    """
+
+    name: str
+    path: Path
+    judged: pd.DataFrame
+
+
+def wrong_answers(
+    runs: Sequence[ModelRun], pairs: pd.DataFrame
+) -> tuple[dict[str, Bools], pd.DataFrame]:
+    """Which answers of each model are wrong, and the questions, of all splits.
+
+    Args:
+        runs: of the models.
+        pairs: that count, see :func:`common_pairs`.
+    """
+    answers = [run.judged[run.judged["task"] == YES_NO] for run in runs]
+    asked = [a[a["pair_id"].isin(pairs["pair_id"])].set_index("question_id") for a in answers]
+    wrong = {
+        run.name: ~a.loc[asked[0].index, "correct"].to_numpy(bool)
+        for run, a in zip(runs, asked, strict=True)
+    }
+    return wrong, asked[0]
+
+
+def common_pairs(
+    runs: Sequence[ModelRun], unparsed: Unparsed = "wrong"
+) -> tuple[pd.DataFrame, Ints]:
+    """The question pairs that count for every model, and their counts.
+
+    Args:
+        runs: of M models.
+        unparsed: see :func:`~ood_lab.lvlm.scoring.yes_no_scores.pair_table`.
+
+    Returns:
+        One row per pair (``pair_id, split, category, image, ...``), and ``[M, P, 6]``.
+
+    Raises:
+        UserError: the models were not asked the same questions, or share no pair.
+    """
+    tables = [pair_table(run.judged, unparsed).set_index("pair_id") for run in runs]
+    for run, table in zip(runs, tables, strict=True):
+        if set(table.index) != set(tables[0].index):
+            raise UserError(
+                f"{run.path} and {runs[0].path} asked other questions: give every run the same "
+                "task.questions=FILE"
+            )
+    tables = [table.loc[tables[0].index] for table in tables]
+    kept = np.logical_and.reduce([table["kept"].to_numpy(bool) for table in tables])
+    if not kept.any():
+        raise UserError("no question pair was answered by all models")
+    counts = np.stack([table.loc[kept, COUNTS].to_numpy(np.int64) for table in tables])
+    return tables[0][kept].drop(columns=COUNTS).reset_index(), counts
+
+
+def read_runs(folders: Sequence[str]) -> list[ModelRun]:
+    """Reads run folders of ``task=oodbench``.
+
+    Their folders distinguish models of the same name.
+
+    Raises:
+        UserError: a folder is not a finished run of that task, or is named twice, or replies are
+            read by different parsers.
+    """
+    runs = []
+    for folder in map(Path, folders):
+        if not (folder / "judged.parquet").is_file():
+            raise UserError(
+                f"{folder} is not a finished run of task=oodbench: it has no judged.parquet"
+            )
+        results = read_results(folder)
+        name = str(results["model"].iloc[0]) if len(results) else folder.parent.name
+        judgements = read_table(folder / "judged.parquet")
+        runs.append(ModelRun(name, folder, without_rest(judgements)))
+    if len({run.path.resolve() for run in runs}) < len(runs):
+        raise UserError("a run is named twice")
+    paths = [run.path for run in runs]
+    for reading in [RunRecord.read(path).reading for path in paths[:1]]:
+        for warning in read_otherwise(reading, "", paths).values():
+            raise UserError(warning)
+    names = _told_apart([(run.name, run.path) for run in runs])
+    return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
+
+
+def _told_apart(runs: Sequence[tuple[str, Path]]) -> list[str]:
+    names = [name for name, _ in runs]
+    return [n if names.count(n) == 1 else f"{n} ({path.parent.name})" for n, path in runs]
+
+
+def division_flags(folders: Sequence[str], pairs: pd.DataFrame) -> dict[str, Bools]:
+    """Which pairs image-text models flag by their own divisions: by model, ``[P]``.
+
+    Args:
+        folders: of ``task=oodbench``, with ``image_text=[chat]`` for example; one for each model
+            and data set.
+        pairs: see :func:`common_pairs`. One that is not annotated, as of ID, is never flagged.
+
+    Raises:
+        UserError: a run divided nothing, or by another rule, or lacks an OOD pair.
+    """
+    models: dict[tuple[str, str], tuple[Path, list[pd.Series]]] = {}
+    rules: dict[str, Path] = {}
+    for folder in map(Path, folders):
+        division, about = read_table(folder / DIVISION), RunRecord.read(folder)
+        rules[str({k: v for k, v in about.division.items() if k != "pairs"})] = folder
+        before = f"{about.annotations['name']}/" if DATASET in pairs else ""
+        index = [before + division["image"].astype(str), division["category"].astype(str)]
+        for key, made_with in about.image_text.items():
+            name = model_name(made_with["chat"]) if "chat" in made_with else key
+            _, parts = models.setdefault((name, json.dumps(made_with)), (folder, []))
+            parts.append(pd.Series(division[f"flagged_{key}"].to_numpy(bool), index))
+    if len(rules) > 1:
+        raise UserError(f"task.divisions: give runs of the same rule; of {rules}")
+    names = _told_apart([(name, folder) for (name, _), (folder, _) in models.items()])
+    asked = pd.MultiIndex.from_arrays([pairs[key].astype(str) for key in ("image", "category")])
+    results = {}
+    for name, (folder, parts) in zip(names, models.values(), strict=True):
+        flags = pd.concat(parts)
+        own = flags[~flags.index.duplicated()].reindex(asked)
+        if (lost := own.isna().to_numpy() & (pairs["split"] != ID).to_numpy()).any():
+            raise UserError(
+                f"task.divisions: {folder} has no pair of {asked[int(lost.argmax())]}: divide the "
+                "images of the questions, with the same annotations=..."
+            )
+        results[name] = own.eq(True).to_numpy(bool)
+    return results
+
+
+def built_in(run: Path) -> Path | None:
+    """The folder of the run that built a run's questions and still lists all pairs, if any."""
+    # A run that was given its questions has no audit of its own.
+    asked = (read_config(run).get("task") or {}).get("questions")
+    places = [run, Path(asked).parent] if asked else [run]
+    return next((place for place in places if (place / "audit.csv").is_file()), None)
+
+
+def audited_pairs(folder: Path) -> pd.DataFrame:
+    """OOD pairs of a run that built questions, none cut: ``image, category, file, split``.
+
+    Raises:
+        UserError: the folder has no ``audit.csv``.
+    """
+    file = folder / "audit.csv"
+    if not file.is_file():
+        raise UserError(
+            f"{folder} has no audit.csv: give a run of task=oodbench that built questions"
+        )
+    return read_ood_pairs(file)
+
+
+def annotated_categories(folder: Path) -> set[str]:
+    """The categories of all annotated pairs of a run that built questions, OOD or not.
+
+    Raises:
+        UserError: the folder has no division.
+    """
+    return set(read_table(folder / DIVISION)["category"].astype(str))

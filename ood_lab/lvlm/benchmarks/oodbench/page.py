@@ -23,11 +23,12 @@ from ood_lab.lvlm.pages.benchmark_page import (
     PageBlocks,
     ScoredRun,
     answer_figures,
+    captioned,
+    defined,
     first_of_each,
     metric_table,
     wrong_answers,
 )
-from ood_lab.lvlm.pages.figure_captions import captioned, defined
 from ood_lab.lvlm.pages.result_sentences import ACCURACY
 from ood_lab.lvlm.questions.question_files import YES_NO
 from ood_lab.lvlm.scoring import uncertainty

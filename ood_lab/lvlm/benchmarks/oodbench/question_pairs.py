@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from ood_lab.common.arguments import Count, Share
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.annotations.image_labels import ImageLabels
+from ood_lab.lvlm.annotations.image_contents import ImageLabels
 from ood_lab.lvlm.benchmarks.oodbench.division import ID, UNCUT
 from ood_lab.schema.arrays import Bools, Floats, Ints
 

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS, TOGETHER, UNCUT
-from ood_lab.lvlm.pages.figure_captions import captioned
+from ood_lab.lvlm.pages.benchmark_page import captioned
 from ood_lab.lvlm.questions.question_files import YES_NO
 from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
 from ood_lab.report.figures.layout import COLOURS, SOFT, panels, wrapped

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from ood_lab.common.files import read_table
 from ood_lab.lvlm.benchmarks.oric.set_analyses import ANNOTATED, TIER_SHARES
-from ood_lab.lvlm.pages.figure_captions import captioned, title_of
+from ood_lab.lvlm.pages.benchmark_page import captioned, title_of
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.layout import add_legend, panels
 from ood_lab.report.figures.lines import draw_lines, lines_of

@@ -20,12 +20,18 @@ from ood_lab.lvlm.answers.open_answer_reader import READER, second_step
 from ood_lab.lvlm.benchmark.contract import Benchmark, BenchmarkSession, BenchmarkWords
 from ood_lab.lvlm.benchmarks.oric import page
 from ood_lab.lvlm.benchmarks.oric.analysis_page import analyses_in
-from ood_lab.lvlm.benchmarks.oric.construction_settings import PAPER, RELEASED, OricConstruction
-from ood_lab.lvlm.benchmarks.oric.judges import ChatJudge, CooccurrenceJudge, Judge
-from ood_lab.lvlm.benchmarks.oric.object_facts import AreaOf
+from ood_lab.lvlm.benchmarks.oric.construction import (
+    PAPER,
+    RELEASED,
+    ChatJudge,
+    CooccurrenceJudge,
+    Judge,
+    OricConstruction,
+)
 from ood_lab.lvlm.benchmarks.oric.page import drops
 from ood_lab.lvlm.benchmarks.oric.pope_sets import PopeSets
 from ood_lab.lvlm.benchmarks.oric.published_files import (
+    PublishedSets,
     QuestionWording,
     items_of,
     problem_of,
@@ -34,7 +40,6 @@ from ood_lab.lvlm.benchmarks.oric.published_files import (
     table_of,
     write_predictions,
 )
-from ood_lab.lvlm.benchmarks.oric.published_sets import PublishedSets
 from ood_lab.lvlm.benchmarks.oric.question_drawing import (
     ORIC,
     Ablation,
@@ -48,7 +53,12 @@ from ood_lab.lvlm.benchmarks.oric.question_sets import (
     Wording,
     meta_of,
 )
-from ood_lab.lvlm.benchmarks.oric.set_analyses import context_tables, known_of, with_analyses
+from ood_lab.lvlm.benchmarks.oric.set_analyses import (
+    AreaOf,
+    context_tables,
+    known_of,
+    with_analyses,
+)
 from ood_lab.lvlm.chat.base import ChatModel
 from ood_lab.lvlm.image_text.clip import Spaces, clips_of, space_of, template_of
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
@@ -78,7 +88,7 @@ class Oric(Benchmark):
         construct: how questions are made.
         train_pairs: further pairs of images for ``oric_train.json``; no image is in both files.
         released: where ORIC's code does something else than its paper, do as the code does, see
-            :mod:`ood_lab.lvlm.benchmarks.oric.construction_settings`.
+            :mod:`ood_lab.lvlm.benchmarks.oric.construction`.
         clip_text: text of an object for the CLIP ; None = ``an image contains {}``, or
             what a shipped CLIP was trained on.
         crowd: groups in one box are objects.

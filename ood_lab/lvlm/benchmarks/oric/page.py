@@ -22,11 +22,11 @@ from ood_lab.lvlm.pages.benchmark_page import (
     PageBlocks,
     ScoredRun,
     answer_figures,
+    defined,
     difference_table,
     metric_table,
     wrong_answers,
 )
-from ood_lab.lvlm.pages.figure_captions import defined
 from ood_lab.lvlm.pages.result_sentences import MetricSentence
 from ood_lab.lvlm.scoring.scored_results import question_kind
 from ood_lab.lvlm.scoring.wording_scores import METRICS, WORDING, contrasts

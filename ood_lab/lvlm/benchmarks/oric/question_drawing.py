@@ -18,8 +18,12 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.annotations.image_contents import Contents, Cooccurrence
-from ood_lab.lvlm.benchmarks.oric.construction_settings import OricConstruction
-from ood_lab.lvlm.benchmarks.oric.judges import Expectation, Judge, says_no
+from ood_lab.lvlm.benchmarks.oric.construction import (
+    Expectation,
+    Judge,
+    OricConstruction,
+    says_no,
+)
 from ood_lab.lvlm.benchmarks.oric.published_files import items_of, write_bench, write_train
 from ood_lab.lvlm.benchmarks.oric.question_sets import Verdicts, Wording, worded
 from ood_lab.lvlm.image_text.clip import ClipSpace

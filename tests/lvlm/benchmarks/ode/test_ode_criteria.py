@@ -5,7 +5,7 @@ from small_concepts import SHARED, SMALL, needs_data
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.benchmarks.amber.concepts import AmberConcepts
-from ood_lab.lvlm.benchmarks.ode import criteria, released_code
+from ood_lab.lvlm.benchmarks.ode import criteria
 from ood_lab.lvlm.benchmarks.ode.criteria import Fictional, LongTail, Random, Standard
 from ood_lab.lvlm.concepts.concepts import Pair, distance, frequency, read_graphml, truth_graph
 
@@ -95,10 +95,10 @@ def test_most_frequent_pairs_of_amber(amber):
 
 
 PUBLISHED = {
-    "Common": (released_code.Sorted(heaviest=True), 40, 39),
-    "Longtailed": (released_code.Sorted(heaviest=False), 40, 38),
-    "Random": (released_code.ReleasedRandomPairs(), 40, 38),
-    "Fictional": (released_code.ReleasedFictionalPairs(), 40, 20),
+    "Common": (criteria.Sorted(heaviest=True), 40, 39),
+    "Longtailed": (criteria.Sorted(heaviest=False), 40, 38),
+    "Random": (criteria.ReleasedRandomPairs(), 40, 38),
+    "Fictional": (criteria.ReleasedFictionalPairs(), 40, 20),
 }
 
 

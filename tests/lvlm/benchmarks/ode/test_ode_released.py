@@ -1,8 +1,8 @@
 import pytest
 from small_concepts import SHARED, SMALL, needs_data
 
+from ood_lab.lvlm.benchmarks.ode.criteria import first_ends, released_graphs
 from ood_lab.lvlm.benchmarks.ode.published_files import read_pictures
-from ood_lab.lvlm.benchmarks.ode.released_code import first_ends, released_graphs
 from ood_lab.lvlm.concepts.concepts import read_graphml, statistics
 
 

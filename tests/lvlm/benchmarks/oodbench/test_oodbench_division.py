@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.annotations.image_labels import ImageLabels
+from ood_lab.lvlm.annotations.image_contents import ImageLabels
 from ood_lab.lvlm.benchmarks.oodbench.division import (
     Rule,
     audited,

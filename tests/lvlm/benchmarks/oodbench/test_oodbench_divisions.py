@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.benchmarks.oodbench.finished_runs import division_flags
+from ood_lab.lvlm.benchmarks.oodbench.model_statistics import division_flags
 
 RULE = {"case1": "all_labels", "combine": "or", "threshold": 0.05}
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.annotations.image_labels import ImageLabels
+from ood_lab.lvlm.annotations.image_contents import ImageLabels
 from ood_lab.lvlm.benchmarks.oodbench.question_pairs import HardSamples, hardness
 from ood_lab.lvlm.image_text.object_detectors import ObjectDetector, recorded_proposals
 

@@ -11,7 +11,7 @@ from ood_lab.builtin.scenes.things import THINGS
 from ood_lab.common.files import read_table
 from ood_lab.lvlm.answers.asking_facts import seconds_by_set
 from ood_lab.lvlm.benchmarks.oodbench.benchmark import OODBench
-from ood_lab.lvlm.benchmarks.oodbench.finished_runs import read_runs
+from ood_lab.lvlm.benchmarks.oodbench.model_statistics import read_runs
 from ood_lab.lvlm.questions.question_files import read_questions
 from ood_lab.lvlm.scoring.answer_differences import sample_spread
 from ood_lab.schema.results import whole

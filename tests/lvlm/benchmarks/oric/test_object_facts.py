@@ -4,7 +4,7 @@ import pytest
 from toy_annotations import CATEGORIES, annotations
 
 from ood_lab.lvlm.annotations.image_contents import contents_of
-from ood_lab.lvlm.benchmarks.oric.object_facts import annotated_areas, with_facts
+from ood_lab.lvlm.benchmarks.oric.set_analyses import annotated_areas, with_facts
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,13 @@ from toy_annotations import CATEGORIES, Says, annotations, space
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations.image_contents import contents_of
-from ood_lab.lvlm.benchmarks.oric.construction_settings import PAPER, OricConstruction
-from ood_lab.lvlm.benchmarks.oric.judges import CooccurrenceJudge, Expectation, says_no
+from ood_lab.lvlm.benchmarks.oric.construction import (
+    PAPER,
+    CooccurrenceJudge,
+    Expectation,
+    OricConstruction,
+    says_no,
+)
 from ood_lab.lvlm.benchmarks.oric.published_files import with_article
 from ood_lab.lvlm.benchmarks.oric.question_drawing import Builder, regions_of
 

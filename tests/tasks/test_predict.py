@@ -11,16 +11,15 @@ import torch
 from cli import call, run_folders
 from PIL import Image
 from scipy import stats
-from timm.data import create_transform
 
 import ood_lab
 from ood_lab.builtin.vessels.datamodule import VesselsDataModule
 from ood_lab.common.errors import UserError
+from ood_lab.deploy import read_rgb
 from ood_lab.detectors import load_detector, save_detector
 from ood_lab.evaluation.prediction.calibration import decoding_with, load_detectors
 from ood_lab.evaluation.prediction.unlabelled_images import read_images
 from ood_lab.metrics import wilson_interval
-from ood_lab.models import saved_entry
 from ood_lab.schema.image_statistics import words_of as words_for
 
 SIZES = {"train": 150, "val": 100, "test": 80, "per_shift_set": 8, "per_cell": 0}
@@ -227,7 +226,7 @@ def test_a_saved_detector_keeps_the_range_of_deep_images(fitted, predict, tmp_pa
 
 
 @pytest.mark.slow
-def test_an_exported_detector_gives_the_scores_of_the_table(fitted, predict, pictures, trained):
+def test_an_exported_detector_gives_the_scores_of_the_table(fitted, predict, pictures):
     session = pytest.importorskip("onnxruntime").InferenceSession
     pytest.importorskip("onnx")
     saved = ",".join(f"{fitted}/detectors/{name}.safetensors" for name in ("knn", "klm", "odin"))
@@ -236,13 +235,11 @@ def test_an_exported_detector_gives_the_scores_of_the_table(fitted, predict, pic
     assert {file.name for file in (found / "detectors").iterdir()} == {"knn.onnx", "klm.onnx"}
     manifest = json.loads((found / "manifest.json").read_text())
     assert "odin reads gradients or inner layers" in manifest["not_exported"]["odin"]
-    weights = next((trained / "checkpoints").glob("*.ckpt"))
-    transform = create_transform(**saved_entry(weights, "data_config"))
     expected = table(found)
-    pixels = torch.stack([transform(Image.open(path).convert("RGB")) for path in expected.path])
+    pixels = np.stack([read_rgb(path) for path in expected.path])
     for name in ("knn", "klm"):
         graph = session(found / "detectors" / f"{name}.onnx")
-        logits, scores = graph.run(["logits", "score"], {"image": pixels.numpy()})
+        logits, scores = graph.run(["logits", "score"], {"image": pixels})
         np.testing.assert_allclose(scores, expected[f"{name}_score"], rtol=0, atol=1e-4)
         facts = graph.get_modelmeta().custom_metadata_map
         names = json.loads(facts["classes"])

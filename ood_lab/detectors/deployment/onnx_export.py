@@ -120,18 +120,15 @@ def save_onnx(
         )
         facts = {"preprocessing": "false"}
         if pictures and (before := _preprocessing(backbone, transform, detector.name)):
-            deployed = _Deployed(before, scored, calibrated)
+            deployed = _Deployed(
+                before, scored, calibrated
+            ).eval()  # the exporter restores its mode
             example = torch.zeros(TRACED, 61, 47, 3, dtype=torch.uint8)
             names = [*scored.outputs, "p_value", "is_ood"]
-            whole_graph = _traced(deployed, example, names, label)
+            graph = _traced(deployed, example, names, label)
             make = transform or backbone.transform
-            try:
-                p_deviation = _compare_decisions(whole_graph, scored, calibrated, pictures, make)
-            except _OtherDecisions as error:
-                log.warning("%s: it takes images as the transform makes them", error)
-            else:
-                graph = whole_graph
-                facts = {"preprocessing": "true", "deviation": repr(p_deviation)}
+            p_deviation = _compare_decisions(graph, scored, calibrated, pictures, make)
+            facts = {"preprocessing": "true", "deviation": repr(p_deviation)}
     content = _described(graph, calibrated, facts)
     try:
         with replaced(place) as file:
@@ -328,10 +325,6 @@ def _compare_scores(outputs: Tensor, wanted: Tensor, calibrated: CalibratedDetec
     )
 
 
-class _OtherDecisions(Exception):
-    """A graph with its preprocessing that decides otherwise than the run."""
-
-
 def _compare_decisions(
     graph: bytes,
     scored: _Scored,
@@ -342,8 +335,8 @@ def _compare_decisions(
     """The largest deviation of a p-value from the run's, on pictures of three sizes.
 
     Raises:
-        _OtherDecisions: it exceeds :data:`P_VALUE` and one rank, or the run decides otherwise
-            where the p-values agree.
+        UserError: it exceeds :data:`P_VALUE` and one rank, or the run decides otherwise where the
+            p-values agree.
     """
     name, worst = calibrated.detector.name, 0.0
     allowed = max(P_VALUE, 1 / (calibrated.groups + 1)) + 1e-9  # one rank, where there are few
@@ -365,10 +358,10 @@ def _compare_decisions(
         else:
             near = abs(wanted - calibrated.alpha) <= allowed
         if gap > allowed or (decision != bool(is_ood[0]) and not near):
-            raise _OtherDecisions(
-                f"{name}: p-value and decision of the ONNX graph with its preprocessing are "
+            raise UserError(
+                f"{name} cannot be exported: p-value and decision of its ONNX graph are "
                 f"{float(p_value[0]):.3g}, {bool(is_ood[0])} and PyTorch's {wanted:.3g}, "
-                f"{decision} for one picture. It is written without"
+                f"{decision} for one picture; {_REMEDY}"
             )
     log.info(
         "%s: with its preprocessing, p-values of the ONNX graph differ from the run's by at most "

@@ -4,8 +4,12 @@ Run by hand: ``python -m tests.benchmarks.objectives CHECKOUT``, of OpenOOD v1.5
 own trainer, on the CPU in float64, on a network of the features of both. The exit status is
 1 where a loss or a gradient differs by more than 1e-6.
 
+``cider`` and ``npos`` have OpenOOD's factor of compactness, temperature / 0.07. ``palm`` assigns to
+all prototypes of a class: with fewer, OpenOOD takes those of the loss by the shares of the update.
+
 Left out: ``mcd`` after its start (a softmax over the batch), ``vos`` (new random weights at every
-call) and ``udg`` (needs faiss-gpu); tests compare them with the formulas.
+call), ``udg`` and the third term of ``npos`` (faiss-gpu, other draws), ``mixup``, ``cutmix`` and
+``regmixup`` (other draws); tests compare them with the formulas.
 """
 
 from __future__ import annotations
@@ -26,16 +30,22 @@ from torch import Tensor, nn
 from ood_lab.models import Backbone, Objective, Output
 from ood_lab.models.objectives.arpl import ARPL
 from ood_lab.models.objectives.base import Step
+from ood_lab.models.objectives.cider import CIDER
 from ood_lab.models.objectives.conf_branch import ConfBranch
 from ood_lab.models.objectives.godin import GODIN
 from ood_lab.models.objectives.ish import ISH
 from ood_lab.models.objectives.logit_norm import LogitNorm
 from ood_lab.models.objectives.mcd import MCD
+from ood_lab.models.objectives.mixoe import MixOE
 from ood_lab.models.objectives.mos import MOS
+from ood_lab.models.objectives.npos import NPOS
+from ood_lab.models.objectives.outlier_exposure import OutlierExposure
+from ood_lab.models.objectives.palm import PALM
 from ood_lab.models.objectives.rotpred import RotPred
+from ood_lab.models.objectives.t2fnorm import T2FNorm
 
 MOST = 1e-6
-N, C, D = 12, 6, 10
+N, C, D, K = 12, 6, 10, 3
 GROUPS = [[0, 1], [2, 3, 4], [5]]
 #: Gradients by name, and the loss.
 Pass = tuple[Tensor, dict[str, Tensor]]
@@ -56,11 +66,12 @@ class Features(nn.Module):
 
     def __init__(self, images: nn.Linear) -> None:
         super().__init__()
-        self.images, self.feature_size = images, D
+        self.images, self.fc, self.feature_size = images, nn.Linear(D, C), D
 
-    def forward(self, image: Tensor, return_feature: bool = False) -> tuple[None, Tensor]:
-        """Features, where OpenOOD takes them."""
-        return None, self.images(image.flatten(1)).relu()
+    def forward(self, image: Tensor, return_feature: bool = False) -> Any:
+        """Logits, and features where OpenOOD takes them."""
+        z = self.images(image.flatten(1)).relu()
+        return (self.fc(z), z) if return_feature else self.fc(z)
 
 
 class Network(Backbone):
@@ -80,21 +91,26 @@ class Network(Backbone):
 
 def ours(objective: Objective, network: Network, batch: dict[str, Tensor], names: Any) -> Pass:
     """The loss, and gradients by the names that OpenOOD has for the parameters."""
-    loss = sum(objective(Step(network, batch["data"], batch["label"])).terms.values(), 0)
+    images = batch["data"], batch["label"], batch.get("outliers"), batch.get("views")
+    loss = sum(objective(Step(network, *images)).terms.values(), 0)
     assert isinstance(loss, Tensor)
     gradients = torch.autograd.grad(loss, list(names.values()))
     return loss, dict(zip(names, gradients, strict=True))
 
 
-def theirs(trainer: str, net: Any, batch: dict[str, Tensor], **settings: Any) -> Pass:
+def theirs(
+    trainer: str, net: Any, batches: list[dict[str, Any]], *loaders: Any, **settings: Any
+) -> Pass:
     """One step of a trainer; what it returns as loss is 0.2 of it where it is a mean over steps."""
     optimizer = {"lr": 1e-9, "momentum": 0.9, "nesterov": True, "weight_decay": 0, "num_epochs": 1}
-    config = OmegaConf.create({"optimizer": optimizer, "trainer": settings, "num_classes": C})
-    config.baseline = False
+    optimizer |= {"cosine": True, "warm": True, "lr_decay_rate": 0.1, "mlp_decay_rate": 1}
+    data = {"name": "", "num_classes": C, "train": {"batch_size": N}}
+    nodes = {"optimizer": optimizer, "trainer": settings, "dataset": data}
+    numbers = {"num_classes": C, "baseline": False, "num_gpus": 1, "num_machines": 1}
+    config = OmegaConf.create({**nodes, **numbers, "network": {"feat_dim": D}})
     module = importlib.import_module(f"openood.trainers.{trainer}_trainer")
     (name,) = [k for k in vars(module) if k.lower() == f"{trainer.replace('_', '')}trainer"]
-    extra = (None,) if trainer == "mcd" else ()
-    _, metrics = getattr(module, name)(net, OneBatch([batch]), *extra, config).train_epoch(1)
+    _, metrics = getattr(module, name)(net, OneBatch(batches), *loaders, config).train_epoch(1)
     loss = torch.as_tensor(metrics["loss"]) * (1 if trainer == "conf_branch" else 5)
     nets = net.values() if isinstance(net, dict) else [net]
     named = [pair for one in nets for pair in one.named_parameters()]
@@ -127,7 +143,7 @@ def compared(checkout: Path) -> dict[str, tuple[Pass, Pass]]:
         settings: dict[str, Any] = {"lmbda": 0.1, "budget": 0.3, "eps": 1e-12, "baseline": False}
         if name == "mcd":
             settings |= {"lambda_oe": 1, "margin": 1.2, "start_epoch_ft": 90}
-        other = theirs(name, net, batch, **settings)
+        other = theirs(name, net, [batch], *[None][: name == "mcd"], **settings)
         results[name] = ours(objective, network, batch, parameters), other
 
     hinted = torch.arange(N)[:, None] % 2
@@ -153,7 +169,7 @@ def compared(checkout: Path) -> dict[str, tuple[Pass, Pass]]:
     network, features = pair(objective)
     layer = importlib.import_module("openood.networks.arpl_net").ARPLayer(D, C)
     layer.points.data.copy_(objective.points.data)
-    other = theirs("arpl", {"netF": features, "criterion": layer}, batch)
+    other = theirs("arpl", {"netF": features, "criterion": layer}, [batch])
     names = {"points": objective.points, "radius": objective.radius}
     names |= {f"images.{k}": p for k, p in network.images.named_parameters()}
     results["arpl"] = ours(objective, network, batch, names), other
@@ -193,6 +209,62 @@ def compared(checkout: Path) -> dict[str, tuple[Pass, Pass]]:
         loss = criterion(logits, batch["label"])
         gradients = torch.autograd.grad(loss, list(places.values()))
         results[name] = mine, (loss, dict(zip(places, gradients, strict=True)))
+
+    outliers = {"data": torch.randn(N, 3, 4, 4)}
+    share = torch.tensor(0.3)
+    for name, objective in {
+        "oe": OutlierExposure(),
+        "mixoe": MixOE(cut=False),
+        "t2fnorm": T2FNorm(),
+    }.items():
+        network, features = pair(objective)
+        features.fc.load_state_dict(network.layer.state_dict())
+        net, more, key = features, ([outliers],), ""
+        settings: dict[str, Any] = {"lambda_oe": objective.weight} if name != "t2fnorm" else {}
+        settings |= {"alpha": 0.1, "beta": 1, "mix_op": "mixup", "trainer_args": {"tau": 0.1}}
+        if name == "t2fnorm":
+            module = importlib.import_module("openood.networks.t2fnorm_net")
+            net, more, key = module.T2FNormNet(features, C), (), "backbone."
+        layers = {f"{key}images": network.images, f"{key}fc": network.layer}
+        names = {f"{k}.{n}": p for k, m in layers.items() for n, p in m.named_parameters()}
+        batches = [batch] * (2 if name == "mixoe" else 1)  # it leaves out the last one
+        with (
+            mock.patch.object(torch.distributions.Beta, "sample", return_value=share),
+            mock.patch("numpy.random.beta", return_value=float(share)),
+        ):
+            mine = ours(objective, network, batch | {"outliers": outliers["data"]}, names)
+            results[name] = mine, theirs(name, net, batches, *more, **settings)
+
+    views = {"data": [batch["data"], torch.randn(N, 3, 4, 4)], "label": batch["label"]}
+    arguments = {"temp": 0.1, "proto_m": 0.9, "w": 2, "w_disp": 0.5, "w_comp": 1, "loss_weight": 1}
+    arguments |= {"nviews": 2, "n_proto": K, "k": K, "epsilon": 0.05, "sinkhorn_iter": 3}
+    arguments |= {"lambda_pcon": 1, "sample_number": 1000, "start_epoch_KNN": 40}
+    of_faiss = ("sample_from", "K", "select", "cov_mat", "pick_nums", "ID_points_num")
+    arguments |= dict.fromkeys(of_faiss, 1)
+    for name, objective in {
+        "cider": CIDER(2 * 0.1 / 0.07, momentum=0.9, width=D),
+        "npos": NPOS(compact=0.1 / 0.07, momentum=0.9, width=D),
+        "palm": PALM(prototypes_per_class=K, assigned=K, momentum=0.9, width=D),
+    }.items():
+        network, features = pair(objective)
+        kind = vars(importlib.import_module(f"openood.networks.{name}_net"))[f"{name.upper()}Net"]
+        net, more = kind(features, "mlp", D, C), ([batch],)
+        net.head.load_state_dict(objective.project.state_dict())
+        protos = torch.rand(K * C, D)
+        with torch.no_grad():
+            means = net(batch["data"]).unflatten(0, (-1, C)).mean(0)
+        objective.prototypes = nn.functional.normalize(means, dim=1)
+        if name == "palm":  # theirs lie by number, then by class
+            objective.prototypes = nn.functional.normalize(
+                protos.unflatten(0, (K, C)).transpose(0, 1).flatten(0, 1), dim=1
+            )
+            more = ()
+        layers = {"backbone.images": network.images, "head": objective.project}
+        names = {f"{k}.{n}": p for k, m in layers.items() for n, p in m.named_parameters()}
+        seen = batch | {"views": views["data"][1][:, None]}
+        mine = ours(objective, network, seen, names)
+        with mock.patch.object(torch, "rand", return_value=protos):
+            results[name] = mine, theirs(name, net, [views], *more, trainer_args=arguments)
     return results
 
 
@@ -210,6 +282,11 @@ def stubbed(checkout: Path) -> None:
     sys.modules |= {"openood.utils": utils, "openood.utils.comm": comm}
     torch.Tensor.cuda = lambda self, *_, **__: self  # type: ignore[method-assign, assignment]
     nn.Module.cuda = lambda self, *_: self  # type: ignore[method-assign, assignment]
+    to = torch.Tensor.to
+    cuda = ("cuda",), (torch.device("cuda"),)
+    torch.Tensor.to = lambda self, *a, **k: self if a in cuda else to(self, *a, **k)  # type: ignore
+    sys.modules |= {name: mock.MagicMock() for name in ("faiss", "faiss.contrib")}
+    sys.modules["faiss.contrib.torch_utils"] = mock.MagicMock()
 
 
 def main() -> int:

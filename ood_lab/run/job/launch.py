@@ -10,11 +10,13 @@ import traceback
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
+from rich.console import Console
 
 from ood_lab.common.errors import UserError
 from ood_lab.run.building.checkpoints import is_run
@@ -32,7 +34,8 @@ from ood_lab.run.commandline.terminal_output import (
     terminated,
 )
 from ood_lab.run.job.preflight import validate, validate_stages
-from ood_lab.run.job.stages import run_stages, stages_of
+from ood_lab.run.job.preparation import folder_of
+from ood_lab.run.job.stages import StageLine, stages_of
 from ood_lab.run.job.sweeps import run_sweep
 from ood_lab.scripts import CONF, OWN_CONF, find_own_classes, script_main
 
@@ -97,7 +100,7 @@ def _run(main: Callable[..., Any], script: str, line: Sequence[str], arguments: 
         _call(main, line)
         return 0
     if only_jobs and (stages := stages_of(script, overrides)):
-        return min(validate_stages(stages), 1) if dry else run_stages(stages, run_stage)
+        return min(validate_stages(stages), 1) if dry else run_stages(stages)
     multirun = arguments.multirun or any(o.startswith("hydra.mode=") for o in overrides)
     cfg = check_line(script, overrides, sweep=multirun or dry or not only_jobs)
     if arguments.help:
@@ -124,7 +127,25 @@ def _run(main: Callable[..., Any], script: str, line: Sequence[str], arguments: 
     return 0
 
 
-def run_stage(script: str, overrides: list[str]) -> int:
+def run_stages(stages: Sequence[StageLine]) -> int:
+    """Runs the stages in order, without those that need one that failed; returns a status."""
+    folders, states = dict[str, list[Path]](), dict[str, str]()
+    for number, stage in enumerate(stages, 1):
+        Console().rule(f"stage {number} of {len(stages)}: {stage.name}")
+        try:
+            script, overrides, _ = stage.line(stage.results(folders))
+        except UserError as error:
+            states[stage.name] = f"left out: {error}"
+            continue
+        if (status := _run_stage(script, overrides)) > 128:  # ended by a signal
+            return status
+        states[stage.name] = "failed" if status else "finished"
+        folders[stage.name] = [folder_of(script, job) for job in jobs_of(overrides)]
+    print("\n".join(f"{name} {state}" for name, state in states.items()))
+    return int(any(state != "finished" for state in states.values()))
+
+
+def _run_stage(script: str, overrides: list[str]) -> int:
     """Prints and runs the command line of a stage; an error of one of its jobs ends only it."""
     line = ["-m"] * (len(jobs_of(overrides)) > 1) + overrides
     print(f"python {script}.py {' '.join(map(shell_word, line))}")

@@ -12,21 +12,20 @@ of their own. Finished runs are shown again, so the same command resumes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
 
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.run.building.checkpoints import best_runs
 from ood_lab.run.commandline.composition import jobs_of, leaves
 from ood_lab.run.commandline.line_checks import advice, check_line, read_arguments, takes
 from ood_lab.run.commandline.overrides import key_of, options_of, quote, readable
-from ood_lab.run.job.preparation import folder_of, values_explained
+from ood_lab.run.job.preparation import values_explained
 from ood_lab.run.job.workspace import ignored_by
 from ood_lab.schema.finished_run import FinishedRun
 from ood_lab.scripts import conf_files, is_group
@@ -56,6 +55,23 @@ class StageLine:
         users = [o for o in self.users if not needs or len(options_of(o)) == 1]
         words = [readable(word) for word in words if key_of(word) not in map(key_of, users)]
         return script, [*words, *users], needs
+
+    def results(self, folders: Mapping[str, Sequence[Path]]) -> dict[tuple[str, ...], str]:
+        """What it needs of the run folders of earlier stages, for :meth:`line`.
+
+        Raises:
+            UserError: there is no finished run, or the best and the only one are not certain.
+        """
+        results = {}
+        for need in self.line({})[2]:
+            kind, *names = need
+            runs = [folder for name in names for folder in folders.get(name, [Path()])]
+            finished = [run for run in runs if FinishedRun(run).done]
+            if not finished or (kind != "runs" and finished != runs):
+                raise UserError(f"{', '.join(names)} is not finished")
+            values = ",".join(map(quote, best_runs(finished) if kind == "best" else finished))
+            results[need] = {"best": values, "runs": f"[{values}]", "run": str(finished[0])}[kind]
+        return results
 
     def check(self, earlier: Mapping[str, StageLine], users: Sequence[str]) -> None:
         """Checks the line, and takes the overrides of the user that it reads."""
@@ -91,31 +107,3 @@ def stages_of(script: str, overrides: Sequence[str]) -> list[StageLine]:
     for key in [key_of(o) for o in users if not any(o in s.users for s in stages.values())]:
         raise UserError(f"no stage of this experiment takes '{key}'. {advice(key, cfg)}")
     return list(stages.values())
-
-
-def run_stages(stages: Sequence[StageLine], run: Callable[[str, list[str]], int]) -> int:
-    """Runs the stages in order, without those that need one that failed; returns a status."""
-    folders, states = dict[str, list[Path]](), dict[str, str]()
-    for number, stage in enumerate(stages, 1):
-        Console().rule(f"stage {number} of {len(stages)}: {stage.name}")
-        try:
-            results = {need: _value(*need, folders=folders) for need in stage.line({})[2]}
-        except UserError as error:
-            states[stage.name] = f"left out: {error}"
-            continue
-        script, overrides, _ = stage.line(results)
-        if (status := run(script, overrides)) > 128:  # ended by a signal
-            return status
-        states[stage.name] = "failed" if status else "finished"
-        folders[stage.name] = [folder_of(script, job) for job in jobs_of(overrides)]
-    print("\n".join(f"{name} {state}" for name, state in states.items()))
-    return int(any(state != "finished" for state in states.values()))
-
-
-def _value(kind: str, *names: str, folders: Mapping[str, Sequence[Path]]) -> str:
-    runs = [folder for name in names for folder in folders.get(name, [Path()])]
-    finished = [run for run in runs if FinishedRun(run).done]
-    if not finished or (kind != "runs" and finished != runs):
-        raise UserError(f"{', '.join(names)} is not finished")
-    values = ",".join(map(quote, best_runs(finished) if kind == "best" else finished))
-    return f"[{values}]" if kind == "runs" else values if kind == "best" else str(finished[0])

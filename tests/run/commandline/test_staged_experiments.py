@@ -11,8 +11,8 @@ from ood_lab.common.errors import UserError
 from ood_lab.run.building.checkpoints import best_runs
 from ood_lab.run.commandline.composition import jobs_of
 from ood_lab.run.commandline.resolvers import register_resolvers
-from ood_lab.run.job.launch import run_stage
-from ood_lab.run.job.stages import StageLine, run_stages, stages_of
+from ood_lab.run.job.launch import run_stages
+from ood_lab.run.job.stages import StageLine, stages_of
 from ood_lab.scripts import OWN_CONF
 
 EXPERIMENT = """# @package _global_
@@ -129,7 +129,7 @@ def test_a_failing_stage_is_noted_and_others_go_on(tmp_path, write, capsys):
     write(EXPERIMENT, STAGES.replace("HERE", str(tmp_path)))
     stages = stages_of("eval", ["experiment=mine", f"paths.outputs={tmp_path}/outputs"])
     with only():
-        assert run_stages(stages, run_stage) == 1
+        assert run_stages(stages) == 1
     done = {f.relative_to(tmp_path / "outputs").parts[::2] for f in run_folders(tmp_path)}
     assert done == {("data_check", "seed=0"), ("sweep", "seed=0"), ("sweep", "seed=1")}
     out = " ".join(capsys.readouterr().out.split())

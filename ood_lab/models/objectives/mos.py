@@ -45,8 +45,9 @@ class MOS(Objective):
             lists = [part.tolist() for part in torch.arange(classes).tensor_split(count)]
         members = [c for group in lists for c in group]
         if sorted(members) != [*range(classes)] or not all(lists):
-            numbers = f"0 to {classes - 1}"
-            raise UserError(f"loss.groups: each of {numbers} is in one group, and none is empty")
+            raise UserError(
+                f"loss.groups: each of 0 to {classes - 1} is in one group, and none is empty"
+            )
         numbers = [k for k, group in enumerate(lists) for _ in group]
         group = torch.empty(classes, dtype=torch.int64)
         group[members] = torch.tensor(numbers)

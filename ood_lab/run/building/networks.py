@@ -196,11 +196,7 @@ def make_classifier(
     make = nodes.build(cfg, "model.classifier")
     if issubclass(make.func, Classifier):
         data.require_labels()
-    objective = {}
-    if cfg.get("loss"):
-        if "loss" not in inspect.signature(make.func).parameters:
-            raise UserError(f"{cfg.model.name} trains with a loss of its own: leave loss=... out")
-        objective = {"loss": nodes.build(cfg, "loss")}
+    objective = {"loss": nodes.build(cfg, "loss")} if cfg.get("loss") else {}
     asked_for = _asked_for(cfg, None, data.classes, lambda: data)
     heads = len(data.classes)
     backbone = _built(cfg, data.classes, trained=True, num_classes=heads, **asked_for)
@@ -227,17 +223,25 @@ def make_classifier(
     module = make(backbone=backbone, **objective)
     if isinstance(module, Classifier):
         module.check_optimizer()
-        _give_images(module.objective or Objective(), data)
+        if module.objective is not None:
+            data.use_views(module.objective.views)
+            if per_image := module.objective.outliers_per_image:
+                data.use_outliers(per_image)
     return module, None
 
 
-def _give_images(objective: Objective, data: OODDataModule) -> None:
-    """Adds outliers and views to the batches where the loss reads some.
+def check_loss(cfg: DictConfig) -> None:
+    """Checks that the training loss, the model and ``data.outliers`` go together.
 
     Raises:
-        UserError: one of loss and data has no use for the other.
+        UserError: one has no use for the other.
     """
-    needed, present = objective.outliers_per_image, data.outliers is not None
+    objective = nodes.build(cfg, "loss") if cfg.get("loss") else None
+    accepted = inspect.signature(nodes.target(cfg.model.classifier)).parameters
+    if objective is not None and "loss" not in accepted:
+        raise UserError(f"{cfg.model.name} trains with a loss of its own: leave loss=... out")
+    needed = isinstance(objective, Objective) and objective.outliers_per_image
+    present = cfg.data.get("outliers") is not None
     if needed and not present:
         raise UserError(
             "this loss trains with images that are neither ID nor evaluated: give them with "
@@ -248,9 +252,6 @@ def _give_images(objective: Objective, data: OODDataModule) -> None:
             "this loss does not use data.outliers: choose one that does, such as "
             "loss=outlier_exposure, or remove data.outliers"
         )
-    if needed:
-        data.use_outliers(needed)
-    data.use_views(objective.views)
 
 
 def _advise(cfg: DictConfig, data: OODDataModule) -> None:

@@ -572,7 +572,10 @@ class Workspace:
                 check_length(settings["trainer"])
             check_processes(trainer := dry_trainer(self.cfg))
             if self.trains:
+                from ood_lab.run.building.networks import check_loss
+
                 check_batch_size(settings["data"], trainer)
+                check_loss(self.cfg)
         if "detectors" in self.uses:
             from ood_lab.run.building.trainers import check_detector_device
 

@@ -260,7 +260,7 @@ class PatchKNN(NetworkDetector):
         """Distance ``[n, P]`` of places to the nearest kept one; places; and all products."""
         places = floats(on_device(column)).flatten(1, 2)
         bank, half = self.fitted_tensors("bank", "half_square")
-        near = torch.addmm(-half, places.flatten(0, 1), bank.T).view(*places.shape[:2], -1)
+        near = torch.addmm(-half, places.flatten(0, 1), bank.T).unflatten(0, places.shape[:2])
         if groups is not None:
             same = on_device(groups[:, None] == self.fitted["group"])
             near = near.masked_fill(same[:, None], -torch.inf)

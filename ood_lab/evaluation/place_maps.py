@@ -62,7 +62,7 @@ class PlaceMaps:
     def over(self, image: Image.Image, dataset: str, row: int) -> Image.Image:
         """An image with its map; ``row`` is that of the bank."""
         values = self.values(self.banks[dataset].rows(torch.tensor([row])))
-        box = seen_box(self.transform, *image.size)
+        box = seen_box(self.transform, image.size)
         return with_map(image, values[0].numpy(), self.low, self.high, box)
 
     def write(self, folder: Path, dataset: str, load_image: LoadImage) -> None:
@@ -122,7 +122,8 @@ def pixel_results(
                 if mask is None and split == ID_TEST:
                     mask = np.zeros(splits[split].load_image(row).size[::-1])
                 if mask is not None:
-                    left, top, right, bottom = seen_box(of.transform, *mask.shape[::-1])
+                    extent = mask.shape[1], mask.shape[0]
+                    left, top, right, bottom = seen_box(of.transform, extent)
                     size = right - left, bottom - top
                     resized = Image.fromarray(scores).resize(size, Image.Resampling.BILINEAR)
                     marked = mask[top:bottom, left:right] > 0.5
@@ -151,22 +152,23 @@ def _opened_image(image: Image.Image | bytes | None) -> Image.Image | None:
     return Image.open(io.BytesIO(image)) if isinstance(image, bytes) else image
 
 
-def seen_box(transform: Any, width: int, height: int) -> tuple[int, int, int, int]:
+def seen_box(transform: Any, size: tuple[int, int]) -> tuple[int, int, int, int]:
     """Left, upper, right and lower edge of the part of an image that a transform keeps."""
     steps = transform.transforms if isinstance(transform, Compose) else []
+    width, height = size
     w, h = float(width), float(height)
     scale_x = scale_y = 1.0
     left = top = 0.0
     for step in steps:
         if isinstance(step, Resize):
-            size = [step.size] if isinstance(step.size, int) else list(step.size)
-            if len(size) == 1:
-                scale_x = scale_y = size[0] / min(width, height)
+            edges = [step.size] if isinstance(step.size, int) else list(step.size)
+            if len(edges) == 1:
+                scale_x = scale_y = edges[0] / min(width, height)
             else:
-                scale_x, scale_y = size[1] / width, size[0] / height
+                scale_x, scale_y = edges[1] / width, edges[0] / height
             w, h = width * scale_x, height * scale_y
         elif isinstance(step, CenterCrop):
             left, top = max(0.0, (w - step.size[1]) / 2), max(0.0, (h - step.size[0]) / 2)
-    edges = left / scale_x, top / scale_y, (w - left) / scale_x, (h - top) / scale_y
-    box = [round(edge) for edge in edges]
+    ends = left / scale_x, top / scale_y, (w - left) / scale_x, (h - top) / scale_y
+    box = [round(end) for end in ends]
     return box[0], box[1], max(box[2], box[0] + 1), max(box[3], box[1] + 1)

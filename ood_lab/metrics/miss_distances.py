@@ -253,7 +253,7 @@ def _judged(n: Floats, hits: Floats) -> Floats:
     n = np.broadcast_to(n, hits.shape)
     rates = hits / n
     halves = zip(*(array.reshape(-1, n.shape[-1]) for array in (rates, n)), strict=True)
-    curves = np.reshape([_falling(*half) for half in halves], n.shape)
+    curves = np.reshape([_falling(of, count) for of, count in halves], n.shape)
     means = (rates * n).sum(-1, keepdims=True) / n.sum(-1, keepdims=True)
     wrong, total = ((n * (rates - of) ** 2).sum(-1)[:, ::-1] for of in (curves[:, ::-1], means))
     wrong, total = wrong[:, 0] + wrong[:, 1], total[:, 0] + total[:, 1]

@@ -159,7 +159,8 @@ def _estimate_rows(
     evaluation: Evaluation, metric: str, values: Floats, ends: tuple[Floats, Floats], **common: Any
 ) -> Iterator[Row]:
     """One row per detector from ``values [D]`` and the two ends of the intervals."""
-    for detector, value, low, high in zip(evaluation.detectors, values, *ends, strict=True):
+    rows = zip(evaluation.detectors, values, ends[0], ends[1], strict=True)
+    for detector, value, low, high in rows:
         yield {
             "detector": detector,
             "metric": metric,
@@ -234,7 +235,7 @@ def _dad_rows(evaluation: Evaluation) -> Iterator[Row]:
         dads["dad_of_means"] = evaluation.dad_of_means(), [*chain.from_iterable(sizes)]
         dads["dad_pooled"] = evaluation.dad_pooled(), [*map(sum, sizes)]
     for name, ((values, draws), counts) in dads.items():
-        ends = bootstrap_interval(draws, min(evaluation.n_id, *counts))
+        ends = bootstrap_interval(draws, min(evaluation.n_id, min(counts)))
         yield from _estimate_rows(evaluation, name, values, ends, dataset=None, n_ood=sum(counts))
 
 
@@ -271,8 +272,8 @@ def _larger_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
     }
     metrics = [m for m in _metric_names(evaluation) if metric_of(m).has_course]
     common: Row = {"dataset": of_set.dataset}
-    for name, group in images.items():
-        for row in _group_rows(evaluation, *group, metrics, **common):
+    for name, (of_images, group) in images.items():
+        for row in _group_rows(evaluation, of_images, group, metrics, **common):
             yield row | {"metric": f"{name}_images_{row['metric']}"}
     for name, kept in {"all_cells": cells >= 0, "larger_semantic": cells >= start}.items():
         members = np.flatnonzero(kept)

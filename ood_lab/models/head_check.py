@@ -95,7 +95,7 @@ def seconds_of_a_step(backbone: Backbone, batch: int) -> float:
     """
     n, size = max(2, min(batch, _FEW)), backbone.data_config["input_size"]
     with isolate_rng(include_cuda=False):
-        images = torch.randn(n, *size).contiguous(memory_format=torch.channels_last)
+        images = torch.randn((n, *size)).contiguous(memory_format=torch.channels_last)
         return _seconds(copy.deepcopy(backbone).train(), images) * batch / n
 
 

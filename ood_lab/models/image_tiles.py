@@ -115,5 +115,10 @@ def use_tiles(backbone: Backbone, setting: str, image_size: Callable[[], tuple[i
     backbone.transform = Tiles(rows, columns, backbone.transform)
     log.info(
         "%s: %d x %d tiles of %d x %d pixels, %d forward passes per image instead of 1",
-        *(name, rows, columns, size[2], size[1], rows * columns),
+        name,
+        rows,
+        columns,
+        size[2],
+        size[1],
+        rows * columns,
     )

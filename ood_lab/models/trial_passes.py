@@ -45,7 +45,7 @@ def channels_taken(net: nn.Module, input_size: tuple[int, ...]) -> int:
 def random_batch(net: nn.Module, input_size: tuple[int, ...]) -> Tensor:
     """The same two random images every time, ``[2, 3, H, W]`` in the dtype of ``net``."""
     generator = torch.Generator().manual_seed(0)
-    return like_weights(net, torch.randn(2, *input_size, generator=generator))
+    return like_weights(net, torch.randn((2, *input_size), generator=generator))
 
 
 def like_weights(net: nn.Module, image: Tensor) -> Tensor:

@@ -158,7 +158,8 @@ class CandidateSearch:
 
         Infinite where it would leave too many candidates.
         """
-        products = torch.nn.functional.linear(queries.to(self.dtype), *self.sample)
+        sample, offset = self.sample
+        products = torch.nn.functional.linear(queries.to(self.dtype), sample, offset)
         rank, share = _sample_rank(len(self.bank), n), _sampled(len(self.bank)) / len(self.bank)
         nth = products.topk(rank, dim=1).values[:, -1].float()
         # Twice the bound, the rounding of the threshold itself, and as much to spare.
@@ -171,9 +172,9 @@ class CandidateSearch:
         rough = [block.to(self.dtype) for block in queries]
         parts = [self._none(len(block)) for block in queries]
         for place, rows in enumerate(self.bank.split(self.blocks.rows)):
-            bank = self._rough(rows)
+            bank, offset = self._rough(rows)
             for block, threshold, candidates in zip(rough, limits, parts, strict=True):
-                products = torch.nn.functional.linear(block, *bank)
+                products = torch.nn.functional.linear(block, bank, offset)
                 _add(candidates, _reaching(products, threshold), place * self.blocks.rows)
         return parts
 

@@ -17,9 +17,9 @@ from ood_lab.report.rendering.thumbnails import with_map
 
 def test_the_box_is_what_the_transform_keeps():
     crop = Compose([Resize(256), CenterCrop(224), ToTensor()])
-    assert seen_box(crop, 512, 512) == (32, 32, 480, 480)
-    assert seen_box(crop, 1024, 512) == (288, 32, 736, 480)
-    assert seen_box(Compose([Resize((224, 224)), ToTensor()]), 640, 480) == (0, 0, 640, 480)
+    assert seen_box(crop, (512, 512)) == (32, 32, 480, 480)
+    assert seen_box(crop, (1024, 512)) == (288, 32, 736, 480)
+    assert seen_box(Compose([Resize((224, 224)), ToTensor()]), (640, 480)) == (0, 0, 640, 480)
 
 
 def test_only_places_above_the_threshold_are_coloured():

@@ -279,9 +279,10 @@ def _expected(rng: np.random.Generator, place: str, room: int) -> list[ObjectReq
 @cache
 def _chances(place: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
     """What a place's prior has, and the cumulative chances of all but the last."""
-    names, weights = zip(*PLACES[place].prior.items(), strict=True)
+    prior = PLACES[place].prior
+    weights = list(prior.values())
     cumulative = np.cumsum(weights) / np.sum(weights)
-    return names, tuple(cumulative[:-1].tolist())
+    return tuple(prior), tuple(cumulative[:-1].tolist())
 
 
 def _look(rng: np.random.Generator, wish: ObjectRequest, size: int, lamp: float) -> Look:

@@ -104,10 +104,11 @@ def _cropped(alpha: Array, colour: Array, light: Array) -> Sprite:
     columns = (alpha.max(0) > _FAINT).nonzero()[0]
     top, left = int(rows[0]), int(columns[0])
     part = (slice(top, int(rows[-1]) + 1), slice(left, int(columns[-1]) + 1))
-    pixels = (alpha[part], colour[(slice(None), *part)], light[part], alpha[part] >= 0.5)
-    for array in pixels:
+    colours = colour[(slice(None), *part)]
+    sprite = Sprite(left, top, alpha[part], colours, light[part], alpha[part] >= 0.5)
+    for array in (sprite.alpha, sprite.colour, sprite.light, sprite.mask):
         array.setflags(write=False)
-    return Sprite(left, top, *pixels)
+    return sprite
 
 
 @cache

@@ -59,7 +59,8 @@ def disk(radius: float, softness: float) -> Pixels:
     The softening mirrors the border of the grid, so that radii from 8 on gain up to 2%.
     """
     reach = max(8, int(radius))
-    distance = np.hypot(*np.mgrid[-reach : reach + 1, -reach : reach + 1])
+    rows, columns = np.mgrid[-reach : reach + 1, -reach : reach + 1]
+    distance = np.hypot(rows, columns)
     even = (distance <= radius).astype(np.float64)
     taps = 1 if radius <= 8 else 2
     return ndimage.gaussian_filter(even / even.sum(), softness, mode="mirror", radius=taps)

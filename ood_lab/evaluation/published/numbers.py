@@ -186,8 +186,9 @@ def _read(file: Traversable) -> Iterator[PublishedRow]:
             )
         if path[2] not in reference.tolerance:
             raise UserError(f"{file}: tolerance.{path[2]} is missing")
-        value, spread = number.groups()
-        yield PublishedRow(reference, *path, float(value), float(spread) if spread else None)
+        (detector, ood, metric), (value, spread) = path, number.groups()
+        spread = float(spread) if spread else None
+        yield PublishedRow(reference, detector, ood, metric, float(value), spread)
 
 
 def _flat(node: Any, path: Field = ()) -> Iterator[tuple[Field, Any]]:

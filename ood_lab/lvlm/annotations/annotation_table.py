@@ -250,6 +250,6 @@ def _names(folder: Path) -> set[str]:
         return set()
 
 
-def frame_of(records: Sequence[Any], *names: str) -> pd.DataFrame:
+def frame_of(records: Sequence[Any], names: Sequence[str]) -> pd.DataFrame:
     """Records as a table, with two or more of their fields as columns."""
-    return pd.DataFrame.from_records([*map(attrgetter(*names), records)], columns=names)
+    return pd.DataFrame.from_records([*map(attrgetter(*names), records)], columns=list(names))

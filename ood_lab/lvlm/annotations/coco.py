@@ -253,7 +253,7 @@ class CocoAnnotations:
         file = absolute(self.file)
         hint = "other formats are annotations=lvis, nuscenes, cityscapes"
         results = read_json(file, _Instances, "COCO instances", hint)
-        table = frame_of(results.images, "id", "file_name", "width", "height", *LEVELS)
+        table = frame_of(results.images, ["id", "file_name", "width", "height", *LEVELS])
         levels = {name: table[name] for name in _known_levels(table)}
         images = images_table(
             table["id"], table["file_name"], table["width"], table["height"], **levels
@@ -328,7 +328,7 @@ def instances_table(
     check_unique(file, "image", images["file"].tolist(), image_ids)
     numbers = [entry.id for entry in annotations if entry.id is not None]
     check_unique(file, "annotation id", numbers, numbers)
-    table = frame_of(annotations, "image_id", "category_id", "area", "iscrowd", "semantic_level")
+    table = frame_of(annotations, ["image_id", "category_id", "area", "iscrowd", "semantic_level"])
     rows = {}
     for key, listed, ids in (
         ("category_id", "categories", list(names)),

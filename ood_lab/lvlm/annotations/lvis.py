@@ -66,7 +66,7 @@ class LvisAnnotations(CocoAnnotations):
         results = read_json(file, _Instances, "LVIS v1", "COCO's own files are annotations=coco")
         checked = check_categories(file, results.categories)
         names = {number: name.replace("_", " ") for number, name in checked.items()}
-        table = frame_of(results.images, "id", "width", "height")
+        table = frame_of(results.images, ["id", "width", "height"])
         images = images_table(
             table["id"],
             ["/".join(image.coco_url.split("/")[-2:]) for image in results.images],

@@ -116,7 +116,7 @@ def visible_boxes(
             out=np.full(len(sizes), None),
         )
     )
-    seen = shapely.clip_by_rect(hulls, 0, 0, *camera.size)
+    seen = shapely.clip_by_rect(hulls, 0, 0, camera.size[0], camera.size[1])
     left, top, right, bottom = shapely.bounds(seen).T
     results = np.stack([left, top, right - left, bottom - top], 1)
     results[~(shapely.area(seen) > 0)] = np.nan
@@ -216,7 +216,7 @@ class NuScenesAnnotations:
 
         kind: Any = msgspec.defstruct(name, _TABLES[name].items())
         file = root / self.version / f"{name}.json"
-        return frame_of(read_json(file, list[kind], f"nuScenes' table {name}"), *_TABLES[name])
+        return frame_of(read_json(file, list[kind], f"nuScenes' table {name}"), list(_TABLES[name]))
 
     def _frames(self, root: Path) -> pd.DataFrame:
         """Keyframes of the front camera in the chosen scenes, by file name, with its mounting."""

@@ -142,10 +142,10 @@ class ModelRequest:
         opened = {path: open_image(path, max_pixels) for row in paths for path in row}
         return cls(vlm, texts, paths, [[opened[path] for path in row] for row in paths])
 
-    def only(self, *rows: int) -> ModelRequest:
+    def only(self, rows: Sequence[int]) -> ModelRequest:
         """Some of them."""
-        chosen = [[column[row] for row in rows] for column in (self.texts, self.paths, self.images)]
-        return ModelRequest(self.vlm, *chosen)  # type: ignore[arg-type]
+        texts, paths = [self.texts[row] for row in rows], [self.paths[row] for row in rows]
+        return ModelRequest(self.vlm, texts, paths, [self.images[row] for row in rows])
 
     @cached_property
     def encoded(self) -> Mapping[str, Any]:

@@ -318,7 +318,7 @@ class TransformersChat(ChatModel):
                 self._distrust(failed)
                 return reply
             failed.append((kind, "its replies differ from those one by one"))
-        alone = [self._alone(prompts.only(row), tokens) for row in range(len(prompts.texts))]
+        alone = [self._alone(prompts.only([row]), tokens) for row in range(len(prompts.texts))]
         if not all(isinstance(item, str) for item in alone):  # else it was not the way
             self._distrust(failed)
         return alone
@@ -336,7 +336,7 @@ class TransformersChat(ChatModel):
         if len(reply) > 1:
             rows.add(1)
         for row in rows:
-            alone = self._alone(prompts.only(row), 1)
+            alone = self._alone(prompts.only([row]), 1)
             if isinstance(alone, str) or not same_scores(
                 alone.scores, reply[row].scores, self._vlm.model.dtype
             ):
@@ -404,14 +404,12 @@ class TransformersChat(ChatModel):
         if not new:
             return
         if len(new) < len(paths):
-            image_inputs = {
-                k: v for k, v in prompts.only(*new).encoded.items() if k in image_inputs
-            }
+            image_inputs = {k: v for k, v in prompts.only(new).encoded.items() if k in image_inputs}
         parts = features_of(vlm.model, image_inputs, len(new))
         if parts is None:  # tiles of several images, which are told apart by asking for each
             parts = []
             for row in new:
-                alone = {k: v for k, v in prompts.only(row).encoded.items() if k in image_inputs}
+                alone = {k: v for k, v in prompts.only([row]).encoded.items() if k in image_inputs}
                 parts += features_of(vlm.model, alone, 1) or []
         self._features.update({paths[row]: part for row, part in zip(new, parts, strict=True)})
 

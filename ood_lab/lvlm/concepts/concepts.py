@@ -181,7 +181,8 @@ def _attributes(
     actions: dict[str, list[Attribute]] = {}
     for (category, key), words in sorted(values.items()):
         into = actions if key == _ACTION else states
-        into.setdefault(category, []).extend(Attribute(*p) for p in permutations(sorted(words), 2))
+        pairs = permutations(sorted(words), 2)
+        into.setdefault(category, []).extend(Attribute(a, b) for a, b in pairs)
     return states, actions
 
 
@@ -242,7 +243,7 @@ def _pair(graph: nx.Graph, first: str, second: str) -> Pair | None:
 
 def joined_pairs(graph: nx.Graph) -> list[Pair]:
     """The pairs that meet, in the order of their names."""
-    pairs = (_pair(graph, *edge) for edge in graph.edges())
+    pairs = (_pair(graph, first, second) for first, second in graph.edges())
     return sorted(pair for pair in pairs if pair is not None)
 
 
@@ -365,4 +366,4 @@ def _encoded(pairs: list[Attribute]) -> str:
 
 
 def _decoded(text: str) -> list[Attribute]:
-    return [Attribute(*pair) for pair in json.loads(base64.b64decode(text) or "[]")]
+    return [Attribute(a, b) for a, b in json.loads(base64.b64decode(text) or "[]")]

@@ -155,7 +155,8 @@ class WithPhotographs:
         for name, results in self.origins.items():
             for (criterion, pair), composition in first.items():
                 photographs = results[pair.key]
-                rng = text_stream(seed, "origin", name, criterion, *sorted(pair.key))
+                one, other = sorted(pair.key)
+                rng = text_stream(seed, "origin", name, criterion, one, other)
                 sample = rng.permutation(len(photographs))[: most[criterion, pair]]
                 orders += [
                     _order(composition, number, name, photographs[int(place)])

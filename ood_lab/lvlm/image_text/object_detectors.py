@@ -246,7 +246,8 @@ class ObjectDetector(ChatModel):
         pace = Pace(len(images), interval=10.0)
         for start in range(0, len(images), batch_size):
             batch = open_images(images[start : start + batch_size])
-            boxes_of = detected(*self._loaded, batch, self.threshold)
+            processor, model = self._loaded
+            boxes_of = detected(processor, model, batch, self.threshold)
             for image, boxes in zip(ids[start:], boxes_of, strict=False):
                 rows += [(image, *box) for box in boxes]
             if pace.due:

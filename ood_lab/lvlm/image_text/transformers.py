@@ -23,7 +23,6 @@ from ood_lab.lvlm.image_text.base import Scores, in_batches, texts_of
 from ood_lab.models.weights import weights_sha256
 
 #: What makes the inputs of an image-text model.
-TEXT_AND_IMAGE = ("AutoTokenizer", "AutoImageProcessor")
 
 
 @dataclass(eq=False)
@@ -52,7 +51,7 @@ class PretrainedScores:
     def __post_init__(self) -> None:
         self.name = self.name or Path(self.path).name
         self.tokenizer, self.image_processor, self.model = load_pretrained(
-            "image_text path", self.path, *TEXT_AND_IMAGE, self.auto
+            "image_text path", self.path, "AutoTokenizer", "AutoImageProcessor", self.auto
         )
 
     @cached_property
@@ -198,7 +197,7 @@ class Blip2Scores(PretrainedScores):
         """The matching head sees one text and one image at a time: all texts with each image."""
         rows = []
         for image in pixels:
-            many = image.expand(len(tokens["input_ids"]), *image.shape)
+            many = image.expand(len(tokens["input_ids"]), -1, -1, -1)
             logits = self.model(
                 pixel_values=many, **tokens, use_image_text_matching_head=True
             ).logits_per_image

@@ -169,7 +169,7 @@ def said_by_sentences(text: str, asked: Asked, question: str) -> str | None:
         if asked.thing is not None:
             results = _claims(clause, asked.thing)
         elif asked.more is not None:
-            results = _comparison(clause, *asked.more)
+            results = _comparison(clause, asked.more)
         else:
             results = _echo(clause, question)
         if results and _FALSE in clause:
@@ -218,8 +218,9 @@ def _denied(before: str) -> bool:
     return bool(verbs) and not _RESTART.search(before[verbs[-1].end() :])
 
 
-def _comparison(clause: str, a: str, b: str) -> str | None:
-    """Whether there are more ``a`` than ``b``."""
+def _comparison(clause: str, things: tuple[str, str]) -> str | None:
+    """Whether there are more of the first thing than of the second."""
+    a, b = things
     not_ = r"(?P<not>not\s+|n't\s+|no\s+)?"
     for first, second, more in ((a, b, True), (b, a, False)):
         for word, up in (("more|greater|larger|higher", True), ("fewer|less|smaller|lower", False)):

@@ -94,7 +94,7 @@ def scored(judgements: pd.DataFrame, by: str | None = None, **resampling: Any) -
     number = group * wordings + prompt
     sums = cluster_sums(_outcomes(rows), rows["pair_id"], number, len(groups) * wordings)
     shape = (len(groups), wordings) if by else (wordings,)
-    cube = sums.reshape(len(sums), *shape, sums.shape[-1])
+    cube = sums.reshape((len(sums), *shape, sums.shape[-1]))
     return clustered(cube, mean_over_prompts, **resampling)
 
 

@@ -171,7 +171,7 @@ def equivalence(
         """The statistic of ``draws`` pairs of sets, each the rows of the pool that it has."""
         pairs = (two_sets() for _ in range(draws))
         counts = ([np.bincount(rows, minlength=n + m) for rows in pair] for pair in pairs)
-        return np.array([statistic(*pair) for pair in counts])
+        return np.array([statistic(first, second) for first, second in counts])
 
     parts = drawn_by(lambda: np.split(rng.permutation(n), [part])[::-1])
     permuted = drawn_by(lambda: np.split(rng.permutation(n + m), np.cumsum(sizes))[:2])

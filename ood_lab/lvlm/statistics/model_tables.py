@@ -160,7 +160,7 @@ def add_degradations(
         eta_resample: see :func:`~ood_lab.lvlm.statistics.degradation.signature_tost`.
         resampling: ``draws`` (resamples and permutations) and their ``seed``.
     """
-    results = {name: degradation(*side, **resampling) for name, side in sides.items()}
+    results = {name: degradation(a, b, **resampling) for name, (a, b) in sides.items()}
     into.keep_all("degradation", results)
     if not references:
         return
@@ -237,7 +237,7 @@ def add_hard(
         "E1": spread_test(d_hard, d_ood)._asdict(),
         "E2": correlation_test(d_hard, d_ood)._asdict(),
         "E3, E4": into.keep("hard", resampled),
-        "E5": shared_pairs(*pairs)._asdict(),
+        "E5": shared_pairs(pairs[0], pairs[1])._asdict(),
     }
     into.tables["hard"] = pd.DataFrame(
         [
@@ -344,7 +344,12 @@ def correlation_test(hard: ArrayLike, ood: ArrayLike) -> Correlation:
     """E2 on degradations of M models, ``[M]`` each."""
     first, second = (np.asarray(item, np.float64) for item in (hard, ood))
     pearson, spearman = stats.pearsonr(first, second), stats.spearmanr(first, second)
-    return Correlation(*map(float, (*pearson, *spearman)))
+    return Correlation(
+        pearson=float(pearson.statistic),
+        pearson_p=float(pearson.pvalue),
+        spearman=float(spearman.statistic),
+        spearman_p=float(spearman.pvalue),
+    )
 
 
 def resampling_test(

@@ -63,10 +63,10 @@ def flags_of_models(
         return None
     missed = [place for place, name in enumerate(COUNTS) if name not in ("tp", "tn")]
     flags = {name: item[:, missed].sum(axis=-1) > 0 for name, item in counts.items()}
-    samples = list(pairs["split"]), list(pairs["image"])
-    results = [flag_results(flags, *samples, **resampling)]
+    splits, images = list(pairs["split"]), list(pairs["image"])
+    results = [flag_results(flags, splits, images, **resampling)]
     if divided:
-        results.append(flag_results(divided, *samples, by=DIVISION, **resampling))
+        results.append(flag_results(divided, splits, images, by=DIVISION, **resampling))
     return pd.concat(results, ignore_index=True)
 
 

@@ -259,7 +259,7 @@ class VlmGrpo(VlmTuning):
             rows_apart.pop("labels", None)
             return dict(rows_apart), {}
         image_only = {name: one[name] for name in image_inputs(self.model) if name in one}
-        rows = {k: v.repeat(count, *[1] * (v.ndim - 1)) for k, v in one.items() if k not in PIXELS}
+        rows = {k: torch.cat([v] * count) for k, v in one.items() if k not in PIXELS}
         return rows, image_only
 
     def _log_probs(self, model: Any, replies: _Replies) -> Tensor:
@@ -283,7 +283,7 @@ def _features_fit(model: Any, one: Tensors) -> bool:
     if not image_only:
         return False
     plain = model(**one).logits[0, -1]
-    rows = {k: v.repeat(2, *[1] * (v.ndim - 1)) for k, v in one.items() if k not in PIXELS}
+    rows = {k: torch.cat([v] * 2) for k, v in one.items() if k not in PIXELS}
     try:
         again = model(**rows, **_features(model, image_only, 2)).logits[1, -1]
     except Exception:  # families fail in ways of their own: then without

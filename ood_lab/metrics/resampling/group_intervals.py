@@ -179,7 +179,7 @@ def mean_ends(
     nothing = np.full(len(values), np.nan)
     if not n_ood:
         return nothing, nothing
-    n = min(n_id, *n_ood)
+    n = min(n_id, min(n_ood))
     if rule == "auroc":
         if n < _FEWEST_OF_A_MEAN:
             return group_ends[0].mean(axis=1), group_ends[1].mean(axis=1)

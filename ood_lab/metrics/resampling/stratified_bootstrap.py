@@ -57,8 +57,13 @@ class Job(Generic[Made]):
 
     def then(self, make: Callable[[Made], Other]) -> Job[Other]:
         """The same draws, and what is made of that which is made of them."""
-        shape = self.draws, self.samples, self.detectors
-        return Job(self.draw, *shape, lambda result: make(self.finish(result)))
+        return Job(
+            self.draw,
+            self.draws,
+            self.samples,
+            self.detectors,
+            lambda result: make(self.finish(result)),
+        )
 
     @property
     def numbers(self) -> int:
@@ -161,7 +166,8 @@ def drawing(
     of_kept = np.flatnonzero(np.isin(all_groups.member, kept))
     ood_matrix = np.concatenate([blocks[g] for g in kept])
     ranked = [
-        RankedScores(*scores, groups) for scores in zip(id_matrix.T, ood_matrix.T, strict=True)
+        RankedScores(inside, outside, groups)
+        for inside, outside in zip(id_matrix.T, ood_matrix.T, strict=True)
     ]
 
     def draw(numbers: range) -> Floats:

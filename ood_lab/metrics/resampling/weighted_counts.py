@@ -100,7 +100,7 @@ class RankedScores:
         self._ood_order = np.lexsort((ood_scores, groups.member)).astype(np.int32)
         self._id = id_scores[self._id_order]
         self._ood = ood_scores[self._ood_order]
-        self._below, self._up_to = _one_if_equal(*_positions(self._id, self._ood))
+        self._below, self._up_to = _one_if_equal(_positions(self._id, self._ood))
         # Rises over all groups, so that one search finds a rank in every group at once.
         self._key = self._below + groups.member * (self.n + 1)
         self._key_start = np.arange(groups.size.size) * (self.n + 1)
@@ -189,7 +189,7 @@ class RankedScores:
     @cached_property
     def _id_among_id(self) -> tuple[Places, Places]:
         """The places where the ties of each ID score begin and end, ``[n]``."""
-        return _without_gaps(*_positions(self._id, self._id))
+        return _without_gaps(_positions(self._id, self._id))
 
     @cached_property
     def _id_among_ood(self) -> tuple[Ints, Ints]:
@@ -199,7 +199,7 @@ class RankedScores:
     @cached_property
     def _ood_among_ood(self) -> tuple[Places, Places]:
         """The places where the ties of each OOD score begin and end within its group, ``[m]``."""
-        return _without_gaps(*self._in_blocks(lambda block: block, np.concatenate))
+        return _without_gaps(self._in_blocks(lambda block: block, np.concatenate))
 
     def _in_blocks(
         self, queries: Callable[[Floats], Floats], join: Callable[[list[Ints]], Ints]
@@ -208,10 +208,8 @@ class RankedScores:
         positions = [_positions(block, queries(block)) for block in blocks]
         starts, ends = zip(*positions, strict=True)
         shift = self.groups.start
-        return _one_if_equal(
-            join([a + s for a, s in zip(starts, shift, strict=True)]),
-            join([a + s for a, s in zip(ends, shift, strict=True)]),
-        )
+        below = join([a + s for a, s in zip(starts, shift, strict=True)])
+        return _one_if_equal((below, join([a + s for a, s in zip(ends, shift, strict=True)])))
 
 
 def _positions(ascending: Floats, queries: Floats) -> tuple[Ints, Ints]:
@@ -220,9 +218,10 @@ def _positions(ascending: Floats, queries: Floats) -> tuple[Ints, Ints]:
     return left, np.searchsorted(ascending, queries, side="right")
 
 
-def _without_gaps(start: Ints, end: Ints) -> tuple[Places, Places]:
+def _without_gaps(places: tuple[Ints, Ints]) -> tuple[Places, Places]:
     """Where no scores are tied, each begins at its own place, and the next one where it ends."""
-    return (start, end) if (end - start > 1).any() else (slice(None, -1), slice(1, None))
+    start, end = places
+    return places if (end - start > 1).any() else (slice(None, -1), slice(1, None))
 
 
 def _at(run: NDArray, places: Places) -> NDArray:
@@ -230,8 +229,9 @@ def _at(run: NDArray, places: Places) -> NDArray:
     return run[:, places] if isinstance(places, slice) else run.take(places, axis=1)
 
 
-def _one_if_equal(below: Ints, up_to: Ints) -> tuple[Ints, Ints]:
+def _one_if_equal(places: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
     """One array for both where no scores are tied, which halves the work on them."""
+    below, up_to = places
     return below, below if np.array_equal(below, up_to) else up_to
 
 

@@ -113,7 +113,7 @@ class P2PNet(FGVCNet):
         crops, scores = self.proposals(image, maps[-1])
         part_vectors = self._stages(self.maps(crops))
         part_logits, _ = self._classify(part_vectors)
-        by_image = [v.view(*scores.shape, -1) for v in part_vectors]
+        by_image = [v.unflatten(0, scores.shape) for v in part_vectors]
         order = self.memory(by_image[-1])[:, :, None]
         guesses = [
             guess(torch.take_along_dim(parts, order, dim=1).flatten(1))
@@ -122,7 +122,7 @@ class P2PNet(FGVCNet):
         return P2POutput(
             torch.stack(logits).sum(0),
             logits,
-            [y.view(*scores.shape, -1) for y in part_logits],
+            [y.unflatten(0, scores.shape) for y in part_logits],
             scores,
             vectors,
             guesses,

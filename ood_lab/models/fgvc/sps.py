@@ -59,7 +59,7 @@ class SPSNet(FGVCNet):
     def add_heads(self, branches: int = 1, swap: Sequence[float] = (0.3, 0.5)) -> None:
         """Adds the branches, and the classifiers of the last map and of each branch."""
         middle, last = self.channels
-        self.swap = tuple(swap)
+        self.swap = swap[0], swap[1]
         self.middles = nn.ModuleList(Middle(middle) for _ in range(branches))
         self.classifiers = nn.ModuleList(
             nn.Linear(width, self.labels.classes) for width in (last, *[middle] * branches)
@@ -85,7 +85,7 @@ class SPSNet(FGVCNet):
         features = self._features(image, detach)
         high, *branches = self.classifiers
         mid = [
-            linear(random_swap(z, *self.swap) if self.training else z)
+            linear(random_swap(z, self.swap) if self.training else z)
             for linear, z in zip(branches, features[1:], strict=True)
             for _ in range(_REPEATS)
         ]
@@ -143,7 +143,7 @@ class SPS(FGVCModule):
         return {"high": high, "mid": torch.stack(mid).sum()}
 
 
-def random_swap(features: Tensor, low: float, high: float) -> Tensor:
+def random_swap(features: Tensor, shares: tuple[float, float]) -> Tensor:
     """Swaps a random part of the features between the images of a batch.
 
     A share uniform in ``[low, high]`` decides for each of the D features, alike in all images,
@@ -151,10 +151,9 @@ def random_swap(features: Tensor, low: float, high: float) -> Tensor:
 
     Args:
         features: ``[B, D]``.
-        low: smallest share.
-        high: largest share.
+        shares: the smallest and the largest.
     """
-    images, width = features.shape
+    (low, high), (images, width) = shares, features.shape
     share = low + (high - low) * torch.rand((), device=features.device)
     mask = torch.rand(width, device=features.device) < share
     return swap(features, mask, torch.randperm(images, device=features.device))

@@ -230,7 +230,9 @@ class WrappedBackbone(Backbone):
                 return
             _log.warning(
                 "%s calls its outputs %s, your classes are %s: output i is taken as class i",
-                *(self.name, listed(list(self.outputs)[:4]), listed(list(classes)[:4])),
+                self.name,
+                listed(list(self.outputs)[:4]),
+                listed(list(classes)[:4]),
             )
             return
         order = [ours[name] for name in theirs]

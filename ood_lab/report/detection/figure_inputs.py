@@ -66,7 +66,8 @@ class FigureInputs:
         for place, detector in enumerate(self.view.detectors):
             highlighted = detector in self.highlighted
             look, label = (style(place), detector) if highlighted else (None, f"{rest} others")
-            lines.append(curve(*points(detector), look, label))
+            x, y = points(detector)
+            lines.append(curve(x, y, look, label))
         return lines
 
     @cached_property

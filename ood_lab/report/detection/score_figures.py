@@ -48,7 +48,7 @@ def densities(inputs: FigureInputs) -> Figure:
         values = {name: normalise(part, scores[test]) for name, part in scores.items()}
         limits = limits_of(list(values.values()), outside=0.005, margin=0.08)
         draw_densities(axes, values, styles, limits, labels=names, filled=test)
-        ticks = _asinh_ticks(*limits)
+        ticks = _asinh_ticks(limits)
         axes.set_xticks(np.arcsinh(ticks), [f"{tick:,}".replace("-", "−") for tick in ticks])
     add_legend(figure, grid)
     return figure
@@ -71,8 +71,9 @@ def normalise(scores: np.ndarray, id_scores: np.ndarray) -> np.ndarray:
     return np.arcsinh((scores - middle) / scale)
 
 
-def _asinh_ticks(low: float, high: float) -> list[int]:
+def _asinh_ticks(limits: tuple[float, float]) -> list[int]:
     """Ticks in ID interquartile ranges, none so close that their labels touch."""
+    low, high = limits
     kept: list[int] = []
     for tick in sorted(_TICKS, key=abs):
         place = math.asinh(tick)
@@ -225,7 +226,8 @@ def risk_curves(inputs: FigureInputs) -> Figure:
     for axes, ood in zip(grid, places.values(), strict=True):
         # Every failure is rejected first: its score says so.
         of = failures(ood)
-        best = curve(*risk_coverage(np.argsort(np.argsort(of, kind="stable")), of), None)
+        coverage, risk = risk_coverage(np.argsort(np.argsort(of, kind="stable")), of)
+        best = curve(coverage, risk, None)
         axes.plot(best.x, best.y, color=SOFT, lw=0.8, ls=(0, (1, 2)))
         axes.set(ylim=(0, None))
     return figure

@@ -58,14 +58,14 @@ def draw_densities(
         upright: the values run upwards.
     """
     for name, rows in values.items():
-        x, y = density(rows, *limits)
+        x, y = density(rows, limits[0], limits[1])
         look, label = styles[name], labels[name] if labels else ""
         if name == filled:
             fill = axes.fill_betweenx if upright else axes.fill_between
             fill(x, y, color=look.color, alpha=0.6, lw=0, label=label)
         else:
             line: Any = {"color": look.color, "ls": look.line, "lw": 1.1, "label": label}
-            axes.plot(*((y, x) if upright else (x, y)), **line)
+            axes.plot(y if upright else x, x if upright else y, **line)
     x_limits, y_limits = ((0, None), limits) if upright else (limits, (0, None))
     axes.set(xlim=x_limits, ylim=y_limits)
     (axes.set_xticks if upright else axes.set_yticks)([])

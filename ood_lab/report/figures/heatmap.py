@@ -183,5 +183,6 @@ def _write_words(axes: Axes, words: Words) -> None:
         middle = (across.min() + across.max()) / 2, 0.365 * points
         mark = Path(letters.vertices - middle, letters.codes)
         look: Any = {"marker": mark, "ms": 2 * np.abs(mark.vertices).max(), "mew": 0, "c": ink}
-        (line,) = axes.plot(*np.transpose(places), ls="", clip_on=False, label=f"_{word}", **look)
+        x, y = np.transpose(places)
+        (line,) = axes.plot(x, y, ls="", clip_on=False, label=f"_{word}", **look)
         line.set_in_layout(False)  # inside the cells anyway

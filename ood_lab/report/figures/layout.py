@@ -107,7 +107,8 @@ def add_legend(figure: Figure, grid: Sequence[Axes]) -> None:
     """One legend above the panels for what has a label in any of them."""
     handles: dict[str, Artist] = {}
     for axes in grid:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+        lines, labels = axes.get_legend_handles_labels()
+        for handle, label in zip(lines, labels, strict=True):
             handles.setdefault(label, handle)
     if handles:
         columns = legend_columns(list(handles), figure.get_figwidth())

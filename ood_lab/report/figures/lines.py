@@ -116,7 +116,7 @@ def draw_lines(axes: Axes, lines: Sequence[Line], edged: bool = False) -> None:
     if grey:  # as one line with gaps
         gap = np.full((1, 2), np.nan)
         points = np.concatenate([[*zip(line.x, line.y, strict=True), *gap] for line in grey])
-        axes.plot(*points.T, color=GREY, lw=0.7, label=grey[0].label, zorder=1)
+        axes.plot(points[:, 0], points[:, 1], color=GREY, lw=0.7, label=grey[0].label, zorder=1)
     axes.grid(visible=False, axis="x")
 
 

@@ -70,8 +70,10 @@ def draw_clouds(
             _middle_half(axes, rows, look)
     for name, rows in points.items():  # above all points
         look = styles[name]
+        x, y = rows.mean(axis=0)
         axes.plot(
-            *rows.mean(axis=0),
+            x,
+            y,
             look.marker,
             color=look.color,
             markersize=7,

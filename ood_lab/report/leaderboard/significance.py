@@ -102,8 +102,16 @@ def _not_worse(row: Row, leader: Row, pairs: Pairs, seeds_vary: bool) -> bool:
         return pairs[key]
     # Seeds that all gave the same number say nothing about chance.
     if seeds_vary and row["seed_std"] + leader["seed_std"] > 0:
-        stats = [x[k] for x in (row, leader) for k in ("value", "seed_std", "n_seeds")]
         from scipy.stats import ttest_ind_from_stats  # half a second to load, for few tables
 
-        return bool(ttest_ind_from_stats(*stats, equal_var=False).pvalue >= ALPHA)
+        test = ttest_ind_from_stats(
+            mean1=row["value"],
+            std1=row["seed_std"],
+            nobs1=row["n_seeds"],
+            mean2=leader["value"],
+            std2=leader["seed_std"],
+            nobs2=leader["n_seeds"],
+            equal_var=False,
+        )
+        return bool(test.pvalue >= ALPHA)
     return within_noise(row, leader)

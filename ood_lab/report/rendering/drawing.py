@@ -65,7 +65,8 @@ def write(figure: PlannedFigure, folder: Path) -> str | None:
         text.set_fontfamily(RC["font.family"])
     with rc():
         legend = _number_names(picture, missing)
-        save(picture, *figure.file(folder)[:2])
+        file = figure.file(folder)
+        save(picture, file.png, file.svg)
     return legend
 
 

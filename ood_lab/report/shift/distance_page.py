@@ -335,7 +335,8 @@ def cause_figure(causes: pd.DataFrame, images: pd.DataFrame, name: str) -> Figur
         label_of(of): images.loc[images["dataset"] == of, statistic].to_numpy(np.float64)
         for of in (ID_TEST, name)
     }
-    draw_histograms(right, values, np.linspace(*limits_of(list(values.values())), _BINS + 1))
+    low, high = limits_of(list(values.values()))
+    draw_histograms(right, values, np.linspace(low, high, _BINS + 1))
     right.set_yticks([])
     add_legend(figure, [right])
     return figure

@@ -166,8 +166,8 @@ def shift_order(inputs: ShiftInputs) -> Figure:
         rows = rows_of(inputs.summary, axis)
         names = [str(name) for name in rows["dataset"]]
         ends = zip(*(rows[column] for column in ("mean", "mean_low", "mean_high")), strict=True)
-        for place, (name, mean) in enumerate(zip(names, ends, strict=True)):
-            draw_marks(axes, [Bar(*mean)], inputs.styles[name], offset=place)
+        for place, (name, (mean, low, high)) in enumerate(zip(names, ends, strict=True)):
+            draw_marks(axes, [Bar(mean, low, high)], inputs.styles[name], offset=place)
         axes.plot(rows["median"], range(sets), "|", color=INK, ms=7, mew=0.8, zorder=4)
         for place, same in enumerate(same_as_next(rows)):
             if same:

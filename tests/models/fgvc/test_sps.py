@@ -36,7 +36,7 @@ def test_random_swap_takes_a_share_of_the_features():
     x = torch.arange(images).float()[:, None].expand(images, width)
     shares, orders = [], set()
     for _ in range(40):
-        moved = random_swap(x, 0.3, 0.5)
+        moved = random_swap(x, (0.3, 0.5))
         assert (moved.sort(0).values == x).all()  # nothing is lost, nothing doubled
         changed = (moved != x).any(0)
         if changed.any():

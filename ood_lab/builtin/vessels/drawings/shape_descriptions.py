@@ -136,9 +136,9 @@ def shape_of(node: Any) -> Shape:
         numbers, placed = number_of(arguments[:-1]), shape_of(arguments[-1])
 
         def drawn(frame: Frame) -> Array:
-            u, v = place(*frame[:2], *numbers(frame))
+            u, v = place(frame.u, frame.v, *numbers(frame))
             return placed(frame._replace(u=u, v=v))
 
         return drawn
     draw, numbers = vars(signed_distances)[kind], number_of(arguments)
-    return lambda frame: draw(*frame[:2], *numbers(frame))
+    return lambda frame: draw(frame.u, frame.v, *numbers(frame))

@@ -148,7 +148,7 @@ def half_plane(
     u: Array, v: Array, through: tuple[float, float], normal: tuple[float, float]
 ) -> Array:
     """The side of a line away from ``normal``."""
-    length = math.hypot(*normal)
+    length = math.hypot(normal[0], normal[1])
     return (u - through[0]) * (normal[0] / length) + (v - through[1]) * (normal[1] / length)
 
 

@@ -130,7 +130,7 @@ class _Published:
     @property
     def picture(self) -> AnnotatedPicture:
         pairs = zip(self.truth_attr, self.hallu_attr, strict=True)
-        first, second, *actions = [Attribute(*pair) if pair[0] else None for pair in pairs]
+        first, second, *actions = [Attribute(a, b) if a else None for a, b in pairs]
         return AnnotatedPicture(
             self.image,
             self.type,

@@ -41,7 +41,6 @@ from ood_lab.report.figures.lines import curve, curves
 from ood_lab.report.rendering.blocks import Block, Folded, PlannedFigure, Text
 from ood_lab.report.rendering.table import Table
 from ood_lab.report.rendering.thumbnails import Thumbnails
-from ood_lab.schema.arrays import Floats
 from ood_lab.schema.results import PART, whole
 
 _BINS = np.linspace(0.0, 1.0, 21)
@@ -206,21 +205,14 @@ def figures(run: ScoredRun) -> Iterator[PlannedFigure | Folded]:
         yield from purified_figures(read_table(file), threshold)
     rows = uncertainty.answered(without_rest(run.judged["judged"]))
     if len(rows):
-        lines = [
-            curve(
-                *_from_nothing(*risk_coverage(part["doubt"], part["wrong"])),
-                style(place),
-                SPLITS.get(str(split), str(split)),
-            )
-            for place, (split, part) in enumerate(rows.groupby("split", sort=False))
-        ]
+        lines = []
+        for place, (split, part) in enumerate(rows.groupby("split", sort=False)):
+            coverage, risk = risk_coverage(part["doubt"], part["wrong"])
+            # From coverage 0 on: among answers of one doubt the expected risk is the same.
+            coverage, risk = np.append(0.0, coverage), np.append(risk[0], risk)
+            lines.append(curve(coverage, risk, style(place), SPLITS.get(str(split), str(split))))
         labels = ("coverage (%): answers with the least doubt", "wrong answers (%)")
         yield captioned("risk_coverage", partial(curves, lines, labels, f"{run.title}."))
-
-
-def _from_nothing(coverage: Floats, risk: Floats) -> tuple[Floats, Floats]:
-    """The curve from coverage 0 on: among answers of one doubt the expected risk is the same."""
-    return np.append(0.0, coverage), np.append(risk[0], risk)
 
 
 WORDS = BenchmarkWords(

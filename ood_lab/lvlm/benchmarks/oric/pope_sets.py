@@ -143,7 +143,8 @@ class PopeSets:
             if entry in SAMPLINGS:
                 sets.make(name, pope_of(contents, sampling_of(entry), count, seed), wording)
             elif name not in sets.sets:
-                sets.publish(name, *self._read(entry))
+                questions, source = self._read(entry)
+                sets.publish(name, questions, source)
             if self.subset is not None:
                 sets.draw(name, self.subset, seed)
 

@@ -66,7 +66,7 @@ def items_of(table: pd.DataFrame) -> list[OricItem]:
 
 def table_of(items: Sequence[OricItem]) -> pd.DataFrame:
     """The same as a table, see :data:`ITEM`."""
-    return frame_of(items, *(item.name for item in fields(OricItem))).set_axis([*ITEM], axis=1)
+    return frame_of(items, [item.name for item in fields(OricItem)]).set_axis([*ITEM], axis=1)
 
 
 def with_article(name: str, article: Article = "right") -> str:
@@ -368,7 +368,8 @@ class PublishedSets:
         names = [name for questions, _ in self.sets.values() for name in questions["image"]]
         sets = QuestionSets(Pool.of(annotations, self.folder, names))
         own, *rest = self.sets
-        sets.publish(own, *self.sets[own])
+        questions, source = self.sets[own]
+        sets.publish(own, questions, source)
         audit = audit_of(sets.sets[own], verdicts)
         verdicts.check_questions(audit)
         kept = ~verdicts.rejects(audit)
@@ -376,7 +377,8 @@ class PublishedSets:
             raise UserError(f"{verdicts.path} rejects every question of {self._bench}")
         sets.sets[own] = sets.sets[own][kept].reset_index(drop=True)
         for name in rest:
-            sets.publish(name, *self.sets[name])
+            questions, source = self.sets[name]
+            sets.publish(name, questions, source)
         lost = self._lost(sets)
         if lost and not self.recorded:
             name = sets.pool.missing(sets.rows)[0].name

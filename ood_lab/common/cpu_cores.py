@@ -38,7 +38,7 @@ _given: tuple[Callable[[Any], Any], Sequence[Any]] = (id, ())
 
 def usable_cores() -> int:
     """Cores that this process may use: fewer than the machine has, where a job was given a part."""
-    if hasattr(os, "sched_getaffinity"):  # not on macOS
+    if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 

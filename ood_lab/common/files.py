@@ -28,7 +28,7 @@ _Content = TypeVar("_Content")
 #: ``errno`` of a disk, or a quota, that is full.
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 #: The parser in C where PyYAML has it: the configuration of a run has hundreds of lines.
-YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+YAML_LOADER = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 
 def packaged_table(package: str, name: str) -> Any:

@@ -8,6 +8,7 @@ from typing import TypeVar, cast
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.plugins.environments import LightningEnvironment
+from lightning.pytorch.strategies import ParallelStrategy
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -22,13 +23,13 @@ def join(trainer: Trainer) -> None:
     A scheduler has started all of them, or the user one on every node. Those that Lightning starts
     only on this machine appear, and connect, in the first pass.
     """
-    environment = getattr(trainer.strategy, "cluster_environment", None)
-    if trainer.world_size == 1 or environment is None:
+    if trainer.world_size == 1 or not isinstance(trainer.strategy, ParallelStrategy):
         return
+    environment = trainer.strategy.cluster_environment
     if isinstance(environment, LightningEnvironment):
         if trainer.num_nodes > 1:
             _meet(trainer)
-    elif environment.creates_processes_externally:
+    elif environment and environment.creates_processes_externally:
         trainer.strategy.setup_environment()
 
 

@@ -70,7 +70,8 @@ def writing(root: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError) as error:
-        full = getattr(error, "errno", None) in DISK_FULL or "os error 28" in str(error)
+        code = error.errno if isinstance(error, OSError) else None
+        full = code in DISK_FULL or "os error 28" in str(error)
         remedy = "make room, and the same command resumes; or " if full else ""
         raise UserError(
             f"cached features cannot be written under '{root}' ({error}): {remedy}choose another "

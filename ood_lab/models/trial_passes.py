@@ -29,7 +29,7 @@ def channels_taken(net: nn.Module, input_size: tuple[int, ...]) -> int:
     if isinstance(first, nn.Conv2d):
         wanted, rest = first.in_channels, 0
     else:
-        wanted, rest = divmod(getattr(first, "in_features", 0), height * width)
+        wanted, rest = divmod(first.in_features if first else 0, height * width)
     if rest or wanted in (0, 3, expected):
         return expected
     for channels in (3, wanted):

@@ -226,7 +226,7 @@ def check_size(clip: ClipModel, input_size: int | None) -> None:
 
 def _checked(backbone: PromptBackbone) -> PromptBackbone:
     check_contract(backbone)
-    if getattr(rank_zero_only, "rank", 0):
+    if rank_zero_only.rank:  # type: ignore[attr-defined]
         return backbone
     learned = sum(p.numel() for p in backbone.learned.parameters())
     log.info(

@@ -113,7 +113,7 @@ class CoOp(PromptLearner):
         """Encodes the training images, if they are to be kept."""
         if not self.cache_views:
             return
-        data: Any = getattr(self.trainer, "datamodule", None)
+        data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
         if data is None:
             raise UserError(
                 "model.classifier.cache_views=true needs a DataModule: fit with datamodule=..."

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ood_lab.clip import ClipModel
+from ood_lab.clip.backbone import ClipImages
 from ood_lab.common.arguments import Positive
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import Detector, DetectorRefusal, with_settings
@@ -65,12 +66,11 @@ class LocalMCMColumn(BankColumn):
 
 
 def _clip_of(backbone: Backbone, method: str) -> ClipModel:
-    clip = getattr(backbone, "clip", None)
-    if not isinstance(clip, ClipModel):
+    if not isinstance(backbone, ClipImages):
         raise DetectorRefusal(
             f"{method} needs a CLIP: choose model=clip or prompt=..., or remove it"
         )
-    return clip
+    return backbone.clip
 
 
 @with_settings

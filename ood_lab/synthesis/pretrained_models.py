@@ -141,7 +141,7 @@ class LanguageModel:
 
     def __call__(self, questions: Sequence[str]) -> list[str]:
         """The answers, in order."""
-        chat = bool(getattr(self.model.tokenizer, "chat_template", None))
+        chat = bool(self.model.tokenizer.chat_template)
         inputs = [[{"role": "user", "content": q}] if chat else q for q in questions]
         outputs = self.model(
             inputs,

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 from PIL import Image
+from PIL.JpegImagePlugin import JpegImageFile
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
@@ -181,7 +182,8 @@ def _look(path: str, deep: bool, store: Store, decoding: Decoding) -> Facts:
         register_formats()
         with store.open(path) as image:
             facts |= {"format": image.format or "", "width": image.width, "height": image.height}
-            facts["quality"] = jpeg_quality(getattr(image, "quantization", None))
+            tables = image.quantization if isinstance(image, JpegImageFile) else None
+            facts["quality"] = jpeg_quality(tables)
         if deep:
             facts["grey"] = float(_is_grey(load_rgb(path, store, decoding)))
     except Exception as error:  # as in load_rgb, whose own error names the path once more

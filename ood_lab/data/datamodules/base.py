@@ -15,6 +15,7 @@ import pandas as pd
 from lightning.fabric.utilities.seed import pl_worker_init_function
 from PIL import Image
 from torch.utils.data import DataLoader, Sampler, default_collate
+from torchvision.transforms import Compose
 
 from ood_lab.common.arguments import BatchSize, Seed, Workers, check_values
 from ood_lab.common.cpu_cores import fitting_processes, loading_processes
@@ -403,7 +404,8 @@ class OODDataModule(L.LightningDataModule):
         self.setup()
         for name, data in self.splits.items():
             data.transform = without_resize(eval) if name in self.unresized else eval
-            if len(data) and hasattr(next(iter(getattr(eval, "transforms", ())), None), CHANNELS):
+            steps = eval.transforms if isinstance(eval, Compose) else ()
+            if len(data) and hasattr(next(iter(steps), None), CHANNELS):
                 try:  # the first image shows whether the set has them
                     data[0]
                 except UserError as error:

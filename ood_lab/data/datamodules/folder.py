@@ -255,7 +255,7 @@ class FolderDataModule(OODDataModule):
 
     def _note(self, text: str) -> None:
         self.notes.append(text)
-        if getattr(rank_zero_only, "rank", 0) == 0:
+        if rank_zero_only.rank == 0:  # type: ignore[attr-defined]
             log.info(text)
 
 

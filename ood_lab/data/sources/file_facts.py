@@ -93,7 +93,7 @@ def _hash(path: str, read: Callable[[str], str]) -> Facts:
     try:
         return {"sha256": read(path), "error": ""}
     except Exception as error:  # data sets of others raise anything
-        reason = getattr(error, "strerror", None) or str(error)
+        reason = (isinstance(error, OSError) and error.strerror) or str(error)
         return {"sha256": "", "error": reason or type(error).__name__}
 
 
@@ -107,7 +107,7 @@ def _in_threads(
     """``compute`` of every path, in order, under a progress bar (on a terminal, rank 0)."""
     chunks = [paths[i : i + _CHUNK] for i in range(0, len(paths), _CHUNK)]
     console = Console(stderr=True)
-    hidden = not console.is_terminal or getattr(rank_zero_only, "rank", 0) != 0
+    hidden = not console.is_terminal or rank_zero_only.rank != 0  # type: ignore[attr-defined]
     # PIL and hashlib let go of the interpreter lock while they work.
     with ThreadPoolExecutor(threads or min(32, 2 * (os.cpu_count() or 1))) as pool:
         answers = pool.map(lambda chunk: [compute(path) for path in chunk], chunks)

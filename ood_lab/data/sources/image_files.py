@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 from PIL import ExifTags, Image
+from PIL.TiffImagePlugin import TiffImageFile
 
 from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
@@ -279,8 +280,8 @@ def _values(path: str, store: Store, decoding: Decoding) -> Facts:
     try:
         register_formats()
         with store.open(path) as image:
-            if image.format == "TIFF":
-                facts["pages"] = getattr(image, "n_frames", 1)
+            if isinstance(image, TiffImageFile):
+                facts["pages"] = image.n_frames
                 image.seek(0)
             with decoding.reduced(image):
                 array = pixels_beyond(image)

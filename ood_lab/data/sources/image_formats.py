@@ -146,7 +146,7 @@ def pixels_beyond(image: Any) -> np.ndarray | None:
     """
     if isinstance(image, ArrayFile):
         return image.array
-    raw = str(image.tile[0][3]) if getattr(image, "tile", None) else ""
+    raw = str(image.tile[0][3]) if isinstance(image, ImageFile.ImageFile) and image.tile else ""
     if image.format == "PNG" and re.search(r"(RGBA?|LA);16", raw):
         image.fp.seek(0)
         encoded = torch.frombuffer(bytearray(image.fp.read()), dtype=torch.uint8)

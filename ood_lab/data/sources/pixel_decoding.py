@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from PIL import Image
+from PIL.TiffImagePlugin import TiffImageFile
 
 from ood_lab.common.errors import UserError
 
@@ -114,8 +115,8 @@ class Decoding:
         elif image.format == "JPEG2000" and factors:
             image.reduce = factors[0].bit_length() - 1
             return
-        elif image.format == "TIFF":
-            for page in range(1, getattr(image, "n_frames", 1)):
+        elif isinstance(image, TiffImageFile):
+            for page in range(1, image.n_frames):
                 image.seek(page)
                 alike = abs(image.width * height / (image.height * width) - 1) < 0.02
                 if alike and self._fits(image.width, image.height):

@@ -312,7 +312,7 @@ def segmented_masks(
     hashes = data.content_hashes()
     files = [str(folder / f"{name}.png") for name in hashes]
     todo = {file: row for row, file in enumerate(files) if not os.path.exists(file)}
-    silent = getattr(rank_zero_only, "rank", 0) != 0 or not todo
+    silent = rank_zero_only.rank != 0 or not todo  # type: ignore[attr-defined]
     for file, row in track(
         todo.items(), "Segmenting images", total=len(todo), transient=True, disable=silent
     ):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Any, Literal, TypedDict
 
 import torch
@@ -12,6 +13,7 @@ from annotated_types import Interval
 from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy
@@ -198,7 +200,7 @@ class Classifier(LightningModule):
 
         Not under ``16-mixed``, where it would unscale the gradients itself and rule out clipping.
         """
-        keywords = getattr(self.optimizer_factory, "keywords", {})
+        keywords = _keywords(self.optimizer_factory)
         has_one = "fused" in inspect.signature(self.optimizer_factory).parameters
         if not has_one or {"fused", "foreach"} & set(keywords):
             return {}
@@ -225,7 +227,7 @@ class Classifier(LightningModule):
     def _unrepeated(self, n: int, batch_idx: int) -> int:
         """Of the ``n`` images of a batch, how many are not repeated to fill up the devices."""
         loader: Any = self.trainer.val_dataloaders
-        share = getattr(loader, "sampler", None)
+        share = loader.sampler if isinstance(loader, DataLoader) else None
         if not isinstance(share, DistributedSampler):
             return n
         rank_length = len(range(share.rank, len(share.dataset), share.num_replicas))  # type: ignore[arg-type]
@@ -265,7 +267,7 @@ class Classifier(LightningModule):
         """Parameters of the schedule that stand for the length of the training, if left open."""
         assert self.scheduler_factory is not None
         accepted = inspect.signature(self.scheduler_factory).parameters
-        keywords = getattr(self.scheduler_factory, "keywords", {})
+        keywords = _keywords(self.scheduler_factory)
         # OneCycleLR also takes its length as epochs × steps_per_epoch.
         return [
             key
@@ -282,3 +284,8 @@ class Classifier(LightningModule):
         if length is None or not 0 < length < float("inf"):
             raise UserError("a schedule needs an end: set trainer.max_epochs (or its own length)")
         return {open_[0]: int(length)}
+
+
+def _keywords(factory: Callable[..., Any]) -> Mapping[str, Any]:
+    """The arguments that a partial has."""
+    return factory.keywords if isinstance(factory, partial) else {}

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 from ood_lab.common.english import counted
 from ood_lab.common.files import share
 from ood_lab.common.progress import Pace, duration
-from ood_lab.models.backbone import Backbone
+from ood_lab.models.training.classifier import Classifier
 
 log = logging.getLogger(__name__)
 
@@ -137,9 +137,8 @@ class TrainingLog(Callback):
         trained = sum(count for count, moves in counts if moves)
         parts = [f"{total:,} parameters" + (f" ({trained:,} trained)" if trained < total else "")]
         parts.append(self.weights)
-        backbone = getattr(module, "backbone", None)
-        if isinstance(backbone, Backbone):
-            _, height, width = backbone.data_config["input_size"]
+        if isinstance(module, Classifier):
+            _, height, width = module.backbone.data_config["input_size"]
             parts.append(f"input {width} x {height} pixels")
         return ", ".join(parts)
 

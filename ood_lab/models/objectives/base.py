@@ -12,7 +12,7 @@ from typing import Annotated
 
 import torch
 import torch.nn.functional as F
-from annotated_types import Ge, Interval
+from annotated_types import Ge
 from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError
@@ -21,7 +21,6 @@ from ood_lab.models.backbone import AddedLayers, Backbone
 from ood_lab.models.output import Output
 
 Weight = Annotated[float, Ge(0)]
-Share = Annotated[float, Interval(ge=0, le=1)]
 
 
 @dataclass(frozen=True)

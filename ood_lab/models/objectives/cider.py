@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ood_lab.common.arguments import Count, Positive
+from ood_lab.common.arguments import Count, Positive, Share
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.objectives.base import Share, Step, Weight
+from ood_lab.models.objectives.base import Step, Weight
 from ood_lab.models.objectives.projected import Projected
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from ood_lab.common.arguments import Positive
+from ood_lab.common.arguments import Positive, Share
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.objectives.base import Loss, Objective, Share, Step, Weight, require_features
+from ood_lab.models.objectives.base import Loss, Objective, Step, Weight, require_features
 from ood_lab.models.output import Output
 
 

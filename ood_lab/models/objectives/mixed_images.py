@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torchvision.transforms import v2
 
-from ood_lab.common.arguments import Positive
+from ood_lab.common.arguments import Positive, Share
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.objectives.base import Loss, Objective, Share, Step
+from ood_lab.models.objectives.base import Loss, Objective, Step
 
 
 class MixedImages(Objective):

@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ood_lab.common.arguments import Count, Positive
+from ood_lab.common.arguments import Count, Positive, Share
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.objectives.base import Share, Step, Weight
+from ood_lab.models.objectives.base import Step, Weight
 from ood_lab.models.objectives.cider import CIDER
 from ood_lab.models.objectives.feature_queues import FeatureQueues
 

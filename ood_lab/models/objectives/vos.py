@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ood_lab.common.arguments import Count, Positive
+from ood_lab.common.arguments import Count, Positive, Share
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.objectives.base import Loss, Objective, Share, Step, Weight, require_head
+from ood_lab.models.objectives.base import Loss, Objective, Step, Weight, require_head
 from ood_lab.models.objectives.feature_queues import FeatureQueues
 
 

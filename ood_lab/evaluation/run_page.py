@@ -156,7 +156,11 @@ def _published(
         [
             *map(name_cell, (row.detector, row.ood, row.metric)),
             Cell(row.printed, row.value),
-            Cell(f"{ours['run']:.2f}", ours["run"], _interval(ours)),
+            Cell(
+                f"{ours['run']:.2f}",
+                ours["run"],
+                "" if pd.isna(ours["ci_low"]) else f"{ours['ci_low']:.1f} to {ours['ci_high']:.1f}",
+            ),
             Cell(f"{ours['difference']:+.2f}", ours["difference"]),
         ]
         for row, ours in pairs
@@ -165,7 +169,3 @@ def _published(
     table = Table("The paper's numbers and this run's", heads, rows, names=3)
     title = f"{about['title']} (arXiv {about['arxiv']}, {about['table']})"
     return Folded(title, [Text(note, "note"), table], page_only=True)
-
-
-def _interval(ours: Mapping[Hashable, Any]) -> str:
-    return "" if pd.isna(ours["ci_low"]) else f"{ours['ci_low']:.1f} to {ours['ci_high']:.1f}"

@@ -21,7 +21,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import require_space
 from ood_lab.features.bank import TILES, FeatureBank, weight_and_bias
 from ood_lab.features.bank_identity import FORMAT, NetworkIdentity, transform_text, versions
-from ood_lab.features.bank_store import BankStore, FeatureWriter, Missing
+from ood_lab.features.bank_store import BankStore, FeatureWriter
 from ood_lab.features.extraction_hooks import BankColumn, TilesColumn
 from ood_lab.features.extraction_pass import (
     BlockConsumer,
@@ -125,7 +125,16 @@ def extract(
             begun = agreed(trainer, begun)
             left = len(dataset) - (0 if begun is None else len(begun.rows))
             kind = getattr(torch, dtype)
-            _check_size(trainer, backbone, dataset, store.folder, missing, kind, left)
+            if len(dataset) < trainer.world_size:
+                raise UserError(
+                    f"'{dataset.name}' has {len(dataset)} images for {trainer.world_size} "
+                    "processes: lower trainer.devices or trainer.num_nodes so that each process "
+                    "has at least one"
+                )
+            check_takes_all(trainer, dataset.name)
+            if missing.base:
+                needed = base_bytes(left, backbone.num_features, backbone.num_classes, kind)
+                require_space(store.folder, needed, f"the features of '{dataset.name}'")
             chosen = [wanted[key] for key in missing.columns]
             if main and begun is not None:
                 log.info("features of '%s': %s to go", dataset.name, counted(left, "image"))
@@ -242,28 +251,6 @@ def made_from(
     text = json.dumps({**parts, "format": FORMAT}, sort_keys=True)
     key = hashlib.sha256(text.encode()).hexdigest()[:32]
     return BankRecord.model_validate({"key": key, "dataset": dataset.name, **parts})
-
-
-def _check_size(
-    trainer: Trainer,
-    backbone: Backbone,
-    dataset: Images,
-    folder: Path,
-    missing: Missing,
-    dtype: torch.dtype,
-    left: int,
-) -> None:
-    """Rejects, before any process starts, what cannot end well; ``left`` images are to be done."""
-    n = len(dataset)
-    if n < trainer.world_size:
-        raise UserError(
-            f"'{dataset.name}' has {n} images for {trainer.world_size} processes: lower "
-            "trainer.devices or trainer.num_nodes so that each process has at least one"
-        )
-    check_takes_all(trainer, dataset.name)
-    if missing.base:
-        needed = base_bytes(left, backbone.num_features, backbone.num_classes, dtype)
-        require_space(folder, needed, f"the features of '{dataset.name}'")
 
 
 class _Sums(BlockConsumer):

@@ -328,7 +328,7 @@ class Bench:
             return features(x)[:, :, None, None]
 
         trainable = copy.deepcopy(backbone.net).requires_grad_(True)
-        last = f"{backbone.head_name}.weight"
+        last = f"{backbone.reading.names[0]}.weight"
         found: list[tuple[peer.api.Detector, str | None]] = [
             (peer.MaxSoftmax(logits), None),
             (peer.EnergyBased(logits), None),

@@ -103,20 +103,23 @@ def check_data(
             f"sets share content: {'; '.join(map(str, overlaps))}. Remove it from one of them, "
             "or set data.on_duplicates=warn"
         )
+    readable = _readable(facts)
     return CheckReport(
         sets=[_summary(n, d, facts[facts["split"] == n]) for n, d in splits.items()],
         overlaps=overlaps,
         differences=[
             *(_copies(hashed, splits) if full else ()),
             *_empty_classes(splits),
-            *_tiny(_readable(facts)),
-            *_reduced(_readable(facts), decoding),
-            *(nearly_black(splits, _readable(facts)) if mode != "off" else ()),
-            *shortcuts(_compared(_readable(facts), ood)),
+            *_tiny(readable),
+            *_reduced(readable, decoding),
+            *(nearly_black(splits, readable) if mode != "off" else ()),
+            *shortcuts(
+                readable[readable["split"].isin([*ID_SPLITS, *(splits if ood is None else ood)])]
+            ),
         ],
         notes=notes,
         broken=broken,
-        files=file_statistics(_readable(facts)).drop_duplicates("path"),
+        files=file_statistics(readable).drop_duplicates("path"),
     )
 
 
@@ -213,10 +216,6 @@ def _is_grey(image: Image.Image) -> bool:
 def _broken(facts: pd.DataFrame) -> dict[str, list[int]]:
     bad = facts[facts["error"] != ""]
     return {str(name): list(map(int, part["row"])) for name, part in bad.groupby("split")}
-
-
-def _compared(facts: pd.DataFrame, ood: Sequence[str] | None) -> pd.DataFrame:
-    return facts if ood is None else facts[facts["split"].isin([*ID_SPLITS, *ood])]
 
 
 def _readable(facts: pd.DataFrame) -> pd.DataFrame:

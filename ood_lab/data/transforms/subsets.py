@@ -86,10 +86,12 @@ def few_shot(data: ImageDataset, shots: int, seed: int | None = None) -> ImageDa
     if seed is None:
         seed = int(os.environ.get("PL_GLOBAL_SEED", 0))  # as seed_everything leaves it
     groups = np.arange(len(data)) if data.groups is None else data.groups.numpy()
-    rows = [
-        _draw(np.flatnonzero(labels == label), paths, groups, shots, [seed, int(label)])
-        for label in np.unique(labels[labels != UNKNOWN])
-    ]
+    rows = []
+    for label in np.unique(labels[labels != UNKNOWN]):
+        of_label = np.flatnonzero(labels == label)
+        names = pd.unique(groups[of_label[np.argsort(paths[of_label], kind="stable")]])
+        chosen = np.random.default_rng([seed, int(label)]).permutation(names)[:shots]
+        rows.append(of_label[np.isin(groups[of_label], chosen)])
     return only_rows(data, np.sort(np.concatenate(rows)))
 
 
@@ -107,15 +109,6 @@ def only_rows(data: ImageDataset, rows: np.ndarray) -> ImageDataset:
     if isinstance(data, FileDataset):
         return data.without(np.setdiff1d(np.arange(len(data)), rows).tolist())
     return SomeRows(data, rows.tolist())
-
-
-def _draw(
-    rows: np.ndarray, paths: np.ndarray, groups: np.ndarray, shots: int, seed: list[int]
-) -> np.ndarray:
-    by_path = rows[np.argsort(paths[rows], kind="stable")]
-    names = pd.unique(groups[by_path])
-    chosen = np.random.default_rng(seed).permutation(names)[:shots]
-    return rows[np.isin(groups[rows], chosen)]
 
 
 #: Images below which a larger share becomes test: intervals rest on their number.

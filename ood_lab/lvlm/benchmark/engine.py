@@ -122,7 +122,11 @@ def run_benchmark(benchmark: Benchmark, run: BenchmarkSession) -> pd.DataFrame |
     if benchmark.questions is None:
         write_questions(benchmark.build(run), file)
     questions = _read_questions(benchmark, run, file)
-    _export(benchmark, run.folder, questions, file.parent)
+    rule = None if benchmark.parser == READER else benchmark.parser  # a chat model is no rule
+    parsed = [replace(q, parser=parser_of(q.parser, rule)) for q in questions]
+    name, metrics = benchmark.words.kind.name, benchmark.group_metrics
+    exports = run.folder / "exports"
+    export_forms(parsed, file.parent, exports, name, benchmark.export, metrics)
     if benchmark.until == "build":
         return None
     times = 1 if benchmark.answers is not None else run.inputs.lvlm.samples
@@ -158,13 +162,6 @@ def _read_questions(benchmark: Benchmark, run: BenchmarkSession, file: Path) -> 
             setattr(run.record, name, getattr(built, name))
     benchmark.note(run, questions)
     return questions
-
-
-def _export(benchmark: Benchmark, folder: Path, questions: Questions, source: Path) -> None:
-    parser = None if benchmark.parser == READER else benchmark.parser  # a chat model is no rule
-    questions = [replace(q, parser=parser_of(q.parser, parser)) for q in questions]
-    name, metrics = benchmark.words.kind.name, benchmark.group_metrics
-    export_forms(questions, source, folder / "exports", name, benchmark.export, metrics)
 
 
 def _ask(
@@ -299,7 +296,8 @@ class _Scoring:
         asking.seconds = {
             form: seconds_by_set(pd.concat(sets), by_id, benchmark.words.joined)
             for form, tables in (("", judgements.first), (COT, judgements.second))
-            if (sets := list(_sets_of(tables)))
+            # Captions of a benchmark may have no set.
+            if (sets := [t[["question_id", "split"]] for t in tables.values() if "split" in t])
         }
         ways = benchmark.reading_ways
         record.reading = ReadingRecord(
@@ -413,8 +411,3 @@ class _Scoring:
             definitions=self.benchmark.words.definitions,
             record=scored.record,
         )
-
-
-def _sets_of(judgements: Tables) -> Iterator[pd.DataFrame]:
-    """Questions and their sets; captions of a benchmark may have no set."""
-    return (t[["question_id", "split"]] for t in judgements.values() if "split" in t)

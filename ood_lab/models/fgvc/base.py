@@ -226,8 +226,12 @@ def pyramid(
     last = dict(zip(reductions, probe.feature_info.out_indices, strict=True))
     taps = tuple(last[stride] for stride in strides)
     trunk: Any = create_timm(name, pretrained, features_only=True, out_indices=taps, **kwargs)
-    if weights is not None:
-        _load(trunk, name, weights, kwargs)
+    if weights is not None:  # of the whole network, where every tensor has a place
+        network: Any = create_timm(name, pretrained=False, **kwargs)
+        load_weights(network, weights, name, new_head=network.pretrained_cfg["classifier"])
+        # timm writes stages.0 of the whole network as stages_0, or model.stages.0, in the pyramid.
+        values = {_plain(key): value for key, value in network.state_dict().items()}
+        trunk.load_state_dict({key: values[_plain(key)] for key in trunk.state_dict()})
     return trunk, list(trunk.feature_info.channels())
 
 
@@ -236,15 +240,6 @@ def channels_first(trunk: nn.Module, maps: Sequence[Tensor]) -> list[Tensor]:
     if getattr(trunk, "output_fmt", None) == "NHWC":
         return [m.permute(0, 3, 1, 2) for m in maps]
     return list(maps)
-
-
-def _load(trunk: nn.Module, name: str, weights: StrPath, kwargs: Mapping[str, Any]) -> None:
-    """Loads the file into the whole network, where every tensor has a place, and copies it."""
-    network: Any = create_timm(name, pretrained=False, **kwargs)
-    load_weights(network, weights, name, new_head=network.pretrained_cfg["classifier"])
-    # timm writes stages.0 of the whole network as stages_0, or model.stages.0, in the pyramid.
-    values = {_plain(key): value for key, value in network.state_dict().items()}
-    trunk.load_state_dict({key: values[_plain(key)] for key in trunk.state_dict()})
 
 
 def _plain(key: str) -> str:

@@ -179,11 +179,6 @@ class WrappedBackbone(Backbone):
         self.transform_overrides = {}
 
     @property
-    def head_name(self) -> str:
-        """Names of the layers that make the logits, comma-separated."""
-        return ", ".join(self.reading.names)
-
-    @property
     def head(self) -> nn.Linear | None:  # type: ignore[override]  # an alias doubles the state dict
         """The last linear layer, ``[C, D]``, or one that does what several do; None without."""
         reading = self.reading

@@ -231,15 +231,13 @@ def _of_set(
         "not; N/A = too few images."
     )
     names = sorted(view.detectors, key=lambda name: name != first)
-    options = [Folded(name, _field(view, name, ood, levels)) for name in names]
+    options = [
+        Folded(name, [_grid(view, metric, name, ood, levels) for metric in view.level_metrics])
+        for name in names
+    ]
     counts = _grid(view, "auroc", names[0], ood, levels, counts=True)
     yield Menu("Detector", [*options, Folded("number of images", [counts])])
     yield from (figure for figure in figures if figure.linked)
-
-
-def _field(view: RunView, detector: str, ood: str, levels: _Levels) -> list[Block]:
-    """The metrics of a detector over the levels."""
-    return [_grid(view, metric, detector, ood, levels) for metric in view.level_metrics]
 
 
 def _grid(

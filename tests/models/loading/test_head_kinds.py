@@ -215,7 +215,7 @@ def test_what_no_linear_layer_makes_is_said_to_be_one_or_the_other():
         made(bare(), num_classes=3)
     assert made(bare(), num_classes=8).kind == HeadKind.LOGITS
     assert made(bare(), "none").kind == HeadKind.FEATURES
-    assert made(TinyNet()).head_name == "fc"
+    assert made(TinyNet()).reading.names == ["fc"]
 
 
 @pytest.mark.parametrize("head", ["none", "linear", "nearest_mean"])

@@ -160,7 +160,7 @@ def test_averaged_heads_are_one_linear_head(tmp_path, transformers):
     model = transformers.SwiftFormerForImageClassification(config)
     path = saved(model, tmp_path / "swift", transformers, size=64)
     backbone = hf_backbone(path)
-    assert backbone.head_name == "model.head, model.dist_head"
+    assert backbone.reading.names == ["model.head", "model.dist_head"]
     same_outputs(backbone, backbone, torch.randn(2, 3, 64, 64))
 
 

@@ -47,13 +47,13 @@ def test_a_torchvision_network_has_the_transform_of_its_weights(tmp_path):
         torch.testing.assert_close(batch[0], published.transforms()(image))
         with torch.no_grad():
             torch.testing.assert_close(backbone(batch).logits, net(batch))
-    assert backbone.head_name == "fc"
+    assert backbone.reading.names == ["fc"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "head"), [("swin_t", "head"), ("regnet_y_400mf", "fc")])
 def test_the_head_is_found(name, head):
-    assert torchvision_backbone(name).head_name == head
+    assert torchvision_backbone(name).reading.names == [head]
 
 
 def test_every_published_transform_keeps_its_sizes():

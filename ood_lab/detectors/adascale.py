@@ -41,19 +41,10 @@ class AdaSCALEColumn(GradientColumn):
     """
 
     needed_for_fit = True
-    direction_key = "predicted logit"
 
     def __init__(self, k1: float, k2: float, o: float) -> None:
         self.k1, self.k2, self.o = k1, k2, o
         self.key = f"adascale(k1={k1:g},k2={k2:g},o={o:g})"
-
-    def layers(self, backbone: Backbone) -> list[str]:
-        """No layers: features, logits and the input gradient suffice."""
-        return []
-
-    def direction(self, logits: Tensor) -> Tensor:
-        """The predicted class: the gradient is that of its logit."""
-        return torch.zeros_like(logits).scatter(1, logits.argmax(dim=1, keepdim=True), 1)
 
     def of_gradient(
         self, backbone: Backbone, image: Tensor, output: Output, gradient: Tensor

@@ -151,7 +151,6 @@ class GODINColumn(GradientColumn):
     """
 
     needed_for_fit = True
-    direction_key = "largest logit"
 
     def __init__(self, epsilons: Sequence[float], std: Sequence[float] | None) -> None:
         self.epsilons, self.std = epsilons, std
@@ -162,10 +161,6 @@ class GODINColumn(GradientColumn):
         check_objective("godin", backbone)
         require_std("godin", backbone, self.std)
         return []
-
-    def direction(self, logits: Tensor) -> Tensor:
-        """Of the largest."""
-        return torch.zeros_like(logits).scatter(1, logits.argmax(dim=1, keepdim=True), 1)
 
     def of_gradient(
         self, backbone: Backbone, image: Tensor, output: Output, gradient: Tensor

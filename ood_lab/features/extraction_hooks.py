@@ -34,13 +34,13 @@ class BankColumn(ABC):
     traceable: bool = False
     of_tiles: bool = True
 
-    @abstractmethod
     def layers(self, backbone: Backbone) -> list[str]:
-        """Names of the sub-modules whose outputs ``compute`` reads (may be empty).
+        """Names of the sub-modules whose outputs ``compute`` reads; by default none.
 
         Raises:
             UserError: the backbone cannot serve this column; the message says why.
         """
+        return []
 
     @abstractmethod
     def compute(self, backbone: Backbone, image: Tensor, output: Output, maps: Tensors) -> Tensor:
@@ -58,10 +58,6 @@ class TilesColumn(BankColumn):
 
     key = TILES
 
-    def layers(self, backbone: Backbone) -> list[str]:
-        """None."""
-        return []
-
     def compute(self, backbone: Backbone, image: Tensor, output: Output, maps: Tensors) -> Tensor:
         """``[B, D + C]`` of tiles."""
         return torch.cat([output.features.float(), output.logits.float()], dim=1)
@@ -70,19 +66,20 @@ class TilesColumn(BankColumn):
 class GradientColumn(BankColumn):
     """A column that reads one gradient of the logits at the image.
 
-    That gradient is ∂(vᵀz)/∂image with v = :meth:`direction`; columns of equal ``direction_key``
-    share one backward pass, and all of them the forward pass of the features.
+    That gradient is ∂(vᵀz)/∂image with v = :meth:`direction`, by default that of the largest logit.
+    Columns of equal ``direction_key`` share one backward pass, and all of them the forward pass of
+    the features.
 
     Attributes:
         direction_key: contains everything that changes the direction.
     """
 
     needs_input_grad = True
-    direction_key: str
+    direction_key = "largest logit"
 
-    @abstractmethod
     def direction(self, logits: Tensor) -> Tensor:
         """V of every image, ``[B, C]``, of the logits ``[B, C]``."""
+        return torch.zeros_like(logits).scatter(1, logits.argmax(dim=1, keepdim=True), 1)
 
     @abstractmethod
     def of_gradient(

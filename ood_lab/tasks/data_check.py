@@ -38,7 +38,7 @@ class DataCheck(Task):
     Args:
         unusual: also ``id_images.csv`` and ``unusual_images.html``, of train and what is split
             off it: broken or wrong files are among the images that are the most unusual to the
-            network, see :func:`~ood_lab.evaluation.unusual_images.unusual_training_images`.
+            network, see :func:`~ood_lab.evaluation.run_page.unusual_training_images`.
 
     Raises:
         UserError: a set is missing, a list is not the expected one, or the check finds an error.

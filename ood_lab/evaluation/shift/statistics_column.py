@@ -34,10 +34,6 @@ class StatisticsColumn(BankColumn):
     key = f"image_statistics_{STATISTICS_VERSION}"
     of_tiles = False
 
-    def layers(self, backbone: Backbone) -> list[str]:
-        """None: only the pixels are read."""
-        return []
-
     def compute(self, backbone: Backbone, image: Tensor, output: Output, maps: Tensors) -> Tensor:
         """``[B, 11] float32``, see :data:`~ood_lab.schema.image_statistics.PIXELS`."""
         with torch.no_grad(), torch.autocast(image.device.type, enabled=False):

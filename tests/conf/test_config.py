@@ -1,21 +1,19 @@
 """Every YAML under conf/ composes, and every target accepts the keys it is given."""
 
-import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import pytest
+from composed_nodes import check_composed, job_of, of_papers
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
-from hydra.utils import get_object
-from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 
 from ood_lab.api.detector_settings import chosen_detectors
 from ood_lab.detectors.base import COSTS
 from ood_lab.detectors.own_score import OwnScore
-from ood_lab.run.building.nodes import check_nodes
 from ood_lab.run.commandline.composition import leaves
 from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.run.job.run_identity import NEUTRAL, config_hash
@@ -23,103 +21,32 @@ from ood_lab.run.job.run_identity import NEUTRAL, config_hash
 CONF = Path(__file__).parents[2] / "conf"
 NO_GROUP = {CONF}
 FILES = sorted(p.relative_to(CONF) for p in CONF.rglob("*.yaml") if p.parent not in NO_GROUP)
-#: One line of choices per file; detectors come together, and train.py and eval.py differ in these.
+#: One line of choices per file; train.py and eval.py differ in these.
 SCRIPTS = {"task": ("train", "eval"), "experiment": ("train", "eval")}
-CASES = [
-    *((script, f) for f in FILES for script in SCRIPTS.get(str(f.parent), ("train",))),
-    ("eval", Path("detector/all.yaml")),
-]
-CASES = [(script, f) for script, f in CASES if f.parent.name != "detector" or script == "eval"]
+CASES = [(script, f) for f in FILES for script in SCRIPTS.get(str(f.parent), ("eval",))]
+#: Detectors come together.
+CASES = [(s, f) for s, f in CASES if f.parent.name != "detector" or f.stem == "all"]
 #: OOD sets come together, too.
 OOD_SETS = sorted(CONF.glob("data/ood/*.yaml"))
 CASES = [(s, f) for s, f in CASES if f.parent != Path("data/ood") or f.stem == OOD_SETS[0].stem]
 #: A task is asked for by eval.py, an experiment by either; the other script is the slow suite's.
 OTHER = {"task": "train", "experiment": "eval"}
 SLOW = [(script, f) for script, f in CASES if OTHER.get(f.parts[0]) == script]
-QUICK = [case for case in CASES if case not in SLOW]
-REQUIRED = {  # what the user has to fill in
-    "annotations/cityscapes.yaml": ["annotations.root=DIR"],
-    "annotations/coco.yaml": ["annotations.file=FILE", "annotations.images=DIR"],
-    "annotations/lvis.yaml": ["annotations.file=FILE", "annotations.images=DIR"],
-    "annotations/nuscenes.yaml": ["annotations.root=DIR"],
-    "clip/open_clip.yaml": ["clip.name=ViT-B-16"],
-    "concepts/amber.yaml": ["concepts.path=DIR"],
-    "experiment/is_ood.yaml": ["imagenet_1k=DIR", "imagenet_21k=DIR", "is_ood_lists=DIR"],
-    "experiment/ode.yaml": ["concepts.path=DIR", "image_text.detector.path=DIR", "lvlm.path=DIR"],
-    "experiment/ode_released.yaml": [
-        "concepts.path=DIR",
-        "generator.path=DIR",
-        "image_text.detector.path=DIR",
-    ],
-    "experiment/oodbench_hard.yaml": ["annotations.file=FILE", "annotations.images=DIR"],
-    "experiment/oodbench_paper.yaml": [
-        *("annotations.file=FILE", "annotations.images=DIR", "lvlm.path=DIR"),
-        *("image_text.clip.path=DIR", "image_text.blip2.path=DIR"),
-    ],
-    "experiment/shifted_bronzes.yaml": ["study.clipn=FILE"],
-    "generator/diffusers.yaml": ["generator.path=DIR"],
-    "generator/diffusers_published.yaml": ["generator.path=DIR"],
-    "generator/openai.yaml": ["generator.model=NAME"],
-    "image_text/blip2.yaml": ["image_text.blip2.path=DIR"],
-    "image_text/clip.yaml": ["image_text.clip.path=DIR"],
-    "image_text/detector.yaml": ["image_text.detector.path=DIR"],
-    "image_text/groupvit.yaml": ["image_text.groupvit.path=DIR"],
-    "image_text/lit.yaml": ["image_text.lit.path=DIR"],
-    "image_text/open_clip.yaml": ["image_text.open_clip.clip.name=ViT-B-16"],
-    "image_text/siglip.yaml": ["image_text.siglip.path=DIR"],
-    "judge/openai.yaml": ["judge.model=NAME"],
-    "judge/replay.yaml": ["judge.path=FILE"],
-    "judge/transformers.yaml": ["judge.path=DIR"],
-    "reader/openai.yaml": ["reader.model=NAME"],
-    "reader/replay.yaml": ["reader.path=FILE"],
-    "reader/transformers.yaml": ["reader.path=DIR"],
-    "lvlm/detector.yaml": ["lvlm.path=DIR"],
-    "lvlm/grounding_dino.yaml": ["lvlm.path=DIR"],
-    "lvlm/openai.yaml": ["lvlm.model=NAME"],
-    "lvlm/owlv2.yaml": ["lvlm.path=DIR"],
-    "lvlm/replay.yaml": ["lvlm.path=FILE"],
-    "lvlm/transformers.yaml": ["lvlm.path=DIR"],
-    "prompt/clipn.yaml": ["model.backbone.checkpoint_path=FILE"],
-    "texts/files.yaml": ["model=laid", "texts.labels=FILE", "texts.templates=FILE"],
-    "texts/imagenet21k.yaml": ["model=laid"],
-    "texts/vessels.yaml": ["model=laid"],
+#: Others are composed with the settings of their papers (test_paper_settings.py).
+OWN = sorted(f.stem for f in (CONF / "experiment").glob("*.yaml") if f.stem not in of_papers())
+QUICK = [c for c in CASES if c not in SLOW and (c[1].parts[0] != "experiment" or c[1].stem in OWN)]
+#: Other choices, without which a file has no meaning, and lists that a user fills in.
+REQUIRED = {
+    "model/module.yaml": ["model.net._target_=torch.nn.Identity"],
     "task/construction/criteria/paper.yaml": ["task=ode"],
     "task/construction/criteria/released.yaml": ["task=ode"],
-    "task/amber.yaml": ["task.source.path=DIR", "task.source.images=DIR"],
-    "task/hallusion.yaml": ["task.source.path=DIR", "task.source.images=DIR"],
-    "task/mme.yaml": ["task.source.path=DIR"],
-    "task/pope.yaml": ["task.source.path=DIR", "task.source.images=DIR"],
     "task/oodbench_ablation.yaml": ["runs=[RUN]"],
     "task/oodbench_statistics.yaml": ["task.runs=[RUN]"],
-    "task/predict.yaml": ["task.images=DIR"],
-    "task/select_classes.yaml": ["task.concept=vessels"],
-    "task/transfer.yaml": ["task.content=DIR"],
-    "model/vlm.yaml": ["model.chats.train=FILE"],
-    "model/vlm_grpo.yaml": ["model.prompts.train=FILE"],
-    "task/tune_vlm.yaml": ["model=vlm", "model.chats.train=FILE"],
-    "task/tune_grpo.yaml": ["model=vlm_grpo", "model.prompts.train=FILE"],
-    "model/timm.yaml": ["model.name=resnet18"],
-    "model/hf.yaml": ["model.path=DIR"],
-    "model/exported.yaml": ["model.path=FILE"],
-    "model/onnx.yaml": ["model.path=FILE"],
-    "model/torch_hub.yaml": ["model.repo=DIR", "model.name=net"],
-    "model/module.yaml": ["model.net._target_=torch.nn.Identity", "model.head=fc"],
-    "task/verify.yaml": ["task.run_folder=outputs", "task.row=cifar10"],
-    "tuning/val_ood.yaml": ["tuning.sets=[container]"],
-    "model/torchvision.yaml": ["model.name=resnet18"],
+    "task/tune_vlm.yaml": ["model=vlm"],
+    "task/tune_grpo.yaml": ["model=vlm_grpo"],
 }
-COCO = ["annotations.file=FILE", "annotations.images=DIR", "lvlm.path=DIR"]
-REQUIRED |= {f"experiment/{name}.yaml": COCO for name in ("oric", "oric_released")}
-OPENOOD = ("cifar10", "cifar100", "imagenet200", "imagenet")
-REQUIRED |= {f"data/openood_{name}.yaml": ["openood=DIR"] for name in OPENOOD}
-REQUIRED |= {"experiment/openood_cifar10_train.yaml": ["openood=DIR"]}
-PUBLISHED = ("cifar10", "cifar100", "cub", "stanford_cars", "fgvc_aircraft")
-REQUIRED |= {f"data/{name}.yaml": ["root=DIR"] for name in PUBLISHED}
-REQUIRED |= {f"data/ood/{file.name}": ["data=folder", "root=DIR"] for file in OOD_SETS}
-REQUIRED |= {
-    f"experiment/openood_{name}.yaml": ["openood=DIR", "ckpt_openood=DIR"]
-    for name in ("cifar10_seed", "cifar100_seed", "imagenet200_seed", "imagenet")
-}
+REQUIRED |= {f"texts/{file.name}": ["model=laid"] for file in CONF.glob("texts/*.yaml")}
+REQUIRED |= {f"data/ood/{file.name}": ["data=folder"] for file in OOD_SETS}
 
 
 def line_of(file: Path) -> list[str]:
@@ -142,10 +69,11 @@ def choices_of(file: Path) -> dict[str, str]:
 
 
 def lines() -> Iterator[tuple[str, list[Path]]]:
-    """Files that choose nothing twice are composed together; a task or an experiment is alone."""
-    alone = [(script, [file]) for script, file in QUICK if file.parts[0] in OTHER]
+    """Files that choose nothing twice are composed together; an experiment is alone."""
+    alone = [(script, [file]) for script, file in QUICK if file.parts[0] == "experiment"]
     yield from alone
     left = [case for case in QUICK if (case[0], [case[1]]) not in alone]
+    left.sort(key=lambda case: -len(choices_of(case[1])))  # what goes with the fewest others
     while left:
         (script, first), *_ = left
         files, chosen = [], choices_of(first)
@@ -182,36 +110,13 @@ def composed_files(primary: str, *files: Path) -> DictConfig:
     return composed(primary, list(dict.fromkeys(override for line in lines for override in line)))
 
 
-def nodes_with_targets(node, path):
-    if isinstance(node, DictConfig):
-        if "_target_" in node:
-            yield path, node
-        for key in node:
-            yield from nodes_with_targets(node[key], f"{path}.{key}")
-    elif isinstance(node, ListConfig):
-        for position, item in enumerate(node):
-            yield from nodes_with_targets(item, f"{path}[{position}]")
-
-
 @pytest.mark.parametrize(
     ("primary", "files"),
     [*LINES, *(pytest.param(s, [f], marks=pytest.mark.slow) for s, f in SLOW)],
     ids=lambda given: given if isinstance(given, str) else " ".join(map(str, given)),
 )
 def test_every_file_composes_and_binds(primary, files):
-    cfg = composed_files(primary, *files)
-    found = {}
-    for key in cfg:
-        if key != "hydra":
-            found |= dict(nodes_with_targets(cfg[key], key))
-    for node in found.values():
-        target = get_object(node["_target_"])
-        arguments = {k: None for k in node if not str(k).startswith("_")}
-        inspect.signature(target).bind_partial(**arguments)
-    settings = OmegaConf.to_container(cfg, resolve=False)
-    del settings["hydra"]
-    check_nodes(OmegaConf.to_container(OmegaConf.create(settings), resolve=True))
-    assert "task" in found
+    check_composed(composed_files(primary, *files))
 
 
 #: Sets of detectors, the cheapest first; all others in the folder are detectors.
@@ -289,10 +194,7 @@ def test_a_run_hash_leaves_out_what_is_listed_and_nothing_else():
     """Every key of every file of every group, with another value."""
     seen = set()
     for script, files in LINES:
-        cfg = composed_files(script, *files).copy()
-        with open_dict(cfg):
-            del cfg["hydra"]  # how jobs are launched is not a part of a job
-        config = OmegaConf.to_container(cfg, resolve=True)
+        config = OmegaConf.to_container(job_of(composed_files(script, *files)), resolve=True)
         before = config_hash(config)
         for key in {key for key, _ in leaves(config)} - seen:
             neutral = any(f"{key}.".startswith(f"{listed}.") for listed in NEUTRAL)

@@ -18,6 +18,7 @@ HIDDEN = {
     "judge",
     "loss",
     "reader",
+    "recipe/loss",
     "recipe/model",
     "recipe/prompt",
     "script",

@@ -26,6 +26,8 @@ stages:
   once: [eval, task=verify, "detector=[]", "task.run_folder=${run:table}/x=1"]
 """
 LINE = ["experiment=mine", "study.file=x"]
+#: Of a mistake that the first stage shows.
+FIRST = ["skip=[best,file,table,once]"]
 
 
 @pytest.fixture(autouse=True)
@@ -68,8 +70,13 @@ def test_a_stage_that_is_left_out_needs_no_value_and_is_no_run_of_a_table():
         ("", "", ["skip=[a,best]"], "runs: names no earlier stage"),
         ("", "", ["study.file=???"], "give a value to study.file=..."),
         ("best:a", "best:table", [], "stage best (or skip=[best]): best:table names no earlier"),
-        ("", "", ["skip=[best,table,file,once]", "sed=0"], "no stage of this experiment takes 'sed'. Did you mean seed"),
-        ("[eval, task=compare", "[eval, task=compare, 'seed=1,2'", ["skip=[file]"], "the only run of table"),
+        ("", "", [*FIRST, "sed=0"], "no stage of this experiment takes 'sed'. Did you mean seed"),
+        (
+            "[eval, task=compare",
+            "[eval, task=compare, 'seed=1,2'",
+            ["skip=[file]"],
+            "the only run of table",
+        ),
         ("model=nts", "model=ntt", [], "stage a (or skip=[a]): model=ntt is unknown"),
         ("eval, task=compare", "eval, task=compare, name", ["skip=[best,file]"], "stage table"),
     ],

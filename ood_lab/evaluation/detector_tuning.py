@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
-from ood_lab.data.checks.dataset_checks import shared_content
+from ood_lab.data.checks.check_report import shared_content
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ID_SPLITS
 from ood_lab.detectors import Detector, checked_score

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ood_lab.common.english import first_of
 from ood_lab.common.errors import UserError
-from ood_lab.data.checks.dataset_checks import ImageSize
+from ood_lab.data.checks.check_report import ImageSize
 from ood_lab.data.dataset import ImageDataset, targets
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.metrics import at_chance, map_of

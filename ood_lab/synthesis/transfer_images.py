@@ -9,7 +9,7 @@ import pandas as pd
 from PIL import Image
 
 from ood_lab.common.errors import UserError
-from ood_lab.data.checks.dataset_checks import shared_content
+from ood_lab.data.checks.check_report import shared_content
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.sources.image_files import FileDataset

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 from typing import Literal
@@ -16,7 +15,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.common.random_streams import stream
-from ood_lab.data.checks.check_report import CheckReport, Finding, Overlap, SetSummary
+from ood_lab.data.checks.check_report import CheckReport, Finding, Overlap, SetSummary, twins_of
 from ood_lab.data.checks.label_checks import count_by_class
 from ood_lab.data.dataset import ID_SPLITS, UNKNOWN, ImageDataset, Splits
 from ood_lab.data.sources.file_facts import Facts, file_facts
@@ -496,89 +495,3 @@ def _by_size(inside: pd.DataFrame, outside: pd.DataFrame, names: tuple[str, str]
             f"size, AUROC {max(auroc, 1 - auroc):.0%}: "
             f"{names[0]} {a.median():.0f} px (median side), {names[1]} {b.median():.0f} px"
         )
-
-
-def shared_content(firsts: Iterable[ImageDataset], second: ImageDataset) -> list[Overlap]:
-    """The content that ``second`` shares with each of ``firsts``.
-
-    Files are the same if their sha256 is; only files of equal size are read. Sets that are not
-    files share everything if their identities agree, and nothing else is known of them.
-    """
-    return [overlap for first in firsts if (overlap := _shared(first, second))]
-
-
-def _shared(first: ImageDataset, second: ImageDataset) -> Overlap | None:
-    if isinstance(first, FileDataset) and isinstance(second, FileDataset):
-        return _shared_files(first, second)
-    if first.identity != second.identity:
-        return None
-    example = (str(second.table["path"].iat[0]), str(first.table["path"].iat[0]))
-    return Overlap(first.name, second.name, len(second), example, tuple(range(len(second))))
-
-
-def _shared_files(first: FileDataset, second: FileDataset) -> Overlap | None:
-    sizes = {d.name: pd.Series([d.store.stat(p)[0] for p in d.paths]) for d in (first, second)}
-    common = set(sizes[first.name]) & set(sizes[second.name])
-    if not common:
-        return None
-    tables = []
-    for data in (first, second):
-        paths = pd.Series(data.paths)[sizes[data.name].isin(common)]
-        hashes = data.content_hashes(list(paths.index))
-        tables.append(pd.DataFrame({"path": paths, "sha256": hashes}))
-    there, here = (table[table["sha256"] != ""] for table in tables)
-    return twins_of(first.name, there, second.name, here)
-
-
-def twins_of(first: str, there: pd.DataFrame, second: str, here: pd.DataFrame) -> Overlap | None:
-    """The files ``here``, of a set ``second``, whose content is also ``there``, in ``first``.
-
-    Both have the columns ``path`` and ``sha256``; the index of ``here`` is the row of each.
-    """
-    twins = here[here["sha256"].isin(there["sha256"])]
-    if twins.empty:
-        return None
-    twin = twins.iloc[0]
-    other = there.loc[there["sha256"] == twin["sha256"], "path"].iloc[0]
-    example = (str(twin["path"]), str(other))
-    return Overlap(first, second, len(twins), example, tuple(twins.index))
-
-
-#: Images that are opened where the check of the data has opened none.
-SIZE_SAMPLE = 32
-
-
-@dataclass(frozen=True)
-class ImageSize:
-    """Pixels of the ID images.
-
-    Attributes:
-        width: of the image of median area.
-        height: of that image.
-        shared: all ID images have this very size, as far as they were looked at.
-    """
-
-    width: int
-    height: int
-    shared: bool
-
-
-def id_size(splits: Splits, checked: Sequence[SetSummary]) -> ImageSize:
-    """The size of the ID images: as the check found it, else of a sample of ``train``.
-
-    Args:
-        splits: the sets.
-        checked: what the check says of them.
-    """
-    id_sets = [s for s in checked if s.name in ID_SPLITS and s.median_size is not None]
-    if id_sets:
-        sizes = {size for s in id_sets for size in (s.median_size, s.common_size)}
-        median = id_sets[0].median_size
-        assert median is not None
-        width, height = median
-        return ImageSize(width, height, shared=len(sizes) == 1)
-    train = splits["train"]
-    rows = np.unique(np.linspace(0, len(train) - 1, SIZE_SAMPLE).astype(int))
-    looked_at = sorted((train.load_image(int(row)).size for row in rows), key=np.prod)
-    width, height = looked_at[len(looked_at) // 2]
-    return ImageSize(width, height, shared=len(set(looked_at)) == 1)

@@ -23,8 +23,8 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known
 from ood_lab.common.training_epoch import coming_epoch
-from ood_lab.data.checks.check_report import CheckReport, Finding, SetSummary
-from ood_lab.data.checks.dataset_checks import ImageSize, Mode, check_data, id_size
+from ood_lab.data.checks.check_report import CheckReport, Finding, ImageSize, SetSummary, id_size
+from ood_lab.data.checks.dataset_checks import Mode, check_data
 from ood_lab.data.checks.label_checks import require_labels
 from ood_lab.data.datamodules.class_labels import Labels
 from ood_lab.data.datamodules.epoch_sampler import (

@@ -15,7 +15,8 @@ from ood_lab.common.arguments import BatchSize, Workers
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
-from ood_lab.data.checks.dataset_checks import Mode, shared_content
+from ood_lab.data.checks.check_report import shared_content
+from ood_lab.data.checks.dataset_checks import Mode
 from ood_lab.data.dataset import ImageDataset, Splits
 from ood_lab.data.sources.image_files import FileDataset, Identify, decoding_of
 from ood_lab.data.sources.level_tables import apply_levels, read_levels

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
-from ood_lab.data.checks.dataset_checks import shared_content
+from ood_lab.data.checks.check_report import shared_content
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import UNKNOWN
 from ood_lab.data.sources.image_files import FileDataset

@@ -53,7 +53,7 @@ def flags_of_models(
     Args:
         counts: model → ``[P, 6]`` of its answers to the questions of a pair.
         divided: model → ``[P]``, which pairs its own division flags, if there is one.
-        pairs: see :func:`ood_lab.lvlm.benchmarks.oodbench.model_statistics.common_pairs`.
+        pairs: see :func:`ood_lab.lvlm.scoring.answer_differences.common_pairs`.
         resampling: ``draws`` and their ``seed``.
 
     Returns:

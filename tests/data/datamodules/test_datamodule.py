@@ -14,7 +14,7 @@ from torchvision import transforms
 
 from ood_lab.builtin.vessels.datamodule import VesselsDataModule
 from ood_lab.common.errors import UserError
-from ood_lab.data.checks.dataset_checks import ImageSize
+from ood_lab.data.checks.check_report import ImageSize
 from ood_lab.data.datamodules.folder import FolderDataModule
 from ood_lab.data.sources.manifest import read_manifest
 from ood_lab.data.transforms.subsets import default_shares, stratified_split

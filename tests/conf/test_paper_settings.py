@@ -1,5 +1,6 @@
 """Every setting of the papers, held against what its experiment composes."""
 
+import re
 import shlex
 from pkgutil import resolve_name
 
@@ -17,6 +18,7 @@ from ood_lab.scripts import CONF
 ENTRIES = yaml.safe_load((SHIPPED / SETTINGS).read_text(encoding="utf-8"))
 PAPERS = {"ShiftedBronzes", "IS-OOD", "OODBench", "ORIC", "ODE"}
 ABSENT = object()
+EXPERIMENT = re.compile(r"experiment=(\w+)")
 
 
 def compositions(entry):
@@ -25,9 +27,11 @@ def compositions(entry):
     line = shlex.split(entry["line"])
     if not any("detector" in row["setting"] for row in entry["rows"]):
         line.append("detector=[]")  # to compose all of them is half of the time
-    of_study = [word for word in line if word.startswith(("experiment=", "study."))]
-    cfg = composed(entry["script"], of_study or line)
-    found = {None: cfg if "stages" in cfg else composed(entry["script"], line)}
+    files = [CONF / "experiment" / f"{name}.yaml" for name in EXPERIMENT.findall(entry["line"])]
+    if any("stages" in OmegaConf.load(file) for file in files):
+        line = [word for word in line if word.startswith(("experiment=", "study."))]
+    cfg = composed(entry["script"], line)
+    found = {None: cfg}
     for name in {row["stage"] for row in entry["rows"] if "stage" in row}:
         script, overrides, _ = StageLine(cfg, name).line({})
         found[name] = composed(script, jobs_of(overrides)[0])

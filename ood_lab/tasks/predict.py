@@ -53,7 +53,7 @@ from ood_lab.report.detection.image_strips import ID_IMAGES, IDImages
 from ood_lab.report.detection.prediction_page import write_predictions_page
 from ood_lab.report.detection.prediction_summary import show_predictions
 from ood_lab.report.rendering.drawing import optional
-from ood_lab.run.commandline.composition import command_to_repeat
+from ood_lab.run.commandline.printed_commands import command_to_repeat
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.run_record import RunRecord
 

@@ -50,7 +50,7 @@ from ood_lab.report.rendering.drawing import optional
 from ood_lab.report.rendering.summary import show_warnings
 from ood_lab.report.results_lookup import RunView
 from ood_lab.run.commandline.composition import plain
-from ood_lab.run.commandline.next_command import head_command, later, next_command
+from ood_lab.run.commandline.printed_commands import head_command, later, next_command
 from ood_lab.run.job.workspace import Task, Workspace
 
 log = logging.getLogger(__name__)
@@ -198,7 +198,10 @@ def evaluate_run(
         for row in [] if pixels is None else pixels.to_dict("records"):
             log.info(
                 "%s on %s: %s %.1f%%",
-                *(row["detector"], row["dataset"], row["metric"], 100 * row["value"]),
+                row["detector"],
+                row["dataset"],
+                row["metric"],
+                100 * row["value"],
             )
         outcome.write(ws.folder)
         shutil.rmtree(ws.folder / PASSED, ignore_errors=True)  # scores.parquet has all of it

@@ -125,7 +125,7 @@ def test_refused_jobs_are_one_error_that_says_what_there_is(slurm, tmp_path, ask
     assert printed == ""
     (error,) = errors.splitlines()
     assert error.startswith(f"error: SLURM rejected the jobs ({said}; ")
-    assert "cpu (2 nodes, each 4 CPUs, 7 GB, no GPUs)" in error
+    assert "cpu (nodes: 2, of each: 4 CPUs, " in error
     assert "hydra.launcher.partition" in error
 
 

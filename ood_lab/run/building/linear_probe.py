@@ -20,7 +20,8 @@ from ood_lab.models import Backbone, Classifier, WholeCheckpointIO, epochs_for
 from ood_lab.models.head_check import seconds_of_a_step
 from ood_lab.run.building import checkpoints
 from ood_lab.run.building.trainers import has_length, steps_per_epoch
-from ood_lab.run.commandline.composition import command_line, plain, running_overrides
+from ood_lab.run.commandline.composition import plain, running_overrides
+from ood_lab.run.commandline.printed_commands import command_line
 from ood_lab.run.commandline.process_start import is_main
 
 log = logging.getLogger(__name__)
@@ -77,7 +78,8 @@ class LinearProbe:
         if ends:
             log.info(
                 "%s: a linear head is fitted and %s stays frozen; this fine-tunes it too: %s",
-                *(reason, backbone.name),
+                reason,
+                backbone.name,
                 command_line("train", [*running_overrides(), f"trainer.max_epochs={EPOCHS}"]),
             )
         facts = fit_head(backbone, extractor, data, Path(cfg.paths.features), validated=True)
@@ -98,13 +100,15 @@ class LinearProbe:
         facts: dict[str, Any] = {"probe": {**self.facts, "fine_tuned_val_accuracy": accuracy}}
         taken = self.ends
         if before is not None and accuracy is not None:
-            log.info("val accuracy: linear probe %.1f%%, fine-tuned %.1f%%", *_of(before, accuracy))
+            log.info(
+                "val accuracy: linear probe %.1f%%, fine-tuned %.1f%%", 100 * before, 100 * accuracy
+            )
             taken = accuracy <= before
             if taken:
                 facts["warnings"] = [
-                    "fine-tuning does not beat the linear probe on ID val ({:.1f}% against "
-                    "{:.1f}%): the run takes the probe, which is recommended; the fine-tuned "
-                    "network is in checkpoints/last.ckpt".format(*_of(accuracy, before))
+                    f"fine-tuning does not beat the linear probe on ID val ({accuracy:.1%} against "
+                    f"{before:.1%}): the run takes the probe, which is recommended; the fine-tuned "
+                    "network is in checkpoints/last.ckpt"
                 ]
         if not taken:
             (self.folder / FILE).unlink()
@@ -134,10 +138,6 @@ def _reason(
         f"{counted(epochs, 'epoch')} on this CPU would take about {duration(seconds)}, "
         f"{EPOCHS} about {duration(EPOCHS * of_epoch)}"
     )
-
-
-def _of(*shares: float) -> list[float]:
-    return [100 * share for share in shares]
 
 
 def _is_fresh(cfg: DictConfig, module: Classifier) -> bool:

@@ -281,7 +281,10 @@ def _own_training(cfg: DictConfig, backbone: Backbone, data: OODDataModule) -> O
         return None
     if missing := [name for name in NEEDED if name not in steps]:
         log.warning(
-            "%s has a %s but no %s, so model.classifier trains it", backbone.name, *steps, *missing
+            "%s has a %s but no %s, so model.classifier trains it",
+            backbone.name,
+            listed(steps),
+            listed(missing),
         )
         return None
     log.info("%s trains itself: its %s are used", backbone.name, " and ".join(NEEDED))

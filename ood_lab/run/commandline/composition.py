@@ -1,9 +1,8 @@
-"""Configurations that Hydra composes for command lines, and the lines as one types them."""
+"""Configurations that Hydra composes for command lines."""
 
 from __future__ import annotations
 
 import itertools
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -14,7 +13,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ood_lab.run.commandline.overrides import options_of, parsed, quote
-from ood_lab.scripts import CONF, command, conf_folders
+from ood_lab.scripts import CONF, conf_folders
 
 
 def composed(script: str, overrides: Sequence[str]) -> DictConfig:
@@ -101,25 +100,3 @@ def running_overrides() -> list[str]:
     """The command line of the running job, with each ``${...}`` as it was typed."""
     typed = HydraConfig.get().overrides.task
     return cast(list[str], OmegaConf.to_container(typed, resolve=False))
-
-
-def command_to_repeat() -> str:
-    """The command that repeats the running job; it omits output paths and loggers."""
-    places = ("paths.", "logger=", "task.export=")
-    kept = [override for override in running_overrides() if not override.startswith(places)]
-    return command_line(str(HydraConfig.get().job.config_name), kept)
-
-
-def command_line(script: str, overrides: Sequence[str]) -> str:
-    """What a user types for one job of ``train`` or ``eval``, with the folder of own YAML files."""
-    flags = [word for folder in conf_folders()[1:] for word in ("--config-dir", str(folder))]
-    return " ".join([command(script), *map(shell_word, [*flags, *overrides])])
-
-
-def shell_word(word: str) -> str:
-    """Quotes a word for a shell, in double quotes if it holds single ones, as Hydra's lists do.
-
-    The signs ``=`` of a path are written without a backslash.
-    """
-    word = word.replace(r"\=", "=")
-    return f'"{word}"' if "'" in word and not set(word) & set('"$`\\!') else shlex.quote(word)

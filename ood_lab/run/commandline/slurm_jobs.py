@@ -165,24 +165,16 @@ def _last_line(log: Path) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "none")
 
 
-def _refusal(said: str) -> str:
-    """What ``sbatch`` said, what the cluster has, and the options that ask for it."""
+def _refusal(message: str) -> str:
+    """What ``sbatch`` answers, what the cluster has, and the options that ask for it."""
     prefixes = r"sbatch: (error: )?|Batch job submission failed: "
-    lines = [re.sub(prefixes, "", line).strip().rstrip(".") for line in said.splitlines()]
-    asked = ["sinfo", "--noheader", "--format=%R|%D|%c|%m|%G"]
-    found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.splitlines()
-    offers = [_offer(*line.strip().split("|")) for line in found]
+    lines = [re.sub(prefixes, "", line).strip().rstrip(".") for line in message.splitlines()]
+    sinfo = ["sinfo", "--noheader", "--format=%R (nodes: %D, of each: %c CPUs, %m MB, %G)"]
+    answer = subprocess.run(sinfo, capture_output=True, text=True, check=False).stdout
+    offers = "; ".join(map(str.strip, answer.replace("(null)", "no GPUs").splitlines()))
     return (
         f"SLURM rejected the jobs ({'; '.join(dict.fromkeys(filter(None, lines)))}). "
-        f"Its partitions: {'; '.join(offers) or 'sinfo names none'}. Ask for what one of them has: "
+        f"Its partitions: {offers or 'sinfo names none'}. Ask for what one of them has: "
         "hydra.launcher.partition, nodes, tasks_per_node, cpus_per_task, gpus_per_node (null: "
         "none), mem_gb, timeout_min, account"
-    )
-
-
-def _offer(partition: str, nodes: str, cpus: str, megabytes: str, devices: str) -> str:
-    gigabytes = int(megabytes.rstrip("+")) // 1024
-    special = "no GPUs" if devices == "(null)" else devices
-    return (
-        f"{partition} ({counted(int(nodes), 'node')}, each {cpus} CPUs, {gigabytes} GB, {special})"
     )

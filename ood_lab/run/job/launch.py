@@ -20,9 +20,10 @@ from rich.console import Console
 
 from ood_lab.common.errors import UserError
 from ood_lab.run.building.checkpoints import is_run
-from ood_lab.run.commandline.composition import jobs_of, shell_word
+from ood_lab.run.commandline.composition import jobs_of
 from ood_lab.run.commandline.line_checks import check_line, read_arguments
 from ood_lab.run.commandline.overrides import key_of, readable, values_of
+from ood_lab.run.commandline.printed_commands import shell_word
 from ood_lab.run.commandline.process_start import quick_exit
 from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.run.commandline.terminal_output import (

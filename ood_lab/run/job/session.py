@@ -28,10 +28,9 @@ from ood_lab.run.commandline.overrides import key_of
 from ood_lab.run.commandline.process_start import is_main, loading
 from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.run.commandline.terminal_output import configure_logging, fail, log_file
-from ood_lab.run.job import dead_processes
 from ood_lab.run.job.launch import JOB_VARIABLE
 from ood_lab.run.job.preparation import check_places, prepare
-from ood_lab.run.job.sigterm import Terminated, terminable
+from ood_lab.run.job.process_ends import Terminated, death_of_another, terminable
 from ood_lab.run.job.sweeps import FAILURES, record_failure
 from ood_lab.run.job.workspace import OF_TRAINING, Workspace
 from ood_lab.scripts import find_own_classes
@@ -64,7 +63,7 @@ def job(cfg: DictConfig) -> Iterator[Workspace]:
         failed = False
     except Exception as error:
         built = (this.__dict__.get(name) for name in ("trainer", "extractor"))
-        died = dead_processes.explained(error, filter(None, built))
+        died = death_of_another(error, filter(None, built))
         _fail(died or _explained(error), cfg, this.folder)
     finally:
         _leave_frameworks(failed)

@@ -581,12 +581,10 @@ class Workspace:
 
             check_detector_device(str(settings["detector_device"]))
         if self.is_main and settings["logger"]:
-            from ood_lab.run.tracking.experiment_loggers import check_login
+            from ood_lab.run.tracking.experiment_loggers import check_login, check_running_sweep
 
             check_login(settings["logger"])
             if node := settings["logger"].get("wandb"):
-                from ood_lab.run.tracking.sweep_goals import check_running_sweep
-
                 check_running_sweep(node.get("entity"), node.get("project"))
 
     def begin(self) -> None:

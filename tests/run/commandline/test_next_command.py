@@ -12,9 +12,9 @@ from photos import write_photos
 from PIL import Image, ImageOps
 
 from ood_lab.common.files import read_json
-from ood_lab.run.commandline import next_command as module
+from ood_lab.run.commandline import printed_commands as module
 from ood_lab.run.commandline.line_checks import check_line
-from ood_lab.run.commandline.next_command import later, next_command
+from ood_lab.run.commandline.printed_commands import later, next_command
 from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.run.job.launch import read_line
 

@@ -75,7 +75,7 @@ def test_jobs_that_slurm_refuses_are_one_error(sources, capsys, monkeypatch):
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     (sources / "bin").mkdir()
     refuses = "echo 'sbatch: error: invalid partition: x' >&2; exit 1"
-    offers = "echo 'gpu|2|64|515000+|gpu:a100:4'"
+    offers = 'echo "$2" | sed "s/.*%R/gpu/; s/%D/2/; s/%c/64/; s/%m/515000+/; s/%G/gpu:a100:4/"'
     for name, does in {"sbatch": refuses, "srun": refuses, "sinfo": offers}.items():
         command = sources / "bin" / name
         command.write_text(f"#!/bin/sh\n{does}\n")
@@ -86,8 +86,9 @@ def test_jobs_that_slurm_refuses_are_one_error(sources, capsys, monkeypatch):
     printed = capsys.readouterr()
     assert not printed.out
     assert printed.err.startswith(
-        "error: SLURM rejected the jobs (invalid partition: x). Its partitions: gpu (2 nodes, each "
-        "64 CPUs, 502 GB, gpu:a100:4). Ask for what one of them has: hydra.launcher.partition, "
+        "error: SLURM rejected the jobs (invalid partition: x). Its partitions: gpu (nodes: 2, of "
+        "each: 64 CPUs, 515000+ MB, gpu:a100:4). Ask for what one of them has: "
+        "hydra.launcher.partition, "
     )
 
 

@@ -16,8 +16,12 @@ from ood_lab.report.leaderboard.long_table import make_leaderboard
 from ood_lab.report.results_lookup import RunView
 from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.run.job.sweeps import headline
-from ood_lab.run.tracking.experiment_loggers import charts, summary_values, validation_values
-from ood_lab.run.tracking.sweep_goals import check_sweep
+from ood_lab.run.tracking.experiment_loggers import (
+    charts,
+    check_sweep,
+    summary_values,
+    validation_values,
+)
 from ood_lab.schema.finished_run import FinishedRun
 from ood_lab.schema.results import write_results
 from ood_lab.schema.run_record import RunRecord

@@ -1,4 +1,4 @@
-"""The command that a run recommends next: its best detector, used on new images."""
+"""Commands as a user types them: to repeat a run, and what it recommends next."""
 
 from __future__ import annotations
 
@@ -8,13 +8,36 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ood_lab.detectors.deployment.calibration import DEFAULT_ALPHA, least_held_out
-from ood_lab.run.commandline.composition import command_line, running_overrides
+from hydra.core.hydra_config import HydraConfig
+
+from ood_lab.run.commandline.composition import running_overrides
 from ood_lab.run.commandline.overrides import key_of
-from ood_lab.scripts import command, conf_files
+from ood_lab.scripts import command, conf_files, conf_folders
 
 #: What a prediction takes from the command line; data and network are those of the run.
 _KEPT = ("paths", "debug", "detector_device", "trainer.accelerator", "trainer.precision")
+
+
+def command_to_repeat() -> str:
+    """The command that repeats the running job; it omits output paths and loggers."""
+    places = ("paths.", "logger=", "task.export=")
+    kept = [override for override in running_overrides() if not override.startswith(places)]
+    return command_line(str(HydraConfig.get().job.config_name), kept)
+
+
+def command_line(script: str, overrides: Sequence[str]) -> str:
+    """What a user types for one job of ``train`` or ``eval``, with the folder of own YAML files."""
+    flags = [word for folder in conf_folders()[1:] for word in ("--config-dir", str(folder))]
+    return " ".join([command(script), *map(shell_word, [*flags, *overrides])])
+
+
+def shell_word(word: str) -> str:
+    """Quotes a word for a shell, in double quotes if it holds single ones, as Hydra's lists do.
+
+    The signs ``=`` of a path are written without a backslash.
+    """
+    word = word.replace(r"\=", "=")
+    return f'"{word}"' if "'" in word and not set(word) & set('"$`\\!') else shlex.quote(word)
 
 
 def next_command(
@@ -39,6 +62,8 @@ def next_command(
         None without a detector or images for its threshold, and where a network without some of
         the classes was not trained by this job.
     """
+    from ood_lab.detectors.deployment.calibration import DEFAULT_ALPHA, least_held_out
+
     overrides = running_overrides()
     if detector is None or not held_out:
         return None

@@ -84,7 +84,8 @@ def run_line(script: str, line: Sequence[str], main: Callable[..., Any] | None =
         SystemExit: after an error, which has been printed, or when it was stopped.
     """
     try:
-        return _run(main or script_main(script), script, *read_line(line))
+        words, arguments = read_line(line)
+        return _run(main or script_main(script), script, words, arguments)
     except UserError as error:
         fail(error)
     except KeyboardInterrupt:

@@ -52,7 +52,7 @@ def run_sweep(main: Callable[[], Any], script: str, overrides: Sequence[str]) ->
         if going := _going_on():
             interrupted(going)
         raise
-    jobs = [swept_job(script, *job, began) for job in zip(lines, reasons, strict=True)]
+    jobs = [swept_job(script, o, reason, began) for o, reason in zip(lines, reasons, strict=True)]
     failed = [job for job in jobs if job.problems]
     if stopped is not None and not failed:
         raise stopped

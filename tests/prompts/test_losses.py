@@ -87,7 +87,7 @@ def test_gl_mcm(monkeypatch):
 
     from ood_lab.prompts import mcm
 
-    monkeypatch.setattr(mcm, "ClipModel", Clip)
+    monkeypatch.setattr(mcm, "ClipImages", SimpleNamespace)
     backbone = SimpleNamespace(clip=Clip(), head=SimpleNamespace(weight=bank().head_weight))
     for detector, expected in (
         (LMCM(), LOCAL_SCORES),

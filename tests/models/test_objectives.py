@@ -288,6 +288,12 @@ def test_an_evaluation_knows_how_the_network_was_trained(tmp_path, capsys):
     assert call("eval.py", *line, f"ckpt={run}", f"paths.outputs={tmp_path}", "name=scored") == 0
     (scored,) = run_folders(tmp_path / "scored")
     assert {"conf_branch", "msp", "knn"} < set(pd.read_parquet(scored / "scores.parquet"))
+    # A prediction too.
+    Image.new("RGB", (64, 64), "red").save(tmp_path / "new.png")
+    new = ("task=predict", f"task.images={tmp_path}/new.png", "detector=[conf_branch]", "name=new")
+    assert call("eval.py", f"ckpt={run}", *new, "logger=none", f"paths.outputs={tmp_path}") == 0
+    (predicted,) = run_folders(tmp_path / "new")
+    assert "conf_branch_score" in pd.read_csv(predicted / "predictions.csv")
     ckpt = (f"ckpt={run}", *line, "detector=[msp]", f"paths.outputs={tmp_path}")
     for arguments, message in (
         (("loss=logit_norm",), "was trained with another loss"),

@@ -173,7 +173,7 @@ class Workspace:
         """The resolved configuration as plain Python; a copy, which its reader may change."""
         return copy.deepcopy(self._resolved)
 
-    @made_of("model", "ckpt")
+    @made_of("model", "ckpt", "loss")
     def model(self) -> dict[str, Any]:
         """The resolved ``model`` node."""
         return dict(self.settings["model"])

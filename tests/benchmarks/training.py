@@ -170,7 +170,10 @@ def table(place: Path, data: str) -> str:
         lines += f"| `{name}` | {accuracy(runs[name]):.1f} | `{said[name]}` "
         lines += f"| {cells[0]} | {cells[1]} | {step_seconds(name) / seconds:.1f} |\n"
     above = [_words([n for n, row in of.items() if row[1] > row[2]]) for of in (own, knn)]
+    adjusted = holm([row[3] for row in own.values()])
+    sure = _words([n for n, p in zip(own, adjusted, strict=True) if p < 0.05 and own[n][1] > 0])
     lines += f"\nAbove cross-entropy's `msp` by more than the interval: {above[0]}.\n"
+    lines += f"With an adjusted p below 0.05: {sure}.\n"
     for name in ("rotpred", "logit_norm"):
         if name in own and own[name][1] <= own[name][2]:
             lower = ": it is lower" if own[name][1] < 0 else ""
